@@ -1,0 +1,23 @@
+"""What the ranks said to each other: events, bytes, steps; replay on a modelled network; export for Perfetto."""
+
+from .events import Event, Op
+from .network import ETHERNET_100G, HOME_INTERNET, INFINIBAND_NDR, NVLINK4, Link, Network
+from .timeline import Kind, Span, Timeline, Transfer
+from .trace import Message, Trace
+
+__all__ = [
+    "ETHERNET_100G",
+    "HOME_INTERNET",
+    "INFINIBAND_NDR",
+    "NVLINK4",
+    "Event",
+    "Kind",
+    "Link",
+    "Message",
+    "Network",
+    "Op",
+    "Span",
+    "Timeline",
+    "Trace",
+    "Transfer",
+]

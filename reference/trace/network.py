@@ -1,0 +1,105 @@
+"""A modelled network: what a message of so many bytes costs between two ranks.
+
+The α-β model (Hockney 1994): a message of m bytes takes `alpha + m / beta` seconds, α the latency in seconds and β the
+bandwidth in bytes per second. A cluster has two classes of link: within a node and between nodes. A rank has, for each
+class, one port out and one port in, all independent: it sends and receives at once, at full speed in both directions,
+but two messages that leave through the same port go one after the other.
+
+| preset           | α      | β, one direction | source                                                           |
+|------------------|--------|------------------|------------------------------------------------------------------|
+| `NVLINK4`        | 1.9 µs | 450 GB/s         | H100/H200: 18 links of 25 GB/s; α as in NCCL's tuning table       |
+| `INFINIBAND_NDR` | 4 µs   | 50 GB/s          | 400 Gbit/s for each GPU; α as in NCCL's tuning table              |
+| `ETHERNET_100G`  | 25 µs  | 12.5 GB/s        | 100 Gbit/s; α: TCP through two kernels, an order of magnitude     |
+| `HOME_INTERNET`  | 20 ms  | 2.5 MB/s         | 20 Mbit/s up, FCC benchmark of 2024; α: same region, an assumption |
+
+The β are what the hardware is sold as; NCCL measures about 80 % of NVLink's (365 GB/s of bus bandwidth, 8 H200, ring).
+The α of NCCL are those of one ring step with protocol LL128 (`src/graph/tuning.cc`, table `hwLat`).
+"""
+
+from dataclasses import dataclass
+from math import isinf
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One class of link: latency `alpha` in seconds, bandwidth `beta` in bytes per second and direction."""
+
+    name: str
+    alpha: float
+    beta: float
+
+    def __post_init__(self) -> None:
+        if not self.alpha >= 0 or isinf(self.alpha):
+            raise ValueError(f"alpha of {self.name!r} is a latency in seconds, 0 or more, not {self.alpha}")
+        if not self.beta > 0:
+            raise ValueError(f"beta of {self.name!r} is a bandwidth in bytes per second, above 0, not {self.beta}")
+
+    def time(self, size: int) -> float:
+        """Seconds that a message of `size` bytes takes."""
+        return self.alpha + size / self.beta
+
+
+NVLINK4 = Link("NVLink 4", alpha=1.9e-6, beta=450e9)
+INFINIBAND_NDR = Link("InfiniBand NDR", alpha=4e-6, beta=50e9)
+ETHERNET_100G = Link("100 GbE", alpha=25e-6, beta=12.5e9)
+HOME_INTERNET = Link("home internet", alpha=20e-3, beta=2.5e6)
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Ranks in nodes: `intra` links two ranks of one node, `inter` two ranks of different nodes.
+
+    Ranks fill nodes in order: rank r lives in node `r // ranks_per_node`. Each rank has its own port to the network
+    between nodes, as in a cluster with one network card for each GPU.
+    """
+
+    intra: Link
+    inter: Link
+    ranks_per_node: int | None = None  # None: all ranks in one node
+    world_size: int | None = None  # None: as many as the trace has
+
+    @classmethod
+    def uniform(cls, alpha: float, beta: float, world_size: int | None = None, name: str = "link") -> "Network":
+        """Every pair of ranks is linked alike: `alpha` seconds, `beta` bytes per second."""
+        return cls.of(Link(name, alpha, beta), world_size)
+
+    @classmethod
+    def of(cls, link: Link, world_size: int | None = None) -> "Network":
+        """Every pair of ranks is linked by `link`: `Network.of(NVLINK4)` is one node of H100s."""
+        return cls(link, link, None, world_size)
+
+    @classmethod
+    def cluster(cls, nodes: int, ranks_per_node: int, intra: Link = NVLINK4, inter: Link = INFINIBAND_NDR) -> "Network":
+        """`nodes` nodes of `ranks_per_node` ranks; by default H100 nodes on InfiniBand."""
+        if nodes < 1 or ranks_per_node < 1:
+            raise ValueError(f"a cluster has at least one node and one rank in it, not {nodes} x {ranks_per_node}")
+        return cls(intra, inter, ranks_per_node, nodes * ranks_per_node)
+
+    @property
+    def nodes(self) -> int | None:
+        """How many nodes; None if the world size is open and nodes are bounded."""
+        if self.ranks_per_node is None:
+            return 1
+        return None if self.world_size is None else -(-self.world_size // self.ranks_per_node)
+
+    def node(self, rank: int) -> int:
+        """The node that `rank` lives in."""
+        return 0 if self.ranks_per_node is None else rank // self.ranks_per_node
+
+    def link(self, src: int, dst: int) -> Link:
+        """The class of link between two ranks."""
+        return self.intra if self.node(src) == self.node(dst) else self.inter
+
+    def time(self, src: int, dst: int, size: int) -> float:
+        """Seconds that a message of `size` bytes takes from `src` to `dst` when its ports are free."""
+        return self.link(src, dst).time(size)
+
+    def ports(self, src: int, dst: int) -> tuple[tuple[str, int, bool], tuple[str, int, bool]]:
+        """The two ports that a message keeps busy: out of `src` and into `dst`, of the class of their link."""
+        inside = self.node(src) == self.node(dst)
+        return ("out", src, inside), ("in", dst, inside)
+
+    def __str__(self) -> str:
+        if self.nodes == 1:
+            return self.intra.name
+        return f"{self.nodes or 'any number of'} nodes of {self.ranks_per_node} ({self.intra.name} / {self.inter.name})"
