@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from .events import Event
-from .native import Call, describe
+from .native import Lowered, describe
 from .timeline import Span, Timeline, Transfer, horizon, lane
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ Key = tuple[int, int]  # rank and tick: which event
 
 
 def timeline(
-    calls: Sequence[Sequence[Call]], messages: Sequence[Message], unmatched: Iterable[Event], duration: float
+    calls: Sequence[Sequence[Lowered]], messages: Sequence[Message], unmatched: Iterable[Event], duration: float
 ) -> Timeline:
     """The measured timeline of the calls of all ranks; calls in `unmatched` that never returned last to the end."""
     stuck = {_key(event) for event in unmatched if event.completed is None}
@@ -41,7 +41,7 @@ def _key(event: Event) -> Key:
     return event.rank, event.posted
 
 
-def _when_all_were_there(calls: Sequence[Sequence[Call]], messages: Sequence[Message]) -> dict[Key, float]:
+def _when_all_were_there(calls: Sequence[Sequence[Lowered]], messages: Sequence[Message]) -> dict[Key, float]:
     """For each call: the moment at which the last of those who take part had posted it."""
     complete = {_key(call.event): max(e.begin for e in call.together) for own in calls for call in own}
     for message in messages:
@@ -50,7 +50,7 @@ def _when_all_were_there(calls: Sequence[Sequence[Call]], messages: Sequence[Mes
     return complete
 
 
-def _lane(rank: int, own: Sequence[Call], complete: dict[Key, float], stuck: set[Key], end: float) -> list[Span]:
+def _lane(rank: int, own: Sequence[Lowered], complete: dict[Key, float], stuck: set[Key], end: float) -> list[Span]:
     """A rank is held up by a wait at most since the tick before it: until then it was busy with something else."""
     returns = [call for call in own if call.event.completed is not None]
     ticks = [(call.event.posted, call.event.begin) for call in own]

@@ -38,7 +38,7 @@ class Half(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Lowered:
     """An event with the halves of messages that it stands for, round after round."""
 
     event: Event
@@ -47,7 +47,7 @@ class Call:
     together: tuple[Event, ...]  # a collective: this call on every rank that made it; otherwise the event alone
 
 
-def describe(call: Call) -> str:
+def describe(call: Lowered) -> str:
     """A few words for a picture: "send to 1", "all_reduce as ring"."""
     event = call.event
     if event.op is Op.SEND:
@@ -68,7 +68,7 @@ class Move(NamedTuple):
 Rounds = list[list[Move]]
 
 
-def calls(events: Sequence[Sequence[Event]]) -> tuple[tuple[Call, ...], ...]:
+def lower(events: Sequence[Sequence[Event]]) -> tuple[tuple[Lowered, ...], ...]:
     """Every event of every rank as a call. The k-th collective of a group on one rank meets the k-th on the others."""
     keys = [_keys(of_rank) for of_rank in events]
     together = defaultdict(dict)
@@ -98,18 +98,18 @@ def _keys(events: Sequence[Event]) -> list[tuple | None]:
     return keys
 
 
-def _point_to_point(event: Event) -> Call:
+def _point_to_point(event: Event) -> Lowered:
     sends = event.op is Op.SEND
     src, dst = (event.rank, event.peer) if sends else (event.peer, event.rank)
     half = Half(sends, event.peer, event.bytes, (src, dst, event.tag, event.group))
-    return Call(event, ((half,),), "", (event,))
+    return Lowered(event, ((half,),), "", (event,))
 
 
-def _collective(event: Event, key: tuple, present: dict[int, Event]) -> Call:
+def _collective(event: Event, key: tuple, present: dict[int, Event]) -> Lowered:
     """`event` by the algorithm its operation is counted as. Ranks that never called are taken to be like this one."""
     name, plan = COUNTED_AS[event.op]
     if event.rank not in event.group:
-        return Call(event, (), name, (event,))
+        return Lowered(event, (), name, (event,))
     everyone = [present.get(rank, event) for rank in event.group]
     rounds = []
     for moves in plan(event.group.index(event.rank), everyone):
@@ -119,7 +119,7 @@ def _collective(event: Event, key: tuple, present: dict[int, Event]) -> Call:
             src, dst = (event.rank, peer) if move.sends else (peer, event.rank)
             halves.append(Half(move.sends, peer, move.bytes, (src, dst, key)))
         rounds.append(tuple(halves))
-    return Call(event, tuple(rounds), name, tuple(present.values()))
+    return Lowered(event, tuple(rounds), name, tuple(present.values()))
 
 
 def split(event: Event, n: int) -> list[int]:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from .events import Event, Op
-from .native import Call, Half, describe
+from .native import Half, Lowered, describe
 from .network import Network
 from .timeline import Interval, Timeline, Transfer, horizon, lane
 
@@ -59,7 +59,7 @@ class Flight:
 class _Progress:
     """How far a call has come."""
 
-    call: Call
+    call: Lowered
     rounds: list[list[Flight | None]]  # None: no other side
     round: int = -1
     missing: int = 0  # halves of this round that are not done
@@ -78,7 +78,7 @@ class _Rank:
     program: list[tuple[int, bool, _Progress]]  # tick, whether it is a wait, the call
     at: int = 0
     blocked_since: int | None = None
-    blocked: list[tuple[int, int, Call]] = field(default_factory=list)  # begin, end, what it waited for
+    blocked: list[tuple[int, int, Lowered]] = field(default_factory=list)  # begin, end, what it waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +86,11 @@ class Run:
     """What a model run gave, in units of the cost."""
 
     flights: list[Flight]  # those that happened, in order of their end
-    blocked: list[list[tuple[int, int, Call]]]  # for each rank: begin, end, the call it waited for
-    stuck: list[tuple[int, Call]]  # when it was posted, and the call that never finished
+    blocked: list[list[tuple[int, int, Lowered]]]  # for each rank: begin, end, the call it waited for
+    stuck: list[tuple[int, Lowered]]  # when it was posted, and the call that never finished
 
 
-def run(calls: Sequence[Sequence[Call]], cost: Cost) -> Run:
+def run(calls: Sequence[Sequence[Lowered]], cost: Cost) -> Run:
     """Run the calls of all ranks on a model of what a message costs."""
     model = _Model(calls, cost)
     model.go()
@@ -98,7 +98,7 @@ def run(calls: Sequence[Sequence[Call]], cost: Cost) -> Run:
     return Run(flown, [rank.blocked for rank in model.ranks], model.stuck)
 
 
-def replay(calls: Sequence[Sequence[Call]], network: Network) -> Timeline:
+def replay(calls: Sequence[Sequence[Lowered]], network: Network) -> Timeline:
     """Run the calls of all ranks on `network`, and say what each rank did when."""
 
     def cost(src: int, dst: int, size: int) -> tuple[int, tuple]:
@@ -130,7 +130,7 @@ def _timeline(result: Run, title: str) -> Timeline:
     return Timeline(world_size, tuple(spans), tuple(transfers), duration, title)
 
 
-def join(calls: Sequence[Sequence[Call]]) -> tuple[list[list[_Progress]], list[Flight]]:
+def join(calls: Sequence[Sequence[Lowered]]) -> tuple[list[list[_Progress]], list[Flight]]:
     """Match sends with receives, first in, first out, on each channel."""
     progress = [[_Progress(call, [[None] * len(halves) for halves in call.rounds]) for call in own] for own in calls]
     sends: dict[tuple, deque] = defaultdict(deque)
@@ -156,7 +156,7 @@ def _flight(send: _Progress, recv: _Progress, half: Half, round_: int) -> Flight
 class _Model:
     """The state of a run. `go` moves it to its end."""
 
-    def __init__(self, calls: Sequence[Sequence[Call]], cost: Cost) -> None:
+    def __init__(self, calls: Sequence[Sequence[Lowered]], cost: Cost) -> None:
         self.cost = cost
         self.progress, self.flights = join(calls)
         self.ranks = [_Rank(_program(own)) for own in self.progress]
@@ -180,7 +180,7 @@ class _Model:
                 return
 
     @property
-    def stuck(self) -> list[tuple[int, Call]]:
+    def stuck(self) -> list[tuple[int, Lowered]]:
         """Calls that were posted and never finished, with the moment of their post."""
         everything = [progress for own in self.progress for progress in own]
         return [(p.posted, p.call) for p in everything if p.posted is not None and p.finished is None]

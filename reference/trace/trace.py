@@ -10,7 +10,7 @@ from pathlib import Path
 
 from . import chrome, measured
 from .events import Event, Op
-from .native import COUNTED_AS, Call, calls
+from .native import COUNTED_AS, Lowered, lower
 from .network import Network
 from .replay import Run, replay, run
 from .timeline import Timeline
@@ -64,13 +64,13 @@ class Trace:
         self.__dict__.update(state)
 
     @cached_property
-    def _calls(self) -> tuple[tuple[Call, ...], ...]:
-        return calls(self.events)
+    def _lowered(self) -> tuple[tuple[Lowered, ...], ...]:
+        return lower(self.events)
 
     @cached_property
     def _stepped(self) -> Run:
         """The run on a model where every message takes one unit and none is in another's way."""
-        return run(self._calls, lambda src, dst, size: (1, ()))
+        return run(self._lowered, lambda src, dst, size: (1, ()))
 
     @cached_property
     def messages(self) -> tuple[Message, ...]:
@@ -111,7 +111,7 @@ class Trace:
                 halves[key] = halves.get(key, 0) + 1
         return tuple(
             call.event
-            for own in self._calls
+            for own in self._lowered
             for call in own
             if halves.get((call.event.rank, call.event.posted), 0) < sum(len(halves_) for halves_ in call.rounds)
         )
@@ -131,7 +131,7 @@ class Trace:
         """The same messages on `network`, computing nothing: see `replay.py` for the rules."""
         if network.world_size is not None and network.world_size < self.world_size:
             raise ValueError(f"the network has {network.world_size} ranks, the trace has {self.world_size}")
-        return replay(self._calls, network)
+        return replay(self._lowered, network)
 
     def timeline(self) -> Timeline:
         """What was measured: real clocks, so no two runs are alike.
@@ -139,7 +139,7 @@ class Trace:
         A rank waits while the other side of its call is not there yet; from then on it communicates. What a native
         collective does inside is not seen: its messages are not drawn.
         """
-        return measured.timeline(self._calls, self.messages, self.unmatched, self.duration)
+        return measured.timeline(self._lowered, self.messages, self.unmatched, self.duration)
 
     def to_chrome(self) -> dict:
         """The measured calls in the trace event format, for ui.perfetto.dev. A replay has the same method."""
