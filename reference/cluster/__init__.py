@@ -1,0 +1,47 @@
+"""N ranks on this machine, kept warm: start, run a function, watch, restart."""
+
+from .cluster import Cluster
+from .errors import (
+    ClusterError,
+    DeadlockError,
+    GradientError,
+    GroupError,
+    Interrupted,
+    MismatchError,
+    NumericsError,
+    OutputFlood,
+    PeerError,
+    RaceError,
+    RankDied,
+    RankError,
+    RemoteException,
+    RequestError,
+    ResultError,
+    StrayProcess,
+    TensorError,
+    ThreadError,
+    TimeLimit,
+)
+
+__all__ = [
+    "Cluster",
+    "ClusterError",
+    "DeadlockError",
+    "GradientError",
+    "GroupError",
+    "Interrupted",
+    "MismatchError",
+    "NumericsError",
+    "OutputFlood",
+    "PeerError",
+    "RaceError",
+    "RankDied",
+    "RankError",
+    "RemoteException",
+    "RequestError",
+    "ResultError",
+    "StrayProcess",
+    "TensorError",
+    "ThreadError",
+    "TimeLimit",
+]

@@ -1,0 +1,46 @@
+"""What ranks print, as the caller sees it: whole lines, each with its rank, not without end."""
+
+import sys
+
+SHOWN = 64 * 1024  # bytes of one rank that one call shows
+FLOOD = 16 * 1024 * 1024  # bytes of one rank that end a call
+
+
+class Output:
+    """Splits what ranks print into lines and writes them to the caller's stdout."""
+
+    def __init__(self, world_size: int) -> None:
+        self._pending = [b""] * world_size
+        self._count = [0] * world_size
+
+    def begin(self) -> None:
+        """A new call: count again."""
+        self._count = [0] * len(self._count)
+
+    def flooded(self, rank: int) -> bool:
+        """True once a rank has printed more than anybody will read."""
+        return self._count[rank] > FLOOD
+
+    def feed(self, rank: int, data: bytes) -> None:
+        """Show what `rank` printed."""
+        before, self._count[rank] = self._count[rank], self._count[rank] + len(data)
+        if before > SHOWN:
+            return
+        *lines, self._pending[rank] = (self._pending[rank] + data).split(b"\n")
+        self._write(rank, lines)
+        if self._count[rank] > SHOWN:
+            self._pending[rank] = b""
+            self._write(rank, [f"… the rest of this call's output is not shown (over {SHOWN // 1024} KiB)".encode()])
+
+    def flush(self) -> None:
+        """Show lines that were begun and not ended."""
+        for rank, text in enumerate(self._pending):
+            if text:
+                self._write(rank, [text])
+                self._pending[rank] = b""
+
+    @staticmethod
+    def _write(rank: int, lines: list[bytes]) -> None:
+        if lines:
+            sys.stdout.write("".join(f"[rank {rank}] {line.decode(errors='replace')}\n" for line in lines))
+            sys.stdout.flush()

@@ -1,0 +1,115 @@
+"""From what ranks reported to the one error that explains a failed call."""
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..trace import frames
+from . import errors
+from .errors import RankDied, RankError, RemoteException, TimeLimit
+
+# What gloo says on a rank whose peer died: a consequence, never the cause.
+_CONSEQUENCES = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "Socket closed",
+    "gloo/transport",
+)
+
+_SIGNALS = {
+    signal.SIGKILL: "killed by SIGKILL: by somebody, or by the kernel when memory ran out",
+    signal.SIGSEGV: "crashed with SIGSEGV: native code touched memory that is not there",
+    signal.SIGABRT: "aborted (SIGABRT) in native code",
+}
+
+
+@dataclass
+class Reports:
+    """What has come in from the ranks of one call."""
+
+    world_size: int
+    results: dict[int, Any] = field(default_factory=dict)
+    faults: dict[int, dict[str, Any]] = field(default_factory=dict)
+    exits: dict[int, int] = field(default_factory=dict)  # exit code, or minus the signal
+
+    @property
+    def silent(self) -> list[int]:
+        """Ranks that have neither finished nor failed."""
+        return [
+            r for r in range(self.world_size) if r not in self.results and r not in self.faults and r not in self.exits
+        ]
+
+    @property
+    def failed(self) -> bool:
+        """True once some rank has failed."""
+        return bool(self.faults or self.exits)
+
+
+def from_fault(rank: int, fault: Mapping[str, Any], *more: str) -> RankError:
+    """The error of a fault that a rank reported, with the class it names."""
+    kind = getattr(errors, str(fault.get("error")), RemoteException)
+    if not (isinstance(kind, type) and issubclass(kind, RankError)):
+        kind = RemoteException
+    return kind(
+        str(fault.get("kind", "exception")),
+        *map(str, fault.get("details", ())),
+        *more,
+        rank=int(fault.get("rank", rank)),
+        file=str(fault.get("file", "")),
+        line=int(fault.get("line", 0)),
+        call=str(fault.get("call", "")),
+    )
+
+
+def consequence(fault: Mapping[str, Any]) -> bool:
+    """True where a rank only noticed that another one had died."""
+    return any(sign in detail for detail in map(str, fault.get("details", ())) for sign in _CONSEQUENCES)
+
+
+def from_exit(rank: int, status: int, stack: list[frames.Frame], last_call: str = "", *more: str) -> RankError:
+    """The error of a rank whose process ended."""
+    where = frames.own(stack)
+    if status < 0:
+        number = signal.Signals(-status)
+        what, kind = _SIGNALS.get(number, f"ended by {number.name}"), number.name
+    else:
+        what, kind = f"os._exit({status}): left before finishing", "os._exit"
+    return RankDied(kind, what, *more, rank=rank, file=where.file, line=where.line, call=last_call)
+
+
+def waiting(stacks: Mapping[int, list[frames.Frame]]) -> str:
+    """Which ranks were left where, in one line: `left waiting: rank 0 at ring.py:17 in recv, …`."""
+    groups: dict[str, list[int]] = {}
+    for rank, stack in stacks.items():
+        blamed = frames.own(stack)
+        if not blamed.file:
+            continue
+        inside = communication(stack)
+        where = f"{frames.display(blamed.file)}:{blamed.line}" + (f" in {inside}" if inside else "")
+        groups.setdefault(where, []).append(rank)
+    if not groups:
+        return ""
+    parts = [f"rank{'s' * (len(r) > 1)} {', '.join(map(str, r))} at {where}" for where, r in groups.items()]
+    return "left waiting: " + "; ".join(parts)
+
+
+def communication(stack: list[frames.Frame]) -> str:
+    """The function of torch.distributed that a stack is in, or "" where it is in none."""
+    names = [f.function for f in stack if f.file.endswith("distributed_c10d.py") and f.function != "wrapper"]
+    return names[-1] if names else ""
+
+
+def out_of_time(seconds: float, stacks: Mapping[int, list[frames.Frame]], fallback: int) -> RankError:
+    """The error of a call that took too long: blames a rank that computes before one that waits for others."""
+    busy = [rank for rank, stack in stacks.items() if stack and not communication(stack)]
+    rank = min(busy or stacks or [fallback])
+    stack = stacks.get(rank, [])
+    where = frames.own(stack)
+    others = {r: s for r, s in stacks.items() if r != rank}
+    limit = f"still running after {seconds:g} s at line {where.line}; Cluster(..., timeout=) sets the limit"
+    call = communication(stack)
+    hint = [] if busy else ["every rank that runs waits for another: Cluster(..., watch=True) names the reason"]
+    details = [limit, *hint, *([line] if (line := waiting(others)) else [])]
+    return TimeLimit("time limit", *details, rank=rank, file=where.file, line=where.line, call=call)

@@ -1,0 +1,114 @@
+"""A call on its way: what is known of it between the post and the end of the wait."""
+
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import FrameType
+
+import torch
+
+from .events import Op
+from .frames import HOUSE, foreign, machinery
+
+_SIZES: dict[torch.dtype, str] = {}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`float32` for `torch.float32`."""
+    if dtype not in _SIZES:
+        _SIZES[dtype] = str(dtype).removeprefix("torch.")
+    return _SIZES[dtype]
+
+
+def nbytes(tensors: list[torch.Tensor]) -> int:
+    """Bytes of the elements of some tensors."""
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One call of one rank, from its post to the return of its wait."""
+
+    op: Op
+    group: tuple[int, ...]
+    inputs: list[torch.Tensor]  # what this rank brings
+    outputs: list[torch.Tensor]  # where the result will be
+    peer: int | None = None
+    tag: int = 0
+    reduce: str = ""
+    splits: tuple[int, ...] = ()  # all-to-all: elements for each rank, and
+    out_splits: tuple[int, ...] = ()  # elements from each rank
+    group_name: str = ""
+    function: str = ""  # as the caller wrote it: "batch_isend_irecv", "all_reduce"
+    file: str = ""
+    line: int = 0
+    direct: bool = False  # the caller's own code called torch.distributed, no library between
+    thread: int = field(default_factory=threading.get_ident)
+    number: int = -1  # how many calls this rank made before
+    posted: int = -1
+    completed: int | None = None
+    begin: float = 0.0
+    end: float | None = None
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """What `shape`, `dtype` and `bytes` of the event describe."""
+        return self.inputs or self.outputs
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the one tensor, or the number of elements of several."""
+        tensors = self.tensors
+        return tuple(tensors[0].shape) if len(tensors) == 1 else (sum(t.numel() for t in tensors),)
+
+    @property
+    def dtype(self) -> str:
+        """Name of the dtype, "" for a call without tensors."""
+        return dtype_name(self.tensors[0].dtype) if self.tensors else ""
+
+    def row(self) -> list[object]:
+        """The fields of an `Event` in their order, without the rank; ready for JSON."""
+        size = self.tensors[0].element_size() if self.tensors else 1
+        return [
+            str(self.op), self.group, self.peer, self.tag, self.shape, self.dtype, nbytes(self.tensors),
+            [s * size for s in self.splits], self.reduce, self.file, self.line,
+            self.posted, self.completed, self.begin, self.end,
+        ]  # fmt: skip
+
+
+_PUBLIC = ("distributed_c10d.py", "c10d_logger.py", "overrides.py")  # what lies between a caller and the group
+
+
+def locate(call: Call, frame: FrameType | None) -> None:
+    """Fill in who made the call: the caller's own file and line, and the function as the caller wrote it.
+
+    A call from a thread without Python of the caller's (autograd's, under DDP) is put down to the main thread's line.
+    """
+    house = None
+    call.direct = True
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not foreign(file):
+            if not file.startswith(HOUSE):
+                break
+            house = house or frame
+        elif house is None:
+            if file.endswith("distributed_c10d.py"):
+                call.function = frame.f_code.co_name
+            elif not file.endswith(_PUBLIC) and not machinery(file):
+                call.direct = False
+        frame = frame.f_back
+    frame = frame or house
+    if frame is None and threading.current_thread() is not threading.main_thread():
+        main = sys._current_frames().get(threading.main_thread().ident or 0)
+        frame = next((f for f in _outwards(main) if not foreign(f.f_code.co_filename)), None)
+    if frame is not None:
+        call.file, call.line = frame.f_code.co_filename, frame.f_lineno
+    call.function = call.function or str(call.op)
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back

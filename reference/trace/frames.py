@@ -1,0 +1,92 @@
+"""Whose line is it? From the frames of a stack to the caller's own file and line."""
+
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import FrameType, TracebackType
+
+HOUSE = str(Path(__file__).resolve().parents[1]) + os.sep  # reference/
+_MACHINERY = tuple(HOUSE + room + os.sep for room in ("cluster", "trace"))
+_GRADING = str(Path(__file__).resolve().parents[2] / "puzzles" / "grading") + os.sep
+_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One level of a call stack."""
+
+    file: str
+    line: int
+    function: str
+
+
+@lru_cache(maxsize=4096)
+def machinery(file: str) -> bool:
+    """True for the cluster, the tap and the grading: code that carries the caller's calls."""
+    return file.startswith((*_MACHINERY, _GRADING))
+
+
+@lru_cache(maxsize=4096)
+def foreign(file: str) -> bool:
+    """True for code that no learner wrote: torch, the standard library, site-packages, this machinery."""
+    return (
+        machinery(file)
+        or file.startswith(("<frozen ", "<__array_function__", _STDLIB))
+        or f"{os.sep}site-packages{os.sep}" in file
+        or file in ("", "<string>")
+    )
+
+
+def own(frames: Iterable[Frame]) -> Frame:
+    """The innermost frame of the caller's own code; of `reference/` where the caller has none.
+
+    Args:
+        frames: innermost first.
+    """
+    mine = [frame for frame in frames if not foreign(frame.file)]
+    outside = [frame for frame in mine if not frame.file.startswith(HOUSE)]
+    return (outside or mine or [Frame("", 0, "")])[0]
+
+
+def of_stack(frame: FrameType | None) -> Iterator[Frame]:
+    """The frames of a running stack, innermost first."""
+    while frame is not None:
+        yield Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        frame = frame.f_back
+
+
+def of_traceback(traceback: TracebackType | None) -> list[Frame]:
+    """The frames of an exception, innermost first."""
+    frames = []
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        frames.append(Frame(code.co_filename, traceback.tb_lineno, code.co_name))
+        traceback = traceback.tb_next
+    return frames[::-1]
+
+
+_DUMPED = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
+
+
+def of_dump(text: str) -> list[Frame]:
+    """The main thread's frames in what `faulthandler` wrote, innermost first (it dumps the main thread last)."""
+    last = text.split("hread 0x")[-1]
+    return [Frame(m[1], int(m[2]), m[3]) for m in map(_DUMPED.match, last.splitlines()) if m]
+
+
+def display(file: str) -> str:
+    """A name for people: `cell [3]` in a notebook, a path from here, or the bare name of a file elsewhere."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    if shell is not None and file in (names := getattr(shell.compile, "_filename_map", {})):
+        return f"cell [{names[file]}]"
+    try:
+        relative = Path(file).relative_to(Path.cwd())
+    except ValueError:
+        return Path(file).name
+    return str(relative) if len(relative.parts) <= 3 else relative.name

@@ -1,0 +1,318 @@
+"""The tap: a process group that hands every call on to gloo and tells a recorder about it.
+
+It is a Python subclass of `ProcessGroup`, so it sees what nothing above it can: calls from other threads, functional
+collectives, autograd, DDP's reducer and FSDP's hooks. It changes no value. A call costs a few microseconds more.
+
+    recorder = Recorder(rank)
+    register(recorder)
+    dist.init_process_group("tapped", ...)
+"""
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from sys import _getframe
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup, ProcessGroupGloo, Work
+
+from .calls import Call, locate
+from .events import Op
+
+BACKEND = "tapped"
+_FOREVER = timedelta(days=10)  # time limits belong to the owner of the ranks
+
+
+class Recorder:
+    """Keeps the calls of one rank, in program order.
+
+    A subclass may look at a call before it is made (`posted`), when the rank begins to wait for it (`waiting`) and
+    when that wait has returned (`completed`), and may raise in each.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.on = False
+        self.calls: list[Call] = []
+        self.tick = 0
+
+    def start(self) -> None:
+        """Forget the past and begin."""
+        self.calls, self.tick, self.on = [], 0, True
+
+    def stop(self) -> list[Call]:
+        """End, and hand over the calls. What was awaited through a future is complete by now."""
+        self.on = False
+        return self.calls
+
+    def posted(self, call: Call) -> None:
+        """`call` is about to be made."""
+        call.number, call.posted = len(self.calls), self.tick
+        self.tick += 1
+        self.calls.append(call)
+        locate(call, _getframe(2))
+        call.begin = time.monotonic()
+
+    def waiting(self, call: Call) -> None:
+        """The rank is about to wait for `call`."""
+
+    def completed(self, call: Call) -> None:
+        """The rank's wait for `call` has returned."""
+        if call.completed is None:
+            call.completed, call.end = self.tick, time.monotonic()
+            self.tick += 1
+
+    def future_taken(self, call: Call) -> None:
+        """Somebody (DDP's reducer) waits for `call` where we can't see it."""
+
+
+class TappedWork(Work):
+    """The request of a tapped call."""
+
+    def __init__(self, work: Work, call: Call, recorder: Recorder) -> None:
+        super().__init__()
+        self._work, self.call, self._recorder = work, call, recorder
+
+    def wait(self, timeout: timedelta = _FOREVER) -> bool:
+        """Block until the call is done; True."""
+        self._recorder.waiting(self.call)
+        done = self._work.wait(timeout) if timeout.total_seconds() > 0 else self._work.wait()
+        self._finish()
+        return done
+
+    def is_completed(self) -> bool:
+        """True once the call is done; asking is a way of waiting."""
+        done = self._work.is_completed()
+        if done:
+            self._finish()
+        return done
+
+    def get_future(self) -> torch.futures.Future:
+        """The request as a future. Whoever takes it waits out of sight."""
+        self._recorder.future_taken(self.call)
+        return self._work.get_future()
+
+    def _finish(self) -> None:
+        if self.call.op is Op.RECV and self.call.peer is None:
+            self.call.peer = self.call.group[self._work._source_rank()]
+        self._recorder.completed(self.call)
+
+    def source_rank(self) -> int:
+        """Group rank that an any-source receive heard from."""
+        return self._work._source_rank()
+
+    _source_rank = source_rank
+
+    def is_success(self) -> bool:
+        """True where the call is done and did not fail."""
+        return self._work.is_success()
+
+    def exception(self) -> Any:
+        """The error of a failed call."""
+        return self._work.exception()
+
+    def result(self) -> list[Tensor]:
+        """The tensors of a finished call."""
+        return self._work.result()
+
+    def synchronize(self) -> None:
+        """As `wait`, for the current stream."""
+        self.wait()
+
+    def block_current_stream(self) -> None:
+        """As `wait`: there are no streams on a CPU."""
+        self.wait()
+
+
+class Tap(ProcessGroup):
+    """gloo, with a recorder between it and the caller."""
+
+    def __init__(self, inner: ProcessGroup, gloo: ProcessGroupGloo, ranks: tuple[int, ...], recorder: Recorder) -> None:
+        super().__init__(inner.rank(), inner.size())
+        self.inner, self.ranks, self.recorder = inner, ranks, recorder
+        self._name, self._desc = "", ""
+        self._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, gloo)
+
+    def _make(self, call: Call, run: Callable[[], Work]) -> Work:
+        """Post a call, make it, and wrap its request."""
+        if not self.recorder.on:
+            return run()
+        call.group_name = self._name
+        self.recorder.posted(call)
+        return TappedWork(run(), call, self.recorder)
+
+    def _global(self, group_rank: int) -> int | None:
+        """The global rank of a group rank; the number itself, negative, where there is none."""
+        return self.ranks[group_rank] if 0 <= group_rank < len(self.ranks) else -1 - group_rank
+
+    # Point to point.
+
+    def send(self, tensors: list[Tensor], dst: int, tag: int) -> Work:
+        call = Call(Op.SEND, self.ranks, tensors, [], self._global(dst), tag)
+        return self._make(call, lambda: self.inner.send(tensors, dst, tag))
+
+    def recv(self, tensors: list[Tensor], src: int, tag: int) -> Work:
+        call = Call(Op.RECV, self.ranks, [], tensors, self._global(src), tag)
+        return self._make(call, lambda: self.inner.recv(tensors, src, tag))
+
+    def recv_anysource(self, tensors: list[Tensor], tag: int) -> Work:
+        call = Call(Op.RECV, self.ranks, [], tensors, None, tag)
+        return self._make(call, lambda: self.inner.recv_anysource(tensors, tag))
+
+    # One root.
+
+    def broadcast(self, tensors: Any, opts: Any = None, *rest: Any) -> Work:
+        tensors, root, opts = _rooted(tensors, opts, dist.BroadcastOptions)
+        mine = root == self.rank()
+        call = Call(Op.BROADCAST, self.ranks, tensors if mine else [], [] if mine else tensors, self._global(root))
+        return self._make(call, lambda: self.inner.broadcast(tensors, opts))
+
+    def reduce(self, tensors: Any, opts: Any = None, *rest: Any) -> Work:
+        tensors, root, opts = _rooted(tensors, opts, dist.ReduceOptions)
+        call = Call(Op.REDUCE, self.ranks, tensors, tensors, self._global(root), reduce=_name(opts.reduceOp))
+        return self._make(call, lambda: self.inner.reduce(tensors, opts))
+
+    def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> Work:
+        call = Call(Op.GATHER, self.ranks, inputs, _flat(outputs), self._global(opts.rootRank))
+        return self._make(call, lambda: self.inner.gather(outputs, inputs, opts))
+
+    def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Work:
+        call = Call(Op.SCATTER, self.ranks, _flat(inputs), outputs, self._global(opts.rootRank))
+        return self._make(call, lambda: self.inner.scatter(outputs, inputs, opts))
+
+    # Everybody.
+
+    def allreduce(self, tensors: Any, opts: Any = None, *rest: Any) -> Work:
+        tensors = [tensors] if isinstance(tensors, Tensor) else tensors
+        opts = opts if isinstance(opts, dist.AllreduceOptions) else _with_op(dist.AllreduceOptions(), opts)
+        call = Call(Op.ALL_REDUCE, self.ranks, tensors, tensors, reduce=_name(opts.reduceOp))
+        return self._make(call, lambda: self.inner.allreduce(tensors, opts))
+
+    def allreduce_coalesced(self, tensors: list[Tensor], opts: Any) -> Work:
+        call = Call(Op.ALL_REDUCE, self.ranks, tensors, tensors, reduce=_name(opts.reduceOp))
+        return self._make(call, lambda: self.inner.allreduce_coalesced(tensors, opts))
+
+    def allgather(self, outputs: Any, inputs: Any, *opts: Any) -> Work:
+        if isinstance(inputs, Tensor):
+            outputs, inputs = [outputs], [inputs]
+        call = Call(Op.ALL_GATHER, self.ranks, inputs, _flat(outputs))
+        return self._make(call, lambda: self.inner.allgather(outputs, inputs, *opts))
+
+    def all_gather_single(self, output: Tensor, input: Tensor, *opts: Any) -> Work:
+        call = Call(Op.ALL_GATHER, self.ranks, [input], [output])
+        return self._make(call, lambda: self.inner._allgather_base(output, input, *opts))
+
+    _allgather_base = all_gather_single
+
+    def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], *opts: Any) -> Work:
+        call = Call(Op.ALL_GATHER, self.ranks, inputs, _flat(outputs))
+        return self._make(call, lambda: self.inner.allgather_coalesced(outputs, inputs, *opts))
+
+    def all_gather_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], *opts: Any) -> Work:
+        call = Call(Op.ALL_GATHER, self.ranks, inputs, outputs)
+        return self._make(call, lambda: self.inner.allgather_into_tensor_coalesced(outputs, inputs, *opts))
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, *rest: Any) -> Work:
+        if isinstance(outputs, Tensor):
+            outputs, inputs = [outputs], [inputs]
+        opts = opts if isinstance(opts, dist.ReduceScatterOptions) else _with_op(dist.ReduceScatterOptions(), opts)
+        call = Call(Op.REDUCE_SCATTER, self.ranks, _flat(inputs), outputs, reduce=_name(opts.reduceOp))
+        return self._make(call, lambda: self.inner.reduce_scatter(outputs, inputs, opts))
+
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
+        opts = opts or dist.ReduceScatterOptions()
+        call = Call(Op.REDUCE_SCATTER, self.ranks, [input], [output], reduce=_name(opts.reduceOp))
+        return self._make(call, lambda: self.inner._reduce_scatter_base(output, input, opts))
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Work:
+        opts = opts or dist.ReduceScatterOptions()
+        call = Call(Op.REDUCE_SCATTER, self.ranks, inputs, outputs, reduce=_name(opts.reduceOp))
+        return self._make(call, lambda: self.inner.reduce_scatter_tensor_coalesced(outputs, inputs, opts))
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def all_to_all_single(
+        self, output: Tensor, input: Tensor, out_splits: list[int], in_splits: list[int], *opts: Any
+    ) -> Work:
+        call = Call(Op.ALL_TO_ALL, self.ranks, [input], [output])
+        call.splits = self._splits(input, in_splits)
+        call.out_splits = self._splits(output, out_splits)
+        return self._make(call, lambda: self.inner.alltoall_base(output, input, out_splits, in_splits, *opts))
+
+    alltoall_base = all_to_all_single
+
+    def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], *opts: Any) -> Work:
+        call = Call(Op.ALL_TO_ALL, self.ranks, inputs, outputs)
+        call.splits = tuple(t.numel() for t in inputs)
+        call.out_splits = tuple(t.numel() for t in outputs)
+        return self._make(call, lambda: self.inner.alltoall(outputs, inputs, *opts))
+
+    def barrier(self, *args: Any, **options: Any) -> Work:
+        return self._make(Call(Op.BARRIER, self.ranks, [], []), lambda: self.inner.barrier(*args, **options))
+
+    def _splits(self, tensor: Tensor, rows: list[int]) -> tuple[int, ...]:
+        """Elements for each rank: rows along dim 0, or equal parts."""
+        if not rows:
+            return (tensor.numel() // self.size(),) * self.size()
+        width = tensor.numel() // tensor.shape[0] if tensor.dim() and tensor.shape[0] else 1
+        return tuple(row * width for row in rows)
+
+    # What torch asks a group about itself.
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._name
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._name = name
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._desc
+
+    def setGroupDesc(self, desc: str) -> None:  # noqa: N802
+        self._desc = desc
+
+    def getBackendName(self) -> str:  # noqa: N802
+        return "gloo"
+
+
+def _flat(lists: list[list[Tensor]]) -> list[Tensor]:
+    return [tensor for inner in lists for tensor in inner]
+
+
+def _name(op: Any) -> str:
+    return op.op.name.lower()
+
+
+def _with_op(opts: Any, op: Any) -> Any:
+    if op is not None:
+        opts.reduceOp = op if isinstance(op, dist.ReduceOp) else dist.ReduceOp(op)
+    return opts
+
+
+def _rooted(tensors: Any, opts: Any, make: Callable[[], Any]) -> tuple[list[Tensor], int, Any]:
+    """Both spellings, (tensors, options) and (tensor, root), as the first."""
+    if isinstance(opts, int):
+        root, opts = opts, make()
+        opts.rootRank = root
+    return ([tensors] if isinstance(tensors, Tensor) else tensors), opts.rootRank, opts
+
+
+def register(recorder: Recorder) -> None:
+    """Make `tapped` a backend of `torch.distributed` in this process, reporting to `recorder`."""
+
+    def create(options: Any, _: Any) -> Tap:
+        gloo = ProcessGroupGloo(options.store, options.group_rank, options.group_size, timeout=_FOREVER)
+        inner = ProcessGroup(options.store, options.group_rank, options.group_size)
+        inner._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, gloo)
+        inner._set_default_backend(ProcessGroup.BackendType.GLOO)
+        ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
+        return Tap(inner, gloo, ranks, recorder)
+
+    dist.Backend.register_backend(BACKEND, create, extended_api=True, devices=["cpu"])

@@ -1,0 +1,24 @@
+"""Warm clusters that all tests share."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from reference.cluster import Cluster
+
+
+@pytest.fixture(scope="session")
+def clusters() -> Iterator[Callable[..., Cluster]]:
+    """`clusters(4)` and `clusters(4, watch=True)`: one warm cluster for each description, for the whole session."""
+    warm: dict[Any, Cluster] = {}
+
+    def cluster(world_size: int, **options: Any) -> Cluster:
+        key = (world_size, *sorted(options.items()))
+        if key not in warm:
+            warm[key] = Cluster(world_size, **options)
+        return warm[key]
+
+    yield cluster
+    for one in warm.values():
+        one.close()
