@@ -1,6 +1,7 @@
 """Programs written by hand, as the events that their ranks would leave behind."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from reference.trace import Event, Op, Trace
 
@@ -42,9 +43,8 @@ class Rank:
     def wait(self, *places: int) -> None:
         """Wait for calls, one after another."""
         for place in places:
-            event = self.events[place]
-            values = {name: getattr(event, name) for name in event.__slots__}
-            self.events[place] = Event(**{**values, "completed": self._tick(), "end": self.ticks * 1e-6})
+            tick = self._tick()
+            self.events[place] = replace(self.events[place], completed=tick, end=self.ticks * 1e-6)
 
     def call(self, op: Op, numel: int = 0, peer: int | None = None, **more) -> None:
         """A blocking call."""

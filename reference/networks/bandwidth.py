@@ -1,0 +1,29 @@
+"""Bandwidth from a time: what nccl-tests calls algbw and busbw.
+
+Algorithm bandwidth is size over time. It falls as ranks are added even if every link is as busy as before, because an
+all-reduce moves 2(n-1)/n of its tensor through each link. Bus bandwidth multiplies by that factor. It can be compared
+with what the hardware is sold as, for any number of ranks.
+
+NVIDIA nccl-tests, doc/PERFORMANCE.md.
+"""
+
+from reference.trace import Op
+
+
+def bus_factor(op: Op, ranks: int) -> float:
+    """Bytes that the busiest link must carry for each byte of size: bus bandwidth over algorithm bandwidth.
+
+    The size is that of the whole tensor: of an all-gather its result, of a reduce-scatter its input.
+    """
+    if op is Op.ALL_REDUCE:
+        return 2 * (ranks - 1) / ranks
+    if op in (Op.REDUCE_SCATTER, Op.ALL_GATHER, Op.ALL_TO_ALL, Op.SCATTER, Op.GATHER):
+        return (ranks - 1) / ranks
+    if op in (Op.BROADCAST, Op.REDUCE):
+        return 1.0
+    raise ValueError(f"{op} has no bus bandwidth: it is not a collective that moves a tensor")
+
+
+def bus_bandwidth(ranks: int, size: float, seconds: float) -> float:
+    """Bus bandwidth of an all-reduce of `size` bytes that took `seconds`, in bytes per second."""
+    return 2 * (ranks - 1) / ranks * size / seconds

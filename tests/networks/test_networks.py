@@ -1,0 +1,113 @@
+"""The formulas against replayed programs, against measured numbers, and against each other."""
+
+import pytest
+
+from reference.networks import (
+    TIMES,
+    alpha_beta,
+    best_algorithm,
+    bus_bandwidth,
+    bus_factor,
+    crossing,
+    flat_ring_time,
+    halving_doubling_time,
+    hierarchical_time,
+    naive_time,
+    recursive_doubling_time,
+    ring_time,
+)
+from reference.trace import Event, Network, Op, Trace
+
+ALPHA, BETA = 2e-6, 50e9
+
+
+def exactly(seconds: float):
+    return pytest.approx(seconds, rel=1e-12, abs=0)
+
+
+def native_ring(n: int, numel: int) -> Trace:
+    """A trace of one native all-reduce, which counts as a ring."""
+    group = tuple(range(n))
+    common = (group, None, 0, (numel,), "float64", 8 * numel, (), "sum", "program.py", 1, 0, 1, 0.0, 0.0)
+    return Trace(n, tuple((Event(rank, Op.ALL_REDUCE, *common),) for rank in group))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 17])
+def test_ring_time_is_the_replay_of_a_ring(n):
+    replayed = native_ring(n, 100 * n).replay(Network.uniform(alpha=ALPHA, beta=BETA)).duration
+    assert ring_time(n, 800 * n, ALPHA, BETA) == exactly(replayed)
+
+
+@pytest.mark.parametrize(("nodes", "per_node"), [(1, 4), (2, 4), (4, 2), (3, 1)])
+def test_flat_ring_time_is_the_replay_on_a_cluster(nodes, per_node):
+    n = nodes * per_node
+    network = Network.cluster(nodes, per_node)
+    links = ((network.intra.alpha, network.intra.beta), (network.inter.alpha, network.inter.beta))
+    replayed = native_ring(n, 1000 * n).replay(network).duration
+    assert flat_ring_time(nodes, per_node, 8000 * n, *links) == exactly(replayed)
+
+
+def test_hierarchy_of_one_level_is_a_ring():
+    link, other = (ALPHA, BETA), (1.0, 1.0)
+    assert hierarchical_time(8, 1, 1e6, other, link) == exactly(ring_time(8, 1e6, ALPHA, BETA))
+    assert hierarchical_time(1, 8, 1e6, link, other) == exactly(ring_time(8, 1e6, ALPHA, BETA))
+
+
+def test_hierarchy_beats_the_flat_ring_where_links_differ():
+    intra, inter = (1.9e-6, 450e9), (4e-6, 50e9)
+    for size in (1e3, 1e6, 1e9):
+        assert hierarchical_time(4, 8, size, intra, inter) < flat_ring_time(4, 8, size, intra, inter)
+
+
+@pytest.mark.parametrize("n", [2, 4, 8, 16, 64])
+def test_powers_of_two_need_no_fold(n):
+    size, rounds = 1e6, n.bit_length() - 1
+    assert recursive_doubling_time(n, size, ALPHA, BETA) == exactly(rounds * (ALPHA + size / BETA))
+    both = 2 * rounds * ALPHA + 2 * (n - 1) / n * size / BETA
+    assert halving_doubling_time(n, size, ALPHA, BETA) == exactly(both)
+    assert halving_doubling_time(n + 1, size, ALPHA, BETA) == exactly(both + 2 * (ALPHA + size / BETA))
+
+
+def test_one_rank_takes_no_time():
+    assert all(time(1, 1e6, ALPHA, BETA) == 0 for time in TIMES.values())
+
+
+def test_small_tensors_want_few_steps_and_large_ones_few_bytes():
+    assert best_algorithm(8, 100, ALPHA, BETA) == "recursive doubling"
+    assert best_algorithm(8, 1e9, ALPHA, BETA) == "halving-doubling"
+    assert best_algorithm(9, 1e9, ALPHA, BETA) == "ring"
+    assert naive_time(2, 5e5, ALPHA, BETA) == ring_time(2, 1e6, ALPHA, BETA)
+
+
+@pytest.mark.parametrize("n", [4, 8, 32])
+def test_at_the_crossing_both_take_the_same_time(n):
+    rounds = n.bit_length() - 1
+    size = crossing((2 * (n - 1), rounds), (2 * (n - 1) / n, rounds), ALPHA, BETA)
+    assert ring_time(n, size, ALPHA, BETA) == exactly(recursive_doubling_time(n, size, ALPHA, BETA))
+    assert crossing((2, 2), (1, 1), ALPHA, BETA) is None
+    assert crossing((3, 2), (3, 2), ALPHA, BETA) is None, "more steps and more bytes never win"
+
+
+def test_bus_bandwidth_of_a_large_ring_is_the_bandwidth_of_its_links():
+    for n in (2, 5, 64):
+        assert bus_bandwidth(n, 1e15, ring_time(n, 1e15, ALPHA, BETA)) == pytest.approx(BETA, rel=1e-5)
+
+
+def test_bus_bandwidth_is_algorithm_bandwidth_times_the_factor_of_nccl_tests():
+    assert bus_bandwidth(4, 1e9, 10e-3) == exactly(1.5 * 100e9)
+    assert bus_factor(Op.ALL_REDUCE, 8) == 1.75
+    assert bus_factor(Op.ALL_GATHER, 8) == bus_factor(Op.REDUCE_SCATTER, 8) == 0.875
+    assert bus_factor(Op.BROADCAST, 8) == 1
+    with pytest.raises(ValueError, match="no bus bandwidth"):
+        bus_factor(Op.BARRIER, 8)
+
+
+def test_alpha_and_beta_are_found_again():
+    sizes = [2**k for k in range(3, 27)]
+    alpha, beta = alpha_beta(sizes, [ALPHA + s / BETA for s in sizes])
+    assert (alpha, beta) == (pytest.approx(ALPHA, rel=1e-9), pytest.approx(BETA, rel=1e-9))
+    noisy = [(ALPHA + s / BETA) * (1.03 if i % 2 else 0.97) for i, s in enumerate(sizes)]
+    alpha, beta = alpha_beta(sizes, noisy)
+    assert (alpha, beta) == (pytest.approx(ALPHA, rel=0.05), pytest.approx(BETA, rel=0.05))
+    with pytest.raises(ValueError, match="two sizes"):
+        alpha_beta([8, 8], [1.0, 1.0])

@@ -1,0 +1,176 @@
+"""Replayed times against closed formulas."""
+
+import json
+import time
+from dataclasses import replace
+from itertools import pairwise
+from math import ceil, log2
+
+import pytest
+
+from reference.trace import ETHERNET_100G, INFINIBAND_NDR, NVLINK4, Kind, Link, Network, Op, Timeline, Trace
+
+from . import programs as p
+
+ALPHA, BETA = 1e-5, 1e9
+NETWORK = Network.uniform(alpha=ALPHA, beta=BETA)
+SIZES = (1, 2, 3, 4, 5, 8, 16, 17)
+
+
+def message(numel: float) -> float:
+    return ALPHA + numel * p.ITEM / BETA
+
+
+def exactly(seconds: float):
+    return pytest.approx(seconds, rel=1e-14, abs=0)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_ring_takes_two_n_minus_one_messages_of_a_chunk(n):
+    timeline = p.trace(n, lambda rank: p.ring_all_reduce(rank, 1000 * n)).replay(NETWORK)
+    assert timeline.duration == exactly(2 * (n - 1) * message(1000))
+    assert timeline.waiting == [0] * n
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_naive_takes_two_n_minus_one_messages_of_everything(n):
+    timeline = p.trace(n, lambda rank: p.naive_all_reduce(rank, 1000)).replay(NETWORK)
+    assert timeline.duration == exactly(2 * (n - 1) * message(1000))
+    assert timeline.waiting[0] == 0
+    if n > 1:
+        assert timeline.waiting[-1] == exactly(2 * (n - 2) * message(1000)) or n == 2
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_tree_takes_log_n_messages(n):
+    timeline = p.trace(n, lambda rank: p.tree_broadcast(rank, 1000)).replay(NETWORK)
+    assert timeline.duration == exactly(ceil(log2(n)) * message(1000))
+
+
+@pytest.mark.parametrize("n", (2, 4, 8, 16))
+def test_recursive_doubling_takes_log_n_messages(n):
+    timeline = p.trace(n, lambda rank: p.recursive_doubling_all_reduce(rank, 1000)).replay(NETWORK)
+    assert timeline.duration == exactly(log2(n) * message(1000))
+
+
+@pytest.mark.parametrize("n", (2, 3, 4, 8))
+def test_a_batch_goes_through_one_port_message_by_message(n):
+    timeline = p.trace(n, lambda rank: p.one_batch_all_to_all(rank, 1000)).replay(NETWORK)
+    assert timeline.duration >= (n - 1) * message(1000) * (1 - 1e-14)
+    for port in ("src", "dst"):
+        for rank in range(n):
+            mine = [t for t in timeline.transfers if getattr(t, port) == rank]
+            assert all(a.end <= b.begin for a, b in pairwise(mine))
+
+
+def test_a_rank_sends_and_receives_at_once():
+    timeline = p.trace(2, lambda rank: rank.exchange(1 - rank.rank, 1000, 1 - rank.rank, 1000)).replay(NETWORK)
+    assert timeline.duration == exactly(message(1000))
+
+
+def test_links_of_two_classes_do_not_share_a_port():
+    network = Network.cluster(nodes=2, ranks_per_node=2, intra=Link("in", 0, 1e9), inter=Link("out", 0, 1e9))
+
+    def rank_0_sends_to_both(rank):
+        if rank.rank == 0:
+            rank.wait(rank.post(Op.SEND, 1000, 1), rank.post(Op.SEND, 1000, 2))
+        elif rank.rank < 3:
+            rank.recv(0, 1000)
+
+    assert p.trace(4, rank_0_sends_to_both).replay(network).duration == exactly(4e-6)
+
+
+def test_a_ring_through_a_cluster_goes_at_the_speed_of_its_slowest_link():
+    network = Network.cluster(2, 4, NVLINK4, ETHERNET_100G)
+    timeline = p.trace(8, lambda rank: p.ring_all_reduce(rank, 8000)).replay(network)
+    assert timeline.duration == exactly(14 * ETHERNET_100G.time(4000))
+    assert network.node(3) == 0 and network.node(4) == 1 and network.link(3, 4) is ETHERNET_100G
+    assert str(network) == "2 nodes of 4 (NVLink 4 / 100 GbE)"
+
+
+def test_waiting_ends_where_the_message_begins():
+    def program(rank):
+        if rank.rank < 2:
+            rank.exchange(1 - rank.rank, 1000, 1 - rank.rank, 1000)
+        if rank.rank == 1:
+            rank.send(2, 500)
+        if rank.rank == 2:
+            rank.recv(1, 500)
+
+    spans = [s for s in p.trace(3, program).replay(NETWORK).spans if s.rank == 2]
+    assert [(s.kind, s.label) for s in spans] == [(Kind.WAITING, "recv from 1"), (Kind.COMMUNICATION, "recv from 1")]
+    assert spans[0].begin == 0 and spans[0].end == spans[1].begin == exactly(message(1000))
+    assert spans[1].end == exactly(message(1000) + message(500))
+
+
+def test_a_deadlock_replays_as_ranks_that_are_stuck_to_the_end():
+    def program(rank):
+        p.ring_all_reduce(rank, 8)
+        rank.post(Op.RECV, 8, (rank.rank + 1) % 4)
+
+    timeline = p.trace(4, program).replay(NETWORK)
+    last = [next(s for s in reversed(timeline.spans) if s.rank == rank) for rank in range(4)]
+    assert all(s.kind is Kind.STUCK and s.end == timeline.duration > s.begin for s in last)
+    nothing_but_stuck = p.trace(2, lambda rank: rank.post(Op.RECV, 8, 1 - rank.rank)).replay(NETWORK)
+    assert nothing_but_stuck.duration > 0 and [s.kind for s in nothing_but_stuck.spans] == [Kind.STUCK] * 2
+
+
+def test_a_rank_that_died_leaves_the_others_waiting():
+    def program(rank):
+        rank.call(Op.ALL_REDUCE, 64)
+        if rank.rank != 1:
+            rank.post(Op.ALL_REDUCE, 64)
+
+    trace = p.trace(4, program)
+    for timeline in (trace.replay(NETWORK), trace.timeline()):
+        assert {s.rank for s in timeline.spans if s.kind is Kind.STUCK} == {0, 2, 3}
+
+
+def test_spans_of_a_rank_never_overlap():
+    trace = p.trace(6, lambda rank: (p.one_batch_all_to_all(rank, 50), p.naive_all_reduce(rank, 9)))
+    for timeline in (trace.replay(NETWORK), trace.timeline()):
+        for rank in range(6):
+            spans = [s for s in timeline.spans if s.rank == rank]
+            assert all(a.begin < a.end <= b.begin for a, b in pairwise(spans))
+
+
+def test_the_same_program_always_gives_the_same_timeline():
+    def once():
+        return p.trace(7, lambda rank: (p.one_batch_all_to_all(rank, 50), p.ring_all_reduce(rank, 99)))
+
+    assert once().replay(NETWORK) == once().replay(NETWORK)
+
+
+def test_a_timeline_survives_json():
+    timeline = p.trace(3, lambda rank: p.naive_all_reduce(rank, 8)).replay(NETWORK)
+    assert Timeline.from_dict(json.loads(json.dumps(timeline.to_dict()))) == timeline
+
+
+def test_measured_waiting_is_until_the_other_side_is_there():
+    def program(rank):
+        if rank.rank == 0:
+            rank.wait(rank.post(Op.SEND, 8, 1, begin=5e-3))
+        else:
+            rank.recv(0, 8)
+
+    events = tuple((replace(event, end=6e-3),) for (event,) in p.trace(2, program).events)
+    spans = Trace(2, events).timeline().spans
+    assert [(s.rank, s.kind) for s in spans] == [(0, Kind.COMMUNICATION), (1, Kind.WAITING), (1, Kind.COMMUNICATION)]
+    assert spans[1].end == spans[2].begin == 5e-3
+
+
+def test_thousands_of_events_replay_in_well_under_a_second():
+    trace = p.trace(16, lambda rank: [p.ring_all_reduce(rank, 64) for _ in range(10)])
+    assert sum(map(len, trace.events)) == 9600
+    begin = time.perf_counter()
+    trace.replay(NETWORK)
+    assert time.perf_counter() - begin < 1
+
+
+def test_a_network_says_what_is_wrong_with_it():
+    with pytest.raises(ValueError, match="latency in seconds"):
+        Network.uniform(alpha=-1, beta=1)
+    with pytest.raises(ValueError, match="bandwidth in bytes per second"):
+        Network.uniform(alpha=0, beta=0)
+    with pytest.raises(ValueError, match="the network has 2 ranks, the trace has 4"):
+        p.trace(4, lambda rank: None).replay(Network.of(INFINIBAND_NDR, world_size=2))
