@@ -1,0 +1,7 @@
+"""The models that every chapter shards, free of parallel code, and the text that they read."""
+
+from reference.models.config import PRESETS, GPTConfig, preset
+from reference.models.gpt import GPT, token_loss
+from reference.models.initialisation import create, initial_value, initialise
+
+__all__ = ["GPT", "PRESETS", "GPTConfig", "create", "initial_value", "initialise", "preset", "token_loss"]

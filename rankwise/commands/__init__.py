@@ -1,0 +1,1 @@
+"""The commands of `rankwise`, one module for each group of them."""

@@ -1,0 +1,53 @@
+"""What the commands run on every rank."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from reference.oracle import Record, on_ranks
+from reference.report import logger, silent
+from reference.train import TrainConfig, validation_loss
+from reference.train import train as train_on_group
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a rank hands back after training."""
+
+    validation_loss: float  # nats per byte of the held-out text
+    fingerprint: str  # of all parameters, bit by bit
+    parameters: dict[str, Tensor] | None  # rank 0's, on the CPU
+
+
+def train(config: TrainConfig, log: Path) -> Outcome:
+    """Train on the world group; rank 0 appends every step to `log`."""
+    group, first = dist.group.WORLD, dist.get_rank() == 0
+    model = train_on_group(config, group, own_device(), report=logger(log) if first else silent)
+    loss = validation_loss(config, model, group, own_device())
+    parameters = {name: p.detach().cpu() for name, p in model.named_parameters()}
+    return Outcome(loss, fingerprint(parameters), parameters if first else None)
+
+
+def record(config: TrainConfig) -> Record:
+    """Train on the world group, and keep what the oracle keeps."""
+    return on_ranks(config, dist.group.WORLD, own_device())
+
+
+def own_device() -> torch.device:
+    """The GPU that the cluster gave to this rank, else the CPU."""
+    if dist.get_backend() == "nccl":
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
+
+
+def fingerprint(parameters: dict[str, Tensor]) -> str:
+    """A hash of names and bits."""
+    digest = hashlib.sha256()
+    for name, parameter in parameters.items():
+        digest.update(name.encode())
+        digest.update(parameter.contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,71 @@
+"""Training on a cluster of this machine, as a person in front of a terminal sees it."""
+
+import tempfile
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from rankwise import on_rank
+from rankwise.progress import following
+from reference.cluster import Cluster
+from reference.cluster.cluster import MAX_RANKS
+from reference.errors import BadInput
+from reference.models.data import unigram_entropy
+from reference.train import TrainConfig, batches_for
+
+
+def train_on_cluster(config: TrainConfig, ranks: int, device: str, log: Path | None) -> None:
+    """Train, and say how it went.
+
+    Args:
+        config: what to learn.
+        ranks: number of processes.
+        device: "auto", "cpu" or "cuda".
+        log: keeps every step, if given.
+
+    Raises:
+        BadInput: if this can't work here; nothing has been started then.
+    """
+    if not 1 <= ranks <= MAX_RANKS:
+        raise BadInput(f"--ranks is a number from 1 to {MAX_RANKS}, not {ranks}")
+    device = choose_device(device, ranks)
+    text = batches_for(config, ranks).text
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"{config.model.parameters:,} parameters, {len(text):,} bytes of text, {ranks} ranks, {device}")
+    with tempfile.TemporaryDirectory() as folder, Cluster(ranks, device=device, timeout=None) as cluster:
+        log = usable(log or Path(folder, "steps.jsonl"))
+        with following(log, config.steps, console):
+            outcome = cluster.run(on_rank.train, config, log)[0]
+    console.print(
+        f"held-out loss {outcome.validation_loss:.3f} nats per byte; "
+        f"knowing how frequent each byte is, and nothing else, gives {unigram_entropy(text):.3f}"
+    )
+
+
+def choose_device(wanted: str, ranks: int) -> str:
+    """ "cuda" if every rank can have a GPU of its own, else "cpu".
+
+    Raises:
+        BadInput: if GPUs are demanded and there are too few.
+    """
+    if wanted not in ("auto", "cpu", "cuda"):
+        raise BadInput(f"--device is auto, cpu or cuda, not {wanted}")
+    gpus = torch.cuda.device_count()
+    if wanted == "cuda" and gpus < ranks:
+        raise BadInput(f"{ranks} ranks need {ranks} GPUs, and torch sees {gpus}")
+    return "cuda" if wanted != "cpu" and gpus >= ranks else "cpu"
+
+
+def usable(log: Path) -> Path:
+    """The log, ready to be written to, as a path that means the same to every process.
+
+    Raises:
+        BadInput: if it can't be written.
+    """
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("")
+    except OSError as error:
+        raise BadInput(f"cannot write {log}: {error.strerror.lower()}") from error
+    return log.resolve()

@@ -1,0 +1,144 @@
+"""`torchrun --nproc-per-node 4 -m reference.train`: what one rank does before and after the loop.
+
+Ranks talk over NCCL where each of them has a GPU of its own, else over gloo. Only rank 0 speaks.
+
+What cannot work is said in one line, and every rank exits with code 2. (torchrun then adds a report of its own, and
+itself exits with 1, as it does whenever a rank ends with anything but 0.)
+"""
+
+import argparse
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+from reference.errors import BadInput
+from reference.models import PRESETS, preset
+from reference.models.data import unigram_entropy
+from reference.report import printer, silent
+from reference.train import TrainConfig, batches_for, train, validation_loss
+
+BAD_INPUT, INTERRUPTED = 2, 130
+
+
+def main() -> int:
+    """Train as the command line says.
+
+    Returns:
+        The exit code: 0, 2 for bad input, 130 after Ctrl-C.
+    """
+    try:
+        join()
+        try:
+            config, device = agree(sys.argv[1:])
+        except BadInput as error:
+            say(f"reference.train: {error}", sys.stderr)
+            dist.barrier()  # torchrun stops all as soon as one has left: rank 0 has spoken when the others leave
+            return BAD_INPUT
+        run(config, device)
+        return 0
+    except KeyboardInterrupt:
+        say("reference.train: interrupted", sys.stderr)
+        sys.stderr.flush()
+        os._exit(INTERRUPTED)  # the other ranks are leaving too: nothing is to be said to them
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def join() -> None:
+    """Become one rank of the job that torchrun started, or the only rank of a job of one."""
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    if "RANK" in os.environ:
+        dist.init_process_group(backend)
+    else:
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+
+
+def agree(arguments: list[str]) -> tuple[TrainConfig, torch.device]:
+    """Read the command line, and go on only if no rank has an objection: a file may be missing on one machine.
+
+    Raises:
+        BadInput: on every rank, with the objection of the first rank that has one.
+    """
+    objections: list[str | None] = [None] * dist.get_world_size()
+    try:
+        options = parse(arguments)
+        device = choose_device(options.pop("device"))
+        config = TrainConfig(**options)
+        batches_for(config, dist.get_world_size())
+        objection = None
+    except BadInput as error:
+        objection = str(error)
+    dist.all_gather_object(objections, objection)
+    for objection in objections:
+        if objection is not None:
+            raise BadInput(objection)
+    return config, device
+
+
+def parse(arguments: list[str]) -> dict:
+    """The command line as the fields of `TrainConfig`, and `device`.
+
+    Raises:
+        BadInput: if it cannot be understood.
+    """
+    defaults = TrainConfig()
+    parser = Parser(prog="torchrun -m reference.train", description="Train a GPT by data parallelism.")
+    parser.add_argument("--model", default="demo", help=", ".join(PRESETS))
+    parser.add_argument("--data", help="a file of text; Python's own documentation by default")
+    parser.add_argument("--steps", type=int, default=defaults.steps)
+    parser.add_argument("--batch", type=int, default=defaults.batch, help="windows in a step, of all ranks together")
+    parser.add_argument("--sequence", type=int, default=defaults.sequence, help="tokens in a window")
+    parser.add_argument("--learning-rate", type=float, default=defaults.learning_rate)
+    parser.add_argument("--seed", type=int, default=defaults.seed)
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    options = vars(parser.parse_args(arguments))
+    options["model"] = preset(options["model"])
+    return options
+
+
+class Parser(argparse.ArgumentParser):
+    """One that raises instead of printing on every rank and leaving."""
+
+    def error(self, message: str) -> None:
+        raise BadInput(message)
+
+    def print_help(self, file=None) -> None:
+        if dist.get_rank() == 0:
+            super().print_help(file)
+
+
+def choose_device(wanted: str) -> torch.device:
+    """Where this rank computes: on a GPU of its own if all ranks of this machine have one, else on the CPU.
+
+    Raises:
+        BadInput: if GPUs are demanded and there are too few.
+    """
+    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    gpus = torch.cuda.device_count()
+    if wanted == "cuda" and gpus < ranks_here:
+        raise BadInput(f"{ranks_here} ranks on this machine need {ranks_here} GPUs, and torch sees {gpus}")
+    if wanted == "cpu" or gpus < ranks_here:
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+    torch.cuda.set_device(device)
+    return device
+
+
+def run(config: TrainConfig, device: torch.device) -> None:
+    """Train, and let rank 0 say how it goes."""
+    first = dist.get_rank() == 0
+    world_size = dist.get_world_size()
+    entropy = unigram_entropy(batches_for(config, world_size).text)
+    say(f"{config.model.parameters:,} parameters, {world_size} ranks, {device.type}; byte entropy {entropy:.3f} nats")
+    report = printer(config.steps, every=max(1, config.steps // 20)) if first else silent
+    model = train(config, dist.group.WORLD, device, report=report)
+    say(f"held-out loss {validation_loss(config, model, dist.group.WORLD, device):.3f} nats per byte")
+
+
+def say(text: str, stream=None) -> None:
+    """Print on rank 0 alone."""
+    if int(os.environ.get("RANK", 0)) == 0:
+        print(text, file=stream or sys.stdout, flush=True)

@@ -1,0 +1,145 @@
+"""Text as bytes, cut into windows, dealt out to ranks.
+
+A batch is a pure function of the step, the rank and the number of ranks:
+
+- *deterministic*: the order of the windows is drawn anew for each pass over the text, from the seed and the pass;
+- *resumable*: whoever knows the step number knows the batch, so there is no reader's state to save;
+- *sharded without overlap*: a step's windows are the same for any number of ranks, and rank r of n takes the r-th
+  n-th of them. Together the ranks read what one process would have read.
+
+A window of S tokens predicts S tokens: it reads one more than it starts with, the last window's last target being the
+first input of the next. No token is predicted twice in a pass, nor both in training and in validation.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from reference.errors import BadInput
+
+Text = NDArray[np.uint8]
+HELD_OUT = 0.1  # of the windows, from the end of the text
+
+
+def python_text() -> Text:
+    """Python's own language reference, as `help()` shows it: some 460 KB of English that ships with CPython.
+
+    Raises:
+        BadInput: if this Python was built without it.
+    """
+    try:
+        from pydoc_data.topics import topics
+    except ImportError as error:
+        raise BadInput("this Python comes without pydoc_data; give a text with --data FILE") from error
+    return np.frombuffer("\n".join(topics[name] for name in sorted(topics)).encode(), dtype=np.uint8)
+
+
+def file_text(path: str | Path) -> Text:
+    """The bytes of a file; mapped, so that ranks of one machine share the memory.
+
+    Raises:
+        BadInput: if it is no file, is empty or cannot be read.
+    """
+    path = Path(path)
+    try:
+        if path.exists() and not path.is_file():
+            raise BadInput(f"{path} is not a file; --data takes one text file")
+        if path.stat().st_size == 0:
+            raise BadInput(f"{path} is empty; training needs text")
+        return np.memmap(path, dtype=np.uint8, mode="r")
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+
+
+def unigram_entropy(text: Text) -> float:
+    """Nats per byte that one pays who knows how frequent each byte is, and nothing else."""
+    frequency = np.bincount(text, minlength=256) / len(text)
+    return float(-sum(p * math.log(p) for p in frequency if p > 0))
+
+
+@lru_cache(maxsize=4)
+def _order(windows: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """A shuffle of range(windows): the same on every rank."""
+    return np.random.default_rng([seed, epoch]).permutation(windows)
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """Which tokens each rank reads in each step."""
+
+    text: Text
+    sequence: int  # S, tokens that a window predicts
+    batch: int  # windows of all ranks in one step
+    seed: int = 0
+
+    @classmethod
+    def of(cls, text: Text, sequence: int, batch: int, seed: int = 0) -> Self:
+        """The same, after a look at whether the text is long enough.
+
+        Raises:
+            BadInput: if it does not hold one batch to train on and one window to validate on.
+        """
+        if sequence < 1 or batch < 1:
+            raise BadInput(f"a batch has at least 1 window of at least 1 token, not {batch} of {sequence}")
+        batches = cls(text, sequence, batch, seed)
+        if batches.windows < batch:
+            needed = (batch + 1) * sequence + 1
+            raise BadInput(
+                f"the text has {len(text):,} tokens, and one batch of {batch} windows of {sequence} tokens "
+                f"with one window held out needs {needed:,}: give a longer text, or a smaller batch or sequence"
+            )
+        return batches
+
+    @property
+    def windows(self) -> int:
+        """Windows to train on; those behind them are held out."""
+        total = (len(self.text) - 1) // self.sequence
+        return total - max(1, int(total * HELD_OUT))
+
+    @property
+    def held_out(self) -> range:
+        """The windows that are never trained on."""
+        return range(self.windows, (len(self.text) - 1) // self.sequence)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that all ranks together predict in one step."""
+        return self.batch * self.sequence
+
+    def of_step(self, step: int, rank: int = 0, world_size: int = 1) -> tuple[Tensor, Tensor]:
+        """What `rank` of `world_size` reads in `step`, counted from 0, and what it shall predict.
+
+        Returns:
+            Two tensors [B / world_size, S] of int64: tokens, and the token after each.
+
+        Raises:
+            BadInput: if the batch does not divide by the number of ranks.
+        """
+        if self.batch % world_size:
+            raise BadInput(f"a batch of {self.batch} windows does not divide among {world_size} ranks")
+        epoch, step_of_epoch = divmod(step, self.windows // self.batch)
+        share = self.batch // world_size
+        first = step_of_epoch * self.batch + rank * share
+        return self._read(_order(self.windows, self.seed, epoch)[first : first + share])
+
+    def validation(self, rank: int = 0, world_size: int = 1) -> list[tuple[Tensor, Tensor]]:
+        """Every `world_size`-th held-out window from the `rank`-th on, in pieces of at most a step's share.
+
+        Returns:
+            Pairs of tensors [at most B, S], as `of_step` gives them; none if there are more ranks than windows.
+        """
+        mine = np.array(self.held_out[rank::world_size])
+        return [self._read(mine[i : i + self.batch]) for i in range(0, len(mine), self.batch)]
+
+    def _read(self, windows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Tokens and targets of `windows`, [len(windows), S] each."""
+        at = windows[:, None] * self.sequence + np.arange(self.sequence + 1)
+        tokens = torch.from_numpy(self.text[at].astype(np.int64))
+        return tokens[:, :-1], tokens[:, 1:]

@@ -1,0 +1,150 @@
+"""A GPT, and nothing about parallelism in it.
+
+Decoder-only transformer in the manner of Llama (Touvron et al. 2023): RMSNorm before each half of a block, rotary
+positions, grouped-query attention, SwiGLU. Heads are counted from the weights that are there, so that a module whose
+projections were sharded by heads runs this very code. Shapes follow from the configuration alone: everything runs on
+meta tensors too.
+
+Letters in shapes: B batch, S sequence, D width, H heads, K key-value heads, V vocabulary.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from reference.models.config import GPTConfig
+
+
+class RMSNorm(nn.Module):
+    """Scale each token to a root mean square of one (Zhang and Sennrich 2019)."""
+
+    def __init__(self, width: int, epsilon: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.epsilon = epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., D] -> [..., D]."""
+        return F.rms_norm(x, self.weight.shape, self.weight, self.epsilon)
+
+
+def rotary_waves(positions: Tensor, head_dim: int, base: float) -> Tensor:
+    """Cosine and sine of every position's angles: [S] -> [2, S, head_dim / 2], in float64.
+
+    Pair i of a head turns by base^(-2i / head_dim) at each token (Su et al. 2021, "RoFormer", equation 15).
+    """
+    pairs = torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float64)
+    angles = positions.double()[:, None] * base ** (-pairs / head_dim)
+    return torch.stack([angles.cos(), angles.sin()])
+
+
+def rotate(x: Tensor, waves: Tensor) -> Tensor:
+    """Turn the pairs of each head by its position: [B, H, S, head_dim] -> the same.
+
+    The first half of a head holds the left partners, the second half the right ones. After it, the product of a
+    query and a key depends on the distance of their tokens alone.
+    """
+    cos, sin = waves.to(x.dtype)
+    left, right = x.chunk(2, dim=-1)
+    return torch.cat([left * cos - right * sin, left * sin + right * cos], dim=-1)
+
+
+class Attention(nn.Module):
+    """Causal attention in which each head of keys and values serves several of queries (Ainslie et al. 2023)."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        width, self.head_dim = config.width, config.head_dim
+        self.query = nn.Linear(width, config.heads * self.head_dim, bias=False)
+        self.key = nn.Linear(width, config.kv_heads * self.head_dim, bias=False)
+        self.value = nn.Linear(width, config.kv_heads * self.head_dim, bias=False)
+        self.output = nn.Linear(config.heads * self.head_dim, width, bias=False)
+
+    def forward(self, x: Tensor, waves: Tensor) -> Tensor:
+        """[B, S, D] -> [B, S, D]."""
+        query, key, value = (self._heads(project(x)) for project in (self.query, self.key, self.value))
+        query, key = rotate(query, waves), rotate(key, waves)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """[B, S, H · head_dim] -> [B, H, S, head_dim]."""
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+
+class SwiGLU(nn.Module):
+    """Feed-forward with a gate: down(silu(gate(x)) · up(x)) (Shazeer 2020)."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.gate = nn.Linear(config.width, config.hidden, bias=False)
+        self.up = nn.Linear(config.width, config.hidden, bias=False)
+        self.down = nn.Linear(config.hidden, config.width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, S, D] -> [B, S, D]."""
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class Block(nn.Module):
+    """Tokens look at each other, then each thinks for itself; both add to the residual stream."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.attention_norm = RMSNorm(config.width, config.norm_epsilon)
+        self.attention = Attention(config)
+        self.feed_forward_norm = RMSNorm(config.width, config.norm_epsilon)
+        self.feed_forward = SwiGLU(config)
+
+    def forward(self, x: Tensor, waves: Tensor) -> Tensor:
+        """[B, S, D] -> [B, S, D]."""
+        x = x + self.attention(self.attention_norm(x), waves)
+        return x + self.feed_forward(self.feed_forward_norm(x))
+
+
+class GPT(nn.Module):
+    """Tokens in, logits of the next token out.
+
+    Built by `reference.models.create`, which also gives it weights that depend on nothing but their names.
+    """
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = RMSNorm(config.width, config.norm_epsilon)
+        self.head = None if config.tied else nn.Linear(config.width, config.vocabulary, bias=False)
+
+    def forward(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+        """[B, S] of integers -> logits [B, S, V].
+
+        Args:
+            tokens: each in [0, V).
+            positions: [S], where the tokens stand in the text; from 0 on by default.
+        """
+        if positions is None:
+            positions = torch.arange(tokens.shape[1], device=tokens.device)
+        waves = rotary_waves(positions, self.config.head_dim, self.config.rotary_base)
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x, waves)
+        x = self.norm(x)
+        return F.linear(x, self.embedding.weight) if self.head is None else self.head(x)
+
+
+def token_loss(logits: Tensor, targets: Tensor, global_tokens: int) -> Tensor:
+    """This rank's part of the loss: the sum over its tokens, divided by the number of tokens of *all* ranks.
+
+    Parts of all ranks, micro-batches or sequence shards then simply add up to the loss of the whole batch, and so do
+    their gradients: gradients are always summed, never averaged.
+
+    Args:
+        logits: [B, S, V].
+        targets: [B, S], the token that follows each.
+        global_tokens: how many tokens the whole step sees.
+
+    Returns:
+        A scalar, in nats.
+    """
+    return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="sum") / global_tokens

@@ -1,0 +1,69 @@
+"""What a training run says while it runs: one `Step` after another, as a line to read or as a line of a file.
+
+Whoever wants to follow a run from outside (a progress bar, a plot, a person with `tail -f`) reads the file while it
+grows. The ranks never wait for a reader, and the file stays as a record of the run.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the whole job, all ranks together."""
+
+    step: int  # steps done, this one included
+    loss: float  # nats per token of this step's batch, before its update
+    gradient_norm: float  # before clipping
+    tokens: int  # seen since the run began
+    seconds: float  # since the first step began
+
+
+Report = Callable[[Step], None]
+
+
+def silent(step: Step) -> None:
+    """Say nothing: the report of every rank but one."""
+
+
+def printer(steps: int, every: int) -> Report:
+    """A report that prints the first step, every `every`-th, and the last of `steps`."""
+
+    def report(step: Step) -> None:
+        if step.step in (1, steps) or step.step % every == 0:
+            print(line(step, steps), flush=True)
+
+    return report
+
+
+def line(step: Step, steps: int) -> str:
+    """A step in one line, for a person: `step  20/300   loss 2.871   24,103 tokens/s   12 s left`."""
+    left = step.seconds / step.step * (steps - step.step)
+    return (
+        f"step {step.step:>{len(str(steps))}}/{steps}   loss {step.loss:.3f}   "
+        f"{step.tokens / step.seconds:,.0f} tokens/s   {left:.0f} s left"
+    )
+
+
+def logger(path: Path) -> Report:
+    """A report that appends each step to the file at `path`, one JSON object a line."""
+
+    def report(step: Step) -> None:
+        with path.open("a") as file:
+            file.write(json.dumps(asdict(step)) + "\n")
+
+    return report
+
+
+def read_log(path: Path, after: int = 0) -> tuple[list[Step], int]:
+    """The steps that a log holds beyond byte `after`, and the byte to go on from.
+
+    A line that is still being written is left for the next call.
+    """
+    with path.open("rb") as file:
+        file.seek(after)
+        whole, _, _ = file.read().rpartition(b"\n")
+    steps = [Step(**json.loads(text)) for text in whole.splitlines()]
+    return steps, after + len(whole) + bool(whole)
