@@ -14,6 +14,7 @@ from . import forkserver, verdict, wire
 from .errors import ClusterError, Interrupted, OutputFlood, RankError, ResultError
 from .ranks import Exit, Message, Ranks
 from .verdict import Reports
+from .watch.supervisor import Supervisor
 from .wire import Kind
 
 MAX_RANKS = 32
@@ -157,7 +158,9 @@ class Call:
     """One function on its way through all ranks."""
 
     def __init__(self, cluster: Cluster, record: bool) -> None:
-        self.cluster, self.ranks, self.record = cluster, cluster._ranks, record
+        watch = cluster._plan["watch"]
+        self.cluster, self.ranks, self.record = cluster, cluster._ranks, record or watch
+        self.supervisor = Supervisor(cluster.world_size) if watch else None
         self.reports = Reports(cluster.world_size)
         self.rows: dict[int, list[list[Any]]] = {}
         self.begin = time.monotonic()
@@ -181,14 +184,16 @@ class Call:
             now = time.monotonic()
             if now > self.deadline:
                 raise verdict.out_of_time(self.cluster.timeout, self.ranks.stacks(reports.silent), reports.silent[0])
-            for report in self.ranks.poll(min(self.deadline, patience, now + _SWITCH) - now):
+            for report in self.ranks.poll(min(self.deadline, patience, now + _SWITCH, self.suspicion()) - now):
                 self.take(report)
+            self.judge()
             if reports.failed and patience == float("inf"):
                 patience = time.monotonic() + _GRACE
         for rank in range(self.cluster.world_size):
             self.ranks.drain_output(rank)
         self.ranks.output.flush()
         if reports.failed:
+            self.judge(final=True)
             raise self.explain()
         return [reports.results[rank] for rank in range(self.cluster.world_size)], self.as_trace()
 
@@ -199,14 +204,27 @@ class Call:
             raise OutputFlood("output flood", "printed more than 16 MiB in one call: stopped", rank=rank)
         if isinstance(report, Exit):
             self.reports.exits[rank] = report.status
+        elif report.kind is Kind.EVENT and self.supervisor:
+            self.supervisor.take(rank, json.loads(report.payload))
         elif report.kind is Kind.RESULT:
             self.reports.results[rank] = self.unpack(report)
+            if self.supervisor:
+                self.supervisor.finish(rank)
         elif report.kind is Kind.FAULT:
             self.reports.faults[rank] = json.loads(report.payload)
         elif report.kind is Kind.EVENTS:
             self.rows[rank] = json.loads(report.payload)
         elif report.kind is Kind.READY:
             self.cluster._dirty = True
+
+    def suspicion(self) -> float:
+        """When the supervisor wants to look again."""
+        return self.supervisor.deadline if self.supervisor else float("inf")
+
+    def judge(self, *, final: bool = False) -> None:
+        """Raises the supervisor's verdict, if it has one."""
+        if self.supervisor and (error := self.supervisor.judge(final=final)):
+            raise error
 
     def unpack(self, report: Message) -> Any:
         """The object that a rank returned."""
@@ -230,7 +248,12 @@ class Call:
         if reports.exits:
             rank = min(reports.exits)
             stack = frames.of_dump(self.ranks.dumped(rank))
-            return verdict.from_exit(rank, reports.exits[rank], stack, verdict.communication(stack), *more)
+            error = verdict.from_exit(rank, reports.exits[rank], stack, verdict.communication(stack), *more)
+            if self.supervisor and (last := self.supervisor.last_call(rank)):
+                error.details = (error.details[0], f"its last call was {last.text} at {last.place}", *error.details[1:])
+                if not error.file:
+                    error.file, error.line = last.place.file, last.place.line
+            return error
         rank = min(reports.faults)
         return verdict.from_fault(rank, reports.faults[rank], *more)
 

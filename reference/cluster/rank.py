@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,6 +23,7 @@ from ..trace import frames
 from ..trace.tap import BACKEND, Recorder, register
 from . import server, wire
 from .errors import GroupError, RankError, StrayProcess
+from .watch.watcher import Watcher
 from .wire import Kind
 
 _DEFAULT_SEED = 67280421310721  # torch's own, of a process that never set one
@@ -74,7 +76,7 @@ def settle(output: int, dumps: int) -> None:
 
 def make_recorder(rank: int, channel: socket.socket, plan: dict[str, Any]) -> Recorder:
     """A recorder, or one that also watches."""
-    return Recorder(rank)
+    return Watcher(rank, channel) if plan["watch"] else Recorder(rank)
 
 
 def join(rank: int, world_size: int, store: dist.Store, plan: dict[str, Any], recorder: Recorder) -> None:
@@ -143,12 +145,8 @@ class Worker:
     def call(self, fn: Callable[..., Any], args: tuple, kwargs: dict[str, Any], record: bool) -> Any:
         """`fn(*args, **kwargs)`, recorded or not, and a look at what it left behind."""
         threads = threading.active_count()
-        if record:
-            self.recorder.start()
-        try:
+        with self.recorder.recording() if record else nullcontext():
             result = fn(*args, **kwargs)
-        finally:
-            self.recorder.stop()
         self.check_group()
         self.check_children()
         self.drop_groups()

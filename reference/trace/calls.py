@@ -11,19 +11,14 @@ import torch
 from .events import Op
 from .frames import HOUSE, foreign, machinery
 
-_SIZES: dict[torch.dtype, str] = {}
+_NAMES: dict[torch.dtype, str] = {}
 
 
 def dtype_name(dtype: torch.dtype) -> str:
     """`float32` for `torch.float32`."""
-    if dtype not in _SIZES:
-        _SIZES[dtype] = str(dtype).removeprefix("torch.")
-    return _SIZES[dtype]
-
-
-def nbytes(tensors: list[torch.Tensor]) -> int:
-    """Bytes of the elements of some tensors."""
-    return sum(t.numel() * t.element_size() for t in tensors)
+    if dtype not in _NAMES:
+        _NAMES[dtype] = str(dtype).removeprefix("torch.")
+    return _NAMES[dtype]
 
 
 @dataclass(slots=True, eq=False)
@@ -39,40 +34,38 @@ class Call:
     reduce: str = ""
     splits: tuple[int, ...] = ()  # all-to-all: elements for each rank, and
     out_splits: tuple[int, ...] = ()  # elements from each rank
+    width: int = 1  # elements of one row, the unit in which splits are written
     group_name: str = ""
     function: str = ""  # as the caller wrote it: "batch_isend_irecv", "all_reduce"
     file: str = ""
     line: int = 0
     direct: bool = False  # the caller's own code called torch.distributed, no library between
-    thread: int = field(default_factory=threading.get_ident)
     number: int = -1  # how many calls this rank made before
     posted: int = -1
     completed: int | None = None
     begin: float = 0.0
     end: float | None = None
+    shape: tuple[int, ...] = field(init=False)  # of the one tensor that an `Event` describes, or (elements of several,)
+    elements: int = field(init=False)
+    item_size: int = field(init=False)
+    dtype: str = field(init=False)
 
-    @property
-    def tensors(self) -> list[torch.Tensor]:
-        """What `shape`, `dtype` and `bytes` of the event describe."""
-        return self.inputs or self.outputs
+    def __post_init__(self) -> None:
+        tensors = self.outputs if self.op is Op.SCATTER else self.inputs or self.outputs
+        self.elements = sum(t.numel() for t in tensors)
+        self.shape = tuple(tensors[0].shape) if len(tensors) == 1 else (self.elements,)
+        self.item_size = tensors[0].element_size() if tensors else 0
+        self.dtype = dtype_name(tensors[0].dtype) if tensors else ""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the one tensor, or the number of elements of several."""
-        tensors = self.tensors
-        return tuple(tensors[0].shape) if len(tensors) == 1 else (sum(t.numel() for t in tensors),)
-
-    @property
-    def dtype(self) -> str:
-        """Name of the dtype, "" for a call without tensors."""
-        return dtype_name(self.tensors[0].dtype) if self.tensors else ""
+    def release(self) -> None:
+        """Let go of the tensors: the call is complete."""
+        self.inputs, self.outputs = [], []
 
     def row(self) -> list[object]:
         """The fields of an `Event` in their order, without the rank; ready for JSON."""
-        size = self.tensors[0].element_size() if self.tensors else 1
         return [
-            str(self.op), self.group, self.peer, self.tag, self.shape, self.dtype, nbytes(self.tensors),
-            [s * size for s in self.splits], self.reduce, self.file, self.line,
+            str(self.op), self.group, self.peer, self.tag, self.shape, self.dtype, self.elements * self.item_size,
+            [s * self.item_size for s in self.splits], self.reduce, self.file, self.line,
             self.posted, self.completed, self.begin, self.end,
         ]  # fmt: skip
 

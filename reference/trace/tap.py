@@ -9,7 +9,8 @@ collectives, autograd, DDP's reducer and FSDP's hooks. It changes no value. A ca
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from sys import _getframe
 from typing import Any
@@ -39,14 +40,16 @@ class Recorder:
         self.calls: list[Call] = []
         self.tick = 0
 
-    def start(self) -> None:
-        """Forget the past and begin."""
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Forget the past, and record what runs inside."""
         self.calls, self.tick, self.on = [], 0, True
-
-    def stop(self) -> list[Call]:
-        """End, and hand over the calls. What was awaited through a future is complete by now."""
-        self.on = False
-        return self.calls
+        try:
+            yield
+        finally:
+            self.on = False
+            for call in self.calls:
+                call.release()
 
     def posted(self, call: Call) -> None:
         """`call` is about to be made."""
@@ -63,6 +66,7 @@ class Recorder:
         """The rank's wait for `call` has returned."""
         if call.completed is None:
             call.completed, call.end = self.tick, time.monotonic()
+            call.release()
             self.tick += 1
 
     def future_taken(self, call: Call) -> None:
@@ -242,6 +246,7 @@ class Tap(ProcessGroup):
         self, output: Tensor, input: Tensor, out_splits: list[int], in_splits: list[int], *opts: Any
     ) -> Work:
         call = Call(Op.ALL_TO_ALL, self.ranks, [input], [output])
+        call.width = _row(input)
         call.splits = self._splits(input, in_splits)
         call.out_splits = self._splits(output, out_splits)
         return self._make(call, lambda: self.inner.alltoall_base(output, input, out_splits, in_splits, *opts))
@@ -261,8 +266,7 @@ class Tap(ProcessGroup):
         """Elements for each rank: rows along dim 0, or equal parts."""
         if not rows:
             return (tensor.numel() // self.size(),) * self.size()
-        width = tensor.numel() // tensor.shape[0] if tensor.dim() and tensor.shape[0] else 1
-        return tuple(row * width for row in rows)
+        return tuple(row * _row(tensor) for row in rows)
 
     # What torch asks a group about itself.
 
@@ -280,6 +284,11 @@ class Tap(ProcessGroup):
 
     def getBackendName(self) -> str:  # noqa: N802
         return "gloo"
+
+
+def _row(tensor: Tensor) -> int:
+    """Elements of one row along dim 0."""
+    return tensor[0].numel() if tensor.dim() and tensor.shape[0] else 1
 
 
 def _flat(lists: list[list[Tensor]]) -> list[Tensor]:

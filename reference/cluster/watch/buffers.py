@@ -1,0 +1,144 @@
+"""Buffers on their way: nobody may read one that is being filled, or write one that is being filled or sent."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from ...trace import Op
+from ...trace.calls import Call
+
+# Functions that look at a tensor's shape, type or place in memory, not at its numbers.
+_LOOKS_ONLY = {
+    "__get__", "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "data_ptr", "element_size",
+    "is_contiguous", "is_floating_point", "is_complex", "is_signed", "is_same_size", "is_shared", "get_device",
+    "untyped_storage", "storage", "type", "empty_like", "zeros_like", "ones_like", "full_like", "rand_like",
+    "randn_like", "randint_like", "new_empty", "new_zeros", "new_ones", "new_full", "new_tensor", "__len__", "__hash__",
+    "requires_grad_", "retain_grad", "register_hook", "is_tensor", "is_storage", "has_names", "is_inference", "is_set_to",
+    "__set__", "__delete__", "is_pinned", "is_coalesced", "is_conj", "is_neg", "broadcast_shapes", "result_type",
+}  # fmt: skip
+_WRITES = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ior__", "__iand__", "__ixor__", "__ifloordiv__", "__imod__", "__ipow__", "__ilshift__", "__irshift__"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A stretch of memory that a request is reading or writing."""
+
+    call: Call
+    start: int
+    end: int
+    filling: bool  # the request writes it; else it only reads it
+
+
+def stretch(tensor: Tensor) -> tuple[int, int]:
+    """First and last address of a contiguous tensor; an empty stretch for any other."""
+    plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"
+    if not plain or tensor.layout is not torch.strided or not tensor.is_contiguous():
+        return 0, 0
+    start = tensor.data_ptr()
+    return start, start + tensor.numel() * tensor.element_size()
+
+
+class Flights:
+    """The buffers of all requests that have not been waited for."""
+
+    def __init__(self) -> None:
+        self.flying: list[Flight] = []
+
+    def begin(self, call: Call) -> None:
+        """A request has been made."""
+        written = {id(t) for t in call.outputs}
+        for tensor in (*call.outputs, *(t for t in call.inputs if id(t) not in written)):
+            start, end = stretch(tensor)
+            if end > start:
+                self.flying.append(Flight(call, start, end, id(tensor) in written))
+
+    def end(self, call: Call) -> None:
+        """A request has been waited for."""
+        if self.flying:
+            self.flying = [flight for flight in self.flying if flight.call is not call]
+
+    def touched(self, tensor: Tensor, *, writes: bool) -> Flight | None:
+        """The flight that reading (or writing) `tensor` would disturb."""
+        start, end = stretch(tensor)
+        for flight in self.flying:
+            if start < flight.end and flight.start < end and (flight.filling or writes):
+                return flight
+        return None
+
+
+def poison(call: Call) -> None:
+    """Fill the buffer of a receive with NaN until `wait()`, so that what was read too early can't look right."""
+    if call.op is Op.RECV:
+        for tensor in call.outputs:
+            if tensor.is_floating_point() or tensor.is_complex():
+                with torch.no_grad():
+                    tensor.fill_(float("nan"))
+
+
+class TouchGuard(TorchFunctionMode):
+    """Looks at every torch function that the caller's code calls while a request is on its way."""
+
+    def __init__(
+        self, flights: Flights, accuse: Callable[[Flight, str], Exception], backward: Callable[[], None]
+    ) -> None:
+        super().__init__()
+        self.flights, self.accuse, self.backward = flights, accuse, backward
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.flights.flying and not _communicates(func):
+            return self.guarded(func, args, kwargs)
+        result = func(*args, **kwargs)
+        if func in (Tensor.backward, torch.autograd.backward, torch.autograd.grad):
+            self.backward()
+        return result
+
+    def guarded(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Call `func`. Raises RequestError where it reads or writes a buffer on its way."""
+        name = getattr(func, "__name__", "")
+        if name in _LOOKS_ONLY:
+            return func(*args, **kwargs)
+        written = _written(name, args, kwargs)
+        for tensor in written:
+            if flight := self.flights.touched(tensor, writes=True):
+                raise self.accuse(flight, "modified")
+        ids = {id(tensor) for tensor in written}
+        reads = [t for t in _tensors(args, kwargs) if id(t) not in ids]
+        disturbed = [(t, flight) for t in reads if (flight := self.flights.touched(t, writes=False))]
+        result = func(*args, **kwargs)
+        for tensor, flight in disturbed:
+            if not _views(result, tensor):
+                raise self.accuse(flight, "read")
+        return result
+
+
+def _communicates(func: Any) -> bool:
+    """True for functions of torch.distributed, which the tap sees."""
+    return getattr(func, "__module__", None) is not None and func.__module__.startswith("torch.distributed")
+
+
+def _written(name: str, args: Any, kwargs: Any) -> list[Tensor]:
+    """The tensors that a function writes: of `add_` and `x[i] = y` the first argument, and `out=`."""
+    in_place = name in _WRITES or (name.endswith("_") and not name.endswith("__"))
+    first = [args[0]] if in_place and args and isinstance(args[0], Tensor) else []
+    return first + list(_tensors((kwargs.get("out"),), {}))
+
+
+def _tensors(args: Any, kwargs: Any) -> Iterator[Tensor]:
+    """All tensors among arguments, also in lists."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value, {})
+
+
+def _views(result: Any, tensor: Tensor) -> bool:
+    """True where a result shares the memory of `tensor`: a view was made and nothing was read."""
+    results = list(_tensors((result,), {}))
+    own = tensor.untyped_storage().data_ptr()
+    return bool(results) and all(t.untyped_storage().data_ptr() == own for t in results if type(t) is not torch.Size)

@@ -1,0 +1,188 @@
+"""What one rank can see of a call before it is made: the peer, the tensors, the numbers, the thread."""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from ...trace import Op, frames
+from ...trace.calls import Call
+from ..errors import GroupError, NumericsError, PeerError, RankError, TensorError, ThreadError
+from .posts import elements_text
+
+_SUMS = ("sum", "avg", "product")
+
+
+def at(call: Call, rank: int, error: type[RankError], kind: str, *details: str, text: str = "") -> RankError:
+    """An error at the line of a call."""
+    name = text or call.function
+    return error(kind, *details, rank=rank, file=call.file, line=call.line, call=name)
+
+
+def check(call: Call, rank: int) -> None:
+    """Raises the first thing that is wrong with a call, as a RankError."""
+    for look in (_peer, _device, _contiguous, _overlap, _count, _sizes, _numbers):
+        for error in look(call, rank):
+            raise error
+
+
+def _peer(call: Call, rank: int) -> Iterator[RankError]:
+    """The other side is a rank of the group, and not oneself."""
+    if call.peer is None:
+        return
+    if call.peer < 0:
+        number, last = -1 - call.peer, len(call.group) - 1
+        yield at(call, rank, PeerError, "peer out of range", f"there is no rank {number}: ranks are 0..{last}")
+    if call.op.point_to_point and call.peer == rank:
+        who = "dst" if call.op is Op.SEND else "src"
+        what = f"{who} is yourself: a rank can't {'send to' if call.op is Op.SEND else 'receive from'} itself"
+        yield at(call, rank, PeerError, "peer is oneself", what, f"copy the tensor instead, or check {who}")
+
+
+def _device(call: Call, rank: int) -> Iterator[RankError]:
+    """Tensors hold numbers that gloo can reach."""
+    for tensor in (*call.inputs, *call.outputs):
+        if tensor.is_sparse or tensor.layout is not torch.strided:
+            yield at(call, rank, TensorError, "layout", "a sparse tensor can't travel: send its indices and values")
+        elif tensor.device.type != "cpu":
+            what = f"the tensor is on {tensor.device.type!r}, these ranks communicate on 'cpu'"
+            yield at(call, rank, TensorError, "device", what)
+        elif call.reduce == "avg" and not (tensor.is_floating_point() or tensor.is_complex()):
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            yield at(call, rank, TensorError, "dtype", f"avg of {dtype} has no exact result: use SUM, then divide")
+
+
+def _contiguous(call: Call, rank: int) -> Iterator[RankError]:
+    """Buffers lie in memory in one piece."""
+    for role, tensors in (("receive", call.outputs), ("send", call.inputs)):
+        for tensor in tensors:
+            if not tensor.is_contiguous():
+                what = f"the {role} buffer of shape {list(tensor.shape)} has strides {list(tensor.stride())}"
+                fix = "receive into a contiguous buffer and copy_ it back" if role == "receive" else "send a copy"
+                yield at(call, rank, TensorError, "not contiguous", what, f"call .contiguous(): {fix}")
+
+
+def _overlap(call: Call, rank: int) -> Iterator[RankError]:
+    """Output buffers are different memory."""
+    outputs = [t for t in call.outputs if t.numel()]
+    if len(outputs) != len({t.data_ptr() for t in outputs}):
+        what = "the output list holds the same tensor more than once: [t] * n makes one buffer, not n"
+        yield at(call, rank, TensorError, "same tensor", what, "make each: [torch.empty_like(x) for _ in range(n)]")
+
+
+def _count(call: Call, rank: int) -> Iterator[RankError]:
+    """Lists have one tensor for each rank."""
+    n = len(call.group)
+    lists = {Op.SCATTER: ("scatter_list", call.inputs), Op.GATHER: ("gather_list", call.outputs)}
+    if call.op in lists and call.peer == rank:
+        name, tensors = lists[call.op]
+        if len(tensors) != n:
+            yield at(call, rank, TensorError, "list length", f"{name} has {len(tensors)} tensors, the group {n} ranks")
+
+
+def _sizes(call: Call, rank: int) -> Iterator[RankError]:
+    """The output holds exactly what will arrive."""
+    n = len(call.group)
+    have = sum(t.numel() for t in call.outputs)
+    brought = sum(t.numel() for t in call.inputs)
+    if call.op is Op.ALL_GATHER:
+        sizes = [t.numel() for t in call.outputs]
+        if len(sizes) == n and len(set(sizes)) > 1:
+            return  # uneven pieces: the supervisor has all sizes
+        yield from _output(call, rank, have, brought * n, f"{n} ranks bring {elements_text(brought)} each")
+    elif call.op is Op.REDUCE_SCATTER:
+        if brought % n and len(call.inputs) == 1:
+            yield at(call, rank, TensorError, "does not divide", f"{brought} elements do not divide by {n} ranks: pad")
+        else:
+            yield from _output(call, rank, have * n, brought, f"each of {n} ranks gets {brought / n:g}")
+    elif call.op is Op.ALL_TO_ALL:
+        for name, splits, total in (("input", call.splits, brought), ("output", call.out_splits, have)):
+            if len(splits) != n:
+                yield at(call, rank, TensorError, "splits", f"{name} splits: {len(splits)} numbers for {n} ranks")
+            elif sum(splits) != total:
+                what = f"{name} splits add up to {sum(splits) // call.width}, the {name} has {total // call.width} rows"
+                yield at(call, rank, TensorError, "splits", what)
+
+
+def _output(call: Call, rank: int, have: int, want: int, why: str) -> Iterator[RankError]:
+    if have != want:
+        if call.op is Op.ALL_GATHER and len(call.outputs) > 1 and len(call.outputs) != len(call.group):
+            what = f"the output list has {len(call.outputs)} tensors, the group {len(call.group)} ranks"
+        elif call.op is Op.REDUCE_SCATTER:
+            n = len(call.group)
+            what = f"the output has {elements_text(have // n)}, {want / n:g} will arrive: {why}"
+        else:
+            what = f"the output has {elements_text(have)}, {want} will arrive: {why}"
+        yield at(call, rank, TensorError, "output size", what)
+
+
+def _numbers(call: Call, rank: int) -> Iterator[RankError]:
+    """No NaN enters a communication, and no infinity a sum."""
+    for tensor in call.inputs:
+        if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
+            continue
+        bad = _nonfinite(tensor, infinities=call.reduce in _SUMS)
+        if bad:
+            yield at(call, rank, NumericsError, "not a number", f"the tensor holds {bad} before this call")
+
+
+def check_result(call: Call, rank: int) -> None:
+    """Raises NumericsError where a reduction of finite numbers gave an infinity."""
+    if call.reduce not in _SUMS:
+        return
+    for tensor in call.outputs:
+        if (tensor.is_floating_point() or tensor.is_complex()) and (bad := _nonfinite(tensor, infinities=True)):
+            what = f"the {call.reduce} overflowed: finite numbers went in, {bad} came out in {tensor.dtype}"
+            raise at(call, rank, NumericsError, "overflow", what)
+
+
+def _nonfinite(tensor: Tensor, *, infinities: bool) -> str:
+    """The first NaN (or infinity) of a tensor and its place, "" where there is none."""
+    with torch.no_grad():
+        flat = tensor.detach().reshape(-1)
+        good = torch.isfinite(flat) if infinities else ~torch.isnan(flat)
+        if bool(good.all()):
+            return ""
+        index = int((~good).to(torch.uint8).argmax())
+        name = "NaN" if bool(torch.isnan(flat[index])) else "Inf"
+        return f"{name} at index {index} ({int((~good).sum())} of {flat.numel()} elements)"
+
+
+class ThreadOrder:
+    """Collectives on one group come from one thread, or from threads that wait for each other."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, threading.Thread] = {}
+
+    def check(self, call: Call, rank: int) -> None:
+        """Raises ThreadError where the order of two threads' collectives is a race."""
+        if call.op.point_to_point:
+            return
+        me = threading.current_thread()
+        before = self._last.get(call.group_name)
+        self._last[call.group_name] = me
+        if before is None or before is me or isinstance(me, threading._DummyThread):
+            return
+        if getattr(before, "joined", False) or isinstance(before, threading._DummyThread) or idle(before):
+            return
+        what = f"thread {me.name!r} and thread {before.name!r} both use this group: their order is a race"
+        raise at(call, rank, ThreadError, "threads", what, "give each thread its own group (dist.new_group)")
+
+
+_IDLE = ("threading.py", "queue.py", "concurrent/futures/thread.py", "concurrent/futures/_base.py", "autograd/graph.py")
+
+
+def idle(thread: threading.Thread) -> bool:
+    """True for a thread that waits for another one (a join, a queue, a future, autograd's engine)."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return frame is not None and frame.f_code.co_filename.endswith(_IDLE)
+
+
+def not_in_group(rank: int, name: str, stack: Callable[[], frames.Frame]) -> GroupError:
+    """The error of a collective on a group that does not hold this rank: torch would only warn, and do nothing."""
+    where = stack()
+    what = f"rank {rank} is not in the group: nothing happened"
+    fix = "only members of a group call its collectives"
+    return GroupError("not in the group", what, fix, rank=rank, file=where.file, line=where.line, call=name)

@@ -1,0 +1,182 @@
+"""Which calls belong together: sends with receives, and each rank's k-th collective on a group with the others'.
+
+The watch takes the strict view of MPI and NCCL: a send is complete when its receive is there. What passes here passes
+everywhere; that gloo lets small sends through is luck.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+from ...trace import Op
+from ..errors import GroupError, MismatchError, RaceError, RankError
+from .posts import NEW_GROUP, Post, elements_text, ranks_text
+
+
+class Mail:
+    """Sends and receives that wait for each other."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[tuple[str, int, int | None], list[Post]] = defaultdict(list)  # (group, src, dst)
+        self.any_source: dict[tuple[str, int, int], list[Post]] = defaultdict(list)  # (group, dst, tag)
+        self.counts: dict[tuple[str, int, int], int] = defaultdict(int)
+
+    def post(self, post: Post) -> RankError | None:
+        """Pair a new send or receive with the oldest that fits. Returns the error of a pair that does not agree."""
+        partner = next((other for other in self._candidates(post) if other.tag == post.tag), None)
+        if partner is None:
+            self._box(post).append(post)
+            return None
+        self._box(partner).remove(partner)
+        send, recv = (post, partner) if post.op == Op.SEND else (partner, post)
+        for one, other in ((send, recv), (recv, send)):
+            one.matched, one.partner = True, other
+        return self._disagreement(send, recv) or self._race(send, recv)
+
+    def unmatched(self) -> Iterator[Post]:
+        """Sends and receives without a partner so far."""
+        for posts in self.waiting.values():
+            yield from posts
+
+    def other_tag(self, post: Post) -> Post | None:
+        """A message that would be the partner of `post` if its tag were."""
+        return next((other for other in self._candidates(post) if other.tag != post.tag), None)
+
+    def _candidates(self, post: Post) -> Iterator[Post]:
+        """Calls of the other side between the same two ranks, oldest first."""
+        if post.op == Op.SEND:
+            for source in (post.rank, None):
+                yield from (p for p in self._between(post.group_name, source, post.peer) if p.op == Op.RECV)
+        elif post.peer is not None:
+            yield from (p for p in self._between(post.group_name, post.peer, post.rank) if p.op == Op.SEND)
+        else:
+            for source in post.group:
+                yield from (p for p in self._between(post.group_name, source, post.rank) if p.op == Op.SEND)
+
+    def _between(self, group: str, src: int | None, dst: int | None) -> list[Post]:
+        return self.waiting.get((group, src if src is not None else -1, dst), [])
+
+    def _box(self, post: Post) -> list[Post]:
+        src, dst = (post.rank, post.peer) if post.op == Op.SEND else (post.peer, post.rank)
+        return self.waiting[post.group_name, src if src is not None else -1, dst]
+
+    def _disagreement(self, send: Post, recv: Post) -> RankError | None:
+        """The error of a message whose two ends want different sizes or dtypes."""
+        key = (send.group_name, send.rank, recv.rank)
+        self.counts[key] += 1
+        if send.elements == recv.elements and send.dtype == recv.dtype:
+            return None
+        if send.elements != recv.elements:
+            kind = "sizes differ"
+            ends = (f"sends {elements_text(send.elements)}", f"receives {elements_text(recv.elements)}")
+            what = f"message {self.counts[key]} from rank {send.rank} to rank {recv.rank} has the wrong size"
+        else:
+            kind = "dtypes differ"
+            ends = (f"sends {send.dtype}", f"receives {recv.dtype}")
+            what = f"message {self.counts[key]} from rank {send.rank} to rank {recv.rank} changes its dtype on the way"
+        line = f"rank {send.rank} {ends[0]} ({send.place}), rank {recv.rank} {ends[1]} ({recv.place})"
+        return blame(MismatchError, kind, recv, what, line)
+
+    def _race(self, send: Post, recv: Post) -> RankError | None:
+        """The error of receives from anybody that two senders compete for."""
+        if recv.peer is not None:
+            return None
+        served = self.any_source[recv.group_name, recv.rank, recv.tag]
+        served.append(send)
+        rivals = {p.rank for p in served} | {p.rank for p in self._candidates(recv) if p.tag == recv.tag}
+        if len(rivals) < 2:
+            return None
+        what = f"the result depends on arrival order: {ranks_text(rivals)} send to a receive from anybody"
+        return blame(RaceError, "race", recv, what, "name the source: recv(src=...), or give each sender its own tag")
+
+
+class Rounds:
+    """The collectives of each group, round by round."""
+
+    def __init__(self) -> None:
+        self.rounds: dict[tuple[str, int], dict[int, Post]] = {}
+        self.counts: dict[tuple[int, str], int] = defaultdict(int)
+
+    def post(self, post: Post) -> dict[int, Post]:
+        """Put a call in its round; the round so far, by rank."""
+        key = (post.rank, post.group_name)
+        self.counts[key] += 1
+        post.ordinal = self.counts[key]
+        calls = self.rounds.setdefault((post.group_name, post.ordinal), {})
+        calls[post.rank] = post
+        if len(calls) == len(post.group):
+            for call in calls.values():
+                call.matched = True
+            del self.rounds[post.group_name, post.ordinal]
+        return calls
+
+    def of(self, post: Post) -> dict[int, Post]:
+        """The calls that have joined the round of an unmatched call."""
+        return self.rounds.get((post.group_name, post.ordinal), {post.rank: post})
+
+
+# What the calls of one round must agree in, and how a difference is put. The first that differs is the one to tell.
+_AGREEMENTS: list[tuple[str, Callable[[Post], object]]] = [
+    ("different collectives", lambda p: p.op),
+    ("roots differ", lambda p: p.peer),
+    ("reduce ops differ", lambda p: p.reduce),
+    ("dtypes differ", lambda p: p.dtype),
+    ("shapes differ", lambda p: None if p.op == Op.ALL_TO_ALL else p.shape),
+]
+
+
+def disagreement(calls: dict[int, Post]) -> RankError | None:
+    """The error of a round whose calls do not fit together, or None."""
+    posts = [calls[rank] for rank in sorted(calls)]
+    for kind, of in _AGREEMENTS:
+        groups: dict[object, list[Post]] = defaultdict(list)
+        for post in posts:
+            groups[of(post)].append(post)
+        if len(groups) > 1:
+            return _unequal(kind, groups)
+    return _splits(calls) if posts[0].op == Op.ALL_TO_ALL else None
+
+
+def _unequal(kind: str, groups: dict[object, list[Post]]) -> RankError:
+    smallest = min(groups.values(), key=lambda posts: (len(posts), -posts[0].rank))
+    blamed = smallest[0]
+    if blamed.op == NEW_GROUP and kind == "shapes differ":
+        kind = "new_group with different ranks"
+    if blamed.op == Op.ALL_GATHER and kind == "shapes differ":
+        sizes = ", ".join(f"rank {p.rank} {p.elements}" for posts in groups.values() for p in posts)
+        kind += f": all_gather wants equal pieces; sizes by rank: {sizes}"
+    parts = [
+        f"{ranks_text(p.rank for p in posts)} {_value(kind, posts[0])} ({posts[0].place})" for posts in groups.values()
+    ]
+    error = GroupError if blamed.op == NEW_GROUP else MismatchError
+    ordinal = f"call #{blamed.ordinal} on this group" if blamed.ordinal > 1 else ""
+    return blame(error, kind.split(":")[0], blamed, kind, "; ".join(parts), *([ordinal] if ordinal else []))
+
+
+def _value(kind: str, post: Post) -> str:
+    """What a rank brought to a disagreement."""
+    if kind.startswith("shapes"):
+        return f"{post.function} of {list(post.shape)}"
+    if kind.startswith("dtypes"):
+        return f"{post.function} of {post.dtype}"
+    if kind.startswith("new_group"):
+        return f"new_group({list(post.shape)})"
+    return post.text
+
+
+def _splits(calls: dict[int, Post]) -> RankError | None:
+    """The error of an all-to-all in which a rank sends what its receiver does not expect."""
+    for sender in calls.values():
+        for receiver in calls.values():
+            to, since = sender.group.index(receiver.rank), receiver.group.index(sender.rank)
+            if len(sender.sends) <= to or len(receiver.receives) <= since:
+                continue
+            sent, expected = sender.sends[to], receiver.receives[since]
+            if sent != expected:
+                what = f"rank {sender.rank} sends {sent} rows to rank {receiver.rank}, which expects {expected}"
+                return blame(MismatchError, "splits disagree", receiver, what, f"({sender.place}, {receiver.place})")
+    return None
+
+
+def blame(error: type[RankError], kind: str, post: Post, *details: str) -> RankError:
+    """An error at the line of a call."""
+    return error(kind, *details, rank=post.rank, file=post.place.file, line=post.place.line, call=post.text)

@@ -1,0 +1,79 @@
+"""The few places where torch.distributed says nothing to a process group, and so nothing to the tap."""
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from ...trace import frames
+from .checks import not_in_group
+from .posts import NEW_GROUP
+
+
+class Listener(Protocol):
+    """Who hears of what the patches see."""
+
+    rank: int
+
+    def tell(self, message: dict[str, Any]) -> None: ...
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """`owner.name` is `value` for a while."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextmanager
+def watched_groups(listener: Listener) -> Iterator[None]:
+    """Report `new_group`, in which every rank must take part; refuse calls of ranks outside a group."""
+    create = c10d._new_group_with_tag
+    numbers = iter(range(-1, -(10**9), -1))
+
+    def new_group(ranks: Any = None, *args: Any, **options: Any) -> Any:
+        if not (options.get("use_local_synchronization") or (len(args) > 4 and args[4])):
+            report_new_group(listener, next(numbers), sorted(ranks) if ranks is not None else None)
+        return create(ranks, *args, **options)
+
+    def outside(name: str) -> None:
+        where = frames.own(frames.of_stack(sys._getframe(1)))
+        raise not_in_group(listener.rank, name, lambda: where)
+
+    with replaced(c10d, "_new_group_with_tag", new_group), replaced(c10d, "_warn_not_in_group", outside):
+        yield
+
+
+def report_new_group(listener: Listener, number: int, ranks: list[int] | None) -> None:
+    """Tell that this rank enters `new_group` and waits in it for all others."""
+    world = list(range(dist.get_world_size()))
+    where = frames.own(frames.of_stack(sys._getframe(2)))
+    place = {"file": where.file, "line": where.line}
+    members = world if ranks is None else ranks
+    listener.tell(
+        {"post": number, "op": NEW_GROUP, "function": NEW_GROUP, "group": world, "group_name": NEW_GROUP, "peer": None,
+         "tag": 0, "shape": members, "elements": 0, "dtype": "", "reduce": "", "sends": [], "receives": [], **place}
+    )  # fmt: skip
+    listener.tell({"wait": number, "thread": threading.get_ident(), "others": 0, **place})
+
+
+@contextmanager
+def watched_joins() -> Iterator[None]:
+    """Remember which threads have been joined: what they did came before what follows."""
+    join = threading.Thread.join
+
+    def joined(self: threading.Thread, timeout: float | None = None) -> None:
+        join(self, timeout)
+        if not self.is_alive():
+            self.joined = True  # type: ignore[attr-defined]
+
+    with replaced(threading.Thread, "join", joined):
+        yield

@@ -1,0 +1,111 @@
+"""What the supervisor knows of a call, and how it is spelled for people."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...trace import Op, frames
+from ...trace.calls import Call
+
+NEW_GROUP = "new_group"  # not an operation of a group, but every rank must take part in it all the same
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of the caller's code."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{frames.display(self.file)}:{self.line}" if self.file else "?"
+
+
+@dataclass(slots=True, eq=False)
+class Post:
+    """A call that a rank has posted. `matched` once everybody it needs has posted theirs."""
+
+    rank: int
+    number: int
+    op: str
+    function: str
+    group: tuple[int, ...]
+    group_name: str
+    peer: int | None
+    tag: int
+    shape: tuple[int, ...]
+    elements: int
+    dtype: str
+    reduce: str
+    sends: tuple[int, ...]  # all-to-all: rows to each rank, and
+    receives: tuple[int, ...]  # rows from each rank
+    place: Place
+    matched: bool = False
+    partner: "Post | None" = field(default=None, repr=False)
+    ordinal: int = 0  # position among the collectives of its group on its rank, from 1
+
+    @property
+    def point_to_point(self) -> bool:
+        return self.op in (Op.SEND, Op.RECV)
+
+    @property
+    def text(self) -> str:
+        """The call as its author wrote it: `recv(src=1)`, `all_reduce(sum)`."""
+        name = self.function
+        arguments = []
+        if self.point_to_point:
+            if name == "batch_isend_irecv":
+                name = "isend" if self.op == Op.SEND else "irecv"
+            who = "dst" if self.op == Op.SEND else "src"
+            arguments += [f"{who}={self.peer}"] + [f"tag={self.tag}"] * bool(self.tag)
+        elif self.peer is not None:
+            arguments.append(f"{'src' if self.op in (Op.BROADCAST, Op.SCATTER) else 'dst'}={self.peer}")
+        if self.reduce:
+            arguments.append(self.reduce)
+        return f"{name}({', '.join(arguments)})"
+
+    def in_group(self, world_size: int) -> str:
+        """The call, and its group where that is not the world."""
+        return self.text if len(self.group) == world_size else f"{self.text} on group {list(self.group)}"
+
+
+def report(call: Call) -> dict[str, Any]:
+    """A call as the JSON that a rank sends before it makes it."""
+    return {
+        "post": call.number, "op": str(call.op), "function": call.function, "group": call.group,
+        "group_name": call.group_name, "peer": call.peer, "tag": call.tag, "shape": call.shape,
+        "elements": call.elements, "dtype": call.dtype, "reduce": call.reduce,
+        "sends": [s // call.width for s in call.splits], "receives": [s // call.width for s in call.out_splits], "file": call.file, "line": call.line,
+    }  # fmt: skip
+
+
+def from_report(rank: int, report: dict[str, Any]) -> Post:
+    """The post of a report. Raises KeyError, TypeError or ValueError where it is not one."""
+    return Post(
+        rank, int(report["post"]), str(report["op"]), str(report["function"]), tuple(report["group"]),
+        str(report["group_name"]), report["peer"], int(report["tag"]), tuple(report["shape"]),
+        int(report["elements"]), str(report["dtype"]), str(report["reduce"]), tuple(report["sends"]),
+        tuple(report["receives"]), Place(str(report["file"]), int(report["line"])),
+    )  # fmt: skip
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """`rank 2`, `ranks 0, 1, 3`."""
+    numbers = sorted(ranks)
+    return f"rank{'s' * (len(numbers) != 1)} {', '.join(map(str, numbers))}"
+
+
+def elements_text(count: int) -> str:
+    """`1 element`, `8 elements`."""
+    return f"{count} element{'s' * (count != 1)}"
+
+
+def wrapped(start: str, parts: list[str], width: int = 190) -> list[str]:
+    """Parts behind a start, in as few lines as fit."""
+    lines = [start]
+    for i, part in enumerate(parts):
+        piece = part + ", " * (i < len(parts) - 1)
+        if len(lines[-1]) + len(piece) > width:
+            lines.append("  ")
+        lines[-1] += piece
+    return [line.rstrip() for line in lines]

@@ -1,0 +1,220 @@
+"""The supervisor: hears of every call before it is made, and knows when no rank can go on.
+
+A rank reports a call when it posts it and when it begins to wait for it. Reports of one rank come in order. So when
+every rank that has not finished waits for a call that lacks its partner, no report can change that any more: it is a
+deadlock, for certain and at once. No time limit is involved.
+"""
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from ...trace import Op
+from ..errors import DeadlockError, GroupError, MismatchError, RankError
+from .matching import Mail, Rounds, blame, disagreement
+from .posts import NEW_GROUP, Place, Post, from_report, ranks_text, wrapped
+
+_PATIENCE = 0.02  # seconds that the rest of a round has to show which rank is the odd one out
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A thread of a rank waits for a call."""
+
+    post: Post
+    place: Place
+    others: int  # threads of the rank that run on
+
+
+class Supervisor:
+    """Pairs the calls of all ranks of one run."""
+
+    def __init__(self, world_size: int) -> None:
+        self.world_size = world_size
+        self.mail, self.rounds = Mail(), Rounds()
+        self.posts: list[dict[int, Post]] = [{} for _ in range(world_size)]
+        self.waits: list[dict[int, Wait]] = [{} for _ in range(world_size)]  # by thread
+        self.finished: set[int] = set()
+        self.caught: dict[int, str] = {}
+        self.suspects: dict[int, tuple[float, dict[int, Post]]] = {}
+        self.verdict: RankError | None = None
+
+    def take(self, rank: int, report: dict[str, Any]) -> RankError | None:
+        """One report of one rank. Returns the verdict once there is one."""
+        if "post" in report:
+            self._post(from_report(rank, report))
+        elif "wait" in report:
+            place = Place(report["file"], report["line"])
+            self.waits[rank][report["thread"]] = Wait(self.posts[rank][report["wait"]], place, report["others"])
+        elif "caught" in report:
+            self.caught.setdefault(rank, report["caught"])
+        return self.judge()
+
+    def finish(self, rank: int) -> RankError | None:
+        """A rank has returned from its function."""
+        self.finished.add(rank)
+        self.waits[rank].clear()
+        return self.judge()
+
+    def judge(self, *, final: bool = False) -> RankError | None:
+        """The verdict on what is known now. `final`: nothing more will come, so suspicion is enough."""
+        if self.verdict is None:
+            self.verdict = self._mismatch(final) or (None if self.suspects else self._stuck())
+        return self.verdict
+
+    @property
+    def deadline(self) -> float:
+        """When to judge again even if nothing comes in."""
+        return min((when for when, _ in self.suspects.values()), default=float("inf"))
+
+    def last_call(self, rank: int) -> Post | None:
+        """The last call that a rank posted."""
+        return next(reversed(self.posts[rank].values()), None)
+
+    def left_waiting(self) -> str:
+        """Which ranks wait where, in one line."""
+        waits = [wait for rank in range(self.world_size) if (wait := self._blocked(rank))]
+        parts = [f"rank {w.post.rank} at {w.place} in {w.post.text}" for w in waits]
+        return f"left waiting: {'; '.join(parts)}" if parts else ""
+
+    def _post(self, post: Post) -> None:
+        self.posts[post.rank][post.number] = post
+        if post.point_to_point:
+            self.verdict = self.verdict or self.mail.post(post)
+            return
+        calls = self.rounds.post(post)
+        if disagreement(calls) and id(calls) not in self.suspects:
+            self.suspects[id(calls)] = (time.monotonic() + _PATIENCE, calls)
+
+    def _mismatch(self, final: bool) -> RankError | None:
+        """The error of a round that does not fit, once everybody is in it or patience has run out."""
+        for when, calls in self.suspects.values():
+            complete = len(calls) == len(next(iter(calls.values())).group)
+            if complete or final or time.monotonic() >= when:
+                return disagreement(calls)
+        return None
+
+    def _blocked(self, rank: int) -> Wait | None:
+        """The wait that holds a rank up: all its threads wait, and one of them for a call without its partner."""
+        waits = [wait for wait in self.waits[rank].values() if not wait.post.matched]
+        return waits[0] if waits and len(waits) > max(wait.others for wait in waits) else None
+
+    def _stuck(self) -> RankError | None:
+        """The error of a run in which nobody can go on."""
+        blocked = {rank: wait for rank in range(self.world_size) if (wait := self._blocked(rank))}
+        if not blocked:
+            return None
+        for wait in blocked.values():
+            if error := self._abandoned(wait):
+                return self._with_caught(error)
+        if len(blocked) + len(self.finished) < self.world_size:
+            return None
+        for wait in blocked.values():
+            if error := self._wrong_tag(wait) or self._half_group(wait):
+                return self._with_caught(error)
+        return self._with_caught(self._deadlock(blocked))
+
+    def _needs(self, post: Post) -> list[int]:
+        """Ranks without which a call can't be complete."""
+        if post.point_to_point:
+            return [r for r in post.group if r != post.rank] if post.peer is None else [post.peer]
+        return [rank for rank in post.group if rank not in self.rounds.of(post)]
+
+    def _abandoned(self, wait: Wait) -> RankError | None:
+        """The error of a wait for ranks that have finished."""
+        post = wait.post
+        needed = self._needs(post)
+        gone = [rank for rank in needed if rank in self.finished]
+        if not gone or (post.peer is None and post.op == Op.RECV and len(gone) < len(needed)):
+            return None
+        if error := self._wrong_tag(wait) or self._half_group(wait):
+            return error
+        who = ranks_text(gone)
+        if post.point_to_point:
+            doing = "receiving" if post.op == Op.SEND else "sending"
+            details = [f"{who} finished without {doing}", *self._no_partner(post)]
+        else:
+            here = ranks_text(self.rounds.of(post))
+            details = [f"{who} finished without it: call #{post.ordinal} ({post.function}) only on {here}"]
+        return self._at(wait, DeadlockError, "no partner", *details)
+
+    def _wrong_tag(self, wait: Wait) -> RankError | None:
+        """The error of a message that waits under another tag."""
+        post = wait.post
+        other = self.mail.other_tag(post) if post.point_to_point else None
+        if other is None:
+            return None
+        send, recv = (post, other) if post.op == Op.SEND else (other, post)
+        what = f"sent with tag {send.tag} ({send.place}), the receiver wants tag {recv.tag} ({recv.place})"
+        return self._at(wait, MismatchError, "tags differ", what)
+
+    def _half_group(self, wait: Wait) -> RankError | None:
+        """The error of a `new_group` that some ranks left out."""
+        if wait.post.op != NEW_GROUP:
+            return None
+        here = ranks_text(self.rounds.of(wait.post))
+        what = f"new_group({list(wait.post.shape)}) was called on {here} only"
+        return self._at(
+            wait, GroupError, "new_group", what, "every rank must call it, also ranks outside the new group"
+        )
+
+    def _deadlock(self, blocked: dict[int, Wait]) -> RankError:
+        """The error of ranks that wait for each other: the circle, rank by rank."""
+        circle = self._circle(blocked)
+        waits = [blocked[rank] for rank in circle]
+        parts = [
+            f"rank {w.post.rank} waits in {w.post.in_group(self.world_size)}" + self._missing(w.post) for w in waits
+        ]
+        lines = {(w.place.file, w.place.line) for w in waits}
+        if len(lines) > 1:
+            parts = [f"{part} at {w.place}" for part, w in zip(parts, waits, strict=True)]
+        return self._at(waits[0], DeadlockError, "deadlock", *wrapped("deadlock: ", parts), *self._advice(waits))
+
+    def _missing(self, post: Post) -> str:
+        """For a collective: the ranks that have not come."""
+        return "" if post.point_to_point else f" for {ranks_text(self._needs(post))}"
+
+    def _circle(self, blocked: dict[int, Wait]) -> list[int]:
+        """Ranks of which each waits for the next, and the last for the first; rank order from the lowest."""
+        path: list[int] = []
+        rank = min(blocked)
+        while rank not in path:
+            path.append(rank)
+            rank = next((r for r in self._needs(blocked[rank].post) if r in blocked), path[0])
+        return sorted(path[path.index(rank) :])
+
+    def _advice(self, waits: list[Wait]) -> list[str]:
+        posts = [wait.post for wait in waits]
+        if all(p.op == Op.SEND for p in posts):
+            return ["nobody is receiving: " + self._cross(), *self._no_partner(posts[0])]
+        if all(p.op == Op.RECV for p in posts):
+            return ["every rank receives before it sends: " + self._cross(), *self._no_partner(posts[0])]
+        if not any(p.point_to_point for p in posts):
+            return ["ranks must enter their groups in the same order"]
+        return []
+
+    @staticmethod
+    def _cross() -> str:
+        return "let them cross with dist.batch_isend_irecv"
+
+    @staticmethod
+    def _no_partner(post: Post) -> list[str]:
+        """For requests of a batch: what is missing."""
+        if post.function not in ("batch_isend_irecv", "isend", "irecv"):
+            return []
+        other = "irecv" if post.op == Op.SEND else "isend"
+        return [f"no matching {other} on rank {post.peer} for {post.text}"]
+
+    def _at(self, wait: Wait, error: type[RankError], kind: str, *details: str) -> RankError:
+        found = blame(error, kind, wait.post, *details)
+        if wait.place.file:
+            found.file, found.line = wait.place.file, wait.place.line
+        return found
+
+    def _with_caught(self, error: RankError) -> RankError:
+        """Add the exception that some rank swallowed before."""
+        for rank, what in sorted(self.caught.items()):
+            error.details = (*error.details, f"before that, rank {rank} caught {what}")
+            break
+        return error

@@ -1,0 +1,67 @@
+"""Exceptions that the caller's own code raised and caught: the first error behind many a hang."""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import CodeType, FrameType
+from typing import Any
+
+from ...trace import frames
+
+_ORDINARY = (StopIteration, StopAsyncIteration, GeneratorExit)  # how Python ends a loop
+
+
+@contextmanager
+def noticed(tell: Callable[[BaseException, str, int], None]) -> Iterator[None]:
+    """Call `tell(exception, file, line)` for every exception that passes through the caller's own code."""
+    use = _monitoring if sys.version_info >= (3, 12) else _tracing
+    with use(tell):
+        yield
+
+
+@contextmanager
+def _monitoring(tell: Callable[[BaseException, str, int], None]) -> Iterator[None]:
+    """PEP 669: costs nothing until something is raised."""
+    monitoring = sys.monitoring  # type: ignore[attr-defined]
+    tool = monitoring.DEBUGGER_ID
+
+    def raised(code: CodeType, offset: int, error: BaseException) -> Any:
+        if not frames.foreign(code.co_filename) and not isinstance(error, _ORDINARY):
+            line = next((line for start, end, line in code.co_lines() if start <= offset < end and line), 0)
+            tell(error, code.co_filename, line)
+
+    monitoring.use_tool_id(tool, "rankwise")
+    monitoring.register_callback(tool, monitoring.events.RAISE, raised)
+    monitoring.set_events(tool, monitoring.events.RAISE)
+    try:
+        yield
+    finally:
+        monitoring.set_events(tool, 0)
+        monitoring.free_tool_id(tool)
+
+
+@contextmanager
+def _tracing(tell: Callable[[BaseException, str, int], None]) -> Iterator[None]:
+    """Before PEP 669: a trace function that follows only the caller's own frames, and no lines of them."""
+
+    def local(frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "exception" and not issubclass(argument[0], _ORDINARY):
+            error = argument[1] if isinstance(argument[1], BaseException) else argument[0](argument[1])
+            tell(error, frame.f_code.co_filename, frame.f_lineno)
+        return local
+
+    def entered(frame: FrameType, event: str, argument: Any) -> Any:
+        if frames.foreign(frame.f_code.co_filename):
+            return None
+        frame.f_trace_lines = False
+        return local
+
+    before = sys.gettrace()
+    sys.settrace(entered)
+    threading.settrace(entered)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+        threading.settrace(None)  # type: ignore[arg-type]

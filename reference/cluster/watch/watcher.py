@@ -1,0 +1,128 @@
+"""A recorder that watches: it checks each call, reports it to the supervisor, and guards the buffers on their way."""
+
+import json
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from ...trace import frames
+from ...trace.calls import Call
+from ...trace.tap import Recorder
+from .. import wire
+from ..errors import RankError, RequestError
+from . import checks
+from .buffers import Flight, Flights, TouchGuard, poison
+from .gradients import Gradients
+from .patches import watched_groups, watched_joins
+from .posts import report
+from .swallowed import noticed
+
+_CAUGHT = 5  # exceptions of one run that are worth a report
+
+
+class Watcher(Recorder):
+    """What a rank of a watched cluster records with."""
+
+    def __init__(self, rank: int, channel: socket.socket) -> None:
+        super().__init__(rank)
+        self._channel, self._lock = channel, threading.Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self.flights, self.gradients, self.threads = Flights(), Gradients(), checks.ThreadOrder()
+        self._futures: set[int] = set()
+        self._waiting: set[int] = set()
+        self._caught = 0
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Watch what runs inside."""
+        self._forget()
+        with super().recording(), ExitStack() as stack:
+            stack.enter_context(watched_groups(self))
+            stack.enter_context(watched_joins())
+            stack.enter_context(noticed(self._noticed))
+            stack.enter_context(TouchGuard(self.flights, self._touched, self.gradients.backward))
+            yield
+            self._check_end()
+
+    def posted(self, call: Call) -> None:
+        """Check a call, and report it before it is made."""
+        super().posted(call)
+        checks.check(call, self.rank)
+        self.threads.check(call, self.rank)
+        for tensor in (*call.inputs, *call.outputs) if self.flights.flying else ():
+            if flight := self.flights.touched(tensor, writes=any(tensor is t for t in call.outputs)):
+                raise self._touched(flight, "modified" if not flight.filling else "read")
+        self.tell(report(call))
+        if call.direct:
+            self.gradients.begin(call)
+            if call.function in ("irecv", "batch_isend_irecv"):
+                poison(call)
+            self.flights.begin(call)
+
+    def waiting(self, call: Call) -> None:
+        """Report where the rank begins to wait, and whether other threads of it run on."""
+        if call.completed is not None:
+            return
+        me = threading.get_ident()
+        self._waiting.add(me)
+        where = frames.own(frames.of_stack(sys._getframe(2)))
+        place = (where.file, where.line) if where.file else (call.file, call.line)
+        self.tell({"wait": call.number, "file": place[0], "line": place[1], "thread": me, "others": self._running()})
+
+    def completed(self, call: Call) -> None:
+        """The rank may touch the call's buffers again."""
+        fresh = call.completed is None
+        self._waiting.discard(threading.get_ident())
+        self.flights.end(call)
+        if fresh:
+            checks.check_result(call, self.rank)
+        super().completed(call)
+
+    def future_taken(self, call: Call) -> None:
+        """A future counts as a wait: whoever has it waits out of sight."""
+        self._futures.add(call.number)
+        self.flights.end(call)
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Report to the supervisor."""
+        with self._lock:
+            wire.send(self._channel, wire.Kind.EVENT, json.dumps(message).encode())
+
+    def _running(self) -> int:
+        """Other threads of this rank that may still post something."""
+        me = threading.current_thread()
+        return sum(
+            1
+            for thread in threading.enumerate()
+            if thread is not me and not isinstance(thread, threading._DummyThread) and not checks.idle(thread)
+        )
+
+    def _noticed(self, error: BaseException, file: str, line: int) -> None:
+        if self._caught < _CAUGHT and not isinstance(error, RankError):
+            self._caught += 1
+            self.tell({"caught": f"{type(error).__name__}: {error} at {frames.display(file)}:{line}"[:200]})
+
+    def _touched(self, flight: Flight, how: str) -> RankError:
+        """The error of code that reads or writes a buffer on its way."""
+        where = frames.own(frames.of_stack(sys._getframe(1)))
+        call = flight.call
+        made = f"{call.function} at {frames.display(call.file)}:{call.line}"
+        if flight.filling:
+            what = f"the buffer of {made} is unfilled until wait(), and was {how} before"
+        else:
+            what = f"the buffer of {made} was modified before wait()"
+        return RequestError(f"{how} before wait", what, rank=self.rank, file=where.file, line=where.line)
+
+    def _check_end(self) -> None:
+        """Raises what is left wrong when the function has returned."""
+        for call in self.calls:
+            if call.direct and call.completed is None and call.number not in self._futures:
+                what = f"request never waited for: {call.function} gives a request, and nobody called its wait()"
+                raise checks.at(call, self.rank, RequestError, "never waited for", what)
+        if error := self.gradients.check(self.rank):
+            raise error
