@@ -1,0 +1,252 @@
+"""A collective, step by step: who holds whose data, and which messages made it so.
+
+What is drawn is what happened. `reference.trace.contents.observe` ran the collective on tensors that say whose they
+are, and noted what each rank held before each of its calls; the trace says which message belongs to which step.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyArrowPatch, Rectangle
+from matplotlib.path import Path
+
+from reference.trace import Trace
+from reference.trace.contents import Contents, Counts
+
+from .style import SMALL, WIDTH, Colour, Picture, bytes_text, canvas
+
+Held = tuple[tuple[Counts | None, ...], ...]
+"""[rank][chunk]: how often each rank's data is in it."""
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """A message of a step."""
+
+    src: int
+    dst: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """The messages of one step, and what everybody holds after it. Step 0 is the beginning."""
+
+    number: int
+    arrows: tuple[Arrow, ...]
+    held: Held
+
+
+def steps(trace: Trace, contents: Sequence[Contents]) -> list[Step]:
+    """The run as a list of steps, the beginning first.
+
+    Args:
+        trace: of one collective made of sends and receives. What a native collective does inside can't be seen; it is
+            drawn as one step without messages.
+        contents: of each rank, from `observe`.
+    """
+    messages = [message for message in trace.messages if not message.algorithm]
+    first_step: dict[tuple[int, int], int] = {}
+    for message in messages:
+        for event in (message.send, message.recv):
+            key = (event.rank, event.posted)
+            first_step[key] = min(message.step, first_step.get(key, message.step))
+    numbers = sorted({message.step for message in messages})
+    found = [Step(0, (), tuple(seen.before[0] for seen in contents))]
+    for index, number in enumerate(numbers or [1]):
+        arrows = tuple(Arrow(m.src, m.dst, m.bytes) for m in messages if m.step == number)
+        last = index == len(numbers or [1]) - 1
+        held = tuple(
+            seen.before[-1 if last else _calls_until(number, trace, first_step, rank)]
+            for rank, seen in enumerate(contents)
+        )
+        found.append(Step(number, arrows, held))
+    return found
+
+
+def _calls_until(step: int, trace: Trace, first_step: dict[tuple[int, int], int], rank: int) -> int:
+    """How many calls the rank made before the first that belongs to a later step."""
+    later = (i for i, event in enumerate(trace.events[rank]) if first_step.get((rank, event.posted), 0) > step)
+    return next(later, -1)
+
+
+def draw(trace: Trace, contents: Sequence[Contents], *, title: str = "", shown: Sequence[int] | None = None) -> Picture:
+    """The steps as small multiples, left to right: a row for each rank, a column for each chunk.
+
+    Args:
+        trace, contents: as of `steps`.
+        title: the finding; by default the number of steps and of bytes.
+        shown: numbers of the steps to draw, 0 for the beginning; by default all, or as many as can be read.
+    """
+    every = steps(trace, contents)
+    numbers = [step.number for step in every]
+    plan = _Plan.of(every, len(numbers) if shown is None else len(shown))
+    chosen = set(_some(numbers, plan.room) if shown is None else shown)
+    pairs = [(step, every[max(0, i - 1)]) for i, step in enumerate(every) if step.number in chosen]
+    picture, axes = canvas(plan.height(len(pairs)) + FOOT, title or finding(trace))
+    panels = _Panels(axes, trace.world_size, plan)
+    for place, (step, before) in enumerate(pairs):
+        panels.draw(place, step, before, numbers[-1])
+    panels.legend(plan.height(len(pairs)) + FOOT / 2, every)
+    return picture
+
+
+def finding(trace: Trace) -> str:
+    """The default title: what the collective took."""
+    sent = trace.bytes_sent
+    busiest = max(range(trace.world_size), key=lambda rank: sent[rank])
+    who = "each rank sends" if len(set(sent)) == 1 else f"rank {busiest} sends most,"
+    return f"{trace.steps} steps; {who} {bytes_text(sent[busiest])}"
+
+
+LABELS, HEAD, GUTTER, FOOT = 0.62, 0.44, 0.5, 0.34  # inches: names of ranks, headings, messages, legend
+MOST_HEIGHT = 7.5
+SMALLEST, EASY = 0.19, 0.32  # width of a cell that can be read at all, and with ease
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How panels are laid out, in inches."""
+
+    width: float  # of a cell
+    height_: float
+    columns: int  # of panels
+    panel: tuple[float, float]
+
+    @property
+    def room(self) -> int:
+        """How many panels fit."""
+        return self.columns * max(1, int(MOST_HEIGHT / self.panel[1]))
+
+    def height(self, panels: int) -> float:
+        return -(-panels // self.columns) * self.panel[1]
+
+    @classmethod
+    def of(cls, every: Sequence[Step], panels: int) -> "_Plan":
+        """Cells that are easy to read, in as few rows of panels as possible; where that is too much, smaller ones."""
+        ranks, chunks = len(every[0].held), len(every[0].held[0])
+        plans = []
+        for columns in range(1, panels + 1):
+            width = min(0.5, ((WIDTH - LABELS) / columns - GUTTER) / chunks)
+            height = min(0.9 * width, 0.27)
+            if width >= SMALLEST or columns == 1:
+                plans.append(cls(width, height, columns, (chunks * width + GUTTER, ranks * height + HEAD)))
+        fitting = [plan for plan in plans if plan.room >= panels]
+        return max(fitting or plans[-1:], key=lambda plan: (min(plan.width, EASY), plan.columns))
+
+
+def _some(numbers: Sequence[int], most: int) -> list[int]:
+    """At most `most` of the numbers: the first few, then ever larger leaps, then the last."""
+    if len(numbers) <= most:
+        return list(numbers)
+    head = list(numbers[: max(1, most // 2)])
+    rest = numbers[len(head) :]
+    picks = most - len(head)
+    return head + [rest[round((i + 1) * len(rest) / picks) - 1] for i in range(picks)]
+
+
+class _Panels:
+    """Draws on axes whose unit is the inch."""
+
+    def __init__(self, axes: Axes, ranks: int, plan: _Plan) -> None:
+        self.axes, self.ranks, self.plan = axes, ranks, plan
+        self.width, self.height = plan.width, plan.height_
+
+    def draw(self, place: int, step: Step, before: Step, last: int) -> None:
+        """One panel: heading, cells, messages."""
+        row, column = divmod(place, self.plan.columns)
+        left = LABELS + column * self.plan.panel[0]
+        top = row * self.plan.panel[1] + HEAD
+        self._head(left, top, step, last)
+        if column == 0:
+            for rank in range(self.ranks):
+                self._text(left - 0.08, top + (rank + 0.5) * self.height, f"rank {rank}", SMALL, Colour.INK, ha="right")
+        for rank, held in enumerate(step.held):
+            for chunk, counts in enumerate(held):
+                x, y = left + chunk * self.width, top + rank * self.height
+                self._cell(x, y, counts)
+                if step is not before and counts != before.held[rank][chunk]:
+                    self._outline(x, y, self.width, self.height)
+        for arrow in step.arrows:
+            self._arrow(left + len(step.held[0]) * self.width + 0.03, top, arrow)
+
+    def _head(self, left: float, top: float, step: Step, last: int) -> None:
+        name = f"step {step.number}/{last}" if step.number else "beginning"
+        self._text(left, top - 0.31, name, SMALL + 0.5, Colour.INK, ha="left", weight="bold")
+        if step.arrows:
+            self._text(left, top - 0.18, _load(step.arrows), SMALL - 0.5, Colour.FAINT, ha="left")
+        chunks = len(step.held[0])
+        for chunk in range(chunks if chunks > 1 else 0):
+            self._text(left + (chunk + 0.5) * self.width, top - 0.055, str(chunk), SMALL - 1.5, Colour.FAINT)
+
+    def _cell(self, x: float, y: float, counts: Counts | None) -> None:
+        words, share, wrong = cell_text(counts, self.ranks)
+        light = 1 - 0.09 * (share > 0) - 0.63 * share
+        face = Colour.ERROR if wrong else (light, light + 0.015 * share, light + 0.04 * share)
+        edge = Colour.LINE if share == 0 else "white"
+        box = Rectangle(
+            (x, y), self.width, self.height, facecolor=face, edgecolor=edge, linewidth=0.9, zorder=1 + share
+        )
+        self.axes.add_patch(box)
+        size = SMALL - 0.5 if len(words) * 0.075 < self.width else SMALL - 1.5
+        ink = "white" if wrong or light < 0.55 else Colour.INK
+        self._text(x + self.width / 2, y + self.height / 2, words, size, ink)
+
+    def _outline(self, x: float, y: float, width: float, height: float) -> None:
+        box = Rectangle((x + 0.015, y + 0.015), width - 0.03, height - 0.03, fill=False, linewidth=1.6, zorder=3)
+        box.set_edgecolor(Colour.COMMUNICATION)
+        self.axes.add_patch(box)
+
+    def _arrow(self, x: float, top: float, arrow: Arrow) -> None:
+        """An arc beside the cells, from the sender's row to the receiver's; the farther they are, the wider."""
+        begin, end = top + (arrow.src + 0.72) * self.height, top + (arrow.dst + 0.28) * self.height
+        bulge = (0.1 + (GUTTER - 0.24) * (abs(arrow.dst - arrow.src) / max(self.ranks - 1, 1)) ** 0.7) * 4 / 3
+        curve = Path([(x, begin), (x + bulge, begin), (x + bulge, end), (x, end)], [Path.MOVETO] + [Path.CURVE4] * 3)
+        head = "-|>,head_length=2.6,head_width=1.5"
+        patch = FancyArrowPatch(path=curve, arrowstyle=head, color=Colour.COMMUNICATION, linewidth=1.1, zorder=4)
+        self.axes.add_patch(patch)
+
+    def legend(self, y: float, every: Sequence[Step]) -> None:
+        """What the marks mean, below everything."""
+        kinds = {cell_text(counts, self.ranks)[0] for step in every for held in step.held for counts in held}
+        ranks = sorted((kind for kind in kinds if kind.isdigit()), key=int)
+        words = [f"{rank}: rank {rank}'s data" for rank in ranks[:1]]
+        words += ["0+1: their sum"] if any("+" in kind for kind in kinds) else []
+        words += ["Σ3: the sum of three ranks'"] if any(kind[:1] == "Σ" and kind != "Σ" for kind in kinds) else []
+        words += ["Σ: the sum of everybody's"] if "Σ" in kinds else []
+        words += ["2×1: rank 1's twice"] if any("×" in kind for kind in kinds) else []
+        words += ["mixed: pieces of several kinds"] if "mixed" in kinds else []
+        self._text(LABELS, y, "      ".join(words), SMALL, Colour.FAINT, ha="left")
+        self._outline(WIDTH - 1.52, y - 0.08, 0.2, 0.16)
+        self._text(WIDTH - 1.26, y, "changed in this step", SMALL, Colour.FAINT, ha="left")
+
+    def _text(
+        self, x: float, y: float, words: str, size: float, colour: str, ha: str = "center", weight: str = "normal"
+    ) -> None:
+        style = {"fontsize": size, "color": colour, "fontweight": weight, "ha": ha, "va": "center_baseline"}
+        self.axes.text(x, y, words, zorder=5, **style)
+
+
+def cell_text(counts: Counts | None, ranks: int) -> tuple[str, float, bool]:
+    """What a cell says, how dark it is (0 to 1), and whether some data is in it more than once."""
+    if counts is None:
+        return "mixed", 0.3, False
+    present = [rank for rank, count in enumerate(counts) if count]
+    wrong = [rank for rank in present if counts[rank] > 1 or rank >= ranks]
+    if wrong:
+        return f"{counts[wrong[0]]}×{wrong[0]}", 1.0, True
+    share = len(present) / ranks
+    if len(present) == ranks and ranks > 1:
+        return "Σ", share, False
+    if len(present) <= 1:
+        return "".join(map(str, present)), share, False
+    return ("+".join(map(str, present)) if ranks <= 4 else f"Σ{len(present)}"), share, False
+
+
+def _load(arrows: Sequence[Arrow]) -> str:
+    """How many messages of how many bytes."""
+    sizes = {arrow.bytes for arrow in arrows}
+    if len(sizes) == 1:
+        return f"{len(arrows)} × {bytes_text(sizes.pop())}"
+    return f"{len(arrows)}, {bytes_text(sum(arrow.bytes for arrow in arrows))} in all"

@@ -1,0 +1,154 @@
+"""How every picture of this course looks: one palette, one width, one way to write numbers.
+
+Colours are those of Okabe & Ito 2008, which colour-blind readers tell apart, with one meaning each. What must be told
+apart in greyscale too also differs in dash, marker, hatch or a printed number.
+
+Nothing here touches pyplot: a picture is a value. It is shown when a cell returns it, once, and never blocks.
+"""
+
+import base64
+import io
+import textwrap
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+WIDTH = 8.0  # inches; at 100 dots per inch as wide as the text of a notebook
+DPI = 100  # at which sizes are meant; pixels are twice as fine, for sharp screens
+SMALL, TEXT, TITLE = 7.5, 9.0, 11.0  # points
+MARGIN, LEADING = 0.1, 0.18  # inches
+
+
+class Colour(StrEnum):
+    """What a colour means."""
+
+    FORWARD = "#0072B2"
+    BACKWARD = "#009E73"  # gradient of the input
+    WEIGHT_GRADIENT = "#004D47"
+    OPTIMIZER = "#CC79A7"
+    COMMUNICATION = "#E69F00"
+    IDLE = "#D9D9D9"
+    ERROR = "#D55E00"
+    INK = "#222222"  # text, and messages where they cross other things
+    FAINT = "#767676"  # text that supports; readable on white
+    LINE = "#BBBBBB"
+
+
+# Lines of a chart, in order; each has its own dash and marker, so that it is known without its colour.
+LINES: tuple[tuple[str, Any, str], ...] = (
+    ("#0072B2", "-", "o"),
+    ("#E69F00", (0, (6, 1.5)), "s"),
+    ("#009E73", (0, (3, 1.2)), "^"),
+    ("#CC79A7", (0, (6, 1.5, 1, 1.5)), "D"),
+    ("#222222", (0, (1, 1.2)), "v"),
+    ("#56B4E9", (0, (8, 2, 1, 1, 1, 2)), "P"),
+)
+
+
+class Picture(Figure):
+    """A figure that notebooks show by themselves, sharp and at the width it was made for."""
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
+        width, height = self.get_size_inches() * DPI
+        data = {"text/plain": repr(self), "image/png": base64.b64encode(self.png()).decode()}
+        return data, {"image/png": {"width": round(width), "height": round(height)}}
+
+    def png(self) -> bytes:
+        """The picture as a PNG file, two pixels to a dot."""
+        file = io.BytesIO()
+        self.savefig(file, format="png", dpi=2 * DPI)
+        return file.getvalue()
+
+    def __repr__(self) -> str:
+        return f"<Picture: {' '.join(self.get_suptitle().split())}>"
+
+
+def figure(height: float, title: str, width: float = WIDTH) -> Picture:
+    """An empty picture `width` by `height` inches. `title` says what it shows to be true; long ones are wrapped."""
+    lines = _wrapped(title, width)
+    head = MARGIN + LEADING * len(lines)
+    height += LEADING * (len(lines) - 1)
+    picture = Picture(figsize=(width, height), layout="constrained", facecolor="white")
+    picture.get_layout_engine().set(w_pad=0.08, h_pad=0.06, rect=(0, 0, 1, 1 - head / height))
+    _entitle(picture, lines)
+    return picture
+
+
+def canvas(height: float, title: str, width: float = WIDTH) -> tuple[Picture, Axes]:
+    """A picture to draw on by hand: axes of `width` by `height` inches below the title, x to the right, y down."""
+    lines = _wrapped(title, width)
+    head = MARGIN + LEADING * len(lines) + 0.08
+    picture = Picture(figsize=(width, height + head), facecolor="white")
+    _entitle(picture, lines)
+    axes = picture.add_axes((0, 0, 1, height / (height + head)))
+    axes.set(xlim=(0, width), ylim=(height, 0))
+    axes.axis("off")
+    return picture, axes
+
+
+def _wrapped(title: str, width: float) -> list[str]:
+    return textwrap.wrap(title, width=int(width * 10.5)) or [""]
+
+
+def _entitle(picture: Picture, lines: Sequence[str]) -> None:
+    width, height = picture.get_size_inches()
+    words = {"fontsize": TITLE, "color": Colour.INK, "fontweight": "bold", "ha": "left", "va": "top"}
+    picture.suptitle("\n".join(lines), x=MARGIN / width, y=1 - MARGIN / height, **words)
+
+
+def plain(axes: Axes) -> Axes:
+    """A chart with two thin axes, a light grid and readable numbers."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(Colour.LINE)
+    axes.tick_params(labelsize=TEXT - 0.5, color=Colour.LINE, labelcolor=Colour.INK, which="both")
+    axes.grid(True, color="#ECECEC", linewidth=0.8)
+    axes.set_axisbelow(True)
+    return axes
+
+
+def time_axis(axes: Axes, duration: float) -> None:
+    """Label the x axis, which holds seconds, in the unit that suits `duration`."""
+    scale, unit = _time_unit(duration)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / scale:g}" if abs(x) > scale * 1e-9 else "0"))
+    axes.set_xlabel(f"time ({unit})", fontsize=TEXT, color=Colour.INK, loc="left")
+
+
+def bytes_text(size: float) -> str:
+    """`size` bytes for a reader: 1 KB is 1000 B."""
+    return _scaled(size, ("B", "KB", "MB", "GB", "TB", "PB"))
+
+
+def bandwidth_text(rate: float) -> str:
+    """`rate` bytes per second for a reader."""
+    return bytes_text(rate) + "/s"
+
+
+def seconds_text(seconds: float) -> str:
+    """A duration for a reader, in three digits."""
+    scale, unit = _time_unit(seconds)
+    return f"{_digits(seconds / scale)} {unit}"
+
+
+def _time_unit(seconds: float) -> tuple[float, str]:
+    units: Sequence[tuple[float, str]] = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+    return next((unit for unit in units if abs(seconds) >= unit[0] * 0.9995), units[0] if seconds == 0 else units[-1])
+
+
+def _scaled(value: float, units: Sequence[str]) -> str:
+    for unit in units[:-1]:
+        if abs(value) < 999.5:
+            return f"{_digits(value)} {unit}"
+        value /= 1000
+    return f"{_digits(value)} {units[-1]}"
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, no exponent, no trailing zeros."""
+    if value == 0 or abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.3g}"
