@@ -183,7 +183,9 @@ class Call:
         while reports.silent and time.monotonic() < patience:
             now = time.monotonic()
             if now > self.deadline:
-                raise verdict.out_of_time(self.cluster.timeout, self.ranks.stacks(reports.silent), reports.silent[0])
+                stacks = self.ranks.stacks(reports.silent)
+                watched = self.supervisor is not None
+                raise verdict.out_of_time(self.cluster.timeout, stacks, reports.silent[0], watched=watched)
             for report in self.ranks.poll(min(self.deadline, patience, now + _SWITCH, self.suspicion()) - now):
                 self.take(report)
             self.judge()

@@ -22,7 +22,8 @@ from torch.distributed import distributed_c10d as c10d
 from ..trace import frames
 from ..trace.tap import BACKEND, Recorder, register
 from . import server, wire
-from .errors import GroupError, RankError, StrayProcess
+from .errors import GroupError, StrayProcess
+from .faults import Unpicklable, describe
 from .watch.watcher import Watcher
 from .wire import Kind
 
@@ -157,7 +158,8 @@ class Worker:
     def report(self, error: BaseException) -> None:
         """Tell the owner what went wrong."""
         self.flush()
-        wire.send(self.channel, Kind.FAULT, json.dumps(describe(error)).encode())
+        fault = describe(error, self.rank, self.group_destroyed_at)
+        wire.send(self.channel, Kind.FAULT, json.dumps(fault).encode())
 
     def flush(self) -> None:
         """Push out what was printed."""
@@ -212,13 +214,6 @@ class Worker:
             dist.destroy_process_group(group)
 
 
-class Unpicklable(Exception):
-    """What `fn` returned does not pickle."""
-
-    def __init__(self, result: Any, error: Exception) -> None:
-        super().__init__(f"fn returned a {type(result).__name__} that can't travel: {error}")
-
-
 def _command(pid: int) -> str:
     """The command line of a running process, "" for one that is gone or only waits to be reaped."""
     try:
@@ -230,49 +225,3 @@ def _command(pid: int) -> str:
         os.waitpid(pid, os.WNOHANG)
         return ""
     return command
-
-
-def describe(error: BaseException) -> dict[str, Any]:
-    """An exception as text and numbers: objects of unknown classes do not travel well."""
-    if isinstance(error, RankError):
-        place = {"file": error.file, "line": error.line}
-        if not error.file:
-            place = _place(frames.of_traceback(error.__traceback__))
-        return {
-            "error": type(error).__name__,
-            "kind": error.kind,
-            "details": error.details,
-            "call": error.call,
-            **place,
-        }
-    if isinstance(error, Unpicklable):
-        return {"error": "ResultError", "kind": "unpicklable result", "details": [str(error)], "file": "", "line": 0}
-    stack = frames.of_traceback(error.__traceback__)
-    details = [f"{type(error).__name__}: {error}".strip().rstrip(":")]
-    fault = {"error": "RemoteException", "kind": "exception", "details": details, **_place(stack)}
-    if isinstance(error, SystemExit):
-        fault |= {
-            "error": "RankDied",
-            "kind": "sys.exit",
-            "details": [f"sys.exit({error.code!r}): left before finishing"],
-        }
-    elif isinstance(error, EOFError) and stack and "input" in str(error.args) + _source(stack):
-        fault |= {
-            "kind": "input",
-            "details": ["input() has nobody to ask: a rank has no keyboard", "pass what it needs"],
-        }
-    elif isinstance(error, MemoryError) or "can't allocate memory" in str(error):
-        fault |= {"kind": "out of memory"}
-    return fault
-
-
-def _place(stack: list[frames.Frame]) -> dict[str, Any]:
-    blamed = frames.own(stack)
-    return {"file": blamed.file, "line": blamed.line}
-
-
-def _source(stack: list[frames.Frame]) -> str:
-    import linecache
-
-    blamed = frames.own(stack)
-    return linecache.getline(blamed.file, blamed.line)

@@ -101,7 +101,9 @@ def communication(stack: list[frames.Frame]) -> str:
     return names[-1] if names else ""
 
 
-def out_of_time(seconds: float, stacks: Mapping[int, list[frames.Frame]], fallback: int) -> RankError:
+def out_of_time(
+    seconds: float, stacks: Mapping[int, list[frames.Frame]], fallback: int, *, watched: bool = False
+) -> RankError:
     """The error of a call that took too long: blames a rank that computes before one that waits for others."""
     busy = [rank for rank, stack in stacks.items() if stack and not communication(stack)]
     rank = min(busy or stacks or [fallback])
@@ -110,6 +112,8 @@ def out_of_time(seconds: float, stacks: Mapping[int, list[frames.Frame]], fallba
     others = {r: s for r, s in stacks.items() if r != rank}
     limit = f"still running after {seconds:g} s at line {where.line}; Cluster(..., timeout=) sets the limit"
     call = communication(stack)
-    hint = [] if busy else ["every rank that runs waits for another: Cluster(..., watch=True) names the reason"]
+    hint = (
+        [] if busy or watched else ["every rank that runs waits for another: Cluster(..., watch=True) names the reason"]
+    )
     details = [limit, *hint, *([line] if (line := waiting(others)) else [])]
     return TimeLimit("time limit", *details, rank=rank, file=where.file, line=where.line, call=call)

@@ -29,7 +29,7 @@ class Call:
     group: tuple[int, ...]
     inputs: list[torch.Tensor]  # what this rank brings
     outputs: list[torch.Tensor]  # where the result will be
-    peer: int | None = None
+    root: int | None = None  # group rank of the other side, as given
     tag: int = 0
     reduce: str = ""
     splits: tuple[int, ...] = ()  # all-to-all: elements for each rank, and
@@ -45,12 +45,15 @@ class Call:
     completed: int | None = None
     begin: float = 0.0
     end: float | None = None
+    peer: int | None = field(init=False)  # global rank of the other side; None for nobody or anybody
     shape: tuple[int, ...] = field(init=False)  # of the one tensor that an `Event` describes, or (elements of several,)
     elements: int = field(init=False)
     item_size: int = field(init=False)
     dtype: str = field(init=False)
 
     def __post_init__(self) -> None:
+        there = self.root is not None and 0 <= self.root < len(self.group)
+        self.peer = self.group[self.root] if there else None
         tensors = self.outputs if self.op is Op.SCATTER else self.inputs or self.outputs
         self.elements = sum(t.numel() for t in tensors)
         self.shape = tuple(tensors[0].shape) if len(tensors) == 1 else (self.elements,)

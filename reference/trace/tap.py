@@ -59,6 +59,9 @@ class Recorder:
         locate(call, _getframe(2))
         call.begin = time.monotonic()
 
+    def made(self, call: Call, work: Work) -> None:
+        """`call` is made; `work` is its request."""
+
     def waiting(self, call: Call) -> None:
         """The rank is about to wait for `call`."""
 
@@ -146,20 +149,18 @@ class Tap(ProcessGroup):
             return run()
         call.group_name = self._name
         self.recorder.posted(call)
-        return TappedWork(run(), call, self.recorder)
-
-    def _global(self, group_rank: int) -> int | None:
-        """The global rank of a group rank; the number itself, negative, where there is none."""
-        return self.ranks[group_rank] if 0 <= group_rank < len(self.ranks) else -1 - group_rank
+        work = TappedWork(run(), call, self.recorder)
+        self.recorder.made(call, work)
+        return work
 
     # Point to point.
 
     def send(self, tensors: list[Tensor], dst: int, tag: int) -> Work:
-        call = Call(Op.SEND, self.ranks, tensors, [], self._global(dst), tag)
+        call = Call(Op.SEND, self.ranks, tensors, [], dst, tag)
         return self._make(call, lambda: self.inner.send(tensors, dst, tag))
 
     def recv(self, tensors: list[Tensor], src: int, tag: int) -> Work:
-        call = Call(Op.RECV, self.ranks, [], tensors, self._global(src), tag)
+        call = Call(Op.RECV, self.ranks, [], tensors, src, tag)
         return self._make(call, lambda: self.inner.recv(tensors, src, tag))
 
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> Work:
@@ -171,20 +172,20 @@ class Tap(ProcessGroup):
     def broadcast(self, tensors: Any, opts: Any = None, *rest: Any) -> Work:
         tensors, root, opts = _rooted(tensors, opts, dist.BroadcastOptions)
         mine = root == self.rank()
-        call = Call(Op.BROADCAST, self.ranks, tensors if mine else [], [] if mine else tensors, self._global(root))
+        call = Call(Op.BROADCAST, self.ranks, tensors if mine else [], [] if mine else tensors, root)
         return self._make(call, lambda: self.inner.broadcast(tensors, opts))
 
     def reduce(self, tensors: Any, opts: Any = None, *rest: Any) -> Work:
         tensors, root, opts = _rooted(tensors, opts, dist.ReduceOptions)
-        call = Call(Op.REDUCE, self.ranks, tensors, tensors, self._global(root), reduce=_name(opts.reduceOp))
+        call = Call(Op.REDUCE, self.ranks, tensors, tensors, root, reduce=_name(opts.reduceOp))
         return self._make(call, lambda: self.inner.reduce(tensors, opts))
 
     def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> Work:
-        call = Call(Op.GATHER, self.ranks, inputs, _flat(outputs), self._global(opts.rootRank))
+        call = Call(Op.GATHER, self.ranks, inputs, _flat(outputs), opts.rootRank)
         return self._make(call, lambda: self.inner.gather(outputs, inputs, opts))
 
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Work:
-        call = Call(Op.SCATTER, self.ranks, _flat(inputs), outputs, self._global(opts.rootRank))
+        call = Call(Op.SCATTER, self.ranks, _flat(inputs), outputs, opts.rootRank)
         return self._make(call, lambda: self.inner.scatter(outputs, inputs, opts))
 
     # Everybody.

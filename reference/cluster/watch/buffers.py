@@ -12,15 +12,16 @@ from ...trace import Op
 from ...trace.calls import Call
 
 # Functions that look at a tensor's shape, type or place in memory, not at its numbers.
-_LOOKS_ONLY = {
-    "__get__", "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "data_ptr", "element_size",
-    "is_contiguous", "is_floating_point", "is_complex", "is_signed", "is_same_size", "is_shared", "get_device",
-    "untyped_storage", "storage", "type", "empty_like", "zeros_like", "ones_like", "full_like", "rand_like",
-    "randn_like", "randint_like", "new_empty", "new_zeros", "new_ones", "new_full", "new_tensor", "__len__", "__hash__",
-    "requires_grad_", "retain_grad", "register_hook", "is_tensor", "is_storage", "has_names", "is_inference", "is_set_to",
-    "__set__", "__delete__", "is_pinned", "is_coalesced", "is_conj", "is_neg", "broadcast_shapes", "result_type",
-}  # fmt: skip
-_WRITES = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ior__", "__iand__", "__ixor__", "__ifloordiv__", "__imod__", "__ipow__", "__ilshift__", "__irshift__"}  # fmt: skip
+_LOOKS_ONLY = set(
+    "__get__ __set__ __delete__ __len__ __hash__ size dim ndimension numel nelement stride storage_offset data_ptr "
+    "element_size get_device type is_contiguous is_floating_point is_complex is_signed is_same_size is_shared is_tensor "
+    "is_storage is_inference is_set_to is_pinned is_coalesced is_conj is_neg has_names untyped_storage storage "
+    "empty_like zeros_like ones_like full_like rand_like randn_like randint_like new_empty new_zeros new_ones new_full "
+    "new_tensor requires_grad_ retain_grad register_hook broadcast_shapes result_type".split()
+)
+_WRITES = {"__setitem__"} | {
+    f"__i{name}__" for name in "add sub mul truediv floordiv mod pow or and xor lshift rshift matmul".split()
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class Flight:
     start: int
     end: int
     filling: bool  # the request writes it; else it only reads it
+    tensor: Tensor
+    checksum: int  # of a buffer that is being sent
 
 
 def stretch(tensor: Tensor) -> tuple[int, int]:
@@ -40,6 +43,15 @@ def stretch(tensor: Tensor) -> tuple[int, int]:
         return 0, 0
     start = tensor.data_ptr()
     return start, start + tensor.numel() * tensor.element_size()
+
+
+def checksum(tensor: Tensor) -> int:
+    """A sum over the bytes of a contiguous tensor, eight at a time."""
+    data = tensor.detach().reshape(-1).view(torch.uint8)
+    whole = data.numel() // 8 * 8
+    # A storage that begins at an odd address can't be seen as int64.
+    words = data[:whole].view(torch.int64) if data.storage_offset() % 8 == 0 and whole else data[:whole]
+    return int(words.sum(dtype=torch.int64)) + 31 * int(data[whole:].sum(dtype=torch.int64))
 
 
 class Flights:
@@ -54,12 +66,18 @@ class Flights:
         for tensor in (*call.outputs, *(t for t in call.inputs if id(t) not in written)):
             start, end = stretch(tensor)
             if end > start:
-                self.flying.append(Flight(call, start, end, id(tensor) in written))
+                filling = id(tensor) in written
+                sent = 0 if filling or call.op is not Op.SEND else checksum(tensor)
+                self.flying.append(Flight(call, start, end, filling, tensor, sent))
 
-    def end(self, call: Call) -> None:
-        """A request has been waited for."""
-        if self.flying:
+    def end(self, call: Call) -> Flight | None:
+        """A request has been waited for. Returns it where its message was changed on the way, behind torch's back."""
+        ended = [flight for flight in self.flying if flight.call is call]
+        if ended:
             self.flying = [flight for flight in self.flying if flight.call is not call]
+        return next(
+            (f for f in ended if not f.filling and f.call.op is Op.SEND and f.checksum != checksum(f.tensor)), None
+        )
 
     def touched(self, tensor: Tensor, *, writes: bool) -> Flight | None:
         """The flight that reading (or writing) `tensor` would disturb."""

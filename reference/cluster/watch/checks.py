@@ -10,15 +10,14 @@ from torch import Tensor
 from ...trace import Op, frames
 from ...trace.calls import Call
 from ..errors import GroupError, NumericsError, PeerError, RankError, TensorError, ThreadError
-from .posts import elements_text
+from .posts import elements_text, text_of
 
 _SUMS = ("sum", "avg", "product")
 
 
-def at(call: Call, rank: int, error: type[RankError], kind: str, *details: str, text: str = "") -> RankError:
+def at(call: Call, rank: int, error: type[RankError], kind: str, *details: str) -> RankError:
     """An error at the line of a call."""
-    name = text or call.function
-    return error(kind, *details, rank=rank, file=call.file, line=call.line, call=name)
+    return error(kind, *details, rank=rank, file=call.file, line=call.line, call=text_of(call))
 
 
 def check(call: Call, rank: int) -> None:
@@ -30,11 +29,9 @@ def check(call: Call, rank: int) -> None:
 
 def _peer(call: Call, rank: int) -> Iterator[RankError]:
     """The other side is a rank of the group, and not oneself."""
-    if call.peer is None:
-        return
-    if call.peer < 0:
-        number, last = -1 - call.peer, len(call.group) - 1
-        yield at(call, rank, PeerError, "peer out of range", f"there is no rank {number}: ranks are 0..{last}")
+    if call.root is not None and call.peer is None:
+        last = len(call.group) - 1
+        yield at(call, rank, PeerError, "peer out of range", f"there is no rank {call.root}: ranks are 0..{last}")
     if call.op.point_to_point and call.peer == rank:
         who = "dst" if call.op is Op.SEND else "src"
         what = f"{who} is yourself: a rank can't {'send to' if call.op is Op.SEND else 'receive from'} itself"

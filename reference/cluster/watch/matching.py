@@ -66,15 +66,14 @@ class Mail:
         if send.elements == recv.elements and send.dtype == recv.dtype:
             return None
         if send.elements != recv.elements:
-            kind = "sizes differ"
+            kind, what = "sizes differ", "the wrong size"
             ends = (f"sends {elements_text(send.elements)}", f"receives {elements_text(recv.elements)}")
-            what = f"message {self.counts[key]} from rank {send.rank} to rank {recv.rank} has the wrong size"
         else:
-            kind = "dtypes differ"
+            kind, what = "dtypes differ", "the wrong dtype"
             ends = (f"sends {send.dtype}", f"receives {recv.dtype}")
-            what = f"message {self.counts[key]} from rank {send.rank} to rank {recv.rank} changes its dtype on the way"
+        message = f"message {self.counts[key]} has {what} (from rank {send.rank} to rank {recv.rank}):"
         line = f"rank {send.rank} {ends[0]} ({send.place}), rank {recv.rank} {ends[1]} ({recv.place})"
-        return blame(MismatchError, kind, recv, what, line)
+        return blame(MismatchError, kind, recv, message, line)
 
     def _race(self, send: Post, recv: Post) -> RankError | None:
         """The error of receives from anybody that two senders compete for."""

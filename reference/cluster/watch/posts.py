@@ -51,22 +51,26 @@ class Post:
     @property
     def text(self) -> str:
         """The call as its author wrote it: `recv(src=1)`, `all_reduce(sum)`."""
-        name = self.function
-        arguments = []
-        if self.point_to_point:
-            if name == "batch_isend_irecv":
-                name = "isend" if self.op == Op.SEND else "irecv"
-            who = "dst" if self.op == Op.SEND else "src"
-            arguments += [f"{who}={self.peer}"] + [f"tag={self.tag}"] * bool(self.tag)
-        elif self.peer is not None:
-            arguments.append(f"{'src' if self.op in (Op.BROADCAST, Op.SCATTER) else 'dst'}={self.peer}")
-        if self.reduce:
-            arguments.append(self.reduce)
-        return f"{name}({', '.join(arguments)})"
+        return spelled(self.op, self.function, self.peer, self.tag, self.reduce)
 
     def in_group(self, world_size: int) -> str:
         """The call, and its group where that is not the world."""
         return self.text if len(self.group) == world_size else f"{self.text} on group {list(self.group)}"
+
+
+def spelled(op: str, function: str, peer: int | None, tag: int, reduce: str) -> str:
+    """A call as its author wrote it."""
+    if function == "batch_isend_irecv":
+        function = "isend" if op == Op.SEND else "irecv"
+    source = op in (Op.RECV, Op.BROADCAST, Op.SCATTER)
+    arguments = [f"{'src' if source else 'dst'}={peer}"] if peer is not None or op == Op.RECV else []
+    arguments += [f"tag={tag}"] * bool(tag) + [reduce] * bool(reduce)
+    return f"{function}({', '.join(arguments)})"
+
+
+def text_of(call: Call) -> str:
+    """As `Post.text`, for a call that may name a rank that is not there."""
+    return spelled(call.op, call.function, call.root if call.peer is None else call.peer, call.tag, call.reduce)
 
 
 def report(call: Call) -> dict[str, Any]:

@@ -6,7 +6,6 @@ deadlock, for certain and at once. No time limit is involved.
 """
 
 import time
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,16 +159,16 @@ class Supervisor:
         )
 
     def _deadlock(self, blocked: dict[int, Wait]) -> RankError:
-        """The error of ranks that wait for each other: the circle, rank by rank."""
+        """The error of ranks that wait for each other: the circle, rank by rank, and who waits behind it."""
         circle = self._circle(blocked)
-        waits = [blocked[rank] for rank in circle]
+        waits = [blocked[rank] for rank in (*circle, *(r for r in blocked if r not in circle))]
         parts = [
             f"rank {w.post.rank} waits in {w.post.in_group(self.world_size)}" + self._missing(w.post) for w in waits
         ]
-        lines = {(w.place.file, w.place.line) for w in waits}
-        if len(lines) > 1:
+        if len({w.place for w in waits}) > 1:
             parts = [f"{part} at {w.place}" for part, w in zip(parts, waits, strict=True)]
-        return self._at(waits[0], DeadlockError, "deadlock", *wrapped("deadlock: ", parts), *self._advice(waits))
+        advice = self._advice([blocked[rank] for rank in circle])
+        return self._at(waits[0], DeadlockError, "deadlock", *wrapped("deadlock: ", parts), *advice)
 
     def _missing(self, post: Post) -> str:
         """For a collective: the ranks that have not come."""
@@ -186,13 +185,14 @@ class Supervisor:
 
     def _advice(self, waits: list[Wait]) -> list[str]:
         posts = [wait.post for wait in waits]
+        advice = []
         if all(p.op == Op.SEND for p in posts):
-            return ["nobody is receiving: " + self._cross(), *self._no_partner(posts[0])]
-        if all(p.op == Op.RECV for p in posts):
-            return ["every rank receives before it sends: " + self._cross(), *self._no_partner(posts[0])]
-        if not any(p.point_to_point for p in posts):
-            return ["ranks must enter their groups in the same order"]
-        return []
+            advice = ["nobody is receiving: " + self._cross()]
+        elif all(p.op == Op.RECV for p in posts):
+            advice = ["every rank receives before it sends: " + self._cross()]
+        elif not any(p.point_to_point for p in posts):
+            advice = ["ranks must enter their groups in the same order"]
+        return advice + next((line for post in posts if (line := self._no_partner(post))), [])
 
     @staticmethod
     def _cross() -> str:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from torch.distributed import Work
+
 from ...trace import frames
 from ...trace.calls import Call
 from ...trace.tap import Recorder
@@ -17,9 +19,10 @@ from . import checks
 from .buffers import Flight, Flights, TouchGuard, poison
 from .gradients import Gradients
 from .patches import watched_groups, watched_joins
-from .posts import report
+from .posts import report, text_of
 from .swallowed import noticed
 
+_REQUESTS = ("isend", "irecv", "batch_isend_irecv")
 _CAUGHT = 5  # exceptions of one run that are worth a report
 
 
@@ -33,8 +36,9 @@ class Watcher(Recorder):
 
     def _forget(self) -> None:
         self.flights, self.gradients, self.threads = Flights(), Gradients(), checks.ThreadOrder()
+        self._requests: dict[int, Work] = {}
         self._futures: set[int] = set()
-        self._waiting: set[int] = set()
+        self._awaited: set[int] = set()
         self._caught = 0
 
     @contextmanager
@@ -52,24 +56,36 @@ class Watcher(Recorder):
     def posted(self, call: Call) -> None:
         """Check a call, and report it before it is made."""
         super().posted(call)
+        self._check_buffers(call)
         checks.check(call, self.rank)
         self.threads.check(call, self.rank)
-        for tensor in (*call.inputs, *call.outputs) if self.flights.flying else ():
-            if flight := self.flights.touched(tensor, writes=any(tensor is t for t in call.outputs)):
-                raise self._touched(flight, "modified" if not flight.filling else "read")
         self.tell(report(call))
         if call.direct:
             self.gradients.begin(call)
-            if call.function in ("irecv", "batch_isend_irecv"):
+            if call.function in _REQUESTS:
                 poison(call)
             self.flights.begin(call)
 
+    def _check_buffers(self, call: Call) -> None:
+        """Raises RequestError where a call takes a buffer that another one has not given back."""
+        for tensor in (*call.inputs, *call.outputs) if self.flights.flying else ():
+            written = any(tensor is output for output in call.outputs)
+            if flight := self.flights.touched(tensor, writes=written):
+                raise self._touched(flight, "modified" if written else "read")
+
+    def made(self, call: Call, work: Work) -> None:
+        """Keep the request: dropped by its owner, it would take its message with it, and the peer would hang."""
+        self._requests[call.number] = work
+
     def waiting(self, call: Call) -> None:
         """Report where the rank begins to wait, and whether other threads of it run on."""
+        if call.number in self._awaited and call.op.point_to_point:
+            what = f"the request of {text_of(call)} was already waited for: a message arrives once"
+            raise self._here(RequestError, "waited for twice", what)
+        self._awaited.add(call.number)
         if call.completed is not None:
             return
         me = threading.get_ident()
-        self._waiting.add(me)
         where = frames.own(frames.of_stack(sys._getframe(2)))
         place = (where.file, where.line) if where.file else (call.file, call.line)
         self.tell({"wait": call.number, "file": place[0], "line": place[1], "thread": me, "others": self._running()})
@@ -77,8 +93,10 @@ class Watcher(Recorder):
     def completed(self, call: Call) -> None:
         """The rank may touch the call's buffers again."""
         fresh = call.completed is None
-        self._waiting.discard(threading.get_ident())
-        self.flights.end(call)
+        changed = self.flights.end(call)
+        self._requests.pop(call.number, None)
+        if changed:
+            raise self._touched(changed, "modified")
         if fresh:
             checks.check_result(call, self.rank)
         super().completed(call)
@@ -109,14 +127,18 @@ class Watcher(Recorder):
 
     def _touched(self, flight: Flight, how: str) -> RankError:
         """The error of code that reads or writes a buffer on its way."""
-        where = frames.own(frames.of_stack(sys._getframe(1)))
         call = flight.call
-        made = f"{call.function} at {frames.display(call.file)}:{call.line}"
+        made = f"{text_of(call)} at {frames.display(call.file)}:{call.line}"
         if flight.filling:
             what = f"the buffer of {made} is unfilled until wait(), and was {how} before"
         else:
             what = f"the buffer of {made} was modified before wait()"
-        return RequestError(f"{how} before wait", what, rank=self.rank, file=where.file, line=where.line)
+        return self._here(RequestError, f"{how} before wait", what)
+
+    def _here(self, error: type[RankError], kind: str, *details: str) -> RankError:
+        """An error at the line of the caller's code that runs now."""
+        where = frames.own(frames.of_stack(sys._getframe(1)))
+        return error(kind, *details, rank=self.rank, file=where.file, line=where.line)
 
     def _check_end(self) -> None:
         """Raises what is left wrong when the function has returned."""

@@ -1,0 +1,128 @@
+"""What torch.distributed says when it refuses a call, in the words of the one who made it.
+
+torch checks some arguments itself, before a process group hears of the call. Its messages name its own objects; ours
+name ranks, arguments and what to do. Everything else keeps torch's words.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType, TracebackType
+from typing import Any
+
+from ..trace import frames
+from .errors import GroupError, PeerError, RankError, TensorError
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A refused call: torch's message, the innermost frame of torch and the function that was called."""
+
+    message: str
+    rank: int
+    inner: dict[str, Any]
+    function: str
+    arguments: dict[str, Any]
+    destroyed: frames.Frame | None
+
+    def error(self, kind: type[RankError], name: str, *details: str) -> RankError:
+        """An error for the caller, without its place."""
+        shown = [f"{key}={self.arguments[key]}" for key in ("dst", "src") if self.arguments.get(key) is not None]
+        return kind(name, *details, rank=self.rank, call=f"{self.function}({', '.join(shown)})")
+
+
+def translated(error: BaseException, rank: int, destroyed: frames.Frame | None = None) -> RankError | None:
+    """The error of the caller behind an exception of torch.distributed, or None where torch's words are best.
+
+    Args:
+        destroyed: where the process group was destroyed, if it was.
+    """
+    calls = list(_calls(error.__traceback__))
+    if not calls:
+        return None
+    outer = next((frame for frame in calls if frame.f_code.co_name != "wrapper"), calls[0])
+    refusal = Refusal(str(error), rank, calls[-1].f_locals, outer.f_code.co_name, outer.f_locals, destroyed)
+    for pattern, explain in _EXPLANATIONS:
+        if re.search(pattern, refusal.message):
+            return explain(refusal)
+    return None
+
+
+def _calls(traceback: TracebackType | None) -> list[FrameType]:
+    """The frames of torch.distributed in a traceback, outermost first."""
+    found = []
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename.endswith("distributed_c10d.py"):
+            found.append(traceback.tb_frame)
+        traceback = traceback.tb_next
+    return found
+
+
+def _members(group: Any) -> list[int]:
+    return list(getattr(group, "ranks", ()))
+
+
+def _hint(members: list[int], number: int) -> list[str]:
+    """For a number that is a rank of the group but not of the world."""
+    if 0 <= number < len(members) and members[number] != number:
+        return [
+            f"group rank {number} is global rank {members[number]}: dst and src are global, group_dst and group_src not"
+        ]
+    return []
+
+
+def _not_part(refusal: Refusal) -> RankError:
+    number, members = refusal.inner["global_rank"], _members(refusal.inner.get("group"))
+    if members == list(range(len(members))):
+        what = [f"there is no rank {number}: ranks are 0..{len(members) - 1}"]
+    else:
+        what = [f"rank {number} is not in the group {members}", *_hint(members, number)]
+    return refusal.error(PeerError, "peer out of range", *what)
+
+
+def _self(refusal: Refusal) -> RankError:
+    who = "dst" if "destination" in refusal.message else "src"
+    verb = "send to" if who == "dst" else "receive from"
+    hint = _hint(_members(refusal.inner.get("group")), refusal.rank)
+    return refusal.error(PeerError, "peer is oneself", f"{who} is yourself: a rank can't {verb} itself", *hint)
+
+
+def _twice(refusal: Refusal) -> RankError:
+    fix = "remove init_process_group(): the cluster, like torchrun's worker, has one group already"
+    return refusal.error(GroupError, "initialised twice", "the group already exists: it was made before fn began", fix)
+
+
+def _gone(refusal: Refusal) -> RankError:
+    where = refusal.destroyed
+    at = f" at {frames.display(where.file)}:{where.line}" if where else ""
+    what = f"the process group is gone: destroyed{at}" if where else "there is no such process group here"
+    return refusal.error(GroupError, "group destroyed", what, "destroy a group after its last use, or never")
+
+
+def _list(refusal: Refusal) -> RankError:
+    name = "scatter_list" if "scatter_list" in refusal.message else "gather_list"
+    root = "src" if name == "scatter_list" else "dst"
+    number = refusal.arguments.get(root)
+    number = refusal.arguments.get(f"group_{root}") if number is None else number
+    rule = "None on every rank but" if "NOT" in refusal.message else "given on"
+    return refusal.error(TensorError, "list of the root", f"{name} must be {rule} the root, {root}={number}")
+
+
+def _type(refusal: Refusal) -> RankError:
+    found = re.search(r"`(\w+)` of type (\S+)\s+but got <class '([\w.]+)'>", refusal.message)
+    name, wanted, got = found.groups() if found else ("tensor", "torch.Tensor", "something else")
+    fix = {"numpy.ndarray": "torch.from_numpy(x)", "NoneType": "None has no numbers: skip it on every rank alike"}
+    what = f"{name} must be a tensor, not {'None' if got == 'NoneType' else got}"
+    return refusal.error(
+        TensorError, "not a tensor", what, fix.get(got, "wrap it: torch.tensor(x), or call once for each")
+    )
+
+
+_EXPLANATIONS: list[tuple[str, Callable[[Refusal], RankError]]] = [
+    (r"Global rank -?\d+ is not part of group", _not_part),
+    (r"rank should not be the same as the rank of the current process", _self),
+    (r"default process group twice", _twice),
+    (r"Default process group has not been initialized|Invalid process group specified|is not registered", _gone),
+    (r"``(scatter|gather)_list`` must", _list),
+    (r"Expected parameter `\w+` of type", _type),
+]
