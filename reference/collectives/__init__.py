@@ -1,0 +1,21 @@
+"""Every collective, by hand, from send and receive.
+
+One module for each collective, one function for each algorithm, named as in its paper: `all_reduce.ring`,
+`broadcast.tree`. Each takes its tensors first and the `ProcessGroup` as an argument; roots and peers are group ranks.
+They run on gloo and on NCCL, with any number of ranks and any length.
+
+| module         | algorithms                                                                                |
+|----------------|-------------------------------------------------------------------------------------------|
+| broadcast      | naive, tree, chain                                                                        |
+| reduce         | naive, tree                                                                               |
+| scatter        | naive, tree                                                                               |
+| gather         | naive, tree                                                                               |
+| all_gather     | ring, recursive_doubling, bruck                                                           |
+| reduce_scatter | ring, recursive_halving                                                                   |
+| all_reduce     | naive, ring, recursive_doubling, halving_doubling, double_binary_tree, hierarchical       |
+| all_to_all     | pairwise, spread_out, bruck, uneven                                                       |
+| barrier        | dissemination                                                                             |
+
+`exchange.py` is the step they are all made of. `cost.py` says what each costs, `best.py` picks one for a size,
+`differentiable.py` lets gradients through, and `backend.py` puts them under PyTorch's own DDP, FSDP and pipelining.
+"""

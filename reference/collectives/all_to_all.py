@@ -1,0 +1,99 @@
+"""All-to-all: rank i's chunk j becomes rank j's chunk i. A transposition.
+
+| algorithm  | steps        | bytes sent by a rank     | good for                                                  |
+|------------|--------------|--------------------------|-----------------------------------------------------------|
+| pairwise   | n-1          | (n-1)/n · size           | large tensors: one message at a time on each link         |
+| spread out | 1            | (n-1)/n · size           | a network that sorts n-1 messages at once out by itself   |
+| Bruck      | ceil(log2 n) | about log2 n / 2 · size  | tiny tensors                                              |
+| uneven     | n-1          | all but its own rows     | chunks of different lengths: tokens on their way to experts |
+"""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from .exchange import exchange, post
+
+
+def pairwise(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
+    """Send chunk j of `x` to rank j, whose `out` has it as chunk i: in step s to the rank s to the right.
+
+    Args:
+        x: contiguous, n chunks of the same length behind each other.
+        out: contiguous, the same shape and dtype as `x`, other memory.
+        group: n ranks. Any n; x.numel() divides by n.
+
+    Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
+    """
+    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    chunks, places = x.view(n, x.numel() // n), out.view(n, x.numel() // n)
+    places[rank] = chunks[rank]
+    for step in range(1, n):
+        target, source = (rank + step) % n, (rank - step) % n
+        exchange(chunks[target], target, places[source], source, group)
+
+
+def spread_out(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
+    """Send chunk j of `x` to rank j, whose `out` has it as chunk i: all of them at once.
+
+    Each rank begins with its right neighbour, so that they do not all fall upon rank 0.
+
+    Args:
+        x: contiguous, n chunks of the same length behind each other.
+        out: contiguous, the same shape and dtype as `x`, other memory.
+        group: n ranks. Any n; x.numel() divides by n.
+
+    Kang et al. 2020, "Improving MPI collective I/O for high volume non-contiguous requests", call it so; MPICH's
+    algorithm for middle sizes.
+    """
+    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    chunks, places = x.view(n, x.numel() // n).unbind(), out.view(n, x.numel() // n).unbind()
+    targets, sources = [(rank + s) % n for s in range(1, n)], [(rank - s) % n for s in range(1, n)]
+    requests = post([(chunks[i], i) for i in targets], [(places[i], i) for i in sources], group)
+    places[rank].copy_(chunks[rank])
+    for request in requests:
+        request.wait()
+
+
+def bruck(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
+    """Send chunk j of `x` to rank j, whose `out` has it as chunk i: in few steps, through other ranks.
+
+    A chunk that has to go d ranks to the right travels 2^k of them in step k, for each bit k of d.
+
+    Args:
+        x: contiguous, n chunks of the same length behind each other.
+        out: contiguous, the same shape and dtype as `x`, other memory.
+        group: n ranks. Any n; x.numel() divides by n.
+
+    Bruck et al. 1997, "Efficient algorithms for all-to-all communications in multiport message-passing systems".
+    """
+    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    held = x.view(n, x.numel() // n).roll(-rank, 0)  # row d has to go d ranks to the right
+    distance = 1
+    while distance < n:
+        rows = [d for d in range(n) if d & distance]
+        outgoing = held[rows]
+        incoming = torch.empty_like(outgoing)
+        exchange(outgoing, (rank + distance) % n, incoming, (rank - distance) % n, group)
+        held[rows] = incoming
+        distance *= 2
+    out.view(held.shape).copy_(held.flip(0).roll(rank + 1, 0))  # row d came from d ranks to the left
+
+
+def uneven(x: Tensor, out: Tensor, in_splits: list[int], out_splits: list[int], group: ProcessGroup) -> None:
+    """Send in_splits[j] rows of `x` to rank j, for each j, and receive out_splits[i] rows from rank i.
+
+    Args:
+        x: contiguous, sum(in_splits) rows along dim 0.
+        out: contiguous, sum(out_splits) rows along dim 0, same dtype and further shape.
+        in_splits: rows for each rank; zeros are fine.
+        out_splits: rows from each rank: what its in_splits say for this one.
+        group: n ranks. Any n.
+    """
+    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    chunks, places = x.split(in_splits), out.split(out_splits)
+    places[rank].copy_(chunks[rank])
+    for step in range(1, n):
+        target, source = (rank + step) % n, (rank - step) % n
+        exchange(chunks[target], target, places[source], source, group)

@@ -1,0 +1,30 @@
+"""Barrier: nobody goes on before everybody has come.
+
+| algorithm     | steps        | messages sent by a rank | good for |
+|---------------|--------------|-------------------------|----------|
+| dissemination | ceil(log2 n) | ceil(log2 n), of 1 byte | any n    |
+"""
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ProcessGroup
+
+from .exchange import exchange
+
+
+def dissemination(group: ProcessGroup) -> None:
+    """Return when every rank of `group` has called this: after step k one has heard from 2^k ranks to the left.
+
+    Args:
+        group: n ranks. Any n.
+
+    Hensgen, Finkel & Manber 1988, "Two algorithms for barrier synchronization".
+    """
+    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    device = torch.device("cuda" if dist.get_backend(group) == dist.Backend.NCCL else "cpu")
+    here, heard = torch.zeros(2, 1, dtype=torch.uint8, device=device)
+    distance = 1
+    while distance < n:
+        exchange(here, (rank + distance) % n, heard, (rank - distance) % n, group)
+        distance *= 2
+    heard.item()  # on a GPU, calls only queue: this waits for them

@@ -1,0 +1,70 @@
+"""For each collective, the algorithm that suits the number of ranks and the size.
+
+A message costs a latency and its bytes. Here the latency is counted in bytes too: as many as could have been sent in
+that time. Steps times latency plus bytes is then one number, and the smallest wins.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from . import all_gather as gathers
+from . import all_reduce as all_reduces
+from . import all_to_all as exchanges
+from . import broadcast as broadcasts
+from . import cost
+from . import reduce_scatter as scatters
+from .reduction import SUM
+
+LATENCY = 256 << 10  # bytes that gloo moves between two processes of one machine while a message is on its way
+LARGE = 2 << 20  # bytes: from here on copies within a rank count for more than steps
+
+
+@lru_cache
+def cheapest(algorithms: tuple[Callable[..., None], ...], n: int, numel: int, itemsize: int) -> Callable[..., None]:
+    """The algorithm of least cost for `numel` elements on n ranks; the first of several."""
+
+    def price(algorithm: Callable[..., None]) -> int:
+        costs = cost.of(algorithm)
+        return costs.steps(n, numel, itemsize) * LATENCY + costs.most(n, numel, itemsize)
+
+    return min(algorithms, key=price)
+
+
+def broadcast(x: Tensor, root: int, group: ProcessGroup) -> None:
+    """Give every rank the root's `x`, in place."""
+    broadcasts.tree(x, root, group)
+
+
+def all_gather(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
+    """Collect everybody's `x` in `out`."""
+    n = dist.get_world_size(group)
+    if n & (n - 1) == 0:
+        gathers.recursive_doubling(x, out, group)
+    elif out.numel() * out.element_size() < LARGE:
+        gathers.bruck(x, out, group)
+    else:
+        gathers.ring(x, out, group)
+
+
+def reduce_scatter(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
+    """Reduce chunk i of everybody's `x` into the `out` of rank i."""
+    n = dist.get_world_size(group)
+    small = x.numel() * x.element_size() < LARGE
+    algorithm = scatters.recursive_halving if small and n & (n - 1) == 0 else scatters.ring
+    algorithm(x, out, group, op)
+
+
+def all_reduce(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
+    """Reduce `x` over `group`, in place."""
+    algorithms = (all_reduces.recursive_doubling, all_reduces.halving_doubling, all_reduces.ring)
+    n = dist.get_world_size(group)
+    cheapest(algorithms, n, x.numel(), x.element_size())(x, group, op)
+
+
+def all_to_all(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
+    """Send chunk j of `x` to rank j, whose `out` has it as chunk i."""
+    exchanges.spread_out(x, out, group)

@@ -1,0 +1,76 @@
+"""Broadcast: every rank ends with the root's tensor.
+
+| algorithm | steps           | bytes sent by a rank        | good for                             |
+|-----------|-----------------|-----------------------------|--------------------------------------|
+| naive     | n-1             | root: (n-1) · size          | two ranks                            |
+| tree      | ceil(log2 n)    | size for each of its children | small tensors                      |
+| chain     | n-2 + pieces    | size                        | large tensors: every link is in use  |
+"""
+
+from itertools import pairwise
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from . import binomial
+from .exchange import exchange
+
+PIECES = 8  # of a chain, unless said otherwise
+
+
+def naive(x: Tensor, root: int, group: ProcessGroup) -> None:
+    """Give every rank the root's `x`, in place: the root sends it to one after another.
+
+    Args:
+        x: contiguous, the same shape and dtype on every rank.
+        root: group rank.
+        group: n ranks. Any n.
+    """
+    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    if rank != root:
+        dist.recv(x, group=group, group_src=root)
+        return
+    for other in range(n):
+        if other != root:
+            dist.send(x, group=group, group_dst=other)
+
+
+def tree(x: Tensor, root: int, group: ProcessGroup) -> None:
+    """Give every rank the root's `x`, in place: whoever has it passes it on, twice as many in each step.
+
+    Args:
+        x: contiguous, the same shape and dtype on every rank.
+        root: group rank.
+        group: n ranks. Any n.
+
+    Binomial tree; Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
+    """
+    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    vertex = (rank - root) % n
+    if vertex != 0:
+        dist.recv(x, group=group, group_src=(root + binomial.parent(vertex)) % n)
+    for child in reversed(binomial.children(vertex, n)):
+        dist.send(x, group=group, group_dst=(root + child) % n)
+
+
+def chain(x: Tensor, root: int, group: ProcessGroup, pieces: int = PIECES) -> None:
+    """Give every rank the root's `x`, in place: cut in pieces that follow each other from rank to rank.
+
+    Each rank receives one piece while it sends the one before to the next rank.
+
+    Args:
+        x: contiguous, the same shape and dtype on every rank.
+        root: group rank.
+        group: n ranks. Any n.
+        pieces: how many. More keep more links busy; each costs a latency.
+
+    Pipelined linear tree; Träff & Ripke 2008, "Optimal broadcast for fully connected processor-node networks", sec. 1.
+    """
+    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    is_first, is_last = rank == root, (rank + 1) % n == root
+    parts = [None, *x.view(-1).tensor_split(pieces), None]
+    for previous, current in pairwise(parts):
+        outgoing = None if is_last else (current if is_first else previous)
+        incoming = None if is_first else current
+        exchange(outgoing, (rank + 1) % n, incoming, (rank - 1) % n, group)
