@@ -1,0 +1,212 @@
+"""Collectives inside of autograd, and beside it."""
+
+import torch
+import torch.distributed as dist
+import torch.distributed.nn.functional as differentiable
+from torch import nn
+from torch.distributed import _functional_collectives as functional
+
+from tests.watch.cases import correct
+
+
+@correct(2)
+def functional_collectives():
+    rank, n = dist.get_rank(), dist.get_world_size()
+    x = torch.full((2, 3), float(rank))
+    total = functional.all_reduce(x, "sum", dist.group.WORLD)
+    gathered = functional.all_gather_single(x, gather_dim=0, group=dist.group.WORLD)
+    shard = functional.reduce_scatter_single(gathered, "sum", scatter_dim=0, group=dist.group.WORLD)
+    assert (total == 1).all() and gathered.shape == (2 * n, 3) and torch.equal(shard, n * x)
+
+
+@correct(2)
+def functional_collectives_waited_for_late():
+    """The result is a tensor that waits when it is first used."""
+    a = functional.all_reduce(torch.ones(100), "sum", dist.group.WORLD)
+    b = functional.all_reduce(torch.ones(100), "max", dist.group.WORLD)
+    assert b.sum() == 100 and (a + b).sum() == 300
+
+
+@correct(2)
+def functional_result_is_never_used():
+    functional.all_reduce(torch.ones(4), "sum", dist.group.WORLD)
+    dist.barrier()
+
+
+@correct(4)
+def functional_collectives_on_a_mesh():
+    mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+    x = torch.tensor([float(dist.get_rank())])
+    row = functional.all_reduce(x, "sum", mesh["tensor"])
+    assert functional.all_reduce(row, "sum", mesh["data"]).item() == 6
+
+
+@correct(2)
+def functional_all_to_all():
+    rank = dist.get_rank()
+    sends, receives = [1, 2], [rank + 1, rank + 1]
+    received = functional.all_to_all_single(torch.full((3,), float(rank)), receives, sends, dist.group.WORLD)
+    assert received.tolist() == [0.0] * (rank + 1) + [1.0] * (rank + 1)
+
+
+@correct(2)
+def functional_gradients():
+    x = torch.full((2, 3), 1.0, requires_grad=True)
+    y = functional.all_gather_single_autograd(x, gather_dim=0, group=dist.group.WORLD)
+    (y * 2).sum().backward()
+    assert (x.grad == 4).all()
+
+
+@correct(2, 3)
+def differentiable_all_reduce():
+    x = torch.ones(4, requires_grad=True)
+    differentiable.all_reduce(x * 2).sum().backward()
+    assert (x.grad == 2 * dist.get_world_size()).all()
+
+
+@correct(2)
+def differentiable_all_gather():
+    x = torch.ones(4, requires_grad=True)
+    torch.cat(differentiable.all_gather(x)).sum().backward()
+    assert (x.grad == 2).all()
+
+
+@correct(2)
+def differentiable_all_to_all():
+    x = torch.ones(4, requires_grad=True)
+    differentiable.all_to_all_single(torch.empty(4), x).sum().backward()
+    assert (x.grad == 1).all()
+
+
+class CopyToRanks(torch.autograd.Function):
+    """Identity forward, all-reduce backward: Megatron's f."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        gradient = gradient.contiguous()
+        dist.all_reduce(gradient)
+        return gradient
+
+
+class ReduceFromRanks(torch.autograd.Function):
+    """All-reduce forward, identity backward: Megatron's g."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clone()
+        dist.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+@correct(2)
+def conjugate_pair_by_hand():
+    """Two layers, split by columns and then by rows, equal one process doing both."""
+    torch.manual_seed(0)
+    first, second, x = torch.randn(4, 8), torch.randn(8, 4), torch.randn(3, 4)
+    half = slice(4 * dist.get_rank(), 4 * dist.get_rank() + 4)
+    mine, rest = first[:, half].clone().requires_grad_(), second[half].clone().requires_grad_()
+    source = x.clone().requires_grad_()
+    out = ReduceFromRanks.apply((CopyToRanks.apply(source) @ mine).relu() @ rest)
+    out.square().sum().backward()
+    whole = x.clone().requires_grad_()
+    ((whole @ first).relu() @ second).square().sum().backward()
+    assert torch.allclose(source.grad, whole.grad, atol=1e-3)
+
+
+@correct(2)
+def gradients_reduced_by_hand():
+    torch.manual_seed(0)
+    layer = nn.Linear(4, 4)
+    layer(torch.full((2, 4), 1.0 + dist.get_rank())).sum().backward()
+    for parameter in layer.parameters():
+        dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
+    assert (layer.weight.grad == 3).all()
+
+
+@correct(2)
+def gradients_reduced_by_hooks_without_blocking():
+    layers, works = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), []
+    for parameter in layers.parameters():
+        parameter.register_post_accumulate_grad_hook(
+            lambda p: works.append(dist.all_reduce(p.grad, async_op=True)),
+        )
+    layers(torch.ones(2, 4)).sum().backward()
+    for work in works:
+        work.wait()
+    assert len(works) == 4 and (layers[1].bias.grad == 4).all()
+
+
+@correct(2)
+def loss_reported_after_backward():
+    """A loss that still requires a gradient may be summed once the gradient has been computed, for the log."""
+    layer = nn.Linear(4, 1)
+    loss = layer(torch.ones(2, 4)).sum()
+    loss.backward()
+    report = loss.detach().clone()
+    dist.all_reduce(report)
+    with torch.no_grad():
+        dist.all_reduce(loss)
+    assert report == loss
+
+
+@correct(2)
+def own_part_put_back_after_all_gather():
+    """The gathered parts carry no history, but the rank's own part is put back and carries it all."""
+    encoder = nn.Linear(4, 4, bias=False)
+    features = encoder(torch.randn(2, 4))
+    everybodys = [torch.zeros(2, 4) for _ in range(2)]
+    dist.all_gather(everybodys, features)
+    everybodys[dist.get_rank()] = features
+    torch.cat(everybodys).logsumexp(dim=0).sum().backward()
+    assert encoder.weight.grad is not None
+
+
+@correct(2)
+def activations_and_gradients_over_messages():
+    """A pipeline of two stages by hand: what is received becomes a leaf, its gradient is sent back."""
+    torch.manual_seed(dist.get_rank())
+    layer, x = nn.Linear(4, 4), torch.ones(2, 4)
+    if dist.get_rank() == 0:
+        y = layer(x)
+        dist.send(y.detach(), dst=1)
+        gradient = torch.empty(2, 4)
+        dist.recv(gradient, src=1)
+        y.backward(gradient)
+    else:
+        dist.recv(x, src=0)
+        x.requires_grad_()
+        layer(x).sum().backward()
+        dist.send(x.grad, dst=0)
+    assert layer.weight.grad.abs().sum() > 0
+
+
+@correct(2)
+def output_with_history_is_sent_in_inference():
+    """Nobody calls backward, so nothing is lost although the tensor has a history."""
+    layer, x = nn.Linear(4, 4), torch.ones(2, 4)
+    if dist.get_rank() == 0:
+        dist.send(layer(x), dst=1)
+    else:
+        dist.recv(x, src=0)
+        assert layer(x).shape == (2, 4)
+
+
+@correct(2)
+def collectives_under_recomputation():
+    """The forward runs again inside of the backward, and with it its all-reduce."""
+    layer = nn.Linear(4, 4)
+
+    def block(x):
+        return ReduceFromRanks.apply(layer(x).relu())
+
+    x = torch.ones(2, 4, requires_grad=True)
+    torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False).sum().backward()
+    assert layer.weight.grad is not None

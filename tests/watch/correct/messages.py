@@ -1,0 +1,381 @@
+"""Point-to-point messages in every form that is right, also those that look wrong at first sight."""
+
+import torch
+import torch.distributed as dist
+
+from tests.watch.cases import correct
+
+
+def neighbours():
+    """The ranks to the right and to the left on a ring."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    return (rank + 1) % world_size, (rank - 1) % world_size
+
+
+@correct(2)
+def send_then_receive():
+    x = torch.arange(4.0)
+    if dist.get_rank() == 0:
+        dist.send(x + 1, dst=1)
+        dist.recv(x, src=1)
+    else:
+        dist.recv(x, src=0)
+        dist.send(x * 2, dst=0)
+    assert x.tolist() == ([2, 4, 6, 8] if dist.get_rank() == 0 else [1, 2, 3, 4])
+
+
+@correct(2, 4)
+def token_around_a_ring():
+    right, left = neighbours()
+    token = torch.zeros(1)
+    if dist.get_rank() == 0:
+        dist.send(token + 1, dst=right)
+        dist.recv(token, src=left)
+    else:
+        dist.recv(token, src=left)
+        dist.send(token + 1, dst=right)
+    assert token.item() == (dist.get_rank() or dist.get_world_size())
+
+
+@correct(3, 4)
+def even_ranks_send_first():
+    """Also right with an odd number of ranks, where 0 and the last are even neighbours."""
+    right, left = neighbours()
+    mine, theirs = torch.tensor([float(dist.get_rank())]), torch.zeros(1)
+    if dist.get_rank() % 2 == 0:
+        dist.send(mine, dst=right)
+        dist.recv(theirs, src=left)
+    else:
+        dist.recv(theirs, src=left)
+        dist.send(mine, dst=right)
+    assert theirs.item() == left
+
+
+@correct(2, 3)
+def crossing_isend_and_irecv():
+    right, left = neighbours()
+    mine, theirs = torch.full((1000,), float(dist.get_rank())), torch.zeros(1000)
+    send, receive = dist.isend(mine, dst=right), dist.irecv(theirs, src=left)
+    receive.wait()
+    send.wait()
+    assert (theirs == left).all()
+
+
+@correct(2)
+def irecv_before_a_blocking_send():
+    peer = 1 - dist.get_rank()
+    mine, theirs = torch.ones(4), torch.zeros(4)
+    receive = dist.irecv(theirs, src=peer)
+    dist.send(mine, dst=peer)
+    receive.wait()
+    assert theirs.sum() == 4
+
+
+@correct(2)
+def isend_before_a_blocking_receive():
+    peer = 1 - dist.get_rank()
+    mine, theirs = torch.ones(100_000), torch.zeros(100_000)
+    send = dist.isend(mine, dst=peer)
+    dist.recv(theirs, src=peer)
+    send.wait()
+    assert theirs.sum() == 100_000
+
+
+@correct(2, 3, 4)
+def batch_shifts_a_ring():
+    right, left = neighbours()
+    mine, theirs = torch.arange(8.0) + dist.get_rank(), torch.empty(8)
+    operations = [dist.P2POp(dist.isend, mine, right), dist.P2POp(dist.irecv, theirs, left)]
+    for request in dist.batch_isend_irecv(operations):
+        request.wait()
+    assert theirs[0] == left
+
+
+@correct(4)
+def batch_exchanges_with_everybody():
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    mine = [torch.full((5,), float(10 * rank + peer)) for peer in range(world_size)]
+    theirs = [torch.empty(5) for _ in range(world_size)]
+    operations = []
+    for peer in range(world_size):
+        if peer != rank:
+            operations += [dist.P2POp(dist.irecv, theirs[peer], peer), dist.P2POp(dist.isend, mine[peer], peer)]
+    for request in reversed(dist.batch_isend_irecv(operations)):
+        request.wait()
+    assert all(theirs[peer][0] == 10 * peer + rank for peer in range(world_size) if peer != rank)
+
+
+@correct(2)
+def several_messages_in_flight():
+    """Messages of one pair and tag arrive in the order in which they were posted, whoever waits first for which."""
+    chunks = torch.arange(12.0).view(4, 3)
+    if dist.get_rank() == 0:
+        requests = [dist.isend(chunk, dst=1) for chunk in chunks]
+    else:
+        chunks = torch.zeros(4, 3)
+        requests = [dist.irecv(chunk, src=0) for chunk in chunks]
+    for request in reversed(requests):
+        request.wait()
+    assert chunks.flatten().tolist() == list(range(12))
+
+
+@correct(2)
+def tags_out_of_order():
+    a, b = torch.tensor([1.0]), torch.tensor([2.0])
+    if dist.get_rank() == 0:
+        requests = [dist.isend(a, dst=1, tag=1), dist.isend(b, dst=1, tag=2)]
+    else:
+        a.zero_(), b.zero_()
+        requests = [dist.irecv(b, src=0, tag=2), dist.irecv(a, src=0, tag=1)]
+    for request in requests:
+        request.wait()
+    assert (a.item(), b.item()) == (1, 2)
+
+
+@correct(2)
+def sizes_differ_between_tags():
+    """With tags of their own, a large and a small message may overtake each other."""
+    large, small = torch.ones(1000), torch.ones(3)
+    peer = 1 - dist.get_rank()
+    got_large, got_small = torch.zeros(1000), torch.zeros(3)
+    requests = [dist.irecv(got_small, src=peer, tag=3), dist.irecv(got_large, src=peer, tag=1000)]
+    requests += [dist.isend(large, dst=peer, tag=1000), dist.isend(small, dst=peer, tag=3)]
+    for request in requests:
+        request.wait()
+    assert got_large.sum() == 1000 and got_small.sum() == 3
+
+
+@correct(2)
+def receive_from_anyone_with_one_possible_sender():
+    x = torch.zeros(2)
+    if dist.get_rank() == 0:
+        assert dist.recv(x) == 1
+        assert x.sum() == 2
+    else:
+        dist.send(torch.ones(2), dst=0)
+
+
+@correct(3)
+def receive_from_anyone_in_an_order_that_messages_force():
+    """Rank 2 sends only after rank 1 told it that its own message has been received."""
+    rank, x = dist.get_rank(), torch.zeros(1)
+    if rank == 0:
+        assert dist.recv(x) == 1
+        dist.send(x, dst=1)
+        assert dist.recv(x) == 2
+    elif rank == 1:
+        dist.send(x, dst=0)
+        dist.recv(x, src=0)
+        dist.send(x, dst=2)
+    else:
+        dist.recv(x, src=1)
+        dist.send(x, dst=0)
+
+
+@correct(3)
+def receive_from_anyone_told_apart_by_tags():
+    rank, x = dist.get_rank(), torch.zeros(1)
+    if rank == 0:
+        for tag in (2, 1):
+            assert dist.recv(x, tag=tag) == tag
+            assert x.item() == tag
+    else:
+        dist.send(torch.tensor([float(rank)]), dst=0, tag=rank)
+
+
+@correct(2)
+def other_chunks_are_read_while_one_is_in_flight():
+    """One half of a tensor is being received, the other half is free."""
+    peer = 1 - dist.get_rank()
+    x = torch.arange(8.0)
+    left, right = x.view(2, 4)
+    send, receive = dist.isend(left.clone(), dst=peer), dist.irecv(left, src=peer)
+    partial = right.sum().item()
+    right += 1
+    receive.wait()
+    send.wait()
+    assert partial == 22 and x.sum() == 6 + 26
+
+
+@correct(2)
+def chunk_that_is_being_sent_is_read():
+    """Reading what is being sent is allowed; writing is not."""
+    peer = 1 - dist.get_rank()
+    mine, theirs = torch.ones(4), torch.zeros(4)
+    send, receive = dist.isend(mine, dst=peer), dist.irecv(theirs, src=peer)
+    total = mine.sum() + (mine * 2).sum()
+    again = mine.clone()
+    send.wait()
+    receive.wait()
+    assert total == 12 and torch.equal(again, theirs)
+
+
+@correct(2)
+def views_of_a_buffer_in_flight_are_made_but_not_read():
+    peer = 1 - dist.get_rank()
+    mine, buffer = torch.arange(6.0), torch.zeros(6)
+    send, receive = dist.isend(mine, dst=peer), dist.irecv(buffer, src=peer)
+    matrix, half, flipped = buffer.view(2, 3), buffer[3:], buffer.view(2, 3).t()
+    shape, dtype = matrix.shape, buffer.dtype
+    assert tuple(shape) == (2, 3) and dtype == torch.float32 and buffer.data_ptr() == matrix.data_ptr()
+    receive.wait()
+    send.wait()
+    assert half.tolist() == [3, 4, 5] and flipped[2, 1] == 5
+
+
+@correct(2)
+def buffers_are_made_anew_while_old_ones_are_in_flight():
+    """Rebinding a name is not writing to a tensor."""
+    peer = 1 - dist.get_rank()
+    x, requests, received = torch.zeros(4), [], []
+    for step in range(3):
+        received.append(torch.empty(4))
+        requests += [dist.isend(x, dst=peer), dist.irecv(received[-1], src=peer)]
+        x = x + step + 1
+    for request in requests:
+        request.wait()
+    assert [r[0].item() for r in received] == [0, 1, 3]
+
+
+@correct(2)
+def one_tensor_sent_twice_at_once():
+    if dist.get_rank() == 0:
+        x = torch.ones(4)
+        requests = [dist.isend(x, dst=1), dist.isend(x, dst=1)]
+    else:
+        a, b = torch.zeros(4), torch.zeros(4)
+        requests = [dist.irecv(a, src=0), dist.irecv(b, src=0)]
+    for request in requests:
+        request.wait()
+
+
+@correct(2)
+def double_buffering():
+    """While one buffer is computed with, the next message arrives in the other."""
+    steps, total = 4, 0.0
+    if dist.get_rank() == 0:
+        for step in range(steps):
+            dist.send(torch.full((16,), float(step)), dst=1)
+        return
+    buffers = [torch.empty(16), torch.empty(16)]
+    request = dist.irecv(buffers[0], src=0)
+    for step in range(steps):
+        request.wait()
+        if step + 1 < steps:
+            request = dist.irecv(buffers[(step + 1) % 2], src=0)
+        total += buffers[step % 2].sum().item()
+    assert total == 16 * 6
+
+
+@correct(3)
+def sent_on_from_the_buffer_it_came_in():
+    rank, x = dist.get_rank(), torch.zeros(4)
+    if rank > 0:
+        dist.irecv(x, src=rank - 1).wait()
+    x += 1
+    if rank < 2:
+        dist.isend(x, dst=rank + 1).wait()
+    assert (x == rank + 1).all()
+
+
+@correct(2)
+def dtypes_of_all_kinds():
+    kinds = [torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int64, torch.bool]
+    for kind in [*kinds, torch.complex64]:
+        x = torch.tensor([1, 0, 1], dtype=kind)
+        if dist.get_rank() == 0:
+            dist.send(x, dst=1)
+        else:
+            received = torch.zeros(3, dtype=kind)
+            dist.recv(received, src=0)
+            assert torch.equal(received, x)
+
+
+@correct(2)
+def empty_and_scalar_tensors():
+    nothing, number = torch.empty(0), torch.tensor(3.5)
+    if dist.get_rank() == 0:
+        dist.send(number, dst=1)
+        dist.send(nothing, dst=1)
+    else:
+        received = torch.tensor(0.0)
+        dist.recv(received, src=0)
+        dist.recv(nothing, src=0)
+        assert received.item() == 3.5
+
+
+@correct(2)
+def shapes_differ_but_not_the_number_of_elements():
+    """A message is a row of elements; the receiver may want it as a matrix."""
+    if dist.get_rank() == 0:
+        dist.send(torch.arange(6.0), dst=1)
+    else:
+        matrix = torch.empty(2, 3)
+        dist.recv(matrix, src=0)
+        assert matrix[1].tolist() == [3, 4, 5]
+
+
+@correct(2)
+def rows_of_a_matrix_and_contiguous_slices():
+    table = torch.zeros(4, 3)
+    if dist.get_rank() == 0:
+        dist.send(torch.ones(3), dst=1)
+        dist.send(torch.ones(2, 3), dst=1)
+    else:
+        dist.recv(table[2], src=0)
+        dist.recv(table[:2], src=0)
+        assert table.sum(dim=1).tolist() == [3, 3, 3, 0]
+
+
+@correct(2)
+def infinities_in_a_mask():
+    """An attention mask is full of infinities, and means them."""
+    mask = torch.full((4, 4), float("-inf")).triu(1)
+    if dist.get_rank() == 0:
+        dist.send(mask, dst=1)
+    else:
+        received = torch.empty(4, 4)
+        dist.recv(received, src=0)
+        assert torch.equal(received, mask)
+
+
+@correct(3)
+def linear_pipeline_of_micro_batches():
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    outputs = []
+    for micro_batch in range(5):
+        x = torch.full((4,), float(micro_batch))
+        if rank > 0:
+            dist.recv(x, src=rank - 1)
+        x = x * 2
+        if rank < last:
+            dist.send(x, dst=rank + 1)
+        else:
+            outputs.append(x[0].item())
+    assert rank < last or outputs == [0, 8, 16, 24, 32]
+
+
+@correct(2)
+def polls_until_complete_then_waits():
+    x = torch.zeros(4)
+    if dist.get_rank() == 0:
+        dist.send(torch.ones(4), dst=1)
+    else:
+        request = dist.irecv(x, src=0)
+        request.is_completed()
+        request.wait()
+        assert x.sum() == 4
+
+
+@correct(4)
+def hypercube_exchange():
+    """Recursive doubling by hand: partners at distance 1, then 2."""
+    rank = dist.get_rank()
+    x = torch.tensor([float(rank)])
+    for distance in (1, 2):
+        partner, theirs = rank ^ distance, torch.empty(1)
+        operations = [dist.P2POp(dist.isend, x, partner), dist.P2POp(dist.irecv, theirs, partner)]
+        for request in dist.batch_isend_irecv(operations):
+            request.wait()
+        x = x + theirs
+    assert x.item() == 6

@@ -1,0 +1,404 @@
+"""Tensors that cannot be sent or received as they are: rows 29 and 32 of the bug zoo, and kin."""
+
+import numpy
+import torch
+import torch.distributed as dist
+
+from tests.watch.cases import Outcome, mistake
+
+
+@mistake(
+    row=29,
+    ranks=2,
+    error="TensorError",
+    blames=(0, 1),
+    says=[r"\b8\b", r"\b4\b", "output"],
+    plain=Outcome.RAISES,
+    args=(4,),
+)
+@mistake(
+    row=29,
+    ranks=3,
+    error="TensorError",
+    blames=(0, 1, 2),
+    says=[r"\b12\b", r"\b16\b", "output"],
+    plain=Outcome.RAISES,
+    args=(16,),
+)
+def all_gather_into_an_output_of_the_wrong_size(elements):
+    mine = torch.ones(4)
+    gathered = torch.empty(elements)
+    dist.all_gather_single(gathered, mine)  # <- here
+
+
+@mistake(
+    row=29,
+    ranks=2,
+    error="TensorError",
+    blames=(0, 1),
+    says=[r"\b4\b", r"\b3\b", "output"],
+    plain=Outcome.RAISES,
+)
+def reduce_scatter_into_an_output_that_is_too_small():
+    whole, part = torch.ones(8), torch.empty(3)
+    dist.reduce_scatter_single(part, whole)  # <- here
+
+
+@mistake(
+    row=29,
+    ranks=3,
+    error="TensorError",
+    blames=(0, 1, 2),
+    says=[r"10", r"\b3\b"],
+    plain=Outcome.RAISES,
+)
+def reduce_scatter_of_a_length_that_does_not_divide():
+    gradient = torch.ones(10)
+    shard = torch.empty(gradient.numel() // dist.get_world_size())
+    dist.reduce_scatter_single(shard, gradient)  # <- here
+
+
+@mistake(
+    row=29,
+    ranks=3,
+    error="TensorError",
+    blames=(0, 1, 2),
+    says=[r"\b2\b", r"\b3\b"],
+    plain=Outcome.RAISES,
+)
+def all_gather_with_a_list_that_is_too_short():
+    """A world size of two, written down when there were two ranks."""
+    mine = torch.ones(4)
+    everybodys = [torch.empty(4) for _ in range(2)]
+    dist.all_gather(everybodys, mine)  # <- here
+
+
+@mistake(
+    row=29,
+    ranks=3,
+    error="TensorError",
+    blames=(0,),
+    says=[r"\b2\b", r"\b3\b"],
+    plain=Outcome.RAISES,
+)
+def gather_with_a_list_that_leaves_out_the_root():
+    mine = torch.ones(4)
+    world_size = dist.get_world_size()
+    received = [torch.empty(4) for _ in range(world_size - 1)] if dist.get_rank() == 0 else None
+    dist.gather(mine, received, dst=0)  # <- here
+
+
+@mistake(
+    ranks=3,
+    error="TensorError",
+    blames=(0,),
+    says=["scatter_list", r"\b2\b", r"\b3\b"],
+    plain=Outcome.RAISES,
+)
+def scatter_of_fewer_chunks_than_ranks():
+    """`chunk` may return fewer pieces than it was asked for: four elements in three pieces are 2 + 2."""
+    mine = torch.empty(2)
+    chunks = list(torch.arange(4.0).chunk(3)) if dist.get_rank() == 0 else None
+    dist.scatter(mine, chunks, src=0)  # <- here
+
+
+@mistake(
+    ranks=2,
+    error="TensorError",
+    blames=(1,),
+    says=["scatter_list", "src"],
+    plain=Outcome.RAISES,
+)
+def scatter_list_given_by_a_rank_that_is_not_the_source():
+    mine = torch.empty(2)
+    chunks = [torch.zeros(2), torch.ones(2)]
+    dist.scatter(mine, chunks, src=0)  # <- here
+
+
+@mistake(
+    ranks=2,
+    error="TensorError",
+    blames=(0,),
+    says=["scatter_list", "src"],
+    plain=Outcome.RAISES,
+)
+def scatter_without_a_list_on_the_source():
+    mine = torch.empty(2)
+    dist.scatter(mine, None, src=0)  # <- here
+
+
+@mistake(
+    ranks=2,
+    error="TensorError",
+    blames=(1,),
+    says=["gather_list", "dst"],
+    plain=Outcome.RAISES,
+)
+def gather_list_given_by_a_rank_that_is_not_the_destination():
+    mine = torch.ones(2)
+    received = [torch.zeros(2), torch.zeros(2)]
+    dist.gather(mine, received, dst=0)  # <- here
+
+
+@mistake(
+    row=32,
+    ranks=2,
+    error="TensorError",
+    blames=(1,),
+    says=[r"\.contiguous\(\)"],
+    plain=Outcome.RAISES,
+)
+def receives_into_a_column():
+    x = torch.zeros(4, 4)
+    if dist.get_rank() == 0:
+        dist.send(torch.ones(4), dst=1)
+    else:
+        dist.recv(x[:, 0], src=0)  # <- here
+
+
+@mistake(
+    row=32,
+    ranks=2,
+    error="TensorError",
+    blames=(0,),
+    says=[r"\.contiguous\(\)"],
+    plain=Outcome.RAISES,
+)
+def sends_a_transposed_matrix():
+    if dist.get_rank() == 0:
+        weights = torch.randn(3, 4).t()
+        dist.send(weights, dst=1)  # <- here
+    else:
+        dist.recv(torch.empty(4, 3), src=0)
+
+
+@mistake(
+    row=32,
+    ranks=2,
+    error="TensorError",
+    blames=(0, 1),
+    says=[r"\.contiguous\(\)"],
+    plain=Outcome.PASSES,
+)
+def reduces_every_second_element():
+    """gloo sums the first four elements instead, and says nothing."""
+    x = torch.arange(8.0)
+    dist.all_reduce(x[::2])  # <- here
+
+
+@mistake(
+    row=32,
+    ranks=2,
+    error="TensorError",
+    blames=(0, 1),
+    says=[r"\.contiguous\(\)"],
+    plain=Outcome.PASSES,
+)
+def broadcasts_a_column():
+    """gloo sends the first row instead."""
+    table = torch.randn(4, 4)
+    dist.broadcast(table[:, 1], src=0)  # <- here
+
+
+@mistake(
+    row=32,
+    ranks=3,
+    error="TensorError",
+    blames=(0, 1, 2),
+    says=[r"\.contiguous\(\)"],
+    plain=Outcome.RAISES,
+)
+def scatters_the_rows_of_a_transposed_matrix():
+    mine = torch.zeros(3, 4).t()[0]
+    rows = list(torch.arange(12.0).view(4, 3).t()) if dist.get_rank() == 0 else None
+    dist.scatter(mine, rows, src=0)  # <- here
+
+
+@mistake(
+    row=32,
+    ranks=2,
+    error="TensorError",
+    blames=(0, 1),
+    says=[r"\.contiguous\(\)"],
+    plain=Outcome.PASSES,
+)
+def gathers_into_the_columns_of_a_matrix():
+    mine, matrix = torch.ones(4), torch.zeros(4, 2)
+    dist.all_gather(list(matrix.unbind(dim=1)), mine)  # <- here
+
+
+@mistake(
+    row=32,
+    ranks=2,
+    error="TensorError",
+    blames=(1,),
+    says=r"expanded|\.contiguous\(\)",
+    plain=Outcome.RAISES,
+)
+def receives_into_an_expanded_tensor():
+    """Four elements that share one place in memory."""
+    if dist.get_rank() == 0:
+        dist.send(torch.arange(4.0), dst=1)
+    else:
+        row = torch.zeros(1).expand(4)
+        dist.recv(row, src=0)  # <- here
+
+
+@mistake(
+    ranks=2,
+    error="TensorError",
+    blames=(1,),
+    says=r"copy|temporary",
+    plain=Outcome.PASSES,
+    args=("index",),
+)
+@mistake(
+    ranks=2,
+    error="TensorError",
+    blames=(1,),
+    says=r"copy|temporary",
+    plain=Outcome.PASSES,
+    args=("contiguous",),
+)
+def receives_into_a_copy(how):
+    """Indexing by a list makes a copy, and so does `.contiguous()`: the message arrives where nobody can see it."""
+    x = torch.zeros(4, 4)
+    if dist.get_rank() == 0:
+        dist.send(torch.ones(4), dst=1)
+    elif how == "index":
+        dist.recv(x[[0]], src=0)  # <- here
+    else:
+        dist.recv(x[:, 0].contiguous(), src=0)  # <- here
+    return x.sum()
+
+
+@mistake(
+    ranks=3,
+    error="TensorError",
+    blames=(0, 1, 2),
+    says=r"the same tensor|overlap",
+    plain=Outcome.PASSES,
+)
+def gathers_into_one_tensor_three_times():
+    """`[tensor] * n` is one tensor n times."""
+    mine = torch.full((4,), float(dist.get_rank()))
+    everybodys = [torch.empty(4)] * dist.get_world_size()
+    dist.all_gather(everybodys, mine)  # <- here
+    return everybodys
+
+
+@mistake(
+    ranks=2,
+    error="TensorError",
+    blames=(0, 1),
+    says="meta",
+    plain=Outcome.PASSES,
+)
+def reduces_a_tensor_that_was_never_materialised():
+    with torch.device("meta"):
+        layer = torch.nn.Linear(4, 4)
+    dist.all_reduce(layer.weight.data)  # <- here
+
+
+@mistake(
+    ranks=2,
+    error="TensorError",
+    blames=(0,),
+    says="sparse",
+    plain=Outcome.RAISES,
+)
+def sends_a_sparse_gradient():
+    if dist.get_rank() == 0:
+        gradient = torch.eye(4).to_sparse()
+        dist.send(gradient, dst=1)  # <- here
+    else:
+        dist.recv(torch.zeros(4, 4), src=0)
+
+
+@mistake(
+    ranks=2,
+    error="TensorError",
+    blames=(0,),
+    says=["ndarray", "tensor"],
+    plain=Outcome.RAISES,
+)
+def sends_an_array():
+    if dist.get_rank() == 0:
+        dist.send(numpy.ones(4, dtype=numpy.float32), dst=1)  # <- here
+    else:
+        dist.recv(torch.zeros(4), src=0)
+
+
+@mistake(
+    ranks=2,
+    error="TensorError",
+    blames=(0, 1),
+    says=["float", "tensor"],
+    plain=Outcome.RAISES,
+)
+def reduces_a_python_number():
+    loss = torch.tensor(0.5)
+    dist.all_reduce(loss.item())  # <- here
+
+
+@mistake(
+    ranks=2,
+    error="TensorError",
+    blames=(0, 1),
+    says=["list", "tensor"],
+    plain=Outcome.RAISES,
+)
+def reduces_a_list_of_gradients():
+    model = torch.nn.Linear(4, 4)
+    model(torch.ones(2, 4)).sum().backward()
+    dist.all_reduce([parameter.grad for parameter in model.parameters()])  # <- here
+
+
+@mistake(
+    ranks=2,
+    error="TensorError",
+    blames=(0, 1),
+    says=["None", "tensor"],
+    plain=Outcome.RAISES,
+)
+def reduces_the_gradient_of_an_unused_parameter():
+    model = torch.nn.ModuleList([torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)])
+    model[0](torch.ones(2, 4)).sum().backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)  # <- here
+
+
+@mistake(
+    ranks=2,
+    error="TensorError",
+    blames=(0, 1),
+    says=["avg|average|AVG", "int64"],
+    plain=Outcome.RAISES,
+)
+def averages_integers():
+    correct = torch.tensor([3 + dist.get_rank()])
+    dist.all_reduce(correct, op=dist.ReduceOp.AVG)  # <- here
+
+
+@mistake(
+    ranks=2,
+    error="TensorError",
+    blames=(0, 1),
+    says=[r"\b7\b", r"\b8\b", "splits?"],
+    plain=Outcome.RAISES,
+)
+def splits_that_do_not_add_up():
+    tokens, received = torch.ones(8), torch.empty(8)
+    dist.all_to_all_single(received, tokens, input_split_sizes=[3, 4], output_split_sizes=[4, 4])  # <- here
+
+
+@mistake(
+    ranks=3,
+    error="TensorError",
+    blames=(0, 1, 2),
+    says=[r"\b2\b", r"\b3\b", "splits?"],
+    plain=Outcome.RAISES,
+)
+def splits_for_fewer_ranks_than_there_are():
+    tokens, received = torch.ones(8), torch.empty(8)
+    dist.all_to_all_single(received, tokens, output_split_sizes=[4, 4], input_split_sizes=[4, 4])  # <- here

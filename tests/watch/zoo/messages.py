@@ -1,0 +1,471 @@
+"""Messages whose two ends disagree: rows 4, 5, 6, 8, 9, 10, 11, 17 of the bug zoo, and kin."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from tests.watch.cases import Outcome, mistake
+
+
+@mistake(
+    row=4,
+    ranks=2,
+    error="MismatchError",
+    blames={0: "here", 1: "there"},
+    says=["sent with tag 1", "the receiver wants tag 2"],
+    plain=Outcome.HANGS,
+)
+def tags_differ():
+    x = torch.ones(4)
+    if dist.get_rank() == 0:
+        dist.send(x, dst=1, tag=1)  # <- here
+    else:
+        dist.recv(x, src=0, tag=2)  # <- there
+
+
+@mistake(
+    row=4,
+    ranks=2,
+    error="MismatchError",
+    blames=(0, 1),
+    says=["sent with tag 1", "the receiver wants tag 0"],
+    plain=Outcome.HANGS,
+)
+def a_tag_on_the_send_only():
+    peer = 1 - dist.get_rank()
+    mine, theirs = torch.ones(4), torch.zeros(4)
+    requests = [dist.isend(mine, dst=peer, tag=1), dist.irecv(theirs, src=peer)]
+    for request in requests:
+        request.wait()  # <- here
+
+
+@mistake(
+    row=4,
+    ranks=2,
+    error="MismatchError",
+    blames={0: "here", 1: "there"},
+    says=["sent with tag 1", "the receiver wants tag 2"],
+    plain=Outcome.HANGS,
+)
+def blocking_sends_received_by_tag_in_another_order():
+    """The first send waits for tag 1 to be received, and the receiver asks for tag 2 first."""
+    a, b = torch.ones(4), torch.ones(4)
+    if dist.get_rank() == 0:
+        dist.send(a, dst=1, tag=1)  # <- here
+        dist.send(b, dst=1, tag=2)
+    else:
+        dist.recv(b, src=0, tag=2)  # <- there
+        dist.recv(a, src=0, tag=1)
+
+
+@mistake(
+    row=5,
+    ranks=2,
+    error="PeerError",
+    blames=(1,),
+    says=[r"ranks are 0\.\.1", "2"],
+    plain=Outcome.HANGS,
+    args=("send",),
+)
+@mistake(
+    row=5,
+    ranks=4,
+    error="PeerError",
+    blames=(3,),
+    says=[r"ranks are 0\.\.3", "4"],
+    plain=Outcome.HANGS,
+    args=("isend",),
+)
+def sends_to_its_right_neighbour_without_wrapping(how):
+    rank = dist.get_rank()
+    token = torch.tensor([rank])
+    if rank > 0:
+        dist.recv(token, src=rank - 1)
+    if how == "send":
+        dist.send(token, dst=rank + 1)  # <- here
+    else:
+        dist.isend(token, dst=rank + 1).wait()  # <- here
+
+
+@mistake(
+    row=5,
+    ranks=2,
+    error="PeerError",
+    blames=(0,),
+    says=[r"ranks are 0\.\.1", "-1"],
+    plain=Outcome.HANGS,
+)
+def receives_from_its_left_neighbour_without_wrapping():
+    rank = dist.get_rank()
+    token = torch.tensor([rank])
+    dist.recv(token, src=rank - 1)  # <- here
+    dist.send(token, dst=rank + 1)
+
+
+@mistake(
+    row=5,
+    ranks=3,
+    error="PeerError",
+    blames=(2,),
+    says=[r"ranks are 0\.\.2", "3"],
+    plain=Outcome.HANGS,
+)
+def batch_with_a_peer_out_of_range():
+    rank = dist.get_rank()
+    mine, theirs = torch.ones(4), torch.zeros(4)
+    requests = []
+    if rank > 0:
+        requests += dist.batch_isend_irecv([dist.P2POp(dist.irecv, theirs, rank - 1)])
+    requests += dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, rank + 1)])  # <- here
+    for request in requests:
+        request.wait()
+
+
+@mistake(
+    row=5,
+    ranks=3,
+    error="PeerError",
+    blames=(2,),
+    says=[r"ranks are 0\.\.2", "3"],
+    plain=Outcome.HANGS,
+)
+def pairs_with_an_odd_number_of_ranks():
+    """Rank 2 of three has no partner."""
+    partner = dist.get_rank() ^ 1
+    mine, theirs = torch.ones(4), torch.zeros(4)
+    send, receive = dist.isend(mine, dst=partner), dist.irecv(theirs, src=partner)  # <- here
+    send.wait()
+    receive.wait()
+
+
+@mistake(
+    row=5,
+    ranks=2,
+    error="PeerError",
+    blames=(0, 1),
+    says=[r"ranks are 0\.\.1", "src=2"],
+    plain=Outcome.RAISES,
+)
+def broadcast_from_a_root_out_of_range():
+    weights = torch.randn(4)
+    dist.broadcast(weights, src=dist.get_world_size())  # <- here
+
+
+@mistake(
+    row=5,
+    ranks=3,
+    error="PeerError",
+    blames=(0, 1, 2),
+    says=[r"ranks are 0\.\.2", "dst=3"],
+    plain=Outcome.RAISES,
+)
+def reduce_to_a_root_out_of_range():
+    loss = torch.tensor([0.5])
+    dist.reduce(loss, dst=3)  # <- here
+
+
+@mistake(
+    row=6,
+    ranks=2,
+    error="PeerError",
+    blames=(0, 1),
+    says="dst is yourself",
+    plain=Outcome.RAISES,
+)
+def sends_to_itself():
+    dist.send(torch.ones(4), dst=dist.get_rank())  # <- here
+
+
+@mistake(
+    row=6,
+    ranks=2,
+    error="PeerError",
+    blames=(0,),
+    says="src is yourself",
+    plain=Outcome.RAISES,
+)
+def receives_from_itself():
+    """Rank 0 "gathers" from everybody, itself included."""
+    if dist.get_rank() == 0:
+        for source in range(dist.get_world_size()):
+            dist.recv(torch.zeros(4), src=source)  # <- here
+    else:
+        dist.send(torch.ones(4), dst=0)
+
+
+@mistake(
+    row=6,
+    ranks=3,
+    error="PeerError",
+    blames=(0,),
+    says="dst is yourself",
+    plain=Outcome.RAISES,
+)
+def scatters_to_everybody_itself_included():
+    if dist.get_rank() == 0:
+        chunks = torch.arange(12.0).view(3, 4)
+        requests = [dist.isend(chunk, dst=dst) for dst, chunk in enumerate(chunks)]  # <- here
+        for request in requests:
+            request.wait()
+    else:
+        dist.recv(torch.zeros(4), src=0)
+
+
+@mistake(
+    row=8,
+    ranks=4,
+    error="PeerError",
+    blames=(3,),
+    says=["group rank 0 is global rank 1"],
+    plain=Outcome.RAISES,
+)
+def receives_from_a_group_rank():
+    """In a group of ranks 1 and 3, its rank 0 is the world's rank 1; `src` wants the world's number."""
+    odd = dist.new_group([1, 3])
+    x = torch.ones(4)
+    if dist.get_rank() == 1:
+        dist.send(x, dst=3, group=odd)
+    elif dist.get_rank() == 3:
+        dist.recv(x, src=0, group=odd)  # <- here
+
+
+@mistake(
+    row=8,
+    ranks=4,
+    error="PeerError",
+    blames=(1,),
+    says=["group rank 1 is global rank 3"],
+    plain=Outcome.RAISES,
+)
+def sends_to_a_group_rank_that_is_its_own_global_rank():
+    odd = dist.new_group([1, 3])
+    x = torch.ones(4)
+    if dist.get_rank() == 1:
+        dist.send(x, dst=1, group=odd)  # <- here
+    elif dist.get_rank() == 3:
+        dist.recv(x, src=1, group=odd)
+
+
+@mistake(
+    row=8,
+    ranks=4,
+    error="PeerError",
+    blames=(2, 3),
+    says=["group rank 0 is global rank 2"],
+    plain=Outcome.RAISES,
+)
+def broadcasts_from_group_rank_zero():
+    first, second = dist.new_group([0, 1]), dist.new_group([2, 3])
+    group = first if dist.get_rank() < 2 else second
+    weights = torch.randn(4)
+    dist.broadcast(weights, src=0, group=group)  # <- here
+
+
+@mistake(
+    row=9,
+    ranks=2,
+    error="MismatchError",
+    blames={0: "here", 1: "there"},
+    says=["sends 8 elements", "receives 4"],
+    plain=Outcome.ABORTS,
+    args=(8, 4),
+)
+@mistake(
+    row=9,
+    ranks=2,
+    error="MismatchError",
+    blames={0: "here", 1: "there"},
+    says=["sends 4 elements", "receives 8"],
+    plain=Outcome.PASSES,
+    args=(4, 8),
+)
+def sizes_differ(sent, received):
+    if dist.get_rank() == 0:
+        dist.send(torch.ones(sent), dst=1)  # <- here
+    else:
+        dist.recv(torch.zeros(received), src=0)  # <- there
+
+
+@mistake(
+    row=9,
+    ranks=2,
+    error="MismatchError",
+    blames=(0, 1),
+    says=["sends 6 elements", "receives 4"],
+    plain=Outcome.ABORTS,
+)
+def sizes_differ_in_a_batch():
+    rank = dist.get_rank()
+    mine, theirs = torch.ones(6 if rank == 0 else 4), torch.zeros(4)
+    operations = [dist.P2POp(dist.isend, mine, 1 - rank), dist.P2POp(dist.irecv, theirs, 1 - rank)]  # <- here
+    for request in dist.batch_isend_irecv(operations):  # <- here
+        request.wait()  # <- here
+
+
+@mistake(
+    row=9,
+    ranks=2,
+    error="MismatchError",
+    blames={0: "here", 1: "there"},
+    says=["sends 6 elements", "receives 4"],
+    plain=Outcome.ABORTS,
+)
+def last_chunk_is_larger_than_the_buffer():
+    """Ten elements on two ranks in chunks of at most six; the receiver believed in equal halves but one."""
+    x = torch.arange(10.0)
+    chunks = list(x.split([4, 6]))
+    if dist.get_rank() == 0:
+        for chunk in chunks:
+            dist.send(chunk, dst=1)  # <- here
+    else:
+        buffer = torch.empty(4)
+        for _ in chunks:
+            dist.recv(buffer, src=0)  # <- there
+
+
+@mistake(
+    row=10,
+    ranks=2,
+    error="MismatchError",
+    blames={0: "here", 1: "there"},
+    says=["float32", "float64"],
+    plain=Outcome.PASSES,
+    args=(torch.float32, torch.float64),
+)
+@mistake(
+    row=10,
+    ranks=2,
+    error="MismatchError",
+    blames={0: "here", 1: "there"},
+    says=["float32", "int32"],
+    plain=Outcome.PASSES,
+    args=(torch.float32, torch.int32),
+)
+@mistake(
+    row=10,
+    ranks=2,
+    error="MismatchError",
+    blames={0: "here", 1: "there"},
+    says=["int64", "float32"],
+    plain=Outcome.ABORTS,
+    args=(torch.int64, torch.float32),
+)
+@mistake(
+    row=10,
+    ranks=2,
+    error="MismatchError",
+    blames={0: "here", 1: "there"},
+    says=["bfloat16", "float16"],
+    plain=Outcome.PASSES,
+    args=(torch.bfloat16, torch.float16),
+)
+def dtypes_differ(sent, received):
+    if dist.get_rank() == 0:
+        dist.send(torch.ones(4, dtype=sent), dst=1)  # <- here
+    else:
+        dist.recv(torch.zeros(4, dtype=received), src=0)  # <- there
+
+
+@mistake(
+    row=10,
+    ranks=2,
+    error="MismatchError",
+    blames={0: "here", 1: "there"},
+    says=["int64", "float32"],
+    plain=Outcome.ABORTS,
+)
+def sends_labels_into_a_float_buffer():
+    """`torch.tensor([1, 2])` is int64, `torch.zeros(2)` is float32."""
+    if dist.get_rank() == 0:
+        labels = torch.tensor([1, 2])
+        dist.isend(labels, dst=1).wait()  # <- here
+    else:
+        labels = torch.zeros(2)
+        dist.irecv(labels, src=0).wait()  # <- there
+
+
+@mistake(
+    row=11,
+    ranks=2,
+    error="MismatchError",
+    blames={0: "here", 1: "there"},
+    says=["message 1 has the wrong size", "8 elements", "4"],
+    plain=Outcome.ABORTS,
+)
+def messages_received_in_swapped_order():
+    weight, bias = torch.ones(2, 4), torch.ones(4)
+    if dist.get_rank() == 0:
+        dist.send(weight, dst=1)  # <- here
+        dist.send(bias, dst=1)
+    else:
+        dist.recv(bias, src=0)  # <- there
+        dist.recv(weight, src=0)
+
+
+@mistake(
+    row=11,
+    ranks=2,
+    error="MismatchError",
+    blames={0: "here", 1: "there"},
+    says=["message 1 has the wrong size", "4 elements", "8"],
+    plain=Outcome.ABORTS,
+)
+def requests_posted_in_swapped_order():
+    a, b = torch.ones(4), torch.ones(8)
+    if dist.get_rank() == 0:
+        requests = [dist.isend(a, dst=1), dist.isend(b, dst=1)]  # <- here
+    else:
+        requests = [dist.irecv(b, src=0), dist.irecv(a, src=0)]  # <- there
+    for request in requests:
+        request.wait()  # <- here  # <- there
+
+
+@mistake(
+    row=17,
+    ranks=3,
+    error="RaceError",
+    blames=(0,),
+    says=["the result depends on arrival order", r"ranks? 1(,| and) (rank )?2"],
+    plain=Outcome.PASSES,
+    args=(0.0,),
+)
+@mistake(
+    row=17,
+    ranks=3,
+    error="RaceError",
+    blames=(0,),
+    says="the result depends on arrival order",
+    plain=Outcome.PASSES,
+    args=(0.2,),
+)
+def receives_from_anyone_in_arrival_order(late):
+    """Rank 0 appends what comes; with `late`, rank 2 is slow enough that the order happens to be right."""
+    rank = dist.get_rank()
+    if rank == 0:
+        parts = [torch.zeros(1) for _ in range(2)]
+        for part in parts:
+            dist.recv(part)  # <- here
+        return torch.cat(parts)
+    time.sleep(late if rank == 2 else 0)
+    dist.send(torch.tensor([float(rank)]), dst=0)
+
+
+@mistake(
+    row=17,
+    ranks=4,
+    error="RaceError",
+    blames=(0,),
+    says="the result depends on arrival order",
+    plain=Outcome.PASSES,
+)
+def first_answer_wins():
+    """Everybody answers with the same tag and the same shape; whose answer is the first is up to the scheduler."""
+    rank = dist.get_rank()
+    answer = torch.tensor([rank])
+    if rank > 0:
+        dist.send(answer, dst=0, tag=7)
+        return
+    for _ in range(dist.get_world_size() - 1):
+        request = dist.irecv(answer, src=None, tag=7)
+        request.wait()  # <- here
