@@ -100,7 +100,7 @@ def finding(trace: Trace) -> str:
     return f"{trace.steps} steps; {who} {bytes_text(sent[busiest])}"
 
 
-LABELS, HEAD, GUTTER, FOOT = 0.62, 0.44, 0.5, 0.34  # inches: names of ranks, headings, messages, legend
+LABELS, HEAD, GUTTER, FOOT = 0.62, 0.44, 0.45, 0.34  # inches: names of ranks, headings, messages, legend
 MOST_HEIGHT = 7.5
 SMALLEST, EASY = 0.19, 0.32  # width of a cell that can be read at all, and with ease
 

@@ -66,6 +66,8 @@ class Picture(Figure):
     def __repr__(self) -> str:
         return f"<Picture: {' '.join(self.get_suptitle().split())}>"
 
+    __str__ = __repr__
+
 
 def figure(height: float, title: str, width: float = WIDTH) -> Picture:
     """An empty picture `width` by `height` inches. `title` says what it shows to be true; long ones are wrapped."""
@@ -91,7 +93,9 @@ def canvas(height: float, title: str, width: float = WIDTH) -> tuple[Picture, Ax
 
 
 def _wrapped(title: str, width: float) -> list[str]:
-    return textwrap.wrap(title, width=int(width * 10.5)) or [""]
+    lines = textwrap.wrap(title, width=int(width * 10.5))
+    balanced = textwrap.wrap(title, width=len(title) // max(len(lines), 1) + 8)
+    return (balanced if len(balanced) == len(lines) else lines) or [""]
 
 
 def _entitle(picture: Picture, lines: Sequence[str]) -> None:

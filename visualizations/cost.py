@@ -1,0 +1,177 @@
+"""What algorithms cost over size: a line is theory, a dot is a measurement, and crossings carry their number."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator
+
+from .style import LINES, SMALL, TEXT, Colour, Picture, bandwidth_text, bytes_text, figure, plain, seconds_text
+
+Curve = Callable[[float], float]
+"""Bytes to seconds, or to bytes per second."""
+
+Points = Sequence[tuple[float, float]]
+"""(bytes, seconds) or (bytes, bytes per second)."""
+
+SAMPLES = 400  # points of a line
+
+
+def draw(
+    curves: Mapping[str, Curve],
+    sizes: tuple[float, float],
+    *,
+    measured: Mapping[str, Points] | None = None,
+    title: str = "",
+) -> Picture:
+    """Time over size, both in powers of ten. Marked is each size at which the fastest algorithm changes.
+
+    Args:
+        curves: for each algorithm, seconds that a tensor of so many bytes takes by theory.
+        sizes: bytes, from and to.
+        measured: for each algorithm, or something else, (bytes, seconds) that were measured.
+        title: the finding; by default which is fastest where.
+    """
+    picture, axes = _chart(title or finding(curves, sizes), sizes, "log", "time", seconds_text)
+    ends = _lines(axes, curves, sizes, measured or {})
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high)
+    _crossings(axes, curves, sizes)
+    _names(axes, ends)
+    return picture
+
+
+def draw_bandwidth(
+    curves: Mapping[str, Curve],
+    sizes: tuple[float, float],
+    *,
+    measured: Mapping[str, Points] | None = None,
+    limit: tuple[str, float] | None = None,
+    title: str = "",
+) -> Picture:
+    """Bandwidth over size, size in powers of ten.
+
+    Args:
+        curves: for each algorithm, bytes per second that it reaches by theory with so many bytes.
+        sizes: bytes, from and to.
+        measured: for each algorithm, or something else, (bytes, bytes per second) that were measured.
+        limit: name and bytes per second of what the hardware can do at most.
+        title: the finding; by default the best that was reached, and what share of the limit that is.
+    """
+    measured = measured or {}
+    best = max([y for points in measured.values() for _, y in points] or [curve(sizes[1]) for curve in curves.values()])
+    share = f", {best / limit[1]:.0%} of {limit[0]}" if limit else ""
+    picture, axes = _chart(
+        title or f"{bandwidth_text(best)} at best{share}", sizes, "linear", "bandwidth", bandwidth_text
+    )
+    ends = _lines(axes, curves, sizes, measured)
+    axes.set_ylim(0, 1.12 * max(axes.get_ylim()[1] / 1.05, limit[1] if limit else 0))
+    if limit:
+        axes.axhline(limit[1], color=Colour.INK, linewidth=1)
+        place = {"xytext": (-2, 3), "textcoords": "offset points", "ha": "right"}
+        words = f"{limit[0]}, {bandwidth_text(limit[1])}"
+        axes.annotate(words, (sizes[1], limit[1]), fontsize=SMALL, color=Colour.INK, **place)
+    _names(axes, ends)
+    return picture
+
+
+def crossings(curves: Mapping[str, Curve], sizes: tuple[float, float]) -> list[tuple[float, str, str]]:
+    """Where the fastest algorithm changes: (bytes, the one that was fastest, the one that is from there on)."""
+    grid = np.geomspace(*sizes, 20 * SAMPLES)
+    names = list(curves)
+    fastest = np.argmin([[curves[name](size) for size in grid] for name in names], axis=0)
+    changes = [i for i, (a, b) in enumerate(pairwise(fastest)) if a != b]
+    return [(float(np.sqrt(grid[i] * grid[i + 1])), names[fastest[i]], names[fastest[i + 1]]) for i in changes]
+
+
+def finding(curves: Mapping[str, Curve], sizes: tuple[float, float]) -> str:
+    """The default title: which algorithm is fastest where."""
+    changes = crossings(curves, sizes)
+    if not changes:
+        name = min(curves, key=lambda name: curves[name](sizes[0]))
+        return f"Fastest at every size: {name}"
+    words = [f"{before} up to {bytes_text(size)}" for size, before, _ in changes]
+    return f"Fastest: {', '.join(words)}, {changes[-1][2]} beyond"
+
+
+def _chart(
+    title: str, sizes: tuple[float, float], scale: str, what: str, text: Callable[[float], str]
+) -> tuple[Picture, Axes]:
+    picture = figure(3.9, title)
+    axes = plain(picture.add_subplot())
+    axes.set(xscale="log", yscale=scale, xlim=sizes)
+    axes.xaxis.set_major_locator(LogLocator(numticks=9))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: bytes_text(x)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: text(y)))
+    axes.tick_params(which="minor", length=0, labelbottom=False, labelleft=False)
+    axes.set_xlabel("size of the tensor on each rank", fontsize=TEXT)
+    axes.set_ylabel(what, fontsize=TEXT)
+    return picture, axes
+
+
+def _lines(
+    axes: Axes, curves: Mapping[str, Curve], sizes: tuple[float, float], measured: Mapping[str, Points]
+) -> dict[str, tuple[float, str]]:
+    """Theory as lines, measurements as dots; a name in both has one colour. Returns where each ends, and its colour."""
+    grid = np.geomspace(*sizes, SAMPLES)
+    ends = {}
+    for index, name in enumerate(dict.fromkeys([*curves, *measured])):
+        colour, dash, marker = LINES[index % len(LINES)]
+        if name in measured:
+            x, y = zip(*measured[name], strict=True)
+            style = {"marker": marker, "markersize": 5, "linestyle": "none", "markeredgecolor": "white"}
+            axes.plot(x, y, color=colour, markeredgewidth=0.6, zorder=4, clip_on=False, **style)
+            ends[name] = (y[-1], colour)
+        if name in curves:
+            values = [curves[name](size) for size in grid]
+            axes.plot(grid, values, color=colour, linestyle=dash, linewidth=1.8, zorder=3)
+            ends[name] = (values[-1], colour)
+    if measured:
+        words = "lines: theory   dots: measured" if curves else "dots: measured"
+        axes.text(0.012, 0.975, words, transform=axes.transAxes, va="top", fontsize=SMALL, color=Colour.FAINT)
+    return ends
+
+
+def _names(axes: Axes, ends: Mapping[str, tuple[float, str]]) -> None:
+    """Each line's name at its end, pushed apart where several end together."""
+    low, high = axes.get_ylim()
+    scale = np.log if axes.get_yscale() == "log" else float
+    at = {name: (scale(y) - scale(low)) / (scale(high) - scale(low)) for name, (y, _) in ends.items()}
+    order = sorted(at, key=lambda name: at[name])
+    for name, place in zip(order, _apart([at[name] for name in order], 0.062), strict=True):
+        line = {"arrowstyle": "-", "color": ends[name][1], "linewidth": 1.4, "shrinkA": 1, "shrinkB": 0}
+        options = {"xycoords": "axes fraction", "textcoords": "axes fraction", "annotation_clip": False}
+        leader = {**line, "relpos": (0, 0.5)}
+        axes.annotate(
+            name, (1, at[name]), (1.04, place), va="center", fontsize=TEXT - 0.5, arrowprops=leader, **options
+        )
+
+
+def _apart(values: Sequence[float], gap: float) -> list[float]:
+    """Sorted values moved as little as needed, so that neighbours are `gap` apart."""
+    placed = list(values)
+    for _ in range(100):
+        for i in range(len(placed) - 1):
+            missing = gap - (placed[i + 1] - placed[i])
+            if missing > 1e-9:
+                placed[i] -= missing / 2
+                placed[i + 1] += missing / 2
+    return placed
+
+
+def _crossings(axes: Axes, curves: Mapping[str, Curve], sizes: tuple[float, float]) -> None:
+    """A ring and a number at each size where the fastest algorithm changes."""
+    for index, (size, _, _) in enumerate(crossings(curves, sizes)):
+        fastest = min(curve(size) for curve in curves.values())
+        low = axes.get_ylim()[0]
+        axes.plot([size, size], [low, fastest], color=Colour.FAINT, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
+        axes.plot(size, fastest, marker="o", color=Colour.INK, markersize=4, markerfacecolor="white", zorder=6)
+        left = np.log(size / sizes[0]) > 0.85 * np.log(sizes[1] / sizes[0])
+        place = {
+            "xycoords": axes.get_xaxis_transform(),
+            "textcoords": "offset points",
+            "ha": "right" if left else "left",
+        }
+        height = 0.03 + 0.07 * (index % 2)
+        axes.annotate(bytes_text(size), (size, height), (-4 if left else 4, 0), fontsize=SMALL, **place)
