@@ -1,0 +1,120 @@
+'''All puzzles, each described once: `puzzles/catalog/<chapter>/<puzzle>.py` defines one `PUZZLE`.
+
+How to write a puzzle
+=====================
+Start from one of the examples: `ranks/ring_shift.py` (returns a value), `collectives/ring_all_reduce.py` (changes its
+argument, uses helpers), `networks/ring_time.py` (a formula, no ranks). 40 to 80 lines are enough:
+
+    PUZZLE = Puzzle(
+        name="ranks.ring_shift",              # the learner's file is puzzles/ranks/ring_shift.py
+        title="Pass it on around a ring",     # first line of the stub's docstring; no full stop
+        statement="""...""",                  # the rest of it: what, Args with shapes, Returns, Budget
+        function=ring_shift,                  # the reference function; the learner's has its name and signature
+        cases=cases(worlds=(2, 3, 4, 1, 5, 8), length=(6,)),
+        inputs=lambda case, rank: {"x": case.tensor(rank, case.length)},
+        oracle=lambda case, inputs: [inputs[rank - 1]["x"] for rank in range(case.n)],
+        calls=POINT_TO_POINT,
+        budgets=(Budget(Measure.STEPS, target=lambda case: min(1, case.n - 1), why="..."),),
+        hints=("...", "..."),
+        wrong=(Wrong("the wrong way around", diagnosis=r"rank 0 holds what rank 2", edits=(("+ 1", "- 1"),)), ...),
+    )
+
+Then add the file's name to `ORDER` in the chapter's `__init__.py`, run `python -m puzzles.grading.stubs` (it writes
+the stub that ships, puzzles/<chapter>/<puzzle>.py) and `pytest tests/grading/test_catalog.py -k <name>`, which holds
+the puzzle to everything that is asked of it below.
+
+**function.** Lives in `reference/`. The stub is its imports, its signature, title and statement as docstring, and
+`raise NotImplementedError`. The solution is its source with the private functions and constants that it uses. Helpers
+that the learner gets go into `given`; the stub imports them and they may be called. Where the reference is more than a
+learner needs, write the body of a simpler solution as `answer`.
+
+**cases.** `cases(worlds=..., name=values, ...)` is every world size with every combination, each with its own seed.
+Values may depend on the group's size: `root=lambda n: {0, n - 1}`. Parameters read as `case.length`; `case.n` is the
+number of ranks. Cover odd world sizes, lengths that n does not divide, 1 rank, and a group that is not the world:
+`cases(worlds=(4,), members=(0, 2, 3), length=(5,))`. Put the case that explains best first: the first failure is what
+the learner reads. Three or four cases at each world size and one at 8 ranks: the whole check must stay below a second.
+
+**inputs.** The arguments of one group rank, by name, without `group`. `case.tensor(rank, *shape, dtype=, name=)` gives
+random whole numbers whose sums are exact; `case.normal` gives normally distributed float64. Without `inputs`, the
+parameters of the case are the arguments.
+
+**oracle.** Plain code of one process, from the inputs of all ranks to what each must have: a list by group rank of
+return values, or of dicts {argument: its value afterwards}. Name a returned value "returns" in such a dict. Tensors,
+numbers, strings, and lists of them are compared by value, dtype and shape. Argument tensors that the oracle does not
+name must stay as they are, unless they are listed in `scratch`. Do not call the reference function: an oracle that
+shares its mistakes proves nothing. `tolerance` is relative; by default integers and whole numbers are exact.
+
+**judge.** For answers that nobody can know before, such as a measured latency: (case, inputs, outputs, trace) ->
+[Claim(holds, "what to say otherwise"), ...]. Claim only what holds on a busy machine: messages of at least two sizes
+were exchanged (`trace.messages`), a value is positive, one is larger than another, a factor of ten.
+
+**drive.** How the function is called on a rank, in `puzzles.grading.drives`. `plain` is the default. `backward` is for
+differentiable functions: inputs {"x": ..., "upstream": ...}, oracle [{"returns": ..., "x.grad": ...}, ...].
+
+**calls.** Functions of torch.distributed. `POINT_TO_POINT`, or `(dist.all_reduce,)`. Rank, world size and translation
+between group and global ranks are always allowed.
+
+**budgets.** What a right answer may cost. `target` is what passes and `optimum` the best that is known (the target, if
+left out); both from a case, and best from `reference.collectives.cost`. `why` is the line to read for whoever is above.
+Measures: BYTES_SENT and PEAK_BYTES of the worst rank, STEPS (longest chain of messages), CALLS, LINES (of a formula).
+A puzzle without communication has LINES as its cost.
+
+**hints.** At least two. The first asks the question that leads on; the last is nearly the answer.
+
+**wrong.** At least four mistakes that people really make, among them one with the right answer at the wrong cost.
+Small `edits` of the solution's text, (old, new) where old occurs once; or another `body`; or a whole `text`. The
+`diagnosis` is a regular expression that must be found in the verdict's reason (`puzzles.grading.diagnosis` tells what
+it can say). If the reason does not help, improve the cases or the diagnosis, not the regular expression.
+
+**body.** For programs to mend: the broken body that the stub has instead of `raise NotImplementedError`. It must fail,
+with a reason that is worth reading.
+'''
+
+import difflib
+import functools
+import importlib
+import pkgutil
+
+from reference.errors import BadInput
+
+from ..grading.puzzle import Puzzle
+
+CHAPTERS = ("ranks", "collectives", "networks")
+
+
+@functools.cache
+def names() -> tuple[str, ...]:
+    """The names of all puzzles, in the order in which they are to be solved."""
+    orders = {chapter: importlib.import_module(f"{__name__}.{chapter}").ORDER for chapter in _chapters()}
+    return tuple(f"{chapter}.{puzzle}" for chapter, order in orders.items() for puzzle in order)
+
+
+def find(name: str) -> Puzzle:
+    """The puzzle of this name; its last part is enough where no two puzzles share it.
+
+    Raises BadInput with suggestions where there is none.
+    """
+    if name not in names():
+        name = _guess(name)
+    return importlib.import_module(f"{__name__}.{name}").PUZZLE
+
+
+def select(pattern: str) -> list[str]:
+    """The names of a chapter, or the one puzzle of this name. Raises BadInput."""
+    return [each for each in names() if each.startswith(f"{pattern}.")] or [find(pattern).name]
+
+
+def _chapters() -> list[str]:
+    found = [each.name for each in pkgutil.iter_modules(__path__) if each.ispkg]
+    return sorted(found, key=lambda chapter: (CHAPTERS.index(chapter) if chapter in CHAPTERS else 99, chapter))
+
+
+def _guess(name: str) -> str:
+    ends = [each for each in names() if each.partition(".")[2] == name]
+    if len(ends) == 1:
+        return ends[0]
+    short = {each.partition(".")[2]: each for each in names()}
+    close = difflib.get_close_matches(name, [*names(), *short], n=3, cutoff=0.5)
+    meant = list(dict.fromkeys([*ends, *(short.get(each, each) for each in close)]))
+    instead = f"did you mean {', '.join(meant)}?" if meant else "`rankwise puzzles` lists them"
+    raise BadInput(f"there is no puzzle {name!r}: {instead}")

@@ -1,0 +1,3 @@
+"""Puzzles of the chapter `networks`: what communication costs."""
+
+ORDER = ("ring_time",)

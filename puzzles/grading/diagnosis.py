@@ -1,0 +1,233 @@
+"""What a wrong answer looks like: patterns that say more than "expected 27, got 9".
+
+Two kinds. Patterns *between* cases: right here and wrong there, and what sets the two apart. Patterns *in* the values
+of one case: off by a factor, everybody's own input, another rank's answer. Each is a small function that returns a
+sentence or None; a sentence is only said where it is true of every value or case it speaks of.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .puzzle import RETURNS, Case, Inputs
+from .values import Comparison
+
+Judged = Sequence[tuple[Case, bool]]
+
+
+def between_cases(judged: Judged) -> str | None:
+    """What tells the cases that are right from those that are wrong."""
+    judged = [(case, right) for case, right in judged if case.n > 1] or list(judged)
+    right = [case for case, good in judged if good]
+    wrong = [case for case, good in judged if not good]
+    if not wrong or not right:
+        return None
+    patterns: tuple[Callable[..., str | None], ...] = (_group, _world_size, _remainder, _empty, _parameter)
+    return next((sentence for pattern in patterns if (sentence := pattern(right, wrong))), None)
+
+
+def _group(right: list[Case], wrong: list[Case]) -> str | None:
+    if all(case.members for case in wrong) and not any(case.members for case in right):
+        return (
+            f"right where the group is the whole world, wrong in the group {list(wrong[0].members or ())}: a rank of "
+            "the group is not a global rank; use group_src=, group_dst=, group_peer= or dist.get_global_rank"
+        )
+    return None
+
+
+def _world_size(right: list[Case], wrong: list[Case]) -> str | None:
+    sizes_right, sizes_wrong = sorted({case.n for case in right}), sorted({case.n for case in wrong})
+    if set(sizes_right) & set(sizes_wrong):
+        return None
+    sentence = f"right at {_listed(sizes_right)} ranks, wrong at {_listed(sizes_wrong)}"
+    if all(_power_of_two(n) for n in sizes_right) and not any(_power_of_two(n) for n in sizes_wrong):
+        return f"{sentence}: it works for powers of two only"
+    if not any(n % 2 for n in sizes_right) and all(n % 2 for n in sizes_wrong):
+        return f"{sentence}: it works for even numbers only"
+    hard_coded = len(sizes_right) == 1 and sizes_right != [2]  # with 2 ranks, left and right are the same
+    return f"{sentence}: is the world size hard-coded?" if hard_coded else sentence
+
+
+def _remainder(right: list[Case], wrong: list[Case]) -> str | None:
+    for name in _integers(wrong[0]):
+        divides = [getattr(case, name) % case.n == 0 for case in right]
+        remains = [getattr(case, name) % case.n != 0 for case in wrong]
+        if all(divides) and all(remains):
+            where = f"{name}={getattr(wrong[0], name)} on {wrong[0].n} ranks"
+            return f"right where n divides {name}, wrong where it does not ({where}): the remainder is lost"
+    return None
+
+
+def _empty(right: list[Case], wrong: list[Case]) -> str | None:
+    for name in _integers(wrong[0]):
+        if all(getattr(case, name) == 0 for case in wrong) and all(getattr(case, name) != 0 for case in right):
+            return f"wrong only where {name} is 0: an empty tensor is a tensor, too"
+    return None
+
+
+def _parameter(right: list[Case], wrong: list[Case]) -> str | None:
+    for name, _ in wrong[0].parameters:
+        good, bad = {_value(case, name) for case in right}, {_value(case, name) for case in wrong}
+        if not good & bad and None not in good | bad:
+            these, those = (_listed(sorted(values, key=str)) for values in (good, bad))
+            return f"right with {name}={these}, wrong with {name}={those}"
+    return None
+
+
+def in_values(wrong: Sequence[Comparison], inputs: dict[Case, Inputs]) -> str | None:
+    """What the values of the wrong cases look like. `inputs` are what the ranks were given in each case."""
+    patterns: tuple[Callable[[Comparison, Inputs], str | None], ...] = (
+        _unreadable, _factor, _own_input, _another_rank, _order, _tail, _replicas, _some_ranks,
+    )  # fmt: skip
+    for pattern in patterns:
+        sentences = [pattern(comparison, inputs[comparison.case]) for comparison in wrong]
+        alike = pattern is not _factor or len(set(sentences)) == 1
+        if sentences and all(sentences) and alike:
+            return sentences[0]
+    return None
+
+
+def _pairs(comparison: Comparison) -> Iterable[tuple[int, str, Tensor, Tensor]]:
+    """(group rank, name, expected, got) of the tensors that differ, where both are of one shape."""
+    ranks = {difference.group_rank for difference in comparison.differences}
+    for rank in sorted(ranks):
+        for name, expected in comparison.expected[rank].items():
+            got = comparison.got[rank].get(name)
+            if type(expected) in (int, float) and type(got) in (int, float):
+                expected, got = (torch.tensor([each], dtype=torch.float64) for each in (expected, got))
+            tensors = isinstance(expected, Tensor) and isinstance(got, Tensor)
+            alike = tensors and (expected.shape, expected.dtype) == (got.shape, got.dtype)
+            if alike and not torch.equal(expected, got):
+                yield rank, name, expected, got
+
+
+def _unreadable(comparison: Comparison, inputs: Inputs) -> str | None:
+    pairs = list(_pairs(comparison))
+    if pairs and all(got.is_floating_point() and got.isnan().any() and not e.isnan().any() for _, _, e, got in pairs):
+        return "it holds NaN: memory that was never written, or read before its message was there"
+    return None
+
+
+def _factor(comparison: Comparison, inputs: Inputs) -> str | None:
+    n = comparison.case.n
+    ratios = set()
+    for _, _, expected, got in _pairs(comparison):
+        if not expected.numel() or not expected.double().abs().min() > 0:
+            return None
+        each = got.double() / expected.double()
+        if not torch.allclose(each, each.flatten()[0].expand_as(each), rtol=1e-5):
+            return None
+        ratios.add(round(each.flatten()[0].item(), 5))
+    if len(ratios) != 1:
+        return None
+    (ratio,) = ratios
+    if n > 1 and ratio == n:
+        return "off by exactly the world size, too much: summed, and not averaged?"
+    if n > 1 and ratio == round(1 / n, 5):
+        return "off by exactly the world size, too little: averaged, and not summed?"
+    return f"off by a factor of {ratio:g} everywhere" if ratio not in (0, 1) else None
+
+
+def _own_input(comparison: Comparison, inputs: Inputs) -> str | None:
+    pairs = list(_pairs(comparison))
+    for rank, _, _, got in pairs:
+        own = [value for value in inputs[rank].values() if isinstance(value, Tensor) and value.shape == got.shape]
+        if not any(torch.equal(value, got) for value in own):
+            return None
+    if not pairs:
+        return None
+    rank, name, *_ = pairs[0]
+    return f"{_name(name)} on {_ranks(rank for rank, *_ in pairs)} still holds its own input: nothing arrived"
+
+
+def _another_rank(comparison: Comparison, inputs: Inputs) -> str | None:
+    found = []
+    for rank, name, _, got in _pairs(comparison):
+        others = [r for r, e in enumerate(comparison.expected) if r != rank and _equal(e.get(name), got)]
+        if not others:
+            return None
+        found.append((rank, others[0]))
+    if not found:
+        return None
+    rank, other = found[0]
+    ranks = comparison.case.global_ranks
+    fact = f"rank {ranks[rank]} holds what rank {ranks[other]} should hold"
+    return f"{fact}: is the direction, or the order of the calls, swapped?"
+
+
+def _order(comparison: Comparison, inputs: Inputs) -> str | None:
+    pairs = list(_pairs(comparison))
+    if pairs and all(torch.equal(e.flatten().sort().values, got.flatten().sort().values) for _, _, e, got in pairs):
+        return "the right values in the wrong order"
+    return None
+
+
+def _tail(comparison: Comparison, inputs: Inputs) -> str | None:
+    n, counts = comparison.case.n, set()
+    for _, _, expected, got in _pairs(comparison):
+        different = (expected != got).flatten().nonzero().flatten().tolist()
+        length = expected.numel()
+        if length % n == 0 or different != list(range(length - length % n, length)):
+            return None
+        counts.add((length, length % n))
+    if len(counts) != 1:
+        return None
+    ((length, rest),) = counts
+    return f"only the last {rest} of {length} elements are wrong: the remainder chunk is lost (N={length} on {n} ranks)"
+
+
+def _replicas(comparison: Comparison, inputs: Inputs) -> str | None:
+    n = comparison.case.n
+    for name, first in comparison.expected[0].items():
+        asked_alike = n > 1 and all(_equal(each.get(name), first) for each in comparison.expected)
+        got = [each.get(name) for each in comparison.got]
+        other = next((rank for rank, each in enumerate(got) if not _equal(each, got[0])), None)
+        if asked_alike and other is not None and len(comparison.differences) == n:
+            return f"{_name(name)} must be the same on every rank: rank 0 and rank {other} differ"
+    return None
+
+
+def _some_ranks(comparison: Comparison, inputs: Inputs) -> str | None:
+    wrong = {difference.rank for difference in comparison.differences}
+    right = [rank for rank in comparison.case.global_ranks if rank not in wrong]
+    if not right:
+        return None
+    return f"right on {_ranks(right)}, wrong on {_ranks(sorted(wrong))}"
+
+
+def _name(name: str) -> str:
+    return "the result" if name == RETURNS else name
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.shape == other.shape and one.dtype == other.dtype and one.numel() > 0 and torch.equal(one, other)
+    return type(one) is type(other) and one == other
+
+
+def _integers(case: Case) -> list[str]:
+    return [name for name, value in case.parameters if type(value) is int and name not in ("root", "seed")]
+
+
+def _value(case: Case, name: str) -> Any:
+    value = dict(case.parameters).get(name)
+    try:
+        hash(value)
+    except TypeError:
+        return str(value)
+    return value
+
+
+def _power_of_two(n: int) -> bool:
+    return n & (n - 1) == 0
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return ", ".join(str(value).removeprefix("torch.") for value in values)
+
+
+def _ranks(ranks: Iterable[int]) -> str:
+    found = list(dict.fromkeys(ranks))
+    return f"rank{'s' if len(found) > 1 else ''} {_listed(found)}"

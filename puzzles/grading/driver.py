@@ -1,0 +1,117 @@
+"""The rank's side of grading: load the learner's text, call its function on this rank's share of every case, report.
+
+This runs in the learner's process and therefore proves nothing by itself: what it reports is plain data, and all
+comparing is done by the owner, from outside.
+"""
+
+import contextlib
+import linecache
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from . import integrity, meters
+
+MAX_BYTES = 1 << 28  # of one tensor that is reported
+_DTYPES = {torch.bool, torch.bfloat16} | {getattr(torch, f"{k}{b}") for k in ("int", "uint") for b in (8, 16, 32, 64)}
+_DTYPES |= {torch.float16, torch.float32, torch.float64}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every rank is asked to do.
+
+    Attributes:
+        source, filename: the solution's text, and the name that its lines go by.
+        entry: the function to call in it.
+        drive: how, see `puzzles.grading.drives`.
+        wants_group: pass the group as `group`.
+        meters: names of the meters to run, see `puzzles.grading.meters`.
+        members: for each case, the global ranks of its group; None for all.
+        inputs: for each case, by group rank, the arguments by name.
+    """
+
+    source: str
+    filename: str
+    entry: str
+    drive: Callable[..., dict[str, Any]]
+    wants_group: bool
+    meters: tuple[str, ...]
+    members: tuple[tuple[int, ...] | None, ...]
+    inputs: tuple[list[dict[str, Any]], ...]
+
+
+def run(job: Job) -> dict[str, Any]:
+    """Run all cases on this rank.
+
+    Returns "cases": for each case what `_report` says, None where this rank is not in the group; and "patched": names
+    of functions that were replaced while the learner's code ran.
+    """
+    before = integrity.snapshot()
+    groups = {ranks: dist.new_group(list(ranks)) for ranks in dict.fromkeys(job.members) if ranks is not None}
+    groups[None] = dist.group.WORLD
+    reports = []
+    with _module(job) as module:
+        function = getattr(module, job.entry)
+        for members, inputs in zip(job.members, job.inputs, strict=True):
+            rank = dist.get_group_rank(groups[members], dist.get_rank()) if _inside(members) else None
+            reports.append(None if rank is None else _report(job, function, inputs[rank], groups[members]))
+    return {"cases": reports, "patched": integrity.changed(before)}
+
+
+def _inside(members: tuple[int, ...] | None) -> bool:
+    return members is None or dist.get_rank() in members
+
+
+def _report(job: Job, function: Callable[..., Any], arguments: dict[str, Any], group: Any) -> dict[str, Any]:
+    """One case: the values, what the meters say, and which of this rank's calls belong to it (ticks from, to)."""
+    readings: dict[str, float] = {}
+    measured = meters.measured(function, job.meters, readings)
+    if job.wants_group:
+        arguments = {**arguments, "group": group}
+    begin = _tick()
+    values = job.drive(measured, arguments)
+    values.pop("group", None)
+    return {"values": {name: described(value) for name, value in values.items()}, "ticks": (begin, _tick()), **readings}
+
+
+def _tick() -> int:
+    return dist.group.WORLD.recorder.tick
+
+
+@contextlib.contextmanager
+def _module(job: Job) -> Iterator[ModuleType]:
+    """The learner's text as a module, while it is needed. Tracebacks can show its lines."""
+    module = ModuleType("solution")
+    module.__file__ = job.filename
+    linecache.cache[job.filename] = (len(job.source), None, job.source.splitlines(keepends=True), job.filename)
+    sys.modules["solution"] = module
+    try:
+        exec(compile(job.source, job.filename, "exec"), module.__dict__)
+        yield module
+    finally:
+        sys.modules.pop("solution", None)
+
+
+def described(value: Any, depth: int = 0) -> tuple[str, Any]:
+    """A value as plain data: what is not a tensor, a number, a string or a sequence of them becomes its description."""
+    if type(value) is Tensor:
+        return _tensor(value)
+    if value is None or type(value) in (bool, int, float, str):
+        return "value", value
+    if type(value) in (list, tuple) and depth < 3 and len(value) < 10_000:
+        return type(value).__name__, [described(each, depth + 1) for each in value]
+    return "other", f"a {type(value).__name__}"
+
+
+def _tensor(value: Tensor) -> tuple[str, Any]:
+    plain = value.layout is torch.strided and value.device.type == "cpu" and value.dtype in _DTYPES
+    if not plain or value.numel() * value.element_size() > MAX_BYTES:
+        return "other", f"a tensor of shape {tuple(value.shape)}, {value.dtype}, {value.layout}, on {value.device}"
+    return "tensor", value.detach().clone(memory_format=torch.contiguous_format)

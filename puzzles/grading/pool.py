@@ -1,0 +1,53 @@
+"""Warm, watched clusters for untrusted code, one for each world size, started when they are first needed."""
+
+import atexit
+import functools
+import os
+import threading
+from collections.abc import Iterable
+
+from reference.cluster import Cluster
+
+TIME_LIMIT = 8.0  # seconds for all cases of one world size; correct ones take a fraction of one
+
+
+class Pool:
+    """Clusters by world size, kept warm until `close`."""
+
+    def __init__(self, timeout: float = TIME_LIMIT) -> None:
+        self.timeout = timeout
+        self.lock = threading.RLock()  # one check at a time
+        self._clusters: dict[int, Cluster] = {}
+
+    def cluster(self, world_size: int) -> Cluster:
+        """The cluster of this size."""
+        if world_size not in self._clusters:
+            self._clusters[world_size] = Cluster(world_size, watch=True, timeout=self.timeout, untrusted=True)
+        return self._clusters[world_size]
+
+    def prepare(self, world_sizes: Iterable[int]) -> None:
+        """Begin to start clusters; they come up while the caller goes on."""
+        for world_size in world_sizes:
+            self.cluster(world_size)
+
+    def discard(self, world_size: int) -> None:
+        """End the ranks of this size, which code that can't be trusted has run on."""
+        if cluster := self._clusters.pop(world_size, None):
+            cluster.close()
+
+    def close(self) -> None:
+        """End all ranks."""
+        for world_size in list(self._clusters):
+            self.discard(world_size)
+
+
+@functools.lru_cache(maxsize=1)
+def _of_process(owner: int) -> Pool:
+    pool = Pool()
+    atexit.register(pool.close)
+    return pool
+
+
+def shared() -> Pool:
+    """The one pool of this process."""
+    return _of_process(os.getpid())

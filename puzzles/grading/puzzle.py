@@ -1,0 +1,241 @@
+"""What a puzzle is: everything that is known about it, in one frozen `Puzzle`.
+
+How to write one is told in `puzzles.catalog`. Nothing here runs anything.
+"""
+
+import itertools
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from .drives import plain
+
+RETURNS = "returns"  # the name under which an oracle states what the function must return
+
+POINT_TO_POINT = (dist.send, dist.recv, dist.isend, dist.irecv, dist.batch_isend_irecv, dist.P2POp)
+"""The calls that most puzzles allow: messages from one rank to another."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One situation in which a solution must be right. Its parameters read as attributes: `case.length`.
+
+    Attributes:
+        world_size: ranks that run.
+        seed: what its random tensors follow from.
+        members: global ranks of the group, ascending; None for the group of all.
+    """
+
+    world_size: int
+    seed: int = 0
+    members: tuple[int, ...] | None = None
+    parameters: tuple[tuple[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        if hidden := [key for key, _ in self.parameters if hasattr(Case, key)]:
+            raise ValueError(f"a case has {hidden[0]!r} of its own: name the parameter otherwise")
+        if self.members is not None and list(self.members) != sorted(set(self.members)):
+            raise ValueError(f"torch sorts the members of a group: {self.members} must be in order")
+
+    def __getattr__(self, name: str) -> Any:
+        for key, value in object.__getattribute__(self, "parameters"):
+            if key == name:
+                return value
+        raise AttributeError(f"this case has no parameter {name!r}, only {[key for key, _ in self.parameters]}")
+
+    @property
+    def n(self) -> int:
+        """Ranks in the group."""
+        return self.world_size if self.members is None else len(self.members)
+
+    @property
+    def global_ranks(self) -> tuple[int, ...]:
+        """Global ranks of the group, in group order."""
+        return tuple(range(self.world_size)) if self.members is None else self.members
+
+    def tensor(self, rank: int, *shape: int, dtype: torch.dtype = torch.float32, name: str = "x") -> Tensor:
+        """Random whole numbers, other ones for each rank, seed and name; the same whenever it is asked again.
+
+        They are small enough for sums over eight ranks to be exact in float32 and int32, in any order, and large
+        enough for no two elements to be equal by accident: 1 to 9999 (1 to 15 in types of one or two bytes).
+        """
+        generator = torch.Generator().manual_seed(zlib.crc32(f"{self.seed} {rank} {name}".encode()))
+        high = 10_000 if dtype.itemsize > 2 else 16
+        return torch.randint(1, high, shape, generator=generator).to(dtype)
+
+    def normal(self, rank: int, *shape: int, dtype: torch.dtype = torch.float64, name: str = "x") -> Tensor:
+        """Normally distributed numbers, seeded like `tensor`; for derivatives and averages."""
+        generator = torch.Generator().manual_seed(zlib.crc32(f"{self.seed} {rank} {name}".encode()))
+        return torch.randn(shape, generator=generator, dtype=dtype)
+
+    def __str__(self) -> str:
+        ranks = f"{self.world_size} rank{'s' if self.world_size > 1 else ''}"
+        group = f"a group of ranks {list(self.members)} of {self.world_size}" if self.members is not None else ranks
+        return ", ".join([group, *(f"{key}={short(value)}" for key, value in self.parameters)])
+
+
+def short(value: Any) -> str:
+    """A parameter, for people."""
+    return f"{value:g}" if isinstance(value, float) else str(value).removeprefix("torch.")
+
+
+def cases(
+    *, worlds: Sequence[int], members: tuple[int, ...] | None = None, **parameters: Sequence | Callable[[int], Sequence]
+) -> tuple[Case, ...]:
+    """Every world size with every combination of parameters, each case with a seed of its own.
+
+    Args:
+        worlds: world sizes.
+        members: global ranks of the group, where not all ranks are in it.
+        parameters: values to try; a function of the group's size where they depend on it, such as
+            `root=lambda n: {0, n - 1}`.
+    """
+    found: list[Case] = []
+    for world_size in worlds:
+        n = len(members) if members else world_size
+        values = [list(choice(n)) if callable(choice) else list(choice) for choice in parameters.values()]
+        for combination in itertools.product(*values):
+            seed = 1000 * world_size + len(found)
+            found.append(Case(world_size, seed, members, tuple(zip(parameters, combination, strict=True))))
+    return tuple(found)
+
+
+class Measure(StrEnum):
+    """What a budget limits. The value is how a table calls it."""
+
+    BYTES_SENT = "bytes sent by a rank"
+    STEPS = "steps"
+    CALLS = "calls by a rank"  # calls to torch.distributed
+    PEAK_BYTES = "peak live bytes"  # of tensors made inside the function
+    LINES = "lines executed"  # for formulas: a loop over every step is right and useless at 16,384 ranks
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much a right answer may cost.
+
+    Attributes:
+        target: the most that passes, for a case. The worst rank counts.
+        optimum: what the best known program needs; the target where that is best.
+        why: one line for whoever is above the target: what costs so much, and what to do instead.
+    """
+
+    measure: Measure
+    target: Callable[[Case], float]
+    optimum: Callable[[Case], float] | None = None
+    why: str = ""
+
+    def best(self, case: Case) -> float:
+        """The optimum for a case."""
+        return (self.optimum or self.target)(case)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A wrong solution that must be rejected, and what its author must be told.
+
+    Exactly one of `edits` (old, new) of the solution's text, a `body` for the function, or a whole `text`.
+
+    Attributes:
+        name: the mistake, in words.
+        diagnosis: a regular expression that the verdict's reason must match.
+    """
+
+    name: str
+    diagnosis: str
+    edits: tuple[tuple[str, str], ...] = ()
+    body: str = ""
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        if sum(map(bool, (self.edits, self.body, self.text))) != 1:
+            raise ValueError(f"wrong solution {self.name!r}: give exactly one of edits, body, text")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One thing that must hold of a run, for puzzles whose answer is a measurement: see `Puzzle.judge`."""
+
+    holds: bool
+    otherwise: str  # what to say where it does not hold
+
+
+Inputs = list[dict[str, Any]]
+"""By group rank: the arguments of the function, by name, without the group."""
+
+
+def _parameters(case: Case, rank: int) -> dict[str, Any]:
+    return dict(case.parameters)
+
+
+@dataclass(frozen=True)
+class Puzzle:
+    """One puzzle, described once. `puzzles.catalog` tells how to write one.
+
+    Attributes:
+        name: "<chapter>.<puzzle>"; the learner's file is puzzles/<chapter>/<puzzle>.py.
+        title: the task in a few words; the first line of the stub's docstring.
+        statement: what to do; the rest of the docstring.
+        function: the reference solution. The learner's function has its name and signature.
+        cases: where it must be right.
+        inputs: (case, group rank) -> arguments by name, without `group`; the case's parameters where left out.
+        oracle: (case, inputs) -> by group rank, what the function must return, or a dict of what must be in which
+            argument afterwards ("returns" for the returned value). It sees all inputs and runs in one process.
+        judge: (case, inputs, outputs, trace) -> claims, for answers that no oracle can know, such as measured times.
+            `outputs` are dicts as an oracle gives them.
+        drive: how the function is called on a rank; see `puzzles.grading.drives`.
+        calls: the functions of torch.distributed that a solution may call.
+        given: functions of `reference` that the stub imports for the learner.
+        scratch: arguments that may be overwritten where the oracle says nothing about them. All others must stay.
+        tolerance: relative error allowed; None for what the dtype allows (0 for integers).
+        budgets: what it may cost.
+        hints: at least two, from a nudge to nearly the answer.
+        wrong: at least four wrong solutions, one of them with the right answer at the wrong cost.
+        body: of the stub's function; a broken program where the puzzle is to mend it.
+        answer: the body of the solution, where the reference function's own would be more than a learner needs.
+    """
+
+    name: str
+    title: str
+    statement: str
+    function: Callable[..., Any]
+    cases: tuple[Case, ...]
+    inputs: Callable[[Case, int], Mapping[str, Any]] = _parameters
+    oracle: Callable[[Case, Inputs], Sequence[Any]] | None = None
+    judge: Callable[[Case, Inputs, list[dict[str, Any]], Any], Sequence[Claim]] | None = None
+    drive: Callable[..., dict[str, Any]] = plain
+    calls: tuple[Callable[..., Any], ...] = ()
+    given: tuple[Callable[..., Any], ...] = ()
+    scratch: tuple[str, ...] = ()
+    tolerance: float | None = None
+    budgets: tuple[Budget, ...] = ()
+    hints: tuple[str, ...] = ()
+    wrong: tuple[Wrong, ...] = ()
+    body: str = 'raise NotImplementedError("not solved yet")'
+    answer: str = ""
+
+    def __post_init__(self) -> None:
+        chapter, _, puzzle = self.name.partition(".")
+        problems = {
+            "a name is <chapter>.<puzzle>": not (chapter.isidentifier() and puzzle.isidentifier()),
+            "it needs cases": not self.cases,
+            "it needs an oracle or a judge": self.oracle is None and self.judge is None,
+        }
+        if found := [text for text, holds in problems.items() if holds]:
+            raise ValueError(f"puzzle {self.name!r}: {'; '.join(found)}")
+
+    @property
+    def chapter(self) -> str:
+        """ "ranks" of "ranks.ring_shift"."""
+        return self.name.partition(".")[0]
+
+    @property
+    def entry(self) -> str:
+        """The name that a solution must define."""
+        return self.function.__name__

@@ -1,0 +1,54 @@
+"""What a solution's text may name. `style.py` reads texts by these rules."""
+
+from reference.trace import Op
+
+MAX_TEXT = 200_000  # characters
+
+MODULES = {
+    "__future__", "abc", "collections", "collections.abc", "contextlib", "dataclasses", "enum", "functools",
+    "itertools", "math", "time", "torch", "torch.autograd", "torch.distributed", "torch.nn", "torch.nn.functional",
+    "typing",
+}  # fmt: skip
+"""What may be imported."""
+
+ALWAYS = {
+    "ProcessGroup", "ReduceOp", "Work", "get_global_rank", "get_group_rank", "get_process_group_ranks", "get_rank",
+    "get_world_size", "group",
+}  # fmt: skip
+"""Names of torch.distributed that every puzzle allows: they say who is who, and send nothing."""
+
+BUILTINS = {
+    "__builtins__", "__import__", "__loader__", "__spec__", "breakpoint", "compile", "delattr", "eval", "exec",
+    "getattr", "globals", "locals", "memoryview", "open", "setattr", "vars",
+}  # fmt: skip
+"""Built-in functions that lead out of the text."""
+
+ATTRIBUTES = BUILTINS | {
+    "ForwardRef", "UntypedStorage", "ag_frame", "attrgetter", "classes", "compiler", "cr_frame", "f_back", "f_builtins",
+    "f_code", "f_globals", "f_locals", "from_file", "frombuffer", "get_type_hints", "gi_code", "gi_frame", "inner",
+    "methodcaller", "recorder", "set_default_device", "set_default_dtype", "set_default_tensor_type",
+    "set_num_threads", "share_memory_", "singledispatch", "singledispatchmethod", "tb_frame", "tb_next",
+    "untyped_storage", "use_deterministic_algorithms",
+}  # fmt: skip
+"""Attributes of whatever object that lead out of the text, around the process group, or change torch for everybody."""
+
+DUNDERS = {
+    "__add__", "__call__", "__enter__", "__eq__", "__exit__", "__getitem__", "__hash__", "__init__", "__iter__",
+    "__len__", "__lt__", "__name__", "__next__", "__post_init__", "__repr__", "__str__",
+}  # fmt: skip
+"""Names with two underscores that are harmless."""
+
+SETTABLE = {"data", "grad", "requires_grad"}
+"""Attributes of tensors that a program may assign."""
+
+OPERATIONS = {
+    "send": {Op.SEND}, "isend": {Op.SEND}, "recv": {Op.RECV}, "irecv": {Op.RECV},
+    "batch_isend_irecv": {Op.SEND, Op.RECV}, "P2POp": {Op.SEND, Op.RECV},
+    "broadcast": {Op.BROADCAST}, "reduce": {Op.REDUCE}, "all_reduce": {Op.ALL_REDUCE}, "scatter": {Op.SCATTER},
+    "gather": {Op.GATHER}, "all_gather": {Op.ALL_GATHER}, "all_gather_into_tensor": {Op.ALL_GATHER},
+    "all_gather_single": {Op.ALL_GATHER}, "reduce_scatter": {Op.REDUCE_SCATTER},
+    "reduce_scatter_tensor": {Op.REDUCE_SCATTER}, "reduce_scatter_single": {Op.REDUCE_SCATTER},
+    "all_to_all": {Op.ALL_TO_ALL}, "all_to_all_single": {Op.ALL_TO_ALL}, "barrier": {Op.BARRIER},
+    "broadcast_object_list": {Op.BROADCAST}, "all_gather_object": {Op.ALL_GATHER},
+}  # fmt: skip
+"""What a call to torch.distributed looks like in a trace."""

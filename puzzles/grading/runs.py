@@ -1,0 +1,139 @@
+"""Run a solution on a warm cluster, and take the run apart into cases: values, messages, costs."""
+
+import contextlib
+import inspect
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from reference.cluster import RankError
+from reference.trace import Op, Trace
+
+from . import driver, values
+from .pool import Pool
+from .puzzle import Case, Inputs, Measure, Puzzle
+from .values import Comparison
+
+_METERS = {Measure.PEAK_BYTES: "peak", Measure.LINES: "lines"}
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A text to grade, and the file name that its lines go by."""
+
+    puzzle: Puzzle
+    source: str
+    filename: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """One case that every rank has finished.
+
+    Attributes:
+        comparison: what came of holding the values against the oracle, or the judge's claims.
+        readings: by group rank, what the meters said.
+        said: why the judge is not content; "" where it is, or where there is none.
+        output: what the ranks printed during the whole call.
+        patched: names that the solution has replaced in the ranks.
+    """
+
+    case: Case
+    inputs: Inputs
+    comparison: Comparison
+    trace: Trace
+    readings: tuple[dict[str, float], ...]
+    said: str
+    output: str
+    patched: tuple[str, ...]
+
+    @property
+    def right(self) -> bool:
+        """True where values were compared, and all are right."""
+        return self.comparison.right and not self.said
+
+    @cached_property
+    def worst_sender(self) -> int:
+        """The rank that sends the most bytes."""
+        sent = self.trace.bytes_sent
+        return sent.index(max(sent))
+
+    def measured(self, measure: Measure) -> float:
+        """What this case cost: the worst rank counts."""
+        if measure is Measure.BYTES_SENT:
+            return max(self.trace.bytes_sent)
+        if measure is Measure.STEPS:
+            return self.trace.steps
+        if measure is Measure.CALLS:
+            return max(len(events) for events in self.trace.events)
+        return max(reading.get(_METERS[measure], 0) for reading in self.readings)
+
+    def operations(self) -> Iterator[tuple[Op, str, int, int]]:
+        """(operation, file, line, rank) of every call."""
+        for events in self.trace.events:
+            yield from ((event.op, event.file, event.line, event.rank) for event in events)
+
+
+class Broken(Exception):
+    """A call ended in an error: the cluster's `error`, in the first `case` of the call or later, after `output`."""
+
+    def __init__(self, error: RankError, case: Case, output: str) -> None:
+        super().__init__(str(error))
+        self.error, self.case, self.output = error, case, output
+
+
+def run_cases(solution: Solution, cases: Sequence[Case], pool: Pool) -> list[Run]:
+    """Run cases of one world size in one call. Raises Broken."""
+    puzzle = solution.puzzle
+    inputs = [[dict(puzzle.inputs(case, rank)) for rank in range(case.n)] for case in cases]
+    job = driver.Job(
+        source=solution.source,
+        filename=solution.filename,
+        entry=puzzle.entry,
+        drive=puzzle.drive,
+        wants_group="group" in inspect.signature(puzzle.function).parameters,
+        meters=tuple(name for budget in puzzle.budgets if (name := _METERS.get(budget.measure))),
+        members=tuple(case.members for case in cases),
+        inputs=tuple(inputs),
+    )
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            reports, trace = pool.cluster(cases[0].world_size).trace(driver.run, job)
+    except RankError as error:
+        raise Broken(error, cases[0], printed.getvalue()) from None
+    patched = tuple(sorted({str(name) for report in reports for name in report["patched"]}))
+    parts = [[report["cases"][index] for report in reports] for index in range(len(cases))]
+    return [
+        _run(puzzle, case, given, part, trace, printed.getvalue(), patched)
+        for case, given, part in zip(cases, inputs, parts, strict=True)
+    ]
+
+
+def _run(
+    puzzle: Puzzle, case: Case, inputs: Inputs, part: list[Any], whole: Trace, output: str, patched: tuple[str, ...]
+) -> Run:
+    """One case out of a call. `part` is what each global rank reports about it."""
+    trace = Trace(case.world_size, tuple(map(_during, whole.events, part)))
+    mine = [part[rank] for rank in case.global_ranks]
+    said = ""
+    if puzzle.oracle:
+        expected = values.expectations(puzzle, case, inputs)
+        comparison = values.compare(case, [report["values"] for report in mine], expected, puzzle.tolerance)
+    if puzzle.judge:
+        outputs = tuple({name: values.decoded(value) for name, value in report["values"].items()} for report in mine)
+        claims = puzzle.judge(case, inputs, list(outputs), trace)
+        said = next((claim.otherwise for claim in claims if not claim.holds), "")
+        if not puzzle.oracle:
+            comparison = Comparison(case, len(claims), (), outputs, outputs)
+    return Run(case, inputs, comparison, trace, tuple(mine), said, output, patched)
+
+
+def _during(events: tuple, report: dict[str, Any] | None) -> tuple:
+    """A rank's events within one case."""
+    if report is None:
+        return ()
+    begin, end = report["ticks"]
+    return tuple(event for event in events if begin <= event.posted < end)

@@ -1,0 +1,125 @@
+"""From a puzzle to text: the stub that a learner gets, and the solution that the reference function is.
+
+Both have the same imports and the same signature, taken from the reference function and its module, so that there is
+one place to change.
+"""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+from .puzzle import Puzzle, Wrong
+from .sources import Gathered, global_names, header, import_block
+
+
+def stub(puzzle: Puzzle) -> str:
+    """The text that a learner starts from, exactly as it ships in the puzzle's file."""
+    return with_body(puzzle, puzzle.body)
+
+
+def solution(puzzle: Puzzle) -> str:
+    """The reference function as a file of its own."""
+    if puzzle.answer:
+        return with_body(puzzle, puzzle.answer)
+    gathered = Gathered(puzzle.given).take(puzzle.function)
+    return _file(puzzle, gathered.imports, list(gathered.definitions.values()))
+
+
+def wrong(puzzle: Puzzle, mistake: Wrong) -> str:
+    """The text of a wrong solution. Raises ValueError where an edit does not fit the solution's text."""
+    if mistake.text:
+        return mistake.text
+    if mistake.body:
+        return with_body(puzzle, mistake.body)
+    text = solution(puzzle)
+    for old, new in mistake.edits:
+        if text.count(old) != 1:
+            raise ValueError(f"{puzzle.name}: {mistake.name!r} edits {old!r}, which is there {text.count(old)} times")
+        text = text.replace(old, new)
+    return text
+
+
+def with_body(puzzle: Puzzle, body: str) -> str:
+    """The stub with another body for its function."""
+    docstring = [f'"""{puzzle.title}.', "", *textwrap.dedent(puzzle.statement).strip().splitlines(), '"""']
+    lines = [*docstring, *textwrap.dedent(body).strip("\n").splitlines()]
+    return _file(puzzle, *_stub_parts(puzzle, textwrap.indent("\n".join(lines), "    ")))
+
+
+def cell(puzzle: Puzzle) -> str:
+    """The stub as a notebook's cell: the magic and the function; missing imports are added when it is saved."""
+    definition = stub(puzzle).rpartition("\n\n\n")[2]
+    return f"%%puzzle {puzzle.name}\n{definition}"
+
+
+def standalone(function: Callable[..., Any]) -> str:
+    """A function given as an object, with all that it uses, as the text of a file.
+
+    Raises ValueError where its source can't be found.
+    """
+    try:
+        gathered = Gathered().take(function)
+    except (OSError, TypeError, KeyError) as error:
+        raise ValueError(f"the source of {function!r} is unknown: give its text or its file instead") from error
+    return "\n\n\n".join([import_block(gathered.imports), *gathered.definitions.values()]) + "\n"
+
+
+def untouched(puzzle: Puzzle, text: str) -> bool:
+    """True for the stub, whatever its imports, comments, docstrings and layout."""
+    try:
+        return not text.strip() or _program(text) == _program(stub(puzzle))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
+def with_imports(puzzle: Puzzle, text: str) -> str:
+    """A text with those imports of the stub that it uses and lacks: a notebook's cell need not repeat them."""
+    try:
+        used = set(global_names(text))
+        bound = {name for node in ast.parse(text).body for name in _bound(node)}
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return text
+    lines, _ = _stub_parts(puzzle, "    ...")
+    missing = [line for line in lines if (name := _bound(ast.parse(line).body[0])[0]) in used and name not in bound]
+    return f"{import_block(missing)}\n\n\n{text}" if missing else text
+
+
+def _stub_parts(puzzle: Puzzle, body: str) -> tuple[list[str], list[str]]:
+    """Imports and definitions of a file whose function has this body."""
+    head = header(puzzle.function)
+    gathered = Gathered(puzzle.given)
+    gathered.take_names(f"{head}\n    ...", inspect.getmodule(puzzle.function), puzzle.entry)
+    imports = gathered.imports + [f"from {each.__module__} import {each.__name__}" for each in puzzle.given]
+    if "group" in inspect.signature(puzzle.function).parameters:
+        imports += ["import torch", "import torch.distributed as dist"]
+    return imports, [*gathered.definitions.values(), f"{head}\n{body}"]
+
+
+def _file(puzzle: Puzzle, imports: list[str], definitions: list[str]) -> str:
+    """A whole file: what it is and how to check it, imports, constants, functions."""
+    name = puzzle.name
+    about = f'"""{name}: {puzzle.title}.\n\nrankwise check {name}\nrankwise hint {name}\n"""'
+    constants = [each for each in definitions if not each.startswith(("def ", "class ", "@"))]
+    functions = [each for each in definitions if each not in constants]
+    head = "\n\n".join(part for part in (about, import_block(imports), "\n".join(constants)) if part)
+    return "\n\n\n".join([head, *functions]) + "\n"
+
+
+def _bound(node: ast.stmt) -> list[str]:
+    """The names that a statement binds."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return [alias.asname or alias.name.split(".")[0] for alias in node.names]
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    return [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
+
+
+def _program(text: str) -> list[str]:
+    """A file's statements without imports and docstrings, in a form that compares."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    return [ast.dump(node) for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom)]

@@ -1,0 +1,190 @@
+"""Compare what ranks report with what the oracle says, value by value, in the owner's process.
+
+A report is plain data (see `driver.described`); nothing of it is trusted to compare itself.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .drives import plain
+from .puzzle import RETURNS, Case, Inputs, Puzzle
+
+_RELATIVE = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 2e-2, torch.float16: 2e-3}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first place where a rank's value is not what it should be.
+
+    Attributes:
+        rank: global rank; group_rank is its place in the group.
+        place: such as "x[3, 0]", "result" or "x.grad".
+    """
+
+    rank: int
+    group_rank: int
+    place: str
+    expected: str
+    got: str
+
+    def __str__(self) -> str:
+        return f"rank {self.rank}, {self.place}: expected {self.expected}, got {self.got}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One case, compared.
+
+    Attributes:
+        compared: how many single values were looked at.
+        differences: the first difference of each rank that has one.
+        expected, got: by group rank, the values by name, for a diagnosis to look for patterns.
+    """
+
+    case: Case
+    compared: int
+    differences: tuple[Difference, ...]
+    expected: tuple[dict[str, Any], ...]
+    got: tuple[dict[str, Any], ...]
+
+    @property
+    def right(self) -> bool:
+        """True where values were compared and all of them are right."""
+        return self.compared > 0 and not self.differences
+
+    @property
+    def empty(self) -> bool:
+        """True where all tensors that are asked for are empty: then any program is right."""
+        tensors = [value for each in self.expected for value in each.values() if isinstance(value, Tensor)]
+        return bool(tensors) and not any(value.numel() for value in tensors)
+
+
+@dataclass(frozen=True)
+class Other:
+    """A value of a kind that no puzzle asks for."""
+
+    description: str
+
+
+def decoded(report: Any) -> Any:
+    """A value from its description; an `Other` for whatever is not exactly one."""
+    match report:
+        case ("tensor", Tensor() as value) if type(value) is Tensor:
+            return value
+        case ("value", None | bool() | int() | float() | str() as value):
+            return value
+        case ("list" | "tuple" as kind, [*items]):
+            return (list if kind == "list" else tuple)(decoded(item) for item in items)
+        case ("other", str() as text):
+            return Other(text[:200])
+    return Other("something that is no value")
+
+
+def expectations(puzzle: Puzzle, case: Case, inputs: Inputs) -> tuple[dict[str, Any], ...]:
+    """By group rank, what must be under which name: what the oracle says, and inputs that must stay as they are.
+
+    Drives of their own report what they choose, so of them only what the oracle names is asked for.
+    """
+    assert puzzle.oracle is not None
+    said = puzzle.oracle(case, [_copies(arguments) for arguments in inputs])
+    if len(said) != case.n:
+        raise ValueError(f"{puzzle.name}: the oracle gives values for {len(said)} of {case.n} ranks")
+    named = [dict(each) if isinstance(each, Mapping) else {RETURNS: each} for each in said]
+    if puzzle.drive is not plain:
+        return tuple(named)
+    return tuple({**_kept(puzzle, arguments), **each} for arguments, each in zip(inputs, named, strict=True))
+
+
+def _kept(puzzle: Puzzle, arguments: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors that a solution may not change."""
+    return {name: x for name, x in arguments.items() if isinstance(x, Tensor) and name not in puzzle.scratch}
+
+
+def _copies(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.clone() if isinstance(value, Tensor) else value for name, value in arguments.items()}
+
+
+def compare(
+    case: Case, reports: Sequence[Mapping[str, Any]], expected: tuple[dict[str, Any], ...], tolerance: float | None
+) -> Comparison:
+    """Hold the reports of one case, by group rank, against what is expected. What a report leaves out is wrong."""
+    compared, differences, got = 0, [], []
+    for group_rank, (wanted, report) in enumerate(zip(expected, reports, strict=True)):
+        values = {name: decoded(value) for name, value in report.items()}
+        got.append(values)
+        found = None
+        for name, value in wanted.items():
+            count, difference = _compare(name, value, values.get(name), tolerance)
+            compared += count
+            found = found or difference
+        if found:
+            differences.append(Difference(case.global_ranks[group_rank], group_rank, *found))
+    return Comparison(case, compared, tuple(differences), expected, tuple(got))
+
+
+def _compare(name: str, expected: Any, got: Any, tolerance: float | None) -> tuple[int, tuple[str, str, str] | None]:
+    """How many values were compared, and (place, expected, got) of the first that differs."""
+    place = "result" if name == RETURNS else name
+    if isinstance(expected, list | tuple):
+        return _compare_sequence(name, expected, got, tolerance)
+    if isinstance(expected, Tensor):
+        if not isinstance(got, Tensor):
+            return 1, (place, _kind(expected), _kind(got))
+        if (expected.shape, expected.dtype) != (got.shape, got.dtype):
+            return 1, (place, _kind(expected), _kind(got))
+        return _compare_tensors(name, expected, got, tolerance)
+    if type(expected) in (int, float) and type(got) in (int, float):
+        tolerance = 0.0 if type(expected) is int else _RELATIVE[torch.float64] if tolerance is None else tolerance
+        close = expected == got or math.isclose(expected, got, rel_tol=tolerance, abs_tol=0.0)
+        return 1, None if close else (place, _number(expected), _number(got))
+    same = type(expected) is type(got) and expected == got
+    return 1, None if same else (place, _kind(expected), _kind(got))
+
+
+def _compare_sequence(name: str, expected: Sequence, got: Any, tolerance: float | None) -> tuple[int, tuple | None]:
+    place = "result" if name == RETURNS else name
+    if type(got) not in (list, tuple) or len(got) != len(expected):
+        return 1, (place, f"{len(expected)} values", _kind(got))
+    found = [_compare(f"{place}[{i}]", *pair, tolerance) for i, pair in enumerate(zip(expected, got, strict=True))]
+    return sum(count for count, _ in found), next((difference for _, difference in found if difference), None)
+
+
+def _compare_tensors(name: str, expected: Tensor, got: Tensor, tolerance: float | None) -> tuple[int, tuple | None]:
+    wrong = ~_close(expected, got, tolerance)
+    if not wrong.any():
+        return max(1, expected.numel()), None
+    index = tuple(wrong.nonzero()[0].tolist())
+    base = "result" if name == RETURNS else name
+    place = f"{base}[{', '.join(map(str, index))}]" if index else base
+    return expected.numel(), (place, _number(expected[index].item()), _number(got[index].item()))
+
+
+def _close(expected: Tensor, got: Tensor, tolerance: float | None) -> Tensor:
+    """Elementwise: equal, or near relative to the largest value expected. NaN equals only NaN."""
+    if not expected.is_floating_point():
+        return expected == got
+    relative = _RELATIVE[expected.dtype] if tolerance is None else tolerance
+    finite = expected[expected.isfinite()]
+    scale = finite.abs().max().item() if finite.numel() else 0.0
+    if expected.dim() == 0:
+        scale = abs(expected.item()) if expected.isfinite() else 0.0
+    return torch.isclose(got.double(), expected.double(), rtol=0.0, atol=relative * scale, equal_nan=True)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a {str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
+    if isinstance(value, Other):
+        return value.description
+    if isinstance(value, list | tuple):
+        return f"{len(value)} values"
+    return repr(value) if value is not None else "None"
+
+
+def _number(value: float | int | bool | complex) -> str:
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
