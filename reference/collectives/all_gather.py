@@ -17,7 +17,7 @@ from torch.distributed import ProcessGroup
 
 from .chunks import copy, offsets
 from .exchange import exchange
-from .hypercube import Hypercube
+from .hypercube import hypercube
 
 
 def ring(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
@@ -50,7 +50,7 @@ def recursive_doubling(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
     """
     rank, n = dist.get_rank(group), dist.get_world_size(group)
-    cube, flat, start = Hypercube(rank, n), out.view(-1), offsets(out.numel(), n)
+    cube, flat, start = hypercube(rank, n), out.view(-1), offsets(out.numel(), n)
 
     def held(vertex: int, count: int = 1) -> Tensor:
         """What `count` vertices from `vertex` on stand for."""

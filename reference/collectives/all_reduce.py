@@ -22,7 +22,7 @@ from torch.distributed import ProcessGroup
 from . import all_gather, broadcast, double_tree, reduce, reduce_scatter
 from .double_tree import Hop
 from .exchange import exchange, exchange_reduce
-from .hypercube import Hypercube, fold, unfold
+from .hypercube import fold, hypercube, unfold
 from .reduction import SUM, combine, finish
 
 
@@ -68,7 +68,7 @@ def recursive_doubling(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) 
 
     Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
     """
-    cube, x = Hypercube(dist.get_rank(group), dist.get_world_size(group)), x.view(-1)
+    cube, x = hypercube(dist.get_rank(group), dist.get_world_size(group)), x.view(-1)
     fold(x, cube, group, op)
     if not cube.sits_out:
         for _, neighbour in cube.neighbours:
@@ -87,7 +87,7 @@ def halving_doubling(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) ->
 
     Rabenseifner 2004, "Optimization of collective reduction operations".
     """
-    cube, x = Hypercube(dist.get_rank(group), dist.get_world_size(group)), x.view(-1)
+    cube, x = hypercube(dist.get_rank(group), dist.get_world_size(group)), x.view(-1)
     fold(x, cube, group, op)
     if not cube.sits_out:
         mine, way_back = x, []

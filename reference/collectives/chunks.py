@@ -1,5 +1,6 @@
 """How n ranks divide a tensor: as `Tensor.tensor_split` does, the first `numel % n` chunks are longer by one."""
 
+from functools import lru_cache
 from itertools import accumulate
 
 from torch import Tensor
@@ -11,9 +12,10 @@ def sizes(numel: int, n: int) -> list[int]:
     return [size + (rank < longer) for rank in range(n)]
 
 
-def offsets(numel: int, n: int) -> list[int]:
+@lru_cache
+def offsets(numel: int, n: int) -> tuple[int, ...]:
     """Where each chunk begins, and as element n where the last one ends."""
-    return [0, *accumulate(sizes(numel, n))]
+    return (0, *accumulate(sizes(numel, n)))
 
 
 def copy(source: Tensor, target: Tensor) -> None:

@@ -27,7 +27,7 @@ from . import (
 )
 from .chunks import offsets
 from .exchange import PIECE
-from .hypercube import Hypercube
+from .hypercube import Hypercube, hypercube
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def _up(n: int) -> int:
 
 def _pieces(numel: int, itemsize: int) -> int:
     """How many pieces `exchange_reduce` makes of a tensor."""
-    return max(1, -(-numel // max(1, PIECE // itemsize)))
+    return max(1, -(-numel // (PIECE // itemsize)))
 
 
 def _linear(n: int, numel: int, itemsize: int) -> int:
@@ -98,13 +98,13 @@ def _logarithmic(n: int, numel: int, itemsize: int) -> int:
 
 def _cube_steps(n: int, numel: int, itemsize: int) -> int:
     """log2 p along the edges of a hypercube; one more into it and one out of it where ranks sit out."""
-    cube = Hypercube(0, n)
-    return _up(cube.vertices) + 2 * bool(cube.pairs)
+    cube = hypercube(0, n)
+    return _up(cube.vertices) + 2 * (cube.vertices < n)
 
 
 def _recursive_doubling_gather(rank: int, n: int, numel: int) -> int:
     """In each step what `distance` vertices stand for; who sits out, its own; its partner all of it at the end."""
-    cube, start = Hypercube(rank, n), offsets(numel, n)
+    cube, start = hypercube(rank, n), offsets(numel, n)
     if cube.sits_out:
         return start[rank + 1] - start[rank]
     return _held(cube, start, other=0) + (0 if cube.partner is None else numel)
@@ -112,13 +112,13 @@ def _recursive_doubling_gather(rank: int, n: int, numel: int) -> int:
 
 def _recursive_halving_scatter(rank: int, n: int, numel: int) -> int:
     """In each step what the other side's `distance` vertices stand for; who sits out, everything."""
-    cube, start = Hypercube(rank, n), offsets(numel, n)
+    cube, start = hypercube(rank, n), offsets(numel, n)
     if cube.sits_out:
         return numel
     return _held(cube, start, other=1) + (0 if cube.partner is None else start[rank + 2] - start[rank + 1])
 
 
-def _held(cube: Hypercube, start: list[int], other: int) -> int:
+def _held(cube: Hypercube, start: tuple[int, ...], other: int) -> int:
     """Over all distances: elements of the sub-cube that a vertex is in, or of the `other` one beside it."""
     total = 0
     for distance, _ in cube.neighbours:
@@ -144,13 +144,13 @@ def _ring_all_reduce(rank: int, n: int, numel: int) -> int:
 
 
 def _recursive_doubling_all_reduce(rank: int, n: int, numel: int) -> int:
-    cube = Hypercube(rank, n)
+    cube = hypercube(rank, n)
     return numel if cube.sits_out else (_up(cube.vertices) + (cube.partner is not None)) * numel
 
 
 def _halving_doubling_all_reduce(rank: int, n: int, numel: int) -> int:
     """At each level one half on the way there, the other half on the way back: together what was split."""
-    cube = Hypercube(rank, n)
+    cube = hypercube(rank, n)
     if cube.sits_out:
         return numel
     total, held = (0 if cube.partner is None else numel), numel
@@ -161,7 +161,7 @@ def _halving_doubling_all_reduce(rank: int, n: int, numel: int) -> int:
 
 
 def _halving_doubling_steps(n: int, numel: int, itemsize: int) -> int:
-    halves = (-(-numel >> level) for level in range(1, Hypercube(0, n).vertices.bit_length()))
+    halves = (-(-numel >> level) for level in range(1, hypercube(0, n).vertices.bit_length()))
     return _cube_steps(n, numel, itemsize) + sum(_pieces(half, itemsize) for half in halves)
 
 
@@ -208,7 +208,9 @@ _COSTS: dict[Callable[..., None], Cost] = {
     ),
     all_reduce.ring: Cost(lambda n, numel, size: (n - 1) * (_pieces(_chunk(0, n, numel), size) + 1), _ring_all_reduce),
     all_reduce.recursive_doubling: Cost(
-        lambda n, numel, size: 2 * bool(Hypercube(0, n).pairs) + _up(Hypercube(0, n).vertices) * _pieces(numel, size),
+        lambda n, numel, size: (
+            2 * (hypercube(0, n).vertices < n) + _up(hypercube(0, n).vertices) * _pieces(numel, size)
+        ),
         _recursive_doubling_all_reduce,
     ),
     all_reduce.halving_doubling: Cost(_halving_doubling_steps, _halving_doubling_all_reduce),

@@ -63,10 +63,15 @@ def exchange_reduce(
         group: the ranks that talk.
         op: how to combine.
     """
-    size = max(1, PIECE // accumulator.element_size())
-    buffer = torch.empty_like(accumulator[:size])
-    for piece, into in zip_longest(outgoing.split(size), accumulator.split(size)):
+    accumulators = pieces(accumulator)
+    buffer = torch.empty_like(accumulators[0])
+    for piece, into in zip_longest(pieces(outgoing), accumulators):
         received = None if into is None else buffer[: into.numel()]
         exchange(piece, target, received, source, group)
         if into is not None:
             combine(into, received, op)
+
+
+def pieces(x: Tensor) -> tuple[Tensor, ...]:
+    """A flat tensor in pieces of at most `PIECE` bytes."""
+    return x.split(PIECE // x.element_size()) if x.nbytes > PIECE else (x,)

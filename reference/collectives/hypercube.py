@@ -11,6 +11,7 @@ Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication ope
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import torch.distributed as dist
@@ -22,45 +23,31 @@ from .reduction import combine
 
 @dataclass(frozen=True, slots=True)
 class Hypercube:
-    """The place of a rank among n."""
+    """The place of one rank in it."""
 
-    rank: int
     n: int
-
-    @property
-    def vertices(self) -> int:
-        """p, the greatest power of two that is not above n."""
-        return 1 << (self.n.bit_length() - 1)
-
-    @property
-    def pairs(self) -> int:
-        """e, how many ranks are too many."""
-        return self.n - self.vertices
-
-    @property
-    def sits_out(self) -> bool:
-        """True for the odd one of a pair."""
-        return self.rank < 2 * self.pairs and self.rank % 2 == 1
-
-    @property
-    def partner(self) -> int | None:
-        """The other one of the pair; None for a rank that is in none."""
-        return self.rank ^ 1 if self.rank < 2 * self.pairs else None
-
-    @property
-    def vertex(self) -> int:
-        """Number of this rank (or, if it sits out, of its partner) in the hypercube."""
-        return self.rank // 2 if self.rank < 2 * self.pairs else self.rank - self.pairs
+    vertices: int  # p
+    vertex: int  # of this rank or, if it sits out, of its partner
+    partner: int | None  # the other rank of the pair; None for a rank that is in none
+    sits_out: bool  # True for the odd one of a pair
+    neighbours: tuple[tuple[int, int], ...]  # (distance, rank) one bit away, nearest first: distances 1, 2, ..., p/2
 
     def rank_of(self, vertex: int) -> int:
-        """The rank at a vertex. Also the first rank the vertex stands for; `vertices` gives n."""
-        return vertex + min(vertex, self.pairs)
+        """The rank at a vertex: the first of those it stands for. `vertices` gives n."""
+        return vertex + min(vertex, self.n - self.vertices)
 
-    @property
-    def neighbours(self) -> list[tuple[int, int]]:
-        """(distance, rank) of each vertex one bit away, nearest first: distances 1, 2, 4, ..., p/2."""
-        distances = [1 << bit for bit in range(self.vertices.bit_length() - 1)]
-        return [(distance, self.rank_of(self.vertex ^ distance)) for distance in distances]
+
+@lru_cache
+def hypercube(rank: int, n: int) -> Hypercube:
+    """The place of `rank` among n ranks."""
+    bits = n.bit_length() - 1
+    vertices = 1 << bits
+    pairs = n - vertices
+    paired = rank < 2 * pairs
+    vertex = rank // 2 if paired else rank - pairs
+    beside = [(1 << bit, vertex ^ 1 << bit) for bit in range(bits)]
+    neighbours = tuple((distance, other + min(other, pairs)) for distance, other in beside)
+    return Hypercube(n, vertices, vertex, rank ^ 1 if paired else None, paired and rank % 2 == 1, neighbours)
 
 
 def fold(x: Tensor, cube: Hypercube, group: ProcessGroup, op: dist.ReduceOp) -> None:

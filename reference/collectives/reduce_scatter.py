@@ -16,7 +16,7 @@ from torch.distributed import ProcessGroup
 
 from .chunks import copy, offsets
 from .exchange import exchange
-from .hypercube import Hypercube, fold
+from .hypercube import fold, hypercube
 from .reduction import SUM, combine, finish
 
 
@@ -58,7 +58,7 @@ def recursive_halving(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.Redu
     Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
     """
     rank, n = dist.get_rank(group), dist.get_world_size(group)
-    cube, start = Hypercube(rank, n), offsets(x.numel(), n)
+    cube, start = hypercube(rank, n), offsets(x.numel(), n)
     held, first = x.view(-1), 0  # `held` begins with the chunks of vertex `first`
 
     def part(vertex: int, count: int) -> Tensor:
