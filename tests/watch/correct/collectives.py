@@ -326,11 +326,6 @@ def coalesced_calls():
 
 
 @correct(2)
-def monitored_barrier():
-    dist.monitored_barrier()
-
-
-@correct(2)
 def all_reduce_of_a_fresh_tensor_as_a_barrier():
     """Nobody wants the result; it is the waiting that counts."""
     dist.all_reduce(torch.ones(1))

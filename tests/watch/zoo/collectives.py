@@ -119,7 +119,7 @@ def branch_that_depends_on_the_data():
     ranks=4,
     error="DeadlockError",
     blames=(0,),
-    says=["all_reduce", r"ranks? 1, (rank )?2(,| and) (rank )?3 finished without"],
+    says=["all_reduce", r"ranks? [123].* finished without"],
     plain=Outcome.CLOSED,
 )
 def all_reduce_on_rank_zero_only():
@@ -150,7 +150,7 @@ def saves_and_waits_on_rank_zero_only():
     ranks=3,
     error="DeadlockError",
     blames=(0,),
-    says=["barrier", r"ranks? 1(,| and) (rank )?2 finished without"],
+    says=["barrier", r"ranks? [12].* finished without"],
     plain=Outcome.CLOSED,
 )
 def a_barrier_too_many_pairs_with_the_next_one():
@@ -180,7 +180,7 @@ def all_gather_object_on_one_rank():
     ranks=3,
     error="DeadlockError",
     blames=(0,),
-    says=["gather", r"ranks? 1(,| and) (rank )?2 finished without"],
+    says=["gather", r"ranks? [12].* finished without"],
     plain=Outcome.CLOSED,
 )
 def gather_on_the_destination_only():
@@ -239,7 +239,7 @@ def async_all_reduce_on_one_rank():
     ranks=2,
     error="DeadlockError",
     blames=(0,),
-    says=["all_reduce", "call #2 only on rank 0"],
+    says=["all_reduce", r"call #2\b.* only on rank 0"],
     plain=Outcome.CLOSED,
 )
 def one_iteration_too_many():
@@ -253,7 +253,7 @@ def one_iteration_too_many():
     ranks=3,
     error="DeadlockError",
     blames=(0, 1),
-    says=["all_reduce", r"call #4 only on ranks? 0(,| and) (rank )?1"],
+    says=["all_reduce", r"call #4\b.* only on ranks? [01]"],
     plain=Outcome.CLOSED,
 )
 def uneven_batches():
@@ -595,9 +595,9 @@ def last_shard_is_shorter():
 @mistake(
     row=30,
     ranks=2,
-    error="TensorError",
+    error="MismatchError",
     blames=(0, 1),
-    says=["all_gather", r"\b3\b", r"\b5\b"],
+    says=["all_gather", r"rank 0\D+3\b", r"rank 1\D+5\b"],
     plain=Outcome.RAISES,
 )
 def all_gather_into_pieces_of_their_true_sizes():

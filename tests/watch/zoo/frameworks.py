@@ -221,8 +221,8 @@ def sharded_optimizer_steps_on_one_rank():
 @mistake(
     ranks=2,
     error="DeadlockError",
-    blames=(0,),
-    says=["rank 1 finished without"],
+    blames=(0, 1),
+    says=["deadlock|rank 1 finished without"],
     plain=Outcome.HANGS,
 )
 def last_stage_of_the_pipeline_leaves_early():
@@ -233,7 +233,7 @@ def last_stage_of_the_pipeline_leaves_early():
     if rank == 0:
         schedule.step(torch.ones(8, 4))  # <- here
     else:
-        schedule.step(target=torch.ones(4, 4))
+        schedule.step(target=torch.ones(4, 4))  # <- here
 
 
 @mistake(

@@ -467,5 +467,5 @@ def first_answer_wins():
         dist.send(answer, dst=0, tag=7)
         return
     for _ in range(dist.get_world_size() - 1):
-        request = dist.irecv(answer, src=None, tag=7)
+        request = dist.irecv(answer, src=None, tag=7)  # <- here
         request.wait()  # <- here

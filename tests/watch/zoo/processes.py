@@ -24,6 +24,7 @@ from tests.watch.cases import Outcome, mistake
 )
 def an_exception_while_the_other_waits():
     batches = [4, 0][dist.get_rank()]
+    time.sleep(0.1 * dist.get_rank())
     mean = 10 / batches  # <- here
     dist.all_reduce(torch.tensor([mean]))  # <- there
 
@@ -40,6 +41,7 @@ def an_exception_while_three_wait():
     rank = dist.get_rank()
     shards, x = [[1.0], [2.0], [], [4.0]], torch.zeros(1)
     if rank == 2:
+        time.sleep(0.1)
         x[0] = shards[rank][0]  # <- here
     else:
         dist.recv(x, src=2)
@@ -233,7 +235,7 @@ def asks_for_more_memory_than_there_is():
 def infinite_loop():
     done = False
     if dist.get_rank() == 1:
-        while not done:
+        while not done:  # <- here
             done = False  # <- here
     dist.barrier()
 
@@ -373,9 +375,9 @@ def error_of_its_own_swallowed_then_a_hang():
 @mistake(
     row=41,
     ranks=2,
-    error="RemoteException",
-    blames=(1,),
-    says=["ValueError", "no such file"],
+    error="DeadlockError",
+    blames={0: "there"},
+    says=["rank 1", "ValueError: no such file", r"{here}\b"],
     plain=Outcome.CLOSED,
 )
 def exception_in_a_thread_nobody_looks_at():
@@ -389,7 +391,7 @@ def exception_in_a_thread_nobody_looks_at():
         loader.start()
         loader.join()
     else:
-        dist.recv(x, src=1)
+        dist.recv(x, src=1)  # <- there
 
 
 @mistake(
