@@ -1,0 +1,80 @@
+"""Hand-made collectives against gloo's own, on 2, 4 and 8 ranks, from 1 KB to 64 MB.
+
+Both run on the same gloo group, in turns; a run takes as long as on its slowest rank; medians. `ratio` is gloo's time
+over ours.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import rows
+import torch
+import torch.distributed as dist
+from rows import Row
+
+from reference.cluster import Cluster
+from reference.collectives import best
+
+RANKS = (2, 4, 8)
+SIZES = (1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26)  # bytes, of the larger tensor
+BARS: dict[str, Callable[[int], float]] = {  # size in bytes -> ratio
+    "all_reduce": lambda size: 2.0 if size <= 1 << 18 else 0.9,
+    "reduce_scatter": lambda size: 1.5,
+    "all_gather": lambda size: 1.1,
+    "all_to_all": lambda size: 0.9,
+    "broadcast": lambda size: 1.0,
+}
+
+
+def measure(report: Callable[[Row], None]) -> None:
+    """Every collective of `best`, on every number of ranks, at every size."""
+    for ranks in RANKS:
+        with Cluster(ranks) as cluster:
+            for collective, bar in BARS.items():
+                for size, *results in zip(SIZES, *cluster.run(on_rank, collective), strict=True):
+                    times = rows.medians(rows.of_ranks(results))
+                    name = f"{collective}, {ranks} ranks, {amount(size)}"
+                    report(rows.faster(name, times["ours"], times["gloo"], "s", bar(size)))
+
+
+def on_rank(collective: str) -> list[dict[str, list[float]]]:
+    """For each size, the seconds of each run of both on this rank."""
+    group = dist.new_group(backend="gloo")  # without the cluster's tap
+
+    def seconds(size: int) -> dict[str, list[float]]:
+        repeats = max(7, min(101, (1 << 27) // size))
+        return rows.interleaved(pairs(collective, size // 4, group), repeats, partial(dist.barrier, group))
+
+    return [seconds(size) for size in SIZES]
+
+
+def pairs(collective: str, numel: int, group: dist.ProcessGroup) -> dict[str, Callable[[], object]]:
+    """Both ways to do the same to the same float32 tensors."""
+    n = dist.get_world_size(group)
+    whole, other, shard = torch.ones(numel), torch.ones(numel), torch.ones(numel // n)
+    ours, gloo = {
+        "all_reduce": (partial(best.all_reduce, whole, group), partial(dist.all_reduce, whole, group=group)),
+        "reduce_scatter": (
+            partial(best.reduce_scatter, whole, shard, group),
+            partial(dist.reduce_scatter_single, shard, whole, group=group),
+        ),
+        "all_gather": (
+            partial(best.all_gather, shard, whole, group),
+            partial(dist.all_gather_single, whole, shard, group=group),
+        ),
+        "all_to_all": (
+            partial(best.all_to_all, whole, other, group),
+            partial(dist.all_to_all_single, other, whole, group=group),
+        ),
+        "broadcast": (partial(best.broadcast, whole, 0, group), partial(dist.broadcast, whole, 0, group=group)),
+    }[collective]
+    return {"ours": ours, "gloo": gloo}
+
+
+def amount(size: int) -> str:
+    """Bytes, for people."""
+    return f"{size >> 20} MB" if size >= 1 << 20 else f"{size >> 10} KB"
+
+
+if __name__ == "__main__":
+    rows.main("collectives", measure)
