@@ -12,6 +12,7 @@ from typing import Any, Self
 from ..trace import Event, Op, Trace, frames
 from . import forkserver, verdict, wire
 from .errors import ClusterError, Interrupted, OutputFlood, RankError, ResultError
+from .output import FLOOD, WINDOW
 from .ranks import Exit, Message, Ranks
 from .verdict import Reports
 from .watch.supervisor import Supervisor
@@ -19,6 +20,7 @@ from .wire import Kind
 
 MAX_RANKS = 32
 _GRACE = 0.03  # seconds from the first report of a fault in which its cause may still come in
+_WATCHED_GRACE = 0.15  # the same, where the supervisor says when every other rank waits
 _START = 60.0  # seconds in which ranks must have come up
 _SWITCH = 0.25  # seconds between two looks at nothing
 
@@ -188,9 +190,13 @@ class Call:
                 raise verdict.out_of_time(self.cluster.timeout, stacks, reports.silent[0], watched=watched)
             for report in self.ranks.poll(min(self.deadline, patience, now + _SWITCH, self.suspicion()) - now):
                 self.take(report)
-            self.judge()
+            self.check_output()
+            if not reports.failed:
+                self.judge()
             if reports.failed and patience == float("inf"):
-                patience = time.monotonic() + _GRACE
+                patience = time.monotonic() + (_WATCHED_GRACE if self.supervisor else _GRACE)
+            if reports.failed and self.settled():
+                break
         for rank in range(self.cluster.world_size):
             self.ranks.drain_output(rank)
         self.ranks.output.flush()
@@ -202,8 +208,6 @@ class Call:
     def take(self, report: Message | Exit) -> None:
         """Note what came in from a rank."""
         rank = report.rank
-        if self.ranks.output.flooded(rank):
-            raise OutputFlood("output flood", "printed more than 16 MiB in one call: stopped", rank=rank)
         if isinstance(report, Exit):
             self.reports.exits[rank] = report.status
         elif report.kind is Kind.EVENT and self.supervisor:
@@ -218,6 +222,17 @@ class Call:
             self.rows[rank] = json.loads(report.payload)
         elif report.kind is Kind.READY:
             self.cluster._dirty = True
+
+    def check_output(self) -> None:
+        """Raises OutputFlood where a rank prints more than anybody will read."""
+        for rank in range(self.cluster.world_size):
+            if self.ranks.output.flooded(rank):
+                what = f"printed more than {FLOOD >> 10} KiB within {WINDOW:g} s: stopped"
+                raise OutputFlood("output flood", what, rank=rank)
+
+    def settled(self) -> bool:
+        """True where a watched run has nothing more to tell: every other rank waits."""
+        return self.supervisor is not None and all(self.supervisor.blocked(rank) for rank in self.reports.silent)
 
     def suspicion(self) -> float:
         """When the supervisor wants to look again."""
@@ -242,7 +257,8 @@ class Call:
         """The error of the rank that failed first, not of those that only noticed."""
         reports = self.reports
         causes = {rank: fault for rank, fault in reports.faults.items() if not verdict.consequence(fault)}
-        left = verdict.waiting(self.ranks.stacks(reports.silent))
+        left = self.supervisor.left_waiting() if self.supervisor else ""
+        left = left or verdict.waiting(self.ranks.stacks(reports.silent))
         more = [left] if left else []
         if causes:
             rank = min(causes)

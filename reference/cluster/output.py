@@ -1,9 +1,11 @@
 """What ranks print, as the caller sees it: whole lines, each with its rank, not without end."""
 
 import sys
+import time
 
 SHOWN = 64 * 1024  # bytes of one rank that one call shows
-FLOOD = 16 * 1024 * 1024  # bytes of one rank that end a call
+FLOOD = 256 * 1024  # bytes of one rank that end a call
+WINDOW = 10.0  # seconds after which both are counted anew, so that a long run may go on talking
 
 
 class Output:
@@ -11,11 +13,12 @@ class Output:
 
     def __init__(self, world_size: int) -> None:
         self._pending = [b""] * world_size
-        self._count = [0] * world_size
+        self.begin()
 
     def begin(self) -> None:
-        """A new call: count again."""
-        self._count = [0] * len(self._count)
+        """A new call, or a new window of one: count again."""
+        self._count = [0] * len(self._pending)
+        self._since = time.monotonic()
 
     def flooded(self, rank: int) -> bool:
         """True once a rank has printed more than anybody will read."""
@@ -23,6 +26,8 @@ class Output:
 
     def feed(self, rank: int, data: bytes) -> None:
         """Show what `rank` printed."""
+        if time.monotonic() - self._since > WINDOW:
+            self.begin()
         before, self._count[rank] = self._count[rank], self._count[rank] + len(data)
         if before > SHOWN:
             return

@@ -174,9 +174,10 @@ class Worker:
         destroy = dist.destroy_process_group
 
         def destroy_process_group(group: Any = None) -> None:
-            if group in (None, self.group):
-                self.group_destroyed_at = frames.own(frames.of_stack(sys._getframe(1)))
             destroy(group)
+            where = frames.own(frames.of_stack(sys._getframe(1)))
+            if where.file:
+                self.group_destroyed_at = where
 
         dist.destroy_process_group = c10d.destroy_process_group = destroy_process_group
 

@@ -37,6 +37,11 @@ def translated(error: BaseException, rank: int, destroyed: frames.Frame | None =
     Args:
         destroyed: where the process group was destroyed, if it was.
     """
+    cause = error.__context__
+    while cause is not None:  # torch may fail again while it reports our error
+        if isinstance(cause, RankError):
+            return cause
+        cause = cause.__context__
     calls = list(_calls(error.__traceback__))
     if not calls:
         return None
@@ -99,6 +104,13 @@ def _gone(refusal: Refusal) -> RankError:
     return refusal.error(GroupError, "group destroyed", what, "destroy a group after its last use, or never")
 
 
+def _no_such_members(refusal: Refusal) -> RankError:
+    ranks = list(refusal.inner.get("ranks") or refusal.arguments.get("ranks") or ())
+    last = refusal.inner.get("global_world_size", 0) - 1
+    what = f"new_group({ranks}) names ranks that do not exist: ranks are 0..{last}"
+    return refusal.error(GroupError, "no such ranks", what)
+
+
 def _list(refusal: Refusal) -> RankError:
     name = "scatter_list" if "scatter_list" in refusal.message else "gather_list"
     root = "src" if name == "scatter_list" else "dst"
@@ -110,7 +122,7 @@ def _list(refusal: Refusal) -> RankError:
 
 def _type(refusal: Refusal) -> RankError:
     found = re.search(r"`(\w+)` of type (\S+)\s+but got <class '([\w.]+)'>", refusal.message)
-    name, wanted, got = found.groups() if found else ("tensor", "torch.Tensor", "something else")
+    name, got = found.group(1, 3) if found else ("tensor", "something else")
     fix = {"numpy.ndarray": "torch.from_numpy(x)", "NoneType": "None has no numbers: skip it on every rank alike"}
     what = f"{name} must be a tensor, not {'None' if got == 'NoneType' else got}"
     return refusal.error(
@@ -123,6 +135,8 @@ _EXPLANATIONS: list[tuple[str, Callable[[Refusal], RankError]]] = [
     (r"rank should not be the same as the rank of the current process", _self),
     (r"default process group twice", _twice),
     (r"Default process group has not been initialized|Invalid process group specified|is not registered", _gone),
+    (r"is not initialized in the world group map|Process group cannot be None", _gone),
+    (r"new group's (world size|rank) should be", _no_such_members),
     (r"``(scatter|gather)_list`` must", _list),
     (r"Expected parameter `\w+` of type", _type),
 ]

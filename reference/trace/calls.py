@@ -2,14 +2,13 @@
 
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import FrameType
 
 import torch
 
 from .events import Op
-from .frames import HOUSE, foreign, machinery
+from .frames import HOUSE, foreign, machinery, own_stack
 
 _NAMES: dict[torch.dtype, str] = {}
 
@@ -98,13 +97,7 @@ def locate(call: Call, frame: FrameType | None) -> None:
     frame = frame or house
     if frame is None and threading.current_thread() is not threading.main_thread():
         main = sys._current_frames().get(threading.main_thread().ident or 0)
-        frame = next((f for f in _outwards(main) if not foreign(f.f_code.co_filename)), None)
+        frame = next(own_stack(main), None)
     if frame is not None:
         call.file, call.line = frame.f_code.co_filename, frame.f_lineno
     call.function = call.function or str(call.op)
-
-
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back

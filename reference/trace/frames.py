@@ -60,6 +60,14 @@ def of_stack(frame: FrameType | None) -> Iterator[Frame]:
         frame = frame.f_back
 
 
+def own_stack(frame: FrameType | None) -> Iterator[FrameType]:
+    """The running frames of the caller's own code, innermost first."""
+    while frame is not None:
+        if not foreign(frame.f_code.co_filename):
+            yield frame
+        frame = frame.f_back
+
+
 def of_traceback(traceback: TracebackType | None) -> list[Frame]:
     """The frames of an exception, innermost first."""
     frames = []

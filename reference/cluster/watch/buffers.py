@@ -10,6 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from ...trace import Op
 from ...trace.calls import Call
+from .gradients import Gradients
 
 # Functions that look at a tensor's shape, type or place in memory, not at its numbers.
 _LOOKS_ONLY = set(
@@ -22,6 +23,10 @@ _LOOKS_ONLY = set(
 _WRITES = {"__setitem__"} | {
     f"__i{name}__" for name in "add sub mul truediv floordiv mod pow or and xor lshift rshift matmul".split()
 }
+
+
+_BACKWARDS = (Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+_DETACHES = (Tensor.detach, Tensor.data.__get__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +105,19 @@ def poison(call: Call) -> None:
 class TouchGuard(TorchFunctionMode):
     """Looks at every torch function that the caller's code calls while a request is on its way."""
 
-    def __init__(
-        self, flights: Flights, accuse: Callable[[Flight, str], Exception], backward: Callable[[], None]
-    ) -> None:
+    def __init__(self, flights: Flights, accuse: Callable[[Flight, str], Exception], gradients: Gradients) -> None:
         super().__init__()
-        self.flights, self.accuse, self.backward = flights, accuse, backward
+        self.flights, self.accuse, self.gradients = flights, accuse, gradients
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if self.flights.flying and not _communicates(func):
             return self.guarded(func, args, kwargs)
         result = func(*args, **kwargs)
-        if func in (Tensor.backward, torch.autograd.backward, torch.autograd.grad):
-            self.backward()
+        if func in _BACKWARDS:
+            self.gradients.backward()
+        elif func in _DETACHES:
+            self.gradients.detach(args[0], result)
         return result
 
     def guarded(self, func: Any, args: Any, kwargs: Any) -> Any:

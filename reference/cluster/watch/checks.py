@@ -87,7 +87,8 @@ def _sizes(call: Call, rank: int) -> Iterator[RankError]:
     if call.op is Op.ALL_GATHER:
         sizes = [t.numel() for t in call.outputs]
         if len(sizes) == n and len(set(sizes)) > 1:
-            return  # uneven pieces: the supervisor has all sizes
+            what = f"all_gather wants equal pieces; sizes by rank: {', '.join(f'rank {r} has {size}' for r, size in zip(call.group, sizes, strict=True))}"
+            yield at(call, rank, TensorError, "uneven pieces", what, "pad them, or use all_to_all_single with splits")
         yield from _output(call, rank, have, brought * n, f"{n} ranks bring {elements_text(brought)} each")
     elif call.op is Op.REDUCE_SCATTER:
         if brought % n and len(call.inputs) == 1:

@@ -1,7 +1,9 @@
 """Gradients that a collective lost: `dist.all_gather(out, x)` has no backward, so nothing flows back into `x`."""
 
-import gc
+import weakref
 from dataclasses import dataclass
+from types import FrameType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +19,7 @@ class Cut:
 
     call: Call
     leaves: tuple[Tensor, ...]
+    names: dict[int, str]
 
 
 class Gradients:
@@ -26,15 +29,30 @@ class Gradients:
         self.cuts: list[Cut] = []
         self.reached: set[int] = set()
         self.passes = 0
+        self.detached: dict[int, tuple[weakref.ref, Any]] = {}  # tensors cut off by hand, and what they came from
 
-    def begin(self, call: Call) -> None:
+    def detach(self, source: Tensor, result: Tensor) -> None:
+        """`result` is `source` without its history (`.detach()`, `.data`)."""
+        if source.grad_fn is not None:
+            key = id(result)
+            forget = weakref.ref(result, lambda _: self.detached.pop(key, None))
+            self.detached[key] = (forget, source.grad_fn)
+
+    def begin(self, call: Call, frame: FrameType | None) -> None:
         """A call of the caller's own code is about to be made."""
         if not torch.is_grad_enabled():
             return
         results = {id(t) for t in call.outputs}
         for tensor in call.inputs:
             if tensor.grad_fn is not None and id(tensor) not in results:
-                self.cuts.append(Cut(call, tuple(leaves(tensor))))
+                self.cut(call, tensor.grad_fn, frame)
+            elif id(tensor) in self.detached:
+                self.cut(call, self.detached[id(tensor)][1], frame)
+
+    def cut(self, call: Call, history: Any, frame: FrameType | None) -> None:
+        """Remember the leaves behind a collective, and what the caller calls them."""
+        found = leaves(history)
+        self.cuts.append(Cut(call, tuple(found), {id(leaf): name_of(leaf, frame) for leaf in found}))
 
     def backward(self) -> None:
         """A backward pass has ended: note which leaves have a gradient now."""
@@ -46,7 +64,7 @@ class Gradients:
         for cut in self.cuts if self.passes else ():
             missing = [leaf for leaf in cut.leaves if id(leaf) not in self.reached]
             if missing:
-                what = f"the gradient of {name_of(missing[0])} is missing: {cut.call.function} has no backward"
+                what = f"the gradient of {cut.names[id(missing[0])]} is missing: {cut.call.function} has no backward"
                 fix = (
                     "use torch.distributed._functional_collectives or an autograd.Function with the conjugate backward"
                 )
@@ -54,10 +72,10 @@ class Gradients:
         return None
 
 
-def leaves(tensor: Tensor) -> list[Tensor]:
-    """The leaves that a backward pass from `tensor` would reach."""
+def leaves(history: Any) -> list[Tensor]:
+    """The leaves that a backward pass from a `grad_fn` would reach."""
     found: dict[int, Tensor] = {}
-    seen, stack = set(), [tensor.grad_fn]
+    seen, stack = set(), [history]
     while stack:
         node = stack.pop()
         if node is None or node in seen:
@@ -69,14 +87,14 @@ def leaves(tensor: Tensor) -> list[Tensor]:
     return list(found.values())
 
 
-def name_of(leaf: Tensor) -> str:
-    """The name of a parameter in the largest module that holds it, or its shape."""
-    names = [
-        name
-        for module in gc.get_objects()
-        if isinstance(module, torch.nn.Module)
-        for name, parameter in module.named_parameters()
-        if parameter is leaf
-    ]
+def name_of(leaf: Tensor, frame: FrameType | None) -> str:
+    """What the caller calls a leaf: a variable, or a parameter of a module that a variable holds; and its shape."""
     shape = f"of shape {list(leaf.shape)}"
-    return f"{max(names, key=len)} {shape}" if names else f"a tensor {shape}"
+    for name, value in frame.f_locals.items() if frame else ():
+        if value is leaf:
+            return f"{name} {shape}"
+        if isinstance(value, torch.nn.Module):
+            for inner, parameter in value.named_parameters():
+                if parameter is leaf:
+                    return f"{name}.{inner} {shape}"
+    return f"a tensor {shape}"

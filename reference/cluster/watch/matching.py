@@ -37,9 +37,16 @@ class Mail:
         for posts in self.waiting.values():
             yield from posts
 
-    def other_tag(self, post: Post) -> Post | None:
-        """A message that would be the partner of `post` if its tag were."""
-        return next((other for other in self._candidates(post) if other.tag != post.tag), None)
+    def almost(self, post: Post) -> Post | None:
+        """A message that would be the partner of `post` with its tag, or in its group."""
+        fits = (other for other in self._candidates(post) if other.tag != post.tag)
+        elsewhere = (
+            other
+            for other in self.unmatched()
+            if other.group_name != post.group_name and {other.op, post.op} == {Op.SEND, Op.RECV}
+            if (other.rank, other.peer) == (post.peer, post.rank)
+        )
+        return next(fits, None) or next(elsewhere, None)
 
     def _candidates(self, post: Post) -> Iterator[Post]:
         """Calls of the other side between the same two ranks, oldest first."""
@@ -139,9 +146,9 @@ def _unequal(kind: str, groups: dict[object, list[Post]]) -> RankError:
     smallest = min(groups.values(), key=lambda posts: (len(posts), -posts[0].rank))
     blamed = smallest[0]
     if blamed.op == NEW_GROUP and kind == "shapes differ":
-        kind = "new_group with different ranks"
+        kind = "new_group with different ranks: every rank must call it with the same ranks, in the same order"
     if blamed.op == Op.ALL_GATHER and kind == "shapes differ":
-        sizes = ", ".join(f"rank {p.rank} {p.elements}" for posts in groups.values() for p in posts)
+        sizes = ", ".join(f"rank {p.rank} has {p.elements}" for posts in groups.values() for p in posts)
         kind += f": all_gather wants equal pieces; sizes by rank: {sizes}"
     parts = [
         f"{ranks_text(p.rank for p in posts)} {_value(kind, posts[0])} ({posts[0].place})" for posts in groups.values()

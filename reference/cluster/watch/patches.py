@@ -62,7 +62,7 @@ def report_new_group(listener: Listener, number: int, ranks: list[int] | None) -
         {"post": number, "op": NEW_GROUP, "function": NEW_GROUP, "group": world, "group_name": NEW_GROUP, "peer": None,
          "tag": 0, "shape": members, "elements": 0, "dtype": "", "reduce": "", "sends": [], "receives": [], **place}
     )  # fmt: skip
-    listener.tell({"wait": number, "thread": threading.get_ident(), "others": 0, **place})
+    listener.tell({"wait": number, "thread": threading.get_ident(), "name": "", "others": 0, **place})
 
 
 @contextmanager

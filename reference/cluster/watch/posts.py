@@ -53,9 +53,10 @@ class Post:
         """The call as its author wrote it: `recv(src=1)`, `all_reduce(sum)`."""
         return spelled(self.op, self.function, self.peer, self.tag, self.reduce)
 
-    def in_group(self, world_size: int) -> str:
-        """The call, and its group where that is not the world."""
-        return self.text if len(self.group) == world_size else f"{self.text} on group {list(self.group)}"
+    @property
+    def where(self) -> str:
+        """The group, for people."""
+        return "the world" if self.group_name == "0" else f"a group of {list(self.group)}"
 
 
 def spelled(op: str, function: str, peer: int | None, tag: int, reduce: str) -> str:

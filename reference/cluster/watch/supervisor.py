@@ -6,11 +6,13 @@ deadlock, for certain and at once. No time limit is involved.
 """
 
 import time
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
 from ...trace import Op
 from ..errors import DeadlockError, GroupError, MismatchError, RankError
+from ..verdict import from_fault
 from .matching import Mail, Rounds, blame, disagreement
 from .posts import NEW_GROUP, Place, Post, from_report, ranks_text, wrapped
 
@@ -24,6 +26,12 @@ class Wait:
     post: Post
     place: Place
     others: int  # threads of the rank that run on
+    thread: str = ""  # its name, unless it is the main one
+
+    def text(self, world_size: int) -> str:
+        """`recv(src=1)`, with its group and its thread where those are not the usual ones."""
+        group = "" if len(self.post.group) == world_size else f" on group {list(self.post.group)}"
+        return self.post.text + group + (f" in thread {self.thread!r}" if self.thread else "")
 
 
 class Supervisor:
@@ -34,9 +42,11 @@ class Supervisor:
         self.mail, self.rounds = Mail(), Rounds()
         self.posts: list[dict[int, Post]] = [{} for _ in range(world_size)]
         self.waits: list[dict[int, Wait]] = [{} for _ in range(world_size)]  # by thread
+        self.futures: list[Post] = []
         self.finished: set[int] = set()
         self.caught: dict[int, str] = {}
         self.suspects: dict[int, tuple[float, dict[int, Post]]] = {}
+        self.patience = float("inf")
         self.verdict: RankError | None = None
 
     def take(self, rank: int, report: dict[str, Any]) -> RankError | None:
@@ -45,7 +55,12 @@ class Supervisor:
             self._post(from_report(rank, report))
         elif "wait" in report:
             place = Place(report["file"], report["line"])
-            self.waits[rank][report["thread"]] = Wait(self.posts[rank][report["wait"]], place, report["others"])
+            post = self.posts[rank][report["wait"]]
+            self.waits[rank][report["thread"]] = Wait(post, place, report["others"], report["name"])
+        elif "future" in report:
+            self.futures.append(self.posts[rank][report["future"]])
+        elif "accused" in report:
+            self.verdict = self.verdict or from_fault(rank, report["accused"])
         elif "caught" in report:
             self.caught.setdefault(rank, report["caught"])
         return self.judge()
@@ -65,7 +80,7 @@ class Supervisor:
     @property
     def deadline(self) -> float:
         """When to judge again even if nothing comes in."""
-        return min((when for when, _ in self.suspects.values()), default=float("inf"))
+        return min((self.patience, *(when for when, _ in self.suspects.values())))
 
     def last_call(self, rank: int) -> Post | None:
         """The last call that a rank posted."""
@@ -73,8 +88,11 @@ class Supervisor:
 
     def left_waiting(self) -> str:
         """Which ranks wait where, in one line."""
-        waits = [wait for rank in range(self.world_size) if (wait := self._blocked(rank))]
-        parts = [f"rank {w.post.rank} at {w.place} in {w.post.text}" for w in waits]
+        places: dict[str, list[int]] = defaultdict(list)
+        for rank in range(self.world_size):
+            if wait := self.blocked(rank):
+                places[f"{wait.place} in {wait.text(self.world_size)}"].append(rank)
+        parts = [f"{ranks_text(ranks)} at {place}" for place, ranks in places.items()]
         return f"left waiting: {'; '.join(parts)}" if parts else ""
 
     def _post(self, post: Post) -> None:
@@ -94,25 +112,30 @@ class Supervisor:
                 return disagreement(calls)
         return None
 
-    def _blocked(self, rank: int) -> Wait | None:
+    def blocked(self, rank: int) -> Wait | None:
         """The wait that holds a rank up: all its threads wait, and one of them for a call without its partner."""
         waits = [wait for wait in self.waits[rank].values() if not wait.post.matched]
         return waits[0] if waits and len(waits) > max(wait.others for wait in waits) else None
 
     def _stuck(self) -> RankError | None:
         """The error of a run in which nobody can go on."""
-        blocked = {rank: wait for rank in range(self.world_size) if (wait := self._blocked(rank))}
-        if not blocked:
-            return None
-        for wait in blocked.values():
+        blocked = {rank: wait for rank in range(self.world_size) if (wait := self.blocked(rank))}
+        self.futures = [post for post in self.futures if not post.matched]
+        settled = len(blocked) + len(self.finished) == self.world_size
+        for wait in (*blocked.values(), *(Wait(post, post.place, 0) for post in self.futures)):
             if error := self._abandoned(wait):
-                return self._with_caught(error)
-        if len(blocked) + len(self.finished) < self.world_size:
+                return self._with_caught(error) if settled or self._patient() else None
+        if not blocked or not settled:
             return None
         for wait in blocked.values():
-            if error := self._wrong_tag(wait) or self._half_group(wait):
+            if error := self._misaddressed(wait) or self._half_group(wait):
                 return self._with_caught(error)
         return self._with_caught(self._deadlock(blocked))
+
+    def _patient(self) -> bool:
+        """True once the ranks that still run have had their moment to finish or to wait."""
+        self.patience = min(self.patience, time.monotonic() + _PATIENCE)
+        return time.monotonic() >= self.patience
 
     def _needs(self, post: Post) -> list[int]:
         """Ranks without which a call can't be complete."""
@@ -127,7 +150,7 @@ class Supervisor:
         gone = [rank for rank in needed if rank in self.finished]
         if not gone or (post.peer is None and post.op == Op.RECV and len(gone) < len(needed)):
             return None
-        if error := self._wrong_tag(wait) or self._half_group(wait):
+        if error := self._misaddressed(wait) or self._half_group(wait):
             return error
         who = ranks_text(gone)
         if post.point_to_point:
@@ -135,18 +158,23 @@ class Supervisor:
             details = [f"{who} finished without {doing}", *self._no_partner(post)]
         else:
             here = ranks_text(self.rounds.of(post))
-            details = [f"{who} finished without it: call #{post.ordinal} ({post.function}) only on {here}"]
+            details = [f"{who} finished without it: call #{post.ordinal} only on {here}"]
         return self._at(wait, DeadlockError, "no partner", *details)
 
-    def _wrong_tag(self, wait: Wait) -> RankError | None:
-        """The error of a message that waits under another tag."""
+    def _misaddressed(self, wait: Wait) -> RankError | None:
+        """The error of a message that waits under another tag, or in another group."""
         post = wait.post
-        other = self.mail.other_tag(post) if post.point_to_point else None
+        other = self.mail.almost(post) if post.point_to_point else None
         if other is None:
             return None
         send, recv = (post, other) if post.op == Op.SEND else (other, post)
-        what = f"sent with tag {send.tag} ({send.place}), the receiver wants tag {recv.tag} ({recv.place})"
-        return self._at(wait, MismatchError, "tags differ", what)
+        if send.tag != recv.tag:
+            what = f"sent with tag {send.tag} ({send.place}), the receiver wants tag {recv.tag} ({recv.place})"
+            return self._at(wait, MismatchError, "tags differ", what)
+        what = f"sent on {send.where} ({send.place}), received on {recv.where} ({recv.place})"
+        return self._at(
+            wait, MismatchError, "groups differ", what, "a message stays in its group: name the same on both"
+        )
 
     def _half_group(self, wait: Wait) -> RankError | None:
         """The error of a `new_group` that some ranks left out."""
@@ -162,9 +190,7 @@ class Supervisor:
         """The error of ranks that wait for each other: the circle, rank by rank, and who waits behind it."""
         circle = self._circle(blocked)
         waits = [blocked[rank] for rank in (*circle, *(r for r in blocked if r not in circle))]
-        parts = [
-            f"rank {w.post.rank} waits in {w.post.in_group(self.world_size)}" + self._missing(w.post) for w in waits
-        ]
+        parts = [f"rank {w.post.rank} waits in {w.text(self.world_size)}" + self._missing(w.post) for w in waits]
         if len({w.place for w in waits}) > 1:
             parts = [f"{part} at {w.place}" for part, w in zip(parts, waits, strict=True)]
         advice = self._advice([blocked[rank] for rank in circle])

@@ -4,6 +4,7 @@ import json
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -14,15 +15,17 @@ from ...trace import frames
 from ...trace.calls import Call
 from ...trace.tap import Recorder
 from .. import wire
-from ..errors import RankError, RequestError
+from ..errors import RankError, RequestError, ThreadError
+from ..faults import describe
 from . import checks
 from .buffers import Flight, Flights, TouchGuard, poison
 from .gradients import Gradients
-from .patches import watched_groups, watched_joins
+from .patches import replaced, watched_groups, watched_joins
 from .posts import report, text_of
 from .swallowed import noticed
 
 _REQUESTS = ("isend", "irecv", "batch_isend_irecv")
+_OUTLAST = 0.15  # seconds for threads that outlive the function
 _CAUGHT = 5  # exceptions of one run that are worth a report
 
 
@@ -40,31 +43,52 @@ class Watcher(Recorder):
         self._futures: set[int] = set()
         self._awaited: set[int] = set()
         self._caught = 0
+        self._returned = False
 
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Watch what runs inside."""
         self._forget()
+        before = set(threading.enumerate())
         with super().recording(), ExitStack() as stack:
+            stack.enter_context(replaced(threading, "excepthook", self._thread_failed))
             stack.enter_context(watched_groups(self))
             stack.enter_context(watched_joins())
             stack.enter_context(noticed(self._noticed))
-            stack.enter_context(TouchGuard(self.flights, self._touched, self.gradients.backward))
+            stack.enter_context(TouchGuard(self.flights, self._touched, self.gradients))
             yield
+            self._returned = True
             self._check_end()
+            self._outlast(before)
 
     def posted(self, call: Call) -> None:
         """Check a call, and report it before it is made."""
         super().posted(call)
-        self._check_buffers(call)
-        checks.check(call, self.rank)
-        self.threads.check(call, self.rank)
+        try:
+            self._check(call)
+        except RankError as error:
+            self.calls.remove(call)
+            self._accuse(error)
+            raise
         self.tell(report(call))
         if call.direct:
-            self.gradients.begin(call)
+            self.gradients.begin(call, next(frames.own_stack(sys._getframe(1)), None))
             if call.function in _REQUESTS:
                 poison(call)
             self.flights.begin(call)
+
+    def _check(self, call: Call) -> None:
+        """Raises the first thing that is wrong with a call."""
+        if self._returned:
+            what = f"thread {threading.current_thread().name!r} still communicates after fn has returned"
+            raise checks.at(call, self.rank, ThreadError, "threads", what, "join it first")
+        self._check_buffers(call)
+        checks.check(call, self.rank)
+        self.threads.check(call, self.rank)
+
+    def _accuse(self, error: RankError) -> None:
+        """Tell at once: the caller's code may catch what we raise."""
+        self.tell({"accused": describe(error, self.rank)})
 
     def _check_buffers(self, call: Call) -> None:
         """Raises RequestError where a call takes a buffer that another one has not given back."""
@@ -88,7 +112,9 @@ class Watcher(Recorder):
         me = threading.get_ident()
         where = frames.own(frames.of_stack(sys._getframe(2)))
         place = (where.file, where.line) if where.file else (call.file, call.line)
-        self.tell({"wait": call.number, "file": place[0], "line": place[1], "thread": me, "others": self._running()})
+        name = "" if threading.current_thread() is threading.main_thread() else threading.current_thread().name
+        waits = {"wait": call.number, "file": place[0], "line": place[1]}
+        self.tell(waits | {"thread": me, "name": name, "others": self._running()})
 
     def completed(self, call: Call) -> None:
         """The rank may touch the call's buffers again."""
@@ -105,6 +131,7 @@ class Watcher(Recorder):
         """A future counts as a wait: whoever has it waits out of sight."""
         self._futures.add(call.number)
         self.flights.end(call)
+        self.tell({"future": call.number})
 
     def tell(self, message: dict[str, Any]) -> None:
         """Report to the supervisor."""
@@ -138,7 +165,23 @@ class Watcher(Recorder):
     def _here(self, error: type[RankError], kind: str, *details: str) -> RankError:
         """An error at the line of the caller's code that runs now."""
         where = frames.own(frames.of_stack(sys._getframe(1)))
-        return error(kind, *details, rank=self.rank, file=where.file, line=where.line)
+        found = error(kind, *details, rank=self.rank, file=where.file, line=where.line)
+        self._accuse(found)
+        return found
+
+    def _thread_failed(self, arguments: threading.ExceptHookArgs) -> None:
+        """An exception that ends a thread ends the call: nobody else would hear of it."""
+        if arguments.exc_value is not None and arguments.exc_type is not SystemExit:
+            with self._lock:
+                fault = describe(arguments.exc_value, self.rank)
+                wire.send(self._channel, wire.Kind.FAULT, json.dumps(fault).encode())
+
+    def _outlast(self, before: set[threading.Thread]) -> None:
+        """Give threads that the function left running a moment to show whether they communicate."""
+        deadline = time.monotonic() + _OUTLAST
+        for thread in set(threading.enumerate()) - before:
+            while thread.is_alive() and not checks.idle(thread) and time.monotonic() < deadline:
+                thread.join(0.005)
 
     def _check_end(self) -> None:
         """Raises what is left wrong when the function has returned."""
