@@ -10,7 +10,7 @@ from importlib import import_module
 
 import typer
 
-MODULES = ("demo", "train")  # in the order of `rankwise --help`
+MODULES = ("demo", "puzzles", "update", "train")  # in the order of `rankwise --help`
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 
@@ -29,8 +29,10 @@ def run(arguments: list[str]) -> int:
 
     try:
         code = build()(arguments, standalone_mode=False)
-    except (BadInput, typer.TyperException) as error:
-        return fail(str(error) or "what is missing? see --help", BAD_INPUT)
+    except typer.TyperException as error:
+        return fail(error.format_message(), BAD_INPUT)
+    except BadInput as error:
+        return fail(str(error), BAD_INPUT)
     except KeyboardInterrupt:
         code = INTERRUPTED
     except Exception as error:

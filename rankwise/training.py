@@ -31,11 +31,13 @@ def train_on_cluster(config: TrainConfig, ranks: int, device: str, log: Path | N
         raise BadInput(f"--ranks is a number from 1 to {MAX_RANKS}, not {ranks}")
     device = choose_device(device, ranks)
     text = batches_for(config, ranks).text
+    if log and config.data and log.resolve() == Path(config.data).resolve():
+        raise BadInput(f"--log would overwrite the text {config.data}")
     console = Console(soft_wrap=True, highlight=False)
-    console.print(f"{config.model.parameters:,} parameters, {len(text):,} bytes of text, {ranks} ranks, {device}")
-    with tempfile.TemporaryDirectory() as folder, Cluster(ranks, device=device, timeout=None) as cluster:
+    with tempfile.TemporaryDirectory() as folder:
         log = usable(log or Path(folder, "steps.jsonl"))
-        with following(log, config.steps, console):
+        console.print(f"{config.model.parameters:,} parameters, {len(text):,} bytes of text, {ranks} ranks, {device}")
+        with Cluster(ranks, device=device, timeout=None) as cluster, following(log, config.steps, console):
             outcome = cluster.run(on_rank.train, config, log)[0]
     console.print(
         f"held-out loss {outcome.validation_loss:.3f} nats per byte; "
@@ -53,7 +55,7 @@ def choose_device(wanted: str, ranks: int) -> str:
         raise BadInput(f"--device is auto, cpu or cuda, not {wanted}")
     gpus = torch.cuda.device_count()
     if wanted == "cuda" and gpus < ranks:
-        raise BadInput(f"{ranks} ranks need {ranks} GPUs, and torch sees {gpus}")
+        raise BadInput(f"--device cuda takes a GPU for each of {ranks} ranks, and torch sees {gpus}")
     return "cuda" if wanted != "cpu" and gpus >= ranks else "cpu"
 
 

@@ -13,6 +13,11 @@ import sys
 import torch
 import torch.distributed as dist
 
+# torch imports this when it makes an optimizer, and the defaults of its functions then keep the group of all ranks
+# alive: gloo's threads would outlive destroy_process_group, and now and then abort the exit. Imported here, before
+# there is a group, its defaults are None.
+import torch.distributed.nn.functional
+
 from reference.errors import BadInput
 from reference.models import PRESETS, preset
 from reference.models.data import unigram_entropy
@@ -119,7 +124,9 @@ def choose_device(wanted: str) -> torch.device:
     ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     gpus = torch.cuda.device_count()
     if wanted == "cuda" and gpus < ranks_here:
-        raise BadInput(f"{ranks_here} ranks on this machine need {ranks_here} GPUs, and torch sees {gpus}")
+        raise BadInput(
+            f"--device cuda takes a GPU for each rank: {ranks_here} on this machine, where torch sees {gpus}"
+        )
     if wanted == "cpu" or gpus < ranks_here:
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))

@@ -48,6 +48,10 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise BadInput(f"training takes at least 1 step, not {self.steps}")
+        if not 0 < self.learning_rate < math.inf:
+            raise BadInput(f"a learning rate is a positive number, not {self.learning_rate}")
+        if self.seed < 0:
+            raise BadInput(f"a seed is 0 or more, not {self.seed}")
         if self.model.vocabulary != 256:
             raise BadInput(f"tokens are bytes here, and this model has a vocabulary of {self.model.vocabulary:,}")
 

@@ -1,0 +1,157 @@
+"""`rankwise train` and `torchrun -m reference.train`, as a person meets them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from rankwise.cli import run
+from reference import launch
+from reference.models import PRESETS
+from reference.oracle import one_process
+from reference.report import read_log
+from reference.train import TrainConfig
+
+RANKWISE = (sys.executable, "-c", "from rankwise.cli import main; main()")
+SMALL = ("--model", "tiny", "--steps", "4", "--batch", "4", "--sequence", "16")
+CONFIG = TrainConfig(PRESETS["tiny"], steps=4, batch=4, sequence=16)
+
+BAD = [
+    (["--batch", "0"], "at least 1 window"),
+    (["--sequence", "0"], "at least 1 token"),
+    (["--sequence", "100000"], "give a longer text"),
+    (["--steps", "0"], "at least 1 step"),
+    (["--learning-rate", "nan"], "positive number"),
+    (["--seed", "-1"], "0 or more"),
+    (["--model", "huge"], "there are tiny"),
+    (["--model", "llama3-8b"], "tokens are bytes"),
+    (["--data", "no/such/file"], "cannot read no/such/file"),
+    (["--data", os.devnull], "not a file"),
+    (["--device", "tpu"], "cpu"),
+    (["--device", "cuda"], "GPU"),
+    (["--steps", "many"], "--steps"),
+    (["--nonsense"], "--nonsense"),
+]
+
+
+def one_line(text: str) -> bool:
+    return text.count("\n") == 1 and text.endswith("\n")
+
+
+def no_gpu(options: list[str]) -> None:
+    if options == ["--device", "cuda"]:
+        import torch
+
+        if torch.cuda.is_available():
+            pytest.skip("there is a GPU here")
+
+
+@pytest.mark.parametrize("options, reason", [*BAD, (["--ranks", "0"], "not 0"), (["--ranks", "3"], "among 3 ranks")])
+def test_rankwise_says_bad_input_in_one_line(options: list[str], reason: str, capsys: pytest.CaptureFixture):
+    no_gpu(options)
+    assert run(["train", *options]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and one_line(err) and reason in err
+
+
+@pytest.mark.parametrize("options, reason", BAD)
+def test_torchruns_rank_0_says_the_same(options: list[str], reason: str, capsys, monkeypatch: pytest.MonkeyPatch):
+    no_gpu(options)
+    monkeypatch.setattr(sys, "argv", ["reference.train", *options])
+    assert launch.main() == 2
+    out, err = capsys.readouterr()
+    assert out == "" and one_line(err) and reason in err
+
+
+def test_an_empty_text_is_refused_and_so_is_a_log_that_would_overwrite_it(tmp_path: Path, capsys):
+    text = tmp_path / "text"
+    text.touch()
+    assert run(["train", "--data", str(text)]) == 2
+    assert "is empty" in capsys.readouterr().err
+    text.write_bytes(b"some text " * 1000)
+    assert run(["train", "--data", str(text), "--log", str(text)]) == 2
+    assert text.stat().st_size == 10_000
+
+
+def test_rankwise_train_trains(tmp_path: Path, capsys):
+    log = tmp_path / "new" / "log"
+    assert run(["train", "--ranks", "2", *SMALL, "--log", str(log)]) == 0
+    steps, _ = read_log(log)
+    assert [step.loss for step in steps] == pytest.approx(one_process(CONFIG).losses, rel=1e-5)  # float32
+    assert steps[-1].tokens == 4 * 4 * 16
+    out = capsys.readouterr().out
+    assert "step 4/4" in out and "held-out loss" in out
+
+
+def test_torchrun_trains_and_only_rank_0_speaks():
+    command = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "reference.train", *SMALL)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    shown = [float(line.split()[3]) for line in done.stdout.splitlines() if line.startswith("step")]
+    assert shown == pytest.approx(one_process(CONFIG).losses, abs=1e-3)  # three digits are shown
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for threads in /proc")
+def test_no_thread_of_gloo_outlives_the_group():
+    """One that does aborts the exit now and then: see `reference/launch.py`."""
+    code = "import sys; from pathlib import Path; from reference import launch; assert launch.main() == 0"
+    left = "print('threads:', *(comm.read_text().strip() for comm in Path('/proc/self/task').glob('*/comm')))"
+    done = subprocess.run((sys.executable, "-c", f"{code}; {left}", *SMALL), capture_output=True, text=True, timeout=60)
+    assert "threads: python" in done.stdout, done.stderr
+    assert "gloo" not in done.stdout.splitlines()[-1]
+
+
+def test_only_rank_0_says_what_is_wrong():
+    command = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "reference.train")
+    done = subprocess.run((*command, "--data", "no/such/file"), capture_output=True, text=True, timeout=60)
+    assert [line for line in done.stderr.splitlines() if line.startswith("reference.train:")] == [
+        "reference.train: cannot read no/such/file: no such file or directory"
+    ]
+    assert "exitcode  : 2" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_ctrl_c_leaves_nothing_running(tmp_path: Path):
+    mark, log = uuid.uuid4().hex, tmp_path / "log"
+    command = (*RANKWISE, "train", "--ranks", "2", "--steps", "100000", "--model", "tiny", "--log", str(log))
+    environment = {**os.environ, "TEST_MARK": mark}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    wait_until(lambda: log.exists() and log.stat().st_size > 0, seconds=30)
+    assert len(marked(mark)) >= 3  # this test can see the command and its ranks
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert err == "rankwise: interrupted; nothing is left running\n"
+    wait_until(lambda: not marked(mark), seconds=1)
+
+
+def marked(mark: str) -> list[str]:
+    """Processes that inherited the mark from the environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "environ").read_bytes():
+                found.append(folder.name)
+        except OSError:
+            continue
+    return found
+
+
+def wait_until(condition, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def test_help_answers_without_torch():
+    code = "import sys; from rankwise.cli import run; run(['--help']); run(['train', '--help'])"
+    check = "assert 'torch' not in sys.modules and 'matplotlib' not in sys.modules"
+    done = subprocess.run((sys.executable, "-c", f"{code}; {check}"), capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+    assert "train" in done.stdout

@@ -1,0 +1,126 @@
+"""N ranks equal one process, exactly: in float64 only the order of additions differs, about 1e-15 a step."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from rankwise import on_rank
+from reference.cluster import Cluster
+from reference.models import GPT, PRESETS, GPTConfig, create, token_loss
+from reference.oracle import largest_difference, on_ranks, one_process, relative_difference
+from reference.train import TrainConfig, all_reduce_gradients, batches_for, learning_rate, train, validation_loss
+
+Clusters = Callable[..., Cluster]
+TIED = TrainConfig(PRESETS["tiny"], steps=5, batch=12, sequence=16, warmup=2, dtype=torch.float64)
+UNTIED = replace(TIED, model=GPTConfig(layers=1, width=24, heads=3, kv_heads=3, hidden=40), seed=7)
+EXACT = 1e-10
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+@pytest.mark.parametrize("config", [TIED, UNTIED], ids=["tied", "untied"])
+def test_five_steps_on_any_number_of_ranks_equal_one_process(clusters: Clusters, world_size: int, config: TrainConfig):
+    oracle = one_process(config)
+    for record in clusters(world_size).run(on_rank.record, config):
+        difference = largest_difference(record, oracle)
+        assert max(difference.values()) < EXACT, difference
+        assert (
+            record.gradients.keys()
+            == oracle.gradients.keys()
+            == dict(create(GPT, config.model).named_parameters()).keys()
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_replicas_stay_equal_to_the_last_bit(clusters: Clusters, dtype: torch.dtype):
+    first, *others = clusters(4).run(on_rank.record, replace(TIED, dtype=dtype))
+    for other in others:
+        assert other.losses == first.losses
+        assert all(torch.equal(other.parameters[name], value) for name, value in first.parameters.items())
+
+
+def test_the_same_run_gives_the_same_bits_again(clusters: Clusters):
+    config = replace(TIED, dtype=torch.float32)
+    first, second = (clusters(3).run(on_rank.record, config)[0] for _ in range(2))
+    assert first.losses == second.losses
+    assert all(torch.equal(second.parameters[name], value) for name, value in first.parameters.items())
+
+
+def averaged(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup) -> None:
+    parameters = list(parameters)
+    all_reduce_gradients(parameters, group)
+    for parameter in parameters:
+        parameter.grad /= dist.get_world_size(group)
+
+
+def but_one(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup) -> None:
+    all_reduce_gradients(list(parameters)[:-1], group)
+
+
+def not_at_all(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup) -> None:
+    return
+
+
+@pytest.mark.parametrize("wrong", [averaged, but_one, not_at_all])
+def test_a_wrong_reduction_is_seen(clusters: Clusters, wrong: Callable):
+    def run_wrongly(config: TrainConfig):
+        return on_ranks(config, dist.group.WORLD, reduce_gradients=wrong)
+
+    difference = largest_difference(clusters(2).run(run_wrongly, TIED)[0], one_process(TIED))
+    assert difference["gradients"] > 1e-3
+
+
+def test_a_missing_number_is_infinitely_far():
+    assert relative_difference([1.0, float("nan")], [1.0, 2.0]) == float("inf")
+    assert relative_difference([1.0, 2.5], [1.0, 2.0]) == 0.25
+
+
+def test_a_run_may_stop_on_its_way(clusters: Clusters):
+    """The first steps of a long plan, not a short plan: the learning rate follows the plan."""
+    long = replace(TIED, steps=40)
+    stopped = clusters(2).run(on_rank.record, replace(long, stop_after=3))[0]
+    assert stopped.losses == clusters(2).run(on_rank.record, long)[0].losses[:3]
+
+
+def test_all_gradients_travel_in_one_flat_all_reduce(clusters: Clusters):
+    config = replace(TIED, stop_after=1, dtype=torch.float32)
+    _, trace = clusters(2).trace(on_rank.record, config)
+    gradients, loss = trace.events[0]
+    assert gradients.bytes == config.model.parameters * 4
+    assert loss.bytes == 4
+
+
+def test_ranks_validate_together_as_one_would_alone(clusters: Clusters):
+    def validate(config: TrainConfig) -> float:
+        model = train(config, dist.group.WORLD, torch.device("cpu"))
+        return validation_loss(config, model, dist.group.WORLD, torch.device("cpu"))
+
+    one = clusters(1).run(validate, TIED)[0]
+    assert clusters(3).run(validate, TIED) == pytest.approx([one] * 3, rel=EXACT)
+
+
+def test_validation_is_the_mean_over_the_held_out_tokens(clusters: Clusters):
+    def untrained(config: TrainConfig) -> float:
+        model = create(GPT, config.model, config.seed, dtype=config.dtype)
+        return validation_loss(config, model, dist.group.WORLD, torch.device("cpu"))
+
+    model, batches = create(GPT, TIED.model, dtype=torch.float64), batches_for(TIED, world_size=1)
+    losses = [token_loss(model(x), y, global_tokens=1).item() for x, y in batches.validation()]
+    mean = sum(losses) / (len(batches.held_out) * batches.sequence)
+    assert clusters(3).run(untrained, TIED)[0] == pytest.approx(mean, rel=EXACT)
+
+
+def test_a_few_steps_learn_something():
+    losses = one_process(replace(TIED, steps=60, warmup=5, dtype=torch.float32)).losses
+    assert losses[0] == pytest.approx(5.545, abs=0.2)  # about ln 256: it knows nothing yet
+    assert sum(losses[-5:]) / 5 < 4.0
+
+
+def test_the_learning_rate_rises_in_a_line_and_falls_to_a_tenth():
+    config = TrainConfig(steps=1000, warmup=10, learning_rate=1.0)
+    assert learning_rate(config, 4) == pytest.approx(0.5, rel=1e-3)
+    assert learning_rate(config, 10) == pytest.approx(1.0, rel=1e-3)
+    assert learning_rate(config, 999) == pytest.approx(0.1, rel=1e-2)
