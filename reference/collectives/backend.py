@@ -1,0 +1,279 @@
+"""The hand-made collectives as a backend of `torch.distributed`: what PyTorch's own DDP, FSDP and pipelining run on.
+
+    from reference.collectives import backend
+    backend.register()                                     # or register({"all_reduce": my_ring_all_reduce})
+    group = dist.new_group(backend=backend.NAME)           # or dist.init_process_group(backend.NAME, ...)
+    model = DistributedDataParallel(model, process_group=group)
+
+A group of this backend is a Python subclass of `ProcessGroup`. Sends and receives it hands on to a carrier: gloo, NCCL,
+or whatever the world is on. Every collective it makes of them, with the functions of this package or with one's own.
+
+Collectives run in the caller, who finds them done: nothing overlaps with compute. Everything else is as on gloo.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup, Work
+from torch.distributed import distributed_c10d as c10d
+
+from . import all_to_all, barrier, best, gather, reduce, scatter
+from .reduction import SUM
+
+NAME = "handmade"
+
+REFERENCE: Mapping[str, Callable[..., None]] = MappingProxyType(
+    {
+        "broadcast": best.broadcast,  # (x, root, group)
+        "reduce": reduce.tree,  # (x, root, group, op)
+        "scatter": scatter.tree,  # (out, chunks, root, group)
+        "gather": gather.tree,  # (x, out, root, group)
+        "all_gather": best.all_gather,  # (x, out, group)
+        "reduce_scatter": best.reduce_scatter,  # (x, out, group, op)
+        "all_reduce": best.all_reduce,  # (x, group, op)
+        "all_to_all": best.all_to_all,  # (x, out, group)
+        "all_to_all_uneven": all_to_all.uneven,  # (x, out, in_splits, out_splits, group)
+        "barrier": barrier.dissemination,  # (group)
+    }
+)
+
+
+def register(
+    functions: Mapping[str, Callable[..., None]] = REFERENCE, *, name: str = NAME, carrier: str | None = None
+) -> None:
+    """Make `name` a backend in this process. Groups made afterwards use `functions`; call again for others.
+
+    Args:
+        functions: by the names of `REFERENCE`, with the arguments noted there. What is missing comes from there.
+            One that takes no `op` serves sums; averages, minima and so on then come from there too.
+        name: of the backend.
+        carrier: backend that sends and receives; by default the world's, or gloo where there is no world yet.
+
+    Raises:
+        ValueError: a name that is no collective.
+    """
+    if unknown := functions.keys() - REFERENCE.keys():
+        raise ValueError(f"no such collective: {', '.join(sorted(unknown))}; there are {', '.join(REFERENCE)}")
+
+    def create(options: Any, _: Any) -> Handmade:
+        inner = carrier or (dist.get_backend() if dist.is_initialized() else "gloo")
+        ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
+        return Handmade(connect(inner, options), ranks, REFERENCE | functions, name)
+
+    dist.Backend.register_backend(name, create, extended_api=True, devices=["cpu", "cuda"])
+
+
+def connect(backend: str, options: Any) -> ProcessGroup:
+    """A group of `backend` for the ranks that `options` of a new group name."""
+    if (plugin := dist.Backend._plugins.get(backend.upper())) is not None:
+        return plugin.creator_fn(options, None)
+    store, rank, size = options.store, options.group_rank, options.group_size
+    if backend == dist.Backend.NCCL:
+        nccl = dist.ProcessGroupNCCL.Options()
+        nccl.global_ranks_in_group, nccl.group_name = options.global_ranks_in_group, options.group_id
+        kind, device = ProcessGroup.BackendType.NCCL, "cuda"
+        engine = dist.ProcessGroupNCCL(store, rank, size, nccl)
+    else:
+        kind, device = ProcessGroup.BackendType.GLOO, "cpu"
+        engine = dist.ProcessGroupGloo(store, rank, size, timeout=options.timeout)
+    group = ProcessGroup(store, rank, size)
+    group._set_default_backend(kind)
+    group._register_backend(torch.device(device), kind, engine)
+    return group
+
+
+class Handmade(ProcessGroup):
+    """A process group whose collectives are functions of sends and receives.
+
+    `functions` holds all collectives by name; `ranks` are the group's global ranks; `carrier` sends and receives.
+    """
+
+    def __init__(
+        self, carrier: ProcessGroup, ranks: tuple[int, ...], functions: Mapping[str, Callable[..., None]], name: str
+    ) -> None:
+        super().__init__(carrier.rank(), carrier.size())
+        self.carrier, self.functions, self.backend = carrier, functions, name
+        self._name, self._desc = "", ""
+        cuda = "cuda" in {device.type for device in carrier._device_types}
+        device = torch.device("cuda" if cuda else "cpu")
+        kind = ProcessGroup.BackendType.NCCL if cuda else ProcessGroup.BackendType.GLOO
+        self._register_backend(device, kind, carrier._get_backend(device))
+        self.group = self
+        if cuda:  # NCCL makes a batch only of what is sent on a plain ProcessGroup, which torch has to know
+            self.group = carrier
+            c10d._world.pg_group_ranks[carrier] = {rank: place for place, rank in enumerate(ranks)}
+            c10d._world.pg_map[carrier] = (dist.Backend.NCCL, None)
+
+    def run(self, collective: str, *arguments: Any, op: Any = SUM) -> None:
+        """Run a collective: `function(*arguments, group)`, with `op` where it is not the sum."""
+        function = self.functions[collective]
+        if op == SUM:
+            function(*arguments, self.group)
+            return
+        if "op" not in inspect.signature(function).parameters:
+            function = REFERENCE[collective]
+        function(*arguments, self.group, op)
+
+    # Point to point.
+
+    def send(self, tensors: list[Tensor], dst: int, tag: int) -> Work:
+        return self.carrier.send(tensors, dst, tag)
+
+    def recv(self, tensors: list[Tensor], src: int, tag: int) -> Work:
+        return self.carrier.recv(tensors, src, tag)
+
+    def recv_anysource(self, tensors: list[Tensor], tag: int) -> Work:
+        return self.carrier.recv_anysource(tensors, tag)
+
+    # One root.
+
+    def broadcast(self, tensors: list[Tensor], options: Any) -> Work:
+        for tensor in tensors:
+            self.run("broadcast", tensor, options.rootRank)
+        return Done(tensors)
+
+    def reduce(self, tensors: list[Tensor], options: Any) -> Work:
+        for tensor in tensors:
+            self.run("reduce", tensor, options.rootRank, op=options.reduceOp.op)
+        return Done(tensors)
+
+    def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], options: Any) -> Work:
+        chunks = torch.cat([tensor.reshape(-1) for tensor in inputs[0]]) if inputs else None
+        self.run("scatter", outputs[0], chunks, options.rootRank)
+        return Done(outputs)
+
+    def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], options: Any) -> Work:
+        (x,) = inputs
+        out = x.new_empty(self.size(), *x.shape) if outputs else None
+        self.run("gather", x.contiguous(), out, options.rootRank)
+        for tensor, row in zip(outputs[0], out, strict=True) if outputs else ():
+            tensor.copy_(row)
+        return Done(outputs[0] if outputs else [])
+
+    # Everybody.
+
+    def allreduce(self, tensors: list[Tensor], options: Any) -> Work:
+        for tensor in tensors:
+            self.run("all_reduce", tensor, op=options.reduceOp.op)
+        return Done(tensors)
+
+    allreduce_coalesced = allreduce
+
+    def all_gather_single(self, output: Tensor, input: Tensor, options: Any = None) -> Work:
+        self.run("all_gather", input.contiguous(), output)
+        return Done([output])
+
+    _allgather_base = all_gather_single
+
+    def all_gather_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], options: Any = None) -> Work:
+        for output, input in zip(outputs, inputs, strict=True):
+            self.run("all_gather", input.contiguous(), output)
+        return Done(outputs)
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], options: Any = None) -> Work:
+        for places, x in zip(outputs, inputs, strict=True):
+            out = x.new_empty(self.size(), *x.shape)
+            self.run("all_gather", x.contiguous(), out)
+            for place, row in zip(places, out, strict=True):
+                place.copy_(row.view(place.shape))
+        return Done(outputs[0])
+
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, options: Any) -> Work:
+        self.run("reduce_scatter", input.contiguous(), output, op=options.reduceOp.op)
+        return Done([output])
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], options: Any) -> Work:
+        for output, input in zip(outputs, inputs, strict=True):
+            self.run("reduce_scatter", input.contiguous(), output, op=options.reduceOp.op)
+        return Done(outputs)
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], options: Any) -> Work:
+        for output, chunks in zip(outputs, inputs, strict=True):
+            self.run("reduce_scatter", torch.stack(list(chunks)), output, op=options.reduceOp.op)
+        return Done(outputs)
+
+    def all_to_all_single(
+        self, output: Tensor, input: Tensor, out_splits: list[int], in_splits: list[int], options: Any = None
+    ) -> Work:
+        if in_splits or out_splits:
+            rows = [input.shape[0] // self.size()] * self.size(), [output.shape[0] // self.size()] * self.size()
+            self.run("all_to_all_uneven", input.contiguous(), output, in_splits or rows[0], out_splits or rows[1])
+        else:
+            self.run("all_to_all", input.contiguous(), output)
+        return Done([output])
+
+    alltoall_base = all_to_all_single
+
+    def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], options: Any = None) -> Work:
+        in_splits, out_splits = [x.numel() for x in inputs], [out.numel() for out in outputs]
+        out = outputs[0].new_empty(sum(out_splits))
+        self.run("all_to_all_uneven", torch.cat([x.reshape(-1) for x in inputs]), out, in_splits, out_splits)
+        for place, part in zip(outputs, out.split(out_splits), strict=True):
+            place.copy_(part.view(place.shape))
+        return Done(outputs)
+
+    def barrier(self, *arguments: Any, **options: Any) -> Work:
+        self.run("barrier")
+        return Done([])
+
+    # What torch asks a group about itself.
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._name
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._name = name
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._desc
+
+    def setGroupDesc(self, desc: str) -> None:  # noqa: N802
+        self._desc = desc
+
+    def getBackendName(self) -> str:  # noqa: N802
+        return self.backend
+
+
+class Done(Work):
+    """The request of a collective that is done. `tensors` are its results."""
+
+    def __init__(self, tensors: list[Tensor]) -> None:
+        super().__init__()
+        self.tensors = tensors
+        self.future = torch.futures.Future(devices=sorted({str(t.device) for t in tensors if t.is_cuda}))
+        self.future.set_result(tensors)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """True, at once."""
+        return True
+
+    def get_future(self) -> torch.futures.Future:
+        """Where DDP looks for the results."""
+        return self.future
+
+    def result(self) -> list[Tensor]:
+        """The results."""
+        return self.tensors
+
+    def is_completed(self) -> bool:
+        """True."""
+        return True
+
+    def is_success(self) -> bool:
+        """True."""
+        return True
+
+    def synchronize(self) -> None:
+        """Nothing is left to wait for."""
