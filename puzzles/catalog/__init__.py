@@ -74,10 +74,12 @@ import difflib
 import functools
 import importlib
 import pkgutil
+from typing import TYPE_CHECKING
 
 from reference.errors import BadInput
 
-from ..grading.puzzle import Puzzle
+if TYPE_CHECKING:  # a list of names needs no torch
+    from ..grading.puzzle import Puzzle
 
 CHAPTERS = ("ranks", "collectives", "networks")
 
@@ -89,19 +91,22 @@ def names() -> tuple[str, ...]:
     return tuple(f"{chapter}.{puzzle}" for chapter, order in orders.items() for puzzle in order)
 
 
-def find(name: str) -> Puzzle:
+def find(name: str) -> "Puzzle":
     """The puzzle of this name; its last part is enough where no two puzzles share it.
 
     Raises BadInput with suggestions where there is none.
     """
-    if name not in names():
-        name = _guess(name)
-    return importlib.import_module(f"{__name__}.{name}").PUZZLE
+    return importlib.import_module(f"{__name__}.{canonical(name)}").PUZZLE
+
+
+def canonical(name: str) -> str:
+    """The whole name of a puzzle. Raises BadInput with suggestions where there is none."""
+    return name if name in names() else _guess(name)
 
 
 def select(pattern: str) -> list[str]:
     """The names of a chapter, or the one puzzle of this name. Raises BadInput."""
-    return [each for each in names() if each.startswith(f"{pattern}.")] or [find(pattern).name]
+    return [each for each in names() if each.startswith(f"{pattern}.")] or [canonical(pattern)]
 
 
 def _chapters() -> list[str]:

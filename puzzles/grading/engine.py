@@ -76,6 +76,7 @@ def _grade(solution: Solution, pool: Pool) -> Verdict:
         findings = style.inspect(puzzle, style.parse(puzzle, solution.source))
     except SyntaxError as error:
         return Verdict(puzzle.name, Stage.TEXT, str(error.msg))
+    pool.prepare(dict.fromkeys(case.world_size for case in puzzle.cases))
     trial = Trial(solution, pool)
     verdict = trial.values() or _costs(puzzle, trial.runs) or _calls(puzzle, trial.runs, findings)
     if findings or any(run.patched for run in trial.runs):

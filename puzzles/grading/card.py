@@ -1,0 +1,105 @@
+"""A verdict for people: lines for a terminal, a card for a notebook."""
+
+import base64
+import html as escape
+from typing import Any
+
+from .verdict import Stage, Verdict
+
+MAX_OUTPUT = 2000  # characters of what the ranks printed
+_SHAPES = {Stage.PASSED: ("✓", "#009E73"), Stage.UNSOLVED: ("·", "#767676")}  # Okabe-Ito: green; grey
+_WRONG = ("✗", "#D55E00")  # vermilion
+
+
+def text(verdict: Verdict) -> str:
+    """Several lines without colour: what, why, budgets, what was printed."""
+    mark, _ = _SHAPES.get(verdict.stage, _WRONG)
+    first, *rest = verdict.reason.splitlines() or [""]
+    lines = [f"{mark} {verdict.name}: {verdict.stage} ({verdict.seconds:.2f} s)"]
+    lines += [f"  {first}", *(f"  {line}" for line in rest)]
+    lines += [f"  {line}" for line in _columns(verdict)]
+    if verdict.output:
+        lines += ["  printed:", *(f"    {line}" for line in verdict.output[:MAX_OUTPUT].splitlines())]
+    return "\n".join(lines)
+
+
+def _columns(verdict: Verdict) -> list[str]:
+    """The table of budgets, aligned."""
+    if not verdict.table:
+        return []
+    rows = [("", "target", "yours", "optimum", ""), *((*row.cells, f"({row.case})") for row in verdict.table)]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *(row[i].rjust(widths[i]) for i in (1, 2, 3)), row[4]]).rstrip()
+        for row in rows
+    ]
+
+
+def html(verdict: Verdict, note: str = "") -> str:
+    """A card with the reason, the table, and a picture of the run."""
+    mark, colour = _SHAPES.get(verdict.stage, _WRONG)
+    parts = [
+        f'<div style="border-left:4px solid {colour};padding:0.3em 0.9em;margin:0.4em 0;max-width:60em">',
+        f'<div><b style="color:{colour}">{mark} {_plain(str(verdict.stage))}</b>'
+        f" · <code>{_plain(verdict.name)}</code> · {verdict.seconds:.2f} s</div>",
+        f'<pre style="white-space:pre-wrap;margin:0.4em 0;background:none;border:none">{_plain(verdict.reason)}</pre>',
+        _table(verdict),
+        f"<details><summary>printed</summary><pre>{_plain(verdict.output[:MAX_OUTPUT])}</pre></details>"
+        if verdict.output
+        else "",
+        _picture(verdict),
+        f"<div><i>{_plain(note)}</i></div>" if note else "",
+        "</div>",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _table(verdict: Verdict) -> str:
+    if not verdict.table:
+        return ""
+    head = "".join(f'<th style="text-align:{side}">{name}</th>' for name, side in _HEAD)
+    rows = ""
+    for row in verdict.table:
+        name, target, yours, optimum = row.cells
+        colour = "" if row.holds else f";color:{_WRONG[1]};font-weight:bold"
+        cells = f'<td style="text-align:left">{name}</td><td>{target}</td>'
+        cells += f'<td style="text-align:right{colour}">{yours}</td><td>{optimum}</td>'
+        rows += f'<tr>{cells}<td style="text-align:left">{_plain(str(row.case))}</td></tr>'
+    return f'<table style="margin:0.4em 0"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+
+
+_HEAD = (("", "left"), ("target", "right"), ("yours", "right"), ("optimum", "right"), ("case", "left"))
+
+
+def _picture(verdict: Verdict) -> str:
+    """The run as a timeline. One that can't be drawn is left out: a picture never stands in a verdict's way."""
+    try:
+        picture = draw(verdict)
+    except Exception as error:
+        return f"<div><small>no picture: {_plain(f'{type(error).__name__}: {error}'[:200])}</small></div>"
+    if picture is None:
+        return ""
+    data = base64.b64encode(picture).decode()
+    return f'<img alt="what the ranks said to each other" style="max-width:100%" src="data:image/png;base64,{data}">'
+
+
+def draw(verdict: Verdict) -> bytes | None:
+    """The case of a verdict as a PNG: a lane for each rank, and the messages. None where nothing was said."""
+    trace = verdict.trace
+    if trace is None or not any(trace.events):
+        return None
+    from reference.trace import NVLINK4, Network
+    from visualizations import timeline
+
+    network = Network.of(NVLINK4)
+    return timeline.draw(trace.replay(network), title=_title(verdict, trace, network)).png()
+
+
+def _title(verdict: Verdict, trace: Any, network: Any) -> str:
+    sent = max(trace.bytes_sent, default=0)
+    steps = f"{trace.steps} step{'' if trace.steps == 1 else 's'}"
+    return f"{verdict.case}: {steps}, at most {sent:,} B sent by a rank (on {network.intra.name})"
+
+
+def _plain(value: str) -> str:
+    return escape.escape(value)

@@ -1,0 +1,118 @@
+"""What every face of the course does: check, hint, reset, look back. Cell, pytest and command line end up here."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from reference.errors import BadInput
+
+from .. import catalog
+from . import engine, text
+from .course import Course, here
+from .puzzle import Puzzle
+from .verdict import Verdict
+
+
+def check(
+    name: str,
+    solution: str | Path | Callable | None = None,
+    *,
+    course: Course | None = None,
+    face: str = "python",
+) -> Verdict:
+    """Grade a solution, and keep the attempt with its verdict.
+
+    Args:
+        name: of the puzzle: "ranks.ring_shift", or "ring_shift" where that is clear.
+        solution: its text, the path of a file, or a function; the learner's file by default.
+        course: where files and history are; the course that this package belongs to by default.
+        face: who asks, for the history.
+
+    Raises BadInput: there is no such puzzle, or no such file.
+    """
+    course = course or here()
+    puzzle = catalog.find(name)
+    source, filename = read(puzzle, solution, course)
+    if text.untouched(puzzle, source):
+        return engine.grade(puzzle, source, filename=filename)  # the stub is nobody's attempt
+    attempt = course.state.begin(puzzle.name, source, face)
+    verdict = engine.grade(puzzle, source, filename=filename)
+    course.state.finish(attempt, verdict.stage, verdict.reason, verdict.seconds)
+    return verdict
+
+
+def read(puzzle: Puzzle, solution: str | Path | Callable | None, course: Course) -> tuple[str, str]:
+    """A solution's text, and the file name that its lines go by. Raises BadInput."""
+    if solution is None:
+        return course.read(puzzle), str(course.file(puzzle))
+    if callable(solution):
+        try:
+            return text.standalone(solution), f"{puzzle.entry}.py"
+        except ValueError as error:
+            raise BadInput(str(error)) from None
+    looks_like_a_path = "\n" not in str(solution) and str(solution).endswith(".py")
+    if not isinstance(solution, Path) and not looks_like_a_path:
+        return solution, f"{puzzle.entry}.py"
+    try:
+        return Path(solution).read_text(encoding="utf-8"), str(Path(solution).resolve())
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{solution} can't be read: {error}") from None
+
+
+def save_and_check(
+    name: str, cell: str, *, course: Course | None = None, face: str = "notebook"
+) -> tuple[Verdict, str]:
+    """Save a notebook's cell as the puzzle's file and check that.
+
+    A stub that nobody has touched replaces nothing: then the file is checked as it is.
+
+    Returns: the verdict, and a line that says what happened to the file ("" where nothing is to be said).
+    """
+    course = course or here()
+    puzzle = catalog.find(name)
+    written = text.with_imports(puzzle, cell if cell.endswith("\n") else cell + "\n")
+    note = ""
+    if not text.untouched(puzzle, cell):
+        course.write(puzzle, written, "replaced")
+    elif not text.untouched(puzzle, course.read(puzzle)):
+        note = f"the cell holds the stub, so your solution in {_shown(course, puzzle)} was checked and left as it is"
+    return check(puzzle.name, course=course, face=face), note
+
+
+def hint(name: str, *, course: Course | None = None) -> str:
+    """The next hint."""
+    course = course or here()
+    puzzle = catalog.find(name)
+    index = course.state.next_hint(puzzle.name, len(puzzle.hints))
+    return f"hint {index + 1} of {len(puzzle.hints)}: {puzzle.hints[index]}"
+
+
+def reset(name: str, *, course: Course | None = None, to: int | None = None) -> str:
+    """Put the stub back into the puzzle's file, or the text of an earlier attempt; the present text is kept.
+
+    Returns: a line that says what happened. Raises BadInput where there is no such attempt.
+    """
+    course = course or here()
+    puzzle = catalog.find(name)
+    source, what = text.stub(puzzle), "the stub"
+    if to is not None:
+        attempt = course.state.attempt(to)
+        if attempt is None or attempt.puzzle != puzzle.name:
+            raise BadInput(f"{puzzle.name} has no attempt {to}: see `rankwise history {puzzle.name}`")
+        source, what = attempt.source, f"attempt {to}"
+    course.write(puzzle, source, "reset")
+    return f"{_shown(course, puzzle)} holds {what} again; what was there is in `rankwise history {puzzle.name}`"
+
+
+def solution(name: str, *, course: Course | None = None, give_up: bool = False) -> str:
+    """The reference solution, once the puzzle has been passed. Raises BadInput before, unless one gives up."""
+    course = course or here()
+    puzzle = catalog.find(name)
+    if not give_up and not course.state.passed(puzzle.name):
+        raise BadInput(
+            f"{puzzle.name} is not passed yet: solve it first, ask for a hint, or --give-up to see the solution"
+        )
+    return text.solution(puzzle)
+
+
+def _shown(course: Course, puzzle: Puzzle) -> str:
+    return str(course.file(puzzle).relative_to(course.root))

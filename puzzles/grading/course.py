@@ -1,0 +1,74 @@
+"""A learner's copy of the course: where its files are, and what is written there."""
+
+import os
+import tempfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from reference.errors import BadInput
+
+from . import text
+from .puzzle import Puzzle
+from .state import State
+
+
+@dataclass(frozen=True)
+class Course:
+    """A directory with `puzzles/<chapter>/<puzzle>.py` for the learner's texts and `.rankwise/` for the rest."""
+
+    root: Path
+
+    @cached_property
+    def state(self) -> State:
+        """Attempts, hints, predictions."""
+        return State(self.root / ".rankwise" / "state.db")
+
+    def file(self, puzzle: Puzzle) -> Path:
+        """The learner's file of a puzzle."""
+        chapter, _, name = puzzle.name.partition(".")
+        return self.root / "puzzles" / chapter / f"{name}.py"
+
+    def read(self, puzzle: Puzzle) -> str:
+        """The learner's text; the stub where the file is missing. Raises BadInput where it is no text."""
+        try:
+            return self.file(puzzle).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return text.stub(puzzle)
+        except (UnicodeDecodeError, OSError) as error:
+            raise BadInput(f"{self.file(puzzle)} can't be read: {error}") from None
+
+    def write(self, puzzle: Puzzle, source: str, why: str) -> None:
+        """Replace the learner's text, after what was there has been kept in the history."""
+        path = self.file(puzzle)
+        if path.exists():
+            before = path.read_text(encoding="utf-8", errors="replace")
+            if before == source:
+                return
+            if not text.untouched(puzzle, before):
+                self.state.keep(puzzle.name, before, why)
+        write_whole(path, source)
+
+
+def here() -> Course:
+    """The course that this package belongs to. Raises BadInput where it is not in a checkout."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / "pyproject.toml").exists():
+        raise BadInput(f"{root} is not a copy of the course: clone it and install it there, with `make setup`")
+    return Course(root)
+
+
+def write_whole(path: Path, content: str) -> None:
+    """Write a file so that whoever reads it, now or after a crash, finds the old text or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

@@ -1,0 +1,35 @@
+"""The course inside a notebook: `%load_ext puzzles` gives `%%puzzle <name>`."""
+
+from typing import Any
+
+from reference.errors import BadInput
+
+from . import card, checking
+from .verdict import Verdict
+
+
+class Card:
+    """What a cell shows: the verdict, and what became of the cell's text."""
+
+    def __init__(self, verdict: Verdict, note: str = "") -> None:
+        self.verdict, self.note = verdict, note
+
+    def __repr__(self) -> str:
+        return "\n".join(part for part in (card.text(self.verdict), self.note) if part)
+
+    def _repr_html_(self) -> str:
+        return card.html(self.verdict, self.note)
+
+
+def puzzle(line: str, cell: str) -> Card | None:
+    """`%%puzzle <name>`: save the cell as the puzzle's file, and check it."""
+    try:
+        return Card(*checking.save_and_check(line.strip(), cell))
+    except BadInput as error:
+        print(f"%%puzzle: {error}")
+        return None
+
+
+def load(shell: Any) -> None:
+    """Register the magic, and let it keep the names of puzzles apart from Python."""
+    shell.register_magic_function(puzzle, magic_kind="cell", magic_name="puzzle")

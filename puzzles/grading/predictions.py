@@ -1,0 +1,67 @@
+"""Predict first, then look: `predict` keeps a number, `reveal` holds it against the truth."""
+
+import html
+from dataclasses import dataclass
+from typing import Any
+
+from .course import Course, here
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What somebody said, and the truth where it is known."""
+
+    question: str
+    said: dict[str, float]
+    truth: dict[str, float]
+
+    def __str__(self) -> str:
+        if not self.truth:
+            said = ", ".join(f"{name} {_number(value)}" for name, value in self.said.items())
+            return (
+                f"{self.question}: you say {said}"
+                if said
+                else f"{self.question}: write your number in place of the dots"
+            )
+        return "\n".join([self.question, *(f"  {line}" for line in self._lines())])
+
+    __repr__ = __str__
+
+    def _lines(self) -> list[str]:
+        lines = []
+        for name, true in self.truth.items():
+            said = self.said.get(name)
+            line = f"{name}: {_number(true)}"
+            if said is not None:
+                line = f"{name}: you said {_number(said)}, it is {_number(true)}{_off(said, true)}"
+            lines.append(line)
+        return lines
+
+    def _repr_html_(self) -> str:
+        style = "border-left:4px solid #0072B2;padding:0.3em 0.9em;margin:0.4em 0"
+        return f'<div style="{style}"><pre style="margin:0;background:none">{html.escape(str(self))}</pre></div>'
+
+
+def predict(question: str, *, course: Course | None = None, **numbers: Any) -> Prediction:
+    """Keep a prediction: `predict("naive, 4 ranks", seconds=0.6)`. Dots for a number keep nothing."""
+    said = {name: float(value) for name, value in numbers.items() if value is not ...}
+    if said:
+        (course or here()).state.predict(question, said)
+    return Prediction(question, said, {})
+
+
+def reveal(question: str, *, course: Course | None = None, **truth: float) -> Prediction:
+    """Hold the last prediction for a question against the truth: `reveal("naive, 4 ranks", seconds=0.61)`."""
+    said = (course or here()).state.prediction(question) or {}
+    return Prediction(question, said, {name: float(value) for name, value in truth.items()})
+
+
+def _number(value: float) -> str:
+    return f"{value:,.4g}"
+
+
+def _off(said: float, true: float) -> str:
+    if not said or not true or said * true < 0:
+        return ""
+    factor = max(said / true, true / said)
+    return " (well predicted)" if factor < 1.1 else f" (off by a factor of {factor:.3g})"

@@ -1,0 +1,140 @@
+"""What a learner has done so far: every attempt, hint and prediction, in one SQLite file.
+
+Written so that nothing is lost, whatever is killed when: each entry is one transaction, write-ahead logged and synced.
+An attempt is entered before its check begins, and completed with the verdict after it. Any number of faces (a
+notebook, pytest, a terminal) may write at the same time. Connections live for one operation: nothing survives a fork.
+"""
+
+import contextlib
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_PATIENCE = 30.0  # seconds to wait for another writer
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS attempts (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, puzzle TEXT NOT NULL, began REAL NOT NULL, face TEXT NOT NULL,
+    source TEXT NOT NULL, stage TEXT, reason TEXT, seconds REAL
+);
+CREATE INDEX IF NOT EXISTS attempts_of ON attempts (puzzle, id);
+CREATE TABLE IF NOT EXISTS hints (puzzle TEXT PRIMARY KEY, shown INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS predictions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, question TEXT NOT NULL, made REAL NOT NULL, answer TEXT NOT NULL
+);
+"""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One entry of the history.
+
+    Attributes:
+        began: seconds since 1970.
+        face: where it came from: "notebook", "pytest", "rankwise", "python"; or why it was kept: "reset", "replaced".
+        stage: a `verdict.Stage`'s value; "" where nothing was checked, or the check was killed.
+        seconds: that the check took.
+    """
+
+    id: int
+    puzzle: str
+    began: float
+    face: str
+    source: str
+    stage: str
+    reason: str
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """True where the check said so."""
+        return self.stage == "passed"
+
+
+class State:
+    """The file, by operations. Made when it is first written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def begin(self, puzzle: str, source: str, face: str) -> int:
+        """Enter an attempt, before it is checked. Returns its number."""
+        with self._open() as db:
+            row = (puzzle, time.time(), face, source)
+            return db.execute("INSERT INTO attempts (puzzle, began, face, source) VALUES (?, ?, ?, ?)", row).lastrowid
+
+    def finish(self, attempt: int, stage: str, reason: str, seconds: float) -> None:
+        """Enter the verdict on an attempt."""
+        with self._open() as db:
+            row = (stage, reason, seconds, attempt)
+            db.execute("UPDATE attempts SET stage = ?, reason = ?, seconds = ? WHERE id = ?", row)
+
+    def keep(self, puzzle: str, source: str, why: str) -> None:
+        """Keep a text that is about to disappear from its file, unless the history ends with it."""
+        with self._open() as db:
+            last = db.execute(
+                "SELECT source FROM attempts WHERE puzzle = ? ORDER BY id DESC LIMIT 1", (puzzle,)
+            ).fetchone()
+            if last is None or last[0] != source:
+                row = (puzzle, time.time(), why, source)
+                db.execute("INSERT INTO attempts (puzzle, began, face, source) VALUES (?, ?, ?, ?)", row)
+
+    def history(self, puzzle: str | None = None) -> list[Attempt]:
+        """All attempts, oldest first; of one puzzle or of all."""
+        columns = "id, puzzle, began, face, source, coalesce(stage, ''), coalesce(reason, ''), coalesce(seconds, 0)"
+        where, values = ("WHERE puzzle = ?", (puzzle,)) if puzzle else ("", ())
+        return [Attempt(*row) for row in self._read(f"SELECT {columns} FROM attempts {where} ORDER BY id", values)]
+
+    def attempt(self, number: int) -> Attempt | None:
+        """One attempt, by its number."""
+        return next((each for each in self.history() if each.id == number), None)
+
+    def passed(self, puzzle: str) -> bool:
+        """True once any attempt has passed."""
+        query = "SELECT 1 FROM attempts WHERE puzzle = ? AND stage = 'passed' LIMIT 1"
+        return bool(self._read(query, (puzzle,)))
+
+    def next_hint(self, puzzle: str, count: int) -> int:
+        """The index of the hint to show now, of `count`; the last one stays. Remembers that it was shown."""
+        with self._open() as db:
+            row = db.execute("SELECT shown FROM hints WHERE puzzle = ?", (puzzle,)).fetchone()
+            shown = min(row[0] if row else 0, count - 1)
+            db.execute("INSERT OR REPLACE INTO hints (puzzle, shown) VALUES (?, ?)", (puzzle, min(shown + 1, count)))
+            return shown
+
+    def predict(self, question: str, answer: dict[str, Any]) -> None:
+        """Keep a prediction."""
+        with self._open() as db:
+            row = (question, time.time(), json.dumps(answer))
+            db.execute("INSERT INTO predictions (question, made, answer) VALUES (?, ?, ?)", row)
+
+    def prediction(self, question: str) -> dict[str, Any] | None:
+        """The last prediction for a question."""
+        query = "SELECT answer FROM predictions WHERE question = ? ORDER BY id DESC LIMIT 1"
+        rows = self._read(query, (question,))
+        return json.loads(rows[0][0]) if rows else None
+
+    def _read(self, query: str, values: tuple) -> list[tuple]:
+        if not self.path.exists():
+            return []
+        with self._open() as db:
+            return db.execute(query, values).fetchall()
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """A connection inside a transaction that is committed at the end."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        db = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute("BEGIN IMMEDIATE")
+            for statement in _SCHEMA.split(";"):
+                db.execute(statement)
+            yield db
+            db.execute("COMMIT")
+        finally:
+            db.close()

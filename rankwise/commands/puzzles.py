@@ -1,0 +1,226 @@
+"""`rankwise puzzles | check | watch | hint | reset | history | solution`: the course at a command line."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
+
+if TYPE_CHECKING:
+    from puzzles.grading.course import Course
+    from puzzles.grading.verdict import Verdict
+
+FACE = "rankwise"
+PASSED, FAILED = 0, 1
+
+Name = Annotated[str, Argument(help="A puzzle, such as ranks.ring_shift or just ring_shift.", show_default=False)]
+Root = Annotated[Path | None, Option("--course", help="Another copy of the course.", show_default=False)]
+
+
+def puzzles(
+    chapter: Annotated[str | None, Argument(help="Only this chapter.", show_default=False)] = None,
+    course: Root = None,
+) -> None:
+    """List the puzzles, and how far you are."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from puzzles import catalog
+
+    home = _course(course)
+    names = catalog.select(chapter) if chapter else catalog.names()
+    history = home.state.history()
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for head in ("", "puzzle", "", "attempts"):
+        table.add_column(head)
+    for name in names:
+        puzzle = catalog.find(name)
+        attempts = [attempt for attempt in history if attempt.puzzle == name and attempt.stage]
+        passed = any(attempt.passed for attempt in attempts)
+        mark = "[green]✓[/]" if passed else "[red]✗[/]" if attempts else "[dim]·[/]"
+        table.add_row(mark, name, puzzle.title, str(len(attempts) or ""))
+    console = Console()
+    console.print(table)
+    done = len({attempt.puzzle for attempt in history if attempt.passed} & set(names))
+    console.print(f"\n{done} of {len(names)} passed")
+
+
+def check(
+    names: Annotated[
+        list[str] | None, Argument(help="Puzzles or chapters; by default all that you have begun.", show_default=False)
+    ] = None,
+    file: Annotated[Path | None, Option(help="Check this file instead of your own.", show_default=False)] = None,
+    picture: Annotated[Path | None, Option(help="Draw the run into this PNG.", show_default=False)] = None,
+    json: Annotated[bool, Option("--json", help="One JSON object a line.")] = False,
+    course: Root = None,
+) -> int:
+    """Check solutions. The exit code is 0 where all of them pass, else 1."""
+    _warm_up()
+    from puzzles.grading import checking
+    from reference.errors import BadInput
+
+    home = _course(course)
+    chosen = _chosen(home, names)
+    if (file or picture) and len(chosen) != 1:
+        raise BadInput("--file and --picture go with the name of one puzzle")
+    passed = True
+    for name in chosen:
+        verdict = checking.check(name, file, course=home, face=FACE)
+        passed = passed and verdict.passed
+        print(_as_json(verdict)) if json else show(verdict)
+        if picture:
+            _draw(verdict, picture)
+    if not chosen:
+        print("no puzzle has been begun: `rankwise puzzles` lists them, `rankwise hint <name>` helps to start")
+    return PASSED if passed and chosen else FAILED
+
+
+def watch(
+    names: Annotated[
+        list[str] | None, Argument(help="Puzzles or chapters to look at; by default all.", show_default=False)
+    ] = None,
+    course: Root = None,
+) -> None:
+    """Check a puzzle each time its file is saved, until Ctrl-C."""
+    _warm_up()
+    import watchfiles
+
+    from puzzles import catalog
+    from puzzles.grading import checking
+
+    home = _course(course)
+    chosen = [each for name in names or [] for each in catalog.select(name)] or list(catalog.names())
+    files = {home.file(catalog.find(name)).resolve(): name for name in chosen}
+    print(
+        f"watching {len(files)} puzzle{'s' if len(files) > 1 else ''} under {home.root / 'puzzles'}; Ctrl-C ends",
+        flush=True,
+    )
+    for changes in watchfiles.watch(home.root / "puzzles", debounce=200, step=50, raise_interrupt=False):
+        changed = {files[path] for _, name in changes if (path := Path(name).resolve()) in files and path.exists()}
+        for name in sorted(changed):
+            show(checking.check(name, course=home, face=FACE))
+
+
+def hint(name: Name, course: Root = None) -> None:
+    """Show the next hint."""
+    from puzzles.grading import checking
+
+    print(checking.hint(name, course=_course(course)))
+
+
+def reset(
+    name: Name,
+    to: Annotated[int | None, Option(help="An attempt's number, from `rankwise history`.", show_default=False)] = None,
+    course: Root = None,
+) -> None:
+    """Put the stub back, or an earlier attempt. What was there stays in the history."""
+    from puzzles.grading import checking
+
+    print(checking.reset(name, course=_course(course), to=to))
+
+
+def history(
+    name: Annotated[str | None, Argument(help="Only this puzzle.", show_default=False)] = None,
+    show: Annotated[int | None, Option(help="Print the text of this attempt.", show_default=False)] = None,
+    course: Root = None,
+) -> None:
+    """List every attempt: when, what came of it, and its text with --show."""
+    from puzzles import catalog
+    from reference.errors import BadInput
+
+    home = _course(course)
+    puzzle = catalog.canonical(name) if name else None
+    attempts = home.state.history(puzzle)
+    if show is not None:
+        found = [attempt for attempt in attempts if attempt.id == show]
+        if not found:
+            raise BadInput(f"there is no attempt {show}{f' of {puzzle}' if puzzle else ''}: see `rankwise history`")
+        print(found[0].source, end="")
+        return
+    if not attempts:
+        print("no attempts yet")
+    for attempt in attempts:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(attempt.began))
+        outcome = attempt.stage or f"kept: {attempt.face}"
+        first = f": {attempt.reason.splitlines()[0]}" if attempt.reason else ""
+        print(f"{attempt.id:4}  {when}  {attempt.puzzle}  {outcome}{first}")
+
+
+def solution(
+    name: Name,
+    give_up: Annotated[bool, Option("--give-up", help="Show it although the puzzle is not passed.")] = False,
+    course: Root = None,
+) -> None:
+    """Show the reference solution, once you have passed."""
+    from puzzles.grading import checking
+
+    print(checking.solution(name, course=_course(course), give_up=give_up), end="")
+
+
+COMMANDS = (puzzles, check, watch, hint, reset, history, solution)
+
+
+def show(verdict: "Verdict") -> None:
+    """A verdict on the terminal, its first line in colour."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(soft_wrap=True)
+    first, _, rest = str(verdict).partition("\n")
+    style = "bold green" if verdict.passed else "dim" if verdict.solved_not_yet else "bold red"
+    console.print(Text(first, style=style))
+    if rest:
+        console.print(Text(rest))
+
+
+def _as_json(verdict: "Verdict") -> str:
+    import json
+
+    rows = [
+        {
+            "measure": row.measure,
+            "case": str(row.case),
+            "target": row.target,
+            "yours": row.yours,
+            "optimum": row.optimum,
+        }
+        for row in verdict.table
+    ]
+    facts = {"name": verdict.name, "passed": verdict.passed, "stage": verdict.stage, "reason": verdict.reason}
+    return json.dumps(facts | {"table": rows, "compared": verdict.compared, "seconds": round(verdict.seconds, 4)})
+
+
+def _draw(verdict: "Verdict", path: Path) -> None:
+    from puzzles.grading import card
+
+    picture = card.draw(verdict)
+    if picture is None:
+        print("nothing was said, so there is nothing to draw")
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(picture)
+    print(f"the run is drawn in {path}")
+
+
+def _course(root: Path | None) -> "Course":
+    from puzzles.grading.course import Course, here
+
+    return Course(root.resolve()) if root else here()
+
+
+def _chosen(home: "Course", names: list[str] | None) -> list[str]:
+    """The puzzles meant: those named, or all whose files are no longer the stub."""
+    from puzzles import catalog
+    from puzzles.grading import text
+
+    if names:
+        return list(dict.fromkeys(each for name in names for each in catalog.select(name)))
+    puzzles = [catalog.find(name) for name in catalog.names()]
+    return [puzzle.name for puzzle in puzzles if not text.untouched(puzzle, home.read(puzzle))]
+
+
+def _warm_up() -> None:
+    """Let the ranks' parent import torch while we do."""
+    from reference.cluster.forkserver import shared
+
+    shared()
