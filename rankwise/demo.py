@@ -1,10 +1,10 @@
 """`make demo`: train on 4 ranks, prove that it equals one process, leave two pictures."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
-from matplotlib.figure import Figure
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -14,16 +14,21 @@ from rankwise.loss_curve import draw as draw_losses
 from rankwise.progress import following
 from rankwise.training import usable
 from reference.cluster import Cluster
+from reference.collectives import all_reduce
 from reference.models import GPT, create
 from reference.models.data import Text, unigram_entropy
 from reference.models.sample import continue_tokens
 from reference.oracle import largest_difference, one_process, relative_difference
 from reference.report import Step, read_log
-from reference.train import TrainConfig, batches_for
-from visualizations import timeline
+from reference.trace import Trace
+from reference.train import TrainConfig, all_reduce_gradients, batches_for
+from visualizations.style import Picture
+from visualizations.timeline import draw as draw_timeline
 
 RANKS = 4
+RING = partial(all_reduce_gradients, all_reduce=all_reduce.ring)
 PROOF_STEPS = 10
+TRACED_STEPS = 3
 PROMPT = b"The statement "
 
 
@@ -55,19 +60,19 @@ def run(out: Path) -> int:
     text = batches_for(config, RANKS).text
     log = usable(out / "steps.jsonl")
     console.print(
-        f"{RANKS} ranks of this machine train a GPT of {config.model.parameters:,} parameters "
-        f"on {len(text):,} bytes of Python's documentation."
+        f"{RANKS} ranks of this machine train a GPT of {config.model.parameters:,} parameters on {len(text):,} bytes of "
+        f"Python's documentation. After each step they sum their gradients by the ring of reference/collectives."
     )
     with Cluster(RANKS, timeout=None) as cluster:
         with following(log, config.steps, console):
-            outcomes = cluster.run(on_rank.train, config, log)
+            outcomes = cluster.run(on_rank.train, config, log, RING)
         steps, _ = read_log(log)
         show_learning(console, config, text, outcomes[0])
         checks = [learned(text, outcomes[0]), replicas(outcomes), *proof(cluster, config, steps)]
         show_checks(console, checks)
-        _, trace = cluster.trace(on_rank.record, replace(config, stop_after=1))
+        _, trace = cluster.trace(on_rank.record, replace(config, stop_after=TRACED_STEPS), RING)
     losses = draw_losses(steps, outcomes[0].validation_loss, unigram_entropy(text))
-    save_pictures(console, out, losses, timeline.draw(trace.timeline()))
+    save_pictures(console, out, losses, draw_timeline(last_step(trace).timeline()))
     return 0 if all(check.holds for check in checks) else 1
 
 
@@ -92,7 +97,7 @@ def proof(cluster: Cluster, config: TrainConfig, steps: list[Step]) -> list[Chec
     seen = [step.loss for step in steps[:PROOF_STEPS]]
     single = relative_difference(seen, one_process(first).losses)
     double = replace(first, dtype=torch.float64)
-    exact = largest_difference(cluster.run(on_rank.record, double)[0], one_process(double))
+    exact = largest_difference(cluster.run(on_rank.record, double, RING)[0], one_process(double))
     return [
         Check(f"losses of the first {PROOF_STEPS} steps, as seen above", single, 1e-4),
         *(Check(f"{what} of {PROOF_STEPS} steps in float64", value, 1e-10) for what, value in exact.items()),
@@ -125,8 +130,19 @@ def show_checks(console: Console, checks: list[Check]) -> None:
     console.print(table)
 
 
-def save_pictures(console: Console, out: Path, losses: Figure, messages: Figure) -> None:
-    """Put the figures where they can be looked at, and say where that is."""
-    for name, figure in (("loss.png", losses), ("ranks.png", messages)):
-        figure.savefig(out / name, dpi=150)
-        console.print(f"{out / name}")
+def last_step(trace: Trace) -> Trace:
+    """What the ranks said in the last of the traced steps, with times from its first word on."""
+    calls = [events[-len(events) // TRACED_STEPS :] for events in trace.events]
+    zero = min(events[0].begin for events in calls)
+    shifted = (tuple(replace(e, begin=e.begin - zero, end=e.end and e.end - zero) for e in events) for events in calls)
+    return Trace(trace.world_size, tuple(shifted))
+
+
+def save_pictures(console: Console, out: Path, losses: Picture, messages: Picture) -> None:
+    """Put the pictures where they can be looked at, and say where that is."""
+    for name, what, picture in (
+        ("loss.png", "what was learned", losses),
+        ("ranks.png", "what the ranks said to each other in one step", messages),
+    ):
+        (out / name).write_bytes(picture.png())
+        console.print(f"{out / name}: {what}")

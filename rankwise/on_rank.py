@@ -10,7 +10,7 @@ from torch import Tensor
 
 from reference.oracle import Record, on_ranks
 from reference.report import logger, silent
-from reference.train import TrainConfig, validation_loss
+from reference.train import ReduceGradients, TrainConfig, all_reduce_gradients, validation_loss
 from reference.train import train as train_on_group
 
 
@@ -23,18 +23,18 @@ class Outcome:
     parameters: dict[str, Tensor] | None  # rank 0's, on the CPU
 
 
-def train(config: TrainConfig, log: Path) -> Outcome:
+def train(config: TrainConfig, log: Path, reduce_gradients: ReduceGradients = all_reduce_gradients) -> Outcome:
     """Train on the world group; rank 0 appends every step to `log`."""
     group, first = dist.group.WORLD, dist.get_rank() == 0
-    model = train_on_group(config, group, own_device(), report=logger(log) if first else silent)
+    model = train_on_group(config, group, own_device(), reduce_gradients, report=logger(log) if first else silent)
     loss = validation_loss(config, model, group, own_device())
     parameters = {name: p.detach().cpu() for name, p in model.named_parameters()}
     return Outcome(loss, fingerprint(parameters), parameters if first else None)
 
 
-def record(config: TrainConfig) -> Record:
+def record(config: TrainConfig, reduce_gradients: ReduceGradients = all_reduce_gradients) -> Record:
     """Train on the world group, and keep what the oracle keeps."""
-    return on_ranks(config, dist.group.WORLD, own_device())
+    return on_ranks(config, dist.group.WORLD, own_device(), reduce_gradients)
 
 
 def own_device() -> torch.device:
