@@ -88,7 +88,7 @@ def draw(trace: Trace, contents: Sequence[Contents], *, title: str = "", shown: 
     panels = _Panels(axes, trace.world_size, plan)
     for place, (step, before) in enumerate(pairs):
         panels.draw(place, step, before, numbers[-1])
-    panels.legend(plan.height(len(pairs)) + FOOT / 2, every)
+    panels.legend(plan.height(len(pairs)) + FOOT / 2)
     return picture
 
 
@@ -97,12 +97,14 @@ def finding(trace: Trace) -> str:
     sent = trace.bytes_sent
     busiest = max(range(trace.world_size), key=lambda rank: sent[rank])
     who = "each rank sends" if len(set(sent)) == 1 else f"rank {busiest} sends most,"
-    return f"{trace.steps} steps; {who} {bytes_text(sent[busiest])}"
+    native = "".join(f"{op} counted as {name}: " for op, name in trace.counted_as.items())
+    return f"{native}{trace.steps} steps; {who} {bytes_text(sent[busiest])}"
 
 
 LABELS, HEAD, GUTTER, FOOT = 0.62, 0.44, 0.45, 0.34  # inches: names of ranks, headings, messages, legend
 MOST_HEIGHT = 7.5
 SMALLEST, EASY = 0.19, 0.32  # width of a cell that can be read at all, and with ease
+LETTER = 0.066  # at most, in a cell
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,7 @@ class _Panels:
     def __init__(self, axes: Axes, ranks: int, plan: _Plan) -> None:
         self.axes, self.ranks, self.plan = axes, ranks, plan
         self.width, self.height = plan.width, plan.height_
+        self.said: set[str] = set()  # what cells say: the legend explains it
 
     def draw(self, place: int, step: Step, before: Step, last: int) -> None:
         """One panel: heading, cells, messages."""
@@ -172,7 +175,7 @@ class _Panels:
             self._arrow(left + len(step.held[0]) * self.width + 0.03, top, arrow)
 
     def _head(self, left: float, top: float, step: Step, last: int) -> None:
-        name = f"step {step.number}/{last}" if step.number else "beginning"
+        name = f"step {step.number}/{last}" if step.arrows else "after" if step.number else "beginning"
         self._text(left, top - 0.31, name, SMALL + 0.5, Colour.INK, ha="left", weight="bold")
         if step.arrows:
             self._text(left, top - 0.18, _load(step.arrows), SMALL - 0.5, Colour.FAINT, ha="left")
@@ -181,13 +184,13 @@ class _Panels:
             self._text(left + (chunk + 0.5) * self.width, top - 0.055, str(chunk), SMALL - 1.5, Colour.FAINT)
 
     def _cell(self, x: float, y: float, counts: Counts | None) -> None:
-        words, share, wrong = cell_text(counts, self.ranks)
+        texts, share, wrong = cell(counts, self.ranks)
+        words = next((text for text in texts if len(text) * LETTER <= self.width), texts[-1])
+        self.said.add(words)
         light = 1 - 0.09 * (share > 0) - 0.63 * share
         face = Colour.ERROR if wrong else (light, light + 0.015 * share, light + 0.04 * share)
         edge = Colour.LINE if share == 0 else "white"
-        box = Rectangle(
-            (x, y), self.width, self.height, facecolor=face, edgecolor=edge, linewidth=0.9, zorder=1 + share
-        )
+        box = Rectangle((x, y), self.width, self.height, facecolor=face, edgecolor=edge, zorder=1 + share)
         self.axes.add_patch(box)
         size = SMALL - 0.5 if len(words) * 0.075 < self.width else SMALL - 1.5
         ink = "white" if wrong or light < 0.55 else Colour.INK
@@ -207,19 +210,22 @@ class _Panels:
         patch = FancyArrowPatch(path=curve, arrowstyle=head, color=Colour.COMMUNICATION, linewidth=1.1, zorder=4)
         self.axes.add_patch(patch)
 
-    def legend(self, y: float, every: Sequence[Step]) -> None:
+    def legend(self, y: float) -> None:
         """What the marks mean, below everything."""
-        kinds = {cell_text(counts, self.ranks)[0] for step in every for held in step.held for counts in held}
-        ranks = sorted((kind for kind in kinds if kind.isdigit()), key=int)
-        words = [f"{rank}: rank {rank}'s data" for rank in ranks[:1]]
-        words += ["0+1: their sum"] if any("+" in kind for kind in kinds) else []
-        words += ["Σ3: the sum of three ranks'"] if any(kind[:1] == "Σ" and kind != "Σ" for kind in kinds) else []
-        words += ["Σ: the sum of everybody's"] if "Σ" in kinds else []
-        words += ["2×1: rank 1's twice"] if any("×" in kind for kind in kinds) else []
-        words += ["mixed: pieces of several kinds"] if "mixed" in kinds else []
-        self._text(LABELS, y, "      ".join(words), SMALL, Colour.FAINT, ha="left")
-        self._outline(WIDTH - 1.52, y - 0.08, 0.2, 0.16)
-        self._text(WIDTH - 1.26, y, "changed in this step", SMALL, Colour.FAINT, ha="left")
+        single = min((text for text in self.said if text.isdigit()), key=int, default="")
+        sums = sorted(text for text in self.said if text[:1] == "Σ" and len(text) > 1)
+        twice = sorted(text for text in self.said if "×" in text)
+        words = [f"{single}: rank {single}'s data"] if single else []
+        words += ["0+1: their sum"] if any("+" in text for text in self.said) else []
+        words += [f"{sums[0]}: sum of {sums[0][1:]} ranks'"] if sums else []
+        words += ["Σ: sum of everybody's"] if "Σ" in self.said else []
+        words += (
+            [f"{twice[0]}: rank {twice[0].partition('×')[2]}'s, {twice[0].partition('×')[0]} times"] if twice else []
+        )
+        words += ["~: pieces of several kinds"] if "~" in self.said else []
+        self._outline(LABELS, y - 0.08, 0.2, 0.16)
+        words = ["changed in this step", *words]
+        self._text(LABELS + 0.27, y, "     ".join(words), SMALL, Colour.FAINT, ha="left")
 
     def _text(
         self, x: float, y: float, words: str, size: float, colour: str, ha: str = "center", weight: str = "normal"
@@ -228,20 +234,20 @@ class _Panels:
         self.axes.text(x, y, words, zorder=5, **style)
 
 
-def cell_text(counts: Counts | None, ranks: int) -> tuple[str, float, bool]:
-    """What a cell says, how dark it is (0 to 1), and whether some data is in it more than once."""
+def cell(counts: Counts | None, ranks: int) -> tuple[tuple[str, ...], float, bool]:
+    """What a cell may say, best first; how dark it is, 0 to 1; and whether some data is in it more than once."""
     if counts is None:
-        return "mixed", 0.3, False
+        return ("~",), 0.3, False
     present = [rank for rank, count in enumerate(counts) if count]
     wrong = [rank for rank in present if counts[rank] > 1 or rank >= ranks]
     if wrong:
-        return f"{counts[wrong[0]]}×{wrong[0]}", 1.0, True
+        return (f"{counts[wrong[0]]}×{wrong[0]}",), 1.0, True
     share = len(present) / ranks
-    if len(present) == ranks and ranks > 1:
-        return "Σ", share, False
     if len(present) <= 1:
-        return "".join(map(str, present)), share, False
-    return ("+".join(map(str, present)) if ranks <= 4 else f"Σ{len(present)}"), share, False
+        return ("".join(map(str, present)),), share, False
+    if len(present) == ranks:
+        return ("Σ",), share, False
+    return ("+".join(map(str, present)), f"Σ{len(present)}"), share, False
 
 
 def _load(arrows: Sequence[Arrow]) -> str:

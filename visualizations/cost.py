@@ -112,8 +112,8 @@ def _chart(
 
 def _lines(
     axes: Axes, curves: Mapping[str, Curve], sizes: tuple[float, float], measured: Mapping[str, Points]
-) -> dict[str, tuple[float, str]]:
-    """Theory as lines, measurements as dots; a name in both has one colour. Returns where each ends, and its colour."""
+) -> dict[str, tuple[float, float, str]]:
+    """Theory as lines, measurements as dots; a name in both has one colour. Returns x and y of its end, and colour."""
     grid = np.geomspace(*sizes, SAMPLES)
     ends = {}
     for index, name in enumerate(dict.fromkeys([*curves, *measured])):
@@ -122,30 +122,28 @@ def _lines(
             x, y = zip(*measured[name], strict=True)
             style = {"marker": marker, "markersize": 5, "linestyle": "none", "markeredgecolor": "white"}
             axes.plot(x, y, color=colour, markeredgewidth=0.6, zorder=4, clip_on=False, **style)
-            ends[name] = (y[-1], colour)
+            ends[name] = (x[-1], y[-1], colour)
         if name in curves:
             values = [curves[name](size) for size in grid]
             axes.plot(grid, values, color=colour, linestyle=dash, linewidth=1.8, zorder=3)
-            ends[name] = (values[-1], colour)
+            ends[name] = (sizes[1], values[-1], colour)
     if measured:
         words = "lines: theory   dots: measured" if curves else "dots: measured"
         axes.text(0.012, 0.975, words, transform=axes.transAxes, va="top", fontsize=SMALL, color=Colour.FAINT)
     return ends
 
 
-def _names(axes: Axes, ends: Mapping[str, tuple[float, str]]) -> None:
-    """Each line's name at its end, pushed apart where several end together."""
-    low, high = axes.get_ylim()
-    scale = np.log if axes.get_yscale() == "log" else float
-    at = {name: (scale(y) - scale(low)) / (scale(high) - scale(low)) for name, (y, _) in ends.items()}
-    order = sorted(at, key=lambda name: at[name])
-    for name, place in zip(order, _apart([at[name] for name in order], 0.062), strict=True):
-        line = {"arrowstyle": "-", "color": ends[name][1], "linewidth": 1.4, "shrinkA": 1, "shrinkB": 0}
-        options = {"xycoords": "axes fraction", "textcoords": "axes fraction", "annotation_clip": False}
-        leader = {**line, "relpos": (0, 0.5)}
-        axes.annotate(
-            name, (1, at[name]), (1.04, place), va="center", fontsize=TEXT - 0.5, arrowprops=leader, **options
-        )
+def _names(axes: Axes, ends: Mapping[str, tuple[float, float, str]]) -> None:
+    """Each line's name at its end, pushed apart where several end together; beside the last dot if that is far."""
+    to_axes = (axes.transData - axes.transAxes).transform
+    at = {name: to_axes((x, y)) for name, (x, y, _) in ends.items()}
+    style = {"fontsize": TEXT - 0.5, "va": "center", "annotation_clip": False, "xycoords": "axes fraction"}
+    order = sorted((name for name in at if at[name][0] > 0.95), key=lambda name: at[name][1])
+    for name, place in zip(order, _apart([at[name][1] for name in order], 0.062), strict=True):
+        leader = {"arrowstyle": "-", "color": ends[name][2], "linewidth": 1.4, "shrinkB": 0, "relpos": (0, 0.5)}
+        axes.annotate(name, at[name], (1.04, place), textcoords="axes fraction", arrowprops=leader, **style)
+    for name in at.keys() - set(order):
+        axes.annotate(name, at[name], (6, 0), textcoords="offset points", **style)
 
 
 def _apart(values: Sequence[float], gap: float) -> list[float]:

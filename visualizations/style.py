@@ -58,7 +58,10 @@ class Picture(Figure):
         return data, {"image/png": {"width": round(width), "height": round(height)}}
 
     def png(self) -> bytes:
-        """The picture as a PNG file, two pixels to a dot."""
+        """The picture as a PNG file, two pixels to a dot; the same bytes each time."""
+        if self.get_layout_engine() is not None:
+            self.draw_without_rendering()
+            self.set_layout_engine("none")  # a second layout would begin from the first, and differ
         file = io.BytesIO()
         self.savefig(file, format="png", dpi=2 * DPI)
         return file.getvalue()
@@ -93,8 +96,8 @@ def canvas(height: float, title: str, width: float = WIDTH) -> tuple[Picture, Ax
 
 
 def _wrapped(title: str, width: float) -> list[str]:
-    lines = textwrap.wrap(title, width=int(width * 10.5))
-    balanced = textwrap.wrap(title, width=len(title) // max(len(lines), 1) + 8)
+    lines = textwrap.wrap(title, width=int(width * 10.5), break_on_hyphens=False)
+    balanced = textwrap.wrap(title, width=len(title) // max(len(lines), 1) + 8, break_on_hyphens=False)
     return (balanced if len(balanced) == len(lines) else lines) or [""]
 
 

@@ -1,0 +1,103 @@
+"""The picture of a collective shows what its ranks really held."""
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from reference.cluster import RemoteException
+from reference.collectives import all_gather, all_reduce, broadcast
+from reference.trace.contents import counts, observe, tagged
+from visualizations import collective
+
+from .reading import assert_readable, drawn
+
+
+def reduced(name: str, chunks: int):
+    x = tagged(4 * chunks)
+    return observe(lambda: getattr(all_reduce, name)(x, dist.group.WORLD), x, chunks)
+
+
+def gathered(name: str, n: int):
+    out = torch.zeros(4 * n, dtype=torch.int64)
+    return observe(lambda: getattr(all_gather, name)(tagged(4), out, dist.group.WORLD), out, n)
+
+
+def spread():
+    x = tagged(4) if dist.get_rank() == 0 else torch.zeros(4, dtype=torch.int64)
+    return observe(lambda: broadcast.tree(x, 0, dist.group.WORLD), x, 1)
+
+
+def native():
+    x = tagged(8)
+    return observe(lambda: dist.all_reduce(x), x, 4)
+
+
+def counted_twice():
+    x = tagged(4)
+
+    def run():
+        all_reduce.ring(x, dist.group.WORLD)
+        x.add_(tagged(4))
+
+    return observe(run, x, 4)
+
+
+def test_digits_are_counts():
+    assert counts(0) == () and counts(1) == (1,) and counts(16**2 + 3) == (3, 0, 1)
+
+
+def test_ring_gathers_one_more_contribution_in_each_step(clusters):
+    contents, trace = clusters(4).trace(reduced, "ring", 4)
+    steps = collective.steps(trace, contents)
+    assert [step.number for step in steps] == list(range(7))
+    for step in steps[:4]:
+        assert max(sum(chunk) for held in step.held for chunk in held) == step.number + 1
+    assert [sum(chunk == (1, 1, 1, 1) for chunk in held) for held in steps[3].held] == [1, 1, 1, 1]
+    assert all(chunk == (1, 1, 1, 1) for held in steps[6].held for chunk in held)
+    assert all({(a.src, a.dst) for a in step.arrows} == {(0, 1), (1, 2), (2, 3), (3, 0)} for step in steps[1:])
+
+
+def test_all_gather_shows_whose_piece_is_where(clusters):
+    contents, trace = clusters(4).trace(gathered, "ring", 4)
+    last = collective.steps(trace, contents)[-1]
+    assert all(held == ((1,), (0, 1), (0, 0, 1), (0, 0, 0, 1)) for held in last.held)
+
+
+def test_tree_doubles_those_who_know(clusters):
+    contents, trace = clusters(4).trace(spread)
+    knowing = [sum(held == ((1,),) for held in step.held) for step in collective.steps(trace, contents)]
+    assert knowing == [1, 2, 4]
+
+
+def test_a_native_collective_is_before_and_after_and_named(clusters):
+    contents, trace = clusters(4).trace(native)
+    steps = collective.steps(trace, contents)
+    assert len(steps) == 2 and steps[1].arrows == ()
+    assert "counted as ring" in repr(collective.draw(trace, contents))
+
+
+def test_what_was_added_twice_is_shown_as_an_error(clusters, monkeypatch):
+    contents, trace = clusters(4).trace(counted_twice)
+    texts = [words for words, _, _ in drawn(collective.draw(trace, contents), monkeypatch)]
+    assert texts.count("2×0") == 4 and any("rank 0's, 2 times" in words for words in texts)
+
+
+@pytest.mark.parametrize("name", ["naive", "ring", "recursive_doubling", "halving_doubling", "double_binary_tree"])
+def test_every_picture_can_be_read(clusters, monkeypatch, name):
+    assert_readable(collective.draw(*reversed(clusters(4).trace(reduced, name, 4))), monkeypatch)
+    assert_readable(collective.draw(*reversed(clusters(4).trace(reduced, name, 1))), monkeypatch)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8, 16])
+def test_it_can_be_read_with_any_number_of_ranks(clusters, monkeypatch, n):
+    contents, trace = clusters(n).trace(reduced, "ring", n)
+    picture = collective.draw(trace, contents)
+    assert_readable(picture, monkeypatch)
+    assert picture.get_size_inches()[1] < 9
+    if 1 < n < 8:
+        assert_readable(collective.draw(trace, contents, shown=[0, 1]), monkeypatch)
+
+
+def test_more_ranks_than_an_int64_has_digits_are_refused(clusters):
+    with pytest.raises(RemoteException, match="room for the tags of 16 ranks, not of 17"):
+        clusters(17).run(tagged, 4)
