@@ -1,0 +1,99 @@
+"""The history: whoever is killed when, no finished attempt is lost, and any number of faces may write."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from puzzles.grading.state import State
+
+_WRITE_FOR_EVER = """
+import sys
+from pathlib import Path
+from puzzles.grading.state import State
+
+state = State(Path(sys.argv[1]))
+for number in range(10**9):
+    attempt = state.begin("ranks.pair", f"text {number} " + "x" * 5000, "test")
+    state.finish(attempt, "passed", "", 0.1)
+    print(attempt, flush=True)
+"""
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    return State(tmp_path / ".rankwise" / "state.db")
+
+
+def test_an_attempt_is_kept_with_its_verdict(state: State) -> None:
+    attempt = state.begin("ranks.pair", "def pair(): ...", "notebook")
+    state.finish(attempt, "wrong values", "expected 1, got 2", 0.2)
+    (kept,) = state.history("ranks.pair")
+    assert (kept.face, kept.source, kept.stage, kept.passed) == ("notebook", "def pair(): ...", "wrong values", False)
+    assert state.history("ranks.other") == []
+
+
+def test_a_check_that_never_ended_keeps_its_text(state: State) -> None:
+    state.begin("ranks.pair", "while True: ...", "python")
+    (kept,) = state.history()
+    assert (kept.source, kept.stage) == ("while True: ...", "")
+
+
+def test_reading_writes_nothing(state: State) -> None:
+    assert state.history() == [] and not state.passed("ranks.pair") and state.prediction("?") is None
+    assert not state.path.exists()
+
+
+def test_a_text_is_kept_once(state: State) -> None:
+    for _ in range(2):
+        state.keep("ranks.pair", "same", "reset")
+    state.keep("ranks.pair", "other", "reset")
+    assert [attempt.source for attempt in state.history()] == ["same", "other"]
+
+
+def test_hints_come_one_after_the_other_and_the_last_one_stays(state: State) -> None:
+    assert [state.next_hint("ranks.pair", 3) for _ in range(5)] == [0, 1, 2, 2, 2]
+
+
+def test_the_last_prediction_counts(state: State) -> None:
+    state.predict("how long?", {"seconds": 1.0})
+    state.predict("how long?", {"seconds": 2.0})
+    assert state.prediction("how long?") == {"seconds": 2.0}
+
+
+def test_a_writer_killed_at_any_instant_loses_nothing_it_has_finished(state: State) -> None:
+    finished: set[int] = set()
+    for delay in (0.00, 0.01, 0.02, 0.03, 0.05):
+        command = [sys.executable, "-c", _WRITE_FOR_EVER, str(state.path)]
+        writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        first = writer.stdout.readline()
+        time.sleep(delay)
+        os.kill(writer.pid, signal.SIGKILL)
+        said = [first, *writer.stdout.readlines()]
+        writer.wait()
+        finished |= {int(line) for line in said if line.endswith("\n")}
+        kept = {attempt.id: attempt for attempt in state.history()}
+        assert finished <= kept.keys()
+        assert all(kept[number].passed and kept[number].source.endswith("x") for number in finished)
+    with sqlite3.connect(state.path) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def _write(path: Path, count: int) -> None:
+    state = State(path)
+    for number in range(count):
+        state.finish(state.begin("ranks.pair", f"{os.getpid()} {number}", "test"), "passed", "", 0.0)
+
+
+def test_many_faces_write_at_once(state: State) -> None:
+    with ProcessPoolExecutor(4) as faces:
+        list(faces.map(_write, [state.path] * 4, [25] * 4))
+    attempts = state.history()
+    assert len(attempts) == 100 == len({attempt.source for attempt in attempts})
+    assert all(attempt.passed for attempt in attempts)
