@@ -1,0 +1,125 @@
+"""Every algorithm gives what one process would, whatever the number of ranks, the length, the dtype, the reduction."""
+
+from functools import partial
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from reference.cluster import Cluster
+from reference.collectives import all_reduce, barrier, best
+
+from . import conformance as c
+from .conftest import MOST, in_group
+
+
+def of_lengths(group: dist.ProcessGroup) -> list[str]:
+    return c.mismatches(c.lengths((0, 3, 37), dist.get_world_size(group)), group)
+
+
+def of_dtypes(group: dist.ProcessGroup) -> list[str]:
+    return c.mismatches(c.dtypes(7), group)
+
+
+def checked(ranks: Cluster, n: int, check: object) -> None:
+    """Every member found nothing wrong, and nobody else took part."""
+    found = ranks.run(in_group, n, check)
+    assert [differences for differences in found if differences] == []
+    assert sum(differences is not None for differences in found) == n
+
+
+@pytest.mark.parametrize("n", range(1, MOST + 1))
+def test_any_number_of_ranks_any_length_any_root(ranks: Cluster, n: int) -> None:
+    checked(ranks, n, of_lengths)
+
+
+@pytest.mark.parametrize("n", [3, 4])
+def test_all_dtypes_all_reductions(ranks: Cluster, n: int) -> None:
+    checked(ranks, n, of_dtypes)
+
+
+def native_and_ours(group: dist.ProcessGroup, dtype: torch.dtype) -> list[str]:
+    """Whole range of integers, so that sums and products overflow."""
+    rank, different = dist.get_rank(group), []
+    generator = torch.Generator().manual_seed(rank)
+    limits = torch.iinfo(dtype)
+    x = torch.randint(limits.min, limits.max, (53,), generator=generator, dtype=dtype)
+    for op in c.operations(dtype):
+        native = x.clone()
+        dist.all_reduce(native, op, group)
+        for algorithm in c.ALGORITHMS["all_reduce"]:
+            ours = x.clone()
+            algorithm(ours, group, op)
+            different += [] if torch.equal(ours, native) else [f"{algorithm.__name__} {op} {dtype}"]
+    return different
+
+
+@pytest.mark.parametrize("dtype", c.INTEGERS, ids=str)
+def test_integers_equal_native_ones_exactly(ranks: Cluster, dtype: torch.dtype) -> None:
+    checked(ranks, 5, partial(native_and_ours, dtype=dtype))
+
+
+def same_bits(group: dist.ProcessGroup) -> list[str]:
+    rank, different = dist.get_rank(group), []
+    for algorithm in c.ALGORITHMS["all_reduce"]:
+        x = torch.randn(1001, generator=torch.Generator().manual_seed(rank))
+        algorithm(x, group)
+        everybody = [torch.empty_like(x) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(everybody, x, group)
+        different += [] if all(torch.equal(x, other) for other in everybody) else [algorithm.__name__]
+    return different
+
+
+@pytest.mark.parametrize("n", [6, 8])
+def test_an_all_reduce_leaves_the_same_bits_on_every_rank(ranks: Cluster, n: int) -> None:
+    checked(ranks, n, same_bits)
+
+
+def over_nodes(per_node: int) -> list[str]:
+    """Nodes of `per_node` consecutive ranks in the world."""
+    mesh = dist.init_device_mesh(
+        "cpu", (dist.get_world_size() // per_node, per_node), mesh_dim_names=("inter", "intra")
+    )
+    different = []
+    for op in (c.SUM, c.AVG, c.MAX):
+        for length in (0, 5, 37):
+            x, rank, n = c.values(dist.get_rank(), length, torch.float64), dist.get_rank(), dist.get_world_size()
+            all_reduce.hierarchical(x, mesh.get_group("intra"), mesh.get_group("inter"), op)
+            want = c.combined([c.values(i, length, torch.float64) for i in range(n)], op)
+            different += [] if torch.allclose(x, want, rtol=0, atol=1e-15) else [f"rank {rank} {op} {length}"]
+    return different
+
+
+@pytest.mark.parametrize("per_node", [1, 2, 3, 6])
+def test_hierarchical(clusters: object, per_node: int) -> None:
+    assert clusters(6).run(over_nodes, per_node) == [[]] * 6
+
+
+def late_arrival(group: dist.ProcessGroup) -> list[float]:
+    """Everybody's moment before and after a barrier that the last rank comes to late."""
+    import time
+
+    if dist.get_rank(group) == dist.get_world_size(group) - 1:
+        time.sleep(0.1)
+    before = time.monotonic()
+    barrier.dissemination(group)
+    return [before, time.monotonic()]
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8, MOST])
+def test_nobody_leaves_a_barrier_before_everybody_has_come(ranks: Cluster, n: int) -> None:
+    moments = [moment for moment in ranks.run(in_group, n, late_arrival) if moment]
+    assert min(after for _, after in moments) >= max(before for before, _ in moments)
+
+
+def chosen(group: dist.ProcessGroup, sizes: list[int]) -> list[str]:
+    """Names of the all-reduces that are taken for tensors of these bytes."""
+    algorithms = (all_reduce.recursive_doubling, all_reduce.halving_doubling, all_reduce.ring)
+    return [best.cheapest(algorithms, dist.get_world_size(group), size // 4, 4).__name__ for size in sizes]
+
+
+def test_small_tensors_take_few_steps_and_large_ones_few_bytes(ranks: Cluster) -> None:
+    eight = [names for names in ranks.run(in_group, 8, chosen, [1 << 10, 1 << 18, 1 << 20, 1 << 26]) if names]
+    assert eight == [["recursive_doubling", "recursive_doubling", "halving_doubling", "halving_doubling"]] * 8
+    six = [names for names in ranks.run(in_group, 6, chosen, [1 << 10, 1 << 26]) if names]
+    assert six == [["recursive_doubling", "ring"]] * 6
