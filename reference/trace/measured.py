@@ -1,7 +1,8 @@
 """A timeline of what was measured: the clocks of a real run, so no two runs are alike.
 
-A rank waits while the other side of its call is not there yet; from then on it communicates. That much can be known
-from outside; what a native collective says inside cannot, so its messages are not drawn.
+While a rank is held up by a call, it waits until the last of the others has made that call too; from then on it
+communicates. That much can be known from outside. What a native collective says inside cannot, so its messages are not
+drawn; nor can what goes on behind a rank's own work, between a call and the wait for it.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def _when_all_were_there(calls: Sequence[Sequence[Lowered]], messages: Sequence[
 
 
 def _lane(rank: int, own: Sequence[Lowered], complete: dict[Key, float], stuck: set[Key], end: float) -> list[Span]:
-    """A rank is held up by a wait at most since the tick before it: until then it was busy with something else."""
+    """A rank is held up by a call at most since its tick before the wait returned: until then it did something else."""
     returns = [call for call in own if call.event.completed is not None]
     ticks = [(call.event.posted, call.event.begin) for call in own]
     ticks += [(call.event.completed, call.event.end) for call in returns]
@@ -60,7 +61,8 @@ def _lane(rank: int, own: Sequence[Lowered], complete: dict[Key, float], stuck: 
     moving, held = [], []
     for call in returns:
         event, words = call.event, describe(call)
-        moving.append((min(max(complete[_key(event)], event.begin), event.end), event.end, words))
-        held.append((max(before[event.completed], event.begin), event.end, words))
+        since = before[event.completed]
+        moving.append((min(max(complete[_key(event)], since), event.end), event.end, words))
+        held.append((since, event.end, words))
     waits_for_ever = [(call.event.begin, end, describe(call)) for call in own if _key(call.event) in stuck]
     return lane(rank, moving, held, waits_for_ever)

@@ -1,7 +1,10 @@
 """The formulas against replayed programs, against measured numbers, and against each other."""
 
 import pytest
+import torch
+import torch.distributed as dist
 
+from reference.collectives import all_reduce
 from reference.networks import (
     TIMES,
     alpha_beta,
@@ -45,6 +48,35 @@ def test_flat_ring_time_is_the_replay_on_a_cluster(nodes, per_node):
     links = ((network.intra.alpha, network.intra.beta), (network.inter.alpha, network.inter.beta))
     replayed = native_ring(n, 1000 * n).replay(network).duration
     assert flat_ring_time(nodes, per_node, 8000 * n, *links) == exactly(replayed)
+
+
+def reduce(name: str, numel: int) -> None:
+    getattr(all_reduce, name)(torch.ones(numel, dtype=torch.float64), dist.group.WORLD)
+
+
+def reduce_in_two_levels(numel: int, per_node: int) -> None:
+    rank, n = dist.get_rank(), dist.get_world_size()
+    within = [dist.new_group(list(range(first, first + per_node))) for first in range(0, n, per_node)]
+    across = [dist.new_group(list(range(place, n, per_node))) for place in range(per_node)]
+    x = torch.ones(numel, dtype=torch.float64)
+    all_reduce.hierarchical(x, within[rank // per_node], across[rank % per_node])
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 6, 8])
+@pytest.mark.parametrize("name", TIMES)
+def test_every_formula_is_the_replay_of_real_ranks(clusters, n, name):
+    numel = 24 * 5 * n  # so that all chunks are alike
+    _, trace = clusters(n).trace(reduce, name.replace(" ", "_").replace("-", "_"), numel)
+    replayed = trace.replay(Network.uniform(alpha=ALPHA, beta=BETA)).duration
+    assert TIMES[name](n, 8 * numel, ALPHA, BETA) == exactly(replayed)
+
+
+@pytest.mark.parametrize(("n", "per_node"), [(4, 2), (6, 2), (8, 4)])
+def test_hierarchical_time_is_the_replay_of_real_ranks(clusters, n, per_node):
+    network = Network.cluster(n // per_node, per_node)
+    _, trace = clusters(n).trace(reduce_in_two_levels, 240 * n, per_node)
+    links = ((network.intra.alpha, network.intra.beta), (network.inter.alpha, network.inter.beta))
+    assert hierarchical_time(n // per_node, per_node, 8 * 240 * n, *links) == exactly(trace.replay(network).duration)
 
 
 def test_hierarchy_of_one_level_is_a_ring():
