@@ -111,8 +111,7 @@ LETTER = 0.066  # at most, in a cell
 class _Plan:
     """How panels are laid out, in inches."""
 
-    width: float  # of a cell
-    height_: float
+    cell: tuple[float, float]
     columns: int  # of panels
     panel: tuple[float, float]
 
@@ -133,9 +132,9 @@ class _Plan:
             width = min(0.5, ((WIDTH - LABELS) / columns - GUTTER) / chunks)
             height = min(0.9 * width, 0.27)
             if width >= SMALLEST or columns == 1:
-                plans.append(cls(width, height, columns, (chunks * width + GUTTER, ranks * height + HEAD)))
+                plans.append(cls((width, height), columns, (chunks * width + GUTTER, ranks * height + HEAD)))
         fitting = [plan for plan in plans if plan.room >= panels]
-        return max(fitting or plans[-1:], key=lambda plan: (min(plan.width, EASY), plan.columns))
+        return max(fitting or plans[-1:], key=lambda plan: (min(plan.cell[0], EASY), plan.columns))
 
 
 def _some(numbers: Sequence[int], most: int) -> list[int]:
@@ -153,7 +152,7 @@ class _Panels:
 
     def __init__(self, axes: Axes, ranks: int, plan: _Plan) -> None:
         self.axes, self.ranks, self.plan = axes, ranks, plan
-        self.width, self.height = plan.width, plan.height_
+        self.width, self.height = plan.cell
         self.said: set[str] = set()  # what cells say: the legend explains it
 
     def draw(self, place: int, step: Step, before: Step, last: int) -> None:

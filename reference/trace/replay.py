@@ -12,8 +12,8 @@ message is its step: one more than the step of the last message that had to be c
 Times are integers, in 2^-80 seconds: sums of integers do not depend on their order, so "the same moment" has a
 meaning.
 
-A send whose wait returned in the real run, although here it could not, was buffered on its way (a small message of
-gloo, say). When nothing else moves, such sends count as returned, so that what ran also replays.
+A wait that returned in the real run may never return here: a small message that gloo buffered lets its sender go on
+before anybody receives. When nothing else moves, such sends count as returned, so that what ran also replays.
 """
 
 from collections import defaultdict, deque
@@ -79,6 +79,11 @@ class _Rank:
     at: int = 0
     blocked_since: int | None = None
     blocked: list[tuple[int, int, Lowered]] = field(default_factory=list)  # begin, end, what it waited for
+
+    @property
+    def awaited(self) -> _Progress:
+        """The call that the rank waits for."""
+        return self.program[self.at][2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +181,14 @@ class _Model:
             self._start(freed)
             if self.in_flight:
                 freed = self._land()
-            elif not self._return_buffered_sends():
+            elif not self._let_go():
                 return
 
     @property
     def stuck(self) -> list[tuple[int, Lowered]]:
-        """Calls that were posted and never finished, with the moment of their post."""
-        everything = [progress for own in self.progress for progress in own]
-        return [(p.posted, p.call) for p in everything if p.posted is not None and p.finished is None]
+        """Calls that were posted and finished neither here nor in the real run, with the moment of their post."""
+        open_ = [p for own in self.progress for p in own if p.finished is None and p.event.completed is None]
+        return [(p.posted, p.call) for p in open_ if p.posted is not None]
 
     def _advance(self, rank: _Rank) -> None:
         """Go on with the rank's program until a wait that has not ended."""
@@ -255,20 +260,15 @@ class _Model:
             self._advance(self.ranks[rank])
         return [port for flight in landed for port in flight.ports]
 
-    def _return_buffered_sends(self) -> bool:
-        """Nothing moves: let every wait for a send return that returned in the real run. False if there is none."""
-        returned = False
-        for rank in self.ranks:
-            if rank.blocked_since is None:
-                continue
-            progress = rank.program[rank.at][2]
-            if progress.event.op is Op.SEND:
-                rank.blocked.append((rank.blocked_since, self.now, progress.call))
-                rank.blocked_since = None
-                rank.at += 1
-                self._advance(rank)
-                returned = True
-        return returned
+    def _let_go(self) -> bool:
+        """Nothing moves, but waits that hold ranks up did return in the real run: let sends go, or if none is, all."""
+        held = [rank for rank in self.ranks if rank.blocked_since is not None]
+        for rank in [rank for rank in held if rank.awaited.event.op is Op.SEND] or held:
+            rank.blocked.append((rank.blocked_since, self.now, rank.awaited.call))
+            rank.blocked_since = None
+            rank.at += 1
+            self._advance(rank)
+        return bool(held)
 
 
 def _program(own: Sequence[_Progress]) -> list[tuple[int, bool, _Progress]]:

@@ -126,6 +126,16 @@ def test_a_rank_that_died_leaves_the_others_waiting():
         assert {s.rank for s in timeline.spans if s.kind is Kind.STUCK} == {0, 2, 3}
 
 
+def test_what_returned_in_the_real_run_is_never_stuck():
+    def collectives_that_do_not_match(rank):
+        rank.call(Op.ALL_REDUCE if rank.rank else Op.BROADCAST, 64, peer=None if rank.rank else 0)
+        p.ring_all_reduce(rank, 8)
+
+    timeline = p.trace(3, collectives_that_do_not_match).replay(NETWORK)
+    assert Kind.STUCK not in {s.kind for s in timeline.spans}
+    assert timeline.duration >= 4 * message(2)
+
+
 def test_spans_of_a_rank_never_overlap():
     trace = p.trace(6, lambda rank: (p.one_batch_all_to_all(rank, 50), p.naive_all_reduce(rank, 9)))
     for timeline in (trace.replay(NETWORK), trace.timeline()):
@@ -162,9 +172,9 @@ def test_measured_waiting_is_until_the_other_side_is_there():
 def test_thousands_of_events_replay_in_well_under_a_second():
     trace = p.trace(16, lambda rank: [p.ring_all_reduce(rank, 64) for _ in range(10)])
     assert sum(map(len, trace.events)) == 9600
-    begin = time.perf_counter()
+    begin = time.process_time()
     trace.replay(NETWORK)
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
 
 
 def test_a_network_says_what_is_wrong_with_it():
