@@ -79,12 +79,13 @@ def _parameter(right: list[Case], wrong: list[Case]) -> str | None:
 def in_values(wrong: Sequence[Comparison], inputs: dict[Case, Inputs]) -> str | None:
     """What the values of the wrong cases look like. `inputs` are what the ranks were given in each case."""
     patterns: tuple[Callable[[Comparison, Inputs], str | None], ...] = (
-        _unreadable, _factor, _own_input, _another_rank, _order, _tail, _replicas, _some_ranks,
+        _unreadable, _own_input, _another_rank, _order, _tail, _replicas, _some_ranks,
     )  # fmt: skip
+    if sentence := _factor(wrong):
+        return sentence
     for pattern in patterns:
         sentences = [pattern(comparison, inputs[comparison.case]) for comparison in wrong]
-        alike = pattern is not _factor or len(set(sentences)) == 1
-        if sentences and all(sentences) and alike:
+        if sentences and all(sentences):
             return sentences[0]
     return None
 
@@ -110,8 +111,21 @@ def _unreadable(comparison: Comparison, inputs: Inputs) -> str | None:
     return None
 
 
-def _factor(comparison: Comparison, inputs: Inputs) -> str | None:
-    n = comparison.case.n
+def _factor(wrong: Sequence[Comparison]) -> str | None:
+    """All values are off by the same factor, or by the world size."""
+    ratios = [(comparison.case.n, _ratio(comparison)) for comparison in wrong]
+    if not ratios or any(ratio is None for _, ratio in ratios):
+        return None
+    if all(n > 1 and ratio == n for n, ratio in ratios):
+        return "off by exactly the world size, too much: summed, and not averaged?"
+    if all(n > 1 and ratio == round(1 / n, 5) for n, ratio in ratios):
+        return "off by exactly the world size, too little: averaged, and not summed?"
+    same = {ratio for _, ratio in ratios}
+    return f"off by a factor of {same.pop():g} everywhere" if len(same) == 1 else None
+
+
+def _ratio(comparison: Comparison) -> float | None:
+    """The one number that all wrong values are of what they should be; None where there is no such number."""
     ratios = set()
     for _, _, expected, got in _pairs(comparison):
         if not expected.numel() or not expected.double().abs().min() > 0:
@@ -120,14 +134,7 @@ def _factor(comparison: Comparison, inputs: Inputs) -> str | None:
         if not torch.allclose(each, each.flatten()[0].expand_as(each), rtol=1e-5):
             return None
         ratios.add(round(each.flatten()[0].item(), 5))
-    if len(ratios) != 1:
-        return None
-    (ratio,) = ratios
-    if n > 1 and ratio == n:
-        return "off by exactly the world size, too much: summed, and not averaged?"
-    if n > 1 and ratio == round(1 / n, 5):
-        return "off by exactly the world size, too little: averaged, and not summed?"
-    return f"off by a factor of {ratio:g} everywhere" if ratio not in (0, 1) else None
+    return ratios.pop() if len(ratios) == 1 and not ratios & {0, 1} else None
 
 
 def _own_input(comparison: Comparison, inputs: Inputs) -> str | None:
@@ -204,6 +211,8 @@ def _name(name: str) -> str:
 def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         return one.shape == other.shape and one.dtype == other.dtype and one.numel() > 0 and torch.equal(one, other)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(_equal(*pair) for pair in zip(one, other, strict=True))
     return type(one) is type(other) and one == other
 
 

@@ -8,7 +8,10 @@ code, so it knows nothing that would give the answer away.
 from collections.abc import Callable
 from typing import Any
 
+import torch.distributed as dist
 from torch import Tensor
+
+from reference.trace import Op
 
 
 def plain(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -29,3 +32,57 @@ def backward(function: Callable[..., Tensor], arguments: dict[str, Any]) -> dict
         return {"returns": output, "x.grad": None}
     output.backward(upstream)
     return {"returns": output.detach(), "x.grad": x.grad}
+
+
+def taking_turns(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Give the function a `speak` to call. Compare, as "spoke", after how many ticks of this rank it did so."""
+    recorder, spoke = dist.group.WORLD.recorder, []
+
+    def speak() -> None:
+        spoke.append(recorder.tick)
+
+    return {"returns": function(speak=speak, **arguments), "spoke": spoke}
+
+
+def on_a_model_clock(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Give the function a `clock` that shows the time on a link of the arguments `alpha` and `beta`, not the real one.
+
+    The clock follows from this rank's calls alone, so the same program reads the same times in every run. A receive
+    takes α + b/β, and as long again for whatever was sent before it: a send by itself returns at once. The first
+    message opens the connection, and one receive in five meets a crowded link: see `_surcharge`.
+    """
+    alpha, beta = arguments.pop("alpha"), arguments.pop("beta")
+    recorder = dist.group.WORLD.recorder
+    first = len(recorder.calls)
+
+    def clock() -> float:
+        calls = recorder.calls[first:]
+        received = [call for call in calls if call.op is Op.RECV and call.completed is not None]
+        last = max((call.completed for call in received), default=-1)
+        sent = [call for call in calls if call.op is Op.SEND]
+        arrived = received + [call for call in sent if call.posted < last]
+        seconds = sum(alpha + call.elements * call.item_size / beta for call in arrived)
+        return seconds + alpha * (_TO_SEND * len(sent) + sum(map(_surcharge, range(len(received)))))
+
+    return {"returns": function(clock=clock, **arguments)}
+
+
+_TO_SEND = 1e-3  # latencies that it takes to hand a message over
+
+
+def _surcharge(received: int) -> float:
+    """Latencies that a receive takes longer than the model says."""
+    return 100.0 if received == 0 else 30.0 if received % 5 == 2 else 0.0
+
+
+def two_levels(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Call it with two groups: `intra`, the ranks of this rank's node, and `inter`, those of its number on each node.
+
+    The argument `ranks_per_node` says how ranks fill nodes; the function does not see it. Compare as `plain` does.
+    """
+    size = arguments.pop("ranks_per_node")
+    nodes = [list(range(first, first + size)) for first in range(0, dist.get_world_size(), size)]
+    intra, _ = dist.new_subgroups_by_enumeration(nodes)
+    inter, _ = dist.new_subgroups_by_enumeration([list(ranks) for ranks in zip(*nodes, strict=True)])
+    returned = function(**arguments, intra=intra, inter=inter)
+    return {**arguments, "returns": returned}

@@ -59,7 +59,7 @@ def passes(puzzle: Puzzle, source: str, *, pool: Pool | None = None) -> bool:
                 runs += found
     except (SyntaxError, Broken):
         return False
-    return not (findings or _over_budget(puzzle, runs) or _impossible(puzzle, runs) or _forbidden(puzzle, runs))
+    return not (findings or _problem(puzzle, runs) or _forbidden(puzzle, runs))
 
 
 def by_world_size(cases: Sequence[Case]) -> Iterator[tuple[int, list[Case]]]:
@@ -179,12 +179,22 @@ def _difference(puzzle: Puzzle, run: Run) -> str:
 def _costs(puzzle: Puzzle, runs: list[Run]) -> Verdict | None:
     """The verdict on what it cost; None where every budget holds."""
     rows = table(puzzle, runs)
-    problem = _over_budget(puzzle, runs) or _impossible(puzzle, runs)
+    problem = _problem(puzzle, runs)
     if problem is None:
         return None
     run, reason = problem
     compared = sum(each.comparison.compared for each in runs)
     return Verdict(puzzle.name, Stage.BUDGETS, reason, run.case, rows, run.trace, compared, output=run.output)
+
+
+def _problem(puzzle: Puzzle, runs: list[Run]) -> tuple[Run, str] | None:
+    """The first thing that is wrong with runs whose values are right, and how to say it."""
+    return _over_budget(puzzle, runs) or _impossible(puzzle, runs) or _objection(runs)
+
+
+def _objection(runs: list[Run]) -> tuple[Run, str] | None:
+    """What the judge says of right values."""
+    return next(((run, f"right, but {run.objection} ({run.case})") for run in runs if run.objection), None)
 
 
 def _over_budget(puzzle: Puzzle, runs: list[Run]) -> tuple[Run, str] | None:

@@ -166,6 +166,23 @@ class Claim:
     otherwise: str  # what to say where it does not hold
 
 
+@dataclass(frozen=True)
+class Given:
+    """A function of `reference` that the stub imports for the learner, under a name that is not its own.
+
+    For functions whose names are told apart by their modules alone: `Given(all_gather.ring, "all_gather")`.
+    """
+
+    function: Callable[..., Any]
+    name: str
+
+    @property
+    def line(self) -> str:
+        """The import."""
+        home, own = self.function.__module__, self.function.__name__
+        return f"from {home} import {own}" + (f" as {self.name}" if self.name != own else "")
+
+
 Inputs = list[dict[str, Any]]
 """By group rank: the arguments of the function, by name, without the group."""
 
@@ -188,10 +205,11 @@ class Puzzle:
         oracle: (case, inputs) -> by group rank, what the function must return, or a dict of what must be in which
             argument afterwards ("returns" for the returned value). It sees all inputs and runs in one process.
         judge: (case, inputs, outputs, trace) -> claims, for answers that no oracle can know, such as measured times.
-            `outputs` are dicts as an oracle gives them.
+            `outputs` are dicts as an oracle gives them. Where there is an oracle too, the judge is asked about right
+            values, and what it says is about their cost.
         drive: how the function is called on a rank; see `puzzles.grading.drives`.
         calls: the functions of torch.distributed that a solution may call.
-        given: functions of `reference` that the stub imports for the learner.
+        given: functions of `reference` that the stub imports for the learner; `Given` for another name.
         scratch: arguments that may be overwritten where the oracle says nothing about them. All others must stay.
         tolerance: relative error allowed; None for what the dtype allows (0 for integers).
         budgets: what it may cost.
@@ -211,7 +229,7 @@ class Puzzle:
     judge: Callable[[Case, Inputs, list[dict[str, Any]], Any], Sequence[Claim]] | None = None
     drive: Callable[..., dict[str, Any]] = plain
     calls: tuple[Callable[..., Any], ...] = ()
-    given: tuple[Callable[..., Any], ...] = ()
+    given: tuple[Callable[..., Any] | Given, ...] = ()
     scratch: tuple[str, ...] = ()
     tolerance: float | None = None
     budgets: tuple[Budget, ...] = ()
@@ -234,6 +252,11 @@ class Puzzle:
     def chapter(self) -> str:
         """ "ranks" of "ranks.ring_shift"."""
         return self.name.partition(".")[0]
+
+    @property
+    def helpers(self) -> tuple[Given, ...]:
+        """What is given, each with its name."""
+        return tuple(each if isinstance(each, Given) else Given(each, each.__name__) for each in self.given)
 
     @property
     def entry(self) -> str:

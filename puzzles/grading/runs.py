@@ -36,6 +36,7 @@ class Run:
         comparison: what came of holding the values against the oracle, or the judge's claims.
         readings: by group rank, what the meters said.
         said: why the judge is not content; "" where it is, or where there is none.
+        objection: the same, of values that an oracle has found right: then it is about their cost.
         output: what the ranks printed during the whole call.
         patched: names that the solution has replaced in the ranks.
     """
@@ -46,6 +47,7 @@ class Run:
     trace: Trace
     readings: tuple[dict[str, float], ...]
     said: str
+    objection: str
     output: str
     patched: tuple[str, ...]
 
@@ -118,17 +120,20 @@ def _run(
     """One case out of a call. `part` is what each global rank reports about it."""
     trace = Trace(case.world_size, tuple(map(_during, whole.events, part)))
     mine = [part[rank] for rank in case.global_ranks]
-    said = ""
+    said = objection = ""
     if puzzle.oracle:
         expected = values.expectations(puzzle, case, inputs)
         comparison = values.compare(case, [report["values"] for report in mine], expected, puzzle.tolerance)
-    if puzzle.judge:
+    if puzzle.judge and (puzzle.oracle is None or comparison.right):
         outputs = tuple({name: values.decoded(value) for name, value in report["values"].items()} for report in mine)
         claims = puzzle.judge(case, inputs, list(outputs), trace)
-        said = next((claim.otherwise for claim in claims if not claim.holds), "")
-        if not puzzle.oracle:
+        complaint = next((claim.otherwise for claim in claims if not claim.holds), "")
+        if puzzle.oracle:
+            objection = complaint
+        else:
+            said = complaint
             comparison = Comparison(case, len(claims), (), outputs, outputs)
-    return Run(case, inputs, comparison, trace, tuple(mine), said, output, patched)
+    return Run(case, inputs, comparison, trace, tuple(mine), said, objection, output, patched)
 
 
 def _during(events: tuple, report: dict[str, Any] | None) -> tuple:

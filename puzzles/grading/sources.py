@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Any
 
+from .puzzle import Given
+
 _HOMES = ("torch.distributed", "torch", "math")  # where a reader expects a name, before the module that defines it
 
 
@@ -25,7 +27,7 @@ class Gathered:
         definitions: name -> source, what is used before what uses it.
     """
 
-    given: tuple[Callable[..., Any], ...] = ()
+    given: tuple[Given, ...] = ()
     imports: list[str] = field(default_factory=list)
     definitions: dict[str, str] = field(default_factory=dict)
 
@@ -46,8 +48,8 @@ class Gathered:
     def _take_name(self, name: str, value: Any, module: ModuleType) -> None:
         if isinstance(value, ModuleType):
             self._take_import(_import_of_module(name, value))
-        elif any(value is each for each in self.given):
-            self._take_import(f"from {value.__module__} import {value.__name__}")
+        elif given := next((each for each in self.given if each.function is value), None):
+            self._take_import(given.line)
         elif isinstance(value, FunctionType | type) and (value.__module__ == module.__name__ or _ours(value)):
             self.take(value)
         elif home := _home(name, value):

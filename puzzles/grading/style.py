@@ -37,7 +37,7 @@ def allowed_operations(puzzle: Puzzle) -> set[Op]:
 
 def allowed_calls(puzzle: Puzzle) -> str:
     """The puzzle's calls, for people."""
-    names = [call.__name__ for call in (*puzzle.calls, *puzzle.given)]
+    names = [*(call.__name__ for call in puzzle.calls), *(each.name for each in puzzle.helpers)]
     return ", ".join(names) if names else "nothing, this puzzle needs no communication"
 
 
@@ -82,7 +82,7 @@ class _Reader:
         self.tree = tree
         self.calls = {call.__name__ for call in puzzle.calls}
         self.allowed = allowed_calls(puzzle)
-        self.given = {(each.__module__, each.__name__) for each in puzzle.given}
+        self.given = {(each.function.__module__, each.function.__name__) for each in puzzle.helpers}
         self.modules: dict[str, str] = {}
         self.imported: set[str] = set()
         for node in ast.walk(tree):

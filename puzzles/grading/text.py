@@ -23,7 +23,7 @@ def solution(puzzle: Puzzle) -> str:
     """The reference function as a file of its own."""
     if puzzle.answer:
         return with_body(puzzle, puzzle.answer)
-    gathered = Gathered(puzzle.given).take(puzzle.function)
+    gathered = Gathered(puzzle.helpers).take(puzzle.function)
     return _file(puzzle, gathered.imports, list(gathered.definitions.values()))
 
 
@@ -89,10 +89,10 @@ def with_imports(puzzle: Puzzle, text: str) -> str:
 def _stub_parts(puzzle: Puzzle, body: str) -> tuple[list[str], list[str]]:
     """Imports and definitions of a file whose function has this body."""
     head = header(puzzle.function)
-    gathered = Gathered(puzzle.given)
+    gathered = Gathered(puzzle.helpers)
     gathered.take_names(f"{head}\n    ...", inspect.getmodule(puzzle.function), puzzle.entry)
-    imports = gathered.imports + [f"from {each.__module__} import {each.__name__}" for each in puzzle.given]
-    if "group" in inspect.signature(puzzle.function).parameters:
+    imports = gathered.imports + [each.line for each in puzzle.helpers]
+    if "group" in inspect.signature(puzzle.function).parameters or puzzle.given:
         imports += ["import torch", "import torch.distributed as dist"]
     return imports, [*gathered.definitions.values(), f"{head}\n{body}"]
 

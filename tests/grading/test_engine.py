@@ -1,0 +1,345 @@
+"""What a verdict says of programs that are right, wrong, broken or costly."""
+
+import dataclasses
+import re
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from puzzles import catalog
+from puzzles.grading import text
+from puzzles.grading.drives import backward
+from puzzles.grading.engine import grade, passes
+from puzzles.grading.pool import Pool
+from puzzles.grading.puzzle import Budget, Case, Claim, Measure, Puzzle, cases
+from puzzles.grading.verdict import Stage, Verdict
+
+SHIFT = catalog.find("ranks.ring_shift")
+
+
+def total(x: Tensor, group: ProcessGroup) -> Tensor:
+    """Everybody's sum, for puzzles of these tests."""
+    return x
+
+
+def puzzle(**changes: object) -> Puzzle:
+    """All-reduce with everything allowed, changed as a test needs it."""
+    description = dict(
+        name="tests.total",
+        title="Sum",
+        statement="Sum.",
+        function=total,
+        cases=cases(worlds=(2, 3, 4), length=(6, 7)),
+        inputs=lambda case, rank: {"x": case.tensor(rank, case.length)},
+        oracle=lambda case, inputs: [sum(each["x"] for each in inputs)] * case.n,
+        calls=(dist.all_reduce,),
+    )
+    return Puzzle(**(description | changes))
+
+
+def check(body: str, **changes: object) -> Verdict:
+    """Grade a body of `total`, on one world size where nothing else is said."""
+    changes.setdefault("cases", cases(worlds=(3,), length=(6,)))
+    asked = puzzle(**changes)
+    return grade(asked, text.with_body(asked, body))
+
+
+RIGHT = "y = x.clone()\ndist.all_reduce(y, group=group)\nreturn y"
+
+
+def test_a_right_program_passes_with_every_value_compared() -> None:
+    verdict = check(RIGHT, cases=cases(worlds=(2, 3), length=(6,)))
+    assert verdict.passed
+    assert verdict.compared == (2 + 3) * (6 + 6)  # the result, and `x` that must stay as it is
+    assert "right in 2 cases at 2, 3 ranks" in verdict.reason
+
+
+def test_the_first_difference_is_named() -> None:
+    verdict = check(RIGHT + "[[1, 0, 2, 3, 4, 5]]")
+    assert verdict.stage is Stage.VALUES
+    assert re.match(r"3 ranks, length=6: rank 0, result\[0\]: expected \d+, got \d+", verdict.reason)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("pass", r"result: expected a float32 tensor of shape \(6,\), got None"),
+        ("return x[:3]", r"expected a float32 tensor of shape \(6,\), got a float32 tensor of shape \(3,\)"),
+        ("return x.double()", r"expected a float32 tensor .*, got a float64 tensor"),
+        ("return [x]", r"expected a float32 tensor .*, got 1 values"),
+        ("return {'x': x}", r"got a dict"),
+        ("return total", r"got a function"),
+        ("return x.to_sparse()", r"got a tensor of shape \(6,\), torch.float32, torch.sparse"),
+        ("return torch.empty(6, device='meta')", r"on meta"),
+        ("return torch.nn.Parameter(x)", r"got a Parameter"),
+        ("return torch.full_like(x, float('nan'))", r"got nan\n.*memory that was never written"),
+        ("return torch.zeros(1 << 27)", r"expected a float32 tensor of shape \(6,\), got a tensor of shape"),
+    ],
+)
+def test_what_is_not_the_value_asked_for(body: str, reason: str) -> None:
+    verdict = check(body)
+    assert verdict.stage is Stage.VALUES
+    assert re.search(reason, verdict.reason), verdict.reason
+
+
+def test_a_tensor_that_lies_about_being_equal() -> None:
+    liar = """
+        class Liar(torch.Tensor):
+            def __eq__(self, other):
+                return torch.ones(self.shape, dtype=torch.bool)
+        return x.as_subclass(Liar)
+        """
+    assert "got a Liar" in check(liar).reason
+
+
+def test_nan_is_right_only_where_nan_is_expected() -> None:
+    def oracle(case: Case, inputs: list[dict]) -> list[Tensor]:
+        return [torch.tensor([1.0, float("nan")])] * case.n
+
+    right, wrong = "return torch.tensor([1.0, float('nan')])", "return torch.tensor([float('nan'), float('nan')])"
+    assert check(right, oracle=oracle).passed
+    assert "result[0]: expected 1, got nan" in check(wrong, oracle=oracle).reason
+    assert "result[1]: expected nan, got 1" in check("return torch.ones(2)", oracle=oracle).reason
+
+
+def test_nothing_compared_is_not_passed() -> None:
+    assert not check("pass", inputs=lambda case, rank: {}, oracle=lambda case, inputs: [{}] * case.n).passed
+    assert not check("pass", oracle=None, judge=lambda case, inputs, outputs, trace: []).passed
+
+
+def test_arguments_must_stay_as_they_are_unless_they_are_scratch() -> None:
+    spoils = "dist.all_reduce(x, group=group)\nreturn x"
+    assert re.search(r"x\[0\]: expected \d+, got \d+", check(spoils).reason)
+    assert check(spoils, scratch=("x",)).passed
+
+
+@pytest.mark.parametrize(
+    ("body", "diagnosis"),
+    [
+        (RIGHT + " / dist.get_world_size(group)", "off by exactly the world size, too little: averaged"),
+        (RIGHT + " * dist.get_world_size(group)", "off by exactly the world size, too much: summed"),
+        (RIGHT + " * 2", "off by a factor of 2 everywhere"),
+        (RIGHT + ".flip(0)", "the right values in the wrong order"),
+        ("return x.clone()", "result on ranks 0, 1 still holds its own input"),
+        (RIGHT + " if dist.get_rank(group) == 0 else x * 3", "right on rank 0, wrong on rank 1"),
+        (RIGHT + " + (0 if dist.get_world_size(group) == 4 else 1)", "right at 4 ranks, wrong at 2, 3: is the world"),
+        (RIGHT + " + (dist.get_world_size(group) % 2)", "right at 2, 4 ranks, wrong at 3: it works for powers of two"),
+        (RIGHT + " + (len(x) % dist.get_world_size(group) > 0)", "right where n divides length"),
+        (RIGHT + " + dist.get_rank(group)", "right on rank 0, wrong on rank 1"),
+        (RIGHT + " + 1 + dist.get_rank(group)", "result must be the same on every rank: rank 0 and rank 1 differ"),
+        ("if len(x) == 7:\n    return x * 7\n" + RIGHT, "right with length=6, wrong with length=7"),
+    ],
+)
+def test_a_pattern_in_the_values_is_named(body: str, diagnosis: str) -> None:
+    verdict = check(body, cases=cases(worlds=(2, 3, 4), length=(6, 7)))
+    assert verdict.stage is Stage.VALUES
+    assert diagnosis in verdict.reason
+
+
+def test_a_group_that_is_not_the_world() -> None:
+    asked = cases(worlds=(2, 4), length=(6,)) + cases(worlds=(4,), members=(1, 3), length=(6,))
+    broadcast = "y = x.clone()\nfor src in range(dist.get_world_size(group)):\n    z = x.clone()\n"
+    verdict = check(
+        broadcast + "    dist.broadcast(z, src, group)\n    y += z\nreturn y - x", cases=asked, calls=(dist.broadcast,)
+    )
+    assert "a rank of the group is not a global rank" in verdict.reason, verdict.reason
+
+
+def test_a_program_that_remembers_the_call_before() -> None:
+    verdict = check("calls = total.__dict__\nreturn x", cases=cases(worlds=(2,), length=(6, 7)))
+    assert not verdict.passed
+    remembers = "SEEN.append(1)\ny = x.clone()\ndist.all_reduce(y, group=group)\nreturn y * len(SEEN)"
+    asked = puzzle(cases=cases(worlds=(2,), length=(6, 7)))
+    verdict = grade(asked, "SEEN = []\n" + text.with_body(asked, remembers))
+    assert verdict.stage is Stage.VALUES
+
+
+@pytest.mark.parametrize(
+    ("body", "stage", "reason"),
+    [
+        ("return 1 / 0", Stage.ERROR, r"total.py:\d+ .*\n.*ZeroDivisionError"),
+        ("raise SystemExit(0)", Stage.ERROR, r"left before finishing"),
+        ("raise KeyboardInterrupt", Stage.ERROR, r"KeyboardInterrupt"),
+        ("return total(x, group)", Stage.ERROR, r"RecursionError"),
+        (
+            "y = x.clone()\nif dist.get_rank(group):\n    dist.all_reduce(y, group=group)\nreturn y",
+            Stage.ERROR,
+            r"rank 0",
+        ),
+        ("raise NotImplementedError", Stage.UNSOLVED, r"not solved yet"),
+    ],
+)
+def test_what_ends_a_call(body: str, stage: Stage, reason: str) -> None:
+    verdict = check(body)
+    assert verdict.stage is stage
+    assert re.search(reason, verdict.reason), verdict.reason
+    assert check(RIGHT).passed, "the next check works"
+
+
+def test_a_loop_without_end_is_ended(quick_pool: Pool) -> None:
+    asked = puzzle(cases=cases(worlds=(2,), length=(6,)))
+    for source in (
+        text.with_body(asked, "while True:\n    pass"),
+        "while True:\n    pass\n" + text.with_body(asked, RIGHT),
+    ):
+        verdict = grade(asked, source, pool=quick_pool)
+        assert verdict.stage is Stage.ERROR
+        assert re.search(r"still running .* line \d+", verdict.reason), verdict.reason
+        assert verdict.seconds < 10
+
+
+def test_prints_are_kept_for_the_case_that_is_shown(capsys: pytest.CaptureFixture) -> None:
+    verdict = check("print('here', dist.get_rank(group))\n" + RIGHT)
+    assert "[rank 2] here 2" in verdict.output
+    assert "here" in str(verdict)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_flood_of_prints_ends_the_call() -> None:
+    verdict = check("while True:\n    print('x' * 10_000)")
+    assert "printed more than" in verdict.reason
+    assert len(verdict.output) < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("def total(x, group)\n    return x", "line 1: expected ':'"),
+        ("def sum(x, group):\n    return x", "defines no `total`"),
+        ("", "defines no `total`"),
+        ("def total(x):\n    return x", r"must take \(x, group\); yours takes \(x\)"),
+        ("x = '" + "a" * 300_000 + "'", "a solution has fewer"),
+        ("def total(x, group): return " + "(" * 300, "too many nested parentheses"),
+        ("def total(x, group): return " + "-" * 50_000 + "1", "can't be read as Python"),
+        ("def total(x, group): return '\0'", "null bytes"),
+        ("return 3", "'return' outside function"),
+    ],
+)
+def test_a_text_that_is_no_program(source: str, reason: str) -> None:
+    verdict = grade(puzzle(), source)
+    assert verdict.stage in (Stage.TEXT, Stage.UNSOLVED) and not verdict.passed
+    assert re.search(reason, verdict.reason) or not source, verdict.reason
+
+
+def budget(measure: Measure, target: float, optimum: float = 0) -> tuple[Budget, ...]:
+    return (Budget(measure, lambda case: target, lambda case: optimum, why="spend less"),)
+
+
+@pytest.mark.parametrize(
+    ("measure", "body", "yours", "reason"),
+    [
+        (Measure.BYTES_SENT, RIGHT, 32, r"right, but rank \d sent 32 B where 31 must do \(3 ranks, length=6\)\nspend"),
+        (Measure.STEPS, RIGHT, 4, r"right, but it takes 4 steps where 3 must do"),
+        (Measure.CALLS, "dist.barrier(group)\n" + RIGHT, 2, r"right, but a rank makes 2 calls where 1 must do"),
+        (Measure.PEAK_BYTES, "z = x.repeat(10)\n" + RIGHT, 264, r"right, but it keeps alive 264 B where 263 must do"),
+        (
+            Measure.LINES,
+            "for _ in range(50):\n    pass\n" + RIGHT,
+            104,
+            r"right, but it runs 104 lines where 103 must do",
+        ),
+    ],
+)
+def test_a_budget_is_a_limit(measure: Measure, body: str, yours: int, reason: str) -> None:
+    allowed = dict(calls=(dist.all_reduce, dist.barrier))
+    assert check(body, budgets=budget(measure, yours), **allowed).passed
+    verdict = check(body, budgets=budget(measure, yours - 1), **allowed)
+    assert verdict.stage is Stage.BUDGETS
+    assert re.search(reason, verdict.reason), verdict.reason
+    (row,) = verdict.table
+    assert (row.target, row.yours, row.holds) == (yours - 1, yours, False)
+    assert verdict.trace.world_size == 3
+
+
+def test_values_come_before_budgets_and_budgets_before_calls() -> None:
+    barrier = "dist.barrier(group)\n"
+    tight = budget(Measure.CALLS, 1)
+    assert check(barrier + "return x", budgets=tight).stage is Stage.VALUES
+    assert check(barrier + RIGHT, budgets=tight).stage is Stage.BUDGETS
+    assert check(barrier + RIGHT, budgets=budget(Measure.CALLS, 2)).stage is Stage.STYLE
+
+
+def test_memory_counts_what_lives_at_one_time() -> None:
+    one_by_one = "for _ in range(5):\n    z = x.repeat(10)\n    del z\n" + RIGHT
+    all_at_once = "z = [x.repeat(10) for _ in range(5)]\n" + RIGHT
+    views = "z = [x.view(2, 3) for _ in range(5)]\n" + RIGHT
+    limit = budget(Measure.PEAK_BYTES, 240)
+    assert check(one_by_one, budgets=limit).passed
+    assert check(views, budgets=limit).passed
+    assert check(all_at_once, budgets=limit).table[0].yours == 5 * 240 + 24
+
+
+def test_the_judge_decides_what_no_oracle_knows() -> None:
+    def judge(case: Case, inputs: list[dict], outputs: list[dict], trace: object) -> list[Claim]:
+        seconds = [each["returns"] for each in outputs]
+        return [Claim(all(s > 0 for s in seconds), "a time is positive"), Claim(trace.steps > 0, "nothing was sent")]
+
+    timed = "begin = time.perf_counter()\ndist.all_reduce(x, group=group)\nreturn time.perf_counter() - begin"
+    asked = puzzle(oracle=None, judge=judge, cases=cases(worlds=(2,), length=(4,)))
+    source = "import time\n" + text.with_body(asked, timed)
+    assert grade(asked, source).passed
+    verdict = grade(asked, source.replace("return time", "return -time"))
+    assert verdict.stage is Stage.VALUES and "2 ranks, length=4: a time is positive" in verdict.reason
+    assert "nothing was sent" in grade(asked, text.with_body(asked, "return 1.0")).reason
+
+
+def test_gradients_are_compared() -> None:
+    def double(x: Tensor, group: ProcessGroup) -> Tensor:
+        return x
+
+    def inputs(case: Case, rank: int) -> dict[str, Tensor]:
+        return {"x": case.normal(rank, 3), "upstream": case.normal(rank, 3, name="upstream")}
+
+    asked = puzzle(
+        drive=backward,
+        inputs=inputs,
+        oracle=lambda case, given: [{"returns": 2 * each["x"], "x.grad": 2 * each["upstream"]} for each in given],
+        cases=cases(worlds=(2,)),
+    )
+    assert grade(asked, text.with_body(asked, "return 2 * x")).passed
+    detached = grade(asked, text.with_body(asked, "return 2 * x.detach()"))
+    assert "x.grad: expected a float64 tensor of shape (3,), got None" in detached.reason
+    scaled = grade(asked, text.with_body(asked, "return 2 * x.detach() + 3 * (x - x.detach())"))
+    assert "x.grad[0]" in scaled.reason
+
+
+def test_failures_carry_the_trace_of_their_case() -> None:
+    verdict = check(RIGHT + " + 1", cases=cases(worlds=(2, 4), length=(6,)))
+    assert verdict.case.world_size == 2
+    assert [len(events) for events in verdict.trace.events] == [1, 1]
+
+
+def test_the_quick_answer_is_the_same_as_the_verdict() -> None:
+    asked = puzzle(budgets=budget(Measure.CALLS, 1))
+    for body in (
+        RIGHT,
+        "return x",
+        "return 1 / 0",
+        RIGHT + "; dist.barrier(group)",
+        "dist.barrier(group)\n" + RIGHT,
+        "(",
+    ):
+        source = text.with_body(asked, body)
+        assert passes(asked, source) == grade(asked, source).passed
+
+
+def test_a_ring_that_is_right_takes_a_second_at_most() -> None:
+    source = text.solution(SHIFT)
+    grade(SHIFT, source)
+    assert min(grade(SHIFT, source).seconds for _ in range(3)) < 1
+
+
+def test_the_description_is_checked() -> None:
+    with pytest.raises(ValueError, match="a name is"):
+        puzzle(name="total")
+    with pytest.raises(ValueError, match="it needs an oracle or a judge"):
+        puzzle(oracle=None)
+    with pytest.raises(ValueError, match="must be in order"):
+        cases(worlds=(3,), members=(2, 0))
+    with pytest.raises(ValueError, match="of its own"):
+        cases(worlds=(3,), seed=(1, 2))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        SHIFT.name = "other"
