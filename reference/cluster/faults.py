@@ -1,11 +1,15 @@
 """What went wrong on a rank, as text and numbers: exceptions of unknown classes do not travel well."""
 
-import linecache
+import traceback
 from typing import Any
 
 from ..trace import frames
 from .errors import RankError
 from .translate import translated
+
+
+class NoKeyboard(EOFError):
+    """A rank asked somebody something."""
 
 
 class Unpicklable(Exception):
@@ -25,25 +29,27 @@ def describe(error: BaseException, rank: int, destroyed: frames.Frame | None = N
         return {"error": type(known).__name__, **words, **place}
     if isinstance(error, Unpicklable):
         return {"error": "ResultError", "kind": "unpicklable result", "details": [str(error)], "file": "", "line": 0}
-    return {"error": "RemoteException", **_words(error, stack), **_place(stack)}
+    return {"error": "RemoteException", **_words(error), **_place(stack)}
 
 
-def _words(error: BaseException, stack: list[frames.Frame]) -> dict[str, Any]:
+def _words(error: BaseException) -> dict[str, Any]:
     """Kind and details of an exception that is not ours."""
     if isinstance(error, SystemExit):
         details = [f"sys.exit({error.code!r}): left before finishing"]
         return {"error": "RankDied", "kind": "sys.exit", "details": details}
-    if isinstance(error, EOFError) and "input" in _source(stack):
+    if isinstance(error, NoKeyboard):
         return {"kind": "input", "details": ["input() has nobody to ask: a rank has no keyboard", "pass what it needs"]}
     kind = "out of memory" if isinstance(error, MemoryError) or "can't allocate memory" in str(error) else "exception"
-    return {"kind": kind, "details": [f"{type(error).__name__}: {error}".strip().rstrip(":")]}
+    members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    return {"kind": kind, "details": [_text(error), *map(_text, members)]}
+
+
+def _text(error: BaseException) -> str:
+    """What an exception says of itself, as Python would print it; without the C++ frames that torch adds."""
+    text = "".join(traceback.format_exception_only(error)).strip()
+    return text.partition("\nException raised from ")[0]
 
 
 def _place(stack: list[frames.Frame]) -> dict[str, Any]:
     blamed = frames.own(stack)
     return {"file": blamed.file, "line": blamed.line}
-
-
-def _source(stack: list[frames.Frame]) -> str:
-    blamed = frames.own(stack)
-    return linecache.getline(blamed.file, blamed.line)

@@ -1,12 +1,12 @@
 """The owner's side of the fork server: start it, ask it for ranks."""
 
-import functools
 import json
 import os
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from typing import Any
 
 from .errors import ClusterError
@@ -23,22 +23,19 @@ class ForkServer:
     """A process that has imported torch and forks ranks. Starting it returns at once; it is ready a second later."""
 
     def __init__(self) -> None:
-        self.owner = os.getpid()
         self._control, theirs = socket.socketpair()
-        self._errors = tempfile.TemporaryFile()
-        boot = _BOOT.format(path=sys.path, fd=theirs.fileno(), owner=self.owner)
-        # One thread: a fork of a process that has run an OpenMP region hangs. No interrupts: Ctrl-C is the owner's.
-        alone = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": _loopback()}
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", boot],
-            pass_fds=[theirs.fileno()],
-            env=os.environ | alone,
-            stdin=subprocess.DEVNULL,
-            stdout=self._errors,
-            stderr=self._errors,
-            start_new_session=True,
-        )
-        theirs.close()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  for as long as the server lives
+        boot = _BOOT.format(path=sys.path, fd=theirs.fileno(), owner=os.getpid())
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", boot],
+                pass_fds=[theirs.fileno()],
+                env=os.environ | _alone(),
+                stdin=subprocess.DEVNULL,
+                stdout=self._errors,
+                stderr=self._errors,
+                start_new_session=True,  # Ctrl-C is the owner's
+            )
 
     @property
     def pid(self) -> int:
@@ -47,11 +44,15 @@ class ForkServer:
 
     @property
     def alive(self) -> bool:
-        """True while the server can fork for this process."""
-        return os.getpid() == self.owner and self._process.poll() is None
+        """True while the server runs."""
+        return self._process.poll() is None
 
     def fork(self, plan: dict[str, Any], fds: list[int]) -> None:
-        """Ask for the ranks of one generation; they come up on their own time. `fds` become theirs."""
+        """Ask for the ranks of one generation; they come up on their own time, with copies of `fds`.
+
+        Raises:
+            ClusterError: the server has died.
+        """
         try:
             socket.send_fds(self._control, [json.dumps(plan).encode()], fds)
         except OSError as error:
@@ -59,28 +60,37 @@ class ForkServer:
 
     def last_words(self) -> str:
         """The last line that the server wrote, for the case that it died."""
-        self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else ""
-
-    def close(self) -> None:
-        """End the server and every rank of it, and wait until they are gone."""
-        self._control.close()
-        self._process.wait()
+        text = os.pread(self._errors.fileno(), 1 << 16, 0).decode(errors="replace")
+        return (text.strip().splitlines() or [""])[-1]
 
 
-@functools.lru_cache(maxsize=1)
-def _of_process(owner: int) -> list[ForkServer]:
-    return []
+class _OfProcess:
+    """The one fork server of a process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._server: ForkServer | None = None
+
+    def get(self) -> ForkServer:
+        with self._lock:
+            if self._server is None or not self._server.alive:
+                self._server = ForkServer()
+            return self._server
+
+
+_servers: dict[int, _OfProcess] = {}  # by process id: a fork of the owner has a server of its own
 
 
 def shared() -> ForkServer:
-    """The one fork server of this process, started on first use and again if it has died."""
-    servers = _of_process(os.getpid())
-    if not servers or not servers[0].alive:
-        servers[:] = [ForkServer()]
-    return servers[0]
+    """The fork server of this process, started on first use and again where it has died."""
+    return _servers.setdefault(os.getpid(), _OfProcess()).get()
 
 
-def _loopback() -> str:
-    return "lo" if sys.platform == "linux" else "lo0"
+def _alone() -> dict[str, str]:
+    """Environment of a process that can be forked: one thread, for a fork after an OpenMP region hangs."""
+    one_thread = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}
+    if sys.platform == "linux":
+        return one_thread | {"GLOO_SOCKET_IFNAME": "lo"}
+    # macOS: its BLAS and its Objective-C runtime object to forks.
+    apple = {"VECLIB_MAXIMUM_THREADS": "1", "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES"}
+    return one_thread | apple | {"GLOO_SOCKET_IFNAME": "lo0"}

@@ -19,22 +19,21 @@ class Output:
         """A new call, or a new window of one: count again."""
         self._count = [0] * len(self._pending)
         self._since = time.monotonic()
-
-    def flooded(self, rank: int) -> bool:
-        """True once a rank has printed more than anybody will read."""
-        return self._count[rank] > FLOOD
+        self.flooding: int | None = None  # a rank that has printed more than anybody will read
 
     def feed(self, rank: int, data: bytes) -> None:
         """Show what `rank` printed."""
         if time.monotonic() - self._since > WINDOW:
             self.begin()
         before, self._count[rank] = self._count[rank], self._count[rank] + len(data)
+        if self._count[rank] > FLOOD:
+            self.flooding = rank
         if before > SHOWN:
             return
-        *lines, self._pending[rank] = (self._pending[rank] + data).split(b"\n")
+        *lines, self._pending[rank] = (self._pending[rank] + data[: SHOWN - before]).split(b"\n")
         self._write(rank, lines)
         if self._count[rank] > SHOWN:
-            self._pending[rank] = b""
+            self.flush()
             self._write(rank, [f"… the rest of this call's output is not shown (over {SHOWN // 1024} KiB)".encode()])
 
     def flush(self) -> None:
@@ -47,5 +46,10 @@ class Output:
     @staticmethod
     def _write(rank: int, lines: list[bytes]) -> None:
         if lines:
-            sys.stdout.write("".join(f"[rank {rank}] {line.decode(errors='replace')}\n" for line in lines))
+            sys.stdout.write("".join(f"[rank {rank}] {_visible(line)}\n" for line in lines))
             sys.stdout.flush()
+
+
+def _visible(line: bytes) -> str:
+    """A line as a terminal shows it: a progress bar that was drawn over and over, only the last time."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace")

@@ -1,39 +1,37 @@
 """A rank: receives functions, runs them, sends back what they returned or what went wrong."""
 
-import faulthandler
+import gc
 import json
 import os
-import random
-import resource
-import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
-from contextlib import nullcontext
-from pathlib import Path
-from typing import Any, NoReturn
+from contextlib import nullcontext, suppress
+from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from ..trace import frames
 from ..trace.tap import BACKEND, Recorder, register
-from . import server, wire
+from . import process, wire
 from .errors import GroupError, StrayProcess
 from .faults import Unpicklable, describe
 from .watch.watcher import Watcher
 from .wire import Kind
 
 _DEFAULT_SEED = 67280421310721  # torch's own, of a process that never set one
+_LEAVING = 0.1  # seconds that a child may take to end once its parent has let go of it
 
 
-def main(rank: int, plan: dict[str, Any], requests: int, output: int, dumps: int) -> int:
+def main(rank: int, plan: dict[str, Any], requests: int, output: int, dumps: int) -> None:
     """Become a rank of the generation that `plan` describes, and serve its owner until it hangs up."""
-    settle(output, dumps)
-    channel = socket.socket(fileno=requests)
+    process.settle(output, dumps)
+    process.move(plan["path"], plan["directory"])
+    channel = wire.Channel(socket.socket(fileno=requests))
     world_size = plan["world_size"]
     os.environ.update(
         RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_WORLD_SIZE=str(world_size)
@@ -41,41 +39,12 @@ def main(rank: int, plan: dict[str, Any], requests: int, output: int, dumps: int
     recorder = make_recorder(rank, channel, plan)
     store = dist.FileStore(plan["store"], world_size)
     join(rank, world_size, store, plan, recorder)
-    worker = Worker(rank, channel, recorder, store, plan)
-    wire.send(channel, Kind.READY)
+    worker = Worker(rank, channel, recorder, store)
+    channel.send(Kind.READY)
     worker.serve()
-    return 0
 
 
-def settle(output: int, dumps: int) -> None:
-    """Set up the process: no keyboard, prints to the owner, no core files, crashes named, a fair scheduler."""
-    null = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((null, 0), (output, 1), (output, 2)):
-        os.dup2(source, target)
-    os.close(output)
-    sys.stdout = open(1, "w", buffering=1, errors="replace", closefd=False)
-    sys.stderr = open(2, "w", buffering=1, errors="replace", closefd=False)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    file = os.fdopen(dumps, "wb", 0)
-    faulthandler.enable(file, all_threads=True)  # a crash names its line
-    faulthandler.register(signal.SIGUSR1, file, all_threads=True, chain=False)  # and so does a rank that is asked
-    leave = os._exit
-
-    def exit_and_tell(status: int) -> NoReturn:
-        faulthandler.dump_traceback(file, all_threads=False)
-        leave(status)
-
-    os._exit = exit_and_tell
-    if server.LINUX:
-        # gloo's thread spins; as batch processes, ranks that share a core give it up to each other in time.
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-        server.adopt_orphans()
-        Path("/proc/self/oom_score_adj").write_text("900")  # rather a rank than the notebook
-    random.seed()
-    np.random.seed()
-
-
-def make_recorder(rank: int, channel: socket.socket, plan: dict[str, Any]) -> Recorder:
+def make_recorder(rank: int, channel: wire.Channel, plan: dict[str, Any]) -> Recorder:
     """A recorder, or one that also watches."""
     return Watcher(rank, channel) if plan["watch"] else Recorder(rank)
 
@@ -93,21 +62,21 @@ def join(rank: int, world_size: int, store: dist.Store, plan: dict[str, Any], re
 class Worker:
     """Runs one request after the other, and leaves the process as it found it."""
 
-    def __init__(
-        self, rank: int, channel: socket.socket, recorder: Recorder, store: dist.Store, plan: dict[str, Any]
-    ) -> None:
+    def __init__(self, rank: int, channel: wire.Channel, recorder: Recorder, store: dist.Store) -> None:
         self.rank, self.channel, self.recorder, self.store = rank, channel, recorder, store
         self.group = dist.group.WORLD
         self.calls = 0
         self.group_destroyed_at: frames.Frame | None = None
+        self.child_started_at = frames.Frame("", 0, "")
         self.watch_destruction()
+        process.on_start_of_child(lambda where: setattr(self, "child_started_at", where))
+        threading.excepthook = self.thread_failed
 
     def serve(self) -> None:
         """Until the owner hangs up."""
-        reader = wire.Reader(self.channel)
         while True:
             try:
-                _, payload, buffers = reader.receive()
+                _, payload, buffers = self.channel.receive()
             except (EOFError, ConnectionError):
                 return
             head, _, body = payload.partition(b"\n")
@@ -130,7 +99,7 @@ class Worker:
     def run(self, head: dict[str, Any], body: bytes, buffers: list[bytearray]) -> None:
         """Run one request and send its result. Raises what the request raises."""
         if "path" in head:
-            sys.path[:] = head["path"]
+            process.move(head["path"], head["directory"])
         fn, args, kwargs = wire.loads(body, buffers)
         result = self.call(fn, args, kwargs, record=head["record"])
         self.flush()
@@ -140,8 +109,8 @@ class Worker:
             raise Unpicklable(result, error) from error
         del result
         if head["record"]:
-            wire.send(self.channel, Kind.EVENTS, json.dumps([call.row() for call in self.recorder.calls]).encode())
-        wire.send(self.channel, Kind.RESULT, payload, out)
+            self.channel.send(Kind.EVENTS, json.dumps([call.row() for call in self.recorder.calls]).encode())
+        self.channel.send(Kind.RESULT, payload, out)
 
     def call(self, fn: Callable[..., Any], args: tuple, kwargs: dict[str, Any], record: bool) -> Any:
         """`fn(*args, **kwargs)`, recorded or not, and a look at what it left behind."""
@@ -152,22 +121,25 @@ class Worker:
         self.check_children()
         self.drop_groups()
         if threading.active_count() > threads:
-            wire.send(self.channel, Kind.READY, b"dirty")
+            self.channel.send(Kind.DIRTY)
         return result
 
     def report(self, error: BaseException) -> None:
         """Tell the owner what went wrong."""
         self.flush()
         fault = describe(error, self.rank, self.group_destroyed_at)
-        wire.send(self.channel, Kind.FAULT, json.dumps(fault).encode())
+        self.channel.send(Kind.FAULT, json.dumps(fault).encode())
+
+    def thread_failed(self, failure: threading.ExceptHookArgs) -> None:
+        """Tell the owner of an exception that ended a thread: the main thread may wait for it for ever."""
+        if failure.exc_value and not isinstance(failure.exc_value, SystemExit):
+            self.report(failure.exc_value)
 
     def flush(self) -> None:
         """Push out what was printed."""
         for stream in (sys.stdout, sys.stderr):
-            try:
+            with suppress(OSError, ValueError):
                 stream.flush()
-            except (OSError, ValueError):
-                pass
 
     def watch_destruction(self) -> None:
         """Remember who destroys the process group."""
@@ -198,31 +170,23 @@ class Worker:
 
     def check_children(self) -> None:
         """Raises StrayProcess where `fn` left child processes running."""
-        pids = [
-            pid for pid in server.children(os.getpid()) if (name := _command(pid)) and "resource_tracker" not in name
-        ]
-        if pids:
+        if not process.has_children():
+            return
+        gc.collect()  # worker processes of a DataLoader end with it
+        patience = time.monotonic() + _LEAVING
+        while (running := process.running_children()) and time.monotonic() < patience:
+            time.sleep(0.005)
+        if running:
             raise StrayProcess(
                 "stray process",
-                f"fn returned and left {len(pids)} process(es) running: {_command(pids[0])[:60]}",
+                f"fn returned and left {len(running)} process(es) running: {running[0][:60]}",
                 "they have been ended: wait for what you start",
                 rank=self.rank,
+                file=self.child_started_at.file,
+                line=self.child_started_at.line,
             )
 
     def drop_groups(self) -> None:
         """Take down the groups that `fn` made."""
         for group in [g for g in c10d._world.pg_map if g is not self.group]:
             dist.destroy_process_group(group)
-
-
-def _command(pid: int) -> str:
-    """The command line of a running process, "" for one that is gone or only waits to be reaped."""
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return ""
-    if state == "Z":
-        os.waitpid(pid, os.WNOHANG)
-        return ""
-    return command

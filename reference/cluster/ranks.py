@@ -1,26 +1,28 @@
 """One generation of ranks as the owner sees it: sockets, prints, exits, and where each rank stands."""
 
 import contextlib
+import io
 import json
 import os
 import select
 import signal
 import socket
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ..trace import frames
 from . import wire
+from .errors import ClusterError
 from .forkserver import ForkServer
 from .output import Output
 
+_CHUNK = 1 << 16  # what a pipe holds
+_GONE = 10.0  # seconds in which killed ranks must be gone
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """What a rank sent."""
 
@@ -30,7 +32,7 @@ class Message:
     buffers: list[bytearray]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Exit:
     """How a rank's process ended: its exit code, or minus the signal."""
 
@@ -38,27 +40,29 @@ class Exit:
     status: int
 
 
-def memory_directory() -> str:
-    """Where small files live in memory."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir()
-
-
 @dataclass
 class _End:
     """The owner's ends of what connects it to one rank."""
 
     sock: socket.socket
-    output: int
-    dump: int
+    output: io.FileIO
+    dump: io.FileIO
     reader: wire.Reader = field(init=False)
 
     def __post_init__(self) -> None:
-        self.reader = wire.Reader(self.sock, blocking=False)
+        self.sock.setblocking(False)
+        self.reader = wire.Reader(self.sock)
 
     def close(self) -> None:
-        self.sock.close()
-        os.close(self.output)
-        os.close(self.dump)
+        for file in (self.sock, self.output, self.dump):
+            file.close()
+
+
+def _pipe() -> tuple[io.FileIO, io.FileIO]:
+    """The two ends of a pipe; reading does not block."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    return io.FileIO(read), io.FileIO(write, "w")
 
 
 class Ranks:
@@ -68,60 +72,72 @@ class Ranks:
         self.world_size = world_size
         self.pids: list[int] = []
         self.exits: dict[int, Exit] = {}
+        self.failure = ""  # why the server could not fork or keep them
         self.output = Output(world_size)
-        store = Path(memory_directory()) / f"rankwise-{os.getpid()}-{time.monotonic_ns()}"
-        self._channel, theirs = socket.socketpair()
-        self._rest = b""
         self.ends: list[_End] = []
-        given: list[int] = [theirs.detach()]
-        for _ in range(world_size):
-            mine, its = socket.socketpair()
-            output_read, output_write = os.pipe()
-            dump_read, dump_write = os.pipe()
-            os.set_blocking(output_read, False)
-            os.set_blocking(dump_read, False)
-            self.ends.append(_End(mine, output_read, dump_read))
-            given += [its.detach(), output_write, dump_write]
-        try:
-            server.fork(plan | {"world_size": world_size, "store": str(store)}, given)
-        finally:
-            for fd in given:
-                os.close(fd)
+        self._rest = b""
+        with contextlib.ExitStack() as theirs:
+            try:
+                self._channel, channel = socket.socketpair()
+                given = [theirs.enter_context(channel)]
+                for _ in range(world_size):
+                    given += map(theirs.enter_context, self._connect())
+            except OSError as error:
+                raise ClusterError(f"{world_size} ranks need {3 * world_size + 1} open files: {error}") from error
+            server.fork(plan | {"world_size": world_size}, [file.fileno() for file in given])
         self._poll = select.poll()
         self._sources: dict[int, tuple[str, int]] = {self._channel.fileno(): ("channel", -1)}
         for rank, end in enumerate(self.ends):
             self._sources[end.sock.fileno()] = ("socket", rank)
-            self._sources[end.output] = ("output", rank)
+            self._sources[end.output.fileno()] = ("output", rank)
         for fd in self._sources:
             self._poll.register(fd, select.POLLIN)
 
-    def send(self, rank: int, kind: wire.Kind, payload: bytes, buffers: tuple[Any, ...] = ()) -> None:
-        """Send to one rank; a rank that is gone will be reported by `poll`."""
-        with contextlib.suppress(OSError):
-            wire.send(self.ends[rank].sock, kind, payload, buffers)
+    def _connect(self) -> tuple[socket.socket, io.FileIO, io.FileIO]:
+        """Keep our ends of what connects us to the next rank; returns its ends."""
+        mine, its = socket.socketpair()
+        (output, its_output), (dump, its_dump) = _pipe(), _pipe()
+        self.ends.append(_End(mine, output, dump))
+        return its, its_output, its_dump
+
+    def send(
+        self, rank: int, kind: wire.Kind, payload: bytes, buffers: tuple[Any, ...] = (), deadline: float | None = None
+    ) -> None:
+        """Send to one rank; a rank that is gone will be reported by `poll`. Raises TimeoutError past the deadline."""
+        with contextlib.suppress(BrokenPipeError, ConnectionError):
+            wire.send(self.ends[rank].sock, kind, payload, buffers, deadline)
 
     def poll(self, seconds: float) -> Iterator[Message | Exit]:
         """What arrives within `seconds`, at once when something does. Prints go to the caller's stdout."""
-        ready = self._poll.poll(max(0.0, seconds) * 1000)
-        kinds = [self._sources[fd] for fd, _ in ready if fd in self._sources]
-        for kind, rank in kinds:
+        ready = self._ready(seconds)
+        for kind, rank in ready:
             if kind == "output":
-                self.drain_output(rank)
-        for kind, rank in kinds:
+                self._show(rank)
+        for kind, rank in ready:
             if kind == "socket":
                 yield from self._read(rank)
-        if ("channel", -1) in kinds:
+        if ("channel", -1) in ready:
             yield from self._read_channel()
 
-    def drain_output(self, rank: int) -> None:
-        """Show what a rank has printed so far."""
-        fd = self.ends[rank].output
-        with contextlib.suppress(BlockingIOError):
-            while data := os.read(fd, 1 << 16):
-                self.output.feed(rank, data)
-                if self.output.flooded(rank):
-                    return
-            self._forget(fd)
+    def drain(self) -> None:
+        """Show what the ranks have printed so far, also the beginnings of lines."""
+        for kind, rank in self._ready(0):
+            if kind == "output":
+                self._show(rank)
+        self.output.flush()
+
+    def _ready(self, seconds: float) -> list[tuple[str, int]]:
+        limit = None if seconds == float("inf") else max(0.0, seconds) * 1000
+        return [self._sources[fd] for fd, _ in self._poll.poll(limit)]
+
+    def _show(self, rank: int) -> None:
+        file = self.ends[rank].output
+        while data := file.read(_CHUNK):
+            self.output.feed(rank, data)
+            if len(data) < _CHUNK or self.output.flooding is not None:
+                return
+        if data is not None:
+            self._forget(file.fileno())
 
     def _read(self, rank: int) -> Iterator[Message]:
         end = self.ends[rank]
@@ -133,63 +149,67 @@ class Ranks:
 
     def _read_channel(self) -> Iterator[Exit]:
         try:
-            data = self._channel.recv(1 << 16, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return
+            data = self._channel.recv(_CHUNK)
         except ConnectionError:
             data = b""
-        if not data:  # the server is gone, and all ranks with it
-            self._forget(self._channel.fileno())
-            missing = [rank for rank in range(self.world_size) if rank not in self.exits]
-            for rank in missing:
-                self.exits[rank] = Exit(rank, -signal.SIGKILL)
-                yield self.exits[rank]
-            return
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             notice = json.loads(line)
-            if "pids" in notice:
-                self.pids = notice["pids"]
-            else:
-                self.exits[notice["exited"]] = Exit(notice["exited"], notice["status"])
-                yield self.exits[notice["exited"]]
+            self.pids = notice.get("pids", self.pids)
+            self.failure = notice.get("failed", self.failure)
+            if "exited" in notice:
+                yield self._exit(notice["exited"], notice["status"])
+        if not data:  # all ranks are gone
+            self._forget(self._channel.fileno())
+            self.failure = self.failure or "the process that forks the ranks was killed"
+            yield from [self._exit(rank, -signal.SIGKILL) for rank in range(self.world_size) if rank not in self.exits]
+
+    def _exit(self, rank: int, status: int) -> Exit:
+        self.exits[rank] = Exit(rank, status)
+        return self.exits[rank]
 
     def _forget(self, fd: int) -> None:
-        if self._sources.pop(fd, None):
-            self._poll.unregister(fd)
+        del self._sources[fd]
+        self._poll.unregister(fd)
 
-    def stacks(self, asked: list[int], seconds: float = 0.1) -> dict[int, list[frames.Frame]]:
+    def stacks(self, asked: list[int], seconds: float = 0.5) -> dict[int, list[frames.Frame]]:
         """Where ranks stand: the frames of their main threads, innermost first. Asks each by a signal."""
         asked = [rank for rank in asked if rank not in self.exits and rank < len(self.pids)]
         for rank in asked:
+            self.dumped(rank)  # what it may have said before
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pids[rank], signal.SIGUSR1)
         texts = dict.fromkeys(asked, "")
-        deadline = time.monotonic() + seconds
-        missing = set(asked)
+        missing, deadline = set(asked), time.monotonic() + seconds
         while missing and time.monotonic() < deadline:
             time.sleep(0.001)
             for rank in list(missing):
                 texts[rank] += self.dumped(rank)
-                if texts[rank].endswith("\n") and 'File "' in texts[rank]:
+                if texts[rank].endswith(("in <module>\n", "  ...\n")):  # the outermost frame, or too many of them
                     missing.discard(rank)
         return {rank: frames.of_dump(text) for rank, text in texts.items()}
 
     def dumped(self, rank: int) -> str:
         """What a rank's fault handler has written: on a signal that kills, and when asked."""
         text = b""
-        with contextlib.suppress(BlockingIOError, OSError):
-            while data := os.read(self.ends[rank].dump, 1 << 16):
-                text += data
+        while data := self.ends[rank].dump.read(_CHUNK):
+            text += data
         return text.decode(errors="replace")
 
     def kill(self) -> None:
-        """End every rank and everything below it, and wait until they are gone."""
+        """End every rank and everything below it, wait until they are gone, and show their last words."""
+        if self._channel.fileno() < 0:
+            return
         with contextlib.suppress(OSError):
             self._channel.shutdown(socket.SHUT_WR)
-            while self._channel.recv(1 << 16):
+            self._channel.settimeout(_GONE)
+            while self._channel.recv(_CHUNK):
                 pass
+        self.drain()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of them without a word, as a fork of the owner must: they are not its own."""
         self._channel.close()
         for end in self.ends:
             end.close()
-        sys.stdout.flush()

@@ -4,39 +4,44 @@ A Python that starts from nothing needs a second or more to import torch; a fork
 milliseconds and shares its memory. One server serves every cluster of its owner. It runs no code of the caller, so
 it has one thread, no process group and nothing to leak into its children.
 
-Nobody outlives the owner. The server sees the owner's death (the end of the control socket, and on Linux the
-owner's pidfd), kills every rank with all its descendants, and ends. A rank dies with the server (PR_SET_PDEATHSIG).
+Nobody outlives the owner. The server hears of the owner's death (the end of the control socket, and on Linux a signal
+from the kernel), kills every rank with all its descendants, and ends. A rank dies with the server.
 """
 
+import contextlib
 import ctypes
 import gc
+import importlib
 import json
 import os
 import select
 import signal
 import socket
 import sys
+import tempfile
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 LINUX = sys.platform == "linux"
+ORPHANED = signal.SIGHUP  # what the kernel sends the server when its owner dies
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-MAX_FDS = 250  # SCM_MAX_FD is 253
-MAX_REQUEST = 1 << 20
+_MAX_FDS = 250  # SCM_MAX_FD is 253
+_MAX_REQUEST = 1 << 20
+_LOOK = None if LINUX else 500  # milliseconds between two looks at the owner, where no signal tells of its death
 
 
-def die_with_parent(number: int = signal.SIGKILL) -> None:
-    """Let the kernel send `number` when the parent dies; 0 takes that back. Nothing outside Linux."""
+def die_with_parent(number: int) -> None:
+    """Let the kernel send a signal when the parent dies, or one of its threads that made us. Linux only."""
     if LINUX:
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent dies, so that none gets lost. Nothing outside Linux."""
+    """Become the parent of every descendant whose own parent dies, so that none gets lost. Linux only."""
     if LINUX:
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def children(pid: int) -> list[int]:
@@ -54,12 +59,35 @@ def descendants(pid: int) -> list[int]:
     return below + [d for child in below for d in descendants(child)]
 
 
-def kill(pid: int, number: int = signal.SIGKILL) -> None:
-    """Send a signal to a process that may be gone."""
-    try:
-        os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass
+def kill(pid: int) -> None:
+    """End a process that may be gone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def wait_for(pid: int) -> None:
+    """Until a child is gone."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+def preload(modules: list[str]) -> None:
+    """Import what ranks will want. What can't be imported will say so where it is used."""
+    missing = [module for module in modules if module not in sys.modules]
+    for module in missing:
+        with contextlib.suppress(Exception):
+            importlib.import_module(module)
+    if missing:
+        gc.collect()
+        gc.freeze()  # the collector of a child must not touch, and so copy, the pages we share
+
+
+def nameless_file() -> tuple[int, str]:
+    """A file that several processes may open by its path. On Linux it has no name: nothing to clean up, ever."""
+    if LINUX:
+        fd = os.memfd_create("rankwise")
+        return fd, f"/proc/self/fd/{fd}"
+    return tempfile.mkstemp(prefix="rankwise-")
 
 
 @dataclass
@@ -67,57 +95,66 @@ class Generation:
     """The ranks of one cluster from one start to the next."""
 
     channel: socket.socket  # to the owner: pids and exits; its end means "kill these ranks"
+    store_fd: int
+    store: str  # path of the file through which the ranks find each other
     alive: dict[int, int] = field(default_factory=dict)  # pid -> rank
-    doomed: bool = False
 
     def tell(self, **message: Any) -> None:
         """Send one message to the owner, who may be gone."""
-        try:
+        with contextlib.suppress(OSError):
             self.channel.sendall(json.dumps(message).encode() + b"\n")
-        except OSError:
-            self.doomed = True
+
+    def close(self) -> None:
+        """Let go of it, which tells the owner that its ranks are gone."""
+        os.close(self.store_fd)
+        if not LINUX:
+            Path(self.store).unlink(missing_ok=True)
+        self.channel.close()
 
 
 class Server:
     """Forks generations of ranks on request, reports how they end, kills them when their channel closes."""
 
     def __init__(self, control: socket.socket, owner: int) -> None:
-        self.control = control
+        self.control, self.owner = control, owner
         self.generations: list[Generation] = []
+        self.wake, self._signals = socket.socketpair()
+        for sock in (self.wake, self._signals):
+            sock.setblocking(False)
+        signal.set_wakeup_fd(self._signals.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # wakes the loop
+        signal.signal(signal.SIGTERM, lambda *_: self.leave())
+        signal.signal(ORPHANED, lambda *_: self.leave() if self.orphaned else None)
         self.poll = select.poll()
-        self.poll.register(control, select.POLLIN)
-        self.owner_fd = os.pidfd_open(owner) if hasattr(os, "pidfd_open") else -1
-        if self.owner_fd >= 0:
-            self.poll.register(self.owner_fd, select.POLLIN)
-        self.wake, wake = socket.socketpair()
-        self.wake.setblocking(False)
-        wake.setblocking(False)
-        self._wake = wake
-        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        self.poll.register(self.wake, select.POLLIN)
+        for sock in (control, self.wake):
+            self.poll.register(sock, select.POLLIN)
 
-    def serve(self) -> None:
+    @property
+    def orphaned(self) -> bool:
+        """True once the owner is gone."""
+        return os.getppid() != self.owner
+
+    def serve(self) -> NoReturn:
         """Until the owner is gone."""
         try:
-            while self.step({fd for fd, _ in self.poll.poll()}):
+            while self.step({fd for fd, _ in self.poll.poll(_LOOK)}):
                 pass
-        finally:
-            self.end(self.generations)
+        except Exception:
+            traceback.print_exc()
+        self.leave()
+
+    def leave(self) -> NoReturn:
+        """End every rank, then this process."""
+        self.end(self.generations)
+        os._exit(0)
 
     def step(self, ready: set[int]) -> bool:
         """React to what is ready. False when the owner is gone."""
-        if self.owner_fd in ready:
-            return False
         if self.wake.fileno() in ready:
             self.drain(self.wake)
             self.reap()
-        closed = [
-            g for g in self.generations if g.doomed or (g.channel.fileno() in ready and not self.drain(g.channel))
-        ]
-        if closed:
-            self.end(closed)
-        return self.control.fileno() not in ready or self.fork()
+        self.end([g for g in self.generations if g.channel.fileno() in ready and not self.drain(g.channel)])
+        return not self.orphaned and (self.control.fileno() not in ready or self.fork())
 
     @staticmethod
     def drain(sock: socket.socket) -> bool:
@@ -132,112 +169,106 @@ class Server:
     def fork(self) -> bool:
         """Take one request: a JSON description and the file descriptors of the ranks. False when the owner is gone."""
         try:
-            request, fds, _, _ = socket.recv_fds(self.control, MAX_REQUEST, MAX_FDS)
+            request, fds, _, _ = socket.recv_fds(self.control, _MAX_REQUEST, _MAX_FDS)
         except OSError:
             return False
         if not request:
             return False
-        plan = json.loads(request)
-        generation = Generation(socket.socket(fileno=fds[0]))
+        generation = Generation(socket.socket(fileno=fds[0]), *nameless_file())
         self.generations.append(generation)
-        store = Path(plan["store"])
-        store.unlink(missing_ok=True)
-        per_rank = [fds[1 + 3 * rank : 4 + 3 * rank] for rank in range(plan["world_size"])]
-        for rank, mine in enumerate(per_rank):
-            pid = os.fork()
-            if pid == 0:
-                self.become_rank(rank, plan, mine, keep=set(mine))
-            generation.alive[pid] = rank
+        self.poll.register(generation.channel, select.POLLIN)
+        plan = json.loads(request) | {"store": generation.store}
+        preload(plan["preload"])
+        try:
+            for rank in range(plan["world_size"]):
+                self.fork_rank(generation, rank, plan, fds[1:])
+        except (OSError, IndexError) as error:  # no more processes, or no more file descriptors
+            generation.tell(failed=str(error))
+            self.end([generation])
         for fd in fds[1:]:
             os.close(fd)
         generation.tell(pids=list(generation.alive))
-        self.poll.register(generation.channel, select.POLLIN)
         return True
 
-    def become_rank(self, rank: int, plan: dict[str, Any], fds: list[int], keep: set[int]) -> None:
-        """In the child: let go of everything of the server, and never return."""
-        from .rank import main
-
-        code = 70
+    def fork_rank(self, generation: Generation, rank: int, plan: dict[str, Any], fds: list[int]) -> None:
+        """Fork one rank, and give it its three file descriptors."""
+        mine = (fds[3 * rank], fds[3 * rank + 1], fds[3 * rank + 2])
+        server = os.getpid()
+        pid = os.fork()
+        if pid:
+            generation.alive[pid] = rank
+            return
         try:
-            die_with_parent()
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for sock in [self.control, self.wake, self._wake, *(g.channel for g in self.generations)]:
-                sock.close()
-            for fd in range(3, 3 + max(keep, default=0)):
-                if fd not in keep:
-                    try:
-                        os.close(fd)
-                    except OSError:
-                        pass
-            code = main(rank, plan, *fds)
+            die_with_parent(signal.SIGKILL)
+            if os.getppid() != server:
+                os._exit(0)
+            self.forget([fd for fd in fds if fd not in mine])
+            from .rank import main
+
+            main(rank, plan, *mine)
         except BaseException:
             traceback.print_exc()
         finally:
-            os._exit(code)
+            os._exit(70)
+
+    def forget(self, fds: list[int]) -> None:
+        """In a new rank: let go of what is the server's or another rank's."""
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM, ORPHANED):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for sock in (self.control, self.wake, self._signals, *(g.channel for g in self.generations)):
+            sock.close()
+        for fd in fds:
+            os.close(fd)
 
     def reap(self) -> None:
         """Collect the dead and report the ranks among them."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            for generation in self.generations:
-                if pid in generation.alive:
-                    rank = generation.alive.pop(pid)
-                    generation.tell(exited=rank, status=os.waitstatus_to_exitcode(status))
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                pid, status = found
+                for generation in self.generations:
+                    if pid in generation.alive:
+                        rank = generation.alive.pop(pid)
+                        generation.tell(exited=rank, status=os.waitstatus_to_exitcode(status))
 
     def end(self, generations: list[Generation]) -> None:
         """Kill ranks and everything below them; then close their channels, which tells the owner that they are gone."""
         ending = list(generations)
         for generation in ending:
-            for pid in list(generation.alive):
-                below = descendants(pid)
-                for victim in (pid, *below):
+            for pid in generation.alive:
+                for victim in (pid, *descendants(pid)):
                     kill(victim)
         for generation in ending:
-            for pid in list(generation.alive):
-                os.waitpid(pid, 0)
-                generation.alive.pop(pid)
-        self.kill_adopted()
+            for pid in generation.alive:
+                wait_for(pid)
+            self.generations.remove(generation)
+        if ending:
+            self.kill_adopted()
         for generation in ending:
-            if generation in self.generations:
-                self.generations.remove(generation)
-            try:
-                self.poll.unregister(generation.channel)
-            except (KeyError, ValueError):
-                pass
-            generation.channel.close()
+            self.poll.unregister(generation.channel)
+            generation.close()
 
     def kill_adopted(self) -> None:
         """Kill what the ranks left behind: detached grandchildren are ours now."""
-        ours = {pid for g in self.generations for pid in g.alive}
-        while strays := set(children(os.getpid())) - ours:
+        ranks = {pid for generation in self.generations for pid in generation.alive}
+        while strays := set(children(os.getpid())) - ranks:
             for stray in strays:
                 for victim in (stray, *descendants(stray)):
                     kill(victim)
             for stray in strays:
-                try:
-                    os.waitpid(stray, 0)
-                except ChildProcessError:
-                    pass
+                wait_for(stray)
 
 
 def main(control_fd: int, owner: int) -> None:
     """Import what every rank needs, then serve."""
-    die_with_parent()  # while the import keeps us from watching the owner
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The signal also comes when only the thread that started us ends: so look whether the owner lives.
+    signal.signal(ORPHANED, lambda *_: os.getppid() == owner or os._exit(0))
+    die_with_parent(ORPHANED)
     if os.getppid() != owner:
         return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=control_fd)
-    from . import rank  # noqa: F401  imports torch
-
-    gc.collect()
-    gc.freeze()  # the collector of a child must not touch, and so copy, the pages we share
-    die_with_parent(0)
+    preload(["reference.cluster.rank"])  # and with it torch
     adopt_orphans()
     Server(control, owner).serve()

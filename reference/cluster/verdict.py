@@ -19,9 +19,9 @@ _CONSEQUENCES = (
 )
 
 _SIGNALS = {
-    signal.SIGKILL: "killed by SIGKILL: by somebody, or by the kernel when memory ran out",
-    signal.SIGSEGV: "crashed with SIGSEGV: native code touched memory that is not there",
-    signal.SIGABRT: "aborted (SIGABRT) in native code",
+    "SIGKILL": "killed by SIGKILL: by somebody, or by the kernel when memory ran out",
+    "SIGSEGV": "crashed with SIGSEGV: native code touched memory that is not there",
+    "SIGABRT": "aborted (SIGABRT) in native code",
 }
 
 
@@ -72,8 +72,8 @@ def from_exit(rank: int, status: int, stack: list[frames.Frame], last_call: str 
     """The error of a rank whose process ended."""
     where = frames.own(stack)
     if status < 0:
-        number = signal.Signals(-status)
-        what, kind = _SIGNALS.get(number, f"ended by {number.name}"), number.name
+        kind = signal.Signals(-status).name
+        what = _SIGNALS.get(kind, f"ended by {kind}")
     else:
         what, kind = f"os._exit({status}): left before finishing", "os._exit"
     return RankDied(kind, what, *more, rank=rank, file=where.file, line=where.line, call=last_call)

@@ -82,8 +82,8 @@ _DUMPED = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 
 
 def of_dump(text: str) -> list[Frame]:
-    """The main thread's frames in what `faulthandler` wrote, innermost first (it dumps the main thread last)."""
-    last = text.split("hread 0x")[-1]
+    """The frames in what `faulthandler` wrote last, innermost first."""
+    last = text.split("(most recent call first):")[-1]
     return [Frame(m[1], int(m[2]), m[3]) for m in map(_DUMPED.match, last.splitlines()) if m]
 
 

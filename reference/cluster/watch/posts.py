@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...trace import Op, frames
-from ...trace.calls import Call
+
+if TYPE_CHECKING:  # it needs torch, and the owner can do without
+    from ...trace.calls import Call
 
 NEW_GROUP = "new_group"  # not an operation of a group, but every rank must take part in it all the same
 
@@ -69,12 +71,12 @@ def spelled(op: str, function: str, peer: int | None, tag: int, reduce: str) -> 
     return f"{function}({', '.join(arguments)})"
 
 
-def text_of(call: Call) -> str:
+def text_of(call: "Call") -> str:
     """As `Post.text`, for a call that may name a rank that is not there."""
     return spelled(call.op, call.function, call.root if call.peer is None else call.peer, call.tag, call.reduce)
 
 
-def report(call: Call) -> dict[str, Any]:
+def report(call: "Call") -> dict[str, Any]:
     """A call as the JSON that a rank sends before it makes it."""
     return {
         "post": call.number, "op": str(call.op), "function": call.function, "group": call.group,

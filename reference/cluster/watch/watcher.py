@@ -1,7 +1,6 @@
 """A recorder that watches: it checks each call, reports it to the supervisor, and guards the buffers on their way."""
 
 import json
-import socket
 import sys
 import threading
 import time
@@ -20,7 +19,7 @@ from ..faults import describe
 from . import checks
 from .buffers import Flight, Flights, TouchGuard, poison
 from .gradients import Gradients
-from .patches import replaced, watched_groups, watched_joins
+from .patches import watched_groups, watched_joins
 from .posts import report, text_of
 from .swallowed import noticed
 
@@ -32,9 +31,9 @@ _CAUGHT = 5  # exceptions of one run that are worth a report
 class Watcher(Recorder):
     """What a rank of a watched cluster records with."""
 
-    def __init__(self, rank: int, channel: socket.socket) -> None:
+    def __init__(self, rank: int, channel: wire.Channel) -> None:
         super().__init__(rank)
-        self._channel, self._lock = channel, threading.Lock()
+        self._channel = channel
         self._forget()
 
     def _forget(self) -> None:
@@ -51,7 +50,6 @@ class Watcher(Recorder):
         self._forget()
         before = set(threading.enumerate())
         with super().recording(), ExitStack() as stack:
-            stack.enter_context(replaced(threading, "excepthook", self._thread_failed))
             stack.enter_context(watched_groups(self))
             stack.enter_context(watched_joins())
             stack.enter_context(noticed(self._noticed))
@@ -135,8 +133,7 @@ class Watcher(Recorder):
 
     def tell(self, message: dict[str, Any]) -> None:
         """Report to the supervisor."""
-        with self._lock:
-            wire.send(self._channel, wire.Kind.EVENT, json.dumps(message).encode())
+        self._channel.send(wire.Kind.EVENT, json.dumps(message).encode())
 
     def _running(self) -> int:
         """Other threads of this rank that may still post something."""
@@ -168,13 +165,6 @@ class Watcher(Recorder):
         found = error(kind, *details, rank=self.rank, file=where.file, line=where.line)
         self._accuse(found)
         return found
-
-    def _thread_failed(self, arguments: threading.ExceptHookArgs) -> None:
-        """An exception that ends a thread ends the call: nobody else would hear of it."""
-        if arguments.exc_value is not None and arguments.exc_type is not SystemExit:
-            with self._lock:
-                fault = describe(arguments.exc_value, self.rank)
-                wire.send(self._channel, wire.Kind.FAULT, json.dumps(fault).encode())
 
     def _outlast(self, before: set[threading.Thread]) -> None:
         """Give threads that the function left running a moment to show whether they communicate."""

@@ -1,0 +1,119 @@
+"""What makes a forked process a rank: no keyboard, prints for the owner, crashes that name their line, shared cores."""
+
+import builtins
+import contextlib
+import faulthandler
+import io
+import os
+import random
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from ..trace import frames
+from .faults import NoKeyboard
+from .server import LINUX, adopt_orphans, children
+
+_STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}  # audit events
+
+
+def settle(output: int, dumps: int) -> None:
+    """Set up the process.
+
+    Args:
+        output: a pipe for what it prints.
+        dumps: a pipe for the stack of its main thread when it crashes, exits or is asked (SIGUSR1).
+    """
+    redirect(output)
+    tell_last_line(dumps)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    random.seed()
+    np.random.seed()
+    if LINUX:
+        adopt_orphans()
+        with contextlib.suppress(OSError):  # a container may forbid either
+            # gloo's thread spins; as batch processes, ranks that share a core give it up to each other in time.
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+            Path("/proc/self/oom_score_adj").write_text("900")  # rather a rank than the notebook
+
+
+def redirect(output: int) -> None:
+    """No keyboard, and prints to the owner."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    os.close(null)
+    os.close(output)
+    sys.stdout, sys.stderr = (
+        io.TextIOWrapper(io.FileIO(fd, "w", closefd=False), "utf-8", "replace", line_buffering=True) for fd in (1, 2)
+    )
+
+    def no_input(prompt: object = "") -> NoReturn:
+        raise NoKeyboard
+
+    builtins.input = no_input
+
+
+def move(path: list[str], directory: str) -> None:
+    """Stand where the owner stands: its module path, its working directory."""
+    sys.path[:] = path
+    with contextlib.suppress(OSError):
+        os.chdir(directory)
+
+
+def tell_last_line(dumps: int) -> None:
+    """Write the main thread's stack when the process ends by itself, or is asked where it stands."""
+    file = os.fdopen(dumps, "wb", 0)
+    faulthandler.enable(file, all_threads=False)
+    faulthandler.register(signal.SIGUSR1, file, all_threads=False)
+    faulthandler.register(signal.SIGTERM, file, all_threads=False, chain=True)
+    leave, rank = os._exit, os.getpid()
+
+    def exit_and_tell(status: int) -> NoReturn:
+        if os.getpid() == rank:  # not a child of it
+            faulthandler.dump_traceback(file, all_threads=False)
+        leave(status)
+
+    os._exit = exit_and_tell
+
+
+def on_start_of_child(hear: Callable[[frames.Frame], None]) -> None:
+    """Call `hear` with the caller's line whenever this process starts another one."""
+
+    def listen(event: str, arguments: object) -> None:
+        if event in _STARTS and (where := frames.own(frames.of_stack(sys._getframe(1)))).file:
+            hear(where)
+
+    sys.addaudithook(listen)
+
+
+def has_children() -> bool:
+    """True where the process may have children, running or dead. False where one can't know."""
+    if not LINUX:
+        return False
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def running_children() -> list[str]:
+    """Command lines of the children that run on, without the helper that Python's shared memory keeps."""
+    commands = [command for pid in children(os.getpid()) if (command := _command(pid))]
+    return [command for command in commands if "multiprocessing.resource_tracker" not in command]
+
+
+def _command(pid: int) -> str:
+    """The command line of a running process, "" for one that is gone or only waits to be reaped."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    except OSError:
+        return ""
+    return "" if state == "Z" else command.replace("\0", " ").strip()
