@@ -4,6 +4,8 @@
 because a fresh interpreter for each of them takes seconds; the parent must therefore import torch and compute nothing.
 """
 
+import argparse
+import json
 import os
 import shutil
 import signal
@@ -142,22 +144,38 @@ def _detach() -> None:
 
 
 def main() -> int:
-    """Hold every case against its record; the names in the arguments, if any, choose cases."""
+    """Hold every case against its record; with `--json`, print what became of each as one object instead."""
     from tests.watch import correct, zoo
 
     torch.set_num_threads(1)
-    wanted = sys.argv[1:]
-    cases = [case for case in (*zoo.CASES, *correct.CASES) if not wanted or any(name in case.name for name in wanted)]
+    parser = argparse.ArgumentParser(description="what torch alone does with the cases")
+    parser.add_argument("--json", action="store_true", help="print the outcome of each mistake")
+    parser.add_argument("names", nargs="*", help="only cases whose names contain one of these")
+    arguments = parser.parse_args()
+    if arguments.json:
+        print(json.dumps({result.name: result.outcome for result in run_all(zoo.CASES, seconds=5, at_once=8)}))
+        return 0
+    cases = [
+        case
+        for case in (*zoo.CASES, *correct.CASES)
+        if not arguments.names or any(name in case.name for name in arguments.names)
+    ]
+    return compare(cases, verbose=bool(arguments.names))
+
+
+def compare(cases: list, verbose: bool) -> int:
+    """Run cases and print those that do not end as they record. Returns 1 if there are any."""
     expected = {case.name: getattr(case, "plain", Outcome.PASSES) for case in cases}
     wrong = 0
     for result in run_all(cases, seconds=5, at_once=4):
-        if result.outcome != expected[result.name]:
-            wrong += 1
+        differs = result.outcome != expected[result.name]
+        wrong += differs
+        if differs:
             print(f"{result.name}: expected {expected[result.name]}, {result.outcome} after {result.seconds:.1f} s")
-        if wanted or result.outcome != expected[result.name]:
+        if differs or verbose:
             print("\n".join(f"  rank {rank}: {text.strip()[-700:]}" for rank, text in enumerate(result.said) if text))
     print(f"{len(cases)} cases, {wrong} differ from what they record")
-    return wrong > 0
+    return int(wrong > 0)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,13 @@ def alarm(seconds: float = ALARM) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+def import_for(program: Callable[..., Any]) -> None:
+    """On a rank: to receive a program imports what it names, and torch's compiler comes with whatever is lazy."""
+    lazy = {"optim", "DistributedDataParallel", "ZeroRedundancyOptimizer", "fully_shard", "functional", "DTensor"}
+    if lazy & set(program.__code__.co_names):
+        import torch._dynamo  # noqa: F401
+
+
 @dataclass
 class WarmClusters:
     """One cluster for each world size and limit, started when first needed."""
@@ -61,6 +68,10 @@ class WarmClusters:
         except RankError as error:
             outcome = error
         return outcome, time.monotonic() - begin
+
+    def rehearse(self, case: Mistake | Correct) -> None:
+        """Have the ranks import what the case will use, so that its time is its own."""
+        self.call(case.world_size, LIMIT, import_for, case.program)
 
     def call(self, world_size: int, limit: float, program: Callable[..., Any], *args: Any) -> list[Any]:
         """Run a program on the watched cluster of that size. A cluster that gets stuck is not used again."""

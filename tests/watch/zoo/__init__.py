@@ -2,16 +2,39 @@
 
 from tests.watch.cases import collect
 from tests.watch.zoo import (
-    buffers,
-    collectives,
+    agreement,
+    calls,
     deadlocks,
+    endings,
+    endless,
     frameworks,
     groups,
     messages,
     numbers,
-    processes,
-    requests,
+    outputs,
+    peers,
+    reading,
+    tensors,
     threads,
+    waiting,
+    writing,
 )
 
-CASES = collect(deadlocks, messages, buffers, requests, collectives, groups, numbers, processes, threads, frameworks)
+CASES = collect(
+    deadlocks,
+    messages,
+    peers,
+    outputs,
+    tensors,
+    waiting,
+    reading,
+    writing,
+    calls,
+    agreement,
+    groups,
+    numbers,
+    endings,
+    endless,
+    threads,
+    frameworks,
+)

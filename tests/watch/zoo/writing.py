@@ -1,0 +1,204 @@
+"""Buffers written while they are on their way: row 14 of the bug zoo, and kin."""
+
+import torch
+import torch.distributed as dist
+
+from tests.watch.cases import Outcome, mistake
+
+
+@mistake(
+    row=13,
+    ranks=2,
+    error="RequestError",
+    blames=(1,),
+    says=r"unfilled until wait\(\)",
+    plain=Outcome.PASSES,
+)
+def result_overwritten_by_what_arrives():
+    """A write into a buffer that is being received is lost, or destroys the message."""
+    x = torch.zeros(4)
+    if dist.get_rank() == 0:
+        dist.send(torch.ones(4), dst=1)
+    else:
+        request = dist.irecv(x, src=0)
+        x += 1  # <- here
+        request.wait()
+
+
+@mistake(
+    row=14,
+    ranks=2,
+    error="RequestError",
+    blames=(0,),
+    says=r"modified before wait\(\)",
+    plain=Outcome.PASSES,
+    args=("zero_",),
+)
+@mistake(
+    row=14,
+    ranks=2,
+    error="RequestError",
+    blames=(0,),
+    says=r"modified before wait\(\)",
+    plain=Outcome.PASSES,
+    args=("index",),
+)
+@mistake(
+    row=14,
+    ranks=2,
+    error="RequestError",
+    blames=(0,),
+    says=r"modified before wait\(\)",
+    plain=Outcome.PASSES,
+    args=("out",),
+)
+@mistake(
+    row=14,
+    ranks=2,
+    error="RequestError",
+    blames=(0,),
+    says=r"modified before wait\(\)",
+    plain=Outcome.PASSES,
+    args=("view",),
+)
+def isend_buffer_overwritten_before_wait(how):
+    x = torch.ones(4)
+    if dist.get_rank() == 1:
+        return dist.recv(x, src=0)
+    request = dist.isend(x, dst=1)
+    if how == "zero_":
+        x.zero_()  # <- here
+    elif how == "index":
+        x[2] = 5  # <- here
+    elif how == "out":
+        torch.add(x, 1, out=x)  # <- here
+    else:
+        x.view(2, 2)[0].copy_(torch.zeros(2))  # <- here
+    request.wait()
+
+
+@mistake(
+    row=14,
+    ranks=2,
+    error="RequestError",
+    blames=(0,),
+    says=r"modified before wait\(\)",
+    plain=Outcome.PASSES,
+)
+def isend_buffer_overwritten_through_numpy():
+    """No operator of torch runs here, so that the line is known only to lie before the wait."""
+    x = torch.ones(4)
+    if dist.get_rank() == 1:
+        return dist.recv(x, src=0)
+    array = x.numpy()
+    request = dist.isend(x, dst=1)  # <- here
+    array[:] = 7  # <- here
+    request.wait()  # <- here
+
+
+@mistake(
+    row=14,
+    ranks=2,
+    error="RequestError",
+    blames=(0, 1),
+    says=r"modified before wait\(\)",
+    plain=Outcome.PASSES,
+)
+def receives_into_the_tensor_it_is_sending():
+    """The swap that everybody writes first."""
+    peer = 1 - dist.get_rank()
+    x = torch.full((4,), float(peer))
+    send = dist.isend(x, dst=peer)
+    dist.recv(x, src=peer)  # <- here
+    send.wait()
+
+
+@mistake(
+    row=14,
+    ranks=2,
+    error="RequestError",
+    blames=(0,),
+    says=r"modified before wait\(\)",
+    plain=Outcome.PASSES,
+)
+def one_buffer_for_every_message():
+    """Every message of the loop is sent from the same tensor, filled anew while the last one is still on its way."""
+    buffer = torch.empty(4)
+    if dist.get_rank() == 0:
+        requests = []
+        for step in range(3):
+            buffer.fill_(step)  # <- here
+            requests.append(dist.isend(buffer, dst=1))
+        for request in requests:
+            request.wait()
+    else:
+        for _ in range(3):
+            dist.recv(buffer, src=0)
+
+
+@mistake(
+    row=14,
+    ranks=2,
+    error="RequestError",
+    blames=(0,),
+    says=r"modified before wait\(\)",
+    plain=Outcome.PASSES,
+)
+def optimizer_steps_while_the_weights_are_broadcast():
+    layer = torch.nn.Linear(4, 1, bias=False)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    layer(torch.ones(2, 4)).sum().backward()
+    work = dist.broadcast(layer.weight.data, src=0, async_op=True)
+    if dist.get_rank() == 0:
+        optimizer.step()  # <- here
+    work.wait()
+
+
+@mistake(
+    row=14,
+    ranks=2,
+    error="RequestError",
+    blames=(0, 1),
+    says=["all_reduce", r"until wait\(\)|before wait\(\)"],
+    plain=Outcome.PASSES,
+)
+def zeroes_the_gradients_while_they_are_reduced():
+    layer = torch.nn.Linear(4, 1, bias=False)
+    layer(torch.ones(2, 4)).sum().backward()
+    work = dist.all_reduce(layer.weight.grad, async_op=True)
+    layer.zero_grad(set_to_none=False)  # <- here
+    work.wait()
+
+
+@mistake(
+    ranks=2,
+    error="RequestError",
+    blames=(1,),
+    says=r"until wait\(\)|same buffer|overlap",
+    plain=Outcome.PASSES,
+)
+def two_receives_into_one_buffer():
+    buffer = torch.zeros(4)
+    if dist.get_rank() == 0:
+        dist.send(torch.ones(4), dst=1)
+        dist.send(torch.ones(4), dst=1)
+    else:
+        first = dist.irecv(buffer, src=0)
+        second = dist.irecv(buffer, src=0)  # <- here
+        first.wait()
+        second.wait()
+
+
+@mistake(
+    ranks=2,
+    error="RequestError",
+    blames=(0, 1),
+    says=r"until wait\(\)|same buffer|overlap",
+    plain=Outcome.PASSES,
+)
+def reduces_the_same_tensor_twice_at_once():
+    x = torch.ones(1000)
+    first = dist.all_reduce(x, async_op=True)
+    second = dist.all_reduce(x, async_op=True)  # <- here
+    first.wait()
+    second.wait()
