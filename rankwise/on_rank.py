@@ -49,5 +49,5 @@ def fingerprint(parameters: dict[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name, parameter in parameters.items():
         digest.update(name.encode())
-        digest.update(parameter.contiguous().numpy().tobytes())
+        digest.update(parameter.contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

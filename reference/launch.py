@@ -39,7 +39,7 @@ def main() -> int:
             config, device = agree(sys.argv[1:])
         except BadInput as error:
             say(f"reference.train: {error}", sys.stderr)
-            dist.barrier()  # torchrun stops all as soon as one has left: rank 0 has spoken when the others leave
+            dist.all_reduce(torch.zeros(1))  # torchrun stops all once one has left: rank 0 must have spoken by then
             return BAD_INPUT
         run(config, device)
         return 0

@@ -25,6 +25,7 @@ from reference.models import GPT, PRESETS, GPTConfig, create, token_loss
 from reference.models.data import Batches, file_text, python_text
 from reference.report import Report, Step, silent
 
+AllReduce = Callable[[Tensor, dist.ProcessGroup], None]
 ReduceGradients = Callable[[Iterable[nn.Parameter], dist.ProcessGroup], None]
 
 
@@ -56,15 +57,27 @@ class TrainConfig:
             raise BadInput(f"tokens are bytes here, and this model has a vocabulary of {self.model.vocabulary:,}")
 
 
-def all_reduce_gradients(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup) -> None:
+def native(x: Tensor, group: dist.ProcessGroup) -> None:
+    """Sum `x` over `group`, in place, by the backend's own all-reduce."""
+    dist.all_reduce(x, group=group)
+
+
+def all_reduce_gradients(
+    parameters: Iterable[nn.Parameter], group: dist.ProcessGroup, all_reduce: AllReduce = native
+) -> None:
     """Sum every gradient over `group`, in place: all of them in one flat buffer, in one all-reduce.
 
     Around a ring a rank sends 2(n-1)/n times the bytes of all gradients, in 2(n-1) steps. Simple, and wasteful: the
     buffer is a second copy of the gradients, and nothing is sent before the last of them is known.
+
+    Args:
+        parameters: of the same shapes in the same order on every rank, each with a gradient.
+        group: n ranks.
+        all_reduce: how to sum the buffer; one of `reference.collectives.all_reduce`, for example.
     """
-    gradients = [p.grad for p in parameters if p.grad is not None]
+    gradients = [parameter.grad for parameter in parameters]
     flat = torch.cat([gradient.flatten() for gradient in gradients])
-    dist.all_reduce(flat, group=group)
+    all_reduce(flat, group)
     for gradient, whole in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
         gradient.copy_(whole.view_as(gradient))
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from reference.train import TrainConfig
 RANKWISE = (sys.executable, "-c", "from rankwise.cli import main; main()")
 SMALL = ("--model", "tiny", "--steps", "4", "--batch", "4", "--sequence", "16")
 CONFIG = TrainConfig(PRESETS["tiny"], steps=4, batch=4, sequence=16)
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "reference.train")
 
 BAD = [
     (["--batch", "0"], "at least 1 window"),
@@ -41,6 +43,12 @@ BAD = [
 
 def one_line(text: str) -> bool:
     return text.count("\n") == 1 and text.endswith("\n")
+
+
+def finished(command: tuple[str, ...]) -> subprocess.CompletedProcess:
+    """The command, run to its end with one thread a process."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
 
 
 def no_gpu(options: list[str]) -> None:
@@ -78,37 +86,37 @@ def test_an_empty_text_is_refused_and_so_is_a_log_that_would_overwrite_it(tmp_pa
     assert text.stat().st_size == 10_000
 
 
-def test_rankwise_train_trains(tmp_path: Path, capsys):
+def test_rankwise_train_trains(tmp_path: Path, short_text: Path, capsys):
     log = tmp_path / "new" / "log"
-    assert run(["train", "--ranks", "2", *SMALL, "--log", str(log)]) == 0
+    assert run(["train", "--ranks", "2", *SMALL, "--data", str(short_text), "--log", str(log)]) == 0
     steps, _ = read_log(log)
-    assert [step.loss for step in steps] == pytest.approx(one_process(CONFIG).losses, rel=1e-5)  # float32
+    alone = one_process(replace(CONFIG, data=str(short_text)))
+    assert [step.loss for step in steps] == pytest.approx(alone.losses, rel=1e-5)  # float32
     assert steps[-1].tokens == 4 * 4 * 16
     out = capsys.readouterr().out
     assert "step 4/4" in out and "held-out loss" in out
 
 
-def test_torchrun_trains_and_only_rank_0_speaks():
-    command = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "reference.train", *SMALL)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+def test_torchrun_trains_and_only_rank_0_speaks(short_text: Path):
+    done = finished((*TORCHRUN, *SMALL, "--data", str(short_text)))
     assert done.returncode == 0, done.stderr
     shown = [float(line.split()[3]) for line in done.stdout.splitlines() if line.startswith("step")]
-    assert shown == pytest.approx(one_process(CONFIG).losses, abs=1e-3)  # three digits are shown
+    alone = one_process(replace(CONFIG, data=str(short_text)))
+    assert shown == pytest.approx(alone.losses, abs=1e-3)  # three digits are shown
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for threads in /proc")
-def test_no_thread_of_gloo_outlives_the_group():
+def test_no_thread_of_gloo_outlives_the_group(short_text: Path):
     """One that does aborts the exit now and then: see `reference/launch.py`."""
     code = "import sys; from pathlib import Path; from reference import launch; assert launch.main() == 0"
     left = "print('threads:', *(comm.read_text().strip() for comm in Path('/proc/self/task').glob('*/comm')))"
-    done = subprocess.run((sys.executable, "-c", f"{code}; {left}", *SMALL), capture_output=True, text=True, timeout=60)
+    done = finished((sys.executable, "-c", f"{code}; {left}", *SMALL, "--data", str(short_text)))
     assert "threads: python" in done.stdout, done.stderr
     assert "gloo" not in done.stdout.splitlines()[-1]
 
 
 def test_only_rank_0_says_what_is_wrong():
-    command = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "reference.train")
-    done = subprocess.run((*command, "--data", "no/such/file"), capture_output=True, text=True, timeout=60)
+    done = finished((*TORCHRUN, "--data", "no/such/file"))
     assert [line for line in done.stderr.splitlines() if line.startswith("reference.train:")] == [
         "reference.train: cannot read no/such/file: no such file or directory"
     ]
@@ -118,7 +126,7 @@ def test_only_rank_0_says_what_is_wrong():
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 def test_ctrl_c_leaves_nothing_running(tmp_path: Path):
     mark, log = uuid.uuid4().hex, tmp_path / "log"
-    command = (*RANKWISE, "train", "--ranks", "2", "--steps", "100000", "--model", "tiny", "--log", str(log))
+    command = (*RANKWISE, "train", "--ranks", "2", "--steps", "100000", *SMALL[:2], "--log", str(log))
     environment = {**os.environ, "TEST_MARK": mark}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     wait_until(lambda: log.exists() and log.stat().st_size > 0, seconds=30)
@@ -152,6 +160,6 @@ def wait_until(condition, seconds: float) -> None:
 def test_help_answers_without_torch():
     code = "import sys; from rankwise.cli import run; run(['--help']); run(['train', '--help'])"
     check = "assert 'torch' not in sys.modules and 'matplotlib' not in sys.modules"
-    done = subprocess.run((sys.executable, "-c", f"{code}; {check}"), capture_output=True, text=True, timeout=30)
+    done = finished((sys.executable, "-c", f"{code}; {check}"))
     assert done.returncode == 0, done.stderr
     assert "train" in done.stdout

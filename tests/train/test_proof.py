@@ -1,0 +1,97 @@
+"""`make demo` proves what it says: the proof holds for an honest run, and for no other."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+from rich.console import Console
+from torch import nn
+
+from rankwise import demo, on_rank
+from rankwise.loss_curve import draw
+from rankwise.proof import Check, equals_one_process, learned, replicas
+from reference.cluster import Cluster
+from reference.models import PRESETS
+from reference.models.data import python_text
+from reference.report import Step, read_log
+from reference.train import TrainConfig, all_reduce_gradients
+
+Clusters = Callable[..., Cluster]
+
+
+@pytest.fixture
+def config(short_text: Path) -> TrainConfig:
+    return TrainConfig(PRESETS["tiny"], str(short_text), steps=12, batch=4, sequence=16)
+
+
+def halved(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup) -> None:
+    """A mistake that clipping hides from the parameters, and that AdamW nearly does."""
+    parameters = list(parameters)
+    all_reduce_gradients(parameters, group)
+    for parameter in parameters:
+        parameter.grad /= 2
+
+
+def trained(
+    cluster: Cluster, config: TrainConfig, folder: Path, reduce_gradients: Callable = demo.RING
+) -> tuple[list[on_rank.Outcome], list[Step]]:
+    outcomes = cluster.run(on_rank.train, config, folder / "log", reduce_gradients)
+    return outcomes, read_log(folder / "log")[0]
+
+
+def test_an_honest_run_is_proved(clusters: Clusters, config: TrainConfig, tmp_path: Path):
+    outcomes, steps = trained(clusters(4), config, tmp_path)
+    checks = [replicas(outcomes), *equals_one_process(clusters(4), config, steps, demo.RING)]
+    assert [check.what for check in checks if not check.holds] == []
+    assert len(checks) == 6
+
+
+def test_a_wrong_run_is_not(clusters: Clusters, config: TrainConfig, tmp_path: Path):
+    _, steps = trained(clusters(2), config, tmp_path, halved)
+    checks = equals_one_process(clusters(2), config, steps, halved)
+    assert "gradients, the same steps in float64" in [check.what for check in checks if not check.holds]
+
+
+def test_another_run_than_the_one_that_was_seen_is_not_proved(clusters: Clusters, config: TrainConfig, tmp_path: Path):
+    _, steps = trained(clusters(2), config, tmp_path)
+    other = [replace(step, loss=step.loss + 0.01) for step in steps]
+    assert not equals_one_process(clusters(2), config, other, demo.RING)[0].holds
+
+
+def test_replicas_that_differ_and_a_model_that_learned_nothing_are_told():
+    same, other = on_rank.Outcome(3.2, "a", None), on_rank.Outcome(3.2, "b", None)
+    assert replicas([same, same]).holds
+    assert not replicas([same, other]).holds
+    assert not learned(python_text(), same).holds
+    assert not Check("nothing", float("nan"), 1.0).holds
+
+
+def test_the_picture_shows_one_sum_of_the_ring(clusters: Clusters, config: TrainConfig, tmp_path: Path):
+    three = replace(config, stop_after=demo.TRACED_STEPS)
+    _, trace = clusters(4).trace(on_rank.record, three, demo.RING)
+    ring = demo.last_sum(trace)
+    assert ring.steps == 6 and not ring.unmatched
+    assert sum(ring.bytes_sent) == 6 * config.model.parameters * 4
+    assert min(event.begin for events in ring.events for event in events) == 0
+    losses = draw([Step(1, 5.5, 1.0, 64, 0.1), Step(2, 4.5, 1.0, 128, 0.2)], held_out=4.0, entropy=3.26)
+    demo.save_pictures(Console(quiet=True), tmp_path, losses, ring)
+    for name in ("loss.png", "ranks.png", "ranks_measured.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_model_writes_what_it_is_asked_for(clusters: Clusters, config: TrainConfig, tmp_path: Path):
+    outcomes, _ = trained(clusters(2), config, tmp_path)
+    text = demo.write(config, outcomes[0], more=5)
+    assert text.startswith(demo.PROMPT.decode())
+    assert text == demo.write(config, outcomes[0], more=5)
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_only_rank_0_sends_its_parameters_home(
+    clusters: Clusters, world_size: int, config: TrainConfig, tmp_path: Path
+):
+    outcomes, steps = trained(clusters(world_size), config, tmp_path)
+    assert [outcome.parameters is not None for outcome in outcomes] == [True] + [False] * (world_size - 1)
+    assert [step.step for step in steps] == list(range(1, config.steps + 1))
