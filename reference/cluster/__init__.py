@@ -4,6 +4,7 @@ from .cluster import Cluster
 from .errors import (
     ClusterError,
     DeadlockError,
+    Forbidden,
     GradientError,
     GroupError,
     Interrupted,
@@ -27,6 +28,7 @@ __all__ = [
     "Cluster",
     "ClusterError",
     "DeadlockError",
+    "Forbidden",
     "GradientError",
     "GroupError",
     "Interrupted",

@@ -110,6 +110,10 @@ class GradientError(RankError):
     """A collective without a backward cut a parameter off from its gradient."""
 
 
+class Forbidden(RankError):
+    """Untrusted code reached outside: for a file, a program, a socket, another process."""
+
+
 class ThreadError(RankError):
     """Two threads of one rank use one process group at the same time: their order is a race."""
 

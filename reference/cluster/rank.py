@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +19,8 @@ from torch.distributed import distributed_c10d as c10d
 from ..trace import frames
 from ..trace.tap import BACKEND, Recorder, register
 from . import process, wire
-from .errors import GroupError, StrayProcess
+from .confine import confine
+from .errors import Forbidden, GroupError, StrayProcess
 from .faults import Unpicklable, describe
 from .watch.watcher import Watcher
 from .wire import Kind
@@ -40,6 +42,8 @@ def main(rank: int, plan: dict[str, Any], requests: int, output: int, dumps: int
     store = dist.FileStore(plan["store"], world_size)
     join(rank, world_size, store, plan, recorder)
     worker = Worker(rank, channel, recorder, store)
+    if plan["untrusted"]:
+        confine("/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir(), worker.refuse)
     channel.send(Kind.READY)
     worker.serve()
 
@@ -134,6 +138,14 @@ class Worker:
         """Tell the owner of an exception that ended a thread: the main thread may wait for it for ever."""
         if failure.exc_value and not isinstance(failure.exc_value, SystemExit):
             self.report(failure.exc_value)
+
+    def refuse(self, what: str) -> Forbidden:
+        """The error of untrusted code that reaches outside. The owner hears of it even if that code catches it."""
+        where = frames.own(frames.of_stack(sys._getframe(1)))
+        error = Forbidden("forbidden", what, rank=self.rank, file=where.file, line=where.line)
+        if where.file:
+            self.channel.send(Kind.FAULT, json.dumps(describe(error, self.rank)).encode())
+        return error
 
     def flush(self) -> None:
         """Push out what was printed."""

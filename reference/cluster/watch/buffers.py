@@ -1,5 +1,6 @@
 """Buffers on their way: nobody may read one that is being filled, or write one that is being filled or sent."""
 
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,17 +14,32 @@ from ...trace.calls import Call
 from .gradients import Gradients
 
 # Functions that look at a tensor's shape, type or place in memory, not at its numbers.
-_LOOKS_ONLY = set(
-    "__get__ __set__ __delete__ __len__ __hash__ size dim ndimension numel nelement stride storage_offset data_ptr "
-    "element_size get_device type is_contiguous is_floating_point is_complex is_signed is_same_size is_shared is_tensor "
-    "is_storage is_inference is_set_to is_pinned is_coalesced is_conj is_neg has_names untyped_storage storage "
-    "empty_like zeros_like ones_like full_like rand_like randn_like randint_like new_empty new_zeros new_ones new_full "
-    "new_tensor requires_grad_ retain_grad register_hook broadcast_shapes result_type".split()
+_LOOKS_ONLY = frozenset(
+    """
+    __get__ __set__ __delete__ __len__ __hash__ size dim ndimension numel nelement stride storage_offset data_ptr
+    element_size get_device type is_contiguous is_floating_point is_complex is_signed is_same_size is_shared is_tensor
+    is_storage is_inference is_set_to is_pinned is_coalesced is_conj is_neg has_names untyped_storage storage
+    empty_like zeros_like ones_like full_like rand_like randn_like randint_like
+    new_empty new_zeros new_ones new_full new_tensor
+    requires_grad_ retain_grad register_hook broadcast_shapes result_type
+    """.split()  # noqa: SIM905
 )
-_WRITES = {"__setitem__"} | {
-    f"__i{name}__" for name in "add sub mul truediv floordiv mod pow or and xor lshift rshift matmul".split()
-}
-
+_OPERATORS = (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "or",
+    "and",
+    "xor",
+    "lshift",
+    "rshift",
+    "matmul",
+)
+_WRITES = frozenset({"__setitem__", *(f"__i{name}__" for name in _OPERATORS)})
 
 _BACKWARDS = (Tensor.backward, torch.autograd.backward, torch.autograd.grad)
 _DETACHES = (Tensor.detach, Tensor.data.__get__)
@@ -93,6 +109,45 @@ class Flights:
         return None
 
 
+_COPYING = {"__getitem__", "contiguous", "clone", "reshape", "flatten", "to", "index_select", "take", "masked_select"}
+
+
+class Copies:
+    """Receives into a copy that nobody keeps: `dist.recv(x[[0, 2]], src=1)` fills a temporary and leaves `x` alone."""
+
+    def __init__(self) -> None:
+        self._copies: dict[int, weakref.ref] = {}
+        self._filled: dict[int, tuple[weakref.ref, Call]] = {}
+
+    def made(self, source: Any, result: Any) -> None:
+        """A function that may copy gave `result`."""
+        if type(result) is Tensor and isinstance(source, Tensor) and not _views(result, source):
+            key = id(result)
+            self._copies[key] = weakref.ref(result, lambda _: self._copies.pop(key, None))
+
+    def received(self, call: Call) -> None:
+        """A call is complete."""
+        for tensor in call.outputs if call.direct and not call.inputs else ():
+            if id(tensor) in self._copies:
+                self._filled[id(tensor)] = (weakref.ref(tensor), call)
+
+    def used(self, tensors: Iterator[Tensor]) -> None:
+        """Somebody looks at tensors: what they hold has arrived where it is wanted."""
+        for tensor in tensors:
+            self._filled.pop(id(tensor), None)
+
+    @property
+    def pending(self) -> bool:
+        """True while some received copy has not been looked at."""
+        return bool(self._filled)
+
+    def lost(self) -> Call | None:
+        """The call whose result went into a copy that is gone without a look."""
+        gone = [call for reference, call in self._filled.values() if reference() is None]
+        self._filled.clear()
+        return gone[0] if gone else None
+
+
 def poison(call: Call) -> None:
     """Fill the buffer of a receive with NaN until `wait()`, so that what was read too early can't look right."""
     if call.op is Op.RECV:
@@ -105,15 +160,22 @@ def poison(call: Call) -> None:
 class TouchGuard(TorchFunctionMode):
     """Looks at every torch function that the caller's code calls while a request is on its way."""
 
-    def __init__(self, flights: Flights, accuse: Callable[[Flight, str], Exception], gradients: Gradients) -> None:
+    def __init__(
+        self, flights: Flights, accuse: Callable[[Flight, str], Exception], gradients: Gradients, copies: Copies
+    ) -> None:
         super().__init__()
-        self.flights, self.accuse, self.gradients = flights, accuse, gradients
+        self.flights, self.accuse, self.gradients, self.copies = flights, accuse, gradients, copies
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self.flights.flying and not _communicates(func):
+        communicates = _communicates(func)
+        if self.copies.pending and not communicates:
+            self.copies.used(_tensors(args, kwargs))
+        if self.flights.flying and not communicates:
             return self.guarded(func, args, kwargs)
         result = func(*args, **kwargs)
+        if args and getattr(func, "__name__", "") in _COPYING:
+            self.copies.made(args[0], result)
         if func in _BACKWARDS:
             self.gradients.backward()
         elif func in _DETACHES:

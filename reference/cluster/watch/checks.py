@@ -41,7 +41,7 @@ def _peer(call: Call, rank: int) -> Iterator[RankError]:
 def _device(call: Call, rank: int) -> Iterator[RankError]:
     """Tensors hold numbers that gloo can reach."""
     for tensor in (*call.inputs, *call.outputs):
-        if tensor.is_sparse or tensor.layout is not torch.strided:
+        if tensor.layout is not torch.strided and call.op is not Op.ALL_REDUCE:
             yield at(call, rank, TensorError, "layout", "a sparse tensor can't travel: send its indices and values")
         elif tensor.device.type != "cpu":
             what = f"the tensor is on {tensor.device.type!r}, these ranks communicate on 'cpu'"
@@ -51,19 +51,35 @@ def _device(call: Call, rank: int) -> Iterator[RankError]:
             yield at(call, rank, TensorError, "dtype", f"avg of {dtype} has no exact result: use SUM, then divide")
 
 
+_IN_PLACE = (Op.ALL_REDUCE, Op.BROADCAST, Op.REDUCE)
+
+
 def _contiguous(call: Call, rank: int) -> Iterator[RankError]:
     """Buffers lie in memory in one piece."""
     for role, tensors in (("receive", call.outputs), ("send", call.inputs)):
         for tensor in tensors:
-            if not tensor.is_contiguous():
+            if not (
+                tensor.layout is not torch.strided or tensor.is_contiguous() or (call.op in _IN_PLACE and dense(tensor))
+            ):
                 what = f"the {role} buffer of shape {list(tensor.shape)} has strides {list(tensor.stride())}"
                 fix = "receive into a contiguous buffer and copy_ it back" if role == "receive" else "send a copy"
                 yield at(call, rank, TensorError, "not contiguous", what, f"call .contiguous(): {fix}")
 
 
+def dense(tensor: Tensor) -> bool:
+    """True where the elements fill one stretch of memory without holes or overlaps, in whatever order."""
+    covered = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride != covered:
+                return False
+            covered *= size
+    return True
+
+
 def _overlap(call: Call, rank: int) -> Iterator[RankError]:
     """Output buffers are different memory."""
-    outputs = [t for t in call.outputs if t.numel()]
+    outputs = [t for t in call.outputs if t.layout is torch.strided and t.numel()]
     if len(outputs) != len({t.data_ptr() for t in outputs}):
         what = "the output list holds the same tensor more than once: [t] * n makes one buffer, not n"
         yield at(call, rank, TensorError, "same tensor", what, "make each: [torch.empty_like(x) for _ in range(n)]")
@@ -87,7 +103,8 @@ def _sizes(call: Call, rank: int) -> Iterator[RankError]:
     if call.op is Op.ALL_GATHER:
         sizes = [t.numel() for t in call.outputs]
         if len(sizes) == n and len(set(sizes)) > 1:
-            what = f"all_gather wants equal pieces; sizes by rank: {', '.join(f'rank {r} has {size}' for r, size in zip(call.group, sizes, strict=True))}"
+            by_rank = ", ".join(f"rank {r} has {size}" for r, size in zip(call.group, sizes, strict=True))
+            what = f"all_gather wants equal pieces; sizes by rank: {by_rank}"
             yield at(call, rank, TensorError, "uneven pieces", what, "pad them, or use all_to_all_single with splits")
         yield from _output(call, rank, have, brought * n, f"{n} ranks bring {elements_text(brought)} each")
     elif call.op is Op.REDUCE_SCATTER:
@@ -119,7 +136,9 @@ def _output(call: Call, rank: int, have: int, want: int, why: str) -> Iterator[R
 def _numbers(call: Call, rank: int) -> Iterator[RankError]:
     """No NaN enters a communication, and no infinity a sum."""
     for tensor in call.inputs:
-        if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
+        if tensor.layout is not torch.strided or not tensor.numel():
+            continue
+        if not (tensor.is_floating_point() or tensor.is_complex()):
             continue
         bad = _nonfinite(tensor, infinities=call.reduce in _SUMS)
         if bad:
@@ -131,7 +150,8 @@ def check_result(call: Call, rank: int) -> None:
     if call.reduce not in _SUMS:
         return
     for tensor in call.outputs:
-        if (tensor.is_floating_point() or tensor.is_complex()) and (bad := _nonfinite(tensor, infinities=True)):
+        floating = tensor.layout is torch.strided and (tensor.is_floating_point() or tensor.is_complex())
+        if floating and (bad := _nonfinite(tensor, infinities=True)):
             what = f"the {call.reduce} overflowed: finite numbers went in, {bad} came out in {tensor.dtype}"
             raise at(call, rank, NumericsError, "overflow", what)
 
@@ -152,18 +172,18 @@ class ThreadOrder:
     """Collectives on one group come from one thread, or from threads that wait for each other."""
 
     def __init__(self) -> None:
-        self._last: dict[str, threading.Thread] = {}
+        self._last: dict[str, tuple[threading.Thread, float]] = {}
 
     def check(self, call: Call, rank: int) -> None:
         """Raises ThreadError where the order of two threads' collectives is a race."""
         if call.op.point_to_point:
             return
         me = threading.current_thread()
-        before = self._last.get(call.group_name)
-        self._last[call.group_name] = me
-        if before is None or before is me or isinstance(me, threading._DummyThread):
+        before, when = self._last.get(call.group_name, (me, 0.0))
+        self._last[call.group_name] = me, call.begin
+        if before is me or isinstance(me, threading._DummyThread) or isinstance(before, threading._DummyThread):
             return
-        if getattr(before, "joined", False) or isinstance(before, threading._DummyThread) or idle(before):
+        if getattr(me, "started_at", 0.0) > when or getattr(before, "joined", False) or idle(before):
             return
         what = f"thread {me.name!r} and thread {before.name!r} both use this group: their order is a race"
         raise at(call, rank, ThreadError, "threads", what, "give each thread its own group (dist.new_group)")
@@ -173,9 +193,15 @@ _IDLE = ("threading.py", "queue.py", "concurrent/futures/thread.py", "concurrent
 
 
 def idle(thread: threading.Thread) -> bool:
-    """True for a thread that waits for another one (a join, a queue, a future, autograd's engine)."""
+    """True for a thread that waits for another one (a join, a queue, a future, autograd's engine) without end."""
     frame = sys._current_frames().get(thread.ident or 0)
-    return frame is not None and frame.f_code.co_filename.endswith(_IDLE)
+    if frame is None or not frame.f_code.co_filename.endswith(_IDLE):
+        return False
+    while frame is not None and frame.f_code.co_filename.endswith(_IDLE):
+        if frame.f_code.co_name == "start" or frame.f_locals.get("timeout") not in (None, -1):
+            return False
+        frame = frame.f_back
+    return True
 
 
 def not_in_group(rank: int, name: str, stack: Callable[[], frames.Frame]) -> GroupError:

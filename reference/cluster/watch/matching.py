@@ -8,16 +8,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from ...trace import Op
-from ..errors import GroupError, MismatchError, RaceError, RankError
-from .posts import NEW_GROUP, Post, elements_text, ranks_text
+from ..errors import GroupError, MismatchError, RankError
+from .posts import NEW_GROUP, Post, blame, elements_text, ranks_text
+from .races import Races
 
 
 class Mail:
     """Sends and receives that wait for each other."""
 
-    def __init__(self) -> None:
+    def __init__(self, races: Races) -> None:
+        self.races = races
         self.waiting: dict[tuple[str, int, int | None], list[Post]] = defaultdict(list)  # (group, src, dst)
-        self.any_source: dict[tuple[str, int, int], list[Post]] = defaultdict(list)  # (group, dst, tag)
         self.counts: dict[tuple[str, int, int], int] = defaultdict(int)
 
     def post(self, post: Post) -> RankError | None:
@@ -29,8 +30,9 @@ class Mail:
         self._box(partner).remove(partner)
         send, recv = (post, partner) if post.op == Op.SEND else (partner, post)
         for one, other in ((send, recv), (recv, send)):
-            one.matched, one.partner = True, other
-        return self._disagreement(send, recv) or self._race(send, recv)
+            one.matched, one.partners = True, (other,)
+        self.races.served(send, recv)
+        return self._disagreement(send, recv)
 
     def unmatched(self) -> Iterator[Post]:
         """Sends and receives without a partner so far."""
@@ -82,18 +84,6 @@ class Mail:
         line = f"rank {send.rank} {ends[0]} ({send.place}), rank {recv.rank} {ends[1]} ({recv.place})"
         return blame(MismatchError, kind, recv, message, line)
 
-    def _race(self, send: Post, recv: Post) -> RankError | None:
-        """The error of receives from anybody that two senders compete for."""
-        if recv.peer is not None:
-            return None
-        served = self.any_source[recv.group_name, recv.rank, recv.tag]
-        served.append(send)
-        rivals = {p.rank for p in served} | {p.rank for p in self._candidates(recv) if p.tag == recv.tag}
-        if len(rivals) < 2:
-            return None
-        what = f"the result depends on arrival order: {ranks_text(rivals)} send to a receive from anybody"
-        return blame(RaceError, "race", recv, what, "name the source: recv(src=...), or give each sender its own tag")
-
 
 class Rounds:
     """The collectives of each group, round by round."""
@@ -111,7 +101,7 @@ class Rounds:
         calls[post.rank] = post
         if len(calls) == len(post.group):
             for call in calls.values():
-                call.matched = True
+                call.matched, call.partners = True, tuple(calls.values())
             del self.rounds[post.group_name, post.ordinal]
         return calls
 
@@ -127,6 +117,7 @@ _AGREEMENTS: list[tuple[str, Callable[[Post], object]]] = [
     ("reduce ops differ", lambda p: p.reduce),
     ("dtypes differ", lambda p: p.dtype),
     ("shapes differ", lambda p: None if p.op == Op.ALL_TO_ALL else p.shape),
+    ("memory layouts differ", lambda p: p.strides),
 ]
 
 
@@ -162,6 +153,8 @@ def _value(kind: str, post: Post) -> str:
     """What a rank brought to a disagreement."""
     if kind.startswith("shapes"):
         return f"{post.function} of {list(post.shape)}"
+    if kind.startswith("memory"):
+        return f"{post.function} with strides {list(post.strides)}" if post.strides else f"{post.function}, contiguous"
     if kind.startswith("dtypes"):
         return f"{post.function} of {post.dtype}"
     if kind.startswith("new_group"):
@@ -178,11 +171,8 @@ def _splits(calls: dict[int, Post]) -> RankError | None:
                 continue
             sent, expected = sender.sends[to], receiver.receives[since]
             if sent != expected:
-                what = f"rank {sender.rank} sends {sent} rows to rank {receiver.rank}, which expects {expected}"
+                width = max(sender.width, receiver.width)
+                rows = f"{sent // width} row{'s' * (sent != width)}"
+                what = f"rank {sender.rank} sends {rows} to rank {receiver.rank}, which expects {expected // width}"
                 return blame(MismatchError, "splits disagree", receiver, what, f"({sender.place}, {receiver.place})")
     return None
-
-
-def blame(error: type[RankError], kind: str, post: Post, *details: str) -> RankError:
-    """An error at the line of a call."""
-    return error(kind, *details, rank=post.rank, file=post.place.file, line=post.place.line, call=post.text)

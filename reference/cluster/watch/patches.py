@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -58,22 +59,26 @@ def report_new_group(listener: Listener, number: int, ranks: list[int] | None) -
     where = frames.own(frames.of_stack(sys._getframe(2)))
     place = {"file": where.file, "line": where.line}
     members = world if ranks is None else ranks
-    listener.tell(
-        {"post": number, "op": NEW_GROUP, "function": NEW_GROUP, "group": world, "group_name": NEW_GROUP, "peer": None,
-         "tag": 0, "shape": members, "elements": 0, "dtype": "", "reduce": "", "sends": [], "receives": [], **place}
-    )  # fmt: skip
+    nothing = {"peer": None, "tag": 0, "elements": 0, "dtype": "", "reduce": "", "width": 1}
+    empty = {"strides": [], "sends": [], "receives": []}
+    name = {"op": NEW_GROUP, "function": NEW_GROUP, "group": world, "group_name": NEW_GROUP, "shape": members}
+    listener.tell({"post": number, **name, **nothing, **empty, **place})
     listener.tell({"wait": number, "thread": threading.get_ident(), "name": "", "others": 0, **place})
 
 
 @contextmanager
-def watched_joins() -> Iterator[None]:
-    """Remember which threads have been joined: what they did came before what follows."""
-    join = threading.Thread.join
+def watched_threads() -> Iterator[None]:
+    """Remember when threads start and which have been joined: that orders what they do."""
+    start, join = threading.Thread.start, threading.Thread.join
+
+    def started(self: threading.Thread) -> None:
+        self.started_at = time.monotonic()  # type: ignore[attr-defined]
+        start(self)
 
     def joined(self: threading.Thread, timeout: float | None = None) -> None:
         join(self, timeout)
         if not self.is_alive():
             self.joined = True  # type: ignore[attr-defined]
 
-    with replaced(threading.Thread, "join", joined):
+    with replaced(threading.Thread, "start", started), replaced(threading.Thread, "join", joined):
         yield

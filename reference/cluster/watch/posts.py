@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...trace import Op, frames
+from ..errors import RankError
 
 if TYPE_CHECKING:  # it needs torch, and the owner can do without
     from ...trace.calls import Call
@@ -39,12 +40,16 @@ class Post:
     elements: int
     dtype: str
     reduce: str
-    sends: tuple[int, ...]  # all-to-all: rows to each rank, and
-    receives: tuple[int, ...]  # rows from each rank
+    strides: tuple[int, ...]  # of a tensor that is not contiguous, else ()
+    sends: tuple[int, ...]  # all-to-all: elements to each rank, and
+    receives: tuple[int, ...]  # elements from each rank
+    width: int  # elements of one row
     place: Place
     matched: bool = False
-    partner: "Post | None" = field(default=None, repr=False)
+    partners: tuple["Post", ...] = field(default=(), repr=False)
     ordinal: int = 0  # position among the collectives of its group on its rank, from 1
+    previous: "Post | None" = field(default=None, repr=False)  # the call of this rank before
+    waited: list["Post"] = field(default_factory=list, repr=False)  # calls whose waits ended between the two
 
     @property
     def point_to_point(self) -> bool:
@@ -79,21 +84,52 @@ def text_of(call: "Call") -> str:
 def report(call: "Call") -> dict[str, Any]:
     """A call as the JSON that a rank sends before it makes it."""
     return {
-        "post": call.number, "op": str(call.op), "function": call.function, "group": call.group,
-        "group_name": call.group_name, "peer": call.peer, "tag": call.tag, "shape": call.shape,
-        "elements": call.elements, "dtype": call.dtype, "reduce": call.reduce,
-        "sends": [s // call.width for s in call.splits], "receives": [s // call.width for s in call.out_splits], "file": call.file, "line": call.line,
-    }  # fmt: skip
+        "post": call.number,
+        "op": str(call.op),
+        "function": call.function,
+        "group": call.group,
+        "group_name": call.group_name,
+        "peer": call.peer,
+        "tag": call.tag,
+        "shape": call.shape,
+        "elements": call.elements,
+        "dtype": call.dtype,
+        "reduce": call.reduce,
+        "strides": call.strides,
+        "sends": call.splits,
+        "receives": call.out_splits,
+        "width": call.width,
+        "file": call.file,
+        "line": call.line,
+    }
 
 
 def from_report(rank: int, report: dict[str, Any]) -> Post:
     """The post of a report. Raises KeyError, TypeError or ValueError where it is not one."""
     return Post(
-        rank, int(report["post"]), str(report["op"]), str(report["function"]), tuple(report["group"]),
-        str(report["group_name"]), report["peer"], int(report["tag"]), tuple(report["shape"]),
-        int(report["elements"]), str(report["dtype"]), str(report["reduce"]), tuple(report["sends"]),
-        tuple(report["receives"]), Place(str(report["file"]), int(report["line"])),
-    )  # fmt: skip
+        rank=rank,
+        number=int(report["post"]),
+        op=str(report["op"]),
+        function=str(report["function"]),
+        group=tuple(report["group"]),
+        group_name=str(report["group_name"]),
+        peer=report["peer"],
+        tag=int(report["tag"]),
+        shape=tuple(report["shape"]),
+        elements=int(report["elements"]),
+        dtype=str(report["dtype"]),
+        reduce=str(report["reduce"]),
+        strides=tuple(report["strides"]),
+        sends=tuple(report["sends"]),
+        receives=tuple(report["receives"]),
+        width=int(report["width"]),
+        place=Place(str(report["file"]), int(report["line"])),
+    )
+
+
+def blame(error: type[RankError], kind: str, post: Post, *details: str) -> RankError:
+    """An error at the line of a call."""
+    return error(kind, *details, rank=post.rank, file=post.place.file, line=post.place.line, call=post.text)
 
 
 def ranks_text(ranks: Iterable[int]) -> str:

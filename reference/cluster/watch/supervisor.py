@@ -7,14 +7,15 @@ deadlock, for certain and at once. No time limit is involved.
 
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...trace import Op
 from ..errors import DeadlockError, GroupError, MismatchError, RankError
 from ..verdict import from_fault
-from .matching import Mail, Rounds, blame, disagreement
-from .posts import NEW_GROUP, Place, Post, from_report, ranks_text, wrapped
+from .matching import Mail, Rounds, disagreement
+from .posts import NEW_GROUP, Place, Post, blame, from_report, ranks_text, wrapped
+from .races import Races
 
 _PATIENCE = 0.02  # seconds that the rest of a round has to show which rank is the odd one out
 
@@ -39,7 +40,8 @@ class Supervisor:
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
-        self.mail, self.rounds = Mail(), Rounds()
+        self.races = Races(world_size)
+        self.mail, self.rounds = Mail(self.races), Rounds()
         self.posts: list[dict[int, Post]] = [{} for _ in range(world_size)]
         self.waits: list[dict[int, Wait]] = [{} for _ in range(world_size)]  # by thread
         self.futures: list[Post] = []
@@ -57,6 +59,8 @@ class Supervisor:
             place = Place(report["file"], report["line"])
             post = self.posts[rank][report["wait"]]
             self.waits[rank][report["thread"]] = Wait(post, place, report["others"], report["name"])
+        elif "running" in report and (wait := self.waits[rank].get(report["thread"])):
+            self.waits[rank][report["thread"]] = replace(wait, others=report["running"])
         elif "future" in report:
             self.futures.append(self.posts[rank][report["future"]])
         elif "accused" in report:
@@ -75,6 +79,8 @@ class Supervisor:
         """The verdict on what is known now. `final`: nothing more will come, so suspicion is enough."""
         if self.verdict is None:
             self.verdict = self._mismatch(final) or (None if self.suspects else self._stuck())
+            if self.verdict is None and len(self.finished) == self.world_size:
+                self.verdict = self.races.check()
         return self.verdict
 
     @property
@@ -96,6 +102,8 @@ class Supervisor:
         return f"left waiting: {'; '.join(parts)}" if parts else ""
 
     def _post(self, post: Post) -> None:
+        post.previous = self.last_call(post.rank)
+        post.waited = [wait.post for wait in self.waits[post.rank].values()]
         self.posts[post.rank][post.number] = post
         if post.point_to_point:
             self.verdict = self.verdict or self.mail.post(post)
@@ -124,7 +132,8 @@ class Supervisor:
         settled = len(blocked) + len(self.finished) == self.world_size
         for wait in (*blocked.values(), *(Wait(post, post.place, 0) for post in self.futures)):
             if error := self._abandoned(wait):
-                return self._with_caught(error) if settled or self._patient() else None
+                certain = settled and not self.caught  # an exception on its way may say more
+                return self._with_caught(error) if certain or self._patient() else None
         if not blocked or not settled:
             return None
         for wait in blocked.values():

@@ -4,26 +4,29 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
+import torch
 from torch.distributed import Work
 
 from ...trace import frames
 from ...trace.calls import Call
 from ...trace.tap import Recorder
 from .. import wire
-from ..errors import RankError, RequestError, ThreadError
+from ..errors import RankError, RequestError, TensorError, ThreadError
 from ..faults import describe
 from . import checks
-from .buffers import Flight, Flights, TouchGuard, poison
+from .buffers import Copies, Flight, Flights, TouchGuard, poison
 from .gradients import Gradients
-from .patches import watched_groups, watched_joins
+from .patches import watched_groups, watched_threads
 from .posts import report, text_of
 from .swallowed import noticed
 
 _REQUESTS = ("isend", "irecv", "batch_isend_irecv")
+_FOLLOWER = "rankwise: follows waits"
+_FOLLOW = 0.01  # seconds between two looks at the other threads
 _OUTLAST = 0.15  # seconds for threads that outlive the function
 _CAUGHT = 5  # exceptions of one run that are worth a report
 
@@ -37,7 +40,8 @@ class Watcher(Recorder):
         self._forget()
 
     def _forget(self) -> None:
-        self.flights, self.gradients, self.threads = Flights(), Gradients(), checks.ThreadOrder()
+        self.flights, self.copies, self.gradients = Flights(), Copies(), Gradients()
+        self.threads = checks.ThreadOrder()
         self._requests: dict[int, Work] = {}
         self._futures: set[int] = set()
         self._awaited: set[int] = set()
@@ -51,9 +55,9 @@ class Watcher(Recorder):
         before = set(threading.enumerate())
         with super().recording(), ExitStack() as stack:
             stack.enter_context(watched_groups(self))
-            stack.enter_context(watched_joins())
+            stack.enter_context(watched_threads())
             stack.enter_context(noticed(self._noticed))
-            stack.enter_context(TouchGuard(self.flights, self._touched, self.gradients))
+            stack.enter_context(TouchGuard(self.flights, self._touched, self.gradients, self.copies))
             yield
             self._returned = True
             self._check_end()
@@ -77,6 +81,7 @@ class Watcher(Recorder):
 
     def _check(self, call: Call) -> None:
         """Raises the first thing that is wrong with a call."""
+        self._check_copies()
         if self._returned:
             what = f"thread {threading.current_thread().name!r} still communicates after fn has returned"
             raise checks.at(call, self.rank, ThreadError, "threads", what, "join it first")
@@ -95,9 +100,12 @@ class Watcher(Recorder):
             if flight := self.flights.touched(tensor, writes=written):
                 raise self._touched(flight, "modified" if written else "read")
 
-    def made(self, call: Call, work: Work) -> None:
-        """Keep the request: dropped by its owner, it would take its message with it, and the peer would hang."""
-        self._requests[call.number] = work
+    def make(self, call: Call, run: Callable[[], Work]) -> Work:
+        """Make a call. A collective has no backward, so it leaves no history in its outputs: gloo's copies would."""
+        with torch.no_grad() if call.direct else nullcontext():
+            work = run()
+        self._requests[call.number] = work  # dropped by its owner, it would take its message with it
+        return work
 
     def waiting(self, call: Call) -> None:
         """Report where the rank begins to wait, and whether other threads of it run on."""
@@ -112,7 +120,10 @@ class Watcher(Recorder):
         place = (where.file, where.line) if where.file else (call.file, call.line)
         name = "" if threading.current_thread() is threading.main_thread() else threading.current_thread().name
         waits = {"wait": call.number, "file": place[0], "line": place[1]}
-        self.tell(waits | {"thread": me, "name": name, "others": self._running()})
+        others = self._running()
+        self.tell(waits | {"thread": me, "name": name, "others": others})
+        if others:
+            self._follow(call, threading.current_thread())
 
     def completed(self, call: Call) -> None:
         """The rank may touch the call's buffers again."""
@@ -123,6 +134,7 @@ class Watcher(Recorder):
             raise self._touched(changed, "modified")
         if fresh:
             checks.check_result(call, self.rank)
+            self.copies.received(call)
         super().completed(call)
 
     def future_taken(self, call: Call) -> None:
@@ -135,14 +147,23 @@ class Watcher(Recorder):
         """Report to the supervisor."""
         self._channel.send(wire.Kind.EVENT, json.dumps(message).encode())
 
-    def _running(self) -> int:
-        """Other threads of this rank that may still post something."""
-        me = threading.current_thread()
-        return sum(
-            1
-            for thread in threading.enumerate()
-            if thread is not me and not isinstance(thread, threading._DummyThread) and not checks.idle(thread)
-        )
+    def _running(self, waiting: threading.Thread | None = None) -> int:
+        """Threads of this rank, other than the one that waits, that may still post something."""
+        waiting = waiting or threading.current_thread()
+        others = (t for t in threading.enumerate() if t is not waiting and t.name != _FOLLOWER)
+        return sum(not isinstance(t, threading._DummyThread) and not checks.idle(t) for t in others)
+
+    def _follow(self, call: Call, waiting: threading.Thread) -> None:
+        """Report when the other threads of this rank have come to rest, while `call` is still waited for."""
+
+        def follow() -> None:
+            while self.on and call.completed is None:
+                time.sleep(_FOLLOW)
+                if not self._running(waiting):
+                    self.tell({"running": 0, "thread": waiting.ident})
+                    return
+
+        threading.Thread(target=follow, name=_FOLLOWER, daemon=True).start()
 
     def _noticed(self, error: BaseException, file: str, line: int) -> None:
         if self._caught < _CAUGHT and not isinstance(error, RankError):
@@ -170,11 +191,24 @@ class Watcher(Recorder):
         """Give threads that the function left running a moment to show whether they communicate."""
         deadline = time.monotonic() + _OUTLAST
         for thread in set(threading.enumerate()) - before:
-            while thread.is_alive() and not checks.idle(thread) and time.monotonic() < deadline:
+            while (
+                thread.name != _FOLLOWER
+                and thread.is_alive()
+                and not checks.idle(thread)
+                and time.monotonic() < deadline
+            ):
                 thread.join(0.005)
+
+    def _check_copies(self) -> None:
+        """Raises TensorError where a message went into a temporary copy that is gone."""
+        if (call := self.copies.lost()) is not None:
+            what = "the buffer was a temporary copy: indexing with a list and .contiguous() make one"
+            fix = "receive into a variable, then copy it to where it belongs: x[index] = received"
+            raise checks.at(call, self.rank, TensorError, "temporary buffer", what, fix)
 
     def _check_end(self) -> None:
         """Raises what is left wrong when the function has returned."""
+        self._check_copies()
         for call in self.calls:
             if call.direct and call.completed is None and call.number not in self._futures:
                 what = f"request never waited for: {call.function} gives a request, and nobody called its wait()"

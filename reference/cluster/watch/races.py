@@ -1,0 +1,60 @@
+"""Receives from anybody, and whether another message could have come first.
+
+Two messages race for a receive unless one of them could only be sent after the other had been received. "After" is
+Lamport's happened-before (1978), computed with vector clocks (Fidge 1988, Mattern 1989) over the calls of all ranks.
+"""
+
+from collections import defaultdict
+
+from ..errors import RaceError, RankError
+from .posts import Post, blame, ranks_text
+
+Clock = tuple[int, ...]
+
+
+class Races:
+    """The receives from anybody of one run."""
+
+    def __init__(self, world_size: int) -> None:
+        self._world_size = world_size
+        self._served: dict[tuple[str, int, int], list[tuple[Post, Post]]] = defaultdict(list)  # (group, rank, tag)
+        self._clocks: dict[Post, Clock] = {}
+
+    def served(self, send: Post, recv: Post) -> None:
+        """A receive has met a message."""
+        if recv.peer is None:
+            self._served[recv.group_name, recv.rank, recv.tag].append((send, recv))
+
+    def check(self) -> RankError | None:
+        """The error of a receive that two messages could have reached first, once the run is over."""
+        for pairs in self._served.values():
+            for i, (first, taken) in enumerate(pairs):
+                rivals = {later.rank for later, _ in pairs[i + 1 :] if not self._knew(later, taken)} | {first.rank}
+                if len(rivals) > 1:
+                    what = f"the result depends on arrival order: {ranks_text(rivals)} send to a receive from anybody"
+                    fix = "name the source: recv(src=...), or give each sender its own tag"
+                    return blame(RaceError, "race", taken, what, fix)
+        return None
+
+    def _knew(self, later: Post, taken: Post) -> bool:
+        """True where the sender of `later` knew that `taken` was over."""
+        return self._clock(later)[taken.rank] > self._clock(taken)[taken.rank]
+
+    def _clock(self, post: Post) -> Clock:
+        """How many calls of each rank came before `post`, itself included, as far as its rank could know."""
+        pending = [post]
+        while pending:  # a recursion on a stack of our own: programs are longer than Python's
+            now = pending[-1]
+            known = [] if now.previous is None else [now.previous]
+            known += [partner for waited in now.waited for partner in waited.partners if partner is not now]
+            missing = [other for other in known if other not in self._clocks]
+            if missing and now not in self._clocks:
+                pending += missing
+                continue
+            clock = [
+                max(ticks) for ticks in zip([0] * self._world_size, *(self._clocks[k] for k in known), strict=True)
+            ]
+            clock[now.rank] += 1
+            self._clocks[now] = tuple(clock)
+            pending.pop()
+        return self._clocks[post]
