@@ -49,6 +49,7 @@ class Call:
     elements: int = field(init=False)
     item_size: int = field(init=False)
     dtype: str = field(init=False)
+    strides: tuple[int, ...] = field(init=False)  # of a tensor that is not contiguous, else ()
 
     def __post_init__(self) -> None:
         there = self.root is not None and 0 <= self.root < len(self.group)
@@ -58,6 +59,8 @@ class Call:
         self.shape = tuple(tensors[0].shape) if len(tensors) == 1 else (self.elements,)
         self.item_size = tensors[0].element_size() if tensors else 0
         self.dtype = dtype_name(tensors[0].dtype) if tensors else ""
+        odd = len(tensors) == 1 and not tensors[0].is_sparse and not tensors[0].is_contiguous()
+        self.strides = tuple(tensors[0].stride()) if odd else ()
 
     def release(self) -> None:
         """Let go of the tensors: the call is complete."""

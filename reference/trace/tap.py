@@ -30,8 +30,8 @@ _FOREVER = timedelta(days=10)  # time limits belong to the owner of the ranks
 class Recorder:
     """Keeps the calls of one rank, in program order.
 
-    A subclass may look at a call before it is made (`posted`), when the rank begins to wait for it (`waiting`) and
-    when that wait has returned (`completed`), and may raise in each.
+    A subclass may look at a call before it is made (`posted`), make it (`make`), and look at it when the rank begins to
+    wait for it (`waiting`) and when that wait has returned (`completed`). It may raise in each.
     """
 
     def __init__(self, rank: int) -> None:
@@ -59,8 +59,9 @@ class Recorder:
         locate(call, _getframe(2))
         call.begin = time.monotonic()
 
-    def made(self, call: Call, work: Work) -> None:
-        """`call` is made; `work` is its request."""
+    def make(self, call: Call, run: Callable[[], Work]) -> Work:
+        """Make `call`: its request."""
+        return run()
 
     def waiting(self, call: Call) -> None:
         """The rank is about to wait for `call`."""
@@ -149,9 +150,7 @@ class Tap(ProcessGroup):
             return run()
         call.group_name = self._name
         self.recorder.posted(call)
-        work = TappedWork(run(), call, self.recorder)
-        self.recorder.made(call, work)
-        return work
+        return self.recorder.make(call, lambda: TappedWork(run(), call, self.recorder))
 
     # Point to point.
 
