@@ -136,7 +136,8 @@ class _Reader:
     def _attribute(self, node: ast.Attribute) -> Iterator[str]:
         module, names = self._path(node)
         if module and len(names) == 1:
-            yield from self._call(node.attr) if module == "torch.distributed" else self._member(module, node.attr)
+            ours = module == "torch.distributed" and not node.attr.startswith("_")
+            yield from self._call(node.attr) if ours else self._member(module, node.attr)
         elif self._reaches(node.attr):
             yield _reaching(node.attr)
         if isinstance(node.ctx, ast.Store | ast.Del):

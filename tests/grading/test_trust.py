@@ -1,0 +1,227 @@
+"""Programs that try to pass without solving anything, or to do harm on the way. None passes, and each is told why."""
+
+import dataclasses
+import re
+import sqlite3
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from puzzles import catalog
+from puzzles.grading import checking, driver, text
+from puzzles.grading.course import Course
+from puzzles.grading.engine import grade
+from puzzles.grading.pool import shared
+from puzzles.grading.puzzle import cases
+from puzzles.grading.runs import Solution, run_cases
+from puzzles.grading.verdict import Stage
+
+SHIFT = dataclasses.replace(catalog.find("ranks.ring_shift"), cases=cases(worlds=(2, 3), length=(6,)))
+RIGHT = text.solution(SHIFT)
+HEAD = "    rank, n = dist.get_rank(group), dist.get_world_size(group)\n"
+
+
+def with_code(*, top: str = "", inside: str = "", below: str = "") -> str:
+    """The right solution with code before it, at the beginning of its function, or after it."""
+    source = RIGHT.replace("import torch\n", "import torch\n" + textwrap.dedent(top), 1)
+    inner = textwrap.indent(textwrap.dedent(inside), "    ")
+    return source.replace(HEAD, HEAD + inner) + textwrap.dedent(below)
+
+
+REACHES = {
+    "patches by assignment": (with_code(top="import torch.distributed as d\nd.send = d.send\n"), r"patches d\.send"),
+    "patches by setattr": (with_code(top="setattr(torch.distributed, 'send', None)\n"), "uses setattr"),
+    "patches through __dict__": (with_code(top="torch.distributed.__dict__['send'] = None\n"), r"uses .*__dict__"),
+    "patches a method": (with_code(top="torch.Tensor.__eq__ = lambda a, b: True\n"), r"patches torch.Tensor.__eq__"),
+    "deletes": (with_code(top="del torch.distributed.broadcast\n"), "patches torch.distributed.broadcast"),
+    "patches in a loop": (with_code(top="for torch.distributed.send in [None]: pass\n"), "patches torch.dist"),
+    "patches with an alias": (with_code(top="t = torch\nt.add = None\n"), "uses the module torch as a value"),
+    "sys.modules": (with_code(top="import sys\nsys.modules.get('torch')\n"), "imports sys"),
+    "importlib": (with_code(top="import importlib\n"), "imports importlib"),
+    "__import__": (with_code(top="o = __import__('os')\n"), "uses __import__"),
+    "gc": (with_code(top="import gc\n"), "imports gc"),
+    "a module inside a module": (with_code(top="torch.sys.modules\n"), "uses torch.sys"),
+    "frames": (with_code(inside="(lambda: 0).__globals__\n"), "uses __globals__"),
+    "a generator's frame": (with_code(inside="(i for i in []).gi_frame\n"), "uses gi_frame"),
+    "eval": (with_code(inside="eval('1')\n"), "uses eval"),
+    "annotations that run": (with_code(top="import typing\ntyping.get_type_hints\n"), "get_type_hints"),
+    "a class pattern": (with_code(inside="match x:\n    case object(__class__=c): pass\n"), "uses __class__"),
+    "the reference": (with_code(top="from reference.ranks.shift import ring_shift\n"), "imports reference.ranks.shift"),
+    "the catalog": (with_code(top="import puzzles.catalog\n"), "imports puzzles.catalog"),
+    "threads": (with_code(top="import threading\n"), "imports threading"),
+    "atexit": (with_code(top="import atexit\natexit.register(print)\n"), "imports atexit"),
+    "files": (with_code(top="open('/etc/hostname').read()\n"), "uses open"),
+    "the tap": (with_code(inside="group.recorder\n"), "uses recorder"),
+    "a backend": (with_code(inside="group._get_backend(x.device)\n"), "uses _get_backend"),
+    "shared memory": (with_code(inside="x.clone().share_memory_()\n"), "uses share_memory_"),
+    "everything": (with_code(top="from torch.distributed import *\n"), r"imports \* from torch.distributed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REACHES)
+def test_a_right_answer_that_reaches_around_does_not_pass(name: str) -> None:
+    source, reason = REACHES[name]
+    verdict = grade(SHIFT, source)
+    assert verdict.stage is Stage.STYLE, f"{verdict.stage}: {verdict.reason}"
+    assert re.search(reason, verdict.reason), verdict.reason
+
+
+CALLS = {"by name": "dist.all_gather(out, x, group=group)", "of the group": "group.allgather([out], [x]).wait()"}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_native_collective_is_seen_however_it_is_called(name: str) -> None:
+    body = f"out = [torch.empty_like(x) for _ in range(n)]\n{CALLS[name]}\nreturn out[rank - 1]\n"
+    verdict = grade(dataclasses.replace(SHIFT, budgets=()), with_code(inside=body))
+    assert not verdict.passed
+    assert re.search(r"line \d+ (uses dist\.|calls )all_gather; allowed here: send", verdict.reason), verdict.reason
+
+
+def test_what_was_used_and_what_is_allowed_are_both_said() -> None:
+    verdict = grade(catalog.find("collectives.ring_all_reduce"), text.wrong(*_own_all_reduce()))
+    assert "uses dist.all_reduce; allowed here: send, recv, isend, irecv, batch_isend_irecv" in verdict.reason
+
+
+def _own_all_reduce() -> tuple:
+    puzzle = catalog.find("collectives.ring_all_reduce")
+    return puzzle, next(mistake for mistake in puzzle.wrong if mistake.name == "torch's own")
+
+
+def raw_run(body: str) -> list[dict]:
+    """What ranks report that run a text which the rules would have refused."""
+    job = driver.Job(
+        source=f"def f(x):\n{textwrap.indent(textwrap.dedent(body), '    ')}",
+        filename="f.py",
+        entry="f",
+        drive=SHIFT.drive,
+        wants_group=False,
+        meters=(),
+        members=(None,),
+        inputs=([{"x": 1}, {"x": 2}],),
+    )
+    try:
+        return shared().cluster(2).run(driver.run, job)
+    finally:
+        shared().discard(2)
+
+
+def test_a_patch_that_the_rules_did_not_see_is_found_in_the_process() -> None:
+    reports = raw_run("import torch.distributed as dist\ndist.send = dist.recv\nimport torch\ntorch.Tensor.add = None")
+    assert {"torch.distributed.send", "torch.Tensor.add"} <= set(reports[0]["patched"])
+
+
+def test_the_oracle_is_not_in_the_rank() -> None:
+    reports = raw_run("import sys\nreturn [name for name in sys.modules if name.startswith('puzzles')]")
+    kind, names = reports[0]["cases"][0]["values"]["returns"]
+    assert kind == "list" and names
+    assert not [name for _, name in names if "catalog" in name or "oracle" in name]
+
+
+@pytest.mark.parametrize(
+    "writes",
+    [
+        "open({path!r}, 'w')",
+        "import torch; torch.save(torch.ones(1), {path!r})",
+        "import torch; torch.from_file({path!r}, shared=True, size=4)",
+        "import sqlite3; sqlite3.connect({path!r}).execute('delete from attempts')",
+        "import os; os.unlink({path!r})",
+        "import subprocess; subprocess.run(['rm', {path!r}], check=True)",
+    ],
+)
+def test_the_state_file_can_not_be_written_from_a_rank(writes: str, tmp_path: Path) -> None:
+    path = tmp_path / ".rankwise" / "state.db"
+    course = Course(tmp_path)
+    course.state.finish(course.state.begin(SHIFT.name, "text", "test"), "wrong values", "", 0.0)
+    before = path.read_bytes()
+    attempt = writes.format(path=str(path))
+    attack = f"try:\n    {attempt}\nexcept BaseException as error:\n    return repr(error)\nreturn 'done'"
+    try:
+        said = raw_run(attack)[0]["cases"][0]["values"]["returns"][1]
+    except Exception as error:
+        said = str(error)
+    assert said != "done"
+    assert path.read_bytes() == before
+    with sqlite3.connect(path) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert [row.stage for row in course.state.history()] == ["wrong values"]
+
+
+def test_a_file_that_writes_the_state_file_does_not_pass(tmp_path: Path) -> None:
+    course = Course(tmp_path)
+    source = with_code(top=f"import sqlite3\nsqlite3.connect({str(tmp_path / '.rankwise' / 'state.db')!r})\n")
+    verdict = checking.check(SHIFT.name, source, course=course)
+    assert not verdict.passed
+    assert not course.state.passed(SHIFT.name)
+
+
+def test_right_values_without_a_message_are_not_believed() -> None:
+    smuggled = with_code(
+        inside="""
+            import numpy
+            if n == 1:
+                return x.clone()
+            numpy.save(f"/dev/shm/rankwise-test-{n}-{rank}-{len(x)}", x.numpy())
+            while True:
+                try:
+                    left = numpy.load(f"/dev/shm/rankwise-test-{n}-{(rank - 1) % n}-{len(x)}.npy")
+                    return torch.from_numpy(left)
+                except (OSError, ValueError, EOFError):
+                    pass
+            """
+    )
+    cases = [case for case in SHIFT.cases if case.world_size == 2]
+    try:
+        (run,) = run_cases(Solution(SHIFT, smuggled, "smuggled.py"), cases, shared())
+        assert run.right, "the attack was to work"
+        verdict = grade(SHIFT, smuggled)
+        assert not verdict.passed
+    finally:
+        for file in Path("/dev/shm").glob("rankwise-test-*"):
+            file.unlink()
+
+
+def test_ranks_that_ran_forbidden_code_are_not_used_again() -> None:
+    pids = shared().cluster(2).pids
+    grade(SHIFT, with_code(top="import gc\n"))
+    grade(SHIFT, RIGHT)
+    assert not set(pids) & set(shared().cluster(2).pids)
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (with_code(top="print('at import')\nraise RuntimeError('at import')\n"), "RuntimeError: at import"),
+        (with_code(top="raise SystemExit\n"), "left before finishing"),
+        (with_code(inside="import os\nos._exit(0)\n"), "left before finishing|exit"),
+        (with_code(inside="import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"), "SIGKILL|signals"),
+        (with_code(inside="input()\n"), "input"),
+        (
+            with_code(inside="import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"),
+            "threading",
+        ),
+        (with_code(inside="try:\n    dist.send(x, 99)\nexcept BaseException:\n    pass\n"), "99"),
+        (with_code(inside="dist.destroy_process_group()\n"), "destroy"),
+    ],
+)
+def test_harm_is_contained_and_said(source: str, reason: str) -> None:
+    verdict = grade(SHIFT, source)
+    assert not verdict.passed
+    assert re.search(reason, verdict.reason), verdict.reason
+    assert grade(SHIFT, RIGHT).passed, "the next check works"
+
+
+def test_what_a_report_may_contain() -> None:
+    from puzzles.grading.values import Other, decoded
+
+    forged = [("value", [1]), ("tensor", 3), ("value", print), ("what", 1), 5, None, ("list", 3), ("other", 4)]
+    assert all(isinstance(decoded(report), Other) for report in forged)
+
+
+def test_a_report_that_leaves_a_value_out_is_wrong() -> None:
+    from puzzles.grading import values
+
+    case = SHIFT.cases[0]
+    inputs = [dict(SHIFT.inputs(case, rank)) for rank in range(case.n)]
+    expected = values.expectations(SHIFT, case, inputs)
+    assert not values.compare(case, [{}] * case.n, expected, None).right
