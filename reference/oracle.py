@@ -74,15 +74,21 @@ def largest_difference(mine: Record, oracle: Record) -> dict[str, float]:
     """How far `mine` is from `oracle`, for each kind of number that they hold.
 
     Returns:
-        The largest absolute difference within a tensor over the largest absolute value in it, of the worst tensor.
-        A NaN counts as infinitely far.
+        `relative_difference`, of the worst tensor where there are several.
     """
     return {
-        "losses": _relative(_column(mine.losses), _column(oracle.losses)),
-        "gradient norms": _relative(_column(mine.gradient_norms), _column(oracle.gradient_norms)),
+        "losses": relative_difference(mine.losses, oracle.losses),
+        "gradient norms": relative_difference(mine.gradient_norms, oracle.gradient_norms),
         "gradients": _worst(mine.gradients, oracle.gradients),
         "parameters": _worst(mine.parameters, oracle.parameters),
     }
+
+
+def relative_difference(mine: Tensor | list[float], oracle: Tensor | list[float]) -> float:
+    """The largest absolute difference over the largest absolute value of `oracle`; infinite if a NaN is among them."""
+    mine, oracle = (torch.as_tensor(x, dtype=torch.float64) for x in (mine, oracle))
+    difference = float((mine - oracle).abs().max() / oracle.abs().max())
+    return difference if difference == difference else float("inf")
 
 
 def _values(model: nn.Module) -> dict[str, Tensor]:
@@ -92,13 +98,4 @@ def _values(model: nn.Module) -> dict[str, Tensor]:
 def _worst(mine: dict[str, Tensor], oracle: dict[str, Tensor]) -> float:
     if mine.keys() != oracle.keys():
         raise ValueError(f"not the same parameters: {sorted(mine.keys() ^ oracle.keys())}")
-    return max(_relative(mine[name], oracle[name]) for name in oracle)
-
-
-def _relative(mine: Tensor, oracle: Tensor) -> float:
-    difference = float((mine - oracle).abs().max() / oracle.abs().max())
-    return difference if difference == difference else float("inf")
-
-
-def _column(numbers: list[float]) -> Tensor:
-    return torch.tensor(numbers, dtype=torch.float64)
+    return max(relative_difference(mine[name], oracle[name]) for name in oracle)
