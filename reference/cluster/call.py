@@ -50,12 +50,16 @@ class Call:
                 raise self.out_of_time() from None
 
     def collect(self) -> tuple[list[Any], Trace]:
-        """Wait for every rank. Raises the one error that explains a failure."""
-        self.wait()
-        self.ranks.drain()
-        if self.reports.failed:
-            self.judge(final=True)
-            raise self.explain()
+        """Wait for every rank. Raises the one error that explains a failure, with what had been said until then."""
+        try:
+            self.wait()
+            self.ranks.drain()
+            if self.reports.failed:
+                self.judge(final=True)
+                raise self.explain()
+        except RankError as error:
+            error.trace = self.supervisor.trace(self.begin) if self.supervisor else None
+            raise
         return [self.reports.results[rank] for rank in range(self.world_size)], self.as_trace()
 
     def wait(self) -> None:
@@ -80,7 +84,7 @@ class Call:
         if isinstance(report, Exit):
             self.reports.exits[rank] = report.status
         elif report.kind is Kind.EVENT and self.supervisor:
-            self.supervisor.take(rank, json.loads(report.payload))
+            self.hear(rank, report.payload)
         elif report.kind is Kind.RESULT:
             self.reports.results[rank] = self.unpack(report)
             if self.supervisor:
@@ -124,6 +128,13 @@ class Call:
         """Raises the supervisor's verdict, if it has one."""
         if self.supervisor and (error := self.supervisor.judge(final=final)):
             raise error
+
+    def hear(self, rank: int, payload: bytes) -> None:
+        """Hand a report to the supervisor. Raises ResultError for one that no watcher of ours has sent."""
+        try:
+            self.supervisor.take(rank, json.loads(payload))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ResultError("forged report", f"a report that makes no sense: {error!r}", rank=rank) from error
 
     def unpack(self, report: Message) -> Any:
         """The object that a rank returned."""

@@ -105,6 +105,10 @@ class Rounds:
             del self.rounds[post.group_name, post.ordinal]
         return calls
 
+    def unmatched(self) -> Iterator[Post]:
+        """One call of each round that is not complete."""
+        yield from (next(iter(calls.values())) for calls in self.rounds.values())
+
     def of(self, post: Post) -> dict[int, Post]:
         """The calls that have joined the round of an unmatched call."""
         return self.rounds.get((post.group_name, post.ordinal), {post.rank: post})

@@ -59,7 +59,7 @@ def report_new_group(listener: Listener, number: int, ranks: list[int] | None) -
     where = frames.own(frames.of_stack(sys._getframe(2)))
     place = {"file": where.file, "line": where.line}
     members = world if ranks is None else ranks
-    nothing = {"peer": None, "tag": 0, "elements": 0, "dtype": "", "reduce": "", "width": 1}
+    nothing = {"peer": None, "tag": 0, "elements": 0, "bytes": 0, "dtype": "", "reduce": "", "width": 1}
     empty = {"strides": [], "sends": [], "receives": []}
     name = {"op": NEW_GROUP, "function": NEW_GROUP, "group": world, "group_name": NEW_GROUP, "shape": members}
     listener.tell({"post": number, **name, **nothing, **empty, **place})

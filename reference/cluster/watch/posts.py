@@ -1,10 +1,11 @@
 """What the supervisor knows of a call, and how it is spelled for people."""
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ...trace import Op, frames
+from ...trace import Event, Op, frames
 from ..errors import RankError
 
 if TYPE_CHECKING:  # it needs torch, and the owner can do without
@@ -38,6 +39,7 @@ class Post:
     tag: int
     shape: tuple[int, ...]
     elements: int
+    bytes: int
     dtype: str
     reduce: str
     strides: tuple[int, ...]  # of a tensor that is not contiguous, else ()
@@ -45,6 +47,7 @@ class Post:
     receives: tuple[int, ...]  # elements from each rank
     width: int  # elements of one row
     place: Place
+    when: float = field(default_factory=time.monotonic)  # at which the report of it came in
     matched: bool = False
     partners: tuple["Post", ...] = field(default=(), repr=False)
     ordinal: int = 0  # position among the collectives of its group on its rank, from 1
@@ -64,6 +67,28 @@ class Post:
     def where(self) -> str:
         """The group, for people."""
         return "the world" if self.group_name == "0" else f"a group of {list(self.group)}"
+
+    def event(self, zero: float, *, complete: bool) -> Event:
+        """The call as an event of a trace that begins at `zero`; its end is not known."""
+        tick = 2 * self.number
+        return Event(
+            rank=self.rank,
+            op=Op(self.op),
+            group=self.group,
+            peer=self.peer,
+            tag=self.tag,
+            shape=self.shape,
+            dtype=self.dtype,
+            bytes=self.bytes,
+            splits=self.sends,
+            reduce=self.reduce,
+            file=self.place.file,
+            line=self.place.line,
+            posted=tick,
+            completed=tick + 1 if complete else None,
+            begin=self.when - zero,
+            end=None,
+        )
 
 
 def spelled(op: str, function: str, peer: int | None, tag: int, reduce: str) -> str:
@@ -93,6 +118,7 @@ def report(call: "Call") -> dict[str, Any]:
         "tag": call.tag,
         "shape": call.shape,
         "elements": call.elements,
+        "bytes": call.elements * call.item_size,
         "dtype": call.dtype,
         "reduce": call.reduce,
         "strides": call.strides,
@@ -117,6 +143,7 @@ def from_report(rank: int, report: dict[str, Any]) -> Post:
         tag=int(report["tag"]),
         shape=tuple(report["shape"]),
         elements=int(report["elements"]),
+        bytes=int(report["bytes"]),
         dtype=str(report["dtype"]),
         reduce=str(report["reduce"]),
         strides=tuple(report["strides"]),

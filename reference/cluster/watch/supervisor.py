@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...trace import Op
+from ...trace import Op, Trace
 from ..errors import DeadlockError, GroupError, MismatchError, RankError
 from ..verdict import from_fault
 from .matching import Mail, Rounds, disagreement
@@ -80,7 +80,7 @@ class Supervisor:
         if self.verdict is None:
             self.verdict = self._mismatch(final) or (None if self.suspects else self._stuck())
             if self.verdict is None and len(self.finished) == self.world_size:
-                self.verdict = self.races.check()
+                self.verdict = self._left_over() or self.races.check()
         return self.verdict
 
     @property
@@ -91,6 +91,13 @@ class Supervisor:
     def last_call(self, rank: int) -> Post | None:
         """The last call that a rank posted."""
         return next(reversed(self.posts[rank].values()), None)
+
+    def trace(self, zero: float) -> Trace:
+        """What the ranks have said so far. A call that holds its rank up, or was never matched, has no end."""
+        held = {wait.post for waits in self.waits for wait in waits.values()}
+        said = [[post for number, post in posts.items() if number >= 0] for posts in self.posts]
+        events = [[post.event(zero, complete=post.matched and post not in held) for post in posts] for posts in said]
+        return Trace(self.world_size, tuple(map(tuple, events)))
 
     def left_waiting(self) -> str:
         """Which ranks wait where, in one line."""
@@ -140,6 +147,12 @@ class Supervisor:
             if error := self._misaddressed(wait) or self._half_group(wait):
                 return self._with_caught(error)
         return self._with_caught(self._deadlock(blocked))
+
+    def _left_over(self) -> RankError | None:
+        """The error of a call that all ranks have left behind: gloo lets small sends and new groups through."""
+        posts = (*self.mail.unmatched(), *self.rounds.unmatched())
+        errors = (self._abandoned(Wait(post, post.place, 0)) for post in posts)
+        return next((self._with_caught(error) for error in errors if error), None)
 
     def _patient(self) -> bool:
         """True once the ranks that still run have had their moment to finish or to wait."""
