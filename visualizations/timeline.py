@@ -101,7 +101,7 @@ def _labels(axes: Axes, spans: list[Span], inches: float) -> None:
         words = next((words for words in (f"waits: {span.label}", span.label) if len(words) <= room), "")
         if span.kind is Kind.COMMUNICATION or not words:
             continue
-        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2} if span.kind is Kind.STUCK else None
+        box = {"facecolor": FACES[span.kind], "edgecolor": "none", "pad": 1.2}  # so that no message runs through
         style = {"ha": "center", "va": "center", "fontsize": SMALL, "zorder": 4, "bbox": box}
         colour = Colour.ERROR if span.kind is Kind.STUCK else Colour.FAINT
         axes.text((span.begin + span.end) / 2, span.rank, words, color=colour, **style)
