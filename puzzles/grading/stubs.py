@@ -1,10 +1,11 @@
-"""Write the stubs that ship: `python -m puzzles.grading.stubs`.
+"""Write the stubs that ship: `python -m puzzles.grading.stubs`; `--check` only says which files are not the stub.
 
 For authors of puzzles. It writes a file that is missing, and one that holds an older stub of the same puzzle where git
 says so; it never overwrites what a learner has written.
 """
 
 import subprocess
+import sys
 from pathlib import Path
 
 from .. import catalog
@@ -35,6 +36,14 @@ def _as_committed(path: Path) -> bool:
     return known and subprocess.run(command, capture_output=True).returncode == 0
 
 
+def stale(root: Path = ROOT) -> list[Path]:
+    """The learner's files under `root` that are not the stub: what a release must not have."""
+    paths = {name: root / "puzzles" / f"{name.replace('.', '/')}.py" for name in catalog.names()}
+    return [p for name, p in paths.items() if not p.exists() or p.read_text() != text.stub(catalog.find(name))]
+
+
 if __name__ == "__main__":
+    if "--check" in sys.argv:
+        sys.exit("\n".join(f"not the stub: {path.relative_to(ROOT)}" for path in stale()))
     for path in write():
         print(path.relative_to(ROOT))

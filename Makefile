@@ -1,0 +1,41 @@
+# Everything here is a plain command that can be typed by hand; README.md says which.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help setup demo lab test lint clean
+
+help:
+	@echo "make setup   create $(VENV) and install the course"
+	@echo "make demo    train a small GPT on 4 ranks of this machine, and prove that it equals one process"
+	@echo "make lab     open the lessons in JupyterLab"
+	@echo "make test    prove everything"
+	@echo "make lint    check style"
+	@echo "make clean   remove $(VENV) and caches; solutions and history stay"
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed: make setup PYTHON=python3.12"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[lab,dev]'
+	@touch $@
+
+demo: setup
+	$(BIN)/rankwise demo
+
+lab: setup
+	$(BIN)/rankwise lab
+
+test: setup
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m puzzles.grading.stubs --check
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis out
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

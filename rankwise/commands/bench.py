@@ -1,0 +1,27 @@
+"""`rankwise bench`: measure what the README claims, side by side with a peer, in one run."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "tests" / "benchmarks"
+
+
+def bench(
+    name: Annotated[str, Argument(help="cluster, watch, collectives or grading.")] = "",
+    json: Annotated[bool, Option("--json", help="One list of rows instead of a table.")] = False,
+) -> int:
+    """Measure speed and certainty, each number beside its peer and its bar. Takes minutes; close other programs."""
+    from reference.errors import BadInput
+
+    names = sorted(path.stem for path in BENCHMARKS.glob("*.py") if path.stem not in ("rows", "__init__"))
+    if name not in names:
+        raise BadInput(f"there is no benchmark {name!r}: choose one of {', '.join(names)}")
+    command = [sys.executable, "-m", f"tests.benchmarks.{name}", *(["--json"] if json else [])]
+    return subprocess.run(command, cwd=BENCHMARKS.parents[1]).returncode
+
+
+COMMANDS = (bench,)
