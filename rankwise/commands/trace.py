@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 def trace(
     file: Annotated[Path, Argument(help="A Python file.")],
-    function: Annotated[str, Option(help="The function of it to run on every rank, without arguments.")] = "main",
+    function: Annotated[str, Option(help="The function of it to run on every rank.")] = "main",
     ranks: Annotated[int, Option(help="How many ranks.")] = 4,
     out: Annotated[Path, Option(help="Where to put the picture and the trace for ui.perfetto.dev.")] = Path(
         "out/trace"
