@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .puzzle import RETURNS, Case, Inputs
+from .puzzle import RETURNS, Case, Inputs, short
 from .values import Comparison
 
 Judged = Sequence[tuple[Case, bool]]
@@ -81,12 +81,13 @@ def in_values(wrong: Sequence[Comparison], inputs: dict[Case, Inputs]) -> str | 
     patterns: tuple[Callable[[Comparison, Inputs], str | None], ...] = (
         _unreadable, _own_input, _another_rank, _order, _tail, _replicas, _some_ranks,
     )  # fmt: skip
-    if sentence := _factor(wrong):
-        return sentence
-    for pattern in patterns:
-        sentences = [pattern(comparison, inputs[comparison.case]) for comparison in wrong]
-        if sentences and all(sentences):
-            return sentences[0]
+    for cases in (wrong, wrong[:1]):  # what is true of all of them, else of the one that is shown
+        if sentence := _factor(cases):
+            return sentence
+        for pattern in patterns:
+            sentences = [pattern(comparison, inputs[comparison.case]) for comparison in cases]
+            if sentences and all(sentences):
+                return sentences[0]
     return None
 
 
@@ -234,7 +235,7 @@ def _power_of_two(n: int) -> bool:
 
 
 def _listed(values: Sequence[Any]) -> str:
-    return ", ".join(str(value).removeprefix("torch.") for value in values)
+    return ", ".join(short(value) for value in values)
 
 
 def _ranks(ranks: Iterable[int]) -> str:

@@ -140,7 +140,8 @@ class Trial:
                 return
             groups = sorted(groups, key=lambda cases: abs(cases[0].world_size - _PICTURED))[:2]
         for cases in groups:
-            self.attempt([case for case in cases if case.members is None] or cases)
+            whole = [case for case in cases if case.members is None] or cases
+            self.attempt(whole[:1] if isinstance(failure, Broken) else whole)  # an error hides which case made it
 
     def explain(self, failure: Run | Broken) -> Verdict:
         """The verdict on a case that failed."""

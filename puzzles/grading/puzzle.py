@@ -82,7 +82,8 @@ class Case:
 
 def short(value: Any) -> str:
     """A parameter, for people."""
-    return f"{value:g}" if isinstance(value, float) else str(value).removeprefix("torch.")
+    name = getattr(value, "name", None)  # of an enum, such as dist.ReduceOp.SUM
+    return f"{value:g}" if isinstance(value, float) else name or str(value).removeprefix("torch.")
 
 
 def cases(

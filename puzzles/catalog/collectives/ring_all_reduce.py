@@ -4,11 +4,12 @@ from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wron
 from reference.collectives import cost
 from reference.collectives.all_reduce import ring
 from reference.collectives.exchange import exchange, exchange_reduce
-from reference.collectives.reduction import finish
+from reference.collectives.reduction import AVG, SUM, finish
 
 
 def everybody_has_the_sum(case, inputs):
-    return [{"x": sum(each["x"] for each in inputs)}] * case.n
+    total = sum(each["x"] for each in inputs)
+    return [{"x": total / case.n if case.op == AVG else total}] * case.n
 
 
 def one_chunk(case):
@@ -38,8 +39,11 @@ PUZZLE = Puzzle(
         Budget: 2(n-1) steps, 2(n-1)/n of the tensor sent by each rank, and one chunk of memory.
         """,
     function=ring,
-    cases=cases(worlds=(2, 3, 4, 1, 5, 8), length=(40,)) + cases(worlds=(2, 3, 4), length=(10, 1)),
-    inputs=lambda case, rank: {"x": case.tensor(rank, case.length)},
+    cases=cases(worlds=(2, 3, 4, 1, 5, 8), length=(40,), op=(SUM,))
+    + cases(worlds=(3, 4), length=(10, 1), op=(SUM,))
+    + cases(worlds=(3,), length=(10,), op=(AVG,))
+    + cases(worlds=(4,), members=(0, 2, 3), length=(6,), op=(SUM,)),
+    inputs=lambda case, rank: {"x": case.tensor(rank, case.length), "op": case.op},
     oracle=everybody_has_the_sum,
     calls=POINT_TO_POINT,
     given=(exchange, exchange_reduce, finish),
