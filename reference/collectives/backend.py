@@ -62,11 +62,19 @@ def register(
         raise ValueError(f"no such collective: {', '.join(sorted(unknown))}; there are {', '.join(REFERENCE)}")
 
     def create(options: Any, _: Any) -> Handmade:
-        inner = carrier or (dist.get_backend() if dist.is_initialized() else "gloo")
+        below = carrier or carrier_of_world()
         ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
-        return Handmade(connect(inner, options), ranks, REFERENCE | functions, name)
+        return Handmade(connect(below, options), ranks, REFERENCE | functions, (name, below))
 
     dist.Backend.register_backend(name, create, extended_api=True, devices=["cpu", "cuda"])
+
+
+def carrier_of_world() -> str:
+    """The backend that messages of the world travel on."""
+    world = dist.group.WORLD
+    if world is None:
+        return dist.Backend.GLOO
+    return world.backends[1] if isinstance(world, Handmade) else dist.get_backend()
 
 
 def connect(backend: str, options: Any) -> ProcessGroup:
@@ -91,14 +99,22 @@ def connect(backend: str, options: Any) -> ProcessGroup:
 class Handmade(ProcessGroup):
     """A process group whose collectives are functions of sends and receives.
 
-    `functions` holds all collectives by name; `ranks` are the group's global ranks; `carrier` sends and receives.
+    Args:
+        carrier: sends and receives.
+        ranks: global ranks, in group order.
+        functions: all collectives, by name.
+        backends: names of this backend and of the carrier's.
     """
 
     def __init__(
-        self, carrier: ProcessGroup, ranks: tuple[int, ...], functions: Mapping[str, Callable[..., None]], name: str
+        self,
+        carrier: ProcessGroup,
+        ranks: tuple[int, ...],
+        functions: Mapping[str, Callable[..., None]],
+        backends: tuple[str, str],
     ) -> None:
         super().__init__(carrier.rank(), carrier.size())
-        self.carrier, self.functions, self.backend = carrier, functions, name
+        self.carrier, self.functions, self.backends = carrier, functions, backends
         self._name, self._desc = "", ""
         cuda = "cuda" in {device.type for device in carrier._device_types}
         device = torch.device("cuda" if cuda else "cpu")
@@ -243,7 +259,7 @@ class Handmade(ProcessGroup):
         self._desc = desc
 
     def getBackendName(self) -> str:  # noqa: N802
-        return self.backend
+        return self.backends[0]
 
 
 class Done(Work):

@@ -1,75 +1,21 @@
 """PyTorch's own parallel training runs on the hand-made collectives, with the losses it has on gloo."""
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor
 
 from reference.cluster import Cluster
 from reference.collectives import all_reduce, backend
 from reference.trace import Op
 
-STEPS, ROWS, WIDTH = 4, 8, 5
-
-
-def model() -> nn.Sequential:
-    """Four blocks, the same on every rank. Sizes that do not divide by 2, 3 or 4."""
-    torch.manual_seed(1)
-    return nn.Sequential(
-        *(nn.Sequential(nn.Linear(WIDTH, 7), nn.Tanh(), nn.Linear(7, WIDTH)) for _ in range(4))
-    ).double()
-
-
-def batch(step: int, rank: int) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of one rank."""
-    return torch.randn(2, ROWS, WIDTH, generator=torch.Generator().manual_seed(10 * step + rank)).double().unbind()
-
-
-def data_parallel(group: dist.ProcessGroup) -> list[float]:
-    return trained(DistributedDataParallel(model(), process_group=group, bucket_cap_mb=0.0005), group)
-
-
-def fully_sharded(group: dist.ProcessGroup) -> list[float]:
-    whole, mesh = model(), DeviceMesh.from_group(group, "cpu", mesh_dim_names=("shard",))
-    for block in whole:
-        fully_shard(block, mesh=mesh)
-    return trained(fully_shard(whole, mesh=mesh), group)
-
-
-def trained(parallel: nn.Module, group: dist.ProcessGroup) -> list[float]:
-    """This rank's losses over some steps of Adam."""
-    optimizer = torch.optim.Adam(parallel.parameters(), lr=0.01)
-    losses = []
-    for step in range(STEPS):
-        x, y = batch(step, dist.get_rank(group))
-        loss = nn.functional.mse_loss(parallel(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
-def pipelined(group: dist.ProcessGroup) -> list[float]:
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
-    blocks = nn.Sequential(*(block for i, block in enumerate(model()) if i * n // 4 == rank))
-    stage = PipelineStage(blocks, rank, n, torch.device("cpu"), group=group)
-    schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=nn.MSELoss())
-    optimizer, losses = torch.optim.Adam(blocks.parameters(), lr=0.01), []
-    for step in range(STEPS):
-        x, y = batch(step, 0)
-        optimizer.zero_grad()
-        of_step: list[Tensor] = []
-        schedule.step(*([x] if rank == 0 else []), target=y if rank == n - 1 else None, losses=of_step)
-        optimizer.step()
-        losses.append(sum(loss.item() for loss in of_step))
-    return losses
+from .training import TRAININGS, data_parallel
 
 
 def on(kind: str, train: Callable[[dist.ProcessGroup], list[float]]) -> list[float]:
@@ -79,25 +25,17 @@ def on(kind: str, train: Callable[[dist.ProcessGroup], list[float]]) -> list[flo
     return train(dist.new_group(backend=kind))
 
 
-TRAININGS = {
-    "DDP": (data_parallel, 3),
-    "FSDP2": (fully_sharded, 3),
-    "1F1B": (pipelined, 4),
-}
-
-
+@pytest.mark.parametrize("n", [2, 4])
 @pytest.mark.parametrize("name", TRAININGS)
-def test_trains_as_on_gloo(clusters: Callable[..., Cluster], name: str) -> None:
-    train, n = TRAININGS[name]
-    gloo, handmade = (clusters(n).run(on, kind, train) for kind in ("gloo", backend.NAME))
+def test_trains_as_on_gloo(clusters: Callable[..., Cluster], name: str, n: int) -> None:
+    gloo, handmade = (clusters(n).run(on, kind, TRAININGS[name]) for kind in ("gloo", backend.NAME))
     torch.testing.assert_close(torch.tensor(handmade), torch.tensor(gloo), rtol=1e-10, atol=0)
     assert gloo[-1][-1] != gloo[-1][0] > 0
 
 
 @pytest.mark.parametrize("name", ["DDP", "FSDP2"])
 def test_what_trains_is_made_of_sends_and_receives(clusters: Callable[..., Cluster], name: str) -> None:
-    train, n = TRAININGS[name]
-    _, trace = clusters(n).trace(on, backend.NAME, train)
+    _, trace = clusters(3).trace(on, backend.NAME, TRAININGS[name])
     assert {event.op for events in trace.events for event in events} == {Op.SEND, Op.RECV}
     assert min(trace.bytes_sent) > 0
 
@@ -204,6 +142,23 @@ def test_a_wrong_function_trains_wrong(clusters: Callable[..., Cluster]) -> None
 def with_nothing_reduced() -> list[float]:
     backend.register({"all_reduce": lambda x, group, op=None: None})
     return data_parallel(dist.new_group(backend=backend.NAME))
+
+
+def test_it_can_be_the_world() -> None:
+    """As under torchrun; groups made in such a world are hand-made too."""
+    program = """
+        import torch, torch.distributed as dist
+        from reference.collectives import backend
+        backend.register()
+        dist.init_process_group(backend.NAME, store=dist.HashStore(), rank=0, world_size=1)
+        group = dist.new_group([0])
+        x = torch.ones(3)
+        dist.all_reduce(x, group=group)
+        print(dist.get_backend(), dist.get_backend(group), type(group).__name__, x.tolist())
+    """
+    root = Path(backend.__file__).parents[2]
+    run = subprocess.run([sys.executable, "-c", dedent(program)], cwd=root, capture_output=True, text=True, timeout=120)
+    assert run.stdout.split("\n")[0] == "handmade handmade Handmade [1.0, 1.0, 1.0]", run.stderr
 
 
 def test_an_unknown_collective_is_refused() -> None:

@@ -1,0 +1,103 @@
+"""One rank of the tests on GPUs: runs every check and writes a line of JSON for each, as it goes.
+
+python ranks.py RANK WORLD_SIZE DEVICE BACKEND STORE REPORT
+"""
+
+import json
+import sys
+import traceback
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "collectives")]
+
+import conformance  # noqa: E402
+import training  # noqa: E402
+from launcher import CHECKS, NOT_ALONE  # noqa: E402
+
+from reference.collectives import backend, barrier  # noqa: E402
+
+
+def connected(group: dist.ProcessGroup, device: str) -> list[str]:
+    """A native all-reduce: does the machine play along at all?"""
+    x = torch.ones(3, device=device)
+    dist.all_reduce(x, group=group)
+    return [] if x.tolist() == [dist.get_world_size(group)] * 3 else [f"native all-reduce gives {x.tolist()}"]
+
+
+def lengths(group: dist.ProcessGroup, device: str) -> list[str]:
+    """Every algorithm, several lengths and roots."""
+    return conformance.mismatches(conformance.lengths((0, 3, 37), dist.get_world_size(group)), group, device)
+
+
+def large(group: dist.ProcessGroup, device: str) -> list[str]:
+    """All-reduces that travel in pieces."""
+    cases = conformance.lengths((1_500_001,), dist.get_world_size(group))
+    return conformance.mismatches([case for case in cases if case.collective == "all_reduce"], group, device)
+
+
+def dtypes(group: dist.ProcessGroup, device: str) -> list[str]:
+    """Every algorithm, dtype and reduction."""
+    return conformance.mismatches(conformance.dtypes(7), group, device)
+
+
+def barriers(group: dist.ProcessGroup, device: str) -> list[str]:
+    """A barrier comes back."""
+    barrier.dissemination(group)
+    return []
+
+
+def subgroup(group: dist.ProcessGroup, device: str) -> list[str]:
+    """All ranks but the first, so that group ranks are no global ranks."""
+    others = dist.new_group(list(range(1, dist.get_world_size(group))))
+    if others is dist.GroupMember.NON_GROUP_MEMBER:
+        return []
+    return connected(others, device) + lengths(others, device)
+
+
+def trained(name: str, group: dist.ProcessGroup, device: str) -> list[str]:
+    """PyTorch's own training has the same losses on the hand-made backend."""
+    backend.register()
+    train = training.TRAININGS[name]
+    native, ours = train(group, device), train(dist.new_group(backend=backend.NAME), device)
+    same = torch.allclose(torch.tensor(ours), torch.tensor(native), rtol=1e-10, atol=0)
+    return [] if same else [f"{name}: {ours} on the hand-made backend, {native} natively"]
+
+
+FUNCTIONS = (connected, lengths, large, dtypes, barriers, subgroup, *(partial(trained, n) for n in training.TRAININGS))
+
+
+def main(rank: int, world_size: int, device: str, kind: str, store: str, report: str) -> None:
+    """Join the world, run the checks."""
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        kind,
+        store=dist.FileStore(store, world_size),
+        rank=rank,
+        world_size=world_size,
+        timeout=timedelta(seconds=90),
+        device_id=torch.device(device) if device.startswith("cuda") else None,
+    )
+    with open(report, "w", buffering=1) as lines:
+        for name, check in zip(CHECKS, FUNCTIONS, strict=True):
+            if world_size == 1 and name in NOT_ALONE:
+                continue
+            try:
+                found = check(dist.group.WORLD, device.partition(":")[0])
+            except Exception:
+                found = [traceback.format_exc()]
+            print(json.dumps({name: found}), file=lines)
+            if found:
+                break  # after a failure ranks may no longer agree on what comes next
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    _, rank, world_size, *rest = sys.argv
+    main(int(rank), int(world_size), *rest)
