@@ -1,3 +1,3 @@
 """Puzzles of the chapter `networks`: what communication costs."""
 
-ORDER = ("ring_time",)
+ORDER = ("alpha_beta", "ring_time", "best_algorithm", "crossing", "bus_bandwidth", "hierarchical_time")

@@ -1,0 +1,103 @@
+"""networks.best_algorithm: small tensors pay for steps, large ones for bytes."""
+
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from reference.networks.best import best_algorithm
+
+SOLUTION = """
+    rounds = ranks.bit_length() - 1
+    power = 2**rounds
+    fold = 2 * (alpha + size / beta) if ranks > power else 0.0
+    times = {
+        "ring": 2 * (ranks - 1) * (alpha + size / ranks / beta),
+        "recursive doubling": fold + rounds * (alpha + size / beta),
+        "halving-doubling": fold + 2 * rounds * alpha + 2 * (power - 1) / power * size / beta,
+    }
+    return min(times, key=times.get)
+    """
+
+
+def one_message_after_another(case, inputs):
+    """Every algorithm as the list of messages that follow each other, and the one whose list takes least."""
+    rounds = len(bin(case.ranks)) - 3
+    fold = [case.size] * (2 * (case.ranks > 2**rounds))
+    halves = [case.size / 2**k for k in range(1, rounds + 1)]
+    messages = {
+        "ring": [case.size / case.ranks] * (2 * (case.ranks - 1)),
+        "recursive doubling": fold + [case.size] * rounds,
+        "halving-doubling": fold + halves + halves,
+    }
+    return [min(messages, key=lambda name: sum(case.alpha + size / case.beta for size in messages[name]))]
+
+
+PUZZLE = Puzzle(
+    name="networks.best_algorithm",
+    title="Which all-reduce for which size",
+    statement="""
+        Three ways to all-reduce `size` bytes on n ranks, where a message of b bytes takes α + b/β seconds:
+
+        "ring": 2(n-1) steps, size/n bytes in each.
+        "recursive doubling": log2 n steps, the whole tensor in each.
+        "halving-doubling": log2 n steps with 1/2, 1/4, 1/8, ... of the tensor, and the same way back.
+
+        The last two need n to be a power of two. Otherwise let p be the largest power of two below n: each rank beyond
+        p first gives its whole tensor to a partner, the first p go on among themselves, and in the end the partners
+        give the sum back. That is two steps more, with the whole tensor in each. Which of the three is fastest?
+
+        Args:
+            ranks: n, at least 2.
+            size: bytes of the tensor that each rank brings.
+            alpha: α, seconds that a message takes however small it is.
+            beta: β, bytes per second of a link.
+
+        Returns: its name, as above.
+
+        Budget: a formula for each. Nobody waits for a loop over the steps of 16,384 ranks.
+        """,
+    function=best_algorithm,
+    answer=SOLUTION,
+    cases=cases(worlds=(1,), ranks=(6, 8, 2, 3, 96, 16_384), size=(1e3, 1e6, 4e9), alpha=(4e-6,), beta=(50e9,))
+    + cases(worlds=(1,), ranks=(5, 48), size=(1e4,), alpha=(20e-3,), beta=(2.5e6,)),
+    oracle=one_message_after_another,
+    budgets=(
+        Budget(
+            Measure.LINES,
+            target=lambda case: 60,
+            optimum=lambda case: 3,
+            why="all steps of a ring take the same time, and halves, quarters, eighths, ... have a sum: multiply",
+        ),
+    ),
+    hints=(
+        "How many messages follow each other, and how many bytes are in all of them together?",
+        "1/2 + 1/4 + ... + 1/p = (p-1)/p. `ranks.bit_length() - 1` is log2 n, rounded down.",
+        "A dictionary from names to times, and `min(times, key=times.get)`.",
+    ),
+    wrong=(
+        Wrong("always the ring", diagnosis=r"expected 'recursive doubling', got 'ring'", body='return "ring"'),
+        Wrong(
+            "latency forgotten",
+            diagnosis=r"best_algorithm\(ranks=\d+, size=1000, .*recursive doubling",
+            edits=(("    rounds = ranks", "    alpha = 0.0\n    rounds = ranks"),),
+        ),
+        Wrong(
+            "powers of two only",
+            diagnosis=r"best_algorithm\(ranks=6, ",
+            edits=(("if ranks > power else 0.0", "if ranks < 0 else 0.0"),),
+        ),
+        Wrong(
+            "recursive doubling with chunks",
+            diagnosis=r"expected 'ring', got 'recursive doubling'",
+            edits=(("fold + rounds * (alpha + size / beta)", "fold + rounds * (alpha + size / ranks / beta)"),),
+        ),
+        Wrong("the slowest", diagnosis=r"best_algorithm\(ranks=6, size=1000", edits=(("min(times", "max(times"),)),
+        Wrong(
+            "a loop over the steps",
+            diagnosis=r"right, but it runs [\d,]+ lines where 60 must do.*\n.*: multiply",
+            edits=(
+                (
+                    '"ring": 2 * (ranks - 1) * (alpha + size / ranks / beta)',
+                    '"ring": sum(\n            alpha + size / ranks / beta\n            for _ in range(2 * ranks - 2))',
+                ),
+            ),
+        ),
+    ),
+)

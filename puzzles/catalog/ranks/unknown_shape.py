@@ -1,0 +1,124 @@
+"""ranks.unknown_shape: a receive needs a buffer, so the shape must travel first."""
+
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from reference.ranks.parcel import deliver
+
+SHAPES = ((2, 3), (), (7,), (3, 0), (1, 2, 3, 4))
+
+
+def arguments(case, rank):
+    x = case.tensor(rank, *case.shape) if rank == case.source else None
+    return {"x": x, "source": case.source, "target": case.target}
+
+
+def only_the_target_gets_it(case, inputs):
+    x = inputs[case.source]["x"]
+    return [x if rank == case.target else None for rank in range(case.n)]
+
+
+PUZZLE = Puzzle(
+    name="ranks.unknown_shape",
+    title="A parcel of unknown size",
+    statement="""
+        `source` has a tensor. `target` needs it and does not know its shape, so it can't even make a buffer to receive
+        into. All that both know beforehand: it is float32 and has at most four dimensions.
+
+        Args:
+            x: on `source` a contiguous float32 tensor: a number, or up to four dimensions, or empty. Elsewhere None.
+            source: the rank of `group` that sends.
+            target: the rank of `group` that receives, another one.
+            group: the ranks that call this.
+
+        Returns: on `target` a tensor of the same shape with the same values, elsewhere None.
+
+        Budget: two messages, the tensor itself and at most 40 bytes beside it.
+        """,
+    function=deliver,
+    cases=cases(worlds=(2,), shape=SHAPES, source=(0,), target=(1,))
+    + cases(worlds=(3, 8), shape=((2, 3), ()), source=(2,), target=(1,))
+    + cases(worlds=(4,), members=(0, 2, 3), shape=((4, 1),), source=(2,), target=(1,)),
+    inputs=arguments,
+    oracle=only_the_target_gets_it,
+    calls=POINT_TO_POINT,
+    budgets=(
+        Budget(
+            Measure.BYTES_SENT,
+            target=lambda case: case.tensor(0, *case.shape).nbytes + 40,
+            why="send the tensor and its shape, and nothing to fill up with",
+        ),
+        Budget(Measure.STEPS, target=lambda case: 2, why="one message can hold all that there is to say about a shape"),
+    ),
+    hints=(
+        "What must `target` know before it can call `torch.empty`? Who knows it?",
+        "A first message may tell the shape of the second. Of which shape is the first?",
+        "Five whole numbers always suffice: how many dimensions, then four sizes, some of them unused.",
+    ),
+    wrong=(
+        Wrong(
+            "a label whose length depends on the shape",
+            diagnosis=r"sends 3 elements.*receives 5 elements",
+            edits=((" + [0] * (MOST_DIMS - x.dim())", ""),),
+        ),
+        Wrong(
+            "the shape as floating point numbers",
+            diagnosis=r"sends float32.*receives int64",
+            edits=(
+                (
+                    "torch.tensor([x.dim(), *x.shape] + [0] * (MOST_DIMS - x.dim()))",
+                    "torch.tensor([x.dim(), *x.shape] + [0] * (MOST_DIMS - x.dim()), dtype=torch.float32)",
+                ),
+            ),
+        ),
+        Wrong(
+            "only the number of elements",
+            diagnosis=r"shape \(2, 3\).*shape \(6,\)",
+            edits=(("torch.empty(sizes[:dims])", "torch.empty(torch.Size(sizes[:dims]).numel())"),),
+        ),
+        Wrong(
+            "sizes of zero taken for unused ones",
+            diagnosis=r"sends 0 elements.*receives 3 elements",
+            edits=(("sizes[:dims]", "[size for size in sizes if size]"),),
+        ),
+        Wrong(
+            "one number at a time",
+            diagnosis=r"right, but it takes [34567] steps where 2 must do",
+            body="""
+                rank = dist.get_rank(group)
+                if rank == source:
+                    for number in (x.dim(), *x.shape):
+                        dist.send(torch.tensor([number]), group=group, group_dst=target)
+                    dist.send(x, group=group, group_dst=target)
+                if rank != target:
+                    return None
+                number, shape = torch.empty(1, dtype=torch.int64), []
+                dist.recv(number, group=group, group_src=source)
+                for _ in range(int(number)):
+                    dist.recv(number, group=group, group_src=source)
+                    shape.append(int(number))
+                received = torch.empty(shape)
+                dist.recv(received, group=group, group_src=source)
+                return received
+                """,
+        ),
+        Wrong(
+            "a large enough box for everything",
+            diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*nothing to fill up with",
+            body="""
+                rank = dist.get_rank(group)
+                label, box = torch.zeros(5, dtype=torch.int64), torch.zeros(1024)
+                if rank == source:
+                    label[: 1 + x.dim()] = torch.tensor([x.dim(), *x.shape])
+                    box[: x.numel()] = x.flatten()
+                    dist.send(label, group=group, group_dst=target)
+                    dist.send(box, group=group, group_dst=target)
+                if rank != target:
+                    return None
+                dist.recv(label, group=group, group_src=source)
+                dist.recv(box, group=group, group_src=source)
+                dims, *sizes = label.tolist()
+                shape = torch.Size(sizes[:dims])
+                return box[: shape.numel()].reshape(shape).clone()
+                """,
+        ),
+    ),
+)
