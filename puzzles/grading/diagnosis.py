@@ -218,7 +218,10 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _integers(case: Case) -> list[str]:
-    return [name for name, value in case.parameters if type(value) is int and name not in ("root", "seed")]
+    return [name for name, value in case.parameters if type(value) is int and name not in _NO_LENGTHS]
+
+
+_NO_LENGTHS = ("root", "seed", "dim", "pieces", "ranks_per_node")
 
 
 def _value(case: Case, name: str) -> Any:

@@ -28,8 +28,9 @@ def backward(function: Callable[..., Tensor], arguments: dict[str, Any]) -> dict
     upstream = arguments.pop("upstream")
     x = arguments["x"].requires_grad_()
     output = function(**arguments)
-    if not isinstance(output, Tensor) or not output.requires_grad:
-        return {"returns": output, "x.grad": None}
+    fits = isinstance(output, Tensor) and output.shape == upstream.shape
+    if not fits or not output.requires_grad:
+        return {"returns": output.detach() if isinstance(output, Tensor) else output, "x.grad": None}
     output.backward(upstream)
     return {"returns": output.detach(), "x.grad": x.grad}
 
@@ -80,9 +81,9 @@ def two_levels(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[
 
     The argument `ranks_per_node` says how ranks fill nodes; the function does not see it. Compare as `plain` does.
     """
-    size = arguments.pop("ranks_per_node")
-    nodes = [list(range(first, first + size)) for first in range(0, dist.get_world_size(), size)]
-    intra, _ = dist.new_subgroups_by_enumeration(nodes)
-    inter, _ = dist.new_subgroups_by_enumeration([list(ranks) for ranks in zip(*nodes, strict=True)])
+    size, rank = arguments.pop("ranks_per_node"), dist.get_rank()
+    node, number = divmod(rank, size)
+    intra = dist.new_group(range(node * size, (node + 1) * size), use_local_synchronization=True)
+    inter = dist.new_group(range(number, dist.get_world_size(), size), use_local_synchronization=True)
     returned = function(**arguments, intra=intra, inter=inter)
     return {**arguments, "returns": returned}

@@ -69,21 +69,24 @@ def standalone(function: Callable[..., Any]) -> str:
 def untouched(puzzle: Puzzle, text: str) -> bool:
     """True for the stub, whatever its imports, comments, docstrings and layout."""
     try:
-        return not text.strip() or _program(text) == _program(stub(puzzle))
+        return not text.strip() or _program(with_imports(puzzle, text)) == _program(stub(puzzle))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
 
 
 def with_imports(puzzle: Puzzle, text: str) -> str:
-    """A text with those imports of the stub that it uses and lacks: a notebook's cell need not repeat them."""
+    """A text with those imports and constants of the stub that it uses and lacks: a cell need not repeat them."""
     try:
         used = set(global_names(text))
         bound = {name for node in ast.parse(text).body for name in _bound(node)}
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return text
-    lines, _ = _stub_parts(puzzle, "    ...")
-    missing = [line for line in lines if (name := _bound(ast.parse(line).body[0])[0]) in used and name not in bound]
-    return f"{import_block(missing)}\n\n\n{text}" if missing else text
+    imports, definitions = _stub_parts(puzzle, "    ...")
+    constants = [line for line in definitions[:-1] if _name(line) in used - bound]
+    used |= set(global_names("\n".join(constants)))
+    missing = [line for line in imports if _name(line) in used - bound]
+    head = "\n\n".join(part for part in (import_block(missing), "\n".join(constants)) if part)
+    return f"{head}\n\n\n{text}" if head else text
 
 
 def _stub_parts(puzzle: Puzzle, body: str) -> tuple[list[str], list[str]]:
@@ -105,6 +108,11 @@ def _file(puzzle: Puzzle, imports: list[str], definitions: list[str]) -> str:
     functions = [each for each in definitions if each not in constants]
     head = "\n\n".join(part for part in (about, import_block(imports), "\n".join(constants)) if part)
     return "\n\n\n".join([head, *functions]) + "\n"
+
+
+def _name(line: str) -> str:
+    """The name that an import or a constant's line binds."""
+    return _bound(ast.parse(line).body[0])[0]
 
 
 def _bound(node: ast.stmt) -> list[str]:

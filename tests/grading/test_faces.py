@@ -1,0 +1,280 @@
+"""Cell, pytest and command line: one check, one history."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from puzzles import catalog
+from puzzles.grading import card, checking, mine, notebook, predictions, text
+from puzzles.grading.course import Course
+from rankwise import cli
+from reference.errors import BadInput
+
+PUZZLE = catalog.find("networks.ring_time")  # the quickest to check
+RANKS = catalog.find("ranks.ring_shift")
+SOLUTION, STUB = text.solution(PUZZLE), text.stub(PUZZLE)
+WRONG = text.wrong(PUZZLE, PUZZLE.wrong[0])
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> Course:
+    """A copy of the course with the stub of one puzzle."""
+    course = Course(tmp_path)
+    course.write(PUZZLE, STUB, "test")
+    return course
+
+
+@pytest.fixture
+def shell(course: Course, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
+    """A notebook's shell whose course is the copy."""
+    monkeypatch.setattr(checking, "here", lambda: course)
+    shell = InteractiveShell.instance()
+    shell.run_line_magic("load_ext", "puzzles")
+    yield shell
+    InteractiveShell.clear_instance()
+
+
+def rankwise(*arguments: str, course: Course) -> int:
+    return cli.run([*arguments, "--course", str(course.root)])
+
+
+class TestCheck:
+    def test_the_file_is_checked_and_the_attempt_kept(self, course: Course) -> None:
+        course.write(PUZZLE, WRONG, "test")
+        assert not checking.check("ring_time", course=course).passed
+        course.write(PUZZLE, SOLUTION, "test")
+        assert checking.check("ring_time", course=course, face="pytest").passed
+        assert [(a.face, a.stage) for a in course.state.history()] == [("python", "wrong values"), ("pytest", "passed")]
+
+    def test_a_text_a_path_and_a_function_are_solutions(self, course: Course) -> None:
+        file = course.root / "elsewhere.py"
+        file.write_text(SOLUTION)
+        for solution in (SOLUTION, file, str(file), PUZZLE.function):
+            assert checking.check("ring_time", solution, course=course).passed
+        assert course.read(PUZZLE) == STUB
+
+    def test_a_stub_is_nobodys_attempt(self, course: Course) -> None:
+        assert checking.check("ring_time", course=course).solved_not_yet
+        assert course.state.history() == []
+
+    def test_a_missing_file_is_a_stub_and_an_unreadable_one_is_said(self, course: Course) -> None:
+        course.file(PUZZLE).unlink()
+        assert checking.check("ring_time", course=course).solved_not_yet
+        course.file(PUZZLE).write_bytes(b"\xff\xfe\x00")
+        with pytest.raises(BadInput, match="can't be read"):
+            checking.check("ring_time", course=course)
+
+    def test_a_killed_check_leaves_its_text(self, course: Course, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Killed(BaseException):
+            pass
+
+        def dies(*args: object, **options: object) -> None:
+            raise Killed
+
+        monkeypatch.setattr(checking.engine, "grade", dies)
+        with pytest.raises(Killed):
+            checking.check("ring_time", SOLUTION, course=course)
+        (attempt,) = course.state.history()
+        assert (attempt.source, attempt.stage) == (SOLUTION, "")
+
+
+class TestNotebook:
+    def cell(self, source: str) -> str:
+        """A cell's text: what stands below the imports."""
+        return source[source.index("def ring_time") :]
+
+    def test_a_cell_becomes_the_file(self, shell: InteractiveShell, course: Course) -> None:
+        shown = shell.run_cell_magic("puzzle", "networks.ring_time", self.cell(SOLUTION))
+        assert shown.verdict.passed
+        assert course.read(PUZZLE) == self.cell(SOLUTION)
+        assert "✓" in repr(shown) and "networks.ring_time" in shown._repr_html_()
+
+    def test_an_untouched_stub_replaces_nothing(self, shell: InteractiveShell, course: Course) -> None:
+        course.write(PUZZLE, SOLUTION, "test")
+        shown = shell.run_cell_magic("puzzle", "networks.ring_time", self.cell(STUB))
+        assert shown.verdict.passed and "left as it is" in repr(shown)
+        assert course.read(PUZZLE) == SOLUTION
+
+    def test_what_a_cell_replaces_is_kept(self, shell: InteractiveShell, course: Course) -> None:
+        course.write(PUZZLE, "# my own remark\n" + SOLUTION, "test")
+        shell.run_cell_magic("puzzle", "networks.ring_time", self.cell(WRONG))
+        assert "# my own remark\n" + SOLUTION in [attempt.source for attempt in course.state.history()]
+
+    def test_missing_imports_are_added(self, shell: InteractiveShell, course: Course) -> None:
+        source = text.solution(RANKS)
+        shown = shell.run_cell_magic("puzzle", "ranks.ring_shift", source[source.index("def ring_shift") :])
+        assert shown.verdict.passed, str(shown.verdict)
+
+    def test_a_wrong_name_is_said(self, shell: InteractiveShell, capsys: pytest.CaptureFixture) -> None:
+        assert shell.run_cell_magic("puzzle", "ring_tim", "pass") is None
+        assert "did you mean networks.ring_time" in capsys.readouterr().out
+
+    def test_a_picture_that_fails_does_not_touch_the_verdict(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def breaks(verdict: object) -> None:
+            raise RuntimeError("no ink")
+
+        monkeypatch.setattr(card, "draw", breaks)
+        verdict = checking.engine.grade(PUZZLE, SOLUTION)
+        assert "no picture: RuntimeError: no ink" in notebook.Card(verdict)._repr_html_()
+
+    def test_the_card_shows_the_run(self) -> None:
+        verdict = checking.engine.grade(RANKS, text.solution(RANKS))
+        shown = notebook.Card(verdict)._repr_html_()
+        assert "data:image/png;base64," in shown and "<th" in shown and "optimum" in shown
+
+    def test_what_a_learner_prints_is_not_html(self) -> None:
+        printed = "<script>alert(1)</script>"
+        source = SOLUTION.replace("    return", f"    print({printed!r})\n    return", 1)
+        assert printed not in notebook.Card(checking.engine.grade(PUZZLE, source))._repr_html_()
+
+
+class TestPredictions:
+    def test_a_prediction_is_held_against_the_truth(self, course: Course) -> None:
+        assert "you say seconds 0.5" in str(predictions.predict("how long?", seconds=0.5, course=course))
+        shown = str(predictions.reveal("how long?", seconds=1.0, course=course))
+        assert "you said 0.5, it is 1 (off by a factor of 2)" in shown
+
+    def test_dots_are_no_prediction(self, course: Course) -> None:
+        assert "write your number" in str(predictions.predict("how long?", seconds=..., course=course))
+        assert "seconds: 1" in str(predictions.reveal("how long?", seconds=1.0, course=course))
+
+
+class TestCommands:
+    def test_exit_codes(self, course: Course, capsys: pytest.CaptureFixture) -> None:
+        assert rankwise("check", "ring_time", course=course) == 1
+        course.write(PUZZLE, WRONG, "test")
+        assert rankwise("check", "ring_time", course=course) == 1
+        assert rankwise("check", "ring_tim", course=course) == 2
+        assert rankwise("check", "--file", "x.py", course=course) == 2
+        course.write(PUZZLE, SOLUTION, "test")
+        assert rankwise("check", "ring_time", course=course) == 0
+        assert rankwise("check", course=course) == 0
+        shown = capsys.readouterr()
+        assert "did you mean networks.ring_time" in shown.err and "✓ networks.ring_time" in shown.out
+
+    def test_nothing_begun_is_not_passed(self, course: Course, capsys: pytest.CaptureFixture) -> None:
+        assert rankwise("check", course=course) == 1
+        assert "no puzzle has been begun" in capsys.readouterr().out
+
+    def test_json_and_a_picture(self, course: Course, capsys: pytest.CaptureFixture) -> None:
+        file, picture = course.root / "shift.py", course.root / "out" / "run.png"
+        file.write_text(text.solution(RANKS))
+        assert (
+            rankwise("check", "ring_shift", "--json", "--file", str(file), "--picture", str(picture), course=course)
+            == 0
+        )
+        facts = json.loads(capsys.readouterr().out.splitlines()[0])
+        assert facts["passed"] and {row["measure"] for row in facts["table"]} == {"bytes sent by a rank", "steps"}
+        assert picture.read_bytes().startswith(b"\x89PNG")
+
+    def test_hints_come_in_order(self, course: Course, capsys: pytest.CaptureFixture) -> None:
+        for _ in range(2):
+            rankwise("hint", "ring_time", course=course)
+        lines = capsys.readouterr().out.splitlines()
+        assert [line[:6] for line in lines if line.startswith("hint")] == ["hint 1", "hint 2"]
+
+    def test_reset_puts_the_stub_back_and_keeps_the_text(self, course: Course, capsys: pytest.CaptureFixture) -> None:
+        course.write(PUZZLE, SOLUTION, "test")
+        assert rankwise("reset", "ring_time", course=course) == 0
+        assert course.read(PUZZLE) == STUB
+        (kept,) = course.state.history()
+        assert (kept.source, kept.face) == (SOLUTION, "reset")
+        assert rankwise("reset", "ring_time", "--to", str(kept.id), course=course) == 0
+        assert course.read(PUZZLE) == SOLUTION
+        assert rankwise("reset", "ring_time", "--to", "99", course=course) == 2
+
+    def test_the_solution_is_for_those_who_passed_or_give_up(
+        self, course: Course, capsys: pytest.CaptureFixture
+    ) -> None:
+        assert rankwise("solution", "ring_time", course=course) == 2
+        assert rankwise("solution", "ring_time", "--give-up", course=course) == 0
+        checking.check("ring_time", SOLUTION, course=course)
+        assert rankwise("solution", "ring_time", course=course) == 0
+        assert capsys.readouterr().out == SOLUTION * 2
+
+    def test_history_lists_attempts_and_shows_their_texts(self, course: Course, capsys: pytest.CaptureFixture) -> None:
+        checking.check("ring_time", WRONG, course=course)
+        checking.check("ring_time", SOLUTION, course=course)
+        rankwise("history", "ring_time", course=course)
+        listed = capsys.readouterr().out
+        assert "wrong values: ring_time(ranks=2" in listed and "passed: right in" in listed
+        rankwise("history", "--show", "1", course=course)
+        assert capsys.readouterr().out == WRONG
+
+    def test_the_list_shows_progress(self, course: Course, capsys: pytest.CaptureFixture) -> None:
+        checking.check("ring_time", SOLUTION, course=course)
+        rankwise("puzzles", "networks", course=course)
+        listed = capsys.readouterr().out
+        assert "✓ networks.ring_time" in " ".join(listed.split()) and "1 of" in listed
+
+    def test_watch_checks_on_save(self, course: Course) -> None:
+        command = [sys.executable, "-c", "from rankwise.cli import main; main()", "watch", "--course", str(course.root)]
+        watcher = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
+        )
+        try:
+            assert "watching" in watcher.stdout.readline()
+            time.sleep(0.5)  # until the kernel watches, too
+            course.write(PUZZLE, SOLUTION, "test")
+            assert "✓ networks.ring_time: passed" in watcher.stdout.readline()
+        finally:
+            watcher.send_signal(signal.SIGINT)
+            assert watcher.wait(10) == 0
+
+
+class TestPytest:
+    def outcome(self, course: Course, *options: str) -> tuple[int, str]:
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "puzzles",
+            "-k",
+            "networks.ring_time",
+            "-p",
+            "no:cacheprovider",
+            "-rs",
+        ]
+        command += ["--course", str(course.root), *options]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+        return done.returncode, done.stdout
+
+    def test_unsolved_is_skipped_and_strict_fails_it(self, course: Course) -> None:
+        code, said = self.outcome(course)
+        assert code == 0 and "1 skipped" in said and "not solved yet" in said
+        assert self.outcome(course, "--strict")[0] == 1
+
+    def test_solved_passes_and_wrong_fails_with_the_reason(self, course: Course) -> None:
+        course.write(PUZZLE, SOLUTION, "test")
+        assert self.outcome(course)[0] == 0
+        course.write(PUZZLE, WRONG, "test")
+        code, said = self.outcome(course)
+        assert code == 1 and "expected 0.040004, got" in said
+        assert [attempt.face for attempt in course.state.history()] == ["pytest", "pytest"]
+
+
+class TestYours:
+    def test_what_has_passed_is_yours_and_before_that_the_reference(self, course: Course) -> None:
+        assert mine.yours("ring_time", course=course) is PUZZLE.function
+        checking.check("ring_time", SOLUTION, course=course)
+        assert mine.yours("ring_time", course=course)(2, 8.0, 1.0, 4.0) == PUZZLE.function(2, 8.0, 1.0, 4.0)
+
+
+def test_writing_a_file_keeps_the_old_text_or_the_new_one(course: Course, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(*args: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("puzzles.grading.course.os.replace", dies)
+    with pytest.raises(OSError):
+        course.write(PUZZLE, SOLUTION, "test")
+    assert course.read(PUZZLE) == STUB
+    assert [path.name for path in course.file(PUZZLE).parent.iterdir()] == ["ring_time.py"]

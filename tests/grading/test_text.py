@@ -1,0 +1,124 @@
+"""Stubs, solutions and wrong solutions are made from one description, and stand alone."""
+
+import ast
+import dataclasses
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from puzzles import catalog
+from puzzles.grading import style, text
+from puzzles.grading.puzzle import Puzzle, Wrong
+from reference.errors import BadInput
+
+PUZZLES = [catalog.find(name) for name in catalog.names()]
+SHIFT = catalog.find("ranks.ring_shift")
+SCALE = 2
+
+
+def named(puzzle: Puzzle) -> str:
+    return puzzle.name
+
+
+def _helper(x: Tensor) -> Tensor:
+    return x * SCALE
+
+
+def doubled(x: Tensor, group: ProcessGroup) -> Tensor:
+    """Uses a helper and a constant of its module."""
+    return torch.add(_helper(x), dist.get_rank(group))
+
+
+@pytest.mark.parametrize("puzzle", PUZZLES, ids=named)
+def test_stubs_and_solutions_stand_alone_and_keep_the_rules(puzzle: Puzzle) -> None:
+    for source in (text.stub(puzzle), text.solution(puzzle)):
+        assert style.inspect(puzzle, style.parse(puzzle, source)) == []
+        assert ast.get_docstring(ast.parse(source)).startswith(puzzle.name)
+        assert max(len(line) for line in source.splitlines()) <= 120
+        exec(compile(source, "file.py", "exec"), {"__name__": "file"})
+
+
+@pytest.mark.parametrize("puzzle", PUZZLES, ids=named)
+def test_the_stub_says_everything(puzzle: Puzzle) -> None:
+    stub = ast.parse(text.stub(puzzle))
+    function = next(node for node in stub.body if getattr(node, "name", "") == puzzle.entry)
+    docstring = ast.get_docstring(function)
+    assert docstring.startswith(puzzle.title)
+    assert "Args:" in docstring or not function.args.args
+    assert not puzzle.title.endswith(".")
+
+
+@pytest.mark.parametrize("puzzle", PUZZLES, ids=named)
+def test_a_cell_is_the_stub_without_its_imports(puzzle: Puzzle) -> None:
+    magic, _, cell = text.cell(puzzle).partition("\n")
+    assert magic == f"%%puzzle {puzzle.name}"
+    assert text.untouched(puzzle, cell)
+    exec(compile(text.with_imports(puzzle, cell), "cell", "exec"), {"__name__": "cell"})
+
+
+def test_a_function_brings_what_it_uses() -> None:
+    source = text.standalone(doubled)
+    assert "SCALE = 2" in source and "def _helper" in source
+    assert source.index("def _helper") < source.index("def doubled")
+    assert "import torch.distributed as dist" in source and "from torch import Tensor" in source
+    exec(source, {})
+
+
+def test_a_function_without_a_source_is_refused() -> None:
+    with pytest.raises(ValueError, match="source"):
+        text.standalone(eval("lambda x: x"))
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda stub: stub,
+        lambda stub: stub + "\n# a remark\n",
+        lambda stub: stub.replace("Budget:", "My budget:"),
+        lambda stub: "",
+        lambda stub: stub.replace("import torch\n", ""),
+    ],
+)
+def test_a_stub_is_untouched(edit: object) -> None:
+    assert text.untouched(SHIFT, edit(text.stub(SHIFT)))
+
+
+@pytest.mark.parametrize(
+    "source", [text.solution(SHIFT), "def ring_shift(x, group):\n    pass\n", "def ring(", "x = 1\n"]
+)
+def test_anything_else_is_touched(source: str) -> None:
+    assert not text.untouched(SHIFT, source)
+
+
+def test_only_missing_imports_are_added() -> None:
+    cell = "from torch import Tensor\n\ndef ring_shift(x: Tensor, group):\n    return dist.get_rank(group)\n"
+    source = text.with_imports(SHIFT, cell)
+    assert source.count("Tensor") == cell.count("Tensor")
+    assert "import torch.distributed as dist\n" in source
+    assert "ProcessGroup" not in source and "import torch\n" not in source
+    assert text.with_imports(SHIFT, "def ring_shift(:") == "def ring_shift(:"
+
+
+def test_an_edit_that_does_not_fit_is_an_error() -> None:
+    with pytest.raises(ValueError, match="is there 0 times"):
+        text.wrong(SHIFT, Wrong("never", "never", edits=(("no such text", ""),)))
+    with pytest.raises(ValueError, match="exactly one"):
+        Wrong("two", "two", body="pass", text="pass")
+
+
+def test_a_broken_program_is_shipped_as_the_stub() -> None:
+    mend = dataclasses.replace(SHIFT, body="dist.send(x, 0)\nreturn x")
+    assert text.stub(mend).endswith("    dist.send(x, 0)\n    return x\n")
+    assert text.untouched(mend, text.stub(mend))
+
+
+def test_names_are_found_and_guessed() -> None:
+    assert catalog.find("ring_shift") is SHIFT
+    assert catalog.select("ranks") == [name for name in catalog.names() if name.startswith("ranks.")]
+    with pytest.raises(BadInput, match=r"did you mean ranks\.ring_shift"):
+        catalog.find("ring_shfit")
+    with pytest.raises(BadInput, match="rankwise puzzles"):
+        catalog.find("qqqqqqqq")
