@@ -1,6 +1,6 @@
 """Correct programs. However much some of them look like a mistake, none may ever be accused of one."""
 
 from tests.watch.cases import collect
-from tests.watch.correct import collectives, frameworks, gradients, groups, messages, objects, threads, timing
+from tests.watch.correct import buffers, collectives, frameworks, gradients, groups, messages, objects, threads, timing
 
-CASES = collect(messages, collectives, groups, objects, gradients, timing, threads, frameworks)
+CASES = collect(messages, buffers, collectives, groups, objects, gradients, timing, threads, frameworks)

@@ -1,5 +1,7 @@
 """Every collective, blocking and not."""
 
+from datetime import timedelta
+
 import torch
 import torch.distributed as dist
 
@@ -343,3 +345,58 @@ def parameters_are_broadcast_in_place():
             dist.all_reduce(parameter, op=dist.ReduceOp.AVG)
     torch.manual_seed(0)
     assert torch.equal(layer.weight, torch.nn.Linear(4, 4).weight)
+
+
+@correct(2)
+def polled_until_complete():
+    """For a collective, `is_completed` is as good as `wait`."""
+    x = torch.ones(4)
+    work = dist.all_reduce(x, async_op=True)
+    while not work.is_completed():
+        pass
+    work.wait()
+    assert x.sum() == 8
+
+
+@correct(2)
+def waited_for_with_a_time_limit():
+    x = torch.ones(4)
+    dist.all_reduce(x, async_op=True).wait(timedelta(seconds=10))
+    assert x.sum() == 8
+
+
+@correct(2)
+def futures_waited_for_together():
+    tensors = [torch.ones(4) for _ in range(3)]
+    torch.futures.wait_all([dist.all_reduce(x, async_op=True).get_future() for x in tensors])
+    assert sum(x.sum() for x in tensors) == 24
+
+
+@correct(2)
+def waited_for_long_after():
+    x, y = torch.ones(1000), torch.ones(1000)
+    work = dist.all_reduce(x, async_op=True)
+    for _ in range(20):
+        dist.all_reduce(y, op=dist.ReduceOp.AVG)
+    work.wait()
+    assert x.sum() == 2000 and y.sum() == 1000
+
+
+@correct(2)
+def arguments_by_position_and_groups_in_every_spelling():
+    x = torch.ones(2)
+    dist.all_reduce(x, dist.ReduceOp.SUM, None)
+    dist.all_reduce(x, dist.ReduceOp.MAX, dist.group.WORLD)
+    dist.all_reduce(x, group=dist.GroupMember.WORLD)
+    dist.broadcast(x, 0)
+    dist.reduce(x, 1)
+    assert dist.get_rank() == 0 or x[0] == 8
+
+
+@correct(2)
+def complex_numbers():
+    x = torch.tensor([1 + 2j, 3 - 1j])
+    dist.all_reduce(x)
+    parts = [torch.zeros_like(x), torch.zeros_like(x)]
+    dist.all_gather(parts, x)
+    assert parts[1][0] == 2 + 4j

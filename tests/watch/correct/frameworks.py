@@ -8,8 +8,9 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed._composable.replicate import replicate
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.algorithms.join import Join
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
@@ -17,10 +18,12 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.pipelining import (
     PipelineStage,
     Schedule1F1B,
+    ScheduleDualPipeV,
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
     ScheduleInterleavedZeroBubble,
     ScheduleLoopedBFS,
+    ScheduleZBVZeroBubble,
 )
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
@@ -364,3 +367,66 @@ def pipeline_of_sharded_stages():
     index, group = mesh["pipeline"].get_local_rank(), mesh.get_group("pipeline")
     stage = PipelineStage(module, index, 2, torch.device("cpu"), group=group)
     step_twice(Schedule1F1B(stage, 4, loss_fn=nn.functional.mse_loss), stage.is_first, stage.is_last)
+
+
+@correct(2, args=(ScheduleZBVZeroBubble,))
+@correct(2, args=(ScheduleDualPipeV,))
+def pipeline_in_the_shape_of_a_v(schedule):
+    """Rank 0 holds the first stage and the last."""
+    rank = dist.get_rank()
+    torch.manual_seed(rank)
+    mine = [PipelineStage(nn.Linear(8, 8), index, 4, torch.device("cpu")) for index in (rank, 3 - rank)]
+    step_twice(schedule(mine, 4, loss_fn=nn.functional.mse_loss), rank == 0, rank == 0)
+
+
+@correct(2)
+def ddp_with_power_sgd():
+    model = DistributedDataParallel(mlp())
+    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2)
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    train(model, steps=4)
+    assert_same_everywhere(model.module[0].weight)
+
+
+@correct(2)
+def ddp_under_autocast():
+    model = DistributedDataParallel(mlp())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = model(batch()).sum()
+    loss.backward()
+    assert_same_everywhere(model.module[0].weight.grad)
+
+
+@correct(2)
+def models_averaged_now_and_then():
+    """Local SGD: the ranks drift apart and meet every second step."""
+    model = mlp()
+    averager = PeriodicModelAverager(period=2)
+    for _ in range(4):
+        train(model, steps=1)
+        averager.average_parameters(model.parameters())
+    assert averager.step == 4
+
+
+@correct(2)
+def fsdp2_unshards_ahead():
+    model = mlp()
+    for layer in (model[0], model[2], model):
+        fully_shard(layer, mesh=init_device_mesh("cpu", (2,)))
+    handle = model[0].unshard(async_op=True)
+    handle.wait()
+    train(model)
+
+
+@correct(2)
+def checkpoint_saved_in_the_background():
+    """The thread that saves has a group of its own, and training goes on beside it."""
+    folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(folder, src=0)
+    model, group = mlp(), dist.new_group()
+    future = dcp.async_save(model.state_dict(), checkpoint_id=folder[0], process_group=group)
+    train(DistributedDataParallel(mlp()))
+    future.result()
+    dist.barrier()
+    if dist.get_rank() == 0:
+        shutil.rmtree(folder[0])

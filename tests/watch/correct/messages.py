@@ -183,90 +183,6 @@ def receive_from_anyone_told_apart_by_tags():
         dist.send(torch.tensor([float(rank)]), dst=0, tag=rank)
 
 
-@correct(2)
-def other_chunks_are_read_while_one_is_in_flight():
-    """One half of a tensor is being received, the other half is free."""
-    peer = 1 - dist.get_rank()
-    x = torch.arange(8.0)
-    left, right = x.view(2, 4)
-    send, receive = dist.isend(left.clone(), dst=peer), dist.irecv(left, src=peer)
-    partial = right.sum().item()
-    right += 1
-    receive.wait()
-    send.wait()
-    assert partial == 22 and x.sum() == 6 + 26
-
-
-@correct(2)
-def chunk_that_is_being_sent_is_read():
-    """Reading what is being sent is allowed; writing is not."""
-    peer = 1 - dist.get_rank()
-    mine, theirs = torch.ones(4), torch.zeros(4)
-    send, receive = dist.isend(mine, dst=peer), dist.irecv(theirs, src=peer)
-    total = mine.sum() + (mine * 2).sum()
-    again = mine.clone()
-    send.wait()
-    receive.wait()
-    assert total == 12 and torch.equal(again, theirs)
-
-
-@correct(2)
-def views_of_a_buffer_in_flight_are_made_but_not_read():
-    peer = 1 - dist.get_rank()
-    mine, buffer = torch.arange(6.0), torch.zeros(6)
-    send, receive = dist.isend(mine, dst=peer), dist.irecv(buffer, src=peer)
-    matrix, half, flipped = buffer.view(2, 3), buffer[3:], buffer.view(2, 3).t()
-    shape, dtype = matrix.shape, buffer.dtype
-    assert tuple(shape) == (2, 3) and dtype == torch.float32 and buffer.data_ptr() == matrix.data_ptr()
-    receive.wait()
-    send.wait()
-    assert half.tolist() == [3, 4, 5] and flipped[2, 1] == 5
-
-
-@correct(2)
-def buffers_are_made_anew_while_old_ones_are_in_flight():
-    """Rebinding a name is not writing to a tensor."""
-    peer = 1 - dist.get_rank()
-    x, requests, received = torch.zeros(4), [], []
-    for step in range(3):
-        received.append(torch.empty(4))
-        requests += [dist.isend(x, dst=peer), dist.irecv(received[-1], src=peer)]
-        x = x + step + 1
-    for request in requests:
-        request.wait()
-    assert [r[0].item() for r in received] == [0, 1, 3]
-
-
-@correct(2)
-def one_tensor_sent_twice_at_once():
-    if dist.get_rank() == 0:
-        x = torch.ones(4)
-        requests = [dist.isend(x, dst=1), dist.isend(x, dst=1)]
-    else:
-        a, b = torch.zeros(4), torch.zeros(4)
-        requests = [dist.irecv(a, src=0), dist.irecv(b, src=0)]
-    for request in requests:
-        request.wait()
-
-
-@correct(2)
-def double_buffering():
-    """While one buffer is computed with, the next message arrives in the other."""
-    steps, total = 4, 0.0
-    if dist.get_rank() == 0:
-        for step in range(steps):
-            dist.send(torch.full((16,), float(step)), dst=1)
-        return
-    buffers = [torch.empty(16), torch.empty(16)]
-    request = dist.irecv(buffers[0], src=0)
-    for step in range(steps):
-        request.wait()
-        if step + 1 < steps:
-            request = dist.irecv(buffers[(step + 1) % 2], src=0)
-        total += buffers[step % 2].sum().item()
-    assert total == 16 * 6
-
-
 @correct(3)
 def sent_on_from_the_buffer_it_came_in():
     rank, x = dist.get_rank(), torch.zeros(4)
@@ -379,3 +295,40 @@ def hypercube_exchange():
             request.wait()
         x = x + theirs
     assert x.item() == 6
+
+
+@correct(2)
+def arguments_by_position():
+    peer, x = 1 - dist.get_rank(), torch.zeros(2)
+    if dist.get_rank() == 0:
+        dist.send(torch.ones(2), peer, None, 5)
+        assert dist.recv(x, peer, dist.group.WORLD) == 1
+    else:
+        assert dist.recv(x, peer, None, 5) == 0
+        dist.send(x, peer)
+
+
+@correct(3)
+def irecv_from_anyone_with_one_possible_sender():
+    rank, x = dist.get_rank(), torch.zeros(2)
+    if rank == 0:
+        dist.irecv(x).wait()
+        assert x.sum() == 2
+    elif rank == 2:
+        dist.isend(torch.ones(2), dst=0).wait()
+
+
+@correct(3)
+def master_and_workers_in_rounds():
+    """Each round ends before the next begins, and within a round the sources are named."""
+    rank, task = dist.get_rank(), torch.zeros(1)
+    for step in range(3):
+        if rank == 0:
+            for worker in (1, 2):
+                dist.send(torch.tensor([float(10 * step + worker)]), dst=worker)
+            for worker in (2, 1):
+                dist.recv(task, src=worker)
+                assert task.item() == 2 * (10 * step + worker)
+        else:
+            dist.recv(task, src=0)
+            dist.send(2 * task, dst=0)

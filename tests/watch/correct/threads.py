@@ -1,6 +1,8 @@
 """Collectives from other threads than the main one, each time in an order that cannot vary."""
 
+import queue
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -92,3 +94,45 @@ def receiver_thread_and_sending_main():
     dist.send(torch.ones(4), dst=peer, group=group)
     receiver.join()
     assert x.sum() == 4
+
+
+@correct(2)
+def pool_of_two_workers_one_task_at_a_time():
+    """Two threads, but the second begins after the first is done."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for _ in range(4):
+            assert pool.submit(summed).result() == 2
+
+
+@correct(2)
+def a_thread_that_communicates_what_the_main_one_computes():
+    """All calls come from one thread, in the order of its queue."""
+    gradients, works = [torch.full((100,), float(i)) for i in range(4)], queue.Queue()
+
+    def communicate():
+        while (gradient := works.get()) is not None:
+            dist.all_reduce(gradient)
+
+    thread = threading.Thread(target=communicate)
+    thread.start()
+    for gradient in gradients:
+        works.put(gradient)
+    works.put(None)
+    thread.join()
+    dist.barrier()
+    assert [g[0].item() for g in gradients] == [0, 2, 4, 6]
+
+
+@correct(2)
+def posted_in_a_thread_and_waited_for_in_main():
+    x, posted = torch.ones(4), queue.Queue()
+    threading.Thread(target=lambda: posted.put(dist.all_reduce(x, async_op=True))).start()
+    posted.get().wait()
+    assert x.sum() == 8
+
+
+@correct(2)
+def a_daemon_that_outlives_the_function():
+    """A progress bar's monitor, say: it never speaks to other ranks."""
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    assert summed() == 2

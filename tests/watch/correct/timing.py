@@ -1,5 +1,6 @@
 """Ranks that are late, leave early or take turns; branches that every rank takes."""
 
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils.data import DataLoader
 
 from tests.watch.cases import correct
 
@@ -163,3 +165,34 @@ def a_store_beside_the_group():
         store.set("learning rate", "0.1")
     assert store.get("learning rate") == b"0.1"
     dist.barrier()
+
+
+@correct(2)
+def workers_of_a_data_loader():
+    """Child processes that are gone when the function returns."""
+    loader = DataLoader(torch.arange(8.0), batch_size=2, num_workers=1)
+    total = torch.zeros(1)
+    for batch in loader:
+        dist.all_reduce(batch)
+        total += batch.sum()
+    assert total == 56
+
+
+@correct(2)
+def a_command_that_has_ended():
+    if dist.get_rank() == 0:
+        subprocess.run(["true"], check=True)
+    dist.barrier()
+
+
+@correct(4)
+def pairs_at_different_paces():
+    """Two pairs that never meet, one of them slow."""
+    rank = dist.get_rank()
+    partner, x = rank ^ 1, torch.zeros(2)
+    for _ in range(3):
+        if rank >= 2:
+            time.sleep(0.05)
+        receive = dist.irecv(x, src=partner)
+        dist.send(torch.ones(2), dst=partner)
+        receive.wait()

@@ -23,6 +23,7 @@ from tests.watch.cases import Outcome, mistake
 )
 def an_exception_while_the_other_waits():
     batches = [4, 0][dist.get_rank()]
+    dist.barrier()
     time.sleep(0.1 * dist.get_rank())
     mean = 10 / batches  # <- here
     dist.all_reduce(torch.tensor([mean]))  # <- there
@@ -39,6 +40,7 @@ def an_exception_while_the_other_waits():
 def an_exception_while_three_wait():
     rank = dist.get_rank()
     shards, x = [[1.0], [2.0], [], [4.0]], torch.zeros(1)
+    dist.barrier()
     if rank == 2:
         time.sleep(0.1)
         x[0] = shards[rank][0]  # <- here

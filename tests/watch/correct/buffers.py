@@ -1,0 +1,224 @@
+"""What may be done with a tensor that is on its way: look at its form, use its neighbours, read what only is sent."""
+
+import numpy
+import torch
+import torch.distributed as dist
+
+from tests.watch.cases import correct
+
+
+def start_exchange(mine, buffer):
+    """Begin to swap tensors with the other of two ranks."""
+    peer = 1 - dist.get_rank()
+    return [dist.isend(mine, dst=peer), dist.irecv(buffer, src=peer)]
+
+
+def finish(requests):
+    """Wait for all of them."""
+    for request in requests:
+        request.wait()
+
+
+@correct(2)
+def other_chunks_are_read_while_one_is_in_flight():
+    """One half of a tensor is being received, the other half is free."""
+    x = torch.arange(8.0)
+    left, right = x.view(2, 4)
+    requests = start_exchange(left.clone(), left)
+    partial = right.sum().item()
+    right += 1
+    finish(requests)
+    assert partial == 22 and x.sum() == 6 + 26
+
+
+@correct(2)
+def rows_around_the_one_in_flight():
+    """Rows 0 and 2 surround row 1 in memory without touching it."""
+    x = torch.arange(16.0).view(4, 4)
+    requests = start_exchange(torch.zeros(4), x[1])
+    even = x[::2].sum().item()
+    x[::2] *= 2
+    x[2:, :2].add_(1)
+    finish(requests)
+    assert even == 6 + 38 and x[1].sum() == 0
+
+
+@correct(2)
+def columns_beside_a_block_in_flight():
+    """A column of the lower rows, while the upper rows arrive."""
+    x = torch.ones(4, 4)
+    requests = start_exchange(torch.zeros(2, 4), x[:2])
+    assert x[2:, 1].sum() == 2 and x[2:].t().sum() == 8
+    finish(requests)
+    assert x.sum() == 8
+
+
+@correct(2)
+def what_is_being_sent_is_read():
+    """Reading what is being sent is allowed; writing is not."""
+    mine, theirs = torch.ones(4), torch.zeros(4)
+    requests = start_exchange(mine, theirs)
+    total = mine.sum() + (mine * 2).sum()
+    again = mine.clone()
+    finish(requests)
+    assert total == 12 and torch.equal(again, theirs)
+
+
+@correct(2)
+def form_of_a_buffer_in_flight():
+    """Shapes, strides and views say nothing about the values, nor do tensors made in its likeness."""
+    mine, buffer = torch.arange(6.0), torch.zeros(6)
+    requests = start_exchange(mine, buffer)
+    like = [torch.zeros_like(buffer), torch.empty_like(buffer), buffer.new_ones(3), torch.full_like(buffer, 2.0)]
+    assert tuple(buffer.shape) == (6,) and buffer.numel() == len(buffer) == 6 and buffer.stride() == (1,)
+    assert buffer.is_contiguous() and not buffer.requires_grad and buffer.data_ptr() and buffer.dtype.is_floating_point
+    matrix, half, flipped = buffer.view(2, 3), buffer[3:], buffer.view(2, 3).t()
+    finish(requests)
+    assert half.tolist() == [3, 4, 5] and flipped[2, 1] == matrix[1, 2] == 5 and like[0].sum() == 0
+
+
+@correct(2)
+def conversions_that_convert_nothing():
+    """`contiguous`, `float` and `cpu` return the tensor itself where there is nothing to do."""
+    mine, buffer = torch.ones(6), torch.zeros(6)
+    requests = start_exchange(mine, buffer)
+    same = [buffer.contiguous(), buffer.float(), buffer.cpu(), buffer.to(torch.float32), buffer.reshape(2, 3)]
+    pieces = [*buffer.chunk(2), *buffer.split(2), *buffer.unbind(), buffer.detach(), buffer.unsqueeze(0)]
+    finish(requests)
+    assert all(tensor.data_ptr() == buffer.data_ptr() for tensor in same) and pieces[0].sum() == 3
+
+
+@correct(2)
+def buffers_are_made_anew_while_old_ones_are_in_flight():
+    """Rebinding a name is not writing to a tensor."""
+    peer = 1 - dist.get_rank()
+    x, requests, received = torch.zeros(4), [], []
+    for step in range(3):
+        received.append(torch.empty(4))
+        requests += [dist.isend(x, dst=peer), dist.irecv(received[-1], src=peer)]
+        x = x + step + 1
+    finish(requests)
+    assert [r[0].item() for r in received] == [0, 1, 3]
+
+
+@correct(2)
+def a_copy_is_sent_and_the_original_written():
+    x, theirs = torch.ones(4), torch.zeros(4)
+    requests = start_exchange(x.clone(), theirs)
+    x.zero_()
+    finish(requests)
+    assert theirs.sum() == 4
+
+
+@correct(2)
+def one_half_is_sent_and_the_other_written():
+    x, theirs = torch.ones(8), torch.zeros(4)
+    requests = start_exchange(x[:4], theirs)
+    x[4:] = 7
+    finish(requests)
+    assert theirs.sum() == 4
+
+
+@correct(2)
+def one_tensor_sent_twice_at_once():
+    if dist.get_rank() == 0:
+        x = torch.ones(4)
+        requests = [dist.isend(x, dst=1), dist.isend(x, dst=1)]
+    else:
+        a, b = torch.zeros(4), torch.zeros(4)
+        requests = [dist.irecv(a, src=0), dist.irecv(b, src=0)]
+    finish(requests)
+
+
+@correct(2)
+def names_are_forgotten_while_their_tensors_travel():
+    """The request keeps what it needs; memory that is free again may be used again."""
+    whole = torch.zeros(2, 1000)
+    for step in range(5):
+        mine, row = torch.full((1000,), float(step)), whole[step % 2]
+        requests = start_exchange(mine, row)
+        del mine, row
+        finish(requests)
+        torch.full((1000,), 3.0).sum()
+    assert whole[:, 0].tolist() == [4, 3]
+
+
+@correct(2)
+def double_buffering():
+    """While one buffer is computed with, the next message arrives in the other."""
+    steps, total = 4, 0.0
+    if dist.get_rank() == 0:
+        for step in range(steps):
+            dist.send(torch.full((16,), float(step)), dst=1)
+        return
+    buffers = [torch.empty(16), torch.empty(16)]
+    request = dist.irecv(buffers[0], src=0)
+    for step in range(steps):
+        request.wait()
+        if step + 1 < steps:
+            request = dist.irecv(buffers[(step + 1) % 2], src=0)
+        total += buffers[step % 2].sum().item()
+    assert total == 16 * 6
+
+
+@correct(2)
+def inputs_are_read_while_a_collective_runs():
+    """What a collective only reads may be read by others; so may the tensor of a broadcast on its root."""
+    mine, whole, shard, gathered = torch.ones(4), torch.ones(8), torch.zeros(4), torch.zeros(8)
+    weights = torch.full((4,), float(dist.get_rank()))
+    works = [
+        dist.all_gather_single(gathered, mine, async_op=True),
+        dist.reduce_scatter_single(shard, whole, async_op=True),
+        dist.broadcast(weights, src=0, async_op=True),
+    ]
+    assert mine.sum() == 4 and whole.sum() == 8
+    if dist.get_rank() == 0:
+        assert weights.sum() == 0
+    finish(works)
+    assert gathered.sum() == shard.sum() == 8
+
+
+@correct(2)
+def one_input_for_two_collectives_at_once():
+    mine, parts, whole = torch.ones(2), [torch.zeros(2), torch.zeros(2)], torch.zeros(4)
+    finish([dist.all_gather(parts, mine, async_op=True), dist.all_gather_single(whole, mine, async_op=True)])
+    assert torch.cat(parts).sum() == whole.sum() == 4
+
+
+@correct(2)
+def tensors_of_inference_mode():
+    """They have no version counter to look at."""
+    with torch.inference_mode():
+        mine, theirs = torch.ones(4), torch.zeros(4)
+        requests = start_exchange(mine, theirs)
+        finish(requests)
+        work = dist.all_reduce(theirs, async_op=True)
+        work.wait()
+        assert (theirs * mine).sum() == 8
+
+
+@correct(2)
+def arrays_that_share_memory_with_tensors():
+    array = numpy.zeros(4, dtype=numpy.float32)
+    requests = start_exchange(torch.ones(4), torch.from_numpy(array))
+    finish(requests)
+    assert array.sum() == 4
+
+
+@correct(2)
+def tensors_in_shared_memory_and_parameters():
+    shared, weight = torch.ones(4).share_memory_(), torch.nn.Parameter(torch.ones(4))
+    dist.all_reduce(shared)
+    with torch.no_grad():
+        finish(start_exchange(weight.data, shared))
+    assert shared.sum() == 4
+
+
+@correct(2)
+def garbage_is_received_into():
+    """A buffer that is only written to may hold anything, NaN too."""
+    buffer, piece = torch.full((4,), float("nan")), torch.full((2,), float("nan"))
+    finish(start_exchange(torch.ones(4), buffer))
+    dist.scatter(piece, [torch.ones(2), torch.ones(2)] if dist.get_rank() == 0 else None, src=0)
+    dist.all_to_all_single(buffer, torch.ones(4))
+    assert buffer.sum() == 4 and piece.sum() == 2
