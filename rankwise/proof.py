@@ -57,12 +57,13 @@ def equals_one_process(
         steps: what the run said.
         reduce_gradients: what the run used.
     """
+    pair = f"{cluster.world_size} ranks and one process differ"
     first = replace(config, stop_after=STEPS)
     seen = [step.loss for step in steps[:STEPS]]
     single = relative_difference(seen, one_process(first).losses)
     double = replace(first, dtype=torch.float64)
     exact = largest_difference(cluster.run(on_rank.record, double, reduce_gradients)[0], one_process(double))
     return [
-        Check(f"loss of each of the first {STEPS} steps, as above", single, ROUNDED),
-        *(Check(f"{what}, the same steps in float64", value, EXACT) for what, value in exact.items()),
+        Check(f"{pair} on the first {STEPS} losses above", single, ROUNDED),
+        *(Check(f"in float64: on {what}", value, EXACT) for what, value in exact.items()),
     ]

@@ -29,7 +29,9 @@ HELD_OUT = 0.1  # of the windows, from the end of the text
 
 
 def python_text() -> Text:
-    """Python's own language reference, as `help()` shows it: some 460 KB of English that ships with CPython.
+    """Python's own language reference, as `help()` shows it: about half a megabyte of English.
+
+    It ships with CPython, so it differs a little from one version of Python to the next.
 
     Raises:
         BadInput: if this Python was built without it.
