@@ -70,7 +70,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "receives into another tensor",
-            diagnosis=r"still holds its own input: nothing arrived",
+            diagnosis=r"the buffer was a temporary copy",
             edits=(("dist.recv(x, ", "x = x.clone()\n        dist.recv(x, "),),
         ),
         Wrong(
