@@ -4,18 +4,9 @@ from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wron
 from reference.collectives import cost
 from reference.collectives.all_reduce import ring
 from reference.collectives.exchange import exchange, exchange_reduce
-from reference.collectives.reduction import AVG, SUM, finish
+from reference.collectives.reduction import finish
 
-
-def everybody_has_the_sum(case, inputs):
-    total = sum(each["x"] for each in inputs)
-    return [{"x": total / case.n if case.op == AVG else total}] * case.n
-
-
-def one_chunk(case):
-    """Bytes of the longest chunk."""
-    return 4 * -(-case.length // case.n) if case.n > 1 else 0
-
+from .common import chunk_of, everybody_has_the_sum, neighbours_only, one_tensor
 
 PUZZLE = Puzzle(
     name="collectives.ring_all_reduce",
@@ -39,12 +30,13 @@ PUZZLE = Puzzle(
         Budget: 2(n-1) steps, 2(n-1)/n of the tensor sent by each rank, and one chunk of memory.
         """,
     function=ring,
-    cases=cases(worlds=(2, 3, 4, 1, 5, 8), length=(40,), op=(SUM,))
-    + cases(worlds=(3, 4), length=(10, 1), op=(SUM,))
-    + cases(worlds=(3,), length=(10,), op=(AVG,))
-    + cases(worlds=(4,), members=(0, 2, 3), length=(6,), op=(SUM,)),
-    inputs=lambda case, rank: {"x": case.tensor(rank, case.length), "op": case.op},
+    cases=cases(worlds=(2, 3, 4, 1, 5, 8), length=(24,))
+    + cases(worlds=(3, 4), length=(10, 1))
+    + cases(worlds=(4,), members=(0, 2, 3), length=(9,))
+    + cases(worlds=(3,), length=(12,), shape=((4, 3),), op=("AVG", "MAX")),
+    inputs=one_tensor,
     oracle=everybody_has_the_sum,
+    judge=neighbours_only,
     calls=POINT_TO_POINT,
     given=(exchange, exchange_reduce, finish),
     budgets=(
@@ -60,7 +52,7 @@ PUZZLE = Puzzle(
         ),
         Budget(
             Measure.PEAK_BYTES,
-            target=one_chunk,
+            target=lambda case: chunk_of(case) if case.n > 1 else 0,
             why="one buffer of the size of a chunk is enough; tensor_split makes views, not copies",
         ),
     ),
@@ -77,11 +69,13 @@ PUZZLE = Puzzle(
             diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*chunks, never the whole tensor",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
-                passing, received = x.clone(), torch.empty_like(x)
-                for _ in range(n - 1):
-                    exchange(passing, (rank + 1) % n, received, (rank - 1) % n, group)
-                    x += received
-                    passing, received = received, passing
+                every = [torch.empty_like(x) for _ in range(n)]
+                every[rank].copy_(x)
+                for step in range(n - 1):
+                    came, next_one = every[(rank - step) % n], every[(rank - step - 1) % n]
+                    exchange(came, (rank + 1) % n, next_one, (rank - 1) % n, group)
+                x.copy_(torch.stack(every).amax(0) if op == dist.ReduceOp.MAX else torch.stack(every).sum(0))
+                finish(x, n, op)
                 """,
         ),
         Wrong(
@@ -95,14 +89,49 @@ PUZZLE = Puzzle(
             edits=(("finish(chunks[right], n, op)", "chunks[right].div_(n)"),),
         ),
         Wrong(
+            "the average is a sum",
+            diagnosis=r"off by exactly the world size, too much: summed, and not averaged",
+            edits=(("    finish(chunks[right], n, op)\n", ""),),
+        ),
+        Wrong(
             "only the first half",
             diagnosis=r"expected \d+, got \d+",
             edits=(("for step in range(n - 1):\n        exchange(", "for step in range(0):\n        exchange("),),
         ),
         Wrong(
+            "the second half begins with one's own chunk",
+            diagnosis=r"expected \d+, got \d+",
+            edits=(
+                (
+                    "exchange(chunks[(right - step) % n], right, chunks[(rank - step) % n]",
+                    "exchange(chunks[(rank - step) % n], right, chunks[(left - step) % n]",
+                ),
+            ),
+        ),
+        Wrong(
             "a copy of everything",
             diagnosis=r"right, but it keeps alive [\d,]+ B where [\d,]+ must do",
             edits=(("chunks = x.view", "before = x.clone()\n    chunks = x.view"),),
+        ),
+        Wrong(
+            "group ranks taken for global ranks",
+            diagnosis=r"group rank \d is global rank \d|not a global rank",
+            body="""
+                rank, n = dist.get_rank(group), dist.get_world_size(group)
+                chunks = list(x.view(-1).tensor_split(n))
+                received = torch.empty_like(chunks[0])
+                for step in range(2 * (n - 1)):
+                    ours, theirs = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
+                    into = received[: theirs.numel()] if step < n - 1 else theirs
+                    requests = [dist.irecv(into, (rank - 1) % n, group), dist.isend(ours, (rank + 1) % n, group)]
+                    for request in requests:
+                        request.wait()
+                    if step < n - 1:
+                        larger = op == dist.ReduceOp.MAX
+                        theirs.copy_(torch.maximum(theirs, into) if larger else theirs + into)
+                    if step == n - 2:
+                        finish(theirs, n, op)
+                """,
         ),
         Wrong(
             "torch's own",

@@ -1,0 +1,78 @@
+"""Inputs, oracles and claims that several puzzles of this chapter share."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from puzzles.grading.puzzle import Case, Claim, Inputs
+from reference.trace import Trace
+
+FLOAT = 4  # bytes of an element
+
+
+def shape_of(case: Case) -> tuple[int, ...]:
+    """The shape of the tensor that each rank has: the parameter `shape`, or (length,)."""
+    return dict(case.parameters).get("shape", (case.length,))
+
+
+def size_of(case: Case) -> int:
+    """Bytes of that tensor."""
+    return FLOAT * prod(shape_of(case))
+
+
+def chunk_of(case: Case) -> int:
+    """Bytes of its longest chunk."""
+    return FLOAT * -(-prod(shape_of(case)) // case.n)
+
+
+def operation(case: Case) -> dict[str, Any]:
+    """The argument `op`, where the case names one: "AVG", "MAX"."""
+    name = dict(case.parameters).get("op")
+    return {"op": getattr(dist.ReduceOp, name)} if name else {}
+
+
+def reduced(case: Case, tensors: Sequence[Tensor]) -> Tensor:
+    """What a reduction of everybody's tensors must give."""
+    every = torch.stack(list(tensors))
+    match dict(case.parameters).get("op", "SUM"):
+        case "SUM":
+            return every.sum(0)
+        case "AVG":
+            return every.sum(0) / case.n
+        case "MAX":
+            return every.amax(0)
+    raise ValueError(f"no oracle for {case}")
+
+
+def one_tensor(case: Case, rank: int) -> dict[str, Any]:
+    """`x`, and `op` where the case names one."""
+    return {"x": case.tensor(rank, *shape_of(case)), **operation(case)}
+
+
+def tensor_and_root(case: Case, rank: int) -> dict[str, Any]:
+    """`x` and `root`, and `op` where the case names one."""
+    return {"x": case.tensor(rank, *shape_of(case)), "root": case.root, **operation(case)}
+
+
+def everybody_has_the_sum(case: Case, inputs: Inputs) -> list[dict[str, Tensor]]:
+    """All-reduce."""
+    return [{"x": reduced(case, [each["x"] for each in inputs])}] * case.n
+
+
+def everybody_has_the_roots(case: Case, inputs: Inputs) -> list[dict[str, Tensor]]:
+    """Broadcast."""
+    return [{"x": inputs[case.root]["x"]}] * case.n
+
+
+def neighbours_only(case: Case, inputs: Inputs, outputs: list[dict[str, Any]], trace: Trace) -> list[Claim]:
+    """A ring: each rank sends to one other rank."""
+    claims = []
+    for rank in range(case.world_size):
+        targets = sorted({message.dst for message in trace.messages if message.src == rank})
+        said = f"this is no ring: rank {rank} sends to ranks {', '.join(map(str, targets))}, not to one neighbour alone"
+        claims.append(Claim(len(targets) <= 1, said))
+    return claims

@@ -1,0 +1,140 @@
+"""collectives.pairwise_all_to_all: in step s with the rank s away."""
+
+import torch
+
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from reference.collectives import cost
+from reference.collectives.all_to_all import pairwise
+from reference.collectives.exchange import exchange
+
+
+def chunks_and_room(case, rank):
+    """A chunk for everybody, and room for one from everybody."""
+    shape = dict(case.parameters).get("shape", (case.length,))
+    return {"x": case.tensor(rank, case.n, *shape), "out": torch.zeros(case.n, *shape)}
+
+
+def transposed(case, inputs):
+    """Chunk i of rank j is chunk j of rank i."""
+    every = torch.stack([each["x"] for each in inputs])
+    return [{"out": every[:, rank]} for rank in range(case.n)]
+
+
+PUZZLE = Puzzle(
+    name="collectives.pairwise_all_to_all",
+    title="All-to-all, pair by pair",
+    statement="""
+        Every rank has a chunk for every rank: x[j] is for rank j. Afterwards out[i] is what rank i had for this one. A
+        transposition: if each rank is a row of a matrix, each is a column afterwards.
+
+        Given is a way to send to one rank while you receive from another:
+        `exchange(outgoing, target, incoming, source, group)` puts what comes into `incoming`.
+
+        Args:
+            x: contiguous, of shape (n, ...), the same shape and dtype on every rank. Leave it as it is.
+            out: contiguous, like x; the place for what comes.
+            group: n ranks. Any n.
+
+        Budget: n-1 steps; every rank sends each chunk once, straight to where it belongs, and keeps its own. No memory
+        besides what is there.
+        """,
+    function=pairwise,
+    answer="""
+        rank, n = dist.get_rank(group), dist.get_world_size(group)
+        out[rank] = x[rank]
+        for step in range(1, n):
+            target, source = (rank + step) % n, (rank - step) % n
+            exchange(x[target], target, out[source], source, group)
+        """,
+    cases=cases(worlds=(3, 2, 4, 1, 5, 8), length=(4,))
+    + cases(worlds=(2, 3), length=(1,))
+    + cases(worlds=(4,), members=(0, 2, 3), length=(5,))
+    + cases(worlds=(4,), length=(6,), shape=((2, 3),)),
+    inputs=chunks_and_room,
+    oracle=transposed,
+    calls=POINT_TO_POINT,
+    given=(exchange,),
+    budgets=(
+        Budget(
+            Measure.BYTES_SENT,
+            target=lambda case: cost.of(pairwise).most(case.n, case.n * case.length, 4),
+            why="a chunk goes straight to the one rank that it is for",
+        ),
+        Budget(
+            Measure.STEPS,
+            target=lambda case: cost.of(pairwise).steps(case.n, case.n * case.length, 4),
+            optimum=lambda case: min(1, case.n - 1),
+            why="in each step everybody sends one chunk and receives one",
+        ),
+        Budget(Measure.PEAK_BYTES, target=lambda case: 0, why="out[i] is a view: receive straight into it"),
+    ),
+    hints=(
+        "If everybody first sends to rank 0, then to rank 1, and so on, all fall upon the same rank. How can they take "
+        "turns, so that in each step everybody has another partner?",
+        "In step s, send to the rank s to the right. From whom does a chunk come then?",
+        "`target, source = (rank + step) % n, (rank - step) % n`, for steps 1 to n-1. The own chunk is a copy.",
+    ),
+    wrong=(
+        Wrong(
+            "only for powers of two",
+            diagnosis=r"powers of two only|ranks are 0\.\.2|deadlock|finished",
+            edits=(("target, source = (rank + step) % n, (rank - step) % n", "target = source = rank ^ step"),),
+        ),
+        Wrong(
+            "its own chunk is missing",
+            diagnosis=r"expected \d+, got 0",
+            edits=(("    out[rank] = x[rank]\n", ""),),
+        ),
+        Wrong(
+            "in the order of arrival",
+            diagnosis=r"wrong order|expected \d+, got \d+",
+            edits=(
+                (
+                    "exchange(x[target], target, out[source], source, group)",
+                    "exchange(x[target], target, out[(rank + step) % n], source, group)",
+                ),
+            ),
+        ),
+        Wrong(
+            "everybody sends first",
+            diagnosis=r"deadlock",
+            body="""
+                rank, n = dist.get_rank(group), dist.get_world_size(group)
+                out[rank] = x[rank]
+                for other in range(n):
+                    if other != rank:
+                        dist.send(x[other], group=group, group_dst=other)
+                for other in range(n):
+                    if other != rank:
+                        dist.recv(out[other], group=group, group_src=other)
+                """,
+        ),
+        Wrong(
+            "everything around a ring, to pick from",
+            diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*straight to the one rank",
+            body="""
+                rank, n = dist.get_rank(group), dist.get_world_size(group)
+                passing, received = x.clone(), torch.empty_like(x)
+                out[rank] = x[rank]
+                for step in range(1, n):
+                    exchange(passing, (rank + 1) % n, received, (rank - 1) % n, group)
+                    out[(rank - step) % n] = received[rank]
+                    passing, received = received, passing
+                """,
+        ),
+        Wrong(
+            "one pair at a time",
+            diagnosis=r"right, but it takes \d+ steps where \d+ must do.*\n.*in each step everybody",
+            body="""
+                rank, n = dist.get_rank(group), dist.get_world_size(group)
+                out[rank] = x[rank]
+                for source in range(n):
+                    for target in range(n):
+                        if rank == source != target:
+                            dist.send(x[target], group=group, group_dst=target)
+                        if rank == target != source:
+                            dist.recv(out[source], group=group, group_src=source)
+                """,
+        ),
+    ),
+)

@@ -1,0 +1,29 @@
+"""collectives.barrier: A barrier.
+
+rankwise check collectives.barrier
+rankwise hint collectives.barrier
+"""
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ProcessGroup
+
+from reference.collectives.exchange import exchange
+
+
+def dissemination(group: ProcessGroup) -> None:
+    """A barrier.
+
+    Nobody goes on before everybody has come: when this function returns on one rank, every rank must have called
+    it. A barrier moves no data. What counts is that a message has come, and from whom it says that they are here.
+
+    Given is a way to send to one rank while you receive from another:
+    `exchange(outgoing, target, incoming, source, group)` puts what comes into `incoming`. Send a tensor of one
+    element, such as `torch.zeros(1)`, and receive into another.
+
+    Args:
+        group: n ranks. Any n.
+
+    Budget: ⌈log2 n⌉ steps, and in each one send and one receive.
+    """
+    raise NotImplementedError("not solved yet")

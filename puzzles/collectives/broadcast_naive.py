@@ -1,0 +1,26 @@
+"""collectives.broadcast_naive: Broadcast, one after another.
+
+rankwise check collectives.broadcast_naive
+rankwise hint collectives.broadcast_naive
+"""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+
+def naive(x: Tensor, root: int, group: ProcessGroup) -> None:
+    """Broadcast, one after another.
+
+    The root has a tensor that everybody needs. It sends it to all others, one after another; they receive it.
+
+    Args:
+        x: contiguous, of the same shape and dtype on every rank. On the root the tensor to send; on all others
+            the place where it goes.
+        root: group rank of the one who has it.
+        group: n ranks. Any n.
+
+    Budget: n-1 steps, and n-1 tensors sent by the root. Nobody else sends anything.
+    """
+    raise NotImplementedError("not solved yet")
