@@ -402,3 +402,16 @@ def broadcast_object_list_of_another_length():
 )
 def reduce_operation_as_a_string():
     dist.all_reduce(torch.ones(4), op="sum")  # <- here
+
+
+@mistake(
+    row=23,
+    ranks=2,
+    error="MismatchError",
+    blames=(0, 1),
+    says=[r"[\[(][\])]", r"[\[(]1,?[\])]"],
+    plain=Outcome.PASSES,
+)
+def a_number_meets_a_vector_of_one():
+    loss = torch.tensor(0.5) if dist.get_rank() == 0 else torch.tensor([0.5])
+    dist.all_reduce(loss)  # <- here

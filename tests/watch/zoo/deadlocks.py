@@ -4,6 +4,8 @@ A send returns when somebody receives: so it is on gloo, however small the messa
 a small message aside and lets the sender go on.)
 """
 
+import time
+
 import torch
 import torch.distributed as dist
 
@@ -345,3 +347,53 @@ def two_ranks_deadlock_while_the_others_finish():
     if rank in (1, 2):
         dist.recv(torch.zeros(2), src=3 - rank)  # <- here
         dist.send(torch.ones(2), dst=3 - rank)
+
+
+@mistake(
+    ranks=3,
+    error="DeadlockError",
+    blames=(0, 1),
+    says=["deadlock", r"0 waits .*1", r"1 waits .*0"],
+    plain=Outcome.HANGS,
+)
+def two_ranks_deadlock_while_the_third_computes():
+    """Nobody needs to wait for rank 2 to know that ranks 0 and 1 are lost."""
+    rank = dist.get_rank()
+    if rank < 2:
+        dist.recv(torch.zeros(2), src=1 - rank)  # <- here
+    else:
+        time.sleep(4)
+    dist.barrier()
+
+
+@mistake(
+    row=3,
+    ranks=3,
+    error="DeadlockError",
+    blames=(0, 1, 2),
+    says=["deadlock", r"0 waits", r"1 waits", r"2 waits"],
+    plain=Outcome.HANGS,
+)
+def sends_to_the_right_and_receives_from_the_right():
+    """A sign error: what goes to the right arrives from the left."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    theirs = torch.zeros(4)
+    send = dist.isend(torch.ones(4), dst=(rank + 1) % world_size)
+    dist.recv(theirs, src=(rank + 1) % world_size)  # <- here
+    send.wait()
+
+
+@mistake(
+    row=1,
+    ranks=2,
+    error="DeadlockError",
+    blames=(0, 1),
+    says=["deadlock", r"rank 0 waits in recv\(src=1\)", r"rank 1 waits in recv\(src=0\)"],
+    plain=Outcome.HANGS,
+)
+def deadlock_in_a_group_of_plain_gloo():
+    """A group with a backend of its own is watched like any other."""
+    pair, peer = dist.new_group([0, 1], backend="gloo"), 1 - dist.get_rank()
+    x = torch.zeros(4)
+    dist.recv(x, src=peer, group=pair)  # <- here
+    dist.send(x, dst=peer, group=pair)

@@ -163,3 +163,19 @@ def leaves_a_child_behind():
     if dist.get_rank() == 1:
         subprocess.Popen(["sleep", "3600"], start_new_session=True)  # <- here
     dist.barrier()
+
+
+@mistake(
+    row=40,
+    ranks=2,
+    error="TimeLimit",
+    blames=(0,),
+    says=r"still running.* at line {here}\b",
+    plain=Outcome.HANGS,
+    deadline=0.5,
+)
+def asks_the_store_for_a_key_that_nobody_sets():
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank() == 0:
+        store.get("address of the master")  # <- here
+    dist.barrier()

@@ -263,3 +263,19 @@ def gradient_norm_reduced_only_where_it_is_clipped():
     if norm > 10:  # only rank 1 has a norm this large
         dist.all_reduce(norm)  # <- here
         layer.weight.grad /= norm
+
+
+@mistake(
+    ranks=2,
+    error="DeadlockError",
+    blames=(1,),
+    says=["all_reduce", "rank 0 finished without"],
+    plain=Outcome.CLOSED,
+)
+def ddp_accumulates_on_one_rank_only():
+    model = DistributedDataParallel(nn.Linear(4, 1))
+    if dist.get_rank() == 0:
+        with model.no_sync():
+            model(torch.ones(2, 4)).sum().backward()
+    else:
+        model(torch.ones(2, 4)).sum().backward()  # <- here

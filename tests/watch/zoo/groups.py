@@ -289,3 +289,14 @@ def initialised_twice():
     """A script for torchrun, pasted into a cell of a cluster that has done this already."""
     dist.init_process_group("gloo")  # <- here
     dist.all_reduce(torch.ones(1))
+
+
+@mistake(
+    ranks=2,
+    error="GroupError",
+    blames=(0, 1),
+    says=["group", r"new_group|list"],
+    plain=Outcome.RAISES,
+)
+def ranks_given_in_place_of_a_group():
+    dist.all_reduce(torch.ones(4), group=[0, 1])  # <- here

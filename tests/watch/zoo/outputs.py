@@ -161,3 +161,37 @@ def splits_that_do_not_add_up():
 def splits_for_fewer_ranks_than_there_are():
     tokens, received = torch.ones(8), torch.empty(8)
     dist.all_to_all_single(received, tokens, output_split_sizes=[4, 4], input_split_sizes=[4, 4])  # <- here
+
+
+@mistake(
+    ranks=2,
+    error="TensorError",
+    blames=(0, 1),
+    says=["int64", "float32"],
+    plain=Outcome.RAISES,
+    args=("all_gather",),
+)
+@mistake(
+    ranks=2,
+    error="TensorError",
+    blames=(0, 1),
+    says=["int64", "float32"],
+    plain=Outcome.RAISES,
+    args=("all_gather_single",),
+)
+@mistake(
+    ranks=2,
+    error="TensorError",
+    blames=(0, 1),
+    says=["int64", "float32"],
+    plain=Outcome.RAISES,
+    args=("all_to_all_single",),
+)
+def output_of_another_dtype_than_the_input(what):
+    tokens = torch.arange(2)
+    if what == "all_gather":
+        dist.all_gather([torch.zeros(2), torch.zeros(2)], tokens)  # <- here
+    elif what == "all_gather_single":
+        dist.all_gather_single(torch.zeros(4), tokens)  # <- here
+    else:
+        dist.all_to_all_single(torch.zeros(2), tokens)  # <- here

@@ -3,6 +3,10 @@
 Between an `irecv` or an `async_op` and its `wait()` a buffer belongs to the transport.
 """
 
+import copy
+import io
+
+import numpy
 import torch
 import torch.distributed as dist
 
@@ -253,3 +257,99 @@ def steps_before_the_gradients_are_there():
     optimizer.step()  # <- here
     for work in works:
         work.wait()
+
+
+@mistake(
+    row=15,
+    ranks=2,
+    error="RequestError",
+    blames=(0,),
+    says=["gather", r"unfilled until wait\(\)"],
+    plain=Outcome.PASSES,
+)
+def async_gather_read_before_wait():
+    received = [torch.zeros(2), torch.zeros(2)] if dist.get_rank() == 0 else None
+    work = dist.gather(torch.ones(2), received, dst=0, async_op=True)
+    if dist.get_rank() == 0:
+        total = sum(received)  # <- here
+        assert total is not None
+    work.wait()
+
+
+@mistake(
+    row=15,
+    ranks=2,
+    error="RequestError",
+    blames=(0, 1),
+    says=["scatter", r"unfilled until wait\(\)"],
+    plain=Outcome.PASSES,
+)
+def async_scatter_read_before_wait():
+    mine, chunks = torch.zeros(2), list(torch.ones(2, 2)) if dist.get_rank() == 0 else None
+    work = dist.scatter(mine, chunks, src=0, async_op=True)
+    doubled = mine * 2  # <- here
+    work.wait()
+    return doubled
+
+
+@mistake(
+    row=13,
+    ranks=2,
+    error="RequestError",
+    blames=(1,),
+    says=r"unfilled until wait\(\)",
+    plain=Outcome.PASSES,
+    args=("asarray",),
+)
+@mistake(
+    row=13,
+    ranks=2,
+    error="RequestError",
+    blames=(1,),
+    says=r"unfilled until wait\(\)",
+    plain=Outcome.PASSES,
+    args=("deepcopy",),
+)
+@mistake(
+    row=13,
+    ranks=2,
+    error="RequestError",
+    blames=(1,),
+    says=r"unfilled until wait\(\)",
+    plain=Outcome.PASSES,
+    args=("save",),
+)
+@mistake(
+    row=13,
+    ranks=2,
+    error="RequestError",
+    blames=(1,),
+    says=r"unfilled until wait\(\)",
+    plain=Outcome.PASSES,
+    args=("compare",),
+)
+@mistake(
+    row=13,
+    ranks=2,
+    error="RequestError",
+    blames=(1,),
+    says=r"unfilled until wait\(\)",
+    plain=Outcome.PASSES,
+    args=("branch",),
+)
+def irecv_buffer_copied_away_before_wait(how):
+    x = torch.zeros(4)
+    if dist.get_rank() == 0:
+        return dist.send(torch.ones(4), dst=1)
+    request = dist.irecv(x, src=0)
+    if how == "asarray":
+        numpy.asarray(x)  # <- here
+    elif how == "deepcopy":
+        copy.deepcopy(x)  # <- here
+    elif how == "save":
+        torch.save(x, io.BytesIO())  # <- here
+    elif how == "compare":
+        torch.equal(x, torch.ones(4))  # <- here
+    elif x.any():  # <- here
+        print("something has arrived")
+    request.wait()

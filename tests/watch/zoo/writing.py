@@ -202,3 +202,49 @@ def reduces_the_same_tensor_twice_at_once():
     second = dist.all_reduce(x, async_op=True)  # <- here
     first.wait()
     second.wait()
+
+
+@mistake(
+    row=14,
+    ranks=2,
+    error="RequestError",
+    blames=(0, 1),
+    says=["all_gather", r"modified before wait\(\)"],
+    plain=Outcome.PASSES,
+)
+def gathered_shard_updated_before_wait():
+    shard, whole = torch.ones(4), torch.zeros(8)
+    work = dist.all_gather_single(whole, shard, async_op=True)
+    shard.mul_(0.9)  # <- here
+    work.wait()
+
+
+@mistake(
+    row=14,
+    ranks=2,
+    error="RequestError",
+    blames=(0, 1),
+    says=["reduce_scatter", r"modified before wait\(\)"],
+    plain=Outcome.PASSES,
+)
+def gradients_zeroed_while_they_are_scattered():
+    gradient, shard = torch.ones(8), torch.zeros(4)
+    work = dist.reduce_scatter_single(shard, gradient, async_op=True)
+    gradient.zero_()  # <- here
+    work.wait()
+
+
+@mistake(
+    row=14,
+    ranks=2,
+    error="RequestError",
+    blames=(0,),
+    says=["broadcast", r"modified before wait\(\)"],
+    plain=Outcome.PASSES,
+)
+def root_of_a_broadcast_goes_on_training():
+    weights = torch.ones(4)
+    work = dist.broadcast(weights, src=0, async_op=True)
+    if dist.get_rank() == 0:
+        weights -= 0.1  # <- here
+    work.wait()
