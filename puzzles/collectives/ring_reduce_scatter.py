@@ -29,7 +29,7 @@ def ring(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -
     Args:
         x: contiguous, of the same shape and dtype on every rank. Its chunks are those of the flat tensor's
             `tensor_split(n)`: n need not divide. Leave it as it is.
-        out: flat; the place for this rank's chunk.
+        out: contiguous; the place for this rank's chunk. It may have more dimensions than one.
         group: n ranks. Any n.
         op: how to combine.
 

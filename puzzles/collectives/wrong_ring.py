@@ -32,6 +32,8 @@ def ring(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
     Budget: 2(n-1) steps, 2(n-1)/n of the tensor sent by each rank, and one chunk of memory.
     """
     rank, n = dist.get_rank(group), dist.get_world_size(group)
+    if n == 1:
+        return
     right, left = (rank + 1) % n, (rank - 1) % n
     flat, received = x.view(-1), torch.empty_like(x).view(-1)
     chunks, parts = flat.tensor_split(n), received.tensor_split(n)

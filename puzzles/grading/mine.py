@@ -22,6 +22,11 @@ class Text:
     def __name__(self) -> str:  # type: ignore[override]
         return self.entry
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "__wrapped__":  # where inspect.signature looks for the arguments
+            return _compiled(self)
+        raise AttributeError(name)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return _compiled(self)(*args, **kwargs)
 

@@ -72,7 +72,7 @@ PUZZLE = Puzzle(
             def backward(ctx, gradient):
                 rows = gradient.movedim(dim, 0).contiguous()
                 out = rows.new_empty(rows.shape[0] // n, *rows.shape[1:])
-                scatter_sum(rows, out.view(-1), group)
+                scatter_sum(rows, out, group)
                 return out.movedim(0, dim)
 
         return AllGather.apply(x)
@@ -119,7 +119,7 @@ PUZZLE = Puzzle(
         Wrong(
             "only what this rank does with its own part",
             diagnosis=r"x\.grad\[.*expected",
-            edits=(("scatter_sum(rows, out.view(-1), group)", "out.copy_(rows.chunk(n)[dist.get_rank(group)])"),),
+            edits=(("scatter_sum(rows, out, group)", "out.copy_(rows.chunk(n)[dist.get_rank(group)])"),),
         ),
         Wrong(
             "the gradient is averaged",
@@ -154,7 +154,7 @@ PUZZLE = Puzzle(
             diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*only its sum for my part",
             edits=(
                 (
-                    "            scatter_sum(rows, out.view(-1), group)\n",
+                    "            scatter_sum(rows, out, group)\n",
                     "            every = rows.new_empty(n, *rows.shape)\n"
                     "            gather(rows, every, group)\n"
                     "            out.copy_(every.sum(0).chunk(n)[dist.get_rank(group)])\n",

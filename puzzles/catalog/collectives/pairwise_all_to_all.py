@@ -7,31 +7,36 @@ from reference.collectives import cost
 from reference.collectives.all_to_all import pairwise
 from reference.collectives.exchange import exchange
 
+from .common import shape_of
+
 
 def chunks_and_room(case, rank):
-    """A chunk for everybody, and room for one from everybody."""
-    shape = dict(case.parameters).get("shape", (case.length,))
-    return {"x": case.tensor(rank, case.n, *shape), "out": torch.zeros(case.n, *shape)}
+    """A chunk for everybody, and room for one from everybody: rows of dim 0, or elements."""
+    first, *rest = shape_of(case)
+    x = case.tensor(rank, case.n * first, *rest)
+    return {"x": x, "out": torch.zeros_like(x)}
 
 
 def transposed(case, inputs):
     """Chunk i of rank j is chunk j of rank i."""
-    every = torch.stack([each["x"] for each in inputs])
-    return [{"out": every[:, rank]} for rank in range(case.n)]
+    chunks = [each["x"].chunk(case.n) for each in inputs]
+    return [{"out": torch.cat([chunk[rank] for chunk in chunks])} for rank in range(case.n)]
 
 
 PUZZLE = Puzzle(
     name="collectives.pairwise_all_to_all",
     title="All-to-all, pair by pair",
     statement="""
-        Every rank has a chunk for every rank: x[j] is for rank j. Afterwards out[i] is what rank i had for this one. A
-        transposition: if each rank is a row of a matrix, each is a column afterwards.
+        Every rank has a chunk for every rank: the first is for rank 0, the second for rank 1. Afterwards `out` holds
+        what everybody had for this one, rank 0's chunk first. A transposition: if each rank is a row of a matrix, each
+        is a column afterwards.
 
         Given is a way to send to one rank while you receive from another:
         `exchange(outgoing, target, incoming, source, group)` puts what comes into `incoming`.
 
         Args:
-            x: contiguous, of shape (n, ...), the same shape and dtype on every rank. Leave it as it is.
+            x: contiguous, n chunks of the same length behind each other, of the same shape and dtype on every rank.
+                Leave it as it is.
             out: contiguous, like x; the place for what comes.
             group: n ranks. Any n.
 
@@ -41,10 +46,11 @@ PUZZLE = Puzzle(
     function=pairwise,
     answer="""
         rank, n = dist.get_rank(group), dist.get_world_size(group)
-        out[rank] = x[rank]
+        chunks, places = x.view(n, -1), out.view(n, -1)
+        places[rank] = chunks[rank]
         for step in range(1, n):
             target, source = (rank + step) % n, (rank - step) % n
-            exchange(x[target], target, out[source], source, group)
+            exchange(chunks[target], target, places[source], source, group)
         """,
     cases=cases(worlds=(3, 2, 4, 1, 5, 8), length=(4,))
     + cases(worlds=(2, 3), length=(1,))
@@ -66,9 +72,10 @@ PUZZLE = Puzzle(
             optimum=lambda case: min(1, case.n - 1),
             why="in each step everybody sends one chunk and receives one",
         ),
-        Budget(Measure.PEAK_BYTES, target=lambda case: 0, why="out[i] is a view: receive straight into it"),
+        Budget(Measure.PEAK_BYTES, target=lambda case: 0, why="rows of a view are views: receive straight into them"),
     ),
     hints=(
+        "`x.view(n, -1)` has one row for each rank, and so has `out.view(n, -1)`.",
         "If everybody first sends to rank 0, then to rank 1, and so on, all fall upon the same rank. How can they take "
         "turns, so that in each step everybody has another partner?",
         "In step s, send to the rank s to the right. From whom does a chunk come then?",
@@ -83,15 +90,15 @@ PUZZLE = Puzzle(
         Wrong(
             "its own chunk is missing",
             diagnosis=r"expected \d+, got 0",
-            edits=(("    out[rank] = x[rank]\n", ""),),
+            edits=(("    places[rank] = chunks[rank]\n", ""),),
         ),
         Wrong(
             "in the order of arrival",
             diagnosis=r"wrong order|expected \d+, got \d+",
             edits=(
                 (
-                    "exchange(x[target], target, out[source], source, group)",
-                    "exchange(x[target], target, out[(rank + step) % n], source, group)",
+                    "exchange(chunks[target], target, places[source], source, group)",
+                    "exchange(chunks[target], target, places[target], source, group)",
                 ),
             ),
         ),
@@ -100,13 +107,14 @@ PUZZLE = Puzzle(
             diagnosis=r"deadlock",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
-                out[rank] = x[rank]
+                chunks, places = x.view(n, -1), out.view(n, -1)
+                places[rank] = chunks[rank]
                 for other in range(n):
                     if other != rank:
-                        dist.send(x[other], group=group, group_dst=other)
+                        dist.send(chunks[other], group=group, group_dst=other)
                 for other in range(n):
                     if other != rank:
-                        dist.recv(out[other], group=group, group_src=other)
+                        dist.recv(places[other], group=group, group_src=other)
                 """,
         ),
         Wrong(
@@ -115,10 +123,11 @@ PUZZLE = Puzzle(
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
                 passing, received = x.clone(), torch.empty_like(x)
-                out[rank] = x[rank]
+                places = out.view(n, -1)
+                places[rank] = x.view(n, -1)[rank]
                 for step in range(1, n):
                     exchange(passing, (rank + 1) % n, received, (rank - 1) % n, group)
-                    out[(rank - step) % n] = received[rank]
+                    places[(rank - step) % n] = received.view(n, -1)[rank]
                     passing, received = received, passing
                 """,
         ),
@@ -127,13 +136,14 @@ PUZZLE = Puzzle(
             diagnosis=r"right, but it takes \d+ steps where \d+ must do.*\n.*in each step everybody",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
-                out[rank] = x[rank]
+                chunks, places = x.view(n, -1), out.view(n, -1)
+                places[rank] = chunks[rank]
                 for source in range(n):
                     for target in range(n):
                         if rank == source != target:
-                            dist.send(x[target], group=group, group_dst=target)
+                            dist.send(chunks[target], group=group, group_dst=target)
                         if rank == target != source:
-                            dist.recv(out[source], group=group, group_src=source)
+                            dist.recv(places[source], group=group, group_src=source)
                 """,
         ),
     ),

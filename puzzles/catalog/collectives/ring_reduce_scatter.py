@@ -15,13 +15,15 @@ def tensor_and_room(case, rank):
     """A tensor, and room for this rank's chunk of the sum."""
     arguments = one_tensor(case, rank)
     own = arguments["x"].view(-1).tensor_split(case.n)[rank]
-    return {**arguments, "out": torch.zeros_like(own)}
+    rows = (-1, *arguments["x"].shape[1:])
+    return {**arguments, "out": torch.zeros_like(own).view(rows)}
 
 
 def everybody_has_one_chunk(case, inputs):
     """Rank i has chunk i of the sum."""
     total = reduced(case, [each["x"] for each in inputs]).view(-1)
-    return [{"out": chunk} for chunk in total.tensor_split(case.n)]
+    rows = (-1, *inputs[0]["x"].shape[1:])
+    return [{"out": chunk.view(rows)} for chunk in total.tensor_split(case.n)]
 
 
 PUZZLE = Puzzle(
@@ -39,7 +41,7 @@ PUZZLE = Puzzle(
         Args:
             x: contiguous, of the same shape and dtype on every rank. Its chunks are those of the flat tensor's
                 `tensor_split(n)`: n need not divide. Leave it as it is.
-            out: flat; the place for this rank's chunk.
+            out: contiguous; the place for this rank's chunk. It may have more dimensions than one.
             group: n ranks. Any n.
             op: how to combine.
 
@@ -57,13 +59,13 @@ PUZZLE = Puzzle(
             exchange(partial, right, received, left, group)
             combine(received, mine, op)
             partial = received
-        out.copy_(partial)
+        out.view(-1).copy_(partial)
         finish(out, n, op)
         """,
     cases=cases(worlds=(3, 2, 4, 1, 5, 8), length=(24,))
     + cases(worlds=(3, 4), length=(10, 1))
     + cases(worlds=(4,), members=(0, 2, 3), length=(9,))
-    + cases(worlds=(3,), length=(12,), shape=((4, 3),), op=("AVG", "MAX")),
+    + cases(worlds=(3,), length=(18,), shape=((6, 3),), op=("AVG", "MAX")),
     inputs=tensor_and_room,
     oracle=everybody_has_one_chunk,
     judge=neighbours_only,
@@ -110,7 +112,7 @@ PUZZLE = Puzzle(
                     exchange(partial, (rank + 1) % n, received, (rank - 1) % n, group)
                     combine(received, padded[(rank - step - 1) % n], op)
                     partial = received
-                out.copy_(partial[: out.numel()])
+                out.view(-1).copy_(partial[: out.numel()])
                 finish(out, n, op)
                 """,
         ),
@@ -124,7 +126,7 @@ PUZZLE = Puzzle(
                     exchange(passing, (rank + 1) % n, received, (rank - 1) % n, group)
                     combine(total, received, op)
                     passing, received = received, passing
-                out.copy_(total.view(-1).tensor_split(n)[rank])
+                out.view(-1).copy_(total.view(-1).tensor_split(n)[rank])
                 finish(out, n, op)
                 """,
         ),
@@ -147,7 +149,7 @@ PUZZLE = Puzzle(
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
                 chunks = x.view(-1).tensor_split(n)
-                out.copy_(chunks[rank])
+                out.view(-1).copy_(chunks[rank])
                 received = torch.empty_like(out)
                 for step in range(1, n):
                     exchange(chunks[(rank + step) % n], (rank + step) % n, received, (rank - step) % n, group)
