@@ -9,7 +9,7 @@ from puzzles.grading.pool import Pool
 
 @pytest.fixture(scope="session")
 def quick_pool() -> Iterator[Pool]:
-    """Clusters that wait for one second only, for programs that never end."""
-    pool = Pool(timeout=1.0)
+    """clusters that do not wait long, for programs that never end."""
+    pool = Pool(timeout=3.0)
     yield pool
     pool.close()
