@@ -5,10 +5,11 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ..trace import Event, Op, Trace, frames
-from . import verdict, wire
+from . import pickling, verdict, wire
 from .errors import Interrupted, OutputFlood, RankDied, RankError, ResultError
 from .output import FLOOD, WINDOW
 from .ranks import Exit, Message, Ranks
@@ -21,27 +22,33 @@ _CAUSE = 1.0  # the same, where ranks have only noticed that another one is gone
 _WATCHED_GRACE = 0.15  # the same, where the supervisor says when every other rank waits
 
 
-class Call:
-    """One function on its way through all ranks.
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came back from one rank."""
 
-    Attributes:
-        dirty: the function left something running; the ranks must be started again before the next call.
-    """
+    result: Any
+    events: tuple[Event, ...]
+    balance: list[int]  # messages sent to each rank, less those received: see `reference.trace.tap.Ledger`
+    rounds: int  # collectives entered
+    threads: int  # started and not ended
+
+
+class Call:
+    """One function on its way through all ranks."""
 
     def __init__(self, ranks: Ranks, timeout: float | None, plan: dict[str, Any], record: bool) -> None:
         self.ranks, self.world_size, self.timeout = ranks, ranks.world_size, timeout
         self.supervisor = Supervisor(self.world_size) if plan["watch"] else None
         self.record = record or plan["watch"]
-        self.load = wire.loads_guarded if plan["untrusted"] else wire.loads
+        self.load = pickling.loads_guarded if plan["untrusted"] else pickling.loads_result
         self.reports = Reports(self.world_size)
-        self.rows: dict[int, list[list[Any]]] = {}
-        self.dirty = False
+        self.outcomes: dict[int, Outcome] = {}
         self.begin = time.monotonic()
         self.deadline = self.begin + (timeout or float("inf"))
 
     def send(self, payload: bytes, buffers: tuple[Any, ...], news: dict[str, Any]) -> None:
         """Hand the function to every rank, with what has changed around the caller."""
-        body = json.dumps({"record": self.record} | news).encode() + b"\n" + payload
+        body = wire.with_header({"record": self.record} | news, payload)
         self.ranks.output.begin()
         for rank in range(self.world_size):
             try:
@@ -86,15 +93,12 @@ class Call:
         elif report.kind is Kind.EVENT and self.supervisor:
             self.hear(rank, report.payload)
         elif report.kind is Kind.RESULT:
-            self.reports.results[rank] = self.unpack(report)
+            self.outcomes[rank] = self.unpack(rank, report.payload, report.buffers)
+            self.reports.results[rank] = self.outcomes[rank].result
             if self.supervisor:
                 self.supervisor.finish(rank)
         elif report.kind is Kind.FAULT:
             self.reports.faults[rank] = json.loads(report.payload)
-        elif report.kind is Kind.EVENTS:
-            self.rows[rank] = json.loads(report.payload)
-        elif report.kind is Kind.DIRTY:
-            self.dirty = True
 
     def check_output(self) -> None:
         """Raises OutputFlood where a rank prints more than anybody will read."""
@@ -136,14 +140,22 @@ class Call:
         except (KeyError, TypeError, ValueError) as error:
             raise ResultError("forged report", f"a report that makes no sense: {error!r}", rank=rank) from error
 
-    def unpack(self, report: Message) -> Any:
-        """The object that a rank returned."""
+    def unpack(self, rank: int, payload: bytes, buffers: list[bytearray]) -> Outcome:
+        """What came back from a rank. Raises ResultError where that can't be read."""
         try:
-            return self.load(report.payload, report.buffers)
+            header, body = wire.split_header(payload)
+            events = tuple(event(rank, row, self.begin) for row in header.get("rows", ()))
+            balance = [int(count) for count in header["balance"]]
+            return Outcome(self.load(body, buffers), events, balance, int(header["rounds"]), int(header["threads"]))
         except Exception as error:
-            raise ResultError(
-                "unpicklable result", f"fn's result does not arrive: {error}", rank=report.rank
-            ) from error
+            raise ResultError("unpicklable result", f"fn's result does not arrive: {error}", rank=rank) from error
+
+    @property
+    def dirty(self) -> bool:
+        """True where the call left something: a thread, or a message that nobody took. Start the ranks again."""
+        left = self.outcomes.values()
+        unheard = any(map(sum, zip(*(outcome.balance for outcome in left), strict=False)))
+        return unheard or len({outcome.rounds for outcome in left}) > 1 or any(outcome.threads for outcome in left)
 
     def explain(self) -> RankError:
         """The error of the rank that failed first, not of those that only noticed."""
@@ -171,10 +183,8 @@ class Call:
 
     def as_trace(self) -> Trace:
         """What the ranks said, as far as they have told."""
-        events = tuple(
-            tuple(event(rank, row, self.begin) for row in self.rows.get(rank, ())) for rank in range(self.world_size)
-        )
-        return Trace(self.world_size, events)
+        said = (self.outcomes[rank].events if rank in self.outcomes else () for rank in range(self.world_size))
+        return Trace(self.world_size, tuple(said))
 
 
 def event(rank: int, row: list[Any], zero: float) -> Event:
@@ -189,7 +199,7 @@ def event(rank: int, row: list[Any], zero: float) -> Event:
 def pack(fn: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> tuple[bytes, tuple[Any, ...]]:
     """A function and its arguments as bytes. Raises TypeError with the reason where they can't travel."""
     try:
-        return wire.dumps((fn, args, kwargs))
+        return pickling.dumps((fn, args, kwargs))
     except Exception as error:
         name = getattr(fn, "__name__", repr(fn))
         raise TypeError(f"{name} or an argument of it can't travel to the ranks: {error}") from error

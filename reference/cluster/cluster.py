@@ -66,7 +66,7 @@ class Cluster:
 
     def _start(self) -> None:
         self._place = surroundings()
-        self._ranks = Ranks(forkserver.shared(), self.world_size, self._plan | self._place)
+        self._ranks = Ranks(self.world_size, self._plan | self._place)
         self._ready = 0  # ranks that have come up
         self._dirty = False  # True where they must be started again before the next call
 

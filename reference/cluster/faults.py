@@ -39,9 +39,10 @@ def _words(error: BaseException) -> dict[str, Any]:
         return {"error": "RankDied", "kind": "sys.exit", "details": details}
     if isinstance(error, NoKeyboard):
         return {"kind": "input", "details": ["input() has nobody to ask: a rank has no keyboard", "pass what it needs"]}
-    kind = "out of memory" if isinstance(error, MemoryError) or "can't allocate memory" in str(error) else "exception"
+    text = _text(error)
+    kind = "out of memory" if isinstance(error, MemoryError) or "can't allocate memory" in text else "exception"
     members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
-    return {"kind": kind, "details": [_text(error), *map(_text, members)]}
+    return {"kind": kind, "details": [text, *map(_text, members)]}
 
 
 def _text(error: BaseException) -> str:

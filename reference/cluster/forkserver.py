@@ -9,8 +9,6 @@ import tempfile
 import threading
 from typing import Any
 
-from .errors import ClusterError
-
 _BOOT = """
 import sys
 sys.path[:] = {path!r}
@@ -51,12 +49,14 @@ class ForkServer:
         """Ask for the ranks of one generation; they come up on their own time, with copies of `fds`.
 
         Raises:
-            ClusterError: the server has died.
+            OSError: the server has died.
         """
-        try:
-            socket.send_fds(self._control, [json.dumps(plan).encode()], fds)
-        except OSError as error:
-            raise ClusterError(f"the fork server has died: {self.last_words() or error}") from error
+        socket.send_fds(self._control, [json.dumps(plan).encode()], fds)
+
+    def end(self) -> None:
+        """End the server, with all its ranks, and wait until it is gone."""
+        self._process.kill()
+        self._process.wait()
 
     def last_words(self) -> str:
         """The last line that the server wrote, for the case that it died."""
@@ -84,6 +84,15 @@ _servers: dict[int, _OfProcess] = {}  # by process id: a fork of the owner has a
 def shared() -> ForkServer:
     """The fork server of this process, started on first use and again where it has died."""
     return _servers.setdefault(os.getpid(), _OfProcess()).get()
+
+
+def fork(plan: dict[str, Any], fds: list[int]) -> None:
+    """Fork the ranks of one generation; from a new server, where the old one is found dead."""
+    try:
+        shared().fork(plan, fds)
+    except BrokenPipeError:
+        shared().end()  # it may be gone and not yet look so
+        shared().fork(plan, fds)
 
 
 def _alone() -> dict[str, str]:

@@ -112,8 +112,8 @@ def running_children() -> list[str]:
 def _command(pid: int) -> str:
     """The command line of a running process, "" for one that is gone or only waits to be reaped."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+        name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
+        command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ").strip()
     except OSError:
         return ""
-    return "" if state == "Z" else command.replace("\0", " ").strip()
+    return "" if rest.split()[0] == "Z" else command or name  # there is no command line while a program is loaded

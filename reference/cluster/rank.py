@@ -17,8 +17,8 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from ..trace import frames
-from ..trace.tap import BACKEND, Recorder, register
-from . import process, wire
+from ..trace.tap import BACKEND, Ledger, Recorder, Tap, register
+from . import pickling, process, wire
 from .confine import confine
 from .errors import Forbidden, GroupError, StrayProcess
 from .faults import Unpicklable, describe
@@ -69,6 +69,7 @@ class Worker:
     def __init__(self, rank: int, channel: wire.Channel, recorder: Recorder, store: dist.Store) -> None:
         self.rank, self.channel, self.recorder, self.store = rank, channel, recorder, store
         self.group = dist.group.WORLD
+        self.ledger = self.group.ledger if isinstance(self.group, Tap) else Ledger(rank, dist.get_world_size())
         self.calls = 0
         self.group_destroyed_at: frames.Frame | None = None
         self.child_started_at = frames.Frame("", 0, "")
@@ -83,49 +84,49 @@ class Worker:
                 _, payload, buffers = self.channel.receive()
             except (EOFError, ConnectionError):
                 return
-            head, _, body = payload.partition(b"\n")
+            header, body = wire.split_header(payload)
             self.begin()
             try:
-                self.run(json.loads(head), body, buffers)
+                self.run(header, body, buffers)
             except BaseException as error:
                 self.report(error)
 
     def begin(self) -> None:
         """A call starts as if its process were new: its own groups' names, torch's default seed and settings."""
         self.calls += 1
+        self.drop_groups()
         backend, _ = c10d._world.pg_map[self.group]
         c10d._world.pg_map[self.group] = (backend, dist.PrefixStore(f"call {self.calls}", self.store))
         c10d._world.group_count = 1
+        self.ledger.clear()
         torch.default_generator.manual_seed(_DEFAULT_SEED)
         torch.set_default_dtype(torch.float32)
         torch.set_grad_enabled(True)
 
-    def run(self, head: dict[str, Any], body: bytes, buffers: list[bytearray]) -> None:
+    def run(self, header: dict[str, Any], body: bytes, buffers: list[bytearray]) -> None:
         """Run one request and send its result. Raises what the request raises."""
-        if "path" in head:
-            process.move(head["path"], head["directory"])
-        fn, args, kwargs = wire.loads(body, buffers)
-        result = self.call(fn, args, kwargs, record=head["record"])
+        if "path" in header:
+            process.move(header["path"], header["directory"])
+        fn, args, kwargs = pickling.loads(body, buffers)
+        threads = threading.active_count()
+        result = self.call(fn, args, kwargs, record=header["record"])
         self.flush()
         try:
-            payload, out = wire.dumps(result)
+            payload, out = pickling.dumps(result)
         except Exception as error:
             raise Unpicklable(result, error) from error
         del result
-        if head["record"]:
-            self.channel.send(Kind.EVENTS, json.dumps([call.row() for call in self.recorder.calls]).encode())
-        self.channel.send(Kind.RESULT, payload, out)
+        more = self.ledger.report() | {"threads": threading.active_count() - threads}
+        if header["record"]:
+            more["rows"] = [call.row() for call in self.recorder.calls]
+        self.channel.send(Kind.RESULT, wire.with_header(more, payload), out)
 
     def call(self, fn: Callable[..., Any], args: tuple, kwargs: dict[str, Any], record: bool) -> Any:
         """`fn(*args, **kwargs)`, recorded or not, and a look at what it left behind."""
-        threads = threading.active_count()
         with self.recorder.recording() if record else nullcontext():
             result = fn(*args, **kwargs)
         self.check_group()
         self.check_children()
-        self.drop_groups()
-        if threading.active_count() > threads:
-            self.channel.send(Kind.DIRTY)
         return result
 
     def report(self, error: BaseException) -> None:
@@ -199,6 +200,6 @@ class Worker:
             )
 
     def drop_groups(self) -> None:
-        """Take down the groups that `fn` made."""
+        """Take down the groups that the call before has made. Not sooner: another rank may still have been joining."""
         for group in [g for g in c10d._world.pg_map if g is not self.group]:
             dist.destroy_process_group(group)

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..trace import frames
-from . import wire
+from . import forkserver, wire
 from .errors import ClusterError
-from .forkserver import ForkServer
 from .output import Output
 
 _CHUNK = 1 << 16  # what a pipe holds
@@ -68,7 +67,7 @@ def _pipe() -> tuple[io.FileIO, io.FileIO]:
 class Ranks:
     """Processes 0..n-1 of one generation, from fork to kill."""
 
-    def __init__(self, server: ForkServer, world_size: int, plan: dict[str, Any]) -> None:
+    def __init__(self, world_size: int, plan: dict[str, Any]) -> None:
         self.world_size = world_size
         self.pids: list[int] = []
         self.exits: dict[int, Exit] = {}
@@ -82,9 +81,9 @@ class Ranks:
                 given = [theirs.enter_context(channel)]
                 for _ in range(world_size):
                     given += map(theirs.enter_context, self._connect())
+                forkserver.fork(plan | {"world_size": world_size}, [file.fileno() for file in given])
             except OSError as error:
                 raise ClusterError(f"{world_size} ranks need {3 * world_size + 1} open files: {error}") from error
-            server.fork(plan | {"world_size": world_size}, [file.fileno() for file in given])
         self._poll = select.poll()
         self._sources: dict[int, tuple[str, int]] = {self._channel.fileno(): ("channel", -1)}
         for rank, end in enumerate(self.ends):

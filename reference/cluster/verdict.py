@@ -105,12 +105,13 @@ def out_of_time(
     seconds: float, stacks: Mapping[int, list[frames.Frame]], fallback: int, *, watched: bool = False
 ) -> RankError:
     """The error of a call that took too long: blames a rank that computes before one that waits for others."""
-    busy = [rank for rank, stack in stacks.items() if stack and not communication(stack)]
+    busy = [rank for rank, stack in stacks.items() if not communication(stack)]
     rank = min(busy or stacks or [fallback])
     stack = stacks.get(rank, [])
     where = frames.own(stack)
     others = {r: s for r, s in stacks.items() if r != rank}
-    limit = f"still running after {seconds:g} s at line {where.line}; Cluster(..., timeout=) sets the limit"
+    at = f" at line {where.line}" if where.line else ", and does not say where"
+    limit = f"still running after {seconds:g} s{at}; Cluster(..., timeout=) sets the limit"
     call = communication(stack)
     hint = (
         [] if busy or watched else ["every rank that runs waits for another: Cluster(..., watch=True) names the reason"]

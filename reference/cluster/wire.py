@@ -1,39 +1,28 @@
-"""How functions, arguments and results travel between the owner and a rank.
+"""Messages between the owner and a rank: a kind, a payload and any number of buffers.
 
-A message is a kind, a payload and any number of buffers. Tensors leave the pickle as buffers (protocol 5, PEP 574):
-their bytes go straight from memory to the socket and from the socket to memory.
+The bytes of a buffer go straight from memory to the socket and from the socket to memory.
 """
 
-import functools
-import io
-import pickle
+import json
 import select
 import socket
 import struct
-import sys
-import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import IntEnum
-from pathlib import Path
-from types import FunctionType
 from typing import Any
-
-import cloudpickle
 
 
 class Kind(IntEnum):
     """What a message is."""
 
-    RUN = 1  # owner to rank: a function, its arguments, how to run it
-    RESULT = 2  # rank to owner: what it returned
+    RUN = 1  # owner to rank: a header on how to run, then a function with its arguments
+    RESULT = 2  # rank to owner: a header on what else happened, then what the function returned
     FAULT = 3  # rank to owner: what went wrong, as JSON
     EVENT = 4  # rank to supervisor: a call was posted, is waited for, is complete, as JSON
     READY = 5  # rank to owner: the process group is there
-    DIRTY = 8  # rank to owner: the call left something running, start the ranks again before the next
-    EVENTS = 6  # rank to owner: the calls of a whole run, as JSON
-    STOP = 7  # supervisor to rank: raise this error, as JSON
+    STOP = 6  # supervisor to rank: raise this error, as JSON
 
 
 _HEAD = struct.Struct("<BQI")
@@ -96,6 +85,17 @@ class Channel:
         return message
 
 
+def with_header(header: dict[str, Any], body: bytes) -> bytes:
+    """A payload of two parts."""
+    return json.dumps(header).encode() + b"\n" + body
+
+
+def split_header(payload: bytes) -> tuple[dict[str, Any], bytes]:
+    """The two parts of a payload."""
+    header, _, body = payload.partition(b"\n")
+    return json.loads(header), body
+
+
 class Reader:
     """Messages out of a socket that may deliver them in any pieces."""
 
@@ -137,90 +137,3 @@ class Reader:
                 if buffer:
                     yield memoryview(buffer)
             self._done.append((Kind(kind), bytes(payload), buffers))
-
-
-_HOUSE = Path(__file__).resolve().parents[2]
-_ROOMS = tuple(str(_HOUSE / room) for room in ("reference", "puzzles", "visualizations", "rankwise"))
-_LIBRARIES = (sysconfig.get_paths()["stdlib"], *_ROOMS)
-
-
-@functools.lru_cache(maxsize=4096)
-def _send_by_value(module: str) -> None:
-    """Let code of `module` travel as code, unless a rank has the same module: one of Python's, installed, or ours.
-
-    A rank may not find a caller's own script or test, or may have imported it before its last edit.
-    """
-    found = sys.modules.get(module)
-    file = getattr(found, "__file__", None)
-    if file and not file.startswith(_LIBRARIES) and "-packages" not in file:
-        cloudpickle.register_pickle_by_value(found)
-
-
-class _Pickler(cloudpickle.Pickler):
-    """cloudpickle, with the bytes of CPU tensors out of band and the caller's own modules by value."""
-
-    def reducer_override(self, obj: Any) -> Any:
-        import torch
-
-        if isinstance(obj, FunctionType | type):
-            _send_by_value(obj.__module__)
-        plain = type(obj) is torch.Tensor and obj.layout is torch.strided and obj.device.type == "cpu"
-        if plain and not obj.is_quantized and not obj.is_conj() and not obj.is_neg():
-            flat = obj.detach().contiguous().reshape(-1)
-            data = pickle.PickleBuffer(flat.view(torch.uint8).numpy()) if flat.numel() else b""
-            return _tensor, (data, str(obj.dtype).removeprefix("torch."), tuple(obj.shape), obj.requires_grad)
-        return super().reducer_override(obj)
-
-
-def _tensor(data: Any, dtype: str, shape: tuple[int, ...], requires_grad: bool) -> Any:
-    import torch
-
-    kind = getattr(torch, dtype)
-    flat = torch.frombuffer(data, dtype=torch.uint8).view(kind) if len(data) else torch.empty(0, dtype=kind)
-    return flat.view(shape).requires_grad_(requires_grad)
-
-
-def dumps(obj: Any) -> tuple[bytes, tuple[memoryview, ...]]:
-    """An object as a payload and the buffers that go with it."""
-    buffers: list[pickle.PickleBuffer] = []
-    with io.BytesIO() as file:
-        _Pickler(file, protocol=5, buffer_callback=buffers.append).dump(obj)
-        return file.getvalue(), tuple(b.raw() for b in buffers)
-
-
-def loads(payload: bytes, buffers: list[bytearray]) -> Any:
-    """The object back. For messages of code that one trusts: a pickle can call anything."""
-    return pickle.loads(payload, buffers=buffers)
-
-
-_HARMLESS: dict[tuple[str, str], Callable[..., Any]] = {(__name__, "_tensor"): _tensor}
-_HARMLESS_NAMES = {
-    ("collections", "OrderedDict"),
-    ("builtins", "complex"),
-    ("builtins", "set"),
-    ("builtins", "frozenset"),
-    ("builtins", "slice"),
-    ("builtins", "range"),
-    ("builtins", "bytearray"),
-    ("torch", "Size"),
-    ("torch", "device"),
-}
-
-
-_DTYPES = {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)} | {"bool", "bfloat16"}
-
-
-class _Guarded(pickle.Unpickler):
-    """Builds tensors, numbers, strings and containers of them; refuses every other name."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _HARMLESS:
-            return _HARMLESS[module, name]
-        if (module, name) in _HARMLESS_NAMES or (module == "torch" and name in _DTYPES):
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"a {module}.{name} is not data: return tensors, numbers, strings, lists or dicts")
-
-
-def loads_guarded(payload: bytes, buffers: list[bytearray]) -> Any:
-    """The object back, from code that one does not trust. Raises pickle.UnpicklingError for anything but plain data."""
-    return _Guarded(io.BytesIO(payload), buffers=buffers).load()

@@ -77,6 +77,35 @@ class Recorder:
         """Somebody (DDP's reducer) waits for `call` where we can't see it."""
 
 
+class Ledger:
+    """Counts what one rank says on one group, so that one can tell afterwards whether everything was heard.
+
+    Summed over all ranks, `balance` is zero everywhere where every message was received, and `rounds` are the same
+    on every rank where all of them entered every collective.
+    """
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the past."""
+        self.balance, self.rounds = [0] * self.size, 0
+
+    def note(self, call: Call) -> None:
+        """`call` is about to be made."""
+        if call.op is Op.SEND:
+            self.balance[call.root] += call.peer is not None
+        elif call.op is Op.RECV:
+            self.balance[self.rank] -= 1
+        else:
+            self.rounds += 1
+
+    def report(self) -> dict[str, Any]:
+        """The counts, ready for JSON."""
+        return {"balance": self.balance, "rounds": self.rounds}
+
+
 class TappedWork(Work):
     """The request of a tapped call."""
 
@@ -142,10 +171,12 @@ class Tap(ProcessGroup):
         super().__init__(inner.rank(), inner.size())
         self.inner, self.ranks, self.recorder = inner, ranks, recorder
         self._name, self._desc = "", ""
+        self.ledger = Ledger(inner.rank(), inner.size())
         self._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, gloo)
 
     def _make(self, call: Call, run: Callable[[], Work]) -> Work:
         """Post a call, make it, and wrap its request."""
+        self.ledger.note(call)
         if not self.recorder.on:
             return run()
         call.group_name = self._name

@@ -1,0 +1,30 @@
+"""What the tests of the cluster share: no test hangs, and processes can be found again."""
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import NoReturn
+
+import pytest
+
+_LIMIT = 60  # seconds for one test
+
+
+@pytest.fixture(autouse=True)
+def alarm() -> Iterator[None]:
+    """A test that hangs fails."""
+
+    def too_long(*_: object) -> NoReturn:
+        raise TimeoutError(f"the test took more than {_LIMIT} s")
+
+    before = signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(_LIMIT)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def patience() -> float:
+    """How much longer than on a quiet machine things may take here."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))

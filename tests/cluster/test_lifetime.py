@@ -1,0 +1,363 @@
+"""No process outlives its owner; what is killed comes back; nobody takes what is another's."""
+
+import contextlib
+import gc
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from reference.cluster import Cluster, ClusterError, Interrupted, RankDied, RankError, forkserver
+
+MARK = "RANKWISE_TEST_OWNER"
+
+
+def rank() -> int:
+    return dist.get_rank()
+
+
+class Owner:
+    """A process that owns a cluster, and whose descendants can be found: they inherit a mark."""
+
+    def __init__(self, program: str) -> None:
+        self.mark = uuid.uuid4().hex
+        environment = os.environ | {MARK: self.mark, "PYTHONPATH": os.pathsep.join(sys.path)}
+        source = textwrap.dedent(program)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", source], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+
+    def says(self, word: str) -> None:
+        """Wait until it has printed a line."""
+        for line in self.process.stdout:
+            if line.strip() == word.encode():
+                return
+        raise AssertionError(f"the owner ended without a {word!r}")
+
+    def alive(self) -> list[int]:
+        """Its descendants, and itself, as far as they live."""
+        wanted, found = f"{MARK}={self.mark}".encode(), []
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if wanted in (process / "environ").read_bytes() and " Z " not in (process / "stat").read_text():
+                    found.append(int(process.name))
+        return found
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def seconds_to_silence(self, limit: float = 10) -> float:
+        """How long after now the last of its descendants is gone."""
+        begin = time.monotonic()
+        while self.alive():
+            assert time.monotonic() - begin < limit, f"still alive: {self.alive()}"
+            time.sleep(0.02)
+        return time.monotonic() - begin
+
+
+START = """
+    import os, signal, subprocess, sys, threading, time
+    from reference.cluster import Cluster
+    def say(word): print(word, flush=True)
+"""
+
+INSTANTS = {
+    "while the server imports torch": "c = Cluster(4); say('now'); time.sleep(9)",
+    "while ranks come up": """
+        from reference.cluster import forkserver
+        Cluster(1).run(int)
+        c = Cluster(8); say('now'); time.sleep(9)
+    """,
+    "idle": "c = Cluster(4); c.run(int); say('now'); time.sleep(9)",
+    "in a call": "c = Cluster(4); c.run(int); say('now'); c.run(time.sleep, 99)",
+    "in a call that holds the interpreter": "c = Cluster(4); c.run(int); say('now'); c.run(sum, range(10**12))",
+    "in a call that ignores signals": """
+        def ignore():
+            for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}: signal.signal(number, signal.SIG_IGN)
+            time.sleep(99)
+        c = Cluster(4); c.run(int); say('now'); c.run(ignore)
+    """,
+    "in a call with detached children": """
+        def detach():
+            subprocess.run(['sh', '-c', 'setsid sleep 99 & nohup sleep 99 >/dev/null &'])
+            time.sleep(99)
+        c = Cluster(4); c.run(int); say('now'); c.run(detach)
+    """,
+    "in a transfer": """
+        big = bytearray(64 << 20)
+        c = Cluster(4); c.run(int); say('now')
+        while True: c.run(bytes, big)
+    """,
+    "while healing": """
+        c = Cluster(8); c.run(int); say('now')
+        while True:
+            try: c.run(int, 'not a number')
+            except Exception: pass
+    """,
+    "with a cluster of a thread that has ended": """
+        t = threading.Thread(target=lambda: globals().update(c=Cluster(4))); t.start(); t.join()
+        c.run(int); say('now'); time.sleep(9)
+    """,
+    "with a fork of its own": """
+        c = Cluster(4); c.run(int)
+        if os.fork() == 0:
+            os.environ.clear(); os.execvpe('sleep', ['sleep', '3'], {})
+        say('now'); time.sleep(9)
+    """,
+}
+
+
+@pytest.mark.parametrize("instant", INSTANTS)
+def test_no_process_outlives_a_killed_owner(instant, patience):
+    before = set(os.listdir("/dev/shm"))
+    owner = Owner(START + textwrap.dedent(INSTANTS[instant]).replace("\n", "\n    ").join(["    ", "\n"]))
+    owner.says("now")
+    time.sleep(random.uniform(0, 0.3))
+    owner.kill()
+    assert owner.seconds_to_silence() < 1.0 * patience
+    assert not [name for name in set(os.listdir("/dev/shm")) - before if "rankwise" in name]
+
+
+def test_no_process_outlives_an_owner_killed_at_any_instant(patience):
+    program = (
+        START
+        + """
+    say('begun')
+    while True:
+        with Cluster(4) as c:
+            c.run(bytes, bytearray(8 << 20))
+            try: c.run(os._exit, 1)
+            except Exception: pass
+            c.run(int)
+    """
+    )
+    owners = [Owner(program) for _ in range(8)]
+    for number, owner in enumerate(owners):
+        owner.says("begun")
+        time.sleep(random.uniform(0, 0.2 + 0.2 * number))
+        owner.kill()
+        assert owner.seconds_to_silence() < 1.0 * patience
+
+
+def test_an_owner_that_ends_without_closing_leaves_nothing(patience):
+    owner = Owner(START + "    c = Cluster(4); print(c.run(int)); say('now')")
+    owner.says("now")
+    assert owner.process.wait(10) == 0
+    assert owner.seconds_to_silence() < 1.0 * patience
+
+
+def gone(pids: list[int]) -> bool:
+    return not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 5) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_close_leaves_no_process_and_no_file_descriptor():
+    Cluster(1).close()
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    cluster = Cluster(4)
+    cluster.run(rank)
+    pids = cluster.pids
+    cluster.close()
+    cluster.close()
+    assert len(pids) == 4
+    assert gone(pids)
+    assert len(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(ClusterError, match="closed"):
+        cluster.run(rank)
+
+
+def test_a_cluster_that_is_forgotten_ends():
+    cluster = Cluster(2)
+    cluster.run(rank)
+    pids = cluster.pids
+    del cluster
+    with pytest.warns(ResourceWarning):
+        gc.collect()
+    wait_until(lambda: gone(pids))
+
+
+def test_close_ends_a_start():
+    Cluster(8).close()
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_rank_killed_between_calls_is_replaced(clusters, victim):
+    cluster = clusters(3)
+    cluster.run(rank)
+    pid = cluster.pids[victim]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: gone([pid]))
+    assert cluster.run(rank) == [0, 1, 2]
+
+
+def test_a_server_killed_between_calls_is_replaced():
+    with Cluster(2) as cluster:
+        cluster.run(rank)
+        os.kill(forkserver.shared().pid, signal.SIGKILL)
+        assert cluster.run(rank) == [0, 1]
+
+
+def test_a_server_killed_in_a_call_is_one_clear_error():
+    with Cluster(2) as cluster:
+        cluster.run(rank)
+        pid = forkserver.shared().pid
+        threading.Timer(0.2, os.kill, (pid, signal.SIGKILL)).start()
+        with pytest.raises(RankDied, match="the process that forks the ranks was killed"):
+            cluster.run(time.sleep, 30)
+        assert cluster.run(rank) == [0, 1]
+
+
+def test_a_rank_killed_in_a_call_is_one_clear_error(clusters):
+    cluster = clusters(2)
+    cluster.run(rank)
+    threading.Timer(0.1, os.kill, (cluster.pids[1], signal.SIGKILL)).start()
+    with pytest.raises(RankDied) as caught:
+        cluster.run(time.sleep, 30)
+    assert caught.value.rank == 1
+    assert cluster.run(rank) == [0, 1]
+
+
+def test_an_interrupt_ends_the_call_and_the_next_one_works(clusters):
+    cluster = clusters(2)
+    cluster.run(rank)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(Interrupted) as caught:
+            cluster.run(lambda: time.sleep(30))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert isinstance(caught.value, RankError)
+    assert caught.value.file == __file__
+    assert cluster.run(rank) == [0, 1]
+
+
+def test_interrupts_at_any_instant_leave_a_cluster_that_works():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with Cluster(4) as cluster:
+            for _ in range(12):
+                with contextlib.suppress(KeyboardInterrupt, RankError):
+                    timer = threading.Timer(random.uniform(0, 0.2), os.kill, (os.getpid(), signal.SIGINT))
+                    timer.start()
+                    with contextlib.suppress(ValueError):
+                        cluster.run(bytes, bytearray(1 << 20))
+                        cluster.run(int, "not a number")
+                    timer.join()
+                with contextlib.suppress(KeyboardInterrupt):
+                    timer.join()
+            assert cluster.run(rank) == [0, 1, 2, 3]
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_two_clusters_in_two_threads():
+    def work(n: int) -> None:
+        with Cluster(n) as cluster:
+            for _ in range(5):
+                totals[n] = cluster.run(lambda: dist.all_reduce(x := torch.ones(1)) or x.item())
+                with contextlib.suppress(RankError):
+                    cluster.run(int, "not a number")
+
+    totals: dict[int, list[float]] = {}
+    threads = [threading.Thread(target=work, args=[n]) for n in (2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert totals == {2: [2.0] * 2, 3: [3.0] * 3}
+
+
+def test_one_cluster_in_two_threads_is_refused(clusters):
+    cluster = clusters(2)
+    thread = threading.Thread(target=cluster.run, args=[time.sleep, 0.5])
+    thread.start()
+    time.sleep(0.2)
+    with pytest.raises(ClusterError, match="running another call"):
+        cluster.run(rank)
+    thread.join()
+    assert cluster.run(rank) == [0, 1]
+
+
+def in_a_fork(do: Callable[[], Any]) -> Any:
+    """What a function gives in a fork of this process."""
+    ours, its = multiprocessing.Pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            its.send(do())
+        finally:
+            os._exit(0)
+    its.close()
+    answer = ours.recv()
+    os.waitpid(pid, 0)
+    return answer
+
+
+def test_a_fork_of_the_owner_can_neither_use_nor_end_its_cluster(clusters):
+    cluster = clusters(2)
+    cluster.run(rank)
+
+    def misuse() -> str:
+        try:
+            cluster.run(rank)
+        except ClusterError as error:
+            cluster.close()
+            return str(error)
+
+    assert "belongs to the process that made it" in in_a_fork(misuse)
+    assert cluster.run(rank) == [0, 1]
+
+
+def test_a_fork_of_the_owner_may_have_a_cluster_of_its_own(clusters):
+    clusters(2).run(rank)
+
+    def use() -> list[int]:
+        with Cluster(3) as cluster:
+            return cluster.run(rank)
+
+    assert in_a_fork(use) == [0, 1, 2]
+    assert clusters(2).run(rank) == [0, 1]
+
+
+@contextlib.contextmanager
+def limit(what: int, value: int) -> Iterator[None]:
+    before = resource.getrlimit(what)
+    resource.setrlimit(what, (value, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(what, before)
+
+
+def test_too_few_file_descriptors_is_one_clear_line_and_harms_nothing(clusters):
+    clusters(2).run(rank)
+    used = len(os.listdir("/proc/self/fd"))
+    with limit(resource.RLIMIT_NOFILE, used + 20), pytest.raises(ClusterError, match="97 open files"):
+        Cluster(32)
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= used + 1
+    assert clusters(2).run(rank) == [0, 1]
