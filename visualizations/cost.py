@@ -78,6 +78,8 @@ def draw_bandwidth(
 
 def crossings(curves: Mapping[str, Curve], sizes: tuple[float, float]) -> list[tuple[float, str, str]]:
     """Where the fastest algorithm changes: (bytes, the one that was fastest, the one that is from there on)."""
+    if not curves:
+        return []
     grid = np.geomspace(*sizes, 20 * SAMPLES)
     names = list(curves)
     fastest = np.argmin([[curves[name](size) for size in grid] for name in names], axis=0)
