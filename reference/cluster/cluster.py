@@ -9,7 +9,6 @@ from types import EllipsisType, TracebackType
 from typing import Any, Self
 
 from ..trace import Trace
-from . import forkserver
 from .call import Call, definition, interrupted, pack
 from .errors import ClusterError, RankError
 from .ranks import Message, Ranks
@@ -150,8 +149,7 @@ class Cluster:
             return
         self.restart()
         if not self._come_up():
-            reason = self._ranks.failure or forkserver.shared().last_words()
-            raise ClusterError(f"the ranks did not start: {reason}")
+            raise ClusterError(f"the ranks did not start: {self._ranks.failure or 'see what they printed'}")
 
     def _come_up(self) -> bool:
         """Wait for ranks that were started. False where one is gone, or takes too long."""
@@ -193,7 +191,7 @@ def check_device(device: str, world_size: int) -> None:
 
         if (count := torch.cuda.device_count()) < world_size:
             raise ClusterError(
-                f'device="cuda" gives one GPU to each rank: {world_size} ranks need {world_size}, here are {count}'
+                f'device="cuda" gives one GPU to each rank: {world_size} ranks need {world_size} GPUs, here are {count}'
             )
     elif device != "cpu":
         raise ClusterError(f'device is "cpu" or "cuda", not {device!r}')

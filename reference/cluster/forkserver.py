@@ -1,5 +1,6 @@
 """The owner's side of the fork server: start it, ask it for ranks."""
 
+import atexit
 import json
 import os
 import socket
@@ -7,8 +8,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from typing import Any
 
+_GONE = 5.0  # seconds in which a server that is asked to end must be gone
 _BOOT = """
 import sys
 sys.path[:] = {path!r}
@@ -22,8 +25,11 @@ class ForkServer:
 
     def __init__(self) -> None:
         self._control, theirs = socket.socketpair()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  for as long as the server lives
-        boot = _BOOT.format(path=sys.path, fd=theirs.fileno(), owner=os.getpid())
+        self._owner = os.getpid()
+        self._errors, path = tempfile.mkstemp()
+        os.unlink(path)
+        weakref.finalize(self, os.close, self._errors)
+        boot = _BOOT.format(path=sys.path, fd=theirs.fileno(), owner=self._owner)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", boot],
@@ -34,6 +40,7 @@ class ForkServer:
                 stderr=self._errors,
                 start_new_session=True,  # Ctrl-C is the owner's
             )
+        atexit.register(self.end)
 
     @property
     def pid(self) -> int:
@@ -55,12 +62,19 @@ class ForkServer:
 
     def end(self) -> None:
         """End the server, with all its ranks, and wait until it is gone."""
-        self._process.kill()
-        self._process.wait()
+        atexit.unregister(self.end)
+        if os.getpid() == self._owner:  # not a fork of it
+            self._process.terminate()
+            try:
+                self._process.wait(_GONE)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._control.close()
 
     def last_words(self) -> str:
         """The last line that the server wrote, for the case that it died."""
-        text = os.pread(self._errors.fileno(), 1 << 16, 0).decode(errors="replace")
+        text = os.pread(self._errors, 1 << 16, 0).decode(errors="replace")
         return (text.strip().splitlines() or [""])[-1]
 
 
@@ -73,8 +87,10 @@ class _OfProcess:
 
     def get(self) -> ForkServer:
         with self._lock:
-            if self._server is None or not self._server.alive:
-                self._server = ForkServer()
+            if self._server is not None and not self._server.alive:
+                self._server.end()
+                self._server = None
+            self._server = self._server or ForkServer()
             return self._server
 
 
@@ -86,13 +102,16 @@ def shared() -> ForkServer:
     return _servers.setdefault(os.getpid(), _OfProcess()).get()
 
 
-def fork(plan: dict[str, Any], fds: list[int]) -> None:
+def fork(plan: dict[str, Any], fds: list[int]) -> ForkServer:
     """Fork the ranks of one generation; from a new server, where the old one is found dead."""
+    server = shared()
     try:
-        shared().fork(plan, fds)
+        server.fork(plan, fds)
     except BrokenPipeError:
-        shared().end()  # it may be gone and not yet look so
-        shared().fork(plan, fds)
+        server.end()  # it may be gone and not yet look so
+        server = shared()
+        server.fork(plan, fds)
+    return server
 
 
 def _alone() -> dict[str, str]:

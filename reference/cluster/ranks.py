@@ -52,10 +52,6 @@ class _End:
         self.sock.setblocking(False)
         self.reader = wire.Reader(self.sock)
 
-    def close(self) -> None:
-        for file in (self.sock, self.output, self.dump):
-            file.close()
-
 
 def _pipe() -> tuple[io.FileIO, io.FileIO]:
     """The two ends of a pipe; reading does not block."""
@@ -75,14 +71,17 @@ class Ranks:
         self.output = Output(world_size)
         self.ends: list[_End] = []
         self._rest = b""
+        self._open = contextlib.ExitStack()
         with contextlib.ExitStack() as theirs:
             try:
                 self._channel, channel = socket.socketpair()
+                self._open.enter_context(self._channel)
                 given = [theirs.enter_context(channel)]
                 for _ in range(world_size):
                     given += map(theirs.enter_context, self._connect())
-                forkserver.fork(plan | {"world_size": world_size}, [file.fileno() for file in given])
+                self._server = forkserver.fork(plan | {"world_size": world_size}, [file.fileno() for file in given])
             except OSError as error:
+                self.close()
                 raise ClusterError(f"{world_size} ranks need {3 * world_size + 1} open files: {error}") from error
         self._poll = select.poll()
         self._sources: dict[int, tuple[str, int]] = {self._channel.fileno(): ("channel", -1)}
@@ -96,6 +95,8 @@ class Ranks:
         """Keep our ends of what connects us to the next rank; returns its ends."""
         mine, its = socket.socketpair()
         (output, its_output), (dump, its_dump) = _pipe(), _pipe()
+        for file in (mine, output, dump):
+            self._open.enter_context(file)
         self.ends.append(_End(mine, output, dump))
         return its, its_output, its_dump
 
@@ -160,7 +161,8 @@ class Ranks:
                 yield self._exit(notice["exited"], notice["status"])
         if not data:  # all ranks are gone
             self._forget(self._channel.fileno())
-            self.failure = self.failure or "the process that forks the ranks was killed"
+            words = self._server.last_words()
+            self.failure = self.failure or "the process that forks the ranks is gone" + f": {words}" * bool(words)
             yield from [self._exit(rank, -signal.SIGKILL) for rank in range(self.world_size) if rank not in self.exits]
 
     def _exit(self, rank: int, status: int) -> Exit:
@@ -209,6 +211,4 @@ class Ranks:
 
     def close(self) -> None:
         """Let go of them without a word, as a fork of the owner must: they are not its own."""
-        self._channel.close()
-        for end in self.ends:
-            end.close()
+        self._open.close()
