@@ -79,7 +79,7 @@ def _parameter(right: list[Case], wrong: list[Case]) -> str | None:
 def in_values(wrong: Sequence[Comparison], inputs: dict[Case, Inputs]) -> str | None:
     """What the values of the wrong cases look like. `inputs` are what the ranks were given in each case."""
     patterns: tuple[Callable[[Comparison, Inputs], str | None], ...] = (
-        _unreadable, _own_input, _another_rank, _order, _tail, _replicas, _some_ranks,
+        _unreadable, _mixed, _own_input, _another_rank, _order, _tail, _replicas, _some_ranks,
     )  # fmt: skip
     for cases in (wrong, wrong[:1]):  # what is true of all of them, else of the one that is shown
         if sentence := _factor(cases):
@@ -136,6 +136,23 @@ def _ratio(comparison: Comparison) -> float | None:
             return None
         ratios.add(round(each.flatten()[0].item(), 5))
     return ratios.pop() if len(ratios) == 1 and not ratios & {0, 1} else None
+
+
+def _mixed(comparison: Comparison, inputs: Inputs) -> str | None:
+    """Tensors whose sum is right although each is wrong: some ranks have added them to each other's."""
+    wrong: dict[int, dict[str, tuple[Tensor, Tensor]]] = {}
+    for rank, name, expected, got in _pairs(comparison):
+        wrong.setdefault(rank, {})[name] = (expected, got)
+    for tensors in wrong.values():
+        if len(tensors) < 2 or len({expected.shape for expected, _ in tensors.values()}) > 1:
+            return None
+        asked, there = (sum(pair[side].double() for pair in tensors.values()) for side in (0, 1))
+        if not torch.allclose(asked, there):
+            return None
+    names = sorted({name for tensors in wrong.values() for name in tensors})
+    if not names:
+        return None
+    return f"{' and '.join(names)} are mixed up, their sum is right: the same calls in another order on some ranks?"
 
 
 def _own_input(comparison: Comparison, inputs: Inputs) -> str | None:

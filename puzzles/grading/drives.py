@@ -31,7 +31,7 @@ def backward(function: Callable[..., Tensor], arguments: dict[str, Any]) -> dict
     fits = isinstance(output, Tensor) and output.shape == upstream.shape
     if not fits or not output.requires_grad:
         return {"returns": output.detach() if isinstance(output, Tensor) else output, "x.grad": None}
-    output.backward(upstream)
+    (output * upstream).sum().backward()  # output.backward(upstream) makes torch import sympy, for half a second
     return {"returns": output.detach(), "x.grad": x.grad}
 
 

@@ -37,7 +37,7 @@ class Run:
         readings: by group rank, what the meters said.
         said: why the judge is not content; "" where it is, or where there is none.
         objection: the same, of values that an oracle has found right: then it is about their cost.
-        output: what the ranks printed during the whole call.
+        output: what the ranks printed during the whole call, which may have run other cases, too.
         patched: names that the solution has replaced in the ranks.
     """
 
@@ -105,6 +105,8 @@ def run_cases(solution: Solution, cases: Sequence[Case], pool: Pool) -> list[Run
         with contextlib.redirect_stdout(printed):
             reports, trace = pool.cluster(cases[0].world_size).trace(driver.run, job)
     except RankError as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise Broken(error, cases[0], printed.getvalue()) from None
     patched = tuple(sorted({str(name) for report in reports for name in report["patched"]}))
     parts = [[report["cases"][index] for report in reports] for index in range(len(cases))]

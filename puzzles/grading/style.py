@@ -79,7 +79,7 @@ class _Reader:
     """Walks a tree and knows which of its names stand for modules."""
 
     def __init__(self, puzzle: Puzzle, tree: ast.Module) -> None:
-        self.tree = tree
+        self.tree = tree = _without_main(tree)
         self.calls = {call.__name__ for call in puzzle.calls}
         self.allowed = allowed_calls(puzzle)
         self.given = {(each.function.__module__, each.function.__name__) for each in puzzle.helpers}
@@ -196,6 +196,17 @@ class _Reader:
     def _no_module(self, module: str) -> str:
         given = "".join(f", {name} of {home}" for home, name in sorted(self.given))
         return f"imports {module}: a solution may import torch, math, time and the like{given}"
+
+
+def _without_main(tree: ast.Module) -> ast.Module:
+    """Leave out `if __name__ == "__main__":`, which a check never runs; unless the text gives `__name__` a value."""
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == "__name__"]
+    if any(not isinstance(node.ctx, ast.Load) for node in names):
+        return tree
+    guard = ast.dump(ast.parse('__name__ == "__main__"', mode="eval").body)
+    kept = [node for node in tree.body if not (isinstance(node, ast.If) and ast.dump(node.test) == guard)]
+    alternatives = [each for node in tree.body if node not in kept for each in node.orelse]
+    return ast.Module(kept + alternatives, [])
 
 
 def _defined(node: ast.AST) -> list[str]:

@@ -53,7 +53,7 @@ class Verdict:
         trace: what the ranks said in that case, None where nothing was said or recorded.
         compared: how many values were compared.
         seconds: the whole check.
-        output: what the ranks printed in that case.
+        output: what the ranks printed in the call that ran that case.
     """
 
     name: str

@@ -16,6 +16,7 @@ from puzzles.grading.engine import grade, passes
 from puzzles.grading.pool import Pool
 from puzzles.grading.puzzle import Budget, Case, Claim, Measure, Puzzle, cases
 from puzzles.grading.verdict import Stage, Verdict
+from reference.cluster import Cluster, Interrupted
 
 SHIFT = catalog.find("ranks.ring_shift")
 
@@ -76,7 +77,7 @@ def test_the_first_difference_is_named() -> None:
         ("return torch.empty(6, device='meta')", r"on meta"),
         ("return torch.nn.Parameter(x)", r"got a Parameter"),
         ("return torch.full_like(x, float('nan'))", r"got nan\n.*memory that was never written"),
-        ("return torch.zeros(1 << 27)", r"expected a float32 tensor of shape \(6,\), got a tensor of shape"),
+        ("return torch.zeros(1).expand(1 << 28)", r"expected a float32 tensor of shape \(6,\), got a tensor of shape"),
     ],
 )
 def test_what_is_not_the_value_asked_for(body: str, reason: str) -> None:
@@ -137,6 +138,38 @@ def test_a_pattern_in_the_values_is_named(body: str, diagnosis: str) -> None:
     verdict = check(body, cases=cases(worlds=(2, 3, 4), length=(6, 7)))
     assert verdict.stage is Stage.VALUES
     assert diagnosis in verdict.reason
+
+
+def test_the_same_calls_on_swapped_tensors_are_named() -> None:
+    def two(a: Tensor, b: Tensor, group: ProcessGroup) -> None:
+        pass
+
+    swapped = """
+        if dist.get_rank(group) == 1:
+            dist.all_reduce(b, group=group)
+            dist.all_reduce(a, group=group)
+        else:
+            dist.all_reduce(a, group=group)
+            dist.all_reduce(b, group=group)
+        """
+    asked = puzzle(
+        function=two,
+        cases=cases(worlds=(2,)),
+        inputs=lambda case, rank: {name: case.tensor(rank, 4, name=name) for name in "ab"},
+        oracle=lambda case, inputs: [{name: sum(each[name] for each in inputs) for name in "ab"}] * case.n,
+    )
+    verdict = grade(asked, text.with_body(asked, swapped))
+    assert verdict.stage is Stage.VALUES
+    assert "a and b are mixed up, their sum is right: the same calls in another order" in verdict.reason
+
+
+def test_an_interrupt_is_not_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: Cluster, *args: object) -> None:
+        raise Interrupted("interrupted", rank=0)
+
+    monkeypatch.setattr(Cluster, "trace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        check(RIGHT)
 
 
 def test_a_group_that_is_not_the_world() -> None:

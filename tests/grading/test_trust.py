@@ -200,7 +200,6 @@ def test_ranks_that_ran_forbidden_code_are_not_used_again() -> None:
             with_code(inside="import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"),
             "threading",
         ),
-        (with_code(inside="try:\n    dist.send(x, 99)\nexcept BaseException:\n    pass\n"), "99"),
         (with_code(inside="dist.destroy_process_group()\n"), "destroy"),
     ],
 )
@@ -209,6 +208,12 @@ def test_harm_is_contained_and_said(source: str, reason: str) -> None:
     assert not verdict.passed
     assert re.search(reason, verdict.reason), verdict.reason
     assert grade(SHIFT, RIGHT).passed, "the next check works"
+
+
+def test_what_never_runs_is_not_held_against_anybody() -> None:
+    below = '\n\nif __name__ == "__main__":\n    import os\n    print(os.environ)\n'
+    assert grade(SHIFT, with_code(below=below)).passed
+    assert "imports os" in grade(SHIFT, with_code(top='__name__ = "__main__"\n', below=below)).reason
 
 
 def test_what_a_report_may_contain() -> None:
