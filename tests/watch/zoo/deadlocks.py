@@ -362,7 +362,7 @@ def two_ranks_deadlock_while_the_third_computes():
     if rank < 2:
         dist.recv(torch.zeros(2), src=1 - rank)  # <- here
     else:
-        time.sleep(4)
+        time.sleep(120)
     dist.barrier()
 
 
