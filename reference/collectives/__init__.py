@@ -6,7 +6,7 @@ They run on gloo and on NCCL, with any number of ranks and any length.
 
 | module         | algorithms                                                                                |
 |----------------|-------------------------------------------------------------------------------------------|
-| broadcast      | naive, tree, chain                                                                        |
+| broadcast      | naive, flat, tree, chain                                                                  |
 | reduce         | naive, tree                                                                               |
 | scatter        | naive, tree                                                                               |
 | gather         | naive, tree                                                                               |

@@ -36,7 +36,8 @@ def cheapest(algorithms: tuple[Callable[..., None], ...], n: int, numel: int, it
 
 def broadcast(x: Tensor, root: int, group: ProcessGroup) -> None:
     """Give every rank the root's `x`, in place."""
-    broadcasts.tree(x, root, group)
+    algorithms, n = (broadcasts.flat, broadcasts.tree), dist.get_world_size(group)
+    cheapest(algorithms, n, x.numel(), x.element_size())(x, root, group)
 
 
 def all_gather(x: Tensor, out: Tensor, group: ProcessGroup) -> None:

@@ -1,10 +1,11 @@
 """Broadcast: every rank ends with the root's tensor.
 
-| algorithm | steps           | bytes sent by a rank        | good for                             |
-|-----------|-----------------|-----------------------------|--------------------------------------|
-| naive     | n-1             | root: (n-1) · size          | two ranks                            |
-| tree      | ceil(log2 n)    | size for each of its children | small tensors                      |
-| chain     | n-2 + pieces    | size                        | large tensors: every link is in use  |
+| algorithm | steps        | bytes sent by a rank          | good for                            |
+|-----------|--------------|-------------------------------|-------------------------------------|
+| naive     | n-1          | root: (n-1) · size            | nothing; simple                     |
+| flat      | 1            | root: (n-1) · size            | tiny tensors, few ranks             |
+| tree      | ceil(log2 n) | size for each of its children | small tensors                       |
+| chain     | n-2 + pieces | size                          | large tensors: all links are in use |
 """
 
 from itertools import pairwise
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from . import binomial
-from .exchange import exchange
+from .exchange import exchange, post
 
 PIECES = 8  # of a chain, unless said otherwise
 
@@ -34,6 +35,22 @@ def naive(x: Tensor, root: int, group: ProcessGroup) -> None:
     for other in range(n):
         if other != root:
             dist.send(x, group=group, group_dst=other)
+
+
+def flat(x: Tensor, root: int, group: ProcessGroup) -> None:
+    """Give every rank the root's `x`, in place: the root sends it to all at once.
+
+    Args:
+        x: contiguous, the same shape and dtype on every rank.
+        root: group rank.
+        group: n ranks. Any n.
+    """
+    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    if rank != root:
+        dist.recv(x, group=group, group_src=root)
+    else:
+        for request in post([(x, other) for other in range(n) if other != root], [], group):
+            request.wait()
 
 
 def tree(x: Tensor, root: int, group: ProcessGroup) -> None:

@@ -187,6 +187,7 @@ def _double_tree_steps(n: int, numel: int, itemsize: int) -> int:
 
 _COSTS: dict[Callable[..., None], Cost] = {
     broadcast.naive: Cost(_linear, lambda rank, n, numel: (n - 1) * numel if rank == 0 else 0),
+    broadcast.flat: Cost(lambda n, numel, size: min(1, n - 1), lambda rank, n, numel: 0 if rank else (n - 1) * numel),
     broadcast.tree: Cost(_logarithmic, lambda rank, n, numel: len(binomial.children(rank, n)) * numel),
     broadcast.chain: Cost(
         lambda n, numel, size: n - 2 + broadcast.PIECES if n > 1 else 0,

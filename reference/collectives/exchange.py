@@ -21,7 +21,9 @@ Message = tuple[Tensor, int]  # a tensor, and the group rank it goes to or comes
 
 def post(sends: Sequence[Message], receives: Sequence[Message], group: ProcessGroup) -> list[Work]:
     """Start all of these at once; they are done when each of the requests has been waited for."""
-    if any(tensor.is_cuda for tensor, _ in (*sends, *receives)):
+    if not (sends or receives):
+        return []
+    if (sends or receives)[0][0].is_cuda:
         batch = [dist.P2POp(dist.irecv, tensor, group=group, group_peer=source) for tensor, source in receives]
         batch += [dist.P2POp(dist.isend, tensor, group=group, group_peer=target) for tensor, target in sends]
         return dist.batch_isend_irecv(batch)
@@ -63,10 +65,8 @@ def exchange_reduce(
         group: the ranks that talk.
         op: how to combine.
     """
-    accumulators = pieces(accumulator)
-    buffer = torch.empty_like(accumulators[0])
-    for piece, into in zip_longest(pieces(outgoing), accumulators):
-        received = None if into is None else buffer[: into.numel()]
+    for piece, into in zip_longest(pieces(outgoing), pieces(accumulator)):
+        received = None if into is None else torch.empty_like(into)
         exchange(piece, target, received, source, group)
         if into is not None:
             combine(into, received, op)
