@@ -17,6 +17,21 @@ def of_lengths(group: dist.ProcessGroup) -> list[str]:
     return c.mismatches(c.lengths((0, 3, 37), dist.get_world_size(group)), group)
 
 
+def does_nothing(*arguments: object) -> None:
+    """The algorithm of somebody who hopes that nobody looks."""
+
+
+def noticed(group: dist.ProcessGroup) -> list[str]:
+    cases = [c.Case(collective, does_nothing, 7, root=1) for collective in c.ALGORITHMS]
+    return [case.collective for case in cases if c.mismatch(case, group)]
+
+
+def test_the_oracle_notices_an_algorithm_that_does_nothing(ranks: Cluster) -> None:
+    """On all ranks together: the root of a broadcast, say, has the right values from the start."""
+    found = [collectives for collectives in ranks.run(in_group, 3, noticed) if collectives]
+    assert set().union(*found) == set(c.ALGORITHMS)
+
+
 def of_dtypes(group: dist.ProcessGroup) -> list[str]:
     return c.mismatches(c.dtypes(7), group)
 
