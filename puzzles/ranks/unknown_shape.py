@@ -17,7 +17,7 @@ def deliver(x: Tensor | None, source: int, target: int, group: ProcessGroup) -> 
     into. All that both know beforehand: it is float32 and has at most four dimensions.
 
     Args:
-        x: on `source` a contiguous float32 tensor: a number, an empty one, or up to four dimensions. Elsewhere None.
+        x: on `source` a contiguous float32 tensor: a number, or up to four dimensions, or empty. Elsewhere None.
         source: the rank of `group` that sends.
         target: the rank of `group` that receives, another one.
         group: the ranks that call this.

@@ -19,6 +19,7 @@ from reference.networks import (
     recursive_doubling_time,
     ring_time,
 )
+from reference.networks.published import MACHINES, bus_bandwidths
 from reference.trace import Event, Network, Op, Trace
 
 ALPHA, BETA = 2e-6, 50e9
@@ -143,3 +144,19 @@ def test_alpha_and_beta_are_found_again():
     assert (alpha, beta) == (pytest.approx(ALPHA, rel=0.05), pytest.approx(BETA, rel=0.05))
     with pytest.raises(ValueError, match="two sizes"):
         alpha_beta([8, 8], [1.0, 1.0])
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_published_numbers_are_whole(machine):
+    points = bus_bandwidths(machine)
+    assert [size for size, _ in points] == [2**k for k in range(15, 35)]
+    assert all(1e7 <= busbw < 1e12 for _, busbw in points)
+
+
+def test_two_numbers_describe_eight_h200():
+    points = bus_bandwidths("8 H200")
+    seconds = [bus_factor(Op.ALL_REDUCE, 8) * size / busbw for size, busbw in points]
+    alpha, beta = alpha_beta([size for size, _ in points], seconds)
+    assert all(
+        (alpha + size / beta) / t == pytest.approx(1, abs=0.25) for (size, _), t in zip(points, seconds, strict=True)
+    )

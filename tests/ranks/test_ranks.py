@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from reference.cluster import RankError
 from reference.ranks import (
     Moment,
     deliver,
@@ -18,6 +19,7 @@ from reference.ranks import (
     swap,
     take_turns,
 )
+from reference.ranks.mistakes import MISTAKES
 
 SIZES = (1, 2, 3, 4, 5)
 
@@ -149,3 +151,11 @@ def test_news_travels_through_others_and_never_backward(clusters):
     assert not happened_before(trace, end, begin)
     assert not happened_before(trace, begin, Moment(2, 0)), "before it has received"
     assert not happened_before(trace, Moment(0, 1), end), "after it has sent"
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
+def test_the_watch_names_every_mistake_of_the_field_guide(clusters, mistake):
+    with pytest.raises(RankError) as error:
+        clusters(2, watch=True).run(mistake)
+    assert error.value.file.endswith("mistakes.py")
+    assert mistake.__doc__

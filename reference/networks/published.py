@@ -1,0 +1,41 @@
+"""What others have measured on machines that few of us have: NCCL's all-reduce over size.
+
+Bus bandwidth in GB/s (1e9 bytes per second), as nccl-tests defines it, by bytes of the tensor on each GPU. Measured and
+published by Stas Bekman, github.com/stas00/ml-engineering, network/README.md, as of commit 744d01e.
+"""
+
+MACHINES = ("8 A100", "8 H200", "32 B200")
+"""One node with NVLink 3; one node with NVLink 4, whose switch adds (NVLS); four nodes with 400 Gbit/s for each GPU."""
+
+_TABLE = """
+      32768     1.31     1.44     0.01
+      65536     2.45     2.93     0.04
+     131072     4.43     5.73     0.45
+     262144     7.47    11.74     1.33
+     524288    11.41    23.94     2.84
+    1048576     18.0    39.93     5.37
+    2097152    36.18    64.53    10.38
+    4194304    72.33   107.16     18.9
+    8388608   109.93   155.53    35.12
+   16777216   106.16   219.89    64.43
+   33554432   138.49   275.84    91.19
+   67108864   171.54   346.51   156.74
+  134217728   176.92   401.93   197.94
+  268435456   194.07   436.15   229.09
+  536870912   222.72   450.29    326.9
+ 1073741824   229.04   463.58   361.99
+ 2147483648   231.41   469.17   372.42
+ 4294967296   233.88    473.1   377.34
+ 8589934592   234.61   477.45   380.39
+17179869184   234.89   482.26    381.8
+"""
+
+
+def bus_bandwidths(machine: str) -> list[tuple[int, float]]:
+    """(bytes of the tensor on each GPU, bus bandwidth in bytes per second), small tensors first.
+
+    Args:
+        machine: one of `MACHINES`.
+    """
+    rows = [line.split() for line in _TABLE.strip().splitlines()]
+    return [(int(row[0]), 1e9 * float(row[1 + MACHINES.index(machine)])) for row in rows]
