@@ -96,6 +96,9 @@ def draw(verdict: Verdict) -> bytes | None:
 
 
 def _title(verdict: Verdict, trace: Any, network: Any) -> str:
+    """What a finished run cost; of a run that broke off the timeline itself says who waits for whom."""
+    if verdict.stage is Stage.ERROR:
+        return ""
     sent = max(trace.bytes_sent, default=0)
     steps = f"{trace.steps} step{'' if trace.steps == 1 else 's'}"
     return f"{verdict.case}: {steps}, at most {sent:,} B sent by a rank (on {network.intra.name})"

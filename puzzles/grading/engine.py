@@ -1,24 +1,19 @@
 """Grade a text: run it on every case of its puzzle, and say in one verdict what came of it.
 
-First the values, then the budgets, then the calls. All cases of one world size are one call on one warm cluster. Only
-where something is wrong are cases run one by one, so that the verdict speaks of the smallest case that fails, alone;
-and other world sizes are tried, because "right at 4 ranks, wrong at 3" says more than either.
+First the values (`trial.py`), then the budgets, then the calls.
 """
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from reference.cluster import OutputFlood, RankError, RemoteException, TimeLimit
-
-from . import diagnosis, style, text
+from . import style, text
 from .pool import Pool, shared
-from .puzzle import Case, Measure, Puzzle, short
+from .puzzle import Measure, Puzzle
 from .runs import Broken, Run, Solution, run_cases
+from .trial import Trial, by_world_size, lines, unsolved
 from .verdict import Row, Stage, Verdict
 
-_ENDLESS = (TimeLimit, OutputFlood)  # errors that need no second look: each look takes seconds
 _COSTS = {
     Measure.BYTES_SENT: ("rank {rank} sent", "B"),
     Measure.STEPS: ("it takes", "steps"),
@@ -62,16 +57,10 @@ def passes(puzzle: Puzzle, source: str, *, pool: Pool | None = None) -> bool:
     return not (findings or _problem(puzzle, runs) or _forbidden(puzzle, runs))
 
 
-def by_world_size(cases: Sequence[Case]) -> Iterator[tuple[int, list[Case]]]:
-    """The cases of each world size, in the order in which the sizes come first."""
-    for world_size in dict.fromkeys(case.world_size for case in cases):
-        yield world_size, [case for case in cases if case.world_size == world_size]
-
-
 def _grade(solution: Solution, pool: Pool) -> Verdict:
     puzzle = solution.puzzle
     if text.untouched(puzzle, solution.source) and "NotImplementedError" in puzzle.body:
-        return _unsolved(puzzle)
+        return unsolved(puzzle)
     try:
         findings = style.inspect(puzzle, style.parse(puzzle, solution.source))
     except SyntaxError as error:
@@ -83,98 +72,6 @@ def _grade(solution: Solution, pool: Pool) -> Verdict:
         for world_size, _ in by_world_size(puzzle.cases):
             pool.discard(world_size)
     return verdict or _passed(puzzle, trial.runs)
-
-
-@dataclass
-class Trial:
-    """A solution on its way through the cases."""
-
-    solution: Solution
-    pool: Pool
-    runs: list[Run] = field(default_factory=list)
-    judged: list[tuple[Case, bool]] = field(default_factory=list)  # every case that was tried, and whether it was right
-
-    def values(self) -> Verdict | None:
-        """Run everything. None where all values are right, else the verdict on the first case that fails."""
-        groups = list(by_world_size(self.solution.puzzle.cases))
-        for index, (_, cases) in enumerate(groups):
-            failure = self.attempt(cases)
-            if failure is not None:
-                failure = self.narrow(cases, failure)
-                self.probe([later for _, later in groups[index + 1 :]], failure)
-                return self.explain(failure)
-        return None
-
-    def attempt(self, cases: list[Case]) -> Run | Broken | None:
-        """Run cases in one call. Returns the first that fails, or what ended the call; None if all are right."""
-        try:
-            runs = run_cases(self.solution, cases, self.pool)
-        except Broken as broken:
-            self.judged += [(case, False) for case in cases]
-            return broken
-        self.runs += runs
-        self.judged += [(run.case, run.right) for run in runs if not (run.right and run.comparison.empty)]
-        return next((run for run in runs if not run.right), None)
-
-    def narrow(self, cases: list[Case], failure: Run | Broken) -> Run | Broken:
-        """Run the cases of a failed call one by one, each in a call of its own. Returns what fails then."""
-        if len(cases) == 1 or (isinstance(failure, Broken) and isinstance(failure.error, _ENDLESS)):
-            return failure
-        together = {case: right for case, right in self.judged if case in cases}
-        self.judged = [(case, right) for case, right in self.judged if case not in cases]
-        self.runs = [run for run in self.runs if run.case not in cases]
-        alone = None
-        for case in cases:
-            found = self.attempt([case])
-            alone = alone or found
-            if isinstance(found, Broken):
-                break
-        if alone is None:
-            self.judged = [(c, r) for c, r in self.judged if c not in cases] + list(together.items())
-        return alone or failure
-
-    def probe(self, groups: list[list[Case]], failure: Run | Broken) -> None:
-        """Try other world sizes, to learn what sets right and wrong apart. Fewer where each may end in an error."""
-        if isinstance(failure, Broken):
-            if isinstance(failure.error, _ENDLESS) or _not_written(failure.error):
-                return
-            groups = sorted(groups, key=lambda cases: abs(cases[0].world_size - _PICTURED))[:2]
-        for cases in groups:
-            whole = [case for case in cases if case.members is None] or cases
-            self.attempt(whole[:1] if isinstance(failure, Broken) else whole)  # an error hides which case made it
-
-    def explain(self, failure: Run | Broken) -> Verdict:
-        """The verdict on a case that failed."""
-        puzzle, case = self.solution.puzzle, failure.case
-        between = diagnosis.between_cases(self.judged)
-        if isinstance(failure, Broken):
-            if _not_written(failure.error):
-                return _unsolved(puzzle)
-            reason = _lines(str(failure.error), f"({case})", between)
-            return Verdict(
-                puzzle.name, Stage.ERROR, reason, case, trace=failure.error.trace, output=failure.output
-            )  # fmt: skip
-        wrong = [run for run in self.runs if not run.right and not run.said]
-        inputs = {run.case: run.inputs for run in wrong}
-        within = diagnosis.in_values([run.comparison for run in wrong], inputs) if wrong else None
-        reason = _lines(_difference(puzzle, failure), between, within)
-        compared = sum(run.comparison.compared for run in self.runs)
-        return Verdict(
-            puzzle.name, Stage.VALUES, reason, case, trace=failure.trace, compared=compared, output=failure.output
-        )  # fmt: skip
-
-
-def _difference(puzzle: Puzzle, run: Run) -> str:
-    """The fact: where the first difference is."""
-    if run.said:
-        return f"{run.case}: {run.said}"
-    if not run.comparison.differences:
-        return f"{run.case}: no value was compared"
-    first = run.comparison.differences[0]
-    if run.case.world_size == 1 and "group" not in puzzle.function.__code__.co_varnames:
-        arguments = ", ".join(f"{name}={short(value)}" for name, value in run.inputs[0].items())
-        return f"{puzzle.entry}({arguments}): expected {first.expected}, got {first.got}"
-    return f"{run.case}: {first}"
 
 
 def _costs(puzzle: Puzzle, runs: list[Run]) -> Verdict | None:
@@ -206,7 +103,7 @@ def _over_budget(puzzle: Puzzle, runs: list[Run]) -> tuple[Run, str] | None:
             who, unit = _COSTS[budget.measure]
             who = who.format(rank=run.worst_sender)
             fact = f"right, but {who} {yours:,.10g} {unit} where {target:,.10g} must do ({run.case})"
-            return run, _lines(fact, budget.why)
+            return run, lines(fact, budget.why)
     return None
 
 
@@ -239,7 +136,7 @@ def _calls(puzzle: Puzzle, runs: list[Run], findings: list[style.Finding]) -> Ve
     if not said:
         return None
     run, compared = pictured(runs), sum(each.comparison.compared for each in runs)
-    reason = _lines("right, but", *said)
+    reason = lines("right, but", *said)
     return Verdict(puzzle.name, Stage.STYLE, reason, run.case, table(puzzle, runs), run.trace, compared)
 
 
@@ -274,15 +171,3 @@ def pictured(runs: list[Run]) -> Run:
         return not any(run.trace.events), abs(run.case.n - _PICTURED), run.case.members is not None
 
     return min(runs, key=order)
-
-
-def _unsolved(puzzle: Puzzle) -> Verdict:
-    return Verdict(puzzle.name, Stage.UNSOLVED, f"not solved yet: write `{puzzle.entry}`, or ask for a hint")
-
-
-def _not_written(error: RankError) -> bool:
-    return isinstance(error, RemoteException) and any("NotImplementedError" in line for line in error.details)
-
-
-def _lines(*parts: str | None) -> str:
-    return "\n".join(part for part in parts if part)

@@ -3,6 +3,7 @@
 Both are counted, not timed, so that the same program gives the same numbers in every run.
 """
 
+import contextlib
 import functools
 import sys
 import weakref
@@ -65,10 +66,10 @@ def _key(storage: UntypedStorage) -> int:
 
 
 class Lines:
-    """Counts the lines that are run in one file."""
+    """Counts the lines that are run in the file of a function."""
 
-    def __init__(self, filename: str) -> None:
-        self.count, self._filename = 0, filename
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.count, self._filename = 0, getattr(getattr(function, "__code__", None), "co_filename", "")
 
     def __enter__(self) -> "Lines":
         sys.settrace(self._trace)
@@ -86,19 +87,19 @@ class Lines:
 
 def measured(function: Callable[..., Any], names: tuple[str, ...], readings: dict[str, float]) -> Callable[..., Any]:
     """The function, with the meters of these names ("peak", "lines") running; they write into `readings`."""
+    if not names:
+        return function
 
     @functools.wraps(function)
-    def with_peak(*args: Any, **kwargs: Any) -> Any:
-        with PeakBytes((args, kwargs)) as meter:
+    def metered(*args: Any, **kwargs: Any) -> Any:
+        peak, lines = PeakBytes((args, kwargs)), Lines(function)
+        with contextlib.ExitStack() as running:
+            if "peak" in names:
+                running.enter_context(peak)
+            if "lines" in names:
+                running.enter_context(lines)
             result = function(*args, **kwargs)
-        readings["peak"] = meter.peak
+        readings.update({"peak": peak.peak, "lines": lines.count})
         return result
 
-    @functools.wraps(function)
-    def with_lines(*args: Any, **kwargs: Any) -> Any:
-        with Lines(function.__code__.co_filename) as meter:
-            result = function(*args, **kwargs)
-        readings["lines"] = meter.count
-        return result
-
-    return with_peak if "peak" in names else with_lines if "lines" in names else function
+    return metered

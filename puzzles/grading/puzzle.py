@@ -3,6 +3,7 @@
 How to write one is told in `puzzles.catalog`. Nothing here runs anything.
 """
 
+import inspect
 import itertools
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -258,6 +259,11 @@ class Puzzle:
     def helpers(self) -> tuple[Given, ...]:
         """What is given, each with its name."""
         return tuple(each if isinstance(each, Given) else Given(each, each.__name__) for each in self.given)
+
+    @property
+    def takes_group(self) -> bool:
+        """Whether the function has an argument `group`; a formula has none."""
+        return "group" in inspect.signature(self.function).parameters
 
     @property
     def entry(self) -> str:

@@ -1,14 +1,13 @@
 """Run a solution on a warm cluster, and take the run apart into cases: values, messages, costs."""
 
 import contextlib
-import inspect
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from reference.cluster import RankError
+from reference.cluster import RankError, ResultError
 from reference.trace import Op, Trace
 
 from . import driver, values
@@ -95,7 +94,7 @@ def run_cases(solution: Solution, cases: Sequence[Case], pool: Pool) -> list[Run
         filename=solution.filename,
         entry=puzzle.entry,
         drive=puzzle.drive,
-        wants_group="group" in inspect.signature(puzzle.function).parameters,
+        wants_group=puzzle.takes_group,
         meters=tuple(name for budget in puzzle.budgets if (name := _METERS.get(budget.measure))),
         members=tuple(case.members for case in cases),
         inputs=tuple(inputs),
@@ -108,12 +107,28 @@ def run_cases(solution: Solution, cases: Sequence[Case], pool: Pool) -> list[Run
         if isinstance(error, KeyboardInterrupt):
             raise
         raise Broken(error, cases[0], printed.getvalue()) from None
-    patched = tuple(sorted({str(name) for report in reports for name in report["patched"]}))
-    parts = [[report["cases"][index] for report in reports] for index in range(len(cases))]
+    try:
+        patched = tuple(sorted({str(name) for report in reports for name in report["patched"]}))
+        parts = [_part(case, [report["cases"][index] for report in reports]) for index, case in enumerate(cases)]
+    except (KeyError, IndexError, TypeError, ValueError):
+        tampered = ResultError("a report that makes no sense", "the solution has changed what its rank reports", rank=0)
+        raise Broken(tampered, cases[0], printed.getvalue()) from None
     return [
         _run(puzzle, case, given, part, trace, printed.getvalue(), patched)
         for case, given, part in zip(cases, inputs, parts, strict=True)
     ]
+
+
+def _part(case: Case, reports: list[Any]) -> list[dict[str, Any] | None]:
+    """What each global rank reports of one case; None for those that are not in its group."""
+    return [_checked(reports[rank]) if rank in case.global_ranks else None for rank in range(case.world_size)]
+
+
+def _checked(report: Any) -> dict[str, Any]:
+    """A rank's report of one case, as `driver` describes it. Raises what Python raises where it is no such thing."""
+    begin, end = report["ticks"]
+    meters = {name: float(report[name]) for name in _METERS.values() if name in report}
+    return {"values": dict(report["values"]), "ticks": (int(begin), int(end)), **meters}
 
 
 def _run(

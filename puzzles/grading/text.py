@@ -95,7 +95,7 @@ def _stub_parts(puzzle: Puzzle, body: str) -> tuple[list[str], list[str]]:
     gathered = Gathered(puzzle.helpers)
     gathered.take_names(f"{head}\n    ...", inspect.getmodule(puzzle.function), puzzle.entry)
     imports = gathered.imports + [each.line for each in puzzle.helpers]
-    if "group" in inspect.signature(puzzle.function).parameters or puzzle.given:
+    if puzzle.takes_group or puzzle.given:
         imports += ["import torch", "import torch.distributed as dist"]
     return imports, [*gathered.definitions.values(), f"{head}\n{body}"]
 

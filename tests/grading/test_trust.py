@@ -16,6 +16,7 @@ from puzzles.grading.pool import shared
 from puzzles.grading.puzzle import cases
 from puzzles.grading.runs import Solution, run_cases
 from puzzles.grading.verdict import Stage
+from reference.cluster import Cluster
 
 SHIFT = dataclasses.replace(catalog.find("ranks.ring_shift"), cases=cases(worlds=(2, 3), length=(6,)))
 RIGHT = text.solution(SHIFT)
@@ -221,6 +222,15 @@ def test_what_a_report_may_contain() -> None:
 
     forged = [("value", [1]), ("tensor", 3), ("value", print), ("what", 1), 5, None, ("list", 3), ("other", 4)]
     assert all(isinstance(decoded(report), Other) for report in forged)
+
+
+@pytest.mark.parametrize(
+    "report", [{}, {"patched": []}, {"patched": [], "cases": []}, {"patched": 3, "cases": [{}]}, 7]
+)
+def test_a_report_that_makes_no_sense_is_no_pass(report: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cluster, "trace", lambda self, *args: ([report] * self.world_size, None))
+    verdict = grade(SHIFT, RIGHT)
+    assert verdict.stage is Stage.ERROR and "has changed what its rank reports" in verdict.reason
 
 
 def test_a_report_that_leaves_a_value_out_is_wrong() -> None:
