@@ -93,10 +93,14 @@ class _Beneath(ctypes.Structure):
     _fields_ = [("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32)]
 
 
+def landlock_version() -> int:
+    """What the kernel knows of Landlock: 0 for nothing."""
+    return max(0, ctypes.CDLL(None).syscall(_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1)))
+
+
 def landlock(writable: list[str]) -> bool:
     """Let this process write below `writable` only, and signal only itself. False where the kernel can't."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    version = libc.syscall(_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
+    libc, version = ctypes.CDLL(None, use_errno=True), landlock_version()
     if version < 1:
         return False
     rights = _WRITES | (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)

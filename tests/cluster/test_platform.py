@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
-from reference.cluster import Cluster, ClusterError
+from reference.cluster import Cluster, ClusterError, forkserver
 
 
 def python(source: str) -> str:
@@ -39,7 +40,7 @@ import os, select, signal, socket, subprocess, threading, inspect, cloudpickle, 
 for name in ("SIGKILL", "SIGHUP", "SIGUSR1", "SIGCHLD"): delattr(signal, name)
 for name in ("fork", "waitpid", "memfd_create"): delattr(os, name)
 del select.poll, socket.send_fds
-from reference.cluster import Cluster, ClusterError
+from reference.cluster import Cluster, ClusterError, forkserver
 os.name = "nt"
 try: Cluster(2)
 except ClusterError as error: print(error)
@@ -81,3 +82,10 @@ try:
 except ClusterError as error: print(error)
 """)
     assert out.strip() == "the ranks did not start: the process that forks the ranks is gone: there is no torch"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_the_server_has_one_thread_so_that_a_fork_is_safe(clusters):
+    clusters(2).run(abs, -1)
+    status = Path(f"/proc/{forkserver.shared().pid}/status").read_text()
+    assert "Threads:\t1\n" in status

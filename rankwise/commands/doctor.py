@@ -1,0 +1,175 @@
+"""`rankwise doctor`: can this machine run the course? One line for each thing that matters, and what to do about it."""
+
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
+
+RANKS = 4
+MEMORY = 4 << 30  # bytes that 8 ranks with a small model want
+SHARED = 1 << 30  # bytes of /dev/shm, where DataLoader workers and graded code put theirs
+
+
+class State(StrEnum):
+    """How a finding looks."""
+
+    OK = "ok"
+    NOTE = "note"  # works, with less
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report."""
+
+    state: State
+    what: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.state:<6}{self.what}" + (f": {self.remedy}" if self.remedy else "")
+
+
+def doctor() -> int:
+    """Look whether this machine can run the course, and say what to do where it can't."""
+    findings = []
+    for examine in EXAMINATIONS:
+        for finding in examine():
+            findings.append(finding)
+            print(finding, flush=True)
+    return int(any(finding.state is State.WRONG for finding in findings))
+
+
+def python() -> Iterator[Finding]:
+    """The interpreter, and the system below it."""
+    text = f"Python {platform.python_version()} on {platform.system()} {platform.release()}"
+    if os.name == "nt":
+        yield Finding(State.WRONG, text, "there is no fork on Windows, use WSL")
+    elif sys.platform != "linux":
+        yield Finding(State.NOTE, text, "all works but the guards that Linux alone has: stray processes are not found")
+    else:
+        yield Finding(State.OK, text)
+
+
+def packages() -> Iterator[Finding]:
+    """The versions that matter."""
+    for name, known in (("torch", ((2, 11), (2, 13))), ("numpy", None), ("cloudpickle", None), ("matplotlib", None)):
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            yield Finding(State.WRONG, f"no {name}", "pip install -e . -c constraints.txt")
+            continue
+        release = tuple(int(part) for part in found.split("+")[0].split(".")[:2])
+        if known is None or known[0] <= release <= known[1]:
+            yield Finding(State.OK, f"{name} {found}")
+        else:
+            yield Finding(State.NOTE, f"{name} {found}", "tried with 2.11 to 2.13 only")
+
+
+def machine() -> Iterator[Finding]:
+    """Cores and memory."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    slow = "ranks take turns, benchmarks of 8 ranks mean little" if cores < 2 else ""
+    yield Finding(State.NOTE if slow else State.OK, f"{cores} cores", slow)
+    free = free_memory()
+    if free is not None:
+        low = "close other programs: 8 ranks with a small model want 4 GiB" if free < MEMORY else ""
+        yield Finding(State.NOTE if low else State.OK, f"{free / 2**30:.1f} GiB of memory free", low)
+    if sys.platform == "linux":
+        yield shared_memory()
+
+
+def free_memory() -> int | None:
+    """Bytes that can be had without swapping, or None where the system does not say."""
+    try:
+        with open("/proc/meminfo") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return None
+
+
+def shared_memory() -> Finding:
+    """Room in /dev/shm."""
+    try:
+        free = shutil.disk_usage("/dev/shm").free
+    except OSError:
+        return Finding(State.NOTE, "no /dev/shm", "DataLoader workers will not run")
+    low = "in a container, start it with --shm-size=2g" if free < SHARED else ""
+    return Finding(State.NOTE if low else State.OK, f"{free / 2**30:.1f} GiB of /dev/shm free", low)
+
+
+def kernel() -> Iterator[Finding]:
+    """What the cluster asks of Linux, tried one by one."""
+    if sys.platform != "linux":
+        return
+    from reference.cluster.confine import landlock_version
+    from reference.cluster.server import children
+
+    features: dict[str, tuple[Callable[[], object], str]] = {
+        "batch scheduling": (
+            lambda: os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)),
+            "slow small messages",
+        ),
+        "files without a name": (lambda: os.close(os.memfd_create("doctor")), "no cluster can start"),
+        "a look at child processes": (lambda: children(os.getppid())[0], "stray processes are not found"),
+        "Landlock": (lambda: 1 / landlock_version(), "graded code is guarded by Python alone"),
+    }
+    for feature, (try_it, lost) in features.items():
+        try:
+            try_it()
+        except (OSError, IndexError, ZeroDivisionError) as error:
+            state = State.WRONG if "no cluster" in lost else State.NOTE
+            yield Finding(state, f"no {feature}", f"{lost} ({error}); a container's seccomp profile may forbid it")
+        else:
+            yield Finding(State.OK, feature)
+
+
+def ranks() -> Iterator[Finding]:
+    """Four ranks that sum something."""
+    from reference.cluster import Cluster, ClusterError, RankError
+
+    begin = time.perf_counter()
+    try:
+        with Cluster(RANKS, timeout=60) as cluster:
+            sums = cluster.run(total)
+            started = time.perf_counter() - begin
+            cluster.run(total)
+            again = time.perf_counter() - begin - started
+    except (ClusterError, RankError) as error:
+        yield Finding(State.WRONG, f"{RANKS} ranks do not work", str(error))
+        return
+    right = sums == [sum(range(RANKS))] * RANKS
+    state = State.OK if right else State.WRONG
+    yield Finding(
+        state, f"{RANKS} ranks all-reduce to {sums[0]:g}, {started:.1f} s from nothing, {again * 1e3:.1f} ms warm"
+    )
+
+
+def total() -> float:
+    """The sum of all ranks."""
+    import torch
+    import torch.distributed as dist
+
+    x = torch.tensor([float(dist.get_rank())])
+    dist.all_reduce(x)
+    return x.item()
+
+
+def gpus() -> Iterator[Finding]:
+    """What `device="cuda"` would use."""
+    import torch
+
+    count = torch.cuda.device_count()
+    if not count:
+        yield Finding(State.NOTE, "no GPU", "all lessons run without; tests/gpu is skipped")
+    for index in range(count):
+        yield Finding(State.OK, f"GPU {index}: {torch.cuda.get_device_name(index)}")
+
+
+EXAMINATIONS = (python, packages, machine, kernel, ranks, gpus)
+COMMANDS = (doctor,)

@@ -1,0 +1,38 @@
+"""The doctor finds this machine fit, and says what to do where one is not."""
+
+import re
+import shutil
+
+from rankwise.commands import doctor
+from rankwise.commands.doctor import State
+
+
+def test_this_machine_can_run_the_course(capsys):
+    assert doctor.doctor() == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(re.match(r"(ok|note) +\S", line) for line in lines), lines
+    assert any("4 ranks all-reduce to 6" in line for line in lines)
+    assert any("Python 3." in line for line in lines)
+
+
+def test_what_is_missing_comes_with_a_remedy(monkeypatch):
+    monkeypatch.setattr(doctor, "version", lambda name: "2.6.0" if name == "torch" else missing(name))
+    torch, *others = doctor.packages()
+    assert (torch.state, "2.11" in torch.remedy) == (State.NOTE, True)
+    assert all(finding.state is State.WRONG and "pip install" in finding.remedy for finding in others)
+
+
+def missing(name: str) -> str:
+    raise doctor.PackageNotFoundError(name)
+
+
+def test_ranks_that_do_not_work_are_wrong(monkeypatch):
+    monkeypatch.setattr(doctor, "total", lambda: 1 / 0)
+    (finding,) = doctor.ranks()
+    assert finding.state is State.WRONG
+    assert "division by zero" in finding.remedy
+
+
+def test_little_shared_memory_is_noted(monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 0))
+    assert "--shm-size" in doctor.shared_memory().remedy
