@@ -1,6 +1,7 @@
 """Ranks that cannot answer: out of range, oneself, a rank of the group taken for one of the world.
 
-Rows 5, 6 and 8 of the bug zoo.
+Rows 5, 6 and 8 of the bug zoo. What gloo does with a rank that is out of range differs from run to run: it hangs,
+aborts, or says that a peer is gone.
 """
 
 import torch
