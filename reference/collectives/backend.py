@@ -139,7 +139,8 @@ class Handmade(ProcessGroup):
     # Point to point.
 
     def send(self, tensors: list[Tensor], dst: int, tag: int) -> Work:
-        return self.carrier.send(tensors, dst, tag)
+        with torch.no_grad():  # values travel, histories stay: a pipeline sends activations that have one
+            return self.carrier.send(tensors, dst, tag)
 
     def recv(self, tensors: list[Tensor], src: int, tag: int) -> Work:
         return self.carrier.recv(tensors, src, tag)
