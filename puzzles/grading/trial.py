@@ -92,7 +92,7 @@ class Trial:
         if isinstance(failure, Broken):
             if _not_written(failure.error):
                 return unsolved(puzzle)
-            reason = lines(str(failure.error), f"({case})", between)
+            reason = lines(str(failure.error), self.quoted(failure.error), f"({case})", between)
             return Verdict(puzzle.name, Stage.ERROR, reason, case, (), failure.error.trace, output=failure.output)
         wrong = [run for run in self.runs if not run.right and not run.said]
         inputs = {run.case: run.inputs for run in wrong}
@@ -100,6 +100,12 @@ class Trial:
         reason = lines(_difference(puzzle, failure), between, within)
         compared = sum(run.comparison.compared for run in self.runs)
         return Verdict(puzzle.name, Stage.VALUES, reason, case, (), failure.trace, compared, output=failure.output)
+
+    def quoted(self, error: RankError) -> str:
+        """The line that an error blames, as it stands in the solution: in a notebook nobody counts lines."""
+        text = self.solution.source.splitlines()
+        known = error.file == self.solution.filename and 1 <= error.line <= len(text)
+        return f"    {error.line} | {text[error.line - 1].strip()[:100]}" if known else ""
 
 
 def _difference(puzzle: Puzzle, run: Run) -> str:
