@@ -16,6 +16,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+from PIL import Image
 
 WIDTH = 8.0  # inches; at 100 dots per inch as wide as the text of a notebook
 DPI = 100  # at which sizes are meant; pixels are twice as fine, for sharp screens
@@ -62,8 +63,10 @@ class Picture(Figure):
         if self.get_layout_engine() is not None:
             self.draw_without_rendering()
             self.set_layout_engine("none")  # a second layout would begin from the first, and differ
-        file = io.BytesIO()
-        self.savefig(file, format="png", dpi=2 * DPI)
+        drawn, file = io.BytesIO(), io.BytesIO()
+        self.savefig(drawn, format="png", dpi=2 * DPI, pil_kwargs={"compress_level": 1})
+        palette = {"colors": 256, "method": Image.Quantize.MAXCOVERAGE, "dither": Image.Dither.NONE}
+        Image.open(drawn).convert("RGB").quantize(**palette).save(file, "PNG", optimize=True)  # a third of the bytes
         return file.getvalue()
 
     def __repr__(self) -> str:
