@@ -88,11 +88,16 @@ def of_dump(text: str) -> list[Frame]:
 
 
 def display(file: str) -> str:
-    """A name for people: `cell [3]` in a notebook, a path from here, or the bare name of a file elsewhere."""
+    """A name for people: `cell [3]` in a notebook, a path from here, or the bare name of a file elsewhere.
+
+    On a rank it is just `cell`: only the notebook's own process knows which one has which file.
+    """
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     if shell is not None and file in (names := getattr(shell.compile, "_filename_map", {})):
         return f"cell [{names[file]}]"
+    if Path(file).parent.name.startswith("ipykernel_"):
+        return "cell"
     try:
         relative = Path(file).relative_to(Path.cwd())
     except ValueError:
