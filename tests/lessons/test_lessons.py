@@ -1,0 +1,127 @@
+"""Lessons run with nothing solved and with everything solved, and are stored with the pictures that they speak of.
+
+What is tested are the notebooks as they were committed: a learner's answers in them change nothing here.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from puzzles import catalog
+from puzzles.grading import text
+from puzzles.grading.state import State
+
+ROOT = Path(__file__).resolve().parents[2]
+LESSONS = sorted(path.name for path in (ROOT / "lessons").glob("[0-9]*.ipynb"))
+SECONDS = 30.0  # that a lesson may take, on a machine that has nothing else to do
+MOST_LINES = 15  # of a cell that is not a puzzle; what is longer lives in a module
+SECTIONS = ("## In the frameworks", "## Further reading", "**Next:**")
+
+
+def committed(lesson: str) -> str:
+    """The notebook as git has it; as it lies there where git has nothing."""
+    command = ["git", "-C", str(ROOT), "show", f"HEAD:lessons/{lesson}"]
+    found = subprocess.run(command, capture_output=True, text=True)
+    return found.stdout if found.returncode == 0 else (ROOT / "lessons" / lesson).read_text()
+
+
+def code_cells(lesson: str) -> list[dict]:
+    """The code cells, each with its text as `source`."""
+    cells = json.loads(committed(lesson))["cells"]
+    return [cell | {"source": "".join(cell["source"])} for cell in cells if cell["cell_type"] == "code"]
+
+
+def puzzle_of(cell: dict) -> str:
+    """The puzzle that a cell sets; "" for other cells."""
+    first = cell["source"].partition("\n")[0]
+    return first.removeprefix("%%puzzle ").strip() if first.startswith("%%puzzle ") else ""
+
+
+def copy_course(root: Path, solved: bool) -> Path:
+    """A course of its own at `root`: what lessons need, pristine, with all puzzles solved or none."""
+    leave = shutil.ignore_patterns("__pycache__", ".*", "*.ipynb")
+    for room in ("reference", "visualizations", "puzzles", "rankwise", "lessons"):
+        shutil.copytree(ROOT / room, root / room, ignore=leave)
+    shutil.copy(ROOT / "pyproject.toml", root)
+    for lesson in LESSONS:
+        (root / "lessons" / lesson).write_text(committed(lesson))
+    for puzzle in map(catalog.find, catalog.names()):
+        file = root / "puzzles" / puzzle.chapter / f"{puzzle.name.partition('.')[2]}.py"
+        file.write_text(text.solution(puzzle) if solved else text.stub(puzzle))
+    return root
+
+
+@pytest.fixture(scope="module")
+def unsolved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A course in which nothing is solved."""
+    return copy_course(tmp_path_factory.mktemp("unsolved"), solved=False)
+
+
+@pytest.fixture(scope="module")
+def solved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A course in which everything is solved."""
+    return copy_course(tmp_path_factory.mktemp("solved"), solved=True)
+
+
+def run(course: Path, lesson: str) -> None:
+    """Run every cell with nbval; none may fail, and all together must be quick."""
+    options = ["--nbval-lax", "--nbval-current-env", "-p", "no:cacheprovider", "--rootdir", str(course)]
+    places = {"PYTHONPATH": str(course), "IPYTHONDIR": str(course / ".ipython")}
+    begin = time.monotonic()
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, f"lessons/{lesson}"],
+        cwd=course, env=os.environ | places, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    seconds = time.monotonic() - begin
+    assert result.returncode == 0, result.stdout[-5000:] + result.stderr[-2000:]
+    others = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))  # how much else this machine has to do
+    assert seconds < SECONDS * others, f"{lesson} takes {seconds:.0f} s"
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_runs_with_nothing_solved(lesson: str, unsolved: Path) -> None:
+    run(unsolved, lesson)
+    for puzzle in map(catalog.find, filter(None, map(puzzle_of, code_cells(lesson)))):
+        file = unsolved / "puzzles" / puzzle.chapter / f"{puzzle.name.partition('.')[2]}.py"
+        assert file.read_text() == text.stub(puzzle), "a cell with the stub replaces nothing"
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_runs_with_everything_solved(lesson: str, solved: Path) -> None:
+    run(solved, lesson)
+    state = State(solved / ".rankwise" / "state.db")
+    puzzles = list(filter(None, map(puzzle_of, code_cells(lesson))))
+    assert puzzles
+    assert [name for name in puzzles if not state.passed(name)] == []
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_is_stored_as_it_ran(lesson: str) -> None:
+    cells = code_cells(lesson)
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1)), "from top to bottom, once"
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert not [output for output in outputs if output["output_type"] == "error"]
+    assert sum("image/png" in output.get("data", {}) for output in outputs) >= 3, "it is read with its pictures"
+    assert str(ROOT) not in committed(lesson), "a path of the machine on which it was written"
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_holds_prose_and_calls(lesson: str) -> None:
+    prose = "".join("".join(cell["source"]) for cell in json.loads(committed(lesson))["cells"] if "outputs" not in cell)
+    assert [section for section in SECTIONS if section not in prose] == []
+    for cell in code_cells(lesson):
+        assert puzzle_of(cell) or len(cell["source"].splitlines()) <= MOST_LINES, cell["source"]
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_sets_its_puzzles_as_they_ship(lesson: str) -> None:
+    chapter = lesson.removesuffix(".ipynb").partition("_")[2]
+    cells = {name: cell["source"].strip() for cell in code_cells(lesson) if (name := puzzle_of(cell))}
+    assert cells == {name: text.cell(catalog.find(name)).strip() for name in cells}
+    assert sorted(cells) == sorted(name for name in catalog.names() if name.startswith(f"{chapter}."))
