@@ -33,6 +33,7 @@ Values may depend on the group's size: `root=lambda n: {0, n - 1}`. Parameters r
 number of ranks. Cover odd world sizes, lengths that n does not divide, 1 rank, and a group that is not the world:
 `cases(worlds=(4,), members=(0, 2, 3), length=(5,))`. Put the case that explains best first: the first failure is what
 the learner reads. Three or four cases at each world size and one at 8 ranks: the whole check must stay below a second.
+`python -m tests.grading.mutants <name>` makes small mistakes by rule and shows those that no case has noticed.
 
 **inputs.** The arguments of one group rank, by name, without `group`. `case.tensor(rank, *shape, dtype=, name=)` gives
 random whole numbers whose sums are exact; `case.normal` gives normally distributed float64. Without `inputs`, the
@@ -46,10 +47,12 @@ shares its mistakes proves nothing. `tolerance` is relative; by default integers
 
 **judge.** For answers that nobody can know before, such as a measured latency: (case, inputs, outputs, trace) ->
 [Claim(holds, "what to say otherwise"), ...]. Claim only what holds on a busy machine: messages of at least two sizes
-were exchanged (`trace.messages`), a value is positive, one is larger than another, a factor of ten.
+were exchanged (`trace.messages`), a value is positive, one is larger than another, a factor of ten. Beside an oracle,
+a judge is asked about right values only, and what it says is about their cost: who may speak when, who sends to whom.
 
 **drive.** How the function is called on a rank, in `puzzles.grading.drives`. `plain` is the default. `backward` is for
-differentiable functions: inputs {"x": ..., "upstream": ...}, oracle [{"returns": ..., "x.grad": ...}, ...].
+differentiable functions: inputs {"x": ..., "upstream": ...}, oracle [{"returns": ..., "x.grad": ...}, ...]. A drive of
+your own goes there, too: it runs next to the learner's code, so it must not know the answer.
 
 **calls.** Functions of torch.distributed. `POINT_TO_POINT`, or `(dist.all_reduce,)`. Rank, world size and translation
 between group and global ranks are always allowed.

@@ -4,10 +4,11 @@ One mutant has one change: a comparison or an arithmetic operator is another, a 
 negated, a statement is gone, two arguments have changed places.
 
 A mutant that computes the same thing at the same cost is *equivalent*: no test can tell it from the original. Those
-are listed by hand, with the reason, next to the test.
+are listed by hand, with the reason, in `test_mutants.py`. `python -m tests.grading.mutants <puzzle>` lists the survivors.
 """
 
 import ast
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -102,3 +103,22 @@ def _changes(site: _Site) -> Iterator[Callable[[], None]]:
             yield lambda: node.args.__setitem__(slice(0, 2), node.args[1::-1])
     if isinstance(node, ast.BinOp | ast.BoolOp | ast.AugAssign) and type(node.op) in _SWAPS:
         yield lambda: setattr(node, "op", _SWAPS[type(node.op)]())
+
+
+def survivors(name: str) -> tuple[int, list[Mutant]]:
+    """How many mutants of a puzzle's solution there are, and those that pass."""
+    from puzzles import catalog
+    from puzzles.grading import text
+    from puzzles.grading.engine import passes
+
+    puzzle = catalog.find(name)
+    made = mutants(text.solution(puzzle), puzzle.entry)
+    return len(made), [mutant for mutant in made if passes(puzzle, mutant.source)]
+
+
+if __name__ == "__main__":
+    for puzzle_name in sys.argv[1:]:
+        count, alive = survivors(puzzle_name)
+        print(
+            f"{puzzle_name}: {count - len(alive)} of {count} mutants rejected", *(m.change for m in alive), sep="\n  "
+        )

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import sqlite3
+import sys
 import textwrap
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from reference.cluster import Cluster
 
 SHIFT = dataclasses.replace(catalog.find("ranks.ring_shift"), cases=cases(worlds=(2, 3), length=(6,)))
 RIGHT = text.solution(SHIFT)
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part of it is Landlock, of Linux alone")
 HEAD = "    rank, n = dist.get_rank(group), dist.get_world_size(group)\n"
 
 
@@ -119,6 +121,7 @@ def test_the_oracle_is_not_in_the_rank() -> None:
     assert not [name for _, name in names if "catalog" in name or "oracle" in name]
 
 
+@ON_LINUX
 @pytest.mark.parametrize(
     "writes",
     [
@@ -156,6 +159,7 @@ def test_a_file_that_writes_the_state_file_does_not_pass(tmp_path: Path) -> None
     assert not course.state.passed(SHIFT.name)
 
 
+@ON_LINUX
 def test_right_values_without_a_message_are_not_believed() -> None:
     smuggled = with_code(
         inside="""
