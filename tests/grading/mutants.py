@@ -4,7 +4,7 @@ One mutant has one change: a comparison or an arithmetic operator is another, a 
 negated, a statement is gone, two arguments have changed places.
 
 A mutant that computes the same thing at the same cost is *equivalent*: no test can tell it from the original. Those
-are listed by hand, with the reason, in `test_mutants.py`. `python -m tests.grading.mutants <puzzle>` lists the survivors.
+are listed by hand, with the reason, in `test_mutants.py`. `python -m tests.grading.mutants <puzzle>` says which live.
 """
 
 import ast
