@@ -45,7 +45,9 @@ def translated(error: BaseException, rank: int, destroyed: frames.Frame | None =
     calls = list(_calls(error.__traceback__))
     if not calls:
         return None
-    outer = next((frame for frame in calls if frame.f_code.co_name != "wrapper"), calls[0])
+    outer = calls[0]
+    if outer.f_code.co_name == "get_backend" and error.__context__ is not None:  # torch's log asked, not the caller
+        outer = next(iter(_calls(error.__context__.__traceback__)), outer)
     refusal = Refusal(str(error), rank, calls[-1].f_locals, outer.f_code.co_name, outer.f_locals, destroyed)
     for pattern, explain in _EXPLANATIONS:
         if re.search(pattern, refusal.message):
@@ -120,6 +122,24 @@ def _list(refusal: Refusal) -> RankError:
     return refusal.error(TensorError, "list of the root", f"{name} must be {rule} the root, {root}={number}")
 
 
+def _dtypes(refusal: Refusal) -> RankError:
+    names = [name.removeprefix("torch.").rstrip(".") for name in re.findall(r"torch\.\w+", refusal.message)]
+    return refusal.error(
+        TensorError, "dtypes differ", f"tensors of one call have different dtypes: {' and '.join(names)}"
+    )
+
+
+def _not_a_group(refusal: Refusal) -> RankError:
+    what = "group must be a process group, not a list of ranks"
+    return refusal.error(GroupError, "not a group", what, "make one on every rank: group = dist.new_group(ranks)")
+
+
+def _not_an_op(refusal: Refusal) -> RankError:
+    given = refusal.arguments.get("op")
+    what = f"op must be a dist.ReduceOp, not {given!r}"
+    return refusal.error(TensorError, "not a reduce op", what, "for example op=dist.ReduceOp.SUM")
+
+
 def _type(refusal: Refusal) -> RankError:
     found = re.search(r"`(\w+)` of type (\S+)\s+but got <class '([\w.]+)'>", refusal.message)
     name, got = found.group(1, 3) if found else ("tensor", "something else")
@@ -138,5 +158,8 @@ _EXPLANATIONS: list[tuple[str, Callable[[Refusal], RankError]]] = [
     (r"is not initialized in the world group map|Process group cannot be None", _gone),
     (r"new group's (world size|rank) should be", _no_such_members),
     (r"``(scatter|gather)_list`` must", _list),
+    (r"different dtypes", _dtypes),
+    (r"unhashable type: 'list'|Expecting a ProcessGroup", _not_a_group),
+    (r"incompatible function arguments[^$]*[Rr]educe[Oo]p|reduceOp", _not_an_op),
     (r"Expected parameter `\w+` of type", _type),
 ]

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup, ProcessGroupGloo, Work
+from torch.distributed import distributed_c10d as c10d
 
 from .calls import Call, locate
 from .events import Op
@@ -95,7 +96,8 @@ class Ledger:
     def note(self, call: Call) -> None:
         """`call` is about to be made."""
         if call.op is Op.SEND:
-            self.balance[call.root] += call.peer is not None
+            if call.peer is not None:
+                self.balance[call.root] += 1
         elif call.op is Op.RECV:
             self.balance[self.rank] -= 1
         else:
@@ -356,3 +358,10 @@ def register(recorder: Recorder) -> None:
         return Tap(inner, gloo, ranks, recorder)
 
     dist.Backend.register_backend(BACKEND, create, extended_api=True, devices=["cpu"])
+    new_group = c10d._new_group_with_tag
+
+    def tapped_group(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **options: Any) -> Any:
+        """As `new_group`; a group of plain gloo is tapped, too."""
+        return new_group(ranks, timeout, BACKEND if backend == "gloo" else backend, *args, **options)
+
+    c10d._new_group_with_tag = tapped_group

@@ -41,6 +41,8 @@ _OPERATORS = (
 )
 _WRITES = frozenset({"__setitem__", *(f"__i{name}__" for name in _OPERATORS)})
 
+_EXACT = 1 << 20  # elements of a tensor with holes up to which overlaps are looked for one by one
+
 _BACKWARDS = (Tensor.backward, torch.autograd.backward, torch.autograd.grad)
 _DETACHES = (Tensor.detach, Tensor.data.__get__)
 
@@ -100,13 +102,33 @@ class Flights:
             (f for f in ended if not f.filling and f.call.op is Op.SEND and f.checksum != checksum(f.tensor)), None
         )
 
-    def touched(self, tensor: Tensor, *, writes: bool) -> Flight | None:
-        """The flight that reading (or writing) `tensor` would disturb."""
-        start, end = stretch(tensor)
-        for flight in self.flying:
-            if start < flight.end and flight.start < end and (flight.filling or writes):
-                return flight
-        return None
+    def touched(self, tensor: Tensor, *, writes: bool, index: Any = None) -> Flight | None:
+        """The flight that reading (or writing) `tensor`, or `tensor[index]`, would disturb."""
+        plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"
+        if not plain or tensor.layout is not torch.strided or not tensor.numel():
+            return None
+        flights = (flight for flight in self.flying if flight.filling or writes)
+        return next((flight for flight in flights if overlaps(tensor, flight, index)), None)
+
+
+def overlaps(tensor: Tensor, flight: Flight, index: Any = None) -> bool:
+    """True where an element of `tensor`, or of `tensor[index]`, lies in the memory of a flight."""
+    first = tensor.data_ptr()
+    last = first + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True)) * (
+        tensor.element_size()
+    )
+    if last < flight.start or first >= flight.end:
+        return False
+    if tensor.is_contiguous() and index is None:
+        return True
+    if tensor.numel() > _EXACT:
+        return False
+    addresses = torch.full(tensor.shape, first)
+    for dim, step in enumerate(tensor.stride()):
+        along = torch.arange(tensor.shape[dim]) * (step * tensor.element_size())
+        addresses += along.view([-1 if d == dim else 1 for d in range(tensor.dim())])
+    chosen = addresses if index is None else addresses[index]
+    return bool(((chosen >= flight.start) & (chosen < flight.end)).any())
 
 
 _COPYING = {"__getitem__", "contiguous", "clone", "reshape", "flatten", "to", "index_select", "take", "masked_select"}
@@ -187,13 +209,16 @@ class TouchGuard(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name in _LOOKS_ONLY:
             return func(*args, **kwargs)
+        index = args[1] if name in ("__getitem__", "__setitem__") else None
         written = _written(name, args, kwargs)
         for tensor in written:
-            if flight := self.flights.touched(tensor, writes=True):
+            if flight := self.flights.touched(tensor, writes=True, index=index):
                 raise self.accuse(flight, "modified")
         ids = {id(tensor) for tensor in written}
         reads = [t for t in _tensors(args, kwargs) if id(t) not in ids]
-        disturbed = [(t, flight) for t in reads if (flight := self.flights.touched(t, writes=False))]
+        part = {id(args[0]): index} if name == "__getitem__" else {}
+        found = ((t, self.flights.touched(t, writes=False, index=part.get(id(t)))) for t in reads)
+        disturbed = [(t, flight) for t, flight in found if flight]
         result = func(*args, **kwargs)
         for tensor, flight in disturbed:
             if not _views(result, tensor):
@@ -214,12 +239,19 @@ def _written(name: str, args: Any, kwargs: Any) -> list[Tensor]:
 
 
 def _tensors(args: Any, kwargs: Any) -> Iterator[Tensor]:
-    """All tensors among arguments, also in lists."""
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value, {})
+    """All tensors among the arguments of a call."""
+    yield from tensors_of((*args, *kwargs.values()))
+
+
+def tensors_of(value: Any) -> Iterator[Tensor]:
+    """All tensors in a value: itself, or in lists, tuples and dicts."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from tensors_of(each)
+    elif isinstance(value, dict):
+        yield from tensors_of(list(value.values()))
 
 
 def _views(result: Any, tensor: Tensor) -> bool:

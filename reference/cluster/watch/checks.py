@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...trace import Op, frames
-from ...trace.calls import Call
+from ...trace.calls import Call, dtype_name
 from ..errors import GroupError, NumericsError, PeerError, RankError, TensorError, ThreadError
 from .posts import elements_text, text_of
 
@@ -22,7 +22,7 @@ def at(call: Call, rank: int, error: type[RankError], kind: str, *details: str) 
 
 def check(call: Call, rank: int) -> None:
     """Raises the first thing that is wrong with a call, as a RankError."""
-    for look in (_peer, _device, _contiguous, _overlap, _count, _sizes, _numbers):
+    for look in (_peer, _device, _dtypes, _contiguous, _overlap, _count, _sizes, _numbers):
         for error in look(call, rank):
             raise error
 
@@ -52,6 +52,14 @@ def _device(call: Call, rank: int) -> Iterator[RankError]:
 
 
 _IN_PLACE = (Op.ALL_REDUCE, Op.BROADCAST, Op.REDUCE)
+
+
+def _dtypes(call: Call, rank: int) -> Iterator[RankError]:
+    """What comes out has the dtype of what goes in."""
+    names = sorted({dtype_name(t.dtype) for t in (*call.inputs, *call.outputs)})
+    if len(names) > 1:
+        ends = (" and ".join(sorted({dtype_name(t.dtype) for t in side})) for side in (call.inputs, call.outputs))
+        yield at(call, rank, TensorError, "dtypes differ", "the input is {}, the output is {}".format(*ends))
 
 
 def _contiguous(call: Call, rank: int) -> Iterator[RankError]:

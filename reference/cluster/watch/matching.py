@@ -178,5 +178,6 @@ def _splits(calls: dict[int, Post]) -> RankError | None:
                 width = max(sender.width, receiver.width)
                 rows = f"{sent // width} row{'s' * (sent != width)}"
                 what = f"rank {sender.rank} sends {rows} to rank {receiver.rank}, which expects {expected // width}"
-                return blame(MismatchError, "splits disagree", receiver, what, f"({sender.place}, {receiver.place})")
+                places = dict.fromkeys(map(str, (sender.place, receiver.place)))
+                return blame(MismatchError, "splits disagree", receiver, what, f"({', '.join(places)})")
     return None

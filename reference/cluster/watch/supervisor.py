@@ -141,12 +141,13 @@ class Supervisor:
             if error := self._abandoned(wait):
                 certain = settled and not self.caught  # an exception on its way may say more
                 return self._with_caught(error) if certain or self._patient() else None
-        if not blocked or not settled:
+        circle = self._circle(blocked)
+        if not blocked or not (settled or (circle and self._patient())):
             return None
-        for wait in blocked.values():
+        for wait in blocked.values() if settled else (blocked[rank] for rank in circle):
             if error := self._misaddressed(wait) or self._half_group(wait):
                 return self._with_caught(error)
-        return self._with_caught(self._deadlock(blocked))
+        return self._with_caught(self._deadlock(blocked, circle))
 
     def _left_over(self) -> RankError | None:
         """The error of a call that all ranks have left behind: gloo lets small sends and new groups through."""
@@ -208,9 +209,9 @@ class Supervisor:
             wait, GroupError, "new_group", what, "every rank must call it, also ranks outside the new group"
         )
 
-    def _deadlock(self, blocked: dict[int, Wait]) -> RankError:
+    def _deadlock(self, blocked: dict[int, Wait], circle: list[int]) -> RankError:
         """The error of ranks that wait for each other: the circle, rank by rank, and who waits behind it."""
-        circle = self._circle(blocked)
+        circle = circle or sorted(blocked)
         waits = [blocked[rank] for rank in (*circle, *(r for r in blocked if r not in circle))]
         parts = [f"rank {w.post.rank} waits in {w.text(self.world_size)}" + self._missing(w.post) for w in waits]
         if len({w.place for w in waits}) > 1:
@@ -223,13 +224,24 @@ class Supervisor:
         return "" if post.point_to_point else f" for {ranks_text(self._needs(post))}"
 
     def _circle(self, blocked: dict[int, Wait]) -> list[int]:
-        """Ranks of which each waits for the next, and the last for the first; rank order from the lowest."""
-        path: list[int] = []
-        rank = min(blocked)
-        while rank not in path:
-            path.append(rank)
-            rank = next((r for r in self._needs(blocked[rank].post) if r in blocked), path[0])
-        return sorted(path[path.index(rank) :])
+        """Ranks that wait for each other in a circle, in rank order; [] where there is none.
+
+        A receive from anybody waits for one of many and holds no circle together.
+        """
+        needs = {
+            rank: [r for r in self._needs(wait.post) if r in blocked]
+            for rank, wait in blocked.items()
+            if wait.post.peer is not None or wait.post.op != Op.RECV
+        }
+        for start in sorted(needs):
+            path: list[int] = []
+            rank = start
+            while rank is not None and rank not in path:
+                path.append(rank)
+                rank = next((r for r in needs.get(rank, []) if r in needs), None)
+            if rank is not None:
+                return sorted(path[path.index(rank) :])
+        return []
 
     def _advice(self, waits: list[Wait]) -> list[str]:
         posts = [wait.post for wait in waits]

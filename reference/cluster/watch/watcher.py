@@ -18,9 +18,9 @@ from .. import wire
 from ..errors import RankError, RequestError, TensorError, ThreadError
 from ..faults import describe
 from . import checks
-from .buffers import Copies, Flight, Flights, TouchGuard, poison
+from .buffers import Copies, Flight, Flights, TouchGuard, poison, tensors_of
 from .gradients import Gradients
-from .patches import watched_groups, watched_threads
+from .patches import replaced, watched_groups, watched_threads
 from .posts import report, text_of
 from .swallowed import noticed
 
@@ -56,6 +56,7 @@ class Watcher(Recorder):
         with super().recording(), ExitStack() as stack:
             stack.enter_context(watched_groups(self))
             stack.enter_context(watched_threads())
+            stack.enter_context(replaced(torch, "save", self._saving(torch.save)))
             stack.enter_context(noticed(self._noticed))
             stack.enter_context(TouchGuard(self.flights, self._touched, self.gradients, self.copies))
             yield
@@ -180,6 +181,17 @@ class Watcher(Recorder):
             what = f"the buffer of {made} was modified before wait()"
         return self._here(RequestError, f"{how} before wait", what)
 
+    def _saving(self, save: Callable[..., None]) -> Callable[..., None]:
+        """`torch.save` reads memory behind torch's back: look at what it is given."""
+
+        def guarded(what: Any, *args: Any, **options: Any) -> None:
+            for tensor in tensors_of(what) if self.flights.flying else ():
+                if flight := self.flights.touched(tensor, writes=False):
+                    raise self._touched(flight, "read")
+            save(what, *args, **options)
+
+        return guarded
+
     def _here(self, error: type[RankError], kind: str, *details: str) -> RankError:
         """An error at the line of the caller's code that runs now."""
         where = frames.own(frames.of_stack(sys._getframe(1)))
@@ -190,13 +202,9 @@ class Watcher(Recorder):
     def _outlast(self, before: set[threading.Thread]) -> None:
         """Give threads that the function left running a moment to show whether they communicate."""
         deadline = time.monotonic() + _OUTLAST
-        for thread in set(threading.enumerate()) - before:
-            while (
-                thread.name != _FOLLOWER
-                and thread.is_alive()
-                and not checks.idle(thread)
-                and time.monotonic() < deadline
-            ):
+        ours = {t for t in threading.enumerate() if t.name == _FOLLOWER or isinstance(t, threading._DummyThread)}
+        for thread in set(threading.enumerate()) - before - ours:
+            while thread.is_alive() and not checks.idle(thread) and time.monotonic() < deadline:
                 thread.join(0.005)
 
     def _check_copies(self) -> None:

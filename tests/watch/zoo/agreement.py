@@ -395,9 +395,9 @@ def broadcast_object_list_of_another_length():
 
 @mistake(
     ranks=2,
-    error="RemoteException",
+    error="TensorError",
     blames=(0, 1),
-    says=["TypeError|ValueError|AttributeError|RuntimeError", "(?i)sum"],
+    says=["op must be a dist.ReduceOp", "'sum'"],
     plain=Outcome.RAISES,
 )
 def reduce_operation_as_a_string():
