@@ -46,11 +46,19 @@ def alarm(seconds: float = ALARM) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def import_for(program: Callable[..., Any]) -> None:
-    """On a rank: to receive a program imports what it names, and torch's compiler comes with whatever is lazy."""
-    lazy = {"optim", "DistributedDataParallel", "ZeroRedundancyOptimizer", "fully_shard", "functional", "DTensor"}
-    if lazy & set(program.__code__.co_names):
-        import torch._dynamo  # noqa: F401
+# What torch imports when a program first uses it: a second or more, which each fresh rank would spend again.
+FRAMEWORKS = (
+    "torch._dynamo",
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp",
+    "torch.distributed.optim",
+    "torch.distributed.pipelining",
+    "torch.distributed.tensor.parallel",
+)
+
+
+def receive(program: Callable[..., Any]) -> None:
+    """On a rank: to receive a program is to import what it names."""
 
 
 @dataclass
@@ -71,13 +79,13 @@ class WarmClusters:
 
     def rehearse(self, case: Mistake | Correct) -> None:
         """Have the ranks import what the case will use, so that its time is its own."""
-        self.call(case.world_size, LIMIT, import_for, case.program)
+        self.call(case.world_size, LIMIT, receive, case.program)
 
     def call(self, world_size: int, limit: float, program: Callable[..., Any], *args: Any) -> list[Any]:
         """Run a program on the watched cluster of that size. A cluster that gets stuck is not used again."""
         key = (world_size, limit)
         if key not in self.clusters:
-            self.clusters[key] = Cluster(world_size, watch=True, timeout=limit)
+            self.clusters[key] = Cluster(world_size, watch=True, timeout=limit, preload=FRAMEWORKS)
         try:
             with alarm():
                 return self.clusters[key].run(program, *args)
