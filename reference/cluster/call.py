@@ -140,7 +140,7 @@ class Call:
         except (KeyError, TypeError, ValueError) as error:
             raise ResultError("forged report", f"a report that makes no sense: {error!r}", rank=rank) from error
 
-    def unpack(self, rank: int, payload: bytes, buffers: list[bytearray]) -> Outcome:
+    def unpack(self, rank: int, payload: bytes, buffers: list[wire.Buffer]) -> Outcome:
         """What came back from a rank. Raises ResultError where that can't be read."""
         try:
             header, body = wire.split_header(payload)

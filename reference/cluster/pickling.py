@@ -18,6 +18,8 @@ from typing import Any
 import cloudpickle
 from cloudpickle.cloudpickle import _class_setstate
 
+from .wire import Buffer
+
 _HOUSE = Path(__file__).resolve().parents[2]
 _ROOMS = tuple(str(_HOUSE / room) for room in ("reference", "puzzles", "visualizations", "rankwise"))
 _LIBRARIES = (sysconfig.get_paths()["stdlib"], *_ROOMS)
@@ -72,7 +74,7 @@ def dumps(obj: Any) -> tuple[bytes, tuple[memoryview, ...]]:
         return file.getvalue(), tuple(b.raw() for b in buffers)
 
 
-def loads(payload: bytes, buffers: list[bytearray]) -> Any:
+def loads(payload: bytes, buffers: list[Buffer]) -> Any:
     """The object back, on a rank."""
     return pickle.loads(payload, buffers=buffers)
 
@@ -90,7 +92,7 @@ class _AtHome(pickle.Unpickler):
         return _fill_new_class if name == _class_setstate.__name__ else super().find_class(module, name)
 
 
-def loads_result(payload: bytes, buffers: list[bytearray]) -> Any:
+def loads_result(payload: bytes, buffers: list[Buffer]) -> Any:
     """The object back, at the owner. For results of code that one trusts: a pickle can call anything."""
     return _AtHome(io.BytesIO(payload), buffers=buffers).load()
 
@@ -123,6 +125,6 @@ class _Guarded(pickle.Unpickler):
         raise pickle.UnpicklingError(f"a {module}.{name} is not data: return tensors, numbers, strings, lists or dicts")
 
 
-def loads_guarded(payload: bytes, buffers: list[bytearray]) -> Any:
+def loads_guarded(payload: bytes, buffers: list[Buffer]) -> Any:
     """The object back, from code that one does not trust. Raises pickle.UnpicklingError for anything but plain data."""
     return _Guarded(io.BytesIO(payload), buffers=buffers).load()

@@ -103,7 +103,7 @@ class Worker:
         torch.set_default_dtype(torch.float32)
         torch.set_grad_enabled(True)
 
-    def run(self, header: dict[str, Any], body: bytes, buffers: list[bytearray]) -> None:
+    def run(self, header: dict[str, Any], body: bytes, buffers: list[wire.Buffer]) -> None:
         """Run one request and send its result. Raises what the request raises."""
         if "path" in header:
             process.move(header["path"], header["directory"])

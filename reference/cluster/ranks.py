@@ -28,7 +28,7 @@ class Message:
     rank: int
     kind: wire.Kind
     payload: bytes
-    buffers: list[bytearray]
+    buffers: list[wire.Buffer]
 
 
 @dataclass(frozen=True, slots=True)
