@@ -143,7 +143,7 @@ class Cluster:
 
     def _settle(self) -> None:
         """Wait until the ranks are up; start them again where one has died since, or something was left behind."""
-        if not self._dirty:
+        while not self._dirty and not self._ranks.quiet:
             self._hear(0)
         if not self._dirty and self._come_up():
             return

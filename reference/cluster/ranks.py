@@ -119,6 +119,11 @@ class Ranks:
         if ("channel", -1) in ready:
             yield from self._read_channel()
 
+    @property
+    def quiet(self) -> bool:
+        """True where nothing has come in that was not read yet."""
+        return not self._poll.poll(0)
+
     def drain(self) -> None:
         """Show what the ranks have printed so far, also the beginnings of lines."""
         for kind, rank in self._ready(0):
