@@ -6,8 +6,8 @@ MAX_TEXT = 200_000  # characters
 
 MODULES = {
     "__future__", "abc", "collections", "collections.abc", "contextlib", "dataclasses", "enum", "functools",
-    "itertools", "math", "time", "torch", "torch.autograd", "torch.distributed", "torch.nn", "torch.nn.functional",
-    "typing",
+    "itertools", "math", "statistics", "time", "torch", "torch.autograd", "torch.distributed", "torch.linalg",
+    "torch.nn", "torch.nn.functional", "typing",
 }  # fmt: skip
 """What may be imported."""
 

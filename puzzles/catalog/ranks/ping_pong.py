@@ -74,16 +74,17 @@ PUZZLE = Puzzle(
         Budget(
             Measure.BYTES_SENT,
             target=lambda case: trips(case) * (case.small + case.large),
+            optimum=lambda case: case.rounds * (case.small + case.large),
             why="one round trip to warm up and `rounds` to time, with each size",
         ),
-        Budget(Measure.STEPS, target=lambda case: 4 * trips(case)),
+        Budget(Measure.STEPS, target=lambda case: 4 * trips(case), optimum=lambda case: 4 * case.rounds),
     ),
     hints=(
         "A send returns when the message is on its way. What can rank 0 wait for that proves that it has arrived?",
         "A round trip is twice α + b/β. Two sizes give two equations for two unknowns.",
         "The difference between the two one-way times is what the additional bytes cost: β = (large - small) / "
         "(t_large - t_small). Then α = t_small - small / β.",
-        "Keep the time of each round trip by itself; `sorted(trips)[rounds // 2]` is a median.",
+        "Keep the time of each round trip by itself; `statistics.median(trips)` is their median.",
     ),
     wrong=(
         Wrong(
