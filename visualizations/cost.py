@@ -23,6 +23,7 @@ def draw(
     sizes: tuple[float, float],
     *,
     measured: Mapping[str, Points] | None = None,
+    dots: str = "measured",
     title: str = "",
 ) -> Picture:
     """Time over size, both in powers of ten. Marked is each size at which the fastest algorithm changes.
@@ -31,10 +32,11 @@ def draw(
         curves: for each algorithm, seconds that a tensor of so many bytes takes by theory.
         sizes: bytes, from and to.
         measured: for each algorithm, or something else, (bytes, seconds) that were measured.
+        dots: how they were: "measured" by a clock, or "replayed" on a modelled network.
         title: the finding; by default which is fastest where.
     """
     picture, axes = _chart(title or finding(curves, sizes), sizes, "log", "time", seconds_text)
-    ends = _lines(axes, curves, sizes, measured or {})
+    ends = _lines(axes, curves, sizes, measured or {}, dots)
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
     _crossings(axes, curves, sizes)
@@ -113,7 +115,11 @@ def _chart(
 
 
 def _lines(
-    axes: Axes, curves: Mapping[str, Curve], sizes: tuple[float, float], measured: Mapping[str, Points]
+    axes: Axes,
+    curves: Mapping[str, Curve],
+    sizes: tuple[float, float],
+    measured: Mapping[str, Points],
+    dots: str = "measured",
 ) -> dict[str, tuple[float, float, str]]:
     """Theory as lines, measurements as dots; a name in both has one colour. Returns x and y of its end, and colour."""
     grid = np.geomspace(*sizes, SAMPLES)
@@ -130,7 +136,7 @@ def _lines(
             axes.plot(grid, values, color=colour, linestyle=dash, linewidth=1.8, zorder=3)
             ends[name] = (sizes[1], values[-1], colour)
     if measured:
-        words = "lines: theory   dots: measured" if curves else "dots: measured"
+        words = f"lines: theory   dots: {dots}" if curves else f"dots: {dots}"
         axes.text(0.012, 0.975, words, transform=axes.transAxes, va="top", fontsize=SMALL, color=Colour.FAINT)
     return ends
 
