@@ -1,5 +1,6 @@
 """`rankwise puzzles | check | watch | hint | reset | history | solution`: the course at a command line."""
 
+import contextlib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -95,10 +96,11 @@ def watch(
         f"watching {len(files)} puzzle{'s' if len(files) > 1 else ''} under {home.root / 'puzzles'}; Ctrl-C ends",
         flush=True,
     )
-    for changes in watchfiles.watch(home.root / "puzzles", debounce=200, step=50, raise_interrupt=False):
-        changed = {files[path] for _, name in changes if (path := Path(name).resolve()) in files and path.exists()}
-        for name in sorted(changed):
-            show(checking.check(name, course=home, face=FACE))
+    with contextlib.suppress(KeyboardInterrupt):  # the way to end it, in the middle of a check as well
+        for changes in watchfiles.watch(home.root / "puzzles", debounce=200, step=50):
+            paths = {Path(name).resolve() for _, name in changes}
+            for name in sorted(files[path] for path in paths & files.keys() if path.exists()):
+                show(checking.check(name, course=home, face=FACE))
 
 
 def hint(name: Name, course: Root = None) -> None:
