@@ -21,6 +21,9 @@ from .reduction import SUM
 
 LATENCY = 256 << 10  # bytes that gloo moves between two processes of one machine while a message is on its way
 LARGE = 2 << 20  # bytes: from here on copies within a rank count for more than steps
+HUGE = 8 << 20  # bytes: halves of this do not stay in a cache, chunks do
+
+ALL_REDUCES = (all_reduces.recursive_doubling, all_reduces.halving_doubling, all_reduces.ring)
 
 
 @lru_cache
@@ -61,9 +64,9 @@ def reduce_scatter(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.ReduceO
 
 def all_reduce(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
     """Reduce `x` over `group`, in place."""
-    algorithms = (all_reduces.recursive_doubling, all_reduces.halving_doubling, all_reduces.ring)
-    n = dist.get_world_size(group)
-    cheapest(algorithms, n, x.numel(), x.element_size())(x, group, op)
+    n, size = dist.get_world_size(group), x.element_size()
+    algorithms = ALL_REDUCES if x.numel() * size < HUGE else (all_reduces.ring,)
+    cheapest(algorithms, n, x.numel(), size)(x, group, op)
 
 
 def all_to_all(x: Tensor, out: Tensor, group: ProcessGroup) -> None:

@@ -6,7 +6,7 @@ other, as `Trace.steps`; `of(all_reduce.ring).bytes(rank, n, numel, itemsize)` i
 - `numel` counts the whole tensor, of n chunks: the output of an all-gather or gather, the input of a reduce-scatter,
   scatter or all-to-all; for the others the only one. A barrier has none: its messages are single bytes.
 - `rank` is the group rank; with a root, it counts from the root.
-- Large messages that are added up on arrival travel in pieces (`exchange.PIECE`), and each piece is a step.
+- Large messages that are added up on arrival travel in pieces (`exchange.PIECE`), and two pieces are a step.
 """
 
 from collections.abc import Callable
@@ -83,9 +83,10 @@ def _up(n: int) -> int:
     return (n - 1).bit_length()
 
 
-def _pieces(numel: int, itemsize: int) -> int:
-    """How many pieces `exchange_reduce` makes of a tensor."""
-    return max(1, -(-numel // (PIECE // itemsize)))
+def _steps_of(numel: int, itemsize: int) -> int:
+    """How many steps `exchange_reduce` makes of a tensor: two pieces are under way at once."""
+    pieces = max(1, -(-numel // (PIECE // itemsize)))
+    return -(-pieces // 2)
 
 
 def _linear(n: int, numel: int, itemsize: int) -> int:
@@ -143,6 +144,10 @@ def _ring_all_reduce(rank: int, n: int, numel: int) -> int:
     return 2 * numel - _chunk(rank + 1, n, numel) - _chunk(rank + 2, n, numel)
 
 
+def _ring_steps(n: int, numel: int, itemsize: int) -> int:
+    return (n - 1) * (_steps_of(_chunk(0, n, numel), itemsize) + 1)
+
+
 def _recursive_doubling_all_reduce(rank: int, n: int, numel: int) -> int:
     cube = hypercube(rank, n)
     return numel if cube.sits_out else (_up(cube.vertices) + (cube.partner is not None)) * numel
@@ -162,7 +167,7 @@ def _halving_doubling_all_reduce(rank: int, n: int, numel: int) -> int:
 
 def _halving_doubling_steps(n: int, numel: int, itemsize: int) -> int:
     halves = (-(-numel >> level) for level in range(1, hypercube(0, n).vertices.bit_length()))
-    return _cube_steps(n, numel, itemsize) + sum(_pieces(half, itemsize) for half in halves)
+    return _cube_steps(n, numel, itemsize) + sum(_steps_of(half, itemsize) for half in halves)
 
 
 def _double_tree(rank: int, n: int, numel: int) -> int:
@@ -207,10 +212,10 @@ _COSTS: dict[Callable[..., None], Cost] = {
     all_reduce.naive: Cost(
         lambda n, numel, size: 2 * (n - 1), lambda rank, n, numel: numel if rank else (n - 1) * numel
     ),
-    all_reduce.ring: Cost(lambda n, numel, size: (n - 1) * (_pieces(_chunk(0, n, numel), size) + 1), _ring_all_reduce),
+    all_reduce.ring: Cost(_ring_steps, _ring_all_reduce),
     all_reduce.recursive_doubling: Cost(
         lambda n, numel, size: (
-            2 * (hypercube(0, n).vertices < n) + _up(hypercube(0, n).vertices) * _pieces(numel, size)
+            2 * (hypercube(0, n).vertices < n) + _up(hypercube(0, n).vertices) * _steps_of(numel, size)
         ),
         _recursive_doubling_all_reduce,
     ),

@@ -4,8 +4,9 @@ Ranks that all send first, or all receive first, wait for each other for ever. S
 posted together and then waited for. With NCCL "together" means one batch: it runs calls in the order they were posted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -16,6 +17,7 @@ from .reduction import SUM, combine
 
 PIECE = 2 << 20  # bytes: what was received is added up while it is still in the processor's cache
 
+T = TypeVar("T")
 Message = tuple[Tensor, int]  # a tensor, and the group rank it goes to or comes from
 
 
@@ -55,7 +57,8 @@ def exchange_reduce(
 ) -> None:
     """Send `outgoing` to `target` while combining what `source` sends into `accumulator`.
 
-    Tensors larger than `PIECE` travel in pieces, one after another. The two may be the same tensor.
+    Tensors larger than `PIECE` travel in pieces: one is under way while the one before is combined. The two may be the
+    same tensor.
 
     Args:
         outgoing: flat.
@@ -65,11 +68,29 @@ def exchange_reduce(
         group: the ranks that talk.
         op: how to combine.
     """
-    for piece, into in zip_longest(pieces(outgoing), pieces(accumulator)):
-        received = None if into is None else torch.empty_like(into)
-        exchange(piece, target, received, source, group)
+
+    def departures() -> Iterator[tuple[list[Work], Tensor | None, Tensor | None]]:
+        for piece, into in zip_longest(pieces(outgoing), pieces(accumulator)):
+            received = None if into is None else torch.empty_like(into)
+            sends = [] if piece is None else [(piece, target)]
+            receives = [] if into is None else [(received, source)]
+            yield post(sends, receives, group), into, received
+
+    for requests, into, received in one_ahead(departures()):
+        for request in requests:
+            request.wait()
         if into is not None:
             combine(into, received, op)
+
+
+def one_ahead(items: Iterable[T]) -> Iterator[T]:
+    """The same items, each when the next has been made."""
+    items = iter(items)
+    item = next(items)
+    for following in items:
+        yield item
+        item = following
+    yield item
 
 
 def pieces(x: Tensor) -> tuple[Tensor, ...]:

@@ -70,7 +70,7 @@ LARGE = exchange.PIECE // 4  # elements
 @pytest.mark.parametrize("algorithm", [all_reduce.ring, all_reduce.recursive_doubling, all_reduce.halving_doubling])
 def test_large_tensors_travel_in_pieces(clusters: Callable[..., Cluster], algorithm: Callable, n: int) -> None:
     """One element more than what fits: one chunk, or one half, has a piece more than the others."""
-    for length in (LARGE * n, LARGE * n + 1):
+    for length in (LARGE * n, 2 * LARGE * n + 1):
         results, trace = clusters(4).trace(large, algorithm, n, length)
         costs = cost.of(algorithm)
         assert results[:n] == [True] * n

@@ -129,8 +129,7 @@ def test_nobody_leaves_a_barrier_before_everybody_has_come(ranks: Cluster, n: in
 
 def chosen(group: dist.ProcessGroup, sizes: list[int]) -> list[str]:
     """Names of the all-reduces that are taken for tensors of these bytes."""
-    algorithms = (all_reduce.recursive_doubling, all_reduce.halving_doubling, all_reduce.ring)
-    return [best.cheapest(algorithms, dist.get_world_size(group), size // 4, 4).__name__ for size in sizes]
+    return [best.cheapest(best.ALL_REDUCES, dist.get_world_size(group), size // 4, 4).__name__ for size in sizes]
 
 
 def test_small_tensors_take_few_steps_and_large_ones_few_bytes(ranks: Cluster) -> None:
