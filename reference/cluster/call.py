@@ -98,7 +98,7 @@ class Call:
             if self.supervisor:
                 self.supervisor.finish(rank)
         elif report.kind is Kind.FAULT:
-            self.reports.faults[rank] = json.loads(report.payload)
+            self.reports.faults[rank] = self.read_fault(rank, report.payload)
 
     def check_output(self) -> None:
         """Raises OutputFlood where a rank prints more than anybody will read."""
@@ -133,6 +133,13 @@ class Call:
         if self.supervisor and (error := self.supervisor.judge(final=final)):
             raise error
 
+    def read_fault(self, rank: int, payload: bytes) -> RankError:
+        """The error that a rank reports; ResultError for a report that makes no sense."""
+        try:
+            return verdict.from_fault(rank, json.loads(payload))
+        except (AttributeError, TypeError, ValueError) as error:
+            return ResultError("forged report", f"a report that makes no sense: {error!r}", rank=rank)
+
     def hear(self, rank: int, payload: bytes) -> None:
         """Hand a report to the supervisor. Raises ResultError for one that no watcher of ours has sent."""
         try:
@@ -162,24 +169,25 @@ class Call:
         reports = self.reports
         if self.ranks.failure:
             return RankDied("fork server", self.ranks.failure, rank=min(reports.exits))
-        causes = {rank: fault for rank, fault in reports.faults.items() if not verdict.consequence(fault)}
+        causes = [rank for rank, fault in reports.faults.items() if not verdict.consequence(fault)]
+        if reports.exits and not causes:
+            error = self.of_exit(min(reports.exits))
+        else:
+            error = reports.faults[min(causes or reports.faults)]
         left = self.supervisor.left_waiting() if self.supervisor else ""
         left = left or verdict.waiting(self.ranks.stacks(reports.silent))
-        more = [left] if left else []
-        if causes:
-            rank = min(causes)
-            return verdict.from_fault(rank, causes[rank], *more)
-        if reports.exits:
-            rank = min(reports.exits)
-            stack = frames.of_dump(self.ranks.dumped(rank))
-            error = verdict.from_exit(rank, reports.exits[rank], stack, verdict.communication(stack), *more)
-            if self.supervisor and (last := self.supervisor.last_call(rank)):
-                error.details = (error.details[0], f"its last call was {last.text} at {last.place}", *error.details[1:])
-                if not error.file:
-                    error.file, error.line = last.place.file, last.place.line
-            return error
-        rank = min(reports.faults)
-        return verdict.from_fault(rank, reports.faults[rank], *more)
+        error.details += (left,) if left else ()
+        return error
+
+    def of_exit(self, rank: int) -> RankError:
+        """The error of a rank whose process ended, with what it was last seen at."""
+        stack = frames.of_dump(self.ranks.dumped(rank))
+        error = verdict.from_exit(rank, self.reports.exits[rank], stack, verdict.communication(stack))
+        if self.supervisor and (last := self.supervisor.last_call(rank)):
+            error.details += (f"its last call was {last.text} at {last.place}",)
+            if not error.file:
+                error.file, error.line = last.place.file, last.place.line
+        return error
 
     def as_trace(self) -> Trace:
         """What the ranks said, as far as they have told."""

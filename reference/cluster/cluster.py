@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import EllipsisType, TracebackType
 from typing import Any, Self
 
@@ -28,6 +29,8 @@ class Cluster:
     `fn` may be a closure, a lambda, a class or a function of a notebook. It runs on every rank at once, with the same
     arguments. Seeds, default dtype and process groups are as in a new process; imported modules stay. A call that
     fails raises one `RankError`; the ranks are started again and the next call works. No process outlives its owner.
+    A rank computes with one thread, in the caller's working directory, and with the environment that the caller had
+    when it made its first cluster.
 
     Args:
         world_size: number of ranks, 1 to 32.
@@ -57,6 +60,8 @@ class Cluster:
         check_device(device, world_size)
         self.world_size = world_size
         self.timeout = (10.0 if watch else 300.0) if timeout is ... else timeout
+        if self.timeout is not None and self.timeout <= 0:
+            raise ClusterError(f"timeout is a number of seconds above 0, or None for no limit, not {timeout!r}")
         self._plan = {"device": device, "watch": watch, "preload": list(preload), "untrusted": untrusted}
         self._owner = os.getpid()
         self._closed = False
@@ -138,7 +143,8 @@ class Cluster:
             error = found
         if not error.file:
             error.file, error.line = definition(fn)
-        self.restart()
+        with suppress(ClusterError):  # the next call will try again, and say so
+            self.restart()
         raise error
 
     def _settle(self) -> None:
@@ -149,7 +155,8 @@ class Cluster:
             return
         self.restart()
         if not self._come_up():
-            raise ClusterError(f"the ranks did not start: {self._ranks.failure or 'see what they printed'}")
+            self._ranks.drain()
+            raise ClusterError(f"the ranks did not start: {self._ranks.failure or 'see what they have printed'}")
 
     def _come_up(self) -> bool:
         """Wait for ranks that were started. False where one is gone, or takes too long."""
@@ -175,7 +182,11 @@ class Cluster:
 
 def surroundings() -> dict[str, Any]:
     """What a function finds on its rank as it is here: the module path and the working directory."""
-    return {"path": [str(entry) for entry in sys.path], "directory": os.getcwd()}
+    try:
+        directory = os.getcwd()
+    except FileNotFoundError:  # somebody has removed it
+        directory = ""
+    return {"path": [str(entry) for entry in sys.path], "directory": directory}
 
 
 def check_platform() -> None:

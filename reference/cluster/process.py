@@ -9,6 +9,7 @@ import random
 import resource
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -101,6 +102,11 @@ def has_children() -> bool:
     except ChildProcessError:
         return False
     return True
+
+
+def running_threads() -> int:
+    """Threads of Python, without those of C++ that have only passed through it."""
+    return sum(not isinstance(thread, threading._DummyThread) for thread in threading.enumerate())
 
 
 def running_children() -> list[str]:

@@ -57,7 +57,7 @@ def join(rank: int, world_size: int, store: dist.Store, plan: dict[str, Any], re
     """Initialise `torch.distributed`: gloo behind the tap, or NCCL with one GPU for each rank."""
     if plan["device"] == "cuda":
         torch.cuda.set_device(rank)
-        dist.init_process_group("nccl", store=store, rank=rank, world_size=world_size)
+        dist.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=rank, world_size=world_size)
         return
     register(recorder)
     dist.init_process_group(BACKEND, store=store, rank=rank, world_size=world_size)
@@ -70,6 +70,7 @@ class Worker:
         self.rank, self.channel, self.recorder, self.store = rank, channel, recorder, store
         self.group = dist.group.WORLD
         self.ledger = self.group.ledger if isinstance(self.group, Tap) else Ledger(rank, dist.get_world_size())
+        self.streams = sys.stdout, sys.stderr
         self.calls = 0
         self.group_destroyed_at: frames.Frame | None = None
         self.child_started_at = frames.Frame("", 0, "")
@@ -102,13 +103,14 @@ class Worker:
         torch.default_generator.manual_seed(_DEFAULT_SEED)
         torch.set_default_dtype(torch.float32)
         torch.set_grad_enabled(True)
+        sys.stdout, sys.stderr = self.streams
 
     def run(self, header: dict[str, Any], body: bytes, buffers: list[wire.Buffer]) -> None:
         """Run one request and send its result. Raises what the request raises."""
         if "path" in header:
             process.move(header["path"], header["directory"])
         fn, args, kwargs = pickling.loads(body, buffers)
-        threads = threading.active_count()
+        threads = process.running_threads()
         result = self.call(fn, args, kwargs, record=header["record"])
         self.flush()
         try:
@@ -116,7 +118,7 @@ class Worker:
         except Exception as error:
             raise Unpicklable(result, error) from error
         del result
-        more = self.ledger.report() | {"threads": threading.active_count() - threads}
+        more = self.ledger.report() | {"threads": process.running_threads() - threads}
         if header["record"]:
             more["rows"] = [call.row() for call in self.recorder.calls]
         self.channel.send(Kind.RESULT, wire.with_header(more, payload), out)
@@ -150,7 +152,7 @@ class Worker:
 
     def flush(self) -> None:
         """Push out what was printed."""
-        for stream in (sys.stdout, sys.stderr):
+        for stream in self.streams:
             with suppress(OSError, ValueError):
                 stream.flush()
 
@@ -183,7 +185,7 @@ class Worker:
 
     def check_children(self) -> None:
         """Raises StrayProcess where `fn` left child processes running."""
-        if not process.has_children():
+        if not (process.has_children() and process.running_children()):
             return
         gc.collect()  # worker processes of a DataLoader end with it
         patience = time.monotonic() + _LEAVING

@@ -151,6 +151,9 @@ class Ranks:
                 yield Message(rank, kind, payload, buffers)
         except (EOFError, ConnectionError):
             self._forget(end.sock.fileno())
+        except (ValueError, OverflowError, MemoryError, OSError):  # no message of ours
+            self._forget(end.sock.fileno())
+            yield Message(rank, wire.Kind.FAULT, b"", [])
 
     def _read_channel(self) -> Iterator[Exit]:
         try:

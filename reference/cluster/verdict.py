@@ -31,7 +31,7 @@ class Reports:
 
     world_size: int
     results: dict[int, Any] = field(default_factory=dict)
-    faults: dict[int, dict[str, Any]] = field(default_factory=dict)
+    faults: dict[int, RankError] = field(default_factory=dict)
     exits: dict[int, int] = field(default_factory=dict)  # exit code, or minus the signal
 
     @property
@@ -47,7 +47,7 @@ class Reports:
         return bool(self.faults or self.exits)
 
 
-def from_fault(rank: int, fault: Mapping[str, Any], *more: str) -> RankError:
+def from_fault(rank: int, fault: Mapping[str, Any]) -> RankError:
     """The error of a fault that a rank reported, with the class it names."""
     kind = getattr(errors, str(fault.get("error")), RemoteException)
     if not (isinstance(kind, type) and issubclass(kind, RankError)):
@@ -55,7 +55,6 @@ def from_fault(rank: int, fault: Mapping[str, Any], *more: str) -> RankError:
     return kind(
         str(fault.get("kind", "exception")),
         *map(str, fault.get("details", ())),
-        *more,
         rank=int(fault.get("rank", rank)),
         file=str(fault.get("file", "")),
         line=int(fault.get("line", 0)),
@@ -63,12 +62,12 @@ def from_fault(rank: int, fault: Mapping[str, Any], *more: str) -> RankError:
     )
 
 
-def consequence(fault: Mapping[str, Any]) -> bool:
+def consequence(error: RankError) -> bool:
     """True where a rank only noticed that another one had died."""
-    return any(sign in detail for detail in map(str, fault.get("details", ())) for sign in _CONSEQUENCES)
+    return any(sign in detail for detail in error.details for sign in _CONSEQUENCES)
 
 
-def from_exit(rank: int, status: int, stack: list[frames.Frame], last_call: str = "", *more: str) -> RankError:
+def from_exit(rank: int, status: int, stack: list[frames.Frame], last_call: str = "") -> RankError:
     """The error of a rank whose process ended."""
     where = frames.own(stack)
     if status < 0:
@@ -76,7 +75,7 @@ def from_exit(rank: int, status: int, stack: list[frames.Frame], last_call: str 
         what = _SIGNALS.get(kind, f"ended by {kind}")
     else:
         what, kind = f"os._exit({status}): left before finishing", "os._exit"
-    return RankDied(kind, what, *more, rank=rank, file=where.file, line=where.line, call=last_call)
+    return RankDied(kind, what, rank=rank, file=where.file, line=where.line, call=last_call)
 
 
 def waiting(stacks: Mapping[int, list[frames.Frame]]) -> str:

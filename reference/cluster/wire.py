@@ -24,14 +24,14 @@ class Kind(IntEnum):
     FAULT = 3  # rank to owner: what went wrong, as JSON
     EVENT = 4  # rank to supervisor: a call was posted, is waited for, is complete, as JSON
     READY = 5  # rank to owner: the process group is there
-    STOP = 6  # supervisor to rank: raise this error, as JSON
 
 
 Buffer = bytearray | mmap.mmap  # what the bytes of a tensor arrive in
 
 _HEAD = struct.Struct("<BQI")
 _SIZE = struct.Struct("<Q")
-_LARGE = 1 << 22  # bytes
+_LARGE = 1 << 22  # bytes of a buffer that is worth large pages
+_MOST = 1 << 32  # bytes of a payload
 _PIECES = 512  # sendmsg takes at most IOV_MAX (1024) pieces
 
 
@@ -121,7 +121,12 @@ class Reader:
         self._want = next(self._pieces)
 
     def read(self) -> list[tuple[Kind, bytes, list[Buffer]]]:
-        """The messages that are complete now; at least one where the socket blocks. Raises EOFError at the end."""
+        """The messages that are complete now; at least one where the socket blocks.
+
+        Raises:
+            EOFError: the stream has ended.
+            ValueError, OSError, MemoryError: what comes in is no message.
+        """
         while not self._done:
             try:
                 count = self._sock.recv_into(self._want)
@@ -141,6 +146,8 @@ class Reader:
             head = bytearray(_HEAD.size)
             yield memoryview(head)
             kind, length, count = _HEAD.unpack(head)
+            if length > _MOST:
+                raise ValueError(f"a payload of {length} bytes")
             sizes = bytearray(_SIZE.size * count)
             if count:
                 yield memoryview(sizes)

@@ -1,11 +1,13 @@
 """Whatever a rank does, the call ends with one clear error, and the next call works."""
 
 import _thread
+import contextlib
 import ctypes
 import os
 import re
 import resource
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -197,6 +199,14 @@ def return_what_does_not_arrive() -> Any:
     return Arrives()
 
 
+def speak_garbage() -> None:
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                os.write(int(name), b"\xff" * 64)
+    time.sleep(5)
+
+
 def loop() -> None:
     while True:  # here
         pass  # here
@@ -268,6 +278,7 @@ FAULTS = [
     Fault(destroy_the_group, GroupError, "group destroyed", "destroy_process_group"),
     Fault(return_a_lock, ResultError, "unpicklable result", "lock"),
     Fault(return_a_generator, ResultError, "unpicklable result", "generator"),
+    Fault(speak_garbage, ResultError, "forged report", "a report that makes no sense"),
     Fault(return_what_does_not_arrive, ResultError, "unpicklable result", "does not arrive"),
 ]
 

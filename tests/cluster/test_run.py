@@ -285,3 +285,21 @@ def test_trace_gives_results_and_events(clusters):
 def test_a_world_size_out_of_range_is_refused(world_size):
     with pytest.raises(ClusterError, match="1 to 32 ranks"):
         Cluster(world_size)
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0])
+def test_a_time_limit_of_nothing_is_refused(timeout):
+    with pytest.raises(ClusterError, match="above 0, or None"):
+        Cluster(2, timeout=timeout)
+
+
+def test_without_a_time_limit_a_call_runs():
+    with Cluster(2, timeout=None) as cluster:
+        assert cluster.run(rank) == [0, 1]
+
+
+def test_what_is_preloaded_is_there_before_a_rank_begins():
+    with Cluster(2, preload=["xml.dom.minidom"]) as cluster:
+        assert cluster.run(lambda: "xml.dom.minidom" in sys.modules) == [True, True]
+        cluster.restart()
+        assert cluster.run(lambda: "xml.dom.minidom" in sys.modules) == [True, True]
