@@ -10,7 +10,17 @@ from importlib import import_module
 
 import typer
 
-MODULES = ("demo", "lessons", "puzzles", "train", "trace", "bench", "doctor", "update")  # in the order of `rankwise --help`
+# In the order of `rankwise --help`.
+MODULES = (
+    "demo",
+    "lessons",
+    "puzzles",
+    "train",
+    "trace",
+    "bench",
+    "doctor",
+    "update",
+)
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 
