@@ -54,6 +54,9 @@ def html(verdict: Verdict, note: str = "") -> str:
     return "\n".join(part for part in parts if part)
 
 
+_HEAD = (("", "left"), ("target", "right"), ("yours", "right"), ("optimum", "right"), ("case", "left"))
+
+
 def _table(verdict: Verdict) -> str:
     if not verdict.table:
         return ""
@@ -66,9 +69,6 @@ def _table(verdict: Verdict) -> str:
         cells += f'<td style="text-align:right{colour}">{yours}</td><td>{optimum}</td>'
         rows += f'<tr>{cells}<td style="text-align:left">{_plain(str(row.case))}</td></tr>'
     return f'<table style="margin:0.4em 0"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-
-
-_HEAD = (("", "left"), ("target", "right"), ("yours", "right"), ("optimum", "right"), ("case", "left"))
 
 
 def _picture(verdict: Verdict) -> str:

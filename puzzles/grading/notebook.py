@@ -31,5 +31,5 @@ def puzzle(line: str, cell: str) -> Card | None:
 
 
 def load(shell: Any) -> None:
-    """Register the magic, and let it keep the names of puzzles apart from Python."""
+    """Register the magic in an IPython shell."""
     shell.register_magic_function(puzzle, magic_kind="cell", magic_name="puzzle")
