@@ -7,6 +7,7 @@ ranks. The peer has nothing warm, so later rows are held against the limits that
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +40,7 @@ with Cluster(8) as cluster:
 """
 
 SPAWN = """
-import os
+import sys
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -54,8 +55,7 @@ def total(rank, store, queue):
 
 if __name__ == "__main__":
     queue = mp.get_context("spawn").SimpleQueue()
-    store = f"/tmp/rankwise-bench-{os.getpid()}"
-    mp.spawn(total, (store, queue), nprocs=8)
+    mp.spawn(total, (sys.argv[0] + ".store", queue), nprocs=8)
     print(queue.get())
 """
 
@@ -63,10 +63,12 @@ if __name__ == "__main__":
 def measure(report: Callable[[Row], None]) -> None:
     """Cold, warm, after an error, and what it costs in memory."""
     torch_first = OURS.replace("from reference", "import torch\nfrom reference", 1)
-    programs = {"ours": OURS, "torch first": torch_first, "spawn": SPAWN}
-    cold = rows.medians(rows.interleaved({name: script(text) for name, text in programs.items()}, COLD))
+    programs = {"ours": OURS, "torch_first": torch_first, "spawn": SPAWN}
+    with tempfile.TemporaryDirectory() as folder:
+        scripts = {name: script(Path(folder, f"{name}.py"), text) for name, text in programs.items()}
+        cold = rows.medians(rows.interleaved(scripts, COLD))
     report(rows.faster("cold start to the first all-reduce, 8 ranks", cold["ours"], cold["spawn"], "s", START))
-    report(rows.faster("the same, where the caller has imported torch before", cold["torch first"], cold["spawn"], "s"))
+    report(rows.faster("the same, where the caller has imported torch before", cold["torch_first"], cold["spawn"], "s"))
     with Cluster(RANKS) as cluster:
         cluster.run(nothing)
         warm = median(lambda: cluster.run(nothing), WARM)
@@ -84,9 +86,8 @@ def measure(report: Callable[[Row], None]) -> None:
         report(rows.plain("first all-reduce of 32 more ranks", time.perf_counter() - begin, "s"))
 
 
-def script(text: str) -> Callable[[], None]:
+def script(file: Path, text: str) -> Callable[[], None]:
     """Runs a program in a new interpreter, and sees that it prints the sum over 8 ranks."""
-    file = Path(os.environ.get("TMPDIR", "/tmp")) / f"rankwise-bench-{abs(hash(text))}.py"
     file.write_text(text)
 
     def run() -> None:

@@ -1,5 +1,7 @@
 """The cluster in a real notebook: functions of `__main__`, prints in the cell, the stop button."""
 
+import os
+import signal
 import sys
 import threading
 import time
@@ -46,9 +48,6 @@ class Notebook:
         threading.Timer(seconds, self.interrupt).start()
 
     def interrupt(self) -> None:
-        import os
-        import signal
-
         os.kill(self.client.km.provisioner.pid, signal.SIGINT)
 
 
@@ -60,7 +59,7 @@ def notebook() -> Iterator[Notebook]:
     book.prints("import torch\nimport torch.distributed as dist")
     yield book
     book.prints("cluster.close()")
-    book.client.km.shutdown_kernel(now=True)
+    nbclient.util.run_sync(book.client.km.shutdown_kernel)(now=True)
 
 
 def test_functions_and_classes_of_cells_travel_and_results_are_theirs(notebook):

@@ -89,3 +89,22 @@ def test_the_server_has_one_thread_so_that_a_fork_is_safe(clusters):
     clusters(2).run(abs, -1)
     status = Path(f"/proc/{forkserver.shared().pid}/status").read_text()
     assert "Threads:\t1\n" in status
+
+
+def test_no_more_processes_is_one_clear_line():
+    out = python("""
+from reference.cluster import Cluster, ClusterError, forkserver
+forkserver._BOOT = forkserver._BOOT.replace("import sys", '''
+import os, sys
+fork, children = os.fork, []
+def limited():
+    if len(children) == 3: raise BlockingIOError(11, "no more processes")
+    children.append(0)
+    return fork()
+os.fork = limited
+''')
+try:
+    with Cluster(8) as cluster: cluster.run(int)
+except ClusterError as error: print(error)
+""")
+    assert out.strip() == "the ranks did not start: [Errno 11] no more processes"
