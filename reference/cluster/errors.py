@@ -7,6 +7,7 @@ Every error names the rank, the caller's own file and line, and what happened th
         every rank receives before it sends: let them cross with dist.batch_isend_irecv
 """
 
+from functools import partial
 from typing import Any
 
 MAX_LINES = 6
@@ -32,13 +33,17 @@ class RankError(Exception):
         self.rank, self.file, self.line, self.call = rank, file, line, call
         self.trace = trace
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        named = {"rank": self.rank, "file": self.file, "line": self.line, "call": self.call, "trace": self.trace}
+        return partial(type(self), **named), (self.kind, *self.details)
+
     def __str__(self) -> str:
         from ..trace.frames import display
 
         where = f"{display(self.file)}:{self.line}" if self.file else ""
         head = " · ".join(part for part in (f"rank {self.rank}", where, self.call or self.kind) if part)
         lines = [line for detail in self.details for line in detail.splitlines()]
-        shown = lines if len(lines) < MAX_LINES else [*lines[: MAX_LINES - 2], "…"]
+        shown = lines if len(lines) < MAX_LINES else [*lines[: MAX_LINES - 3], "…", lines[-1]]
         return "\n    ".join(_clip(line) for line in (head, *shown))
 
     def _render_traceback_(self) -> list[str]:

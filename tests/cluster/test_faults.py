@@ -4,6 +4,7 @@ import _thread
 import contextlib
 import ctypes
 import os
+import pickle
 import re
 import resource
 import signal
@@ -424,3 +425,25 @@ def test_a_thread_that_stays_does_not_reach_the_next_call(clusters):
     cluster = clusters(2)
     cluster.run(lambda: threading.Thread(target=time.sleep, args=[100], daemon=True).start())
     assert cluster.run(threading.active_count) == [1, 1]
+
+
+def test_a_long_message_keeps_its_beginning_and_its_end(clusters):
+    def long() -> None:
+        raise ValueError("\n".join(f"line {n} {'x' * 500}" for n in range(50)))
+
+    with pytest.raises(RemoteException) as caught:
+        clusters(2).run(on, 0, long)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 6
+    assert max(map(len, lines)) < 210
+    assert "line 0" in lines[1]
+    assert "left waiting: rank 1" in lines[-1]
+
+
+def test_an_error_can_be_pickled(clusters):
+    with pytest.raises(RemoteException) as caught:
+        clusters(2).run(on, 1, exception)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (type(copy), str(copy), copy.rank, copy.line) == (
+        RemoteException, str(caught.value), 1, caught.value.line,
+    )  # fmt: skip
