@@ -44,6 +44,6 @@ def stale(root: Path = ROOT) -> list[Path]:
 
 if __name__ == "__main__":
     if "--check" in sys.argv:
-        sys.exit("\n".join(f"not the stub: {path.relative_to(ROOT)}" for path in stale()))
+        sys.exit("\n".join(f"not the stub: {path.relative_to(ROOT)}" for path in stale()) or None)
     for path in write():
         print(path.relative_to(ROOT))
