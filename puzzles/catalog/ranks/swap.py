@@ -79,7 +79,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "does not wait for what it receives",
-            diagnosis=r"unfilled until wait\(\)",
+            diagnosis=r"swap\.py:\d+ · read before wait\n.*unfilled until wait\(\)",
             edits=(("    for work in works:\n        work.wait()\n", ""),),
         ),
         Wrong(

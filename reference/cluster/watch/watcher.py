@@ -179,7 +179,7 @@ class Watcher(Recorder):
             what = f"the buffer of {made} is unfilled until wait(), and was {how} before"
         else:
             what = f"the buffer of {made} was modified before wait()"
-        return self._here(RequestError, f"{how} before wait", what)
+        return self._here(RequestError, f"{how} before wait", what, otherwise=call)
 
     def _saving(self, save: Callable[..., None]) -> Callable[..., None]:
         """`torch.save` reads memory behind torch's back: look at what it is given."""
@@ -192,10 +192,11 @@ class Watcher(Recorder):
 
         return guarded
 
-    def _here(self, error: type[RankError], kind: str, *details: str) -> RankError:
-        """An error at the line of the caller's code that runs now."""
+    def _here(self, error: type[RankError], kind: str, *details: str, otherwise: Call | None = None) -> RankError:
+        """An error at the line of the caller's code that runs now; at that of a call, where it has returned."""
         where = frames.own(frames.of_stack(sys._getframe(1)))
-        found = error(kind, *details, rank=self.rank, file=where.file, line=where.line)
+        place = otherwise if otherwise and not where.file else where
+        found = error(kind, *details, rank=self.rank, file=place.file, line=place.line)
         self._accuse(found)
         return found
 
