@@ -14,7 +14,7 @@ from rankwise import on_rank
 from rankwise.loss_curve import draw as draw_losses
 from rankwise.progress import following
 from rankwise.proof import Check, equals_one_process, learned, replicas
-from rankwise.training import usable
+from rankwise.training import OPTIMIZER, usable
 from reference.cluster import Cluster
 from reference.collectives import all_reduce
 from reference.models import GPT, create
@@ -50,7 +50,7 @@ def run(out: Path) -> int:
         f"{RANKS} ranks of this machine train a GPT of {config.model.parameters:,} parameters on {len(text):,} bytes "
         f"of Python's documentation.\nIn each step they sum their gradients around the ring of reference/collectives."
     )
-    with Cluster(RANKS, timeout=None) as cluster:
+    with Cluster(RANKS, timeout=None, preload=OPTIMIZER) as cluster:
         with following(log, config.steps, console):
             outcomes = cluster.run(on_rank.train, config, log, RING)
         show_learning(console, config, text, outcomes[0])

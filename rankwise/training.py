@@ -14,6 +14,8 @@ from reference.errors import BadInput
 from reference.models.data import unigram_entropy
 from reference.train import TrainConfig, batches_for
 
+OPTIMIZER = ("torch._dynamo",)  # what torch imports when the first optimizer is made: once here, not on each rank
+
 
 def train_on_cluster(config: TrainConfig, ranks: int, device: str, log: Path | None) -> None:
     """Train, and say how it went.
@@ -37,7 +39,10 @@ def train_on_cluster(config: TrainConfig, ranks: int, device: str, log: Path | N
     with tempfile.TemporaryDirectory() as folder:
         log = usable(log or Path(folder, "steps.jsonl"))
         console.print(f"{config.model.parameters:,} parameters, {len(text):,} bytes of text, {ranks} ranks, {device}")
-        with Cluster(ranks, device=device, timeout=None) as cluster, following(log, config.steps, console):
+        with (
+            Cluster(ranks, device=device, timeout=None, preload=OPTIMIZER) as cluster,
+            following(log, config.steps, console),
+        ):
             outcome = cluster.run(on_rank.train, config, log)[0]
     console.print(
         f"held-out loss {outcome.validation_loss:.3f} nats per byte; "
