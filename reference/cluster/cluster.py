@@ -58,6 +58,8 @@ class Cluster:
         if not isinstance(world_size, int) or not 1 <= world_size <= MAX_RANKS:
             raise ClusterError(f"a cluster has 1 to {MAX_RANKS} ranks, not {world_size!r}")
         check_device(device, world_size)
+        if watch and device != "cpu":
+            raise ClusterError('only ranks on device="cpu" can be watched: what runs there runs on NCCL unchanged')
         self.world_size = world_size
         self.timeout = (10.0 if watch else 300.0) if timeout is ... else timeout
         if self.timeout is not None and self.timeout <= 0:

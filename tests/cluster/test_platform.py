@@ -108,3 +108,9 @@ try:
 except ClusterError as error: print(error)
 """)
     assert out.strip() == "the ranks did not start: [Errno 11] no more processes"
+
+
+def test_ranks_on_gpus_are_not_watched(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    with pytest.raises(ClusterError, match="can be watched"):
+        Cluster(2, watch=True, device="cuda")
