@@ -49,8 +49,8 @@ def spread_out(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     """
     rank, n = dist.get_rank(group), dist.get_world_size(group)
     chunks, places = x.view(n, x.numel() // n).unbind(), out.view(n, x.numel() // n).unbind()
-    targets, sources = [(rank + s) % n for s in range(1, n)], [(rank - s) % n for s in range(1, n)]
-    requests = post([(chunks[i], i) for i in targets], [(places[i], i) for i in sources], group)
+    others = [*range(rank + 1, n), *range(rank)]
+    requests = post([(chunks[i], i) for i in others], [(places[i], i) for i in reversed(others)], group)
     places[rank].copy_(chunks[rank])
     for request in requests:
         request.wait()
@@ -69,16 +69,18 @@ def bruck(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     Bruck et al. 1997, "Efficient algorithms for all-to-all communications in multiport message-passing systems".
     """
     rank, n = dist.get_rank(group), dist.get_world_size(group)
-    held = x.view(n, x.numel() // n).roll(-rank, 0)  # row d has to go d ranks to the right
+    chunks = x.view(n, x.numel() // n).unbind()
+    held = [chunks[(rank + d) % n] for d in range(n)]  # held[d] has to go d ranks to the right
     distance = 1
     while distance < n:
-        rows = [d for d in range(n) if d & distance]
-        outgoing = held[rows]
+        travellers = [d for d in range(n) if d & distance]
+        outgoing = torch.cat([held[d] for d in travellers])
         incoming = torch.empty_like(outgoing)
         exchange(outgoing, (rank + distance) % n, incoming, (rank - distance) % n, group)
-        held[rows] = incoming
+        for d, chunk in zip(travellers, incoming.tensor_split(len(travellers)), strict=True):
+            held[d] = chunk
         distance *= 2
-    out.view(held.shape).copy_(held.flip(0).roll(rank + 1, 0))  # row d came from d ranks to the left
+    torch.cat([held[(rank - i) % n] for i in range(n)], out=out.view(-1))  # held[d] came from d ranks to the left
 
 
 def uneven(x: Tensor, out: Tensor, in_splits: list[int], out_splits: list[int], group: ProcessGroup) -> None:

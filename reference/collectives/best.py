@@ -19,9 +19,9 @@ from . import cost
 from . import reduce_scatter as scatters
 from .reduction import SUM
 
-LATENCY = 256 << 10  # bytes that gloo moves between two processes of one machine while a message is on its way
+LATENCY = 192 << 10  # bytes that gloo moves between two processes of one machine while a message is on its way
+SMALL = 64 << 10  # bytes: up to here copies within a rank count for less than messages
 LARGE = 2 << 20  # bytes: from here on copies within a rank count for more than steps
-HUGE = 8 << 20  # bytes: halves of this do not stay in a cache, chunks do
 
 ALL_REDUCES = (all_reduces.recursive_doubling, all_reduces.halving_doubling, all_reduces.ring)
 
@@ -65,10 +65,12 @@ def reduce_scatter(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.ReduceO
 def all_reduce(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
     """Reduce `x` over `group`, in place."""
     n, size = dist.get_world_size(group), x.element_size()
-    algorithms = ALL_REDUCES if x.numel() * size < HUGE else (all_reduces.ring,)
+    algorithms = ALL_REDUCES if x.numel() * size < LARGE else (all_reduces.ring,)
     cheapest(algorithms, n, x.numel(), size)(x, group, op)
 
 
 def all_to_all(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     """Send chunk j of `x` to rank j, whose `out` has it as chunk i."""
-    exchanges.spread_out(x, out, group)
+    few = dist.get_world_size(group) < 8
+    algorithm = exchanges.spread_out if few or x.numel() * x.element_size() > SMALL else exchanges.bruck
+    algorithm(x, out, group)

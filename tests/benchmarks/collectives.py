@@ -39,7 +39,7 @@ def measure(report: Callable[[Row], None]) -> None:
 
 def on_rank(collective: str) -> list[dict[str, list[float]]]:
     """For each size, the seconds of each run of both on this rank."""
-    group = dist.new_group(backend="gloo")  # without the cluster's tap
+    group = dist.new_group(backend="cpu:gloo")  # by this name, one without the cluster's tap
 
     def seconds(size: int) -> dict[str, list[float]]:
         repeats = max(7, min(101, (1 << 27) // size))
