@@ -15,7 +15,7 @@ from torch.distributed import ProcessGroup, Work
 
 from .reduction import SUM, combine
 
-PIECE = 2 << 20  # bytes: what was received is added up while it is still in the processor's cache
+PIECE = 1 << 20  # bytes: what was received is added up while it is still in the processor's cache
 
 T = TypeVar("T")
 Message = tuple[Tensor, int]  # a tensor, and the group rank it goes to or comes from

@@ -42,7 +42,7 @@ def on_rank(collective: str) -> list[dict[str, list[float]]]:
     group = dist.new_group(backend="cpu:gloo")  # by this name, one without the cluster's tap
 
     def seconds(size: int) -> dict[str, list[float]]:
-        repeats = max(7, min(101, (1 << 27) // size))
+        repeats = max(9, min(201, (1 << 27) // size))
         return rows.interleaved(pairs(collective, size // 4, group), repeats, partial(dist.barrier, group))
 
     return [seconds(size) for size in SIZES]
