@@ -84,7 +84,7 @@ from reference.errors import BadInput
 if TYPE_CHECKING:  # a list of names needs no torch
     from ..grading.puzzle import Puzzle
 
-CHAPTERS = ("ranks", "collectives", "networks")
+CHAPTERS = ("ranks", "collectives", "networks", "memory", "data_parallel", "zero")
 
 
 @functools.cache

@@ -1,0 +1,3 @@
+"""Puzzles of the chapter `data_parallel`: replicas that agree."""
+
+ORDER = ()

@@ -1,0 +1,3 @@
+"""Puzzles of the chapter `memory`: what a training state weighs, and how to make it lighter."""
+
+ORDER = ()

@@ -1,0 +1,3 @@
+"""Puzzles of the chapter `zero`: replicas that share."""
+
+ORDER = ()

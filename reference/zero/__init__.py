@@ -1,0 +1,1 @@
+"""ZeRO and FSDP: replicas that share optimizer state, gradients and parameters."""
