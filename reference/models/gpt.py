@@ -102,6 +102,18 @@ class Block(nn.Module):
         return x + self.feed_forward(self.feed_forward_norm(x))
 
 
+class TiedHead(nn.Module):
+    """Logits by the embedding table itself (Press and Wolf 2017). A module, so that whoever watches modules sees it."""
+
+    def __init__(self, embedding: nn.Embedding) -> None:
+        super().__init__()
+        self.embedding = embedding
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, S, D] -> [B, S, V]."""
+        return F.linear(x, self.embedding.weight)
+
+
 class GPT(nn.Module):
     """Tokens in, logits of the next token out.
 
@@ -114,7 +126,10 @@ class GPT(nn.Module):
         self.embedding = nn.Embedding(config.vocabulary, config.width)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = RMSNorm(config.width, config.norm_epsilon)
-        self.head = None if config.tied else nn.Linear(config.width, config.vocabulary, bias=False)
+        if config.tied:
+            self.head = TiedHead(self.embedding)
+        else:
+            self.head = nn.Linear(config.width, config.vocabulary, bias=False)
 
     def forward(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
         """[B, S] of integers -> logits [B, S, V].
@@ -129,8 +144,7 @@ class GPT(nn.Module):
         x = self.embedding(tokens)
         for block in self.blocks:
             x = block(x, waves)
-        x = self.norm(x)
-        return F.linear(x, self.embedding.weight) if self.head is None else self.head(x)
+        return self.head(self.norm(x))
 
 
 def token_loss(logits: Tensor, targets: Tensor, global_tokens: int) -> Tensor:
@@ -147,4 +161,6 @@ def token_loss(logits: Tensor, targets: Tensor, global_tokens: int) -> Tensor:
     Returns:
         A scalar, in nats.
     """
+    if logits.dtype.itemsize < 4:
+        logits = logits.float()  # eight bits of mantissa are too few for a sum of exponentials
     return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="sum") / global_tokens
