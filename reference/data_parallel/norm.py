@@ -1,0 +1,69 @@
+"""The norm of all gradients together, and clipping by it.
+
+The norm of a vector in pieces is the root of the sum of the squares of its pieces: so ranks that hold shards of the
+gradient exchange one number, whatever the model's size. Who clips by the norm of the own shard scales each shard by
+another factor, and changes the gradient's direction.
+
+Pascanu, Mikolov & Bengio 2013, "On the difficulty of training recurrent neural networks", algorithm 1.
+"""
+
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+EPSILON = 1e-6  # as in torch.nn.utils.clip_grad_norm_: no division by zero where all gradients are zero
+
+
+def gradient_norm(
+    gradients: Iterable[Tensor | None], shards: ProcessGroup | None = None, device: torch.device | None = None
+) -> Tensor:
+    """The Euclidean norm of all gradients, as if they were one vector.
+
+    Squares of what is stored in less than four bytes are added up in float32, else in the dtype that is there; the
+    sums of the pieces, in float64. Nothing waits for the device.
+
+    Args:
+        gradients: of what this rank updates, of any shapes. None, for a parameter that nobody has used, counts zero.
+        shards: the ranks among which the gradients are split, which all call this: 8 bytes in one all-reduce. None
+            where every rank has all of them.
+        device: where the number is added up and travels; that of the gradients by default. Name it where a rank of
+            GPUs may have no gradient at all.
+
+    Returns:
+        A float64 scalar, the same on every rank of `shards`.
+    """
+    known = [gradient for gradient in gradients if gradient is not None]
+    device = device or (known[0].device if known else torch.device("cpu"))
+    norms = [torch.linalg.vector_norm(gradient, dtype=_wide(gradient.dtype)) for gradient in known]
+    square = torch.zeros((), dtype=torch.float64, device=device)
+    if norms:
+        square += torch.stack([norm.to(device, torch.float64) for norm in norms]).square().sum()
+    if shards is not None:
+        dist.all_reduce(square, group=shards)
+    return square.sqrt()
+
+
+@torch.no_grad()
+def clip(gradients: Iterable[Tensor | None], norm: Tensor, limit: float) -> None:
+    """Scale all gradients down, in place, so that together they are no longer than `limit`.
+
+    Every rank must come with the same `norm`: that of the whole gradient, not of its own part. A norm that is
+    infinite or NaN makes NaN of the gradients; skip the step then.
+
+    Args:
+        gradients: as for `gradient_norm`.
+        norm: what `gradient_norm` returned.
+        limit: the longest that they may be.
+    """
+    factor = (limit / (norm + EPSILON)).clamp(max=1.0)
+    for gradient in gradients:
+        if gradient is not None:
+            gradient.mul_(factor.to(gradient.device))
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """A dtype in which a million squares can be added up."""
+    return torch.float32 if dtype.itemsize < 4 else dtype
