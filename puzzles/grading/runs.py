@@ -10,7 +10,7 @@ from typing import Any
 from reference.cluster import RankError, ResultError
 from reference.trace import Op, Trace
 
-from . import driver, values
+from . import driver, overlap, values
 from .pool import Pool
 from .puzzle import Case, Inputs, Measure, Puzzle
 from .values import Comparison
@@ -61,6 +61,12 @@ class Run:
         sent = self.trace.bytes_sent
         return sent.index(max(sent))
 
+    @cached_property
+    def microseconds(self) -> float:
+        """How long it takes on a modelled network, with the work that the drive has noted."""
+        notes = [overlap.notes_of(values) for values in self.comparison.got]
+        return overlap.microseconds(self.trace, dict(zip(self.case.global_ranks, notes, strict=True)))
+
     def measured(self, measure: Measure) -> float:
         """What this case cost: the worst rank counts."""
         if measure is Measure.BYTES_SENT:
@@ -69,6 +75,8 @@ class Run:
             return self.trace.steps
         if measure is Measure.CALLS:
             return max(len(events) for events in self.trace.events)
+        if measure is Measure.MICROSECONDS:
+            return self.microseconds
         return max(reading.get(_METERS[measure], 0) for reading in self.readings)
 
     def operations(self) -> Iterator[tuple[Op, str, int, int]]:
