@@ -52,14 +52,16 @@ a judge is asked about right values only, and what it says is about their cost: 
 
 **drive.** How the function is called on a rank, in `puzzles.grading.drives`. `plain` is the default. `backward` is for
 differentiable functions: inputs {"x": ..., "upstream": ...}, oracle [{"returns": ..., "x.grad": ...}, ...]. A drive of
-your own goes there, too: it runs next to the learner's code, so it must not know the answer.
+your own goes there, too (`drives/<chapter>.py`): it runs next to the learner's code, so it must not know the answer.
 
 **calls.** Functions of torch.distributed. `POINT_TO_POINT`, or `(dist.all_reduce,)`. Rank, world size and translation
 between group and global ranks are always allowed.
 
 **budgets.** What a right answer may cost. `target` is what passes and `optimum` the best that is known (the target, if
 left out); both from a case, and best from `reference.collectives.cost`. `why` is the line to read for whoever is above.
-Measures: BYTES_SENT and PEAK_BYTES of the worst rank, STEPS (longest chain of messages), CALLS, LINES (of a formula).
+Measures: BYTES_SENT, PEAK_BYTES and KEPT_BYTES of the worst rank, STEPS (longest chain of messages), CALLS, LINES (of a
+formula). The two of memory count tensors that the solution makes, whatever line of torch it makes them by; what a drive
+itself makes counts nothing.
 A puzzle without communication has LINES as its cost.
 
 **hints.** At least two. The first asks the question that leads on; the last is nearly the answer.

@@ -19,6 +19,7 @@ _COSTS = {
     Measure.STEPS: ("it takes", "steps"),
     Measure.CALLS: ("a rank makes", "calls"),
     Measure.PEAK_BYTES: ("it keeps alive", "B"),
+    Measure.KEPT_BYTES: ("when it has returned it still holds", "B"),
     Measure.MICROSECONDS: ("on a slow link it takes", "µs"),
     Measure.LINES: ("it runs", "lines"),
 }

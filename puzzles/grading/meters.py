@@ -7,24 +7,28 @@ import contextlib
 import functools
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from torch import Tensor, UntypedStorage
+from torch import Tensor, UntypedStorage, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from reference.trace import frames
 
 
-class PeakBytes(TorchDispatchMode):
-    """The most bytes that tensors made in here had at one time. Tensors from outside and their views count nothing."""
+class LiveBytes(TorchDispatchMode):
+    """The bytes of tensors made in here, now (`live`) and at most (`peak`). What came from outside counts nothing.
+
+    Args:
+        outside: tensors, and modules with their parameters, gradients and buffers; their views are from outside, too.
+    """
 
     def __init__(self, outside: Any) -> None:
         super().__init__()
         self.live = self.peak = 0
-        self._known = {_key(leaf.untyped_storage()) for leaf in tree_leaves(outside) if isinstance(leaf, Tensor)}
+        self._known = {_key(tensor.untyped_storage()) for tensor in _tensors(outside)}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -49,6 +53,17 @@ class PeakBytes(TorchDispatchMode):
     def _forget(self, key: int, size: int) -> None:
         self._known.discard(key)
         self.live -= size
+
+
+def _tensors(outside: Any) -> Iterator[Tensor]:
+    """The tensors in arguments, those of modules included."""
+    for leaf in tree_leaves(outside):
+        if isinstance(leaf, Tensor):
+            yield leaf
+        elif isinstance(leaf, nn.Module):
+            yield from leaf.buffers()
+            for parameter in leaf.parameters():
+                yield from (parameter, *([] if parameter.grad is None else [parameter.grad]))
 
 
 _PASSING = ("__torch_function__", "guarded")  # frames that hand a call of the caller's on
@@ -86,20 +101,26 @@ class Lines:
 
 
 def measured(function: Callable[..., Any], names: tuple[str, ...], readings: dict[str, float]) -> Callable[..., Any]:
-    """The function, with the meters of these names ("peak", "lines") running; they write into `readings`."""
+    """The function, with the meters of these names ("peak", "kept", "lines") running; they write into `readings`.
+
+    "kept" is what is alive of the function's own tensors when it has returned, its result included. Where a drive
+    calls the function several times, the worst call counts, and the lines of all of them.
+    """
     if not names:
         return function
 
     @functools.wraps(function)
     def metered(*args: Any, **kwargs: Any) -> Any:
-        peak, lines = PeakBytes((args, kwargs)), Lines(function)
+        memory, lines = LiveBytes((args, kwargs)), Lines(function)
         with contextlib.ExitStack() as running:
-            if "peak" in names:
-                running.enter_context(peak)
+            if {"peak", "kept"} & set(names):
+                running.enter_context(memory)
             if "lines" in names:
                 running.enter_context(lines)
             result = function(*args, **kwargs)
-        readings.update({"peak": peak.peak, "lines": lines.count})
+        readings["peak"] = max(readings.get("peak", 0), memory.peak)
+        readings["kept"] = max(readings.get("kept", 0), memory.live)
+        readings["lines"] = readings.get("lines", 0) + lines.count
         return result
 
     return metered

@@ -115,6 +115,7 @@ class Measure(StrEnum):
     STEPS = "steps"
     CALLS = "calls by a rank"  # calls to torch.distributed
     PEAK_BYTES = "peak live bytes"  # of tensors made inside the function
+    KEPT_BYTES = "bytes kept afterwards"  # of those, the result included, when the function has returned
     MICROSECONDS = "µs on a slow link"  # with the work that the drive notes: see `overlap`
     LINES = "lines executed"  # for formulas: a loop over every step is right and useless at 16,384 ranks
 

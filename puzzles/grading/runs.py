@@ -15,7 +15,7 @@ from .pool import Pool
 from .puzzle import Case, Inputs, Measure, Puzzle
 from .values import Comparison
 
-_METERS = {Measure.PEAK_BYTES: "peak", Measure.LINES: "lines"}
+_METERS = {Measure.PEAK_BYTES: "peak", Measure.KEPT_BYTES: "kept", Measure.LINES: "lines"}
 
 
 @dataclass(frozen=True)

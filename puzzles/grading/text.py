@@ -97,6 +97,8 @@ def _stub_parts(puzzle: Puzzle, body: str) -> tuple[list[str], list[str]]:
     imports = gathered.imports + [each.line for each in puzzle.helpers]
     if puzzle.takes_group or puzzle.given:
         imports += ["import torch", "import torch.distributed as dist"]
+    elif any(line.split()[1].partition(".")[0] == "torch" for line in imports):
+        imports.append("import torch")  # who is given tensors makes some
     return imports, [*gathered.definitions.values(), f"{head}\n{body}"]
 
 

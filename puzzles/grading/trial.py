@@ -8,6 +8,9 @@ ranks, wrong at 3" says more than either.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
 from reference.cluster import OutputFlood, RankError, RemoteException, TimeLimit
 
 from . import diagnosis
@@ -115,7 +118,8 @@ def _difference(puzzle: Puzzle, run: Run) -> str:
     if not run.comparison.differences:
         return f"{run.case}: no value was compared"
     first = run.comparison.differences[0]
-    if run.case.world_size == 1 and not puzzle.takes_group:
+    formula = not any(isinstance(leaf, Tensor) for leaf in tree_leaves(run.inputs))
+    if run.case.world_size == 1 and not puzzle.takes_group and formula:
         arguments = ", ".join(f"{name}={short(value)}" for name, value in run.inputs[0].items())
         return f"{puzzle.entry}({arguments}): expected {first.expected}, got {first.got}"
     return f"{run.case}: {first}"

@@ -269,6 +269,12 @@ def budget(measure: Measure, target: float, optimum: float = 0) -> tuple[Budget,
         (Measure.CALLS, "dist.barrier(group)\n" + RIGHT, 2, r"right, but a rank makes 2 calls where 1 must do"),
         (Measure.PEAK_BYTES, "z = x.repeat(10)\n" + RIGHT, 264, r"right, but it keeps alive 264 B where 263 must do"),
         (
+            Measure.KEPT_BYTES,
+            "global z\nz = x.repeat(10)\n" + RIGHT,
+            264,
+            r"right, but when it has returned it still holds 264 B where 263 must do",
+        ),
+        (
             Measure.LINES,
             "for _ in range(50):\n    pass\n" + RIGHT,
             104,

@@ -1,0 +1,69 @@
+"""What the meters of memory count: tensors that a function makes, while they live and after it has returned."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from puzzles.grading.meters import measured
+
+
+def readings(function: Callable[..., Any], *calls: tuple[Any, ...]) -> dict[str, float]:
+    """What the meters say when a function is called with each of these arguments."""
+    found: dict[str, float] = {}
+    metered = measured(function, ("peak", "kept"), found)
+    for arguments in calls:
+        metered(*arguments)
+    return found
+
+
+def test_what_is_gone_when_the_function_returns_is_not_kept() -> None:
+    found = readings(lambda x: x.repeat(10).sum(), (torch.ones(6),))
+    assert found == {"peak": 240 + 4, "kept": 4, "lines": 0}
+
+
+def test_a_graph_keeps_what_its_backward_needs() -> None:
+    def cubes(x: Tensor) -> Tensor:
+        return (x * x) * x  # x * x is needed again in backward; the result is there because it is returned
+
+    x = torch.ones(6, requires_grad=True)
+    assert readings(cubes, (x,))["kept"] == 24 + 24
+    assert readings(torch.no_grad()(cubes), (x,))["kept"] == 24
+
+
+def test_the_parameters_of_a_module_come_from_outside() -> None:
+    model = nn.Linear(3, 5, bias=False)
+    model.weight.grad = torch.zeros(5, 3)
+
+    def update(model: nn.Module) -> None:
+        model.weight.data.add_(model.weight.grad.view(-1).view(5, 3))
+
+    assert readings(update, (model,))["peak"] == 0
+
+
+def test_gradients_that_backward_makes_are_counted() -> None:
+    model, x = nn.Linear(3, 5, bias=False), torch.ones(2, 3)
+    found = readings(lambda model, x: model(x).sum().backward(), (model, x))
+    assert found["kept"] == 5 * 3 * 4
+    assert found["peak"] > found["kept"]
+
+
+@pytest.mark.parametrize("sizes", [(1, 7, 2), (7, 1, 2)])
+def test_of_several_calls_the_worst_counts(sizes: tuple[int, ...]) -> None:
+    def double(x: Tensor) -> Tensor:
+        return x * 2
+
+    assert readings(double, *((torch.ones(size),) for size in sizes))["kept"] == 28
+
+
+def test_what_an_earlier_call_has_put_aside_counts_again_where_it_is_used() -> None:
+    shelf: list[Tensor] = []
+
+    def put_aside(x: Tensor) -> None:
+        if not shelf:
+            shelf.append(torch.zeros_like(x))
+        shelf[0].add_(x)
+
+    assert readings(put_aside, (torch.ones(6),), (torch.ones(6),))["kept"] == 24
