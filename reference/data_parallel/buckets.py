@@ -1,0 +1,125 @@
+"""Buckets: gradients side by side in flat buffers, handed on while backward still runs.
+
+Backward finishes the last layer first. A hook on each parameter copies its gradient into a bucket as soon as it is
+known, and the bucket is launched (all-reduced, reduce-scattered) when it is full, while the layers before it are still
+being computed (Li et al. 2020, "PyTorch distributed", sec. 3.2).
+
+Ranks may finish their buckets in different orders, but all must launch them in the same one, since the k-th collective
+of one rank meets the k-th of the others. So a bucket waits until those before it have been launched.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from .layout import FlatLayout
+
+
+class Bucket:
+    """Gradients of some parameters in one flat buffer, which exists while there is something in it."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], dtype: torch.dtype, shards: int = 1) -> None:
+        """Args:
+        parameters: whose gradients go in here, in this order.
+        dtype: in which gradients are added up and travel.
+        shards: the buffer's length is a multiple of this.
+        """
+        self.parameters = tuple(parameters)
+        self.layout = FlatLayout.of(self.parameters, shards)
+        self.dtype = dtype
+        self.flat: Tensor | None = None
+        self.filled: set[int] = set()  # which parameters have brought a gradient
+
+    def add(self, index: int, gradient: Tensor) -> None:
+        """Add to the gradient of parameter `index`."""
+        view = self.layout.view(self._buffer(), index)
+        if index in self.filled:
+            view.add_(gradient)
+        else:
+            view.copy_(gradient)
+            self.filled.add(index)
+
+    def complete(self) -> Tensor:
+        """The whole buffer; zeros for parameters that have brought nothing."""
+        for index in range(len(self.parameters)):
+            if index not in self.filled:
+                self.layout.view(self._buffer(), index).zero_()
+        return self._buffer()
+
+    def gradient(self, index: int) -> Tensor:
+        """The gradient of parameter `index`, as a view."""
+        return self.layout.view(self.flat, index)
+
+    def release(self) -> None:
+        """Give the memory back."""
+        self.flat = None
+        self.filled.clear()
+
+    def _buffer(self) -> Tensor:
+        if self.flat is None:
+            self.flat = self.parameters[0].new_empty(self.layout.numel, dtype=self.dtype, requires_grad=False)
+            self.flat[self.layout.starts[-1] :].zero_()  # padding is added up, too
+        return self.flat
+
+
+class Buckets:
+    """Moves each gradient into its bucket when it is known, and launches buckets in order.
+
+    Args:
+        buckets: in the order in which they are launched: that in which backward fills them.
+        launch: starts the reduction of a full bucket.
+    """
+
+    def __init__(self, buckets: Sequence[Bucket], launch: Callable[[Bucket], None]) -> None:
+        self.buckets = tuple(buckets)
+        self._launch = launch
+        self._due: list[set[int]] = []  # what each bucket still waits for, in the backward that launches them
+        self._launched = 0
+        for number, bucket in enumerate(self.buckets):
+            for index, parameter in enumerate(bucket.parameters):
+                parameter.register_post_accumulate_grad_hook(partial(self._arrived, number, index))
+
+    def expect(self) -> None:
+        """The next backward is the one to launch buckets from."""
+        self._due = [set(range(len(bucket.parameters))) for bucket in self.buckets]
+        self._launched = 0
+
+    def flush(self) -> None:
+        """Launch what is left: buckets with parameters that this backward did not use."""
+        for due in self._due:
+            due.clear()
+        self._launch_the_full()
+        self._due = []
+
+    def _arrived(self, number: int, index: int, parameter: nn.Parameter) -> None:
+        if self._due and number < self._launched:
+            raise RuntimeError("a second backward in the last micro-batch: its gradients have already been sent off")
+        self.buckets[number].add(index, parameter.grad)
+        parameter.grad = None
+        if self._due:
+            self._due[number].discard(index)
+            self._launch_the_full()
+
+    def _launch_the_full(self) -> None:
+        while self._launched < len(self._due) and not self._due[self._launched]:
+            self._launched += 1
+            self._launch(self.buckets[self._launched - 1])
+
+
+def in_order_of_use(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> list[list[nn.Parameter]]:
+    """Parameters cut into buckets of about `bucket_bytes`, the last first: backward goes from the last to the first.
+
+    A model registers its parameters in about the order in which forward uses them; that is all that is known before
+    the first step, and it is good enough.
+    """
+    plan: list[list[nn.Parameter]] = [[]]
+    filled = 0
+    for parameter in reversed(parameters):
+        if plan[-1] and filled + parameter.nbytes > bucket_bytes:
+            plan.append([])
+            filled = 0
+        plan[-1].append(parameter)
+        filled += parameter.nbytes
+    return plan

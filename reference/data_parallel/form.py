@@ -1,0 +1,64 @@
+"""What every form of data parallelism is for those who use it: the loop, the optimizer, the checkpoint.
+
+A form stands between a model and its optimizer. It decides which rank updates what, and when gradients and parameters
+travel; whoever trains need not know:
+
+    for k, (tokens, targets) in enumerate(micro_batches):
+        with form.micro_batch(last=k == len(micro_batches) - 1):
+            token_loss(model(tokens), targets, global_tokens).backward()
+    form.collect()                 # masters now have the gradients of the whole batch
+    optimizer.step()               # any elementwise optimizer over [part.master for part in form.parts]
+    form.publish()                 # the model computes with the updated masters
+"""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Elements [begin, end) of the flattened parameter `name`, which this rank updates.
+
+    `master` is what the optimizer sees: `end - begin` elements, in the precision of the update. Where a rank updates a
+    parameter whole, it may be the parameter itself.
+    """
+
+    name: str  # as `named_parameters` of the whole model says it
+    shape: torch.Size  # of the whole parameter
+    begin: int
+    end: int
+    master: nn.Parameter
+
+
+class DataParallel(Protocol):
+    """A form of data parallelism, applied to one model."""
+
+    parts: tuple[Part, ...]  # what this rank updates
+    shards: ProcessGroup | None  # the ranks that hold different parts; None where every rank holds all
+
+    def micro_batch(self, last: bool) -> AbstractContextManager[None]:
+        """Around forward and backward of a micro-batch. All gradients are on their way at the end of the `last`."""
+
+    def collect(self) -> None:
+        """Wait. Afterwards each master's `grad` is the gradient of the whole batch: the sum over all ranks."""
+
+    def publish(self) -> None:
+        """Let the model compute with the masters as they are now, and forget the gradients."""
+
+    def gradients(self) -> list[Tensor]:
+        """The buffers in which gradients are at this moment, for whoever measures memory."""
+
+
+class NoGradient(RuntimeError):
+    """A parameter was used by no micro-batch of a step, and nobody said that this may happen."""
+
+
+def trainable(named: Iterable[tuple[str, nn.Parameter]]) -> dict[str, nn.Parameter]:
+    """The parameters that learn, by name. Tied ones have one name; frozen ones need no gradients and no optimizer."""
+    return {name: parameter for name, parameter in named if parameter.requires_grad}

@@ -1,0 +1,187 @@
+"""Data parallelism with replicas: every rank holds all parameters, all gradients and all of the optimizer's state.
+
+| form      | all-reduces                              | when                                      |
+|-----------|------------------------------------------|-------------------------------------------|
+| naive     | one for each parameter                   | after backward                            |
+| flat      | one, of a copy of all gradients          | after backward                            |
+| DDP       | one for each bucket of about 25 MB       | while backward computes the layers before |
+
+Each sends 2Ψ(n-1)/n elements from every rank, Ψ being the number of parameters. What differs is how many latencies are
+paid, and how much of the time is hidden behind backward.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup, Work
+
+from reference.memory.precision import PRECISIONS, Precision
+
+from .buckets import Bucket, Buckets, in_order_of_use
+from .form import NoGradient, Part, trainable
+
+AllReduce = Callable[[Tensor, ProcessGroup], None]
+Reduce = Callable[[Sequence[Tensor], ProcessGroup], None]
+
+BUCKET_BYTES = 25 << 20  # as in torch: enough to make a latency small, few enough to begin early
+
+
+def native(x: Tensor, group: ProcessGroup) -> None:
+    """Sum `x` over `group`, in place, by the backend's own all-reduce."""
+    dist.all_reduce(x, group=group)
+
+
+def naive(gradients: Sequence[Tensor], group: ProcessGroup, all_reduce: AllReduce = native) -> None:
+    """Sum every gradient over `group`, in place: one all-reduce after another.
+
+    Args:
+        gradients: of the same shapes in the same order on every rank.
+        group: n ranks.
+        all_reduce: how to sum one of them; one of `reference.collectives.all_reduce`, for example.
+    """
+    for gradient in gradients:
+        all_reduce(gradient, group)
+
+
+def flat(gradients: Sequence[Tensor], group: ProcessGroup, all_reduce: AllReduce = native) -> None:
+    """Sum every gradient over `group`, in place: all of them in one flat buffer, in one all-reduce.
+
+    One latency instead of many. The price is a second copy of the gradients, and that nothing is sent before the last
+    of them is known. Arguments as of `naive`.
+    """
+    whole = torch.cat([gradient.flatten() for gradient in gradients])
+    all_reduce(whole, group)
+    for gradient, summed in zip(gradients, whole.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(summed.view_as(gradient))
+
+
+class Replicated:
+    """A model whose gradients are summed after backward.
+
+    Args:
+        model: the same on every rank, see `broadcast_state`.
+        group: n ranks.
+        precision: the model's parameters are in `precision.compute`; masters are copies where that is not
+            `precision.master`, and the parameters themselves where it is.
+        reduce: how to sum gradients: `naive`, `flat`, or what a reader makes of them.
+        unused: parameters may be used by nobody in some steps. Ranks then also tell each other which (a byte for each
+            parameter), and a parameter that nobody used gets no gradient. Without it, that is an error.
+
+    Raises:
+        NoGradient: by `collect`, if a parameter got no gradient and `unused` is not set.
+    """
+
+    shards = None
+
+    def __init__(
+        self,
+        model: nn.Module,
+        group: ProcessGroup,
+        precision: Precision = PRECISIONS["fp32"],
+        reduce: Reduce = flat,
+        unused: bool = False,
+    ) -> None:
+        self.group, self.unused = group, unused
+        self._reduce = reduce
+        named = trainable(model.named_parameters())
+        self.parts = tuple(
+            Part(name, p.shape, 0, p.numel(), master_of(p, precision.master)) for name, p in named.items()
+        )
+        self._names = {parameter: name for name, parameter in named.items()}
+        self._masters = dict(zip(named.values(), (part.master for part in self.parts), strict=True))
+        self._buckets = Buckets(self._plan(list(named.values()), precision.gradients), self._launch)
+
+    @contextmanager
+    def micro_batch(self, last: bool) -> Iterator[None]:
+        """Gradients add up from one micro-batch to the next; nothing is sent before the last."""
+        if last:
+            self._buckets.expect()
+        yield
+        if last:
+            self._buckets.flush()
+
+    def collect(self) -> None:
+        """Sum over ranks, and give each master its gradient."""
+        self._finish()
+        used = self._used()
+        for bucket in self._buckets.buckets:
+            for index, parameter in enumerate(bucket.parameters):
+                master = self._masters[parameter]
+                master.grad = bucket.gradient(index).to(master.dtype) if used[parameter] else None
+
+    @torch.no_grad()
+    def publish(self) -> None:
+        """Round the masters to the working parameters, where they are not the same; forget the gradients."""
+        for parameter, master in self._masters.items():
+            master.grad = None
+            if master is not parameter:
+                parameter.copy_(master)
+        for bucket in self._buckets.buckets:
+            bucket.filled.clear()
+
+    def gradients(self) -> list[Tensor]:
+        """The flat buffers; they stay from one step to the next."""
+        return [bucket.flat for bucket in self._buckets.buckets if bucket.flat is not None]
+
+    def _plan(self, parameters: list[nn.Parameter], dtype: torch.dtype) -> list[Bucket]:
+        return [Bucket([parameter], dtype) for parameter in parameters]
+
+    def _launch(self, bucket: Bucket) -> None:
+        """Nothing yet: everything is summed after backward."""
+
+    def _finish(self) -> None:
+        self._reduce([bucket.complete() for bucket in self._buckets.buckets], self.group)
+
+    def _used(self) -> dict[nn.Parameter, bool]:
+        """Which parameters somebody has used in this step."""
+        here = {p: index in b.filled for b in self._buckets.buckets for index, p in enumerate(b.parameters)}
+        if not self.unused:
+            if missing := [self._names[parameter] for parameter, filled in here.items() if not filled]:
+                raise NoGradient(
+                    f"{missing[0]} got no gradient in this step ({len(missing)} of {len(here)} did not): "
+                    "if that may happen, say unused=True"
+                )
+            return here
+        flags = torch.tensor(list(here.values()), dtype=torch.uint8, device=next(iter(here)).device)
+        dist.all_reduce(flags, dist.ReduceOp.MAX, self.group)
+        return dict(zip(here, flags.bool().tolist(), strict=True))
+
+
+class DistributedDataParallel(Replicated):
+    """A model whose gradients are summed while backward still computes (Li et al. 2020).
+
+    Args:
+        model, group, precision, unused: as of `Replicated`.
+        bucket_bytes: size of a bucket, in bytes of parameters.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        group: ProcessGroup,
+        precision: Precision = PRECISIONS["fp32"],
+        bucket_bytes: int = BUCKET_BYTES,
+        unused: bool = False,
+    ) -> None:
+        self._bucket_bytes = bucket_bytes
+        self._works: list[Work] = []
+        super().__init__(model, group, precision, unused=unused)
+
+    def _plan(self, parameters: list[nn.Parameter], dtype: torch.dtype) -> list[Bucket]:
+        return [Bucket(group, dtype) for group in in_order_of_use(parameters, self._bucket_bytes)]
+
+    def _launch(self, bucket: Bucket) -> None:
+        self._works.append(dist.all_reduce(bucket.complete(), group=self.group, async_op=True))
+
+    def _finish(self) -> None:
+        for work in self._works:
+            work.wait()
+        self._works.clear()
+
+
+def master_of(parameter: nn.Parameter, dtype: torch.dtype) -> nn.Parameter:
+    """The parameter itself where it has this dtype, otherwise a copy that has."""
+    return parameter if parameter.dtype == dtype else nn.Parameter(parameter.detach().to(dtype))

@@ -1,0 +1,38 @@
+"""Whole parameters from the parts that ranks hold: to compare with one process, to sample from, to hand on."""
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from .form import DataParallel, Part
+
+
+@torch.no_grad()
+def whole(form: DataParallel, value: Callable[[Part], Tensor | None] = lambda part: part.master) -> dict[str, Tensor]:
+    """Every trainable parameter, or what belongs to it, whole on every rank. All ranks of a form call this together.
+
+    Args:
+        form: whose parts.
+        value: of a part, as many elements as its master has: the master by default, `lambda part: part.master.grad`
+            for gradients.
+
+    Returns:
+        By the parameter's name, in its whole shape, copies on the CPU, in the dtype of `value`; without those for
+        which it is None.
+    """
+    if form.shards is None:
+        values = {part: value(part) for part in form.parts}
+        return {part.name: x.detach().cpu().view(part.shape).clone() for part, x in values.items() if x is not None}
+    mine = {}
+    for part in form.parts:
+        mine.setdefault(part.name, (part.shape, []))[1].append((part.begin, part.end, value(part).detach().cpu()))
+    theirs: list = [None] * dist.get_world_size(form.shards)
+    dist.all_gather_object(theirs, mine, group=form.shards)
+    found: dict[str, Tensor] = {}
+    for name, (shape, pieces) in ((name, held) for each in theirs for name, held in each.items()):
+        flat = found.setdefault(name, torch.empty(shape, dtype=pieces[0][2].dtype)).view(-1)
+        for begin, end, values in pieces:
+            flat[begin:end] = values.flatten()
+    return found

@@ -1,0 +1,172 @@
+"""What a step of each strategy sends, and what a rank keeps. Exact, padding included, for any n and any lengths.
+
+One *pass* over Ψ elements is an all-gather or a reduce-scatter: every rank sends (n-1)/n of them. An all-reduce is two
+passes. So strategies differ in how many passes they make, and when (Rajbhandari et al. 2020, "ZeRO", sec. 7):
+
+| strategy     | in each of K micro-batches             | once a step                | sent by a rank, K = 1     |
+|--------------|----------------------------------------|----------------------------|---------------------------|
+| DDP          |                                        | all-reduce                 | 2Ψ(n-1)/n                 |
+| ZeRO-1       |                                        | reduce-scatter, all-gather | 2Ψ(n-1)/n                 |
+| ZeRO-2       | reduce-scatter                         | all-gather                 | 2Ψ(n-1)/n                 |
+| ZeRO-3       | all-gather, all-gather, reduce-scatter |                            | 3Ψ(n-1)/n                 |
+| ... gathered | all-gather, reduce-scatter             |                            | 2Ψ(n-1)/n                 |
+| HSDP         | as ZeRO-3, among s shards              | all-reduce among r replicas| 3Ψ(s-1)/s + 2(Ψ/s)(r-1)/r |
+
+The gathers of ZeRO-3 are before forward, and again before backward unless parameters stay gathered in between. HSDP
+is FSDP where there is one replica, and DDP where there is one shard.
+
+Everything is in elements. What is gathered travels in the dtype that is computed in, what is reduced in that of
+gradients; `Cost.bytes_sent` takes the size of each.
+
+- `units` are the elements of each thing that travels by itself: a bucket of DDP, ZeRO-1 and ZeRO-2, a unit of FSDP.
+  What is cut into n shards is padded to a multiple of n first; DDP needs no padding.
+- `rank` matters to an all-reduce of a length that n does not divide: its ring has one chunk longer than another.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one step costs one rank, in elements.
+
+    Attributes:
+        gathered: elements of parameters that it sends.
+        reduced: elements of gradients that it sends.
+        steps: messages one after another, where no two collectives overlap: n-1 for each pass of each unit.
+        parameters: that it keeps from step to step, to compute with.
+        gradients: that it keeps while micro-batches add up.
+        updated: parameters that it updates: for these it keeps the optimizer's state, and masters.
+        passing_parameters: whole units that come and go, at most: one in use, and its neighbour on the way.
+        passing_gradients: whole units of gradients that come and go, at most: one on its way while the next fills.
+    """
+
+    gathered: int
+    reduced: int
+    steps: int
+    parameters: int
+    gradients: int
+    updated: int
+    passing_parameters: int = 0
+    passing_gradients: int = 0
+
+    def bytes_sent(self, parameter_size: int, gradient_size: int) -> int:
+        """Bytes that the rank sends, with elements of these sizes."""
+        return self.gathered * parameter_size + self.reduced * gradient_size
+
+
+def padded(numel: int, n: int) -> int:
+    """The smallest multiple of n that has room for `numel` elements."""
+    return -(-numel // n) * n
+
+
+def one_pass(numel: int, n: int) -> int:
+    """Elements that a rank sends in an all-gather or a reduce-scatter of `numel` elements, padded: all but a shard."""
+    return padded(numel, n) // n * (n - 1)
+
+
+def all_reduce(numel: int, n: int, rank: int = 0) -> int:
+    """Elements that a rank sends in an all-reduce around a ring, cut as `tensor_split` cuts: two chunks stay home."""
+    stay = sum(numel // n + ((rank + i) % n < numel % n) for i in range(2))
+    return 2 * numel - stay
+
+
+def elements_sent(stage: int, numel: int, n: int, micro_batches: int = 1) -> int:
+    """Elements that a rank sends in one step with ZeRO of this stage; stage 0 is plain data parallelism.
+
+    Args:
+        stage: 0, 1, 2 or 3.
+        numel: Ψ, the number of parameters, padded to a multiple of n where n does not divide it.
+        n: ranks.
+        micro_batches: K, forward and backward passes before the optimizer's step.
+    """
+    passes = (2, 2, micro_batches + 1, 3 * micro_batches)[stage]
+    return passes * (n - 1) * -(-numel // n)
+
+
+def ddp(units: Sequence[int], n: int, rank: int = 0) -> Cost:
+    """Plain data parallelism: replicas, and one all-reduce of each bucket in the last micro-batch."""
+    numel = sum(units)
+    return Cost(
+        gathered=0,
+        reduced=sum(all_reduce(unit, n, rank) for unit in units),
+        steps=2 * (n - 1) * len(units),
+        parameters=numel,
+        gradients=numel,
+        updated=numel,
+    )
+
+
+def zero_1(units: Sequence[int], n: int) -> Cost:
+    """Each rank updates a shard: gradients to who updates them, in the last micro-batch; parameters to everybody."""
+    passed, whole = sum(one_pass(unit, n) for unit in units), _padded(units, n)
+    return Cost(
+        gathered=passed,
+        reduced=passed,
+        steps=2 * (n - 1) * len(units),
+        parameters=whole,
+        gradients=whole,
+        updated=whole // n,
+    )
+
+
+def zero_2(units: Sequence[int], n: int, micro_batches: int = 1) -> Cost:
+    """Each rank keeps gradients of its shard alone: so each micro-batch sends the others away."""
+    stage_1 = zero_1(units, n)
+    return replace(
+        stage_1,
+        reduced=micro_batches * stage_1.reduced,
+        steps=(micro_batches + 1) * (n - 1) * len(units),
+        gradients=stage_1.gradients // n,
+        passing_gradients=_neighbours(units, n),
+    )
+
+
+def zero_3(units: Sequence[int], n: int, micro_batches: int = 1) -> Cost:
+    """Each rank keeps shards alone; units are gathered before forward, and again before backward."""
+    return _sharded(units, n, 2 * micro_batches, micro_batches, passing=_neighbours(units, n))
+
+
+def zero_3_gathered(units: Sequence[int], n: int, micro_batches: int = 1) -> Cost:
+    """ZeRO-3 whose units stay gathered between forward and backward: fewer bytes, and all parameters at once."""
+    return _sharded(units, n, micro_batches, micro_batches, passing=_padded(units, n))
+
+
+def hsdp(units: Sequence[int], shards: int, replicas: int, micro_batches: int = 1, replica: int = 0) -> Cost:
+    """ZeRO-3 among the ranks of a node; once a step, replicas of a shard in different nodes add up their gradients.
+
+    Args:
+        shards: s, ranks that share one copy of the parameters.
+        replicas: r, how many such copies there are.
+        replica: which of them this rank belongs to.
+    """
+    inside = zero_3(units, shards, micro_batches)
+    across = sum(all_reduce(padded(unit, shards) // shards, replicas, replica) for unit in units)
+    steps = inside.steps + 2 * (replicas - 1) * len(units)
+    return replace(inside, reduced=inside.reduced + across, steps=steps)
+
+
+def _sharded(units: Sequence[int], n: int, gathers: int, reductions: int, passing: int) -> Cost:
+    passed, shard = sum(one_pass(unit, n) for unit in units), _padded(units, n) // n
+    return Cost(
+        gathered=gathers * passed,
+        reduced=reductions * passed,
+        steps=(gathers + reductions) * (n - 1) * len(units),
+        parameters=shard,
+        gradients=shard,
+        updated=shard,
+        passing_parameters=passing,
+        passing_gradients=_neighbours(units, n),
+    )
+
+
+def _padded(units: Sequence[int], n: int) -> int:
+    return sum(padded(unit, n) for unit in units)
+
+
+def _neighbours(units: Sequence[int], n: int) -> int:
+    """The most that two units have together which follow each other."""
+    lengths = [padded(unit, n) for unit in units]
+    return max((one + other for one, other in pairwise(lengths)), default=sum(lengths))

@@ -1,0 +1,154 @@
+"""ZeRO-3 by hand: a layer's weight exists whole while the layer computes, and only then.
+
+A model of linear layers, with forward and backward written out, so that one sees when each weight is gathered, used
+and let go. `fully_sharded.py` does the same for any model, by hooks around its modules.
+
+Rajbhandari et al. 2020, "ZeRO", sec. 5.3; Zhao et al. 2023, "PyTorch FSDP".
+
+| function              | sent by a rank | weights alive at once   | gradients alive at once |
+|-----------------------|----------------|-------------------------|-------------------------|
+| `weight_sharded`      | 4Ψ(n-1)/n      | one                     | all                     |
+| `fully_sharded`       | 3Ψ(n-1)/n      | one                     | one, and shards         |
+| `prefetched`, forward |  Ψ(n-1)/n      | two: the next one comes while one computes |      |
+
+Letting go is the end of a name. In a loop, `weight = gather(...)` lets go of the last weight only after the next one
+has been made; `del weight` does so at once.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from reference.collectives.native import all_gather_single, reduce_scatter_single
+
+Shape = tuple[int, int]
+
+
+def gather(shard: Tensor, shape: Shape, group: ProcessGroup) -> Tensor:
+    """The whole weight.
+
+    Args:
+        shard: this rank's n-th of the flat weight, which is padded to a multiple of n.
+        shape: of the weight.
+        group: n ranks.
+    """
+    flat = shard.new_empty(dist.get_world_size(group) * shard.numel())
+    all_gather_single(flat, shard, group=group)
+    return flat[: math.prod(shape)].view(shape)
+
+
+def forward(x: Tensor, shards: Sequence[Tensor], shapes: Sequence[Shape], group: ProcessGroup) -> Tensor:
+    """The output of linear layers whose weights are in shards: x Wᵀ, layer after layer.
+
+    Args:
+        x: (B, in), this rank's own.
+        shards: of each weight, this rank's n-th of the flat weight, which is padded to a multiple of n.
+        shapes: (out, in) of each weight.
+        group: n ranks.
+
+    Returns:
+        (B, out of the last layer)
+    """
+    for shard, shape in zip(shards, shapes, strict=True):
+        weight = gather(shard, shape, group)
+        x = x @ weight.T
+        del weight
+    return x
+
+
+def prefetched(
+    x: Tensor,
+    shards: Sequence[Tensor],
+    shapes: Sequence[Shape],
+    layer: Callable[[Tensor, Tensor], Tensor],
+    group: ProcessGroup,
+) -> Tensor:
+    """As `forward`, but each layer's weight is on its way while the layer before it computes.
+
+    Args:
+        x, shards, shapes, group: as of `forward`.
+        layer: (x, weight) -> what the layer makes of x.
+    """
+    n = dist.get_world_size(group)
+    upcoming: list[tuple[Tensor, dist.Work]] = []
+
+    def fetch(index: int) -> None:
+        flat = x.new_empty(n * shards[index].numel())
+        upcoming.append((flat, all_gather_single(flat, shards[index], group=group, async_op=True)))
+
+    fetch(0)
+    for index, shape in enumerate(shapes):
+        flat, work = upcoming.pop()
+        work.wait()
+        if index + 1 < len(shapes):
+            fetch(index + 1)
+        x = layer(x, flat[: math.prod(shape)].view(shape))
+    return x
+
+
+def weight_sharded(
+    x: Tensor, shards: Sequence[Tensor], shapes: Sequence[Shape], upstream: Tensor, group: ProcessGroup
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Forward and backward with weights in shards; gradients are whole, and all-reduced.
+
+    Args:
+        x, shards, shapes, group: as of `forward`.
+        upstream: (B, out of the last layer), gradient of the loss with respect to the output.
+
+    Returns:
+        The output; the gradient of this rank's loss with respect to x; the gradient of everybody's loss with respect
+        to each weight, (out, in).
+
+    Rush 2023, "LLM training puzzles", puzzle 3 (weight-sharded data parallelism).
+    """
+    inputs = []
+    for shard, shape in zip(shards, shapes, strict=True):
+        weight = gather(shard, shape, group)
+        inputs.append(x)
+        x = x @ weight.T
+        del weight
+    gradients = []
+    for shard, shape in zip(reversed(shards), reversed(shapes), strict=True):
+        gradient = upstream.T @ inputs.pop()
+        dist.all_reduce(gradient, group=group)
+        gradients.append(gradient)
+        weight = gather(shard, shape, group)
+        upstream = upstream @ weight
+        del weight
+    return x, upstream, gradients[::-1]
+
+
+def fully_sharded(
+    x: Tensor, shards: Sequence[Tensor], shapes: Sequence[Shape], upstream: Tensor, group: ProcessGroup
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Forward and backward of which nothing stays whole: weights are freed, gradients scattered.
+
+    Args:
+        x, shards, shapes, upstream, group: as of `weight_sharded`.
+
+    Returns:
+        The output; the gradient of this rank's loss with respect to x; of the gradient of everybody's loss with
+        respect to each weight, this rank's shard.
+    """
+    inputs = []
+    for shard, shape in zip(shards, shapes, strict=True):
+        weight = gather(shard, shape, group)
+        inputs.append(x)
+        x = x @ weight.T
+        del weight
+    gradients = []
+    for shard, shape in zip(reversed(shards), reversed(shapes), strict=True):
+        weight = gather(shard, shape, group)
+        below = upstream @ weight
+        del weight
+        whole = shard.new_zeros(dist.get_world_size(group) * shard.numel())
+        torch.mm(upstream.T, inputs.pop(), out=whole[: math.prod(shape)].view(shape))
+        gradients.append(torch.empty_like(shard))
+        reduce_scatter_single(gradients[-1], whole, group=group)
+        upstream = below
+        del whole
+    return x, upstream, gradients[::-1]

@@ -1,0 +1,131 @@
+"""ZeRO, stages 1 and 2: every rank computes with all parameters, and updates an n-th of them.
+
+Adam keeps two numbers for each parameter, mixed precision a third, and in plain data parallelism each rank keeps all of
+them, to do the same arithmetic as the others. Here rank r keeps them for the r-th shard alone (Rajbhandari et al. 2020,
+"ZeRO: Memory optimizations toward training trillion parameter models", sec. 5):
+
+    backward        each bucket of gradients is reduce-scattered as soon as it is full: rank r gets the sum of shard r
+    step            each rank updates its shard
+    publish         all-gather: everybody gets the updated parameters
+
+| stage | gradients that a rank keeps        | elements sent by a rank, K micro-batches | optimizer state |
+|-------|------------------------------------|------------------------------------------|-----------------|
+| 1     | all                                | 2Ψ(n-1)/n                                | 1/n             |
+| 2     | its shard, and two buckets         | (K+1)Ψ(n-1)/n                            | 1/n             |
+
+A reduce-scatter and an all-gather are the two halves of an all-reduce, so with one micro-batch the memory is saved for
+no more bytes than plain data parallelism sends.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+
+from reference.collectives.native import all_gather_single
+from reference.data_parallel.buckets import Bucket, Buckets, in_order_of_use
+from reference.data_parallel.form import Part, trainable
+from reference.data_parallel.replicated import BUCKET_BYTES
+from reference.errors import BadInput
+from reference.memory.precision import PRECISIONS, Precision
+
+from .shards import ShardedGradients, parts_of
+
+
+class Stage(IntEnum):
+    """What the ranks share out. Stage 3 is `FullySharded`."""
+
+    OPTIMIZER = 1
+    GRADIENTS = 2
+
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        raise BadInput(f"Sharded is stage 1 or 2 of ZeRO, not {value!r}: 0 is DistributedDataParallel, 3 FullySharded")
+
+
+class Shard:
+    """One bucket's parameters within a flat tensor, and the n-th of it that this rank updates."""
+
+    def __init__(self, bucket: Bucket, names: list[str], rank: int, precision: Precision) -> None:
+        self.flat = bucket.parameters[0].new_zeros(bucket.layout.numel, requires_grad=False)
+        for parameter, view in zip(bucket.parameters, bucket.layout.views(self.flat), strict=True):
+            view.copy_(parameter.detach())
+            parameter.data = view
+        self.working = bucket.layout.shard_of(self.flat, rank)
+        self.master = self.working.to(precision.master)  # the same memory where the dtype is the same
+        self.parts = parts_of(bucket.layout, names, self.master, rank)
+
+
+class Sharded:
+    """A model whose update is shared out: ZeRO stage 1 or 2.
+
+    Works with any optimizer that treats each element by itself, since shards cut through parameters. A parameter that
+    nobody used has a gradient of zero.
+
+    Args:
+        model: the same on every rank. Its parameters become views of flat tensors.
+        group: n ranks.
+        stage: 1 shares out the optimizer's state, 2 the gradients as well.
+        precision: the model's parameters are in `precision.compute`.
+        bucket_bytes: size of a bucket, in bytes of parameters.
+
+    Raises:
+        BadInput: for another stage.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        group: ProcessGroup,
+        stage: Stage,
+        precision: Precision = PRECISIONS["fp32"],
+        bucket_bytes: int = BUCKET_BYTES,
+    ) -> None:
+        self.group, self.shards, self.stage = group, group, Stage(stage)
+        self._rank, n = dist.get_rank(group), dist.get_world_size(group)
+        named = trainable(model.named_parameters())
+        names = {parameter: name for name, parameter in named.items()}
+        plan = in_order_of_use(list(named.values()), bucket_bytes)
+        buckets = [Bucket(parameters, precision.gradients, n) for parameters in plan]
+        self._shards = {b: Shard(b, [names[p] for p in b.parameters], self._rank, precision) for b in buckets}
+        self.parts: tuple[Part, ...] = tuple(part for shard in self._shards.values() for part in shard.parts)
+        self._gradients = ShardedGradients(group, None, keep=self.stage is Stage.OPTIMIZER)
+        self._buckets = Buckets(buckets, lambda bucket: self._gradients.launch(bucket, last=True))
+
+    @contextmanager
+    def micro_batch(self, last: bool) -> Iterator[None]:
+        """Stage 1 sends in the last alone. Stage 2 sends in each: it has no room for what has not been sent."""
+        launches = last or self.stage is Stage.GRADIENTS
+        if launches:
+            self._buckets.expect()
+        yield
+        if launches:
+            self._buckets.flush()
+
+    def collect(self) -> None:
+        """Wait, and give each master its piece of the summed gradient."""
+        self._gradients.finish()
+        for bucket, shard in self._shards.items():
+            self._gradients.give_to(shard.parts, bucket, self._rank)
+
+    @torch.no_grad()
+    def publish(self) -> None:
+        """All-gather the updated shards, each bucket's while the next one's is rounded; forget the gradients."""
+        works = []
+        for shard in self._shards.values():
+            if shard.master is not shard.working:
+                shard.working.copy_(shard.master)
+            works.append(all_gather_single(shard.flat, shard.working, group=self.group, async_op=True))
+        for part in self.parts:
+            part.master.grad = None
+        self._gradients.forget()
+        for work in works:
+            work.wait()
+
+    def gradients(self) -> list[Tensor]:
+        """Buckets and shards that hold gradients now."""
+        return self._gradients.buffers() + [bucket.flat for bucket in self._shards if bucket.flat is not None]

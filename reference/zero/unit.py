@@ -1,0 +1,118 @@
+"""A unit of FSDP: parameters that are gathered and freed together, and of which each rank keeps a shard.
+
+*How can autograd save a weight that is freed?* What it saves is a view of the unit's flat tensor. Freeing takes away
+the memory behind the view (`untyped_storage().resize_(0)`), gathering gives it memory again, with the same values.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup, Work
+
+from reference.collectives.native import all_gather_single
+from reference.data_parallel.layout import FlatLayout
+from reference.memory.precision import Precision
+
+Value = Callable[[str, torch.Size], Tensor]
+"""The whole value of a parameter, from its name and shape."""
+
+
+class Unit:
+    """Parameters within a flat tensor that has memory only while it is needed.
+
+    Args:
+        named: the parameters by name, all of them trainable or all of them frozen.
+        value: where their values come from; asked only for parameters of which this rank holds a piece.
+        group: the n ranks that share them.
+        precision: gathered in `precision.compute`, kept in `precision.master`.
+        device: where the shard is kept and the parameters are gathered.
+    """
+
+    def __init__(
+        self,
+        named: dict[str, nn.Parameter],
+        value: Value,
+        group: ProcessGroup,
+        precision: Precision,
+        device: torch.device,
+    ) -> None:
+        self.group, self.names = group, list(named)
+        self.layout = FlatLayout.of(list(named.values()), dist.get_world_size(group))
+        self.shard = self._cut(value, torch.zeros(self.layout.shard, dtype=precision.master, device=device))
+        self.full = torch.empty(self.layout.numel, dtype=precision.compute, device=device)
+        self.parameters = [
+            nn.Parameter(view.data, requires_grad=parameter.requires_grad)  # .data: a version counter of its own
+            for view, parameter in zip(self.layout.views(self.full), named.values(), strict=True)
+        ]
+        self._under_way: tuple[Work, Tensor] | None = None  # a gather, and what it sends
+        self.whole = True
+        self.free()
+
+    @property
+    def trainable(self) -> bool:
+        """False where the parameters are frozen."""
+        return self.parameters[0].requires_grad
+
+    @torch.no_grad()
+    def gather(self) -> None:
+        """Begin to make the parameters whole, unless they are."""
+        if not self.whole:
+            self.full.untyped_storage().resize_(self.full.nbytes)
+            own = self.shard.to(self.full.dtype)
+            self._under_way = all_gather_single(self.full, own, group=self.group, async_op=True), own
+            self.whole = True
+
+    def wait(self) -> None:
+        """Return when they are whole."""
+        if self._under_way:
+            self._under_way[0].wait()
+            self._under_way = None
+
+    def free(self) -> None:
+        """Keep nothing but the shard."""
+        if self.whole:
+            self.wait()
+            self.full.untyped_storage().resize_(0)
+            self.whole = False
+
+    def _cut(self, value: Value, shard: Tensor) -> Tensor:
+        """Fill this rank's shard from whole values, one parameter at a time; the padding stays as it is."""
+        for piece in self.layout.pieces(dist.get_rank(self.group)):
+            whole = value(self.names[piece.index], self.layout.shapes[piece.index]).detach().flatten()
+            shard[piece.at : piece.at + piece.end - piece.begin] = whole[piece.begin : piece.end]
+        return shard
+
+
+def units_of(model: nn.Module) -> list[list[nn.Module]]:
+    """The usual choice: each block of a list of blocks, and each other child; the children behind the blocks as one."""
+    found: list[list[nn.Module]] = []
+    behind: list[nn.Module] | None = None
+    for child in model.children():
+        if isinstance(child, nn.ModuleList):
+            found += [[block] for block in child]
+            behind = []
+        elif behind is None:
+            found.append([child])
+        else:
+            behind.append(child)
+    return found + ([behind] if behind else [])
+
+
+def replace(model: nn.Module, new: dict[nn.Parameter, nn.Parameter]) -> None:
+    """Put other parameters in the place of these, wherever in `model` they are used."""
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+            if parameter in new:
+                setattr(module, name, new[parameter])
+
+
+def split(named: dict[str, nn.Parameter], modules: Sequence[nn.Module]) -> list[dict[str, nn.Parameter]]:
+    """The parameters of `modules` among `named`: the trainable ones and the frozen ones, where there are any."""
+    inside = {parameter for module in modules for parameter in module.parameters()}
+    kinds: dict[bool, dict[str, nn.Parameter]] = {True: {}, False: {}}
+    for name, parameter in named.items():
+        if parameter in inside:
+            kinds[parameter.requires_grad][name] = parameter
+    return [kind for kind in kinds.values() if kind]
