@@ -62,10 +62,14 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, waves: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
-        query, key, value = (self._heads(project(x)) for project in (self.query, self.key, self.value))
+        return self.output(self.core(self.query(x), self.key(x), self.value(x), waves))
+
+    def core(self, query: Tensor, key: Tensor, value: Tensor, waves: Tensor) -> Tensor:
+        """What has no weights: rotate, compare, mix. [B, S, H or K · head_dim] each -> [B, S, H · head_dim]."""
+        query, key, value = self._heads(query), self._heads(key), self._heads(value)
         query, key = rotate(query, waves), rotate(key, waves)
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
-        return self.output(mixed.transpose(1, 2).flatten(2))
+        return mixed.transpose(1, 2).flatten(2)
 
     def _heads(self, x: Tensor) -> Tensor:
         """[B, S, H · head_dim] -> [B, H, S, head_dim]."""
@@ -83,7 +87,11 @@ class SwiGLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
-        return self.down(F.silu(self.gate(x)) * self.up(x))
+        return self.down(self.product(self.gate(x), self.up(x)))
+
+    def product(self, gate: Tensor, up: Tensor) -> Tensor:
+        """What has no weights: let `up` through where `gate` is open. [B, S, F] each -> the same."""
+        return F.silu(gate) * up
 
 
 class Block(nn.Module):
