@@ -53,6 +53,11 @@ class FlatLayout:
         """Elements of the flat tensor, padding included."""
         return self.shard * self.shards
 
+    def pack(self, tensors: Sequence[Tensor]) -> Tensor:
+        """A flat tensor of `numel` elements that holds copies of `tensors`; its padding is zero."""
+        padding = tensors[0].new_zeros(self.numel - self.starts[-1])
+        return torch.cat([*(tensor.flatten() for tensor in tensors), padding])
+
     def view(self, flat: Tensor, index: int) -> Tensor:
         """Tensor `index` within a flat tensor of `numel` elements."""
         return flat[self.starts[index] : self.starts[index + 1]].view(self.shapes[index])

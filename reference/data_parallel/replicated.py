@@ -62,10 +62,9 @@ class Replicated:
     """A model whose gradients are summed after backward.
 
     Args:
-        model: the same on every rank, see `broadcast_state`.
+        model: the same on every rank, see `broadcast_state`. Its parameters are rounded to `precision.compute`.
         group: n ranks.
-        precision: the model's parameters are in `precision.compute`; masters are copies where that is not
-            `precision.master`, and the parameters themselves where it is.
+        precision: masters are copies of the parameters as they were, unless it computes in what it remembers.
         reduce: how to sum gradients: `naive`, `flat`, or what a reader makes of them.
         unused: parameters may be used by nobody in some steps. Ranks then also tell each other which (a byte for each
             parameter), and a parameter that nobody used gets no gradient. Without it, that is an error.
@@ -87,9 +86,7 @@ class Replicated:
         self.group, self.unused = group, unused
         self._reduce = reduce
         named = trainable(model.named_parameters())
-        self.parts = tuple(
-            Part(name, p.shape, 0, p.numel(), master_of(p, precision.master)) for name, p in named.items()
-        )
+        self.parts = tuple(Part(name, p.shape, 0, p.numel(), master_of(p, precision)) for name, p in named.items())
         self._names = {parameter: name for name, parameter in named.items()}
         self._masters = dict(zip(named.values(), (part.master for part in self.parts), strict=True))
         self._buckets = Buckets(self._plan(list(named.values()), precision.gradients), self._launch)
@@ -182,6 +179,11 @@ class DistributedDataParallel(Replicated):
         self._works.clear()
 
 
-def master_of(parameter: nn.Parameter, dtype: torch.dtype) -> nn.Parameter:
-    """The parameter itself where it has this dtype, otherwise a copy that has."""
-    return parameter if parameter.dtype == dtype else nn.Parameter(parameter.detach().to(dtype))
+def master_of(parameter: nn.Parameter, precision: Precision) -> nn.Parameter:
+    """The parameter itself, or a copy if it must be rounded to compute with it."""
+    if precision.compute == precision.master:
+        parameter.data = parameter.data.to(precision.master)
+        return parameter
+    master = nn.Parameter(parameter.detach().to(precision.master, copy=True))
+    parameter.data = parameter.data.to(precision.compute)
+    return master

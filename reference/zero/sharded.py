@@ -51,12 +51,13 @@ class Shard:
     """One bucket's parameters within a flat tensor, and the n-th of it that this rank updates."""
 
     def __init__(self, bucket: Bucket, names: list[str], rank: int, precision: Precision) -> None:
-        self.flat = bucket.parameters[0].new_zeros(bucket.layout.numel, requires_grad=False)
+        values = bucket.layout.pack([parameter.detach().to(precision.master) for parameter in bucket.parameters])
+        self.flat = values.to(precision.compute)  # the same memory where the dtype is the same
         for parameter, view in zip(bucket.parameters, bucket.layout.views(self.flat), strict=True):
-            view.copy_(parameter.detach())
             parameter.data = view
         self.working = bucket.layout.shard_of(self.flat, rank)
-        self.master = self.working.to(precision.master)  # the same memory where the dtype is the same
+        own = bucket.layout.shard_of(values, rank)
+        self.master = self.working if values is self.flat else own.clone()
         self.parts = parts_of(bucket.layout, names, self.master, rank)
 
 
@@ -67,10 +68,10 @@ class Sharded:
     nobody used has a gradient of zero.
 
     Args:
-        model: the same on every rank. Its parameters become views of flat tensors.
+        model: the same on every rank. Its parameters become views of flat tensors in `precision.compute`.
         group: n ranks.
         stage: 1 shares out the optimizer's state, 2 the gradients as well.
-        precision: the model's parameters are in `precision.compute`.
+        precision: masters keep the parameters as they were, unless it computes in what it remembers.
         bucket_bytes: size of a bucket, in bytes of parameters.
 
     Raises:
