@@ -1,0 +1,137 @@
+"""Replicas start alike, and whether they still are.
+
+Data parallelism sums gradients and nothing else. Replicas that start from the same bits and take the same steps stay
+the same, bit by bit; whoever starts differently stays different, for ever, and no loss curve shows it at once. So
+rank 0's state is sent to all before the first step: parameters *and* buffers, which no gradient ever corrects.
+
+| function         | messages                         | bytes sent by a rank       |
+|------------------|----------------------------------|----------------------------|
+| broadcast_state  | one for each dtype, or 256 MB    | what a broadcast of it all |
+| find_drift       | one all-gather                   | 8 (n-1) for each tensor    |
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+
+from reference.collectives.native import all_gather_single
+
+from .layout import FlatLayout
+
+MESSAGE_BYTES = 256 << 20  # a second copy of so much of the model, for a moment
+BLOCK = 1 << 20  # elements that are hashed at a time
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@torch.no_grad()
+def broadcast_state(module: nn.Module, group: ProcessGroup, root: int = 0, message_bytes: int = MESSAGE_BYTES) -> None:
+    """Give every rank the root's parameters and buffers, in place.
+
+    Buffers that no checkpoint keeps are state, too. Tied parameters are sent once.
+
+    Args:
+        module: with the same parameters and buffers, of the same shapes and dtypes, on every rank.
+        group: n ranks.
+        root: group rank of the one whose state counts.
+        message_bytes: tensors of one dtype travel together, in messages of at most so many bytes; a larger tensor
+            alone.
+    """
+    for tensors in _messages([*module.parameters(), *module.buffers()], message_bytes):
+        layout = FlatLayout.of(tensors)
+        flat = tensors[0].new_empty(layout.numel)
+        views = layout.views(flat)
+        if dist.get_rank(group) == root:
+            _copy(tensors, views)
+        dist.broadcast(flat, group=group, group_src=root)
+        _copy(views, tensors)
+
+
+def replicas_agree(tensors: Mapping[str, Tensor], group: ProcessGroup) -> bool:
+    """Whether everybody's `tensors` are the same, bit by bit; the same answer on every rank. See `find_drift`."""
+    return find_drift(tensors, group) is None
+
+
+def find_drift(tensors: Mapping[str, Tensor], group: ProcessGroup) -> tuple[str, list[int]] | None:
+    """The first tensor that is not the same on every rank, bit by bit, and the ranks that are off.
+
+    Tensors stay where they are: 64 bits of each are compared, in one message. That differing tensors agree in them has
+    a chance of 2^-64.
+
+    Args:
+        tensors: by name; the same names in the same order on every rank.
+        group: n ranks, which all call this.
+
+    Returns:
+        None if all agree; otherwise the name, and the group ranks that differ from what most ranks have (from what the
+        first of them has, where no value is in the majority). The same on every rank.
+    """
+    if not tensors:
+        return None
+    mine = torch.stack([fingerprint(tensor) for tensor in tensors.values()])
+    everyones = mine.new_empty(dist.get_world_size(group) * len(mine))
+    all_gather_single(everyones, mine, group=group)
+    for name, *prints in zip(tensors, *everyones.view(-1, len(mine)).tolist(), strict=True):
+        if len(set(prints)) > 1:
+            usual, _ = Counter(prints).most_common(1)[0]
+            return name, [rank for rank, each in enumerate(prints) if each != usual]
+    return None
+
+
+@torch.no_grad()
+def fingerprint(x: Tensor) -> Tensor:
+    """64 bits that depend on every bit of `x` and on its place: an int64 scalar, where `x` is.
+
+    Bits, not values: 0.0 and -0.0 differ, a NaN is like itself. Each element is mixed with its place as in splitmix64
+    (Steele, Lea & Flood 2014), and the results are added up, which can be done in any order.
+    """
+    x = torch.view_as_real(x) if x.is_complex() else x
+    bits = x.reshape(-1).view(_INTEGERS[x.element_size()])
+    total = torch.zeros((), dtype=torch.int64, device=x.device)
+    for first in range(0, len(bits), BLOCK):
+        block = bits[first : first + BLOCK].to(torch.int64)
+        places = torch.arange(first + 1, first + 1 + len(block), device=x.device)
+        total += _mixed(block ^ (places * _signed(0x9E3779B97F4A7C15))).sum()
+    return total
+
+
+def _mixed(bits: Tensor) -> Tensor:
+    """Every bit of an int64 acts on about half of those of the result, and no two of them become one."""
+    bits = (bits ^ _shifted(bits, 30)) * _signed(0xBF58476D1CE4E5B9)
+    bits = (bits ^ _shifted(bits, 27)) * _signed(0x94D049BB133111EB)
+    return bits ^ _shifted(bits, 31)
+
+
+def _shifted(bits: Tensor, by: int) -> Tensor:
+    """To the right, with zeros from the left where torch would repeat the sign."""
+    return (bits >> by) & ((1 << (64 - by)) - 1)
+
+
+def _signed(unsigned: int) -> int:
+    """The negative int64 with these 64 bits. Products of int64 wrap around."""
+    return unsigned - (1 << 64)
+
+
+def _messages(tensors: Iterable[Tensor], message_bytes: int) -> Iterator[list[Tensor]]:
+    """Tensors that travel together: of one dtype and device, in their order, at most so many bytes."""
+    kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    for tensor in tensors:
+        kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+    for alike in kinds.values():
+        together, size = [], 0
+        for tensor in alike:
+            if together and size + tensor.nbytes > message_bytes:
+                yield together
+                together, size = [], 0
+            together.append(tensor)
+            size += tensor.nbytes
+        yield together
+
+
+def _copy(sources: Iterable[Tensor], targets: Iterable[Tensor]) -> None:
+    for source, target in zip(sources, targets, strict=True):
+        target.copy_(source)
