@@ -17,17 +17,19 @@ from rankwise.proof import Check, equals_one_process, learned, replicas
 from rankwise.training import OPTIMIZER, usable
 from reference.cluster import Cluster
 from reference.collectives import all_reduce
+from reference.data_parallel import flat
 from reference.models import GPT, create
 from reference.models.data import Text, unigram_entropy
 from reference.models.sample import continue_tokens
+from reference.parallelize import Plan
 from reference.report import read_log
 from reference.trace import ETHERNET_100G, Network, Trace
-from reference.train import TrainConfig, all_reduce_gradients, batches_for
+from reference.train import TrainConfig, batches_for
 from visualizations.style import Picture, bytes_text, seconds_text
 from visualizations.timeline import draw as draw_timeline
 
 RANKS = 4
-RING = partial(all_reduce_gradients, all_reduce=all_reduce.ring)
+RING = Plan(partial(flat, all_reduce=all_reduce.ring))
 TRACED_STEPS = 3  # of which the last is drawn: by then everybody is warm
 PROMPT = b"The statement "
 
@@ -74,8 +76,10 @@ def show_learning(console: Console, config: TrainConfig, text: Text, outcome: on
 
 def write(config: TrainConfig, outcome: on_rank.Outcome, more: int = 120) -> str:
     """What the trained model makes of the prompt."""
-    model = create(GPT, config.model, device="meta")
-    model.load_state_dict(outcome.parameters, assign=True)
+    model = create(GPT, config.model)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(outcome.parameters[name])
     tokens = continue_tokens(model, torch.tensor(list(PROMPT)), more, window=config.sequence)
     return bytes(tokens.tolist()).decode(errors="replace")
 

@@ -8,9 +8,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from reference.data_parallel import whole
 from reference.oracle import Record, on_ranks
+from reference.parallelize import SIMPLEST, Plan
 from reference.report import logger, silent
-from reference.train import ReduceGradients, TrainConfig, all_reduce_gradients, validation_loss
+from reference.train import TrainConfig, validation_loss
 from reference.train import train as train_on_group
 
 
@@ -23,18 +25,17 @@ class Outcome:
     parameters: dict[str, Tensor] | None  # rank 0's, on the CPU
 
 
-def train(config: TrainConfig, log: Path, reduce_gradients: ReduceGradients = all_reduce_gradients) -> Outcome:
+def train(config: TrainConfig, log: Path, plan: Plan = SIMPLEST) -> Outcome:
     """Train on the world group; rank 0 appends every step to `log`."""
-    group, first = dist.group.WORLD, dist.get_rank() == 0
-    model = train_on_group(config, group, own_device(), reduce_gradients, report=logger(log) if first else silent)
-    loss = validation_loss(config, model, group, own_device())
-    parameters = {name: p.detach().cpu() for name, p in model.named_parameters()}
-    return Outcome(loss, fingerprint(parameters), parameters if first else None)
+    first = dist.get_rank() == 0
+    training = train_on_group(config, dist.group.WORLD, own_device(), plan, logger(log) if first else silent)
+    parameters = whole(training.form)
+    return Outcome(validation_loss(training), fingerprint(parameters), parameters if first else None)
 
 
-def record(config: TrainConfig, reduce_gradients: ReduceGradients = all_reduce_gradients) -> Record:
+def record(config: TrainConfig, plan: Plan = SIMPLEST) -> Record:
     """Train on the world group, and keep what the oracle keeps."""
-    return on_ranks(config, dist.group.WORLD, own_device(), reduce_gradients)
+    return on_ranks(config, dist.group.WORLD, own_device(), plan)
 
 
 def own_device() -> torch.device:

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
 from rankwise import on_rank
 from reference.cluster import Cluster
+from reference.memory.precision import PRECISIONS
 from reference.models.data import Text, unigram_entropy
 from reference.oracle import largest_difference, one_process, relative_difference
+from reference.parallelize import Plan
 from reference.report import Step
-from reference.train import ReduceGradients, TrainConfig
+from reference.train import TrainConfig
 
 STEPS = 10  # that are taken again
 LEARNED = 0.75  # of the byte entropy
@@ -43,9 +43,7 @@ def replicas(outcomes: Sequence[on_rank.Outcome]) -> Check:
     return Check(f"models of {len(outcomes)} ranks that differ in a bit", others, 0)
 
 
-def equals_one_process(
-    cluster: Cluster, config: TrainConfig, steps: Sequence[Step], reduce_gradients: ReduceGradients
-) -> list[Check]:
+def equals_one_process(cluster: Cluster, config: TrainConfig, steps: Sequence[Step], plan: Plan) -> list[Check]:
     """Take the first steps of a run again in one process, which knows nothing of ranks, and compare.
 
     In float32 with the run itself: both round, each in its own order. Then the same steps on ranks and in one process
@@ -55,14 +53,14 @@ def equals_one_process(
         cluster: takes the steps in float64.
         config: of the run.
         steps: what the run said.
-        reduce_gradients: what the run used.
+        plan: how its work was laid out.
     """
     pair = f"{cluster.world_size} ranks and one process differ"
     first = replace(config, stop_after=STEPS)
     seen = [step.loss for step in steps[:STEPS]]
     single = relative_difference(seen, one_process(first).losses)
-    double = replace(first, dtype=torch.float64)
-    exact = largest_difference(cluster.run(on_rank.record, double, reduce_gradients)[0], one_process(double))
+    double = replace(first, precision=PRECISIONS["fp64"])
+    exact = largest_difference(cluster.run(on_rank.record, double, plan)[0], one_process(double))
     return [
         Check(f"{pair} on the first {STEPS} losses above", single, ROUNDED),
         *(Check(f"in float64: on {what}", value, EXACT) for what, value in exact.items()),

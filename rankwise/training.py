@@ -12,16 +12,18 @@ from reference.cluster import Cluster
 from reference.cluster.cluster import MAX_RANKS
 from reference.errors import BadInput
 from reference.models.data import unigram_entropy
+from reference.parallelize import Plan
 from reference.train import TrainConfig, batches_for
 
 OPTIMIZER = ("torch._dynamo",)  # what torch imports when the first optimizer is made: once here, not on each rank
 
 
-def train_on_cluster(config: TrainConfig, ranks: int, device: str, log: Path | None) -> None:
+def train_on_cluster(config: TrainConfig, plan: Plan, ranks: int, device: str, log: Path | None) -> None:
     """Train, and say how it went.
 
     Args:
         config: what to learn.
+        plan: how the work is laid out.
         ranks: number of processes.
         device: "auto", "cpu" or "cuda".
         log: keeps every step, if given.
@@ -32,7 +34,7 @@ def train_on_cluster(config: TrainConfig, ranks: int, device: str, log: Path | N
     if not 1 <= ranks <= MAX_RANKS:
         raise BadInput(f"--ranks is a number from 1 to {MAX_RANKS}, not {ranks}")
     device = choose_device(device, ranks)
-    text = batches_for(config, ranks).text
+    text = batches_for(config, ranks, plan.accumulate).text
     if log and config.data and log.resolve() == Path(config.data).resolve():
         raise BadInput(f"--log would overwrite the text {config.data}")
     console = Console(soft_wrap=True, highlight=False)
@@ -43,7 +45,7 @@ def train_on_cluster(config: TrainConfig, ranks: int, device: str, log: Path | N
             Cluster(ranks, device=device, timeout=None, preload=OPTIMIZER) as cluster,
             following(log, config.steps, console),
         ):
-            outcome = cluster.run(on_rank.train, config, log)[0]
+            outcome = cluster.run(on_rank.train, config, log, plan)[0]
     console.print(
         f"held-out loss {outcome.validation_loss:.3f} nats per byte; "
         f"knowing how frequent each byte is, and nothing else, gives {unigram_entropy(text):.3f}"

@@ -7,6 +7,7 @@ itself exits with 1, as it does whenever a rank ends with anything but 0.)
 """
 
 import argparse
+import gc
 import os
 import sys
 
@@ -19,8 +20,13 @@ import torch.distributed as dist
 import torch.distributed.nn.functional
 
 from reference.errors import BadInput
-from reference.models import PRESETS, preset
+from reference.memory.offload import Offload
+from reference.memory.precision import PRECISIONS
+from reference.memory.recompute import Recompute
+from reference.models import PRESETS
 from reference.models.data import unigram_entropy
+from reference.options import configure
+from reference.parallelize import Form, Plan
 from reference.report import printer, silent
 from reference.train import TrainConfig, batches_for, train, validation_loss
 
@@ -36,12 +42,12 @@ def main() -> int:
     try:
         join()
         try:
-            config, device = agree(sys.argv[1:])
+            config, plan, device = agree(sys.argv[1:])
         except BadInput as error:
             say(f"reference.train: {error}", sys.stderr)
             dist.all_reduce(torch.zeros(1))  # torchrun stops all once one has left: rank 0 must have spoken by then
             return BAD_INPUT
-        run(config, device)
+        run(config, plan, device)
         return 0
     except KeyboardInterrupt:
         say("reference.train: interrupted", sys.stderr)
@@ -49,6 +55,7 @@ def main() -> int:
         os._exit(INTERRUPTED)  # the other ranks are leaving too: nothing is to be said to them
     finally:
         if dist.is_initialized():
+            gc.collect()  # a form and its hooks hold each other, and the group: gloo's threads would outlive it
             dist.destroy_process_group()
 
 
@@ -61,7 +68,7 @@ def join() -> None:
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
 
 
-def agree(arguments: list[str]) -> tuple[TrainConfig, torch.device]:
+def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, torch.device]:
     """Read the command line, and go on only if no rank has an objection: a file may be missing on one machine.
 
     Raises:
@@ -71,8 +78,8 @@ def agree(arguments: list[str]) -> tuple[TrainConfig, torch.device]:
     try:
         options = parse(arguments)
         device = choose_device(options.pop("device"))
-        config = TrainConfig(**options)
-        batches_for(config, dist.get_world_size())
+        config, plan = configure(**options)
+        batches_for(config, dist.get_world_size(), plan.accumulate)
         objection = None
     except BadInput as error:
         objection = str(error)
@@ -80,16 +87,16 @@ def agree(arguments: list[str]) -> tuple[TrainConfig, torch.device]:
     for objection in objections:
         if objection is not None:
             raise BadInput(objection)
-    return config, device
+    return config, plan, device
 
 
 def parse(arguments: list[str]) -> dict:
-    """The command line as the fields of `TrainConfig`, and `device`.
+    """The command line as the arguments of `configure`, and `device`.
 
     Raises:
         BadInput: if it cannot be understood.
     """
-    defaults = TrainConfig()
+    defaults, plan = TrainConfig(), Plan()
     parser = Parser(prog="torchrun -m reference.train", description="Train a GPT by data parallelism.")
     parser.add_argument("--model", default="demo", help=", ".join(PRESETS))
     parser.add_argument("--data", help="a file of text; Python's own documentation by default")
@@ -99,9 +106,13 @@ def parse(arguments: list[str]) -> dict:
     parser.add_argument("--learning-rate", type=float, default=defaults.learning_rate)
     parser.add_argument("--seed", type=int, default=defaults.seed)
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    options = vars(parser.parse_args(arguments))
-    options["model"] = preset(options["model"])
-    return options
+    parser.add_argument("--data-parallel", default=plan.data_parallel, help=", ".join(Form))
+    parser.add_argument("--replicas", type=int, default=plan.replicas, help="of the model, with hsdp")
+    parser.add_argument("--accumulate", type=int, default=plan.accumulate, help="micro-batches in a step")
+    parser.add_argument("--recompute", default=plan.recompute, help=", ".join(Recompute))
+    parser.add_argument("--precision", default="fp32", help=", ".join(PRECISIONS))
+    parser.add_argument("--offload", default=plan.offload, help=", ".join(Offload))
+    return vars(parser.parse_args(arguments))
 
 
 class Parser(argparse.ArgumentParser):
@@ -134,15 +145,15 @@ def choose_device(wanted: str) -> torch.device:
     return device
 
 
-def run(config: TrainConfig, device: torch.device) -> None:
+def run(config: TrainConfig, plan: Plan, device: torch.device) -> None:
     """Train, and let rank 0 say how it goes."""
     first = dist.get_rank() == 0
     world_size = dist.get_world_size()
     entropy = unigram_entropy(batches_for(config, world_size).text)
     say(f"{config.model.parameters:,} parameters, {world_size} ranks, {device.type}; byte entropy {entropy:.3f} nats")
     report = printer(config.steps, every=max(1, config.steps // 20)) if first else silent
-    model = train(config, dist.group.WORLD, device, report=report)
-    say(f"held-out loss {validation_loss(config, model, dist.group.WORLD, device):.3f} nats per byte")
+    training = train(config, dist.group.WORLD, device, plan, report)
+    say(f"held-out loss {validation_loss(training):.3f} nats per byte")
 
 
 def say(text: str, stream=None) -> None:

@@ -5,23 +5,16 @@ is all that differs, and that costs about 1e-15 at each step; a forgotten gradie
 twice costs at least 1e-3. So a bound of 1e-10 tells them apart without an argument about rounding.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from reference.data_parallel import whole
 from reference.models import GPT, create, token_loss
-from reference.train import (
-    ReduceGradients,
-    TrainConfig,
-    all_reduce_gradients,
-    batches_for,
-    optimizer_for,
-    train,
-    update,
-)
+from reference.parallelize import SIMPLEST, Plan
+from reference.train import TrainConfig, Training, batches_for, learning_rate, summed
 
 
 @dataclass(frozen=True)
@@ -35,39 +28,37 @@ class Record:
 
 
 def one_process(config: TrainConfig) -> Record:
-    """Train alone: one process reads every batch whole."""
+    """Train alone, in `config.precision.master`: one process reads every batch whole."""
     batches = batches_for(config, world_size=1)
-    model = create(GPT, config.model, config.seed, dtype=config.dtype)
-    optimizer = optimizer_for(config, model)
+    model = create(GPT, config.model, config.seed, dtype=config.precision.master)
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=config.weight_decay)
     losses, norms, gradients = [], [], {}
     for step in range(config.stop_after or config.steps):
         tokens, targets = batches.of_step(step)
         loss = token_loss(model(tokens), targets, batches.tokens)
         loss.backward()
         gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
-        norms.append(update(config, step, model, optimizer))
+        norms.append(float(nn.utils.clip_grad_norm_(model.parameters(), config.clip)))
+        optimizer.param_groups[0]["lr"] = learning_rate(config, step)
+        optimizer.step()
+        optimizer.zero_grad()
         losses.append(loss.item())
-    return Record(losses, norms, gradients, _values(model))
+    return Record(losses, norms, gradients, {name: p.detach().clone() for name, p in model.named_parameters()})
 
 
 def on_ranks(
-    config: TrainConfig,
-    group: dist.ProcessGroup,
-    device: torch.device | str = "cpu",
-    reduce_gradients: ReduceGradients = all_reduce_gradients,
+    config: TrainConfig, group: dist.ProcessGroup, device: torch.device | str = "cpu", plan: Plan = SIMPLEST
 ) -> Record:
-    """Train on the ranks of `group` by `reference.train`, and keep what `one_process` keeps."""
-    steps, last = [], []
-
-    def reduce_and_keep(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup) -> None:
-        parameters = list(parameters)
-        reduce_gradients(parameters, group)
-        last[:] = [p.grad.cpu().clone() for p in parameters]
-
-    model = train(config, group, torch.device(device), reduce_and_keep, steps.append)
-    names = [name for name, _ in model.named_parameters()]
-    norms = [step.gradient_norm for step in steps]
-    return Record([step.loss for step in steps], norms, dict(zip(names, last, strict=True)), _values(model))
+    """Train on the ranks of `group` as `reference.train` does, and keep what `one_process` keeps."""
+    training = Training(config, group, torch.device(device), plan)
+    losses, norms, gradients = [], [], {}
+    last = (config.stop_after or config.steps) - 1
+    for step in range(last + 1):
+        losses.append(summed(training.backward(step), group))
+        if step == last:
+            gradients = whole(training.form, lambda part: part.master.grad)
+        norms.append(training.update(step))
+    return Record(losses, norms, gradients, whole(training.form))
 
 
 def largest_difference(mine: Record, oracle: Record) -> dict[str, float]:
@@ -89,10 +80,6 @@ def relative_difference(mine: Tensor | list[float], oracle: Tensor | list[float]
     mine, oracle = (torch.as_tensor(x, dtype=torch.float64) for x in (mine, oracle))
     difference = float((mine - oracle).abs().max() / oracle.abs().max())
     return difference if difference == difference else float("inf")
-
-
-def _values(model: nn.Module) -> dict[str, Tensor]:
-    return {name: p.detach().cpu().clone() for name, p in model.named_parameters()}
 
 
 def _worst(mine: dict[str, Tensor], oracle: dict[str, Tensor]) -> float:

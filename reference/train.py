@@ -3,30 +3,28 @@
     torchrun --nproc-per-node 4 -m reference.train          on gloo, or on NCCL where every rank has a GPU
     rankwise train --ranks 4                                the same loop on a warm cluster of this machine
 
-This is data parallelism in its simplest form: every rank holds the whole model, reads its own part of the batch, and
-before each update all ranks sum their gradients. Summing is the only thing that they ever say to each other, and it
-is an argument: later chapters hand in better ways.
+What is learned is one thing, `TrainConfig`; how the work is laid out over ranks is another, `Plan`. The loop is the
+same for all plans, and so are the numbers that come out of it.
 
 One rule makes N ranks equal to one: each rank divides the sum of its token losses by the number of tokens of *all*
-ranks, before backward. Parts of the loss and of the gradients then add up, whatever the layout.
+ranks and micro-batches, before backward. Parts of the loss and of the gradients then add up, whatever the layout.
 """
 
 import math
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
+from reference.data_parallel import DataParallel, clip, gradient_norm
 from reference.errors import BadInput
-from reference.models import GPT, PRESETS, GPTConfig, create, token_loss
+from reference.memory.precision import PRECISIONS, Precision
+from reference.models import PRESETS, GPTConfig, token_loss
 from reference.models.data import Batches, file_text, python_text
+from reference.parallelize import SIMPLEST, Plan, parallelize
 from reference.report import Report, Step, silent
-
-AllReduce = Callable[[Tensor, dist.ProcessGroup], None]
-ReduceGradients = Callable[[Iterable[nn.Parameter], dist.ProcessGroup], None]
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class TrainConfig:
     weight_decay: float = 0.1
     clip: float = 1.0  # the gradient's norm is scaled down to this
     seed: int = 0
-    dtype: torch.dtype = torch.float32
+    precision: Precision = PRECISIONS["fp32"]
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -57,109 +55,114 @@ class TrainConfig:
             raise BadInput(f"tokens are bytes here, and this model has a vocabulary of {self.model.vocabulary:,}")
 
 
-def native(x: Tensor, group: dist.ProcessGroup) -> None:
-    """Sum `x` over `group`, in place, by the backend's own all-reduce."""
-    dist.all_reduce(x, group=group)
-
-
-def all_reduce_gradients(
-    parameters: Iterable[nn.Parameter], group: dist.ProcessGroup, all_reduce: AllReduce = native
-) -> None:
-    """Sum every gradient over `group`, in place: all of them in one flat buffer, in one all-reduce.
-
-    Around a ring a rank sends 2(n-1)/n times the bytes of all gradients, in 2(n-1) steps. Simple, and wasteful: the
-    buffer is a second copy of the gradients, and nothing is sent before the last of them is known.
+class Training:
+    """A model on the ranks of `group`, which all make one and take the same steps, each with its part of the batch.
 
     Args:
-        parameters: of the same shapes in the same order on every rank, each with a gradient.
-        group: n ranks.
-        all_reduce: how to sum the buffer; one of `reference.collectives.all_reduce`, for example.
+        config: what to learn.
+        group: n ranks that share each batch; one rank is as good as many.
+        device: where this rank computes.
+        plan: how the work is laid out.
+
+    Raises:
+        BadInput: if text, batch, plan and ranks do not fit.
     """
-    gradients = [parameter.grad for parameter in parameters]
-    flat = torch.cat([gradient.flatten() for gradient in gradients])
-    all_reduce(flat, group)
-    for gradient, whole in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-        gradient.copy_(whole.view_as(gradient))
+
+    def __init__(
+        self, config: TrainConfig, group: dist.ProcessGroup, device: torch.device, plan: Plan = SIMPLEST
+    ) -> None:
+        self.config, self.group, self.device, self.plan = config, group, device, plan
+        self.batches = batches_for(config, dist.get_world_size(group), plan.accumulate)
+        self.model, self.form = parallelize(config.model, plan, group, device, config.precision, config.seed)
+        self.optimizer = optimizer_for(config, plan, self.form)
+
+    def backward(self, step: int) -> Tensor:
+        """Forward and backward of this rank's part of a batch. Masters have the whole gradient afterwards.
+
+        Returns:
+            This rank's part of the loss, in nats per token: a scalar.
+        """
+        rank, micro_batches = dist.get_rank(self.group), self.plan.accumulate
+        parts = dist.get_world_size(self.group) * micro_batches
+        loss = torch.zeros((), device=self.device)
+        for k in range(micro_batches):
+            tokens, targets = self.batches.of_step(step, rank * micro_batches + k, parts)
+            with self.form.micro_batch(last=k == micro_batches - 1):
+                logits = self.model(tokens.to(self.device))
+                part = token_loss(logits, targets.to(self.device), self.batches.tokens)
+                part.backward()
+            loss = loss + part.detach()
+        self.form.collect()
+        return loss
+
+    def update(self, step: int) -> float:
+        """Clip the gradients, take an optimizer step, forget the gradients.
+
+        Returns:
+            The norm of all gradients before clipping.
+        """
+        gradients = [part.master.grad for part in self.form.parts]
+        norm = gradient_norm(gradients, self.form.shards, self.device)
+        clip(gradients, norm, self.config.clip)
+        for masters in self.optimizer.param_groups:
+            masters["lr"] = learning_rate(self.config, step)
+        self.optimizer.step()
+        self.form.publish()
+        return float(norm)
 
 
 def train(
     config: TrainConfig,
     group: dist.ProcessGroup,
     device: torch.device,
-    reduce_gradients: ReduceGradients = all_reduce_gradients,
+    plan: Plan = SIMPLEST,
     report: Report = silent,
-) -> GPT:
-    """Train on the ranks of `group`, which all call this with the same `config`.
+) -> Training:
+    """Train on the ranks of `group`, which all call this with the same `config` and `plan`.
 
     Args:
-        config: what to learn.
-        group: n ranks that share each batch; one rank is as good as many.
-        device: where this rank computes.
-        reduce_gradients: makes each rank's gradients those of the whole batch; one all-reduce by default.
+        config, group, device, plan: as of `Training`.
         report: told of every step.
 
-    Returns:
-        The model: bitwise the same on every rank.
-
     Raises:
-        BadInput: if text, batch and ranks do not fit.
+        BadInput: if text, batch, plan and ranks do not fit.
     """
-    rank, world_size = dist.get_rank(group), dist.get_world_size(group)
-    batches = batches_for(config, world_size)
-    model = create(GPT, config.model, config.seed, device, config.dtype)
-    optimizer = optimizer_for(config, model)
-
+    training = Training(config, group, device, plan)
     began = time.perf_counter()
     for step in range(config.stop_after or config.steps):
-        tokens, targets = (x.to(device) for x in batches.of_step(step, rank, world_size))
-        loss = token_loss(model(tokens), targets, batches.tokens)
-        loss.backward()
-        reduce_gradients(model.parameters(), group)
-        gradient_norm = update(config, step, model, optimizer)
-
+        loss = training.backward(step)
+        gradient_norm = training.update(step)
         seconds = time.perf_counter() - began
-        whole_loss = summed(loss.detach(), group)
-        report(Step(step + 1, whole_loss, gradient_norm, (step + 1) * batches.tokens, seconds))
-    return model
+        report(Step(step + 1, summed(loss, group), gradient_norm, (step + 1) * training.batches.tokens, seconds))
+    return training
 
 
-def batches_for(config: TrainConfig, world_size: int) -> Batches:
+def batches_for(config: TrainConfig, world_size: int, accumulate: int = 1) -> Batches:
     """The data of a run.
 
     Raises:
-        BadInput: if the file cannot be used, the text is too short, or the batch does not divide among the ranks.
+        BadInput: if the file cannot be used, the text is too short, or the batch does not divide among ranks and
+            micro-batches.
     """
     if config.batch % world_size:
         raise BadInput(f"a batch of {config.batch} windows does not divide among {world_size} ranks")
+    if config.batch % (world_size * accumulate):
+        share = config.batch // world_size
+        raise BadInput(f"a rank's {share} windows of a batch do not divide among {accumulate} micro-batches")
     text = python_text() if config.data is None else file_text(config.data)
     return Batches.of(text, config.sequence, config.batch, config.seed)
 
 
-def optimizer_for(config: TrainConfig, model: nn.Module) -> torch.optim.AdamW:
+def optimizer_for(config: TrainConfig, plan: Plan, form: DataParallel) -> torch.optim.Optimizer:
     """AdamW (Loshchilov and Hutter 2019), with the second moment forgotten faster, as language models like it."""
-    return torch.optim.AdamW(
-        model.parameters(), config.learning_rate, betas=(0.9, 0.95), weight_decay=config.weight_decay
-    )
+    masters = [part.master for part in form.parts]
+    return torch.optim.AdamW(masters, config.learning_rate, betas=(0.9, 0.95), weight_decay=config.weight_decay)
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
     """Up in a line for `warmup` steps, then down along a cosine to a tenth. `step` counts from 0."""
     warmth = min(1.0, (step + 1) / config.warmup) if config.warmup else 1.0
     return config.learning_rate * warmth * (0.55 + 0.45 * math.cos(math.pi * step / config.steps))
-
-
-def update(config: TrainConfig, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
-    """Clip the gradients, take an optimizer step, forget the gradients.
-
-    Returns:
-        The norm of all gradients before clipping.
-    """
-    gradient_norm = nn.utils.clip_grad_norm_(model.parameters(), config.clip)
-    for parameters in optimizer.param_groups:
-        parameters["lr"] = learning_rate(config, step)
-    optimizer.step()
-    optimizer.zero_grad()
-    return float(gradient_norm)
 
 
 def summed(x: Tensor, group: dist.ProcessGroup) -> float:
@@ -170,13 +173,22 @@ def summed(x: Tensor, group: dist.ProcessGroup) -> float:
 
 
 @torch.no_grad()
-def validation_loss(config: TrainConfig, model: nn.Module, group: dist.ProcessGroup, device: torch.device) -> float:
-    """Nats per token of the held-out text, which the ranks of `group` read together."""
-    batches = batches_for(config, dist.get_world_size(group))
-    tokens_of_all = len(batches.held_out) * batches.sequence
+def validation_loss(training: Training) -> float:
+    """Nats per token of the held-out text, which the ranks read together.
+
+    A rank with fewer windows than others reads one again, and does not count it: where parameters are shared out, all
+    must go through the model equally often.
+    """
+    batches, group, device = training.batches, training.group, training.device
+    rank, world_size = dist.get_rank(group), dist.get_world_size(group)
+    mine = batches.validation(rank, world_size)
+    spare = mine[-1] if mine else batches.of_step(0, rank, world_size)
     part = torch.zeros((), dtype=torch.float64, device=device)
-    for tokens, targets in batches.validation(dist.get_rank(group), dist.get_world_size(group)):
-        part += token_loss(model(tokens.to(device)), targets.to(device), tokens_of_all)
+    for number in range(batches.validation_rounds(world_size)):
+        counts = number < len(mine)
+        tokens, targets = (x.to(device) for x in (mine[number] if counts else spare))
+        loss = token_loss(training.model(tokens), targets, len(batches.held_out) * batches.sequence)
+        part += loss if counts else 0.0
     return summed(part, group)
 
 

@@ -15,18 +15,35 @@ def train(
     sequence: Annotated[int, Option(help="Tokens (bytes) in a window.")] = 128,
     learning_rate: Annotated[float, Option(help="At its peak.")] = 3e-3,
     seed: Annotated[int, Option(help="Of weights and of the order of the text.")] = 0,
+    data_parallel: Annotated[str, Option(help="naive, flat, ddp, zero1, zero2, fsdp or hsdp.")] = "flat",
+    replicas: Annotated[int, Option(help="Of the model, with hsdp.")] = 2,
+    accumulate: Annotated[int, Option(help="Micro-batches in a step.")] = 1,
+    recompute: Annotated[str, Option(help="In backward, instead of keeping: none, selective or full.")] = "none",
+    precision: Annotated[str, Option(help="fp32, bf16, fp16 or fp64.")] = "fp32",
+    offload: Annotated[str, Option(help="Where optimizer state lives: none (with the model), cpu or disk.")] = "none",
     device: Annotated[str, Option(help="auto, cpu (gloo) or cuda (NCCL).")] = "auto",
     log: Annotated[Path | None, Option(help="Keep every step in this file, one JSON object a line.")] = None,
 ) -> None:
     """Train a GPT by data parallelism on ranks of this machine."""
     from rankwise.training import train_on_cluster
-    from reference.models import preset
-    from reference.train import TrainConfig
+    from reference.options import configure
 
-    config = TrainConfig(
-        preset(model), data, steps, batch=batch, sequence=sequence, learning_rate=learning_rate, seed=seed
+    config, plan = configure(
+        model=model,
+        data=data,
+        steps=steps,
+        batch=batch,
+        sequence=sequence,
+        learning_rate=learning_rate,
+        seed=seed,
+        data_parallel=data_parallel,
+        replicas=replicas,
+        accumulate=accumulate,
+        recompute=recompute,
+        precision=precision,
+        offload=offload,
     )
-    train_on_cluster(config, ranks, device, log)
+    train_on_cluster(config, plan, ranks, device, log)
 
 
 COMMANDS = (train,)

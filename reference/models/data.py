@@ -140,6 +140,10 @@ class Batches:
         mine = np.array(self.held_out[rank::world_size])
         return [self._read(mine[i : i + self.batch]) for i in range(0, len(mine), self.batch)]
 
+    def validation_rounds(self, world_size: int = 1) -> int:
+        """How many pieces `validation` gives to the rank that has most."""
+        return -(-len(self.held_out[::world_size]) // self.batch)
+
     def _read(self, windows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Tokens and targets of `windows`, [len(windows), S] each."""
         at = windows[:, None] * self.sequence + np.arange(self.sequence + 1)

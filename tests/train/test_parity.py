@@ -1,22 +1,25 @@
 """N ranks equal one process, exactly: in float64 only the order of additions differs, about 1e-15 a step."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor
 
 from rankwise import on_rank
 from reference.cluster import Cluster
+from reference.data_parallel import flat
+from reference.memory.precision import PRECISIONS
 from reference.models import GPT, PRESETS, GPTConfig, create, token_loss
 from reference.oracle import largest_difference, on_ranks, one_process, relative_difference
-from reference.train import TrainConfig, all_reduce_gradients, batches_for, learning_rate, validation_loss
+from reference.parallelize import Plan
+from reference.train import TrainConfig, Training, batches_for, learning_rate, validation_loss
 
 Clusters = Callable[..., Cluster]
-TIED = TrainConfig(PRESETS["tiny"], steps=5, batch=12, sequence=16, warmup=2, dtype=torch.float64)
+TIED = TrainConfig(PRESETS["tiny"], steps=5, batch=12, sequence=16, warmup=2, precision=PRECISIONS["fp64"])
 UNTIED = replace(TIED, model=GPTConfig(layers=1, width=24, heads=3, kv_heads=3, hidden=40), seed=7)
 EXACT = 1e-10
 
@@ -35,40 +38,39 @@ def test_five_steps_on_any_number_of_ranks_equal_one_process(clusters: Clusters,
         )
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_replicas_stay_equal_to_the_last_bit(clusters: Clusters, dtype: torch.dtype):
-    first, *others = clusters(4).run(on_rank.record, replace(TIED, dtype=dtype))
+@pytest.mark.parametrize("precision", ["fp32", "fp64"])
+def test_replicas_stay_equal_to_the_last_bit(clusters: Clusters, precision: str):
+    first, *others = clusters(4).run(on_rank.record, replace(TIED, precision=PRECISIONS[precision]))
     for other in others:
         assert other.losses == first.losses
         assert all(torch.equal(other.parameters[name], value) for name, value in first.parameters.items())
 
 
 def test_the_same_run_gives_the_same_bits_again(clusters: Clusters):
-    config = replace(TIED, dtype=torch.float32)
+    config = replace(TIED, precision=PRECISIONS["fp32"])
     first, second = (clusters(3).run(on_rank.record, config)[0] for _ in range(2))
     assert first.losses == second.losses
     assert all(torch.equal(second.parameters[name], value) for name, value in first.parameters.items())
 
 
-def averaged(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup) -> None:
-    parameters = list(parameters)
-    all_reduce_gradients(parameters, group)
-    for parameter in parameters:
-        parameter.grad /= dist.get_world_size(group)
+def averaged(gradients: Sequence[Tensor], group: dist.ProcessGroup) -> None:
+    flat(gradients, group)
+    for gradient in gradients:
+        gradient /= dist.get_world_size(group)
 
 
-def but_one(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup) -> None:
-    all_reduce_gradients(list(parameters)[:-1], group)
+def but_one(gradients: Sequence[Tensor], group: dist.ProcessGroup) -> None:
+    flat(gradients[:-1], group)
 
 
-def not_at_all(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup) -> None:
+def not_at_all(gradients: Sequence[Tensor], group: dist.ProcessGroup) -> None:
     return
 
 
 @pytest.mark.parametrize("wrong", [averaged, but_one, not_at_all])
 def test_a_wrong_reduction_is_seen(clusters: Clusters, wrong: Callable):
     def run_wrongly(config: TrainConfig):
-        return on_ranks(config, dist.group.WORLD, reduce_gradients=wrong)
+        return on_ranks(config, dist.group.WORLD, plan=Plan(wrong))
 
     difference = largest_difference(clusters(2).run(run_wrongly, TIED)[0], one_process(TIED))
     assert difference["gradients"] > 1e-3
@@ -87,7 +89,7 @@ def test_a_run_may_stop_on_its_way(clusters: Clusters):
 
 
 def test_all_gradients_travel_in_one_flat_all_reduce(clusters: Clusters):
-    config = replace(TIED, stop_after=1, dtype=torch.float32)
+    config = replace(TIED, stop_after=1, precision=PRECISIONS["fp32"])
     _, trace = clusters(2).trace(on_rank.record, config)
     gradients, loss = trace.events[0]
     assert gradients.bytes == config.model.parameters * 4
@@ -96,8 +98,7 @@ def test_all_gradients_travel_in_one_flat_all_reduce(clusters: Clusters):
 
 def test_validation_is_the_mean_over_the_held_out_tokens(clusters: Clusters, short_text: Path):
     def untrained(config: TrainConfig) -> float:
-        model = create(GPT, config.model, config.seed, dtype=config.dtype)
-        return validation_loss(config, model, dist.group.WORLD, torch.device("cpu"))
+        return validation_loss(Training(config, dist.group.WORLD, torch.device("cpu")))
 
     config = replace(TIED, data=str(short_text))
     model, batches = create(GPT, config.model, dtype=torch.float64), batches_for(config, world_size=1)
@@ -107,7 +108,7 @@ def test_validation_is_the_mean_over_the_held_out_tokens(clusters: Clusters, sho
 
 
 def test_a_few_steps_learn_something():
-    losses = one_process(replace(TIED, steps=60, warmup=5, dtype=torch.float32)).losses
+    losses = one_process(replace(TIED, steps=60, warmup=5, precision=PRECISIONS["fp32"])).losses
     assert losses[0] == pytest.approx(5.545, abs=0.2)  # about ln 256: it knows nothing yet
     assert sum(losses[-5:]) / 5 < 4.0
 

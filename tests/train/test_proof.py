@@ -1,22 +1,24 @@
 """`make demo` proves what it says: the proof holds for an honest run, and for no other."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch.distributed as dist
 from rich.console import Console
-from torch import nn
+from torch import Tensor
 
 from rankwise import demo, on_rank
 from rankwise.loss_curve import draw
 from rankwise.proof import Check, equals_one_process, learned, replicas
 from reference.cluster import Cluster
+from reference.data_parallel import flat
 from reference.models import PRESETS
 from reference.models.data import python_text
+from reference.parallelize import Plan
 from reference.report import Step, read_log
-from reference.train import TrainConfig, all_reduce_gradients
+from reference.train import TrainConfig
 
 Clusters = Callable[..., Cluster]
 
@@ -26,18 +28,17 @@ def config(short_text: Path) -> TrainConfig:
     return TrainConfig(PRESETS["tiny"], str(short_text), steps=12, batch=4, sequence=16)
 
 
-def halved(parameters: Iterable[nn.Parameter], group: dist.ProcessGroup) -> None:
+def halved(gradients: Sequence[Tensor], group: dist.ProcessGroup) -> None:
     """A mistake that clipping hides from the parameters, and that AdamW nearly does."""
-    parameters = list(parameters)
-    all_reduce_gradients(parameters, group)
-    for parameter in parameters:
-        parameter.grad /= 2
+    flat(gradients, group)
+    for gradient in gradients:
+        gradient /= 2
 
 
 def trained(
-    cluster: Cluster, config: TrainConfig, folder: Path, reduce_gradients: Callable = demo.RING
+    cluster: Cluster, config: TrainConfig, folder: Path, plan: Plan = demo.RING
 ) -> tuple[list[on_rank.Outcome], list[Step]]:
-    outcomes = cluster.run(on_rank.train, config, folder / "log", reduce_gradients)
+    outcomes = cluster.run(on_rank.train, config, folder / "log", plan)
     return outcomes, read_log(folder / "log")[0]
 
 
@@ -49,8 +50,8 @@ def test_an_honest_run_is_proved(clusters: Clusters, config: TrainConfig, tmp_pa
 
 
 def test_a_wrong_run_is_not(clusters: Clusters, config: TrainConfig, tmp_path: Path):
-    _, steps = trained(clusters(2), config, tmp_path, halved)
-    checks = equals_one_process(clusters(2), config, steps, halved)
+    _, steps = trained(clusters(2), config, tmp_path, Plan(halved))
+    checks = equals_one_process(clusters(2), config, steps, Plan(halved))
     assert "in float64: on gradients" in [check.what for check in checks if not check.holds]
 
 
