@@ -8,6 +8,7 @@ Ranks may finish their buckets in different orders, but all must launch them in 
 of one rank meets the k-th of the others. So a bucket waits until those before it have been launched.
 """
 
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -79,21 +80,27 @@ class Buckets:
         self._launched = 0
         for number, bucket in enumerate(self.buckets):
             for index, parameter in enumerate(bucket.parameters):
-                parameter.register_post_accumulate_grad_hook(partial(self._arrived, number, index))
+                parameter.register_post_accumulate_grad_hook(partial(_arrived, weakref.ref(self), number, index))
 
     def expect(self) -> None:
         """The next backward is the one to launch buckets from."""
         self._due = [set(range(len(bucket.parameters))) for bucket in self.buckets]
         self._launched = 0
 
-    def flush(self) -> None:
-        """Launch what is left: buckets with parameters that this backward did not use."""
-        for due in self._due:
-            due.clear()
+    def close(self, buckets: Sequence[Bucket]) -> None:
+        """These wait for nothing more in this backward: what is missing was not used."""
+        for bucket, due in zip(self.buckets, self._due, strict=False):  # nothing is due outside such a backward
+            if bucket in buckets:
+                due.clear()
         self._launch_the_full()
+
+    def flush(self) -> None:
+        """Launch what is left. This backward is over."""
+        self.close(self.buckets)
         self._due = []
 
-    def _arrived(self, number: int, index: int, parameter: nn.Parameter) -> None:
+    def take(self, number: int, index: int, parameter: nn.Parameter) -> None:
+        """Move the gradient of a parameter into its place in bucket `number`."""
         if self._due and number < self._launched:
             raise RuntimeError("a second backward in the last micro-batch: its gradients have already been sent off")
         self.buckets[number].add(index, parameter.grad)
@@ -106,6 +113,12 @@ class Buckets:
         while self._launched < len(self._due) and not self._due[self._launched]:
             self._launched += 1
             self._launch(self.buckets[self._launched - 1])
+
+
+def _arrived(buckets: "weakref.ref[Buckets]", number: int, index: int, parameter: nn.Parameter) -> None:
+    """A hook. Weak, since the garbage collector can't look into autograd: model and buckets would live for ever."""
+    if (found := buckets()) is not None:
+        found.take(number, index, parameter)
 
 
 def in_order_of_use(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> list[list[nn.Parameter]]:
