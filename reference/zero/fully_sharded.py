@@ -14,6 +14,7 @@ replicas: the ranks that hold the same shard all-reduce its gradients, once a st
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -30,18 +31,33 @@ from .shards import ShardedGradients, parts_of
 from .unit import Unit, Value, replace, split, units_of
 
 
+@dataclass(frozen=True, eq=False)
+class Visit:
+    """One pass through a module: of a unit, or of what the units leave."""
+
+    around: tuple["Visit", ...]  # visits of modules that it lies within, the outermost first
+    own: Sequence[Unit]  # what the module itself needs
+
+    @property
+    def needs(self) -> list[Unit]:
+        """What must be whole: a module around it may go on with its own parameters when this one is done."""
+        return [unit for visit in (*self.around, self) for unit in visit.own]
+
+
 class FullySharded:
     """A model of which each rank holds a shard.
 
     Works with any optimizer that treats each element by itself, since shards cut through parameters. A parameter that
-    nobody used has a gradient of zero.
+    nobody used has a gradient of zero. All ranks must use the same units in the same order; within a unit, a rank may
+    leave out parameters that another one uses.
 
     Args:
         model: the same on every rank, or on the meta device: then it never exists whole. Its parameters are replaced.
         group: the n ranks that share parameters.
         precision: in which parameters are gathered, gradients reduced, shards kept.
-        units: groups of modules whose parameters are gathered together; `units_of(model)` by default. What they leave
-            is one more unit, whole for as long as the model computes.
+        units: groups of modules whose parameters are gathered together; `units_of(model)` by default. One may lie
+            within another: then the inner one comes first. What they leave is one more unit, whole for as long as the
+            model computes.
         replicas: the ranks that hold the same shard as this one, for hybrid sharding.
         reshard_after_forward: free each unit after its forward; else it stays whole until its backward is over.
         prefetch: gather the next unit while one computes.
@@ -63,10 +79,11 @@ class FullySharded:
     ) -> None:
         self.shards, self._rank = group, dist.get_rank(group)
         self._reshard_after_forward, self._prefetch = reshard_after_forward, prefetch
-        self._order: list[nn.Module] = []  # modules of units, as this forward entered them
-        self._usual_order: list[nn.Module] = []  # as the forward before it did
-        self._inside: list[int] = []  # positions in the order of the modules that now compute
+        self._order: list[Visit] = []  # of this micro-batch's forward
+        self._usual_order: list[Visit] = []  # of the one before
+        self._inside: list[Visit] = []  # of modules that now compute, the outermost first
         self._last = True  # micro-batch
+        self._open = False  # within a micro-batch
 
         named = dict(model.named_parameters())
         value = value or (lambda name, shape: named[name])
@@ -77,10 +94,11 @@ class FullySharded:
         self._watch(model)
 
         n = dist.get_world_size(group)
+        self._unit_of: dict[Bucket, Unit] = {
+            Bucket(unit.parameters, precision.gradients, n): unit for unit in reversed(self.units) if unit.trainable
+        }
         self._parts_of: dict[Bucket, list[Part]] = {
-            Bucket(unit.parameters, precision.gradients, n): parts_of(unit.layout, unit.names, unit.shard, self._rank)
-            for unit in reversed(self.units)
-            if unit.trainable
+            bucket: parts_of(unit.layout, unit.names, unit.shard, self._rank) for bucket, unit in self._unit_of.items()
         }
         self.parts = tuple(part for parts in self._parts_of.values() for part in parts)
         self._gradients = ShardedGradients(group, replicas, keep=False)
@@ -90,8 +108,13 @@ class FullySharded:
     def micro_batch(self, last: bool) -> Iterator[None]:
         """Gathers and reduce-scatters in every micro-batch: there is no room for what has not been sent."""
         self._last = last
+        self._start_order()
         self._buckets.expect()
-        yield
+        self._open = True
+        try:
+            yield
+        finally:
+            self._open = False
         self._buckets.flush()
         self._free_all_but(())
 
@@ -120,34 +143,50 @@ class FullySharded:
             module.register_forward_hook(self._leave_forward)
         model.register_forward_hook(self._end)
 
+    def _start_order(self) -> None:
+        self._usual_order, self._order = self._order, []
+
     def _begin(self, model: nn.Module, inputs: object) -> None:
-        self._usual_order, self._order, self._inside = self._order, [], []
+        """Within a micro-batch the order goes on from one forward to the next: backward goes through all of them."""
+        if not self._open:
+            self._start_order()
+        self._inside = []
 
     def _enter_forward(self, module: nn.Module, inputs: object) -> None:
-        self._inside.append(len(self._order))
-        self._order.append(module)
+        visit = Visit(tuple(self._inside), self._needs[module])
+        self._inside.append(visit)
+        self._order.append(visit)
         following = self._usual_order[len(self._order) :][:1]
-        self._enter(module, following, keep=() if self._reshard_after_forward else self.units)
+        self._enter(visit, following, keep=() if self._reshard_after_forward else self.units)
 
     def _leave_forward(self, module: nn.Module, inputs: object, output: object) -> None:
-        position = self._inside.pop()
+        visit = self._inside.pop()
         for leaf in tree_leaves(output):
             if isinstance(leaf, Tensor) and leaf.requires_grad:
-                leaf.register_hook(partial(self._enter_backward, self._order, position))
+                leaf.register_hook(partial(self._enter_backward, self._order, visit))
 
     def _end(self, model: nn.Module, inputs: object, output: object) -> None:
         if self._reshard_after_forward:
             self._free_all_but(())
 
-    def _enter_backward(self, order: list[nn.Module], position: int, gradient: Tensor) -> None:
-        following = order[:position][-1:]
-        earlier = {unit for module in order[:position] for unit in self._needs[module]}
-        self._enter(order[position], following, keep=() if self._reshard_after_forward else earlier)
+    def _enter_backward(self, order: list[Visit], visit: Visit, gradient: Tensor) -> None:
+        """The gradient of a visit's output is known, so backward is through with all visits after it."""
+        earlier = order[: order.index(visit)]
+        inside = [other for other in order if visit in other.around]  # their backward is still to come
+        following = [other for other in reversed(earlier) if other not in visit.around][:1]
+        self._launch_all_but(needs_of([*earlier, visit, *inside]))
+        self._enter(visit, following, keep=needs_of(inside if self._reshard_after_forward else [*inside, *earlier]))
 
-    def _enter(self, module: nn.Module, following: Sequence[nn.Module], keep: Collection[Unit]) -> None:
-        """Make whole what `module` needs, begin with what the `following` one needs, free the rest."""
-        now = self._needs[module]
-        soon = [unit for module in following if self._prefetch for unit in self._needs[module]]
+    def _launch_all_but(self, unfinished: Collection[Unit]) -> None:
+        """Reduce the gradients of all other units, whether all of their parameters were used or not.
+
+        Ranks that used different parameters reduce between the same two gathers: the order is the same on all.
+        """
+        self._buckets.close([bucket for bucket, unit in self._unit_of.items() if unit not in unfinished])
+
+    def _enter(self, visit: Visit, following: Sequence[Visit], keep: Collection[Unit]) -> None:
+        """Make whole what this visit needs, begin with what the `following` one needs, free the rest."""
+        now, soon = visit.needs, [unit for other in following if self._prefetch for unit in other.needs]
         self._free_all_but({*now, *soon, *keep})
         for unit in (*now, *soon):
             unit.gather()
@@ -178,14 +217,23 @@ def make_units(
     return units
 
 
+def needs_of(visits: Sequence[Visit]) -> set[Unit]:
+    """All units that these need."""
+    return {unit for visit in visits for unit in visit.needs}
+
+
 def who_needs_what(
     model: nn.Module, modules: Sequence[Sequence[nn.Module]], units: Sequence[Unit]
 ) -> dict[nn.Module, list[Unit]]:
-    """For each module of a unit, and for the model itself, the units that must be whole while it computes."""
-    inside = {parameter for group in modules for module in group for parameter in module.parameters()}
-    rest = [unit for unit in units if not inside & set(unit.parameters)]
-    needs = {model: rest} if rest else {}
-    for module in (module for group in modules for module in group):
-        own = set(module.parameters())
-        needs[module] = [unit for unit in units if unit in rest or own & set(unit.parameters)]
-    return needs
+    """For each module of a unit, and for the model, the units that it needs beside those of modules within it.
+
+    A tied parameter has several names, and is needed by whatever module has one of them.
+    """
+    unit_of = {parameter: unit for unit in units for parameter in unit.parameters}
+    names = {module: name for name, module in model.named_modules()}
+    inner = sorted((module for group in modules for module in group), key=lambda module: -len(names[module]))
+    needs: dict[nn.Module, dict[Unit, None]] = {module: {} for module in (model, *inner)}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        owner = next((module for module in inner if name.startswith(f"{names[module]}.")), model)
+        needs[owner][unit_of[parameter]] = None
+    return {module: list(own) for module, own in needs.items() if own}
