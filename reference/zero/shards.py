@@ -99,11 +99,18 @@ class ShardedGradients:
             done = self._under_way.popleft()
             done.work.wait()
             if self.keep:
-                done.bucket.filled.clear()
-            self._add(done.bucket, done.own)
+                self._put_back(done)
+            else:
+                self._add(done.bucket, done.own)
             if done.last and self.replicas is not None:
                 work = dist.all_reduce(self.of[done.bucket], group=self.replicas, async_op=True)
                 self._between_replicas.append(work)
+
+    def _put_back(self, done: _Reduction) -> None:
+        """The bucket stays: let the sum take the place of what this rank has added to it."""
+        place = done.bucket.layout.shard_of(done.whole, dist.get_rank(self.group))
+        self.of[done.bucket] = place.copy_(done.own)
+        done.bucket.filled.clear()
 
     def _add(self, bucket: Bucket, own: Tensor) -> None:
         self.of[bucket] = self.of[bucket].add_(own) if bucket in self.of else own
