@@ -22,12 +22,12 @@ def whole(form: DataParallel, value: Callable[[Part], Tensor | None] = lambda pa
         By the parameter's name, in its whole shape, copies on the CPU, in the dtype of `value`; without those for
         which it is None.
     """
+    values = {part: x.detach().cpu().clone() for part in form.parts if (x := value(part)) is not None}
     if form.shards is None:
-        values = {part: value(part) for part in form.parts}
-        return {part.name: x.detach().cpu().view(part.shape).clone() for part, x in values.items() if x is not None}
+        return {part.name: x.view(part.shape) for part, x in values.items()}
     mine = {}
-    for part in form.parts:
-        mine.setdefault(part.name, (part.shape, []))[1].append((part.begin, part.end, value(part).detach().cpu()))
+    for part, x in values.items():  # clones: a view would be sent with all of the shard that it is a view of
+        mine.setdefault(part.name, (part.shape, []))[1].append((part.begin, part.end, x))
     theirs: list = [None] * dist.get_world_size(form.shards)
     dist.all_gather_object(theirs, mine, group=form.shards)
     found: dict[str, Tensor] = {}
