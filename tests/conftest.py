@@ -4,8 +4,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import torch
 
 from reference.cluster import Cluster
+
+torch.set_num_threads(1)  # for small tensors a second thread saves nothing, and costs seconds where all cores are busy
 
 
 @pytest.fixture(scope="session")
