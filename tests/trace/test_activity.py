@@ -1,0 +1,63 @@
+"""What a rank does when: modules compute one after another, collectives are under way meanwhile."""
+
+import itertools
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from reference.cluster import Cluster
+from reference.trace.activity import Activity, Doing, Watch
+
+Clusters = Callable[..., Cluster]
+
+
+def two_layers() -> list[Activity]:
+    """Forward and backward of two layers, an all-reduce that is waited for later, and an optimizer's step."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    watch = Watch({"first": model[0], "second": model[1]})
+    with watch.recording():
+        loss = model(torch.ones(2, 4)).sum()
+        work = dist.all_reduce(torch.ones(5), async_op=True)
+        time.sleep(0.02)
+        watch.backward(loss)
+        with watch.span(Doing.OPTIMIZER, "step"):
+            work.wait()
+    return watch.activities
+
+
+def test_each_module_computes_once_forward_and_once_backward(clusters: Clusters):
+    for own in clusters(2).trace(two_layers)[0]:
+        computing = sorted((a for a in own if a.doing is not Doing.COMMUNICATION), key=lambda a: a.begin)
+        assert [(a.doing, a.label) for a in computing] == [
+            (Doing.FORWARD, "first"),
+            (Doing.FORWARD, "second"),
+            (Doing.BACKWARD, "second"),
+            (Doing.BACKWARD, "first"),
+            (Doing.OPTIMIZER, "step"),
+        ]
+        assert all(a.end <= b.begin for a, b in itertools.pairwise(computing))
+
+
+def test_a_collective_ends_when_it_is_done_not_when_it_is_waited_for(clusters: Clusters):
+    for own in clusters(2).trace(two_layers)[0]:
+        (talk,) = [a for a in own if a.doing is Doing.COMMUNICATION]
+        (step,) = [a for a in own if a.doing is Doing.OPTIMIZER]
+        assert talk.label == "all_reduce" and talk.bytes == 20
+        assert talk.end < step.begin
+
+
+def test_hooks_are_gone_afterwards(clusters: Clusters):
+    def again() -> tuple[int, int]:
+        model = nn.Linear(4, 4)
+        watch = Watch({"only": model})
+        with watch.recording():
+            model(torch.ones(1, 4))
+        before = len(watch.activities)
+        model(torch.ones(1, 4))
+        dist.barrier()
+        return before, len(watch.activities)
+
+    assert clusters(2).trace(again)[0] == [(1, 1), (1, 1)]

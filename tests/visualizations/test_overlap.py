@@ -1,0 +1,37 @@
+"""What hides behind what."""
+
+import pytest
+
+from reference.trace.activity import Activity, Doing
+from visualizations.overlap import draw, finding, hidden
+
+OWN = [
+    Activity(Doing.FORWARD, "layer 0", 10.0, 11.0),
+    Activity(Doing.BACKWARD, "layer 0", 11.0, 13.0),
+    Activity(Doing.COMMUNICATION, "all_reduce", 12.0, 13.5, 1000),
+    Activity(Doing.COMMUNICATION, "all_gather_single", 13.2, 14.0, 2000),
+]
+
+
+def test_hidden_is_the_time_that_both_share():
+    assert hidden(OWN) == (2.0, 1.0)
+    assert hidden(OWN[:2]) == (0, 0)
+
+
+def test_the_title_says_how_much_is_hidden():
+    assert finding([OWN]) == "4 s: of 2 s of communication, 50% hides behind computing"
+    assert finding([OWN[:2]]) == "3 s, and nothing is said"
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_every_rank_has_a_lane_for_computing_and_one_for_each_collective(ranks: int):
+    axes = draw([OWN] * ranks).axes[0]
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == [name for r in range(ranks) for name in (f"rank {r}", "all_gather", "all_reduce")]
+    assert len(axes.patches) == ranks * len(OWN)
+
+
+def test_time_begins_with_the_first_activity():
+    axes = draw([OWN]).axes[0]
+    assert axes.get_xlim() == (0, 4)
+    assert min(box.get_x() for box in axes.patches) == 0

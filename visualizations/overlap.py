@@ -1,0 +1,116 @@
+"""What hides behind what: for each rank a lane of what it computes, and below it one for each kind of collective.
+
+Drawn from `reference.trace.activity`: forward is blue, backward green, the optimizer purple, communication orange. What
+is orange under green costs nothing; what is orange under white is what one waits for.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch, Rectangle
+
+from reference.trace.activity import Activity, Doing
+
+from .style import SMALL, WIDTH, Colour, Picture, bytes_text, figure, plain, seconds_text, time_axis
+
+FACES: Mapping[Doing, Colour] = {
+    Doing.FORWARD: Colour.FORWARD,
+    Doing.BACKWARD: Colour.BACKWARD,
+    Doing.OPTIMIZER: Colour.OPTIMIZER,
+    Doing.COMMUNICATION: Colour.COMMUNICATION,
+}
+LANE = 0.27  # inches
+
+
+def draw(ranks: Sequence[Sequence[Activity]], *, title: str = "", end: float | None = None) -> Picture:
+    """The lanes of these ranks, from the first thing that one of them did.
+
+    Args:
+        ranks: activities by rank.
+        title: the finding; by default how much of the communication is hidden.
+        end: seconds to draw, so that two pictures can have the same scale; by default all.
+    """
+    zero = min(activity.begin for own in ranks for activity in own)
+    length = end or max(activity.end for own in ranks for activity in own) - zero
+    lanes = sorted({a.label for own in ranks for a in own if a.doing is Doing.COMMUNICATION})
+    picture = figure(len(ranks) * (len(lanes) + 1.7) * LANE + 0.85, title or finding(ranks))
+    axes = plain(picture.add_subplot())
+    axes.grid(False, axis="y")
+    axes.spines[["left"]].set_visible(False)
+    axes.set(xlim=(0, length), ylim=(len(ranks) - 0.05, -0.05))
+    height = 1 / (len(lanes) + 1.7)
+    names = [name.removesuffix("_single") for name in lanes]
+    ticks = {
+        rank + (lane + 0.46) * height: name
+        for rank in range(len(ranks))
+        for lane, name in enumerate([f"rank {rank}", *names])
+    }
+    axes.set_yticks(list(ticks), list(ticks.values()))
+    axes.tick_params(axis="y", length=0, labelsize=SMALL)
+    time_axis(axes, length)
+    for rank, own in enumerate(ranks):
+        for number, lane in enumerate(_lanes(own, lanes)):
+            for activity, seen_until in zip(lane, [*(a.begin for a in lane[1:]), length + zero], strict=True):
+                _box(axes, activity, zero, min(seen_until, activity.end) - zero, rank + number * height, height)
+    _legend(axes, ranks)
+    return picture
+
+
+def hidden(own: Sequence[Activity]) -> tuple[float, float]:
+    """Seconds in which communication is under way on one rank, and those of them in which the rank computes."""
+    under_way = _union([(a.begin, a.end) for a in own if a.doing is Doing.COMMUNICATION])
+    computing = _union([(a.begin, a.end) for a in own if a.doing is not Doing.COMMUNICATION])
+    both = sum(max(0.0, min(e, f) - max(b, c)) for b, e in under_way for c, f in computing)
+    return sum(e - b for b, e in under_way), both
+
+
+def finding(ranks: Sequence[Sequence[Activity]]) -> str:
+    """The default title."""
+    length = max(a.end for own in ranks for a in own) - min(a.begin for own in ranks for a in own)
+    talking, behind = (sum(times) / len(ranks) for times in zip(*map(hidden, ranks), strict=True))
+    if not talking:
+        return f"{seconds_text(length)}, and nothing is said"
+    return (
+        f"{seconds_text(length)}: of {seconds_text(talking)} of communication, "
+        f"{behind / talking:.0%} hides behind computing"
+    )
+
+
+def _lanes(own: Sequence[Activity], collectives: Sequence[str]) -> list[list[Activity]]:
+    """What a rank computes, and then each kind of collective, in order of time."""
+    lanes = [[a for a in own if a.doing is not Doing.COMMUNICATION]]
+    lanes += [[a for a in own if a.doing is Doing.COMMUNICATION and a.label == label] for label in collectives]
+    return [sorted(lane, key=lambda activity: activity.begin) for lane in lanes]
+
+
+def _box(axes: Axes, activity: Activity, zero: float, seen_until: float, top: float, height: float) -> None:
+    """A span of time, with the longest words for which there is room before the next one covers it."""
+    begin, length = activity.begin - zero, activity.end - activity.begin
+    style = {"facecolor": FACES[activity.doing], "edgecolor": "white", "linewidth": 0.7}
+    axes.add_patch(Rectangle((begin, top), length, 0.92 * height, **style))
+    size = bytes_text(activity.bytes) if activity.bytes else ""
+    full = f"{activity.label.removesuffix('_single')} {size}".strip()
+    room = (seen_until - begin) / axes.get_xlim()[1] * (WIDTH - 1.2) / 0.062  # letters
+    words = next((words for words in (full, size or activity.label.split()[-1]) if len(words) <= room), "")
+    colour = Colour.INK if activity.doing is Doing.COMMUNICATION else "white"
+    middle = {"ha": "center", "va": "center", "clip_on": True}
+    axes.text((begin + seen_until) / 2, top + 0.46 * height, words, color=colour, fontsize=SMALL, **middle)
+
+
+def _legend(axes: Axes, ranks: Sequence[Sequence[Activity]]) -> None:
+    seen = {activity.doing for own in ranks for activity in own}
+    marks = [Patch(facecolor=face, label=str(doing)) for doing, face in FACES.items() if doing in seen]
+    look = {"frameon": False, "fontsize": SMALL, "labelcolor": Colour.INK, "handlelength": 1.6, "columnspacing": 1.4}
+    place = {"loc": "upper right", "bbox_to_anchor": (1, 0), "borderaxespad": 2.4, "ncols": len(marks)}
+    axes.legend(handles=marks, **look, **place)
+
+
+def _union(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The same time, without overlaps."""
+    merged: list[tuple[float, float]] = []
+    for begin, end in sorted(intervals):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((begin, end))
+    return merged
