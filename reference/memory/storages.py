@@ -1,0 +1,109 @@
+"""Follow storages: each from the operation that first returns it to its end.
+
+A storage is what takes up memory. Tensors are views of one: a transposed weight, a flattened activation and a detached
+copy of a gradient cost nothing of their own. So whoever counts bytes counts storages, each once.
+"""
+
+import sys
+import weakref
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, UntypedStorage, nn
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+
+from reference.trace import frames
+
+_PLAIN = (Tensor, nn.Parameter)
+_PASSING = ("__torch_function__", "guarded")  # frames that hand a call of the caller's on
+
+
+class Storages(TorchDispatchMode):
+    """Hears of every operation of torch between entering and leaving: forward, backward, optimizer, collectives.
+
+    Subclasses say what to do when an operation begins and ends, and when a storage is first seen and is gone. What the
+    watching of ranks makes for itself is not seen, nor what a kernel takes and gives back before it returns.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[int, weakref.ref[UntypedStorage]] = {}  # by address, which a later storage may have again
+
+    def before(self, arguments: Iterable[Tensor]) -> None:
+        """An operation is about to run on these."""
+
+    def born(self, key: int, storage: UntypedStorage) -> None:
+        """An operation has returned a storage that was not seen before."""
+
+    def died(self, key: int) -> None:
+        """Nobody holds the storage any more."""
+
+    def after(self) -> None:
+        """An operation has returned, and its storages were seen."""
+
+    def see(self, storage: UntypedStorage) -> int | None:
+        """Follow a storage. Returns its key where it was not seen before."""
+        key = storage._cdata
+        if key in self._seen:
+            return None
+        self._seen[key] = weakref.ref(storage, lambda _: self._gone(key))
+        return key
+
+    def _gone(self, key: int) -> None:
+        if self._seen.pop(key, None) is not None:
+            self.died(key)
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._seen.clear()  # what dies from here on is not heard
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports its compiler, for seconds, to keep it away from here
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # a DTensor: what it does to the tensors inside comes by here again
+        kwargs = kwargs or {}
+        fake = any(kind is not Tensor for kind in types)
+        mine = not fake and not made_by_watching(sys._getframe(1))
+        if mine:
+            # torch.tensor(...) makes its tensor where nobody sees it, and shows it here first, as an argument.
+            fresh = function is torch.ops.aten.lift_fresh.default
+            self.before(() if fresh else tensors_in((args, kwargs)))
+        result = function(*args, **kwargs)
+        if mine:
+            for tensor in tensors_in(result):
+                storage = tensor.untyped_storage()
+                if (key := self.see(storage)) is not None:
+                    self.born(key, storage)
+            self.after()
+        return result
+
+
+def tensors_in(values: Any) -> Iterator[Tensor]:
+    """The tensors in arguments or results, which hold them in tuples, lists and dicts."""
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, (tuple, list)):
+        for value in values:
+            yield from tensors_in(value)
+    elif isinstance(values, dict):
+        yield from tensors_in(tuple(values.values()))
+
+
+def storages_of(tensor: Tensor) -> tuple[UntypedStorage, ...]:
+    """The storage of a tensor; of one that wraps others, such as a DTensor, theirs."""
+    if type(tensor) in _PLAIN or not is_traceable_wrapper_subclass(tensor):
+        return (tensor.untyped_storage(),)
+    inner = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+    return tuple(storage for part in inner if isinstance(part, Tensor) for storage in storages_of(part))
+
+
+def made_by_watching(frame: FrameType | None) -> bool:
+    """True where the cluster, the tap or the grading act for themselves: what the next frame that acts belongs to."""
+    while frame is not None and ("/torch/" in frame.f_code.co_filename or frame.f_code.co_name in _PASSING):
+        frame = frame.f_back
+    return frame is not None and frames.machinery(frame.f_code.co_filename)
