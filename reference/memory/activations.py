@@ -1,0 +1,185 @@
+"""Activations of the GPT of this course: which tensors wait for backward, and their bytes, exactly.
+
+With RMSNorm, rotary positions, grouped queries, SwiGLU, flash attention and no dropout (`reference.models.gpt`) a
+block keeps, in numbers for each token:
+
+| for backward of       | tensors                                | numbers                |
+|-----------------------|----------------------------------------|------------------------|
+| each of the two norms | input, normalised input, 1/rms         | 2 D + 1                |
+| query, key, value     | output of the norm                     | D                      |
+| attention             | query, key, value, result, log-sum-exp | (2 + 2 K/H) D + H      |
+| its output projection | result, heads side by side             | D                      |
+| gate and up           | output of the norm                     | D                      |
+| SwiGLU                | gate, silu(gate), up                   | 3 F                    |
+| down                  | silu(gate) · up                        | F                      |
+
+Together (9 + 2 K/H) D + 4 F, and a little: with as many keys as queries and F = 8/3 D about 22 D numbers for each
+token. No term grows with the square of the sequence: flash attention (Dao et al. 2022) makes the S x S matrix again,
+tile by tile, in backward, and keeps one number for each query and head.
+
+The formulas equal what autograd saves, byte by byte, on the CPU. `Kernels.CUDA` follows the kernels that PyTorch has
+there for bfloat16 and float16: a norm keeps its input as it is, and no normalised copy.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+import torch
+
+from reference.memory.recompute import Recompute
+from reference.memory.saved import Saved, total
+from reference.models import GPTConfig
+
+
+class Kernels(StrEnum):
+    """Whose kernels run: they keep different things."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+def norm(name: str, tokens: int, width: int, dtype: torch.dtype, kernels: Kernels = Kernels.CPU) -> tuple[Saved, ...]:
+    """What RMSNorm keeps of `tokens` tokens of `width` numbers; its output is kept by whom it goes to.
+
+    On the CPU it is a chain of operations in float32 at least: 16-bit inputs are kept as a copy of twice their size.
+    """
+    wide = accumulator(dtype).itemsize
+    if kernels is Kernels.CUDA:
+        return (
+            Saved(f"{name}: input", tokens * width * dtype.itemsize),
+            Saved(f"{name}: 1 / rms", tokens * wide),
+        )
+    return (
+        Saved(f"{name}: input", tokens * width * wide),
+        Saved(f"{name}: 1 / rms", tokens * wide),
+        Saved(f"{name}: normalised", tokens * width * wide),
+    )
+
+
+def attention(config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype) -> tuple[Saved, ...]:
+    """What grouped-query attention keeps, from the output of the norm to the input of the output projection."""
+    tokens, size = batch * sequence, dtype.itemsize
+    keys = tokens * config.kv_heads * config.head_dim * size
+    saved = [Saved("attention: output of the norm", tokens * config.width * size)]
+    if dtype != torch.float64:  # in which the model has them anyway
+        waves = sequence * config.head_dim * size
+        saved += [Saved("attention: waves for queries", waves), Saved("attention: waves for keys", waves)]
+    saved += [
+        Saved("attention: queries, turned", tokens * config.width * size),
+        Saved("attention: keys, turned", keys),
+        Saved("attention: values", keys),
+        Saved("attention: result", tokens * config.width * size),
+        Saved("attention: log-sum-exp", tokens * config.heads * accumulator(dtype).itemsize),
+    ]
+    if config.heads > 1 and sequence > 1:  # else it lies so already
+        saved.append(Saved("attention: result, token by token", tokens * config.width * size))
+    return tuple(saved)
+
+
+def feed_forward(config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype) -> tuple[Saved, ...]:
+    """What SwiGLU keeps, from the output of the norm on."""
+    hidden = batch * sequence * config.hidden * dtype.itemsize
+    return (
+        Saved("feed forward: output of the norm", batch * sequence * config.width * dtype.itemsize),
+        Saved("feed forward: gate", hidden),
+        Saved("feed forward: silu(gate)", hidden),
+        Saved("feed forward: up", hidden),
+        Saved("feed forward: silu(gate) · up", hidden),
+    )
+
+
+def block(
+    config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype, kernels: Kernels = Kernels.CPU
+) -> tuple[Saved, ...]:
+    """What one block keeps of a micro-batch for backward, its input included, parameters not.
+
+    Args:
+        config: of the model.
+        batch: B, windows in the micro-batch.
+        sequence: S, tokens in a window.
+        dtype: of activations and parameters.
+        kernels: who computes.
+    """
+    tokens = batch * sequence
+    return (
+        *norm("attention norm", tokens, config.width, dtype, kernels),
+        *attention(config, batch, sequence, dtype),
+        *norm("feed-forward norm", tokens, config.width, dtype, kernels),
+        *feed_forward(config, batch, sequence, dtype),
+    )
+
+
+def block_selective(
+    config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype, kernels: Kernels = Kernels.CPU
+) -> tuple[Saved, ...]:
+    """What one block keeps with selective recomputation: what matrix products made. Arguments as of `block`.
+
+    Norms, attention's core and the product inside the SwiGLU are made again; what they are made from is kept, and what
+    comes of them is not, although matrix products need it (`reference.memory.recompute`).
+    """
+    tokens, size = batch * sequence, dtype.itemsize
+    keys = tokens * config.kv_heads * config.head_dim * size
+    return (
+        Saved("attention norm: input", tokens * config.width * size),
+        Saved("attention: queries", tokens * config.width * size),
+        Saved("attention: keys", keys),
+        Saved("attention: values", keys),
+        Saved("feed-forward norm: input", tokens * config.width * size),
+        Saved("feed forward: gate", tokens * config.hidden * size),
+        Saved("feed forward: up", tokens * config.hidden * size),
+    )
+
+
+def block_input(
+    config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype, kernels: Kernels = Kernels.CPU
+) -> tuple[Saved, ...]:
+    """What one block keeps with full recomputation: its input. Arguments as of `block`."""
+    return (Saved("input of the block", batch * sequence * config.width * dtype.itemsize),)
+
+
+KEPT: Mapping[Recompute, Callable[..., tuple[Saved, ...]]] = MappingProxyType(
+    {Recompute.NONE: block, Recompute.SELECTIVE: block_selective, Recompute.FULL: block_input}
+)
+"""What one block keeps, by what is made again in backward."""
+
+
+def ends(
+    config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype, kernels: Kernels = Kernels.CPU
+) -> tuple[Saved, ...]:
+    """What the model keeps outside its blocks: of the last norm, the projection to the vocabulary, and the loss.
+
+    Tokens and targets were there before; the embedding keeps nothing but them. Logits are kept as log-probabilities, in
+    float32 at least.
+    """
+    tokens, wide = batch * sequence, accumulator(dtype).itemsize
+    return (
+        *norm("last norm", tokens, config.width, dtype, kernels),
+        Saved("head: output of the norm", tokens * config.width * dtype.itemsize),
+        Saved("loss: log-probabilities", tokens * config.vocabulary * wide),
+        Saved("loss: how many tokens counted", wide),
+    )
+
+
+def model(
+    config: GPTConfig,
+    batch: int,
+    sequence: int,
+    dtype: torch.dtype,
+    recompute: Recompute = Recompute.NONE,
+    kernels: Kernels = Kernels.CPU,
+) -> tuple[Saved, ...]:
+    """What a forward pass of the whole model and its loss keep for backward. Arguments as of `block`."""
+    every = total(KEPT[recompute](config, batch, sequence, dtype, kernels))
+    again = recompute is not Recompute.NONE  # then blocks keep the waves as they came: in float64, one for all
+    waves = 8 * sequence * config.head_dim if again or dtype == torch.float64 else 0
+    return (
+        Saved("waves", waves),
+        Saved(f"{config.layers} blocks", config.layers * every),
+        *ends(config, batch, sequence, dtype, kernels),
+    )
+
+
+def accumulator(dtype: torch.dtype) -> torch.dtype:
+    """In which sums over many numbers of `dtype` are made: at least float32."""
+    return torch.promote_types(dtype, torch.float32)
