@@ -20,7 +20,7 @@ from torch import Tensor
 
 from reference.data_parallel import DataParallel, clip, gradient_norm
 from reference.errors import BadInput
-from reference.memory.precision import PRECISIONS, Precision
+from reference.memory.precision import PRECISIONS, Precision, scaler_of
 from reference.models import PRESETS, GPTConfig, token_loss
 from reference.models.data import Batches, file_text, python_text
 from reference.parallelize import SIMPLEST, Plan, parallelize
@@ -75,6 +75,7 @@ class Training:
         self.batches = batches_for(config, dist.get_world_size(group), plan.accumulate)
         self.model, self.form = parallelize(config.model, plan, group, device, config.precision, config.seed)
         self.optimizer = optimizer_for(config, plan, self.form)
+        self.scaler = scaler_of(config.precision)
 
     def backward(self, step: int) -> Tensor:
         """Forward and backward of this rank's part of a batch. Masters have the whole gradient afterwards.
@@ -90,7 +91,7 @@ class Training:
             with self.form.micro_batch(last=k == micro_batches - 1):
                 logits = self.model(tokens.to(self.device))
                 part = token_loss(logits, targets.to(self.device), self.batches.tokens)
-                part.backward()
+                self.scaler.scale(part).backward()
             loss = loss + part.detach()
         self.form.collect()
         return loss
@@ -98,15 +99,20 @@ class Training:
     def update(self, step: int) -> float:
         """Clip the gradients, take an optimizer step, forget the gradients.
 
+        With a scaled loss the step is left out where a gradient is not finite.
+
         Returns:
             The norm of all gradients before clipping.
         """
         gradients = [part.master.grad for part in self.form.parts]
+        finite = self.scaler.unscale(gradients, self.form.shards)
         norm = gradient_norm(gradients, self.form.shards, self.device)
-        clip(gradients, norm, self.config.clip)
-        for masters in self.optimizer.param_groups:
-            masters["lr"] = learning_rate(self.config, step)
-        self.optimizer.step()
+        if finite:
+            clip(gradients, norm, self.config.clip)
+            for masters in self.optimizer.param_groups:
+                masters["lr"] = learning_rate(self.config, step)
+            self.optimizer.step()
+        self.scaler.update(finite)
         self.form.publish()
         return float(norm)
 
