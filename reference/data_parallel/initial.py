@@ -51,6 +51,25 @@ def broadcast_state(module: nn.Module, group: ProcessGroup, root: int = 0, messa
         _copy(views, tensors)
 
 
+def together(tensors: Iterable[Tensor], most: int = MESSAGE_BYTES) -> Iterator[list[Tensor]]:
+    """Tensors that travel together: of one dtype and device, in their order, at most so many bytes; a larger one alone.
+
+    So the flat copy of a large model never exists whole.
+    """
+    kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    for tensor in tensors:
+        kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+    for alike in kinds.values():
+        message, size = [], 0
+        for tensor in alike:
+            if message and size + tensor.nbytes > most:
+                yield message
+                message, size = [], 0
+            message.append(tensor)
+            size += tensor.nbytes
+        yield message
+
+
 def replicas_agree(tensors: Mapping[str, Tensor], group: ProcessGroup) -> bool:
     """Whether everybody's `tensors` are the same, bit by bit; the same answer on every rank. See `find_drift`."""
     return find_drift(tensors, group) is None
@@ -114,22 +133,6 @@ def _shifted(bits: Tensor, by: int) -> Tensor:
 def _signed(unsigned: int) -> int:
     """The negative int64 with these 64 bits. Products of int64 wrap around."""
     return unsigned - (1 << 64)
-
-
-def _messages(tensors: Iterable[Tensor], message_bytes: int) -> Iterator[list[Tensor]]:
-    """Tensors that travel together: of one dtype and device, in their order, at most so many bytes."""
-    kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-    for tensor in tensors:
-        kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
-    for alike in kinds.values():
-        together, size = [], 0
-        for tensor in alike:
-            if together and size + tensor.nbytes > message_bytes:
-                yield together
-                together, size = [], 0
-            together.append(tensor)
-            size += tensor.nbytes
-        yield together
 
 
 def _copy(sources: Iterable[Tensor], targets: Iterable[Tensor]) -> None:

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from reference.cluster import Cluster
-from reference.data_parallel.initial import broadcast_state, find_drift, fingerprint, replicas_agree
+from reference.data_parallel.initial import broadcast_state, find_drift, fingerprint, replicas_agree, together
 from reference.trace import Op
 
 Clusters = Callable[..., Cluster]
@@ -38,13 +38,13 @@ def state(module: nn.Module) -> dict[str, Tensor]:
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
-def broadcast_from(root: int, ranks: list[int], **options: int) -> dict[str, Tensor] | None:
+def broadcast_from(root: int, ranks: list[int]) -> dict[str, Tensor] | None:
     """This rank's state after a broadcast in a group; None outside of it."""
     group = dist.new_group(ranks)
     if dist.get_rank() not in ranks:
         return None
     module = Mixed(seed=dist.get_rank())
-    broadcast_state(module, group, root, **options)
+    broadcast_state(module, group, root)
     assert module.tied is module.first
     return {name: x.detach() for name, x in state(module).items()}
 
@@ -59,12 +59,20 @@ def test_all_have_the_roots_state(clusters: Clusters, ranks: list[int], root: in
             assert torch.equal(results[rank][name], tensor), name
 
 
-@pytest.mark.parametrize(("options", "messages"), [({}, 5), ({"message_bytes": 64}, 7)])
-def test_tensors_of_a_dtype_travel_together(clusters: Clusters, options: dict, messages: int) -> None:
-    """Five dtypes; and float32 alone has tensors of 60, 16, 48, 0 and 16 bytes: three messages of at most 64."""
-    _, trace = clusters(2).trace(broadcast_from, 0, [0, 1], **options)
-    assert [event.op for event in trace.events[0]] == [Op.BROADCAST] * messages
+def test_tensors_of_a_dtype_travel_together(clusters: Clusters) -> None:
+    _, trace = clusters(2).trace(broadcast_from, 0, [0, 1])
+    assert [event.op for event in trace.events[0]] == [Op.BROADCAST] * len({x.dtype for x in state(Mixed(0)).values()})
     assert sum(event.bytes for event in trace.events[0]) == sum(x.nbytes for x in state(Mixed(0)).values())
+
+
+@pytest.mark.parametrize(
+    ("most", "lengths"), [(64, [[5, 3], [4], [9]]), (80, [[5, 3], [4, 9]]), (1, [[5], [3], [4], [9]])]
+)
+def test_messages_have_a_size_limit(most: int, lengths: list[list[int]]) -> None:
+    """A large tensor travels alone; one of another dtype never with the others."""
+    tensors = [torch.zeros(length, dtype=torch.float64) for length in (5, 3, 4, 9)]
+    messages = list(together([*tensors, torch.zeros(2)], most))
+    assert [[len(each) for each in message] for message in messages] == [*lengths, [2]]
 
 
 def drift(changes: dict[int, tuple[str, int]]) -> tuple[str, list[int]] | None:

@@ -1,0 +1,125 @@
+"""Distributed data parallelism in its smallest forms: from a hook on each parameter to buckets.
+
+Autograd calls a hook when it has added a parameter's gradient to `.grad`: the last layer's first, while those before it
+are still to come. That is where communication can begin.
+
+| form              | sends                                      | messages                | waits     |
+|-------------------|--------------------------------------------|-------------------------|-----------|
+| reduce_when_ready | each gradient as soon as it is known       | one for each parameter  | at the end |
+| reduce_in_buckets | several, when the last of them is known    | one for each bucket     | at the end |
+| reduce_on_last    | as the first, but in one micro-batch of K  | one for each parameter  | in the last |
+
+To read, and to begin with: every parameter learns, and gets one gradient in each backward. `replicated.py` has the form
+that training uses, with parameters that are unused, tied or frozen, and with mixed precision.
+
+Li et al. 2020, "PyTorch distributed: experiences on accelerating data parallel training".
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup, Work
+
+from .buckets import in_order_of_use
+
+
+def reduce_when_ready(model: nn.Module, group: ProcessGroup) -> Callable[[], None]:
+    """Let every backward of `model` sum its gradients over `group`, each as soon as it is known.
+
+    Args:
+        model: the same on every rank.
+        group: n ranks.
+
+    Returns:
+        `finish`, to be called after each backward: afterwards every `.grad` is the sum.
+    """
+    works: list[Work] = []
+
+    def launch(parameter: nn.Parameter) -> None:
+        works.append(dist.all_reduce(parameter.grad, group=group, async_op=True))
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(launch)
+
+    def finish() -> None:
+        for work in works:
+            work.wait()
+        works.clear()
+
+    return finish
+
+
+def reduce_in_buckets(model: nn.Module, group: ProcessGroup, bucket_bytes: int) -> Callable[[], None]:
+    """Let every backward of `model` sum its gradients over `group`, a bucket as soon as all of it is known.
+
+    Args:
+        model: the same on every rank.
+        group: n ranks.
+        bucket_bytes: parameters are put into buckets from the last to the first, as long as they fit; one that is
+            larger has a bucket of its own.
+
+    Returns:
+        `finish`, to be called after each backward: afterwards every `.grad` is the sum.
+    """
+    on_their_way: list[tuple[Work, Tensor, list[nn.Parameter]]] = []
+
+    def attach(bucket: list[nn.Parameter]) -> None:
+        missing = set(bucket)
+
+        def arrived(parameter: nn.Parameter) -> None:
+            missing.discard(parameter)
+            if not missing:
+                flat = torch.cat([each.grad.flatten() for each in bucket])
+                on_their_way.append((dist.all_reduce(flat, group=group, async_op=True), flat, bucket))
+                missing.update(bucket)
+
+        for parameter in bucket:
+            parameter.register_post_accumulate_grad_hook(arrived)
+
+    for bucket in in_order_of_use(list(model.parameters()), bucket_bytes):
+        attach(bucket)
+
+    def finish() -> None:
+        for work, flat, bucket in on_their_way:
+            work.wait()
+            for parameter, summed in zip(bucket, flat.split([each.numel() for each in bucket]), strict=True):
+                parameter.grad.copy_(summed.view_as(parameter))
+        on_their_way.clear()
+
+    return finish
+
+
+def reduce_on_last(model: nn.Module, group: ProcessGroup) -> Callable[[bool], AbstractContextManager[None]]:
+    """Let gradients of several micro-batches add up on each rank, and sum them over `group` in the last one only.
+
+    Args:
+        model: the same on every rank.
+        group: n ranks.
+
+    Returns:
+        `micro_batch(last)`, to be put around forward and backward of each: at the end of the last one, every `.grad` is
+        the sum over all micro-batches of all ranks.
+    """
+    works: list[Work] = []
+    is_last = False
+
+    def launch(parameter: nn.Parameter) -> None:
+        if is_last:
+            works.append(dist.all_reduce(parameter.grad, group=group, async_op=True))
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(launch)
+
+    @contextmanager
+    def micro_batch(last: bool) -> Iterator[None]:
+        nonlocal is_last
+        is_last = last
+        yield
+        for work in works:
+            work.wait()
+        works.clear()
+
+    return micro_batch
