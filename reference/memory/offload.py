@@ -1,0 +1,145 @@
+"""An optimizer whose state lives elsewhere: in the CPU's memory, or in files.
+
+Adam keeps 8 bytes for each parameter, and looks at them once in a step. So they need not be where the model computes.
+Parameter after parameter,
+
+    value and gradient go to the CPU      4 + 4 bytes for each element, none where they are there already
+    the update is computed there          about 12 operations for each element, bound by memory
+    the new value goes back               4 bytes
+
+and no more than one parameter is on its way at a time. State that lives in files (see `homes`) is read and written as
+its parameter's turn comes.
+
+Ren et al. 2021, "ZeRO-Offload: democratizing billion-scale model training"; Rajbhandari et al. 2021, "ZeRO-Infinity".
+"""
+
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from .homes import Folder, Home, Memory, Offload, home_of
+
+__all__ = ["Folder", "Home", "Memory", "Offload", "OffloadedOptimizer", "home_of", "move_home"]
+
+
+class OffloadedOptimizer(Optimizer):
+    """Any optimizer of `torch.optim` that treats each parameter by itself, with its state at `home`.
+
+    Gives bitwise what the optimizer itself gives on the CPU. Used as any other: `step`, `zero_grad`, `param_groups`
+    with their learning rates, `state` by parameter, `state_dict`, schedulers. Room for all state is taken at once: a
+    disk that is too small is known before the first step, and not in the middle of one.
+
+    Args:
+        optimizer_class: `torch.optim.AdamW`, say.
+        parameters: what to update, wherever it lives; or groups of it, as `torch.optim` takes them.
+        home: where the state lives.
+        options: for the optimizer, such as lr.
+
+    Raises:
+        BadInput: if `home` has no room for the state.
+    """
+
+    def __init__(
+        self,
+        optimizer_class: Callable[..., Optimizer],
+        parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
+        home: Home,
+        **options: Any,
+    ) -> None:
+        self._make = lambda parameter: optimizer_class([parameter], **options)
+        self._home = home
+        self._of: dict[nn.Parameter, Optimizer] = {}  # an optimizer for each parameter, over a guest in its place
+        self._rooms: dict[nn.Parameter, dict[str, Tensor]] = {}  # its state at home, by name
+        super().__init__(parameters, self._make(_guest(torch.Size([1]))).defaults)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        names = self._names_of_state(group)
+        for parameter in group["params"]:
+            guest = _guest(parameter.shape, parameter.dtype)
+            self._of[parameter] = self._make(guest)
+            self._rooms[parameter] = {name: self._home.room_for(guest) for name in names}
+            guest.data = _nothing(parameter.dtype)
+            self._send_home(parameter)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        """Update each parameter that has a gradient, one after the other."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, group)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Copy a state of this class, or of the optimizer without offload, to where this one's lives."""
+        super().load_state_dict(state_dict | {"state": {}})
+        numbers = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+        for number, parameter in zip(numbers, self._of, strict=True):
+            state = self._of[parameter].state[self._guest_of(parameter)]
+            state.clear()
+            for name, value in state_dict["state"].get(number, {}).items():
+                stays = name in self._rooms[parameter] or not isinstance(value, Tensor)
+                state[name] = value if stays else value.to("cpu", copy=True)
+            self._send_home(parameter)
+
+    def _update(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
+        """The optimizer's own step, of a guest that has the parameter's value and gradient."""
+        guest, optimizer = self._guest_of(parameter), self._of[parameter]
+        optimizer.param_groups[0].update({name: value for name, value in group.items() if name != "params"})
+        guest.data, guest.grad = _on_cpu(parameter.detach()), _on_cpu(parameter.grad)
+        optimizer.step()
+        if parameter.device != guest.device:
+            parameter.copy_(guest)
+        guest.data, guest.grad = _nothing(parameter.dtype), None
+        self._send_home(parameter)
+
+    def _send_home(self, parameter: nn.Parameter) -> None:
+        """Move state to its room, unless it is there: it is not after a first step, and after loading."""
+        state = self._of[parameter].state[self._guest_of(parameter)]
+        for name, room in self._rooms[parameter].items():
+            if name in state and state[name] is not room:
+                state[name] = room.copy_(state[name])
+        if state:
+            self.state[parameter] = state
+
+    def _guest_of(self, parameter: nn.Parameter) -> nn.Parameter:
+        return self._of[parameter].param_groups[0]["params"][0]
+
+    def _names_of_state(self, group: dict[str, Any]) -> list[str]:
+        """Which tensors of a parameter's shape the optimizer keeps for it: those it has after a step on two numbers."""
+        guest = _guest(torch.Size([2]))
+        optimizer = self._make(guest)
+        optimizer.param_groups[0].update({name: value for name, value in group.items() if name != "params"})
+        guest.grad = torch.zeros_like(guest)
+        optimizer.step()
+        return [name for name, x in optimizer.state[guest].items() if isinstance(x, Tensor) and x.shape == guest.shape]
+
+
+@torch.no_grad()
+def move_home(parameters: Iterable[nn.Parameter], home: Home) -> None:
+    """Let values live at home too: those of masters, which nobody but the optimizer and `publish` looks at.
+
+    The memory where they were is free afterwards, unless other tensors are views of it. From then on their gradients
+    are CPU tensors.
+    """
+    for parameter in parameters:
+        parameter.data = home.room_for(parameter).copy_(parameter)
+
+
+def _guest(shape: torch.Size, dtype: torch.dtype = torch.float32) -> nn.Parameter:
+    """A parameter on the CPU that stands where another one cannot."""
+    return nn.Parameter(torch.zeros(shape, dtype=dtype))
+
+
+def _on_cpu(x: Tensor) -> Tensor:
+    """`x` itself, or a copy of what is on a GPU, in page-locked memory."""
+    return Memory().room_for(x).copy_(x) if x.is_cuda else x
+
+
+def _nothing(dtype: torch.dtype) -> Tensor:
+    return torch.empty(0, dtype=dtype)
