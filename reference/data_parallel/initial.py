@@ -29,8 +29,8 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @torch.no_grad()
-def broadcast_state(module: nn.Module, group: ProcessGroup, root: int = 0, message_bytes: int = MESSAGE_BYTES) -> None:
-    """Give every rank the root's parameters and buffers, in place.
+def broadcast_state(module: nn.Module, group: ProcessGroup, root: int = 0) -> None:
+    """Give every rank the root's parameters and buffers, in place: those of one dtype in one message.
 
     Buffers that no checkpoint keeps are state, too. Tied parameters are sent once.
 
@@ -38,10 +38,8 @@ def broadcast_state(module: nn.Module, group: ProcessGroup, root: int = 0, messa
         module: with the same parameters and buffers, of the same shapes and dtypes, on every rank.
         group: n ranks.
         root: group rank of the one whose state counts.
-        message_bytes: tensors of one dtype travel together, in messages of at most so many bytes; a larger tensor
-            alone.
     """
-    for tensors in _messages([*module.parameters(), *module.buffers()], message_bytes):
+    for tensors in together([*module.parameters(), *module.buffers()]):
         layout = FlatLayout.of(tensors)
         flat = tensors[0].new_empty(layout.numel)
         views = layout.views(flat)

@@ -66,7 +66,7 @@ def test_tensors_of_a_dtype_travel_together(clusters: Clusters) -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "lengths"), [(64, [[5, 3], [4], [9]]), (80, [[5, 3], [4, 9]]), (1, [[5], [3], [4], [9]])]
+    ("most", "lengths"), [(64, [[5, 3], [4], [9]]), (104, [[5, 3, 4], [9]]), (1, [[5], [3], [4], [9]])]
 )
 def test_messages_have_a_size_limit(most: int, lengths: list[list[int]]) -> None:
     """A large tensor travels alone; one of another dtype never with the others."""
