@@ -1,0 +1,214 @@
+"""Checkpoints that any form of data parallelism can save, and any other can load, on any other number of ranks.
+
+What a form and its optimizer hold of a parameter are the elements [begin, end) of a few tensors: of its master, and of
+what the optimizer remembers. Where the cuts are is the only thing in which replicas, ZeRO-1, ZeRO-2, FSDP and HSDP
+differ, and `torch.distributed.checkpoint` (DCP) finds for each new piece the old ones that it lies in.
+
+    save        describe, then write: each rank its share, and of what many have, one. At last, rename: now it is there
+    load        compare the model, then every byte with its checksum; read aside; only then change anything
+
+Not saved: frozen parameters and buffers, since no form holds them; hyperparameters, since they are the business of the
+run that loads.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed import ProcessGroup
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.optim import Optimizer
+
+from reference.data_parallel.form import DataParallel
+from reference.errors import BadInput
+
+from . import checkpoint_folder
+from .checkpoint_folder import Fingerprint, latest
+from .checkpoint_state import Saved, describe, difference, empty_chunks, held_chunks, install, merge
+from .chunk import Chunk, Writer
+
+__all__ = ["latest", "load", "save"]
+
+T = TypeVar("T")
+
+
+def save(
+    folder: Path | str,
+    form: DataParallel,
+    optimizer: Optimizer,
+    step: int,
+    extra: Mapping[str, Any],
+    group: ProcessGroup,
+    keep: int = 2,
+) -> Path:
+    """Save a checkpoint. All ranks call this together, between two steps.
+
+    Args:
+        folder: of checkpoints, of this run alone, the same one for all ranks.
+        form: whose masters to save.
+        optimizer: over these masters. What it remembers are numbers, and tensors with one for each element.
+        step: how many were taken.
+        extra: what else it takes to go on, such as the sampler's place and the loss scaler's state; the same on every
+            rank. None, bool, int, float and str; lists, and dicts with names, of these.
+        group: all ranks of the form, shards and replicas.
+        keep: so many of the last checkpoints stay in the folder, this one included.
+
+    Returns:
+        The checkpoint.
+
+    Raises:
+        BadInput: the same on every rank, if it cannot be saved: no room, no permission, something that is not plain.
+            What is in the folder is as it was.
+    """
+    folder = Path(folder)
+    if keep < 1:
+        raise BadInput(f"a folder keeps 1 checkpoint or more, not {keep}")
+    require_plain(extra)
+    parameters = merge(together(lambda: describe(form.parts, optimizer.state), group))
+    contents = {
+        "step": step,
+        "extra": extra,
+        "optimizer": type(optimizer).__name__,
+        "parameters": {name: asdict(saved) for name, saved in parameters.items()},
+    }
+    try:
+        partial = by_first(lambda: checkpoint_folder.begin(folder), group)
+        try:
+            files = write(partial, held_chunks(form.parts, optimizer.state), group)
+            checkpoint = by_first(lambda: checkpoint_folder.finish(partial, step, contents, files), group)
+        except BadInput:
+            by_first(lambda: checkpoint_folder.discard(partial), group)
+            raise
+    except BadInput as error:
+        last = latest(folder)
+        raise BadInput(f"step {step} was not saved: {error}; the last checkpoint is {last or 'none'}") from None
+    by_first(lambda: checkpoint_folder.keep_last(folder, keep), group)
+    return checkpoint
+
+
+def load(
+    folder: Path | str, form: DataParallel, optimizer: Optimizer, group: ProcessGroup
+) -> tuple[int, dict[str, Any]]:
+    """Load a checkpoint into a form and its optimizer, and publish it. All ranks call this together.
+
+    Args:
+        folder: a checkpoint, or a folder of them, of which the newest is taken that was finished.
+        form: of the same model, with masters of the same dtype.
+        optimizer: over its masters, of the same class.
+        group: all ranks of the form.
+
+    Returns:
+        Step and extra, as they were saved.
+
+    Raises:
+        BadInput: the same on every rank, if there is no checkpoint, or it is damaged, or another model's. Nothing has
+            changed then.
+    """
+
+    def found() -> tuple[Path, dict[str, Any]]:
+        checkpoint = checkpoint_folder.find(Path(folder))
+        return checkpoint, checkpoint_folder.contents(checkpoint)
+
+    checkpoint, contents = by_first(found, group)
+    saved = {name: Saved.from_json(**each) for name, each in contents["parameters"].items()}
+    if unlike := difference(saved, merge(together(lambda: describe(form.parts, {}), group))):
+        raise BadInput(f"{checkpoint} is of another model: {unlike}")
+    if contents["optimizer"] != type(optimizer).__name__:
+        raise BadInput(f"{checkpoint} was saved with {contents['optimizer']}, and this is {type(optimizer).__name__}")
+    share = checkpoint_folder.files(checkpoint)[dist.get_rank(group) :: dist.get_world_size(group)]
+    together(lambda: checkpoint_folder.verify(checkpoint, share), group)
+    chunks = empty_chunks(form.parts, saved)
+    through_dcp(lambda: dcp.load(chunks, storage_reader=dcp.FileSystemReader(checkpoint), process_group=group))
+    install(form.parts, optimizer, saved, chunks)
+    form.publish()
+    return contents["step"], contents["extra"]
+
+
+def write(partial: Path, chunks: Mapping[str, Chunk], group: ProcessGroup) -> dict[str, Fingerprint]:
+    """Let DCP write what the ranks hold, through to the disk.
+
+    Returns:
+        All files, read again by those who wrote them.
+    """
+    through_dcp(lambda: dcp.save(chunks, storage_writer=Writer(partial), process_group=group))
+    mine = f"__{dist.get_rank(group)}_*"
+
+    def read() -> dict[str, Fingerprint]:
+        return {path.name: Fingerprint.of(path) for path in partial.glob(mine)}
+
+    files = {name: one for theirs in together(read, group) for name, one in theirs.items()}
+    files[".metadata"] = by_first(lambda: Fingerprint.of(partial / ".metadata"), group)
+    return files
+
+
+def together(do: Callable[[], T], group: ProcessGroup) -> list[T]:
+    """Do something on every rank, to the end on all of them or with the same error on all of them.
+
+    Returns:
+        What it returned on each rank.
+
+    Raises:
+        BadInput: if files or input were to blame on some rank.
+    """
+    rank, result, failure = dist.get_rank(group), None, None
+    try:
+        result = do()
+    except BadInput as error:
+        failure = str(error)
+    except OSError as error:
+        failure = f"rank {rank}: {error}"
+    everyone: list = [None] * dist.get_world_size(group)
+    dist.all_gather_object(everyone, (result, failure), group=group)
+    for _, failure in everyone:
+        if failure:
+            raise BadInput(failure)
+    return [result for result, _ in everyone]
+
+
+def by_first(do: Callable[[], T], group: ProcessGroup) -> T:
+    """Do something on rank 0, and tell the others what came of it.
+
+    Raises:
+        BadInput: on every rank, if files or input were to blame.
+    """
+    return together(lambda: do() if dist.get_rank(group) == 0 else None, group)[0]
+
+
+def through_dcp(do: Callable[[], Any]) -> None:
+    """Save or load. DCP tells every rank what has failed on any of them, by an exception that is no `Exception`.
+
+    Raises:
+        BadInput: if files were to blame.
+        RuntimeError: otherwise.
+    """
+    try:
+        do()
+    except CheckpointException as error:
+        rank, (cause, _) = min(error.failures.items())
+        if isinstance(cause, OSError):
+            raise BadInput(f"rank {rank}: {cause}") from None
+        raise RuntimeError(str(error)) from None
+
+
+def require_plain(extra: Any, where: str = "extra") -> None:
+    """Refuse what would not come back from a text as it was.
+
+    Raises:
+        BadInput: that says what it is, and where.
+    """
+    match extra:
+        case None | bool() | int() | float() | str():
+            return
+        case list():
+            inside = enumerate(extra)
+        case dict() if all(isinstance(name, str) for name in extra):
+            inside = extra.items()
+        case _:
+            raise BadInput(
+                f"{where} is {type(extra).__name__}: take None, bool, int, float, str, or lists and dicts of them"
+            )
+    for name, value in inside:
+        require_plain(value, f"{where}[{name!r}]")

@@ -1,0 +1,171 @@
+"""What a checkpoint holds: of each parameter the master, and what the optimizer remembers of it.
+
+An optimizer remembers two kinds of things: tensors with a value for each element, as Adam's moments are, which are cut
+where the master is cut; and numbers, as Adam's count of steps is, which are the same wherever a piece of it is.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from reference.data_parallel.form import Part
+from reference.errors import BadInput
+
+from .chunk import Chunk
+
+State = Mapping[nn.Parameter, Mapping[str, Any]]
+"""What an optimizer remembers, by master and by name."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """All that a checkpoint knows of a parameter, but its elements."""
+
+    shape: tuple[int, ...]  # of the whole parameter
+    dtype: str  # of its master
+    elements: dict[str, str]  # what the optimizer has for each element: dtypes by name
+    numbers: dict[str, tuple[float, str | None]]  # what it has once: by name, and the dtype of what is a tensor
+
+    @classmethod
+    def of(cls, part: Part, elements: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> "Saved":
+        """Say of a part what would be said of any other part of the same parameter."""
+        return cls(
+            tuple(part.shape),
+            _name(part.master.dtype),
+            {name: _name(x.dtype) for name, x in elements.items()},
+            {name: (x.item(), _name(x.dtype)) if isinstance(x, Tensor) else (x, None) for name, x in numbers.items()},
+        )
+
+    @classmethod
+    def from_json(cls, shape: list, dtype: str, elements: dict, numbers: dict) -> "Saved":
+        """What became of one in a text."""
+        return cls(tuple(shape), dtype, elements, {name: tuple(number) for name, number in numbers.items()})
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {list(self.shape)}"
+
+
+def describe(parts: Iterable[Part], state: State) -> dict[str, Saved]:
+    """What is saved of this rank's parts, by parameter.
+
+    Raises:
+        BadInput: if the optimizer remembers something that is neither a number nor a tensor of one for each element.
+    """
+    once = _numbers(parts, state)
+    return {part.name: Saved.of(part, *_split(part, state, once)) for part in _not_empty(parts)}
+
+
+def merge(descriptions: Iterable[Mapping[str, Saved]]) -> dict[str, Saved]:
+    """The whole model, as its ranks describe it.
+
+    Raises:
+        BadInput: if two of them say different things of a parameter.
+    """
+    whole: dict[str, Saved] = {}
+    for rank, described in enumerate(descriptions):
+        for name, saved in described.items():
+            if whole.setdefault(name, saved) != saved:
+                raise BadInput(f"rank {rank} has {saved} for {name}, and a rank before it {whole[name]}")
+    return whole
+
+
+def difference(there: Mapping[str, Saved], here: Mapping[str, Saved]) -> str | None:
+    """The first parameter in which a checkpoint and this run differ, in a few words; None if there is none."""
+    for name in sorted(there.keys() | here.keys()):
+        if name not in here:
+            return f"it has {name}, {there[name]}, and this model has not"
+        if name not in there:
+            return f"this model has {name}, {here[name]}, and it has not"
+        if str(there[name]) != str(here[name]):
+            return f"{name} is {there[name]} there and {here[name]} here"
+    return None
+
+
+def held_chunks(parts: Iterable[Part], state: State) -> dict[str, Chunk]:
+    """What this rank has, by the name in the checkpoint; views where that is possible."""
+    once, chunks = _numbers(parts, state), {}
+    for part in _not_empty(parts):
+        elements, _ = _split(part, state, once)
+        for name, values in {None: part.master, **elements}.items():
+            chunks[_key(part, name)] = Chunk(values.detach().flatten(), part.begin, part.shape.numel())
+    return chunks
+
+
+def empty_chunks(parts: Iterable[Part], saved: Mapping[str, Saved]) -> dict[str, Chunk]:
+    """Room on the CPU for what this rank is to load."""
+    chunks = {}
+    for part in _not_empty(parts):
+        known = saved[part.name]
+        for name, dtype in {None: known.dtype, **known.elements}.items():
+            room = torch.empty(part.end - part.begin, dtype=getattr(torch, dtype))
+            chunks[_key(part, name)] = Chunk(room, part.begin, part.shape.numel())
+    return chunks
+
+
+@torch.no_grad()
+def install(
+    parts: Iterable[Part], optimizer: Optimizer, saved: Mapping[str, Saved], chunks: Mapping[str, Chunk]
+) -> None:
+    """Put what was loaded into masters and optimizer. The hyperparameters stay those of this run."""
+    state: dict[nn.Parameter, dict[str, Any]] = {}
+    for part in _not_empty(parts):
+        known, shape = saved[part.name], part.master.shape
+        part.master.copy_(chunks[_key(part)].held.view(shape))
+        elements = {name: chunks[_key(part, name)].held.view(shape) for name in known.elements}
+        state[part.master] = elements | {name: _number(*number) for name, number in known.numbers.items()}
+    _remember(optimizer, state)
+
+
+def _remember(optimizer: Optimizer, state: State) -> None:
+    """Let an optimizer remember this, and nothing else, wherever it keeps its state."""
+    groups = optimizer.state_dict()["param_groups"]  # where parameters are numbers
+    numbers = (number for group in groups for number in group["params"])
+    masters = (master for group in optimizer.param_groups for master in group["params"])
+    numbered = {number: state[master] for number, master in zip(numbers, masters, strict=True) if state.get(master)}
+    optimizer.load_state_dict({"state": numbered, "param_groups": groups})
+    for master, values in state.items():
+        for name, value in values.items():
+            now = optimizer.state[master][name]
+            if isinstance(value, Tensor) and now.dtype != value.dtype:  # cast to the dtype of the master, as torch does
+                optimizer.state[master][name] = value.to(now.device)
+
+
+def _split(part: Part, state: State, once: Collection[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What the optimizer has for each element of a part, and what it has once."""
+    elements, numbers = {}, {}
+    for name, value in state.get(part.master, {}).items():
+        if isinstance(value, Tensor) and value.shape == part.master.shape and name not in once:
+            elements[name] = value
+        elif isinstance(value, (int, float)) or (isinstance(value, Tensor) and not value.dim()):
+            numbers[name] = value
+        elif value is not None:
+            raise BadInput(f"the optimizer's {name} of {part.name} is neither a number nor one for each element")
+    return elements, numbers
+
+
+def _numbers(parts: Iterable[Part], state: State) -> set[str]:
+    """Names of tensors that are one number. A parameter of shape [] alone does not show which they are."""
+    of_shaped = (item for part in parts if part.master.dim() for item in state.get(part.master, {}).items())
+    return {name for name, value in of_shaped if isinstance(value, Tensor) and not value.dim()}
+
+
+def _number(value: float, dtype: str | None) -> Any:
+    return value if dtype is None else torch.tensor(value, dtype=getattr(torch, dtype))
+
+
+def _not_empty(parts: Iterable[Part]) -> Iterable[Part]:
+    """A parameter without elements belongs to nobody once it is cut."""
+    return (part for part in parts if part.begin < part.end)
+
+
+def _key(part: Part, name: str | None = None) -> str:
+    """What elements are called in the checkpoint: of the master, or of what the optimizer remembers by `name`."""
+    return f"master.{part.name}" if name is None else f"state.{name}.{part.name}"
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
