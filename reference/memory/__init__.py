@@ -1,28 +1,51 @@
 """What a training run keeps in memory, as formulas and as measured, and the ways to keep less."""
 
+from .accumulation import accumulate, micro_batches
+from .activation_offload import offload_activations
 from .gauge import CUDA_GRAIN, Gauge
 from .gpus import GPUS
 from .history import KINDS, History, Kind, Mark
+from .offload import Folder, Home, Memory, Offload, OffloadedOptimizer, home_of, move_home
+from .precision import PRECISIONS, LossScaler, MasterWeights, NoScaler, Precision, scaler_of
 from .recipe import RECIPES, Breakdown, Recipe, Stage, fewest_ranks, fits, largest_model, shard, state_bytes
+from .recompute import Recompute, recomputed
 from .saved import Saved, saved_tensors
 
 __all__ = [
     "CUDA_GRAIN",
     "GPUS",
     "KINDS",
+    "PRECISIONS",
     "RECIPES",
     "Breakdown",
+    "Folder",
     "Gauge",
     "History",
+    "Home",
     "Kind",
+    "LossScaler",
     "Mark",
+    "MasterWeights",
+    "Memory",
+    "NoScaler",
+    "Offload",
+    "OffloadedOptimizer",
+    "Precision",
     "Recipe",
+    "Recompute",
     "Saved",
     "Stage",
+    "accumulate",
     "fewest_ranks",
     "fits",
+    "home_of",
     "largest_model",
+    "micro_batches",
+    "move_home",
+    "offload_activations",
+    "recomputed",
     "saved_tensors",
+    "scaler_of",
     "shard",
     "state_bytes",
 ]
