@@ -7,73 +7,78 @@ import contextlib
 import functools
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from torch import Tensor, UntypedStorage, nn
+import torch
+from torch import Tensor, UntypedStorage
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from reference.trace import frames
 
+from . import drives
+
 
 class LiveBytes(TorchDispatchMode):
     """The bytes of tensors made in here, now (`live`) and at most (`peak`). What came from outside counts nothing.
 
-    Args:
-        outside: tensors, and modules with their parameters, gradients and buffers; their views are from outside, too.
+    From outside are the tensors in `outside`, and whatever an operation takes before any has made it: the parameters of
+    a module, or what a given function has in its closure.
     """
 
     def __init__(self, outside: Any) -> None:
         super().__init__()
         self.live = self.peak = 0
-        self._known = {_key(tensor.untyped_storage()) for tensor in _tensors(outside)}
+        self._known = {_key(leaf.untyped_storage()) for leaf in _tensors(outside)}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # else torch imports its compiler, for seconds, to keep it away from here
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is not _FRESH:
+            for leaf in _tensors((args, kwargs)):
+                self._meet(leaf.untyped_storage(), 0)
         result = function(*args, **(kwargs or {}))
         if not _machinery(sys._getframe(1)):
-            for leaf in tree_leaves(result):
-                if isinstance(leaf, Tensor):
-                    self._meet(leaf.untyped_storage())
+            for leaf in _tensors(result):
+                self._meet(leaf.untyped_storage(), leaf.untyped_storage().nbytes())
         return result
 
-    def _meet(self, storage: UntypedStorage) -> None:
+    def _meet(self, storage: UntypedStorage, size: int) -> None:
         key = _key(storage)
         if key not in self._known:
             self._known.add(key)
-            self.live += storage.nbytes()
+            self.live += size
             self.peak = max(self.peak, self.live)
-            weakref.finalize(storage, self._forget, key, storage.nbytes())
+            weakref.finalize(storage, self._forget, key, size)
 
     def _forget(self, key: int, size: int) -> None:
         self._known.discard(key)
         self.live -= size
 
 
-def _tensors(outside: Any) -> Iterator[Tensor]:
-    """The tensors in arguments, those of modules included."""
-    for leaf in tree_leaves(outside):
-        if isinstance(leaf, Tensor):
-            yield leaf
-        elif isinstance(leaf, nn.Module):
-            yield from leaf.buffers()
-            for parameter in leaf.parameters():
-                yield from (parameter, *([] if parameter.grad is None else [parameter.grad]))
+_FRESH = torch.ops.aten.lift_fresh.default  # it takes what torch.tensor(...) has just made
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
 
 
 _PASSING = ("__torch_function__", "guarded")  # frames that hand a call of the caller's on
 
 
 def _machinery(frame: FrameType | None) -> bool:
-    """True where a tensor is made by the watching of a call, not by the caller: what the next frame that acts is."""
+    """True where a tensor is made by the watching of a call, not by the caller: what the next frame that acts is.
+
+    What a drive has given to the function, and the function calls, is the caller's as much as what it calls of torch.
+    """
     while frame is not None and ("/torch/" in frame.f_code.co_filename or frame.f_code.co_name in _PASSING):
         frame = frame.f_back
-    return frame is not None and frames.machinery(frame.f_code.co_filename)
+    file = frame.f_code.co_filename if frame is not None else ""
+    return frames.machinery(file) and not file.startswith(tuple(drives.__path__))
 
 
 def _key(storage: UntypedStorage) -> int:

@@ -7,7 +7,7 @@ MAX_TEXT = 200_000  # characters
 MODULES = {
     "__future__", "abc", "collections", "collections.abc", "contextlib", "dataclasses", "enum", "functools",
     "itertools", "math", "statistics", "time", "torch", "torch.autograd", "torch.distributed", "torch.linalg",
-    "torch.nn", "torch.nn.functional", "typing",
+    "torch.nn", "torch.nn.functional", "torch.random", "typing",
 }  # fmt: skip
 """What may be imported."""
 

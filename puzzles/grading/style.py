@@ -64,7 +64,8 @@ def _check_entry(puzzle: Puzzle, tree: ast.Module) -> None:
         raise SyntaxError(f"it defines no `{puzzle.entry}`: the check calls that name")
     if isinstance(found[-1], ast.FunctionDef) and found[-1].args.kwarg is None:
         wanted = signature(puzzle.function).parameters.values()
-        got = [each.arg for each in (*found[-1].args.args, *found[-1].args.kwonlyargs)]
+        taken = found[-1].args
+        got = [each.arg for each in (*taken.args, *filter(None, [taken.vararg]), *taken.kwonlyargs)]
         if not {each.name for each in wanted if each.default is each.empty} <= set(got):
             names = ", ".join(each.name for each in wanted)
             raise SyntaxError(f"`{puzzle.entry}` must take ({names}); yours takes ({', '.join(got)})")

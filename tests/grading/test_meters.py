@@ -33,7 +33,7 @@ def test_a_graph_keeps_what_its_backward_needs() -> None:
     assert readings(torch.no_grad()(cubes), (x,))["kept"] == 24
 
 
-def test_the_parameters_of_a_module_come_from_outside() -> None:
+def test_what_an_operation_takes_before_any_has_made_it_comes_from_outside() -> None:
     model = nn.Linear(3, 5, bias=False)
     model.weight.grad = torch.zeros(5, 3)
 
@@ -41,6 +41,11 @@ def test_the_parameters_of_a_module_come_from_outside() -> None:
         model.weight.data.add_(model.weight.grad.view(-1).view(5, 3))
 
     assert readings(update, (model,))["peak"] == 0
+    assert readings(lambda: update(model), ())["peak"] == 0
+
+
+def test_what_is_made_of_python_numbers_is_made_inside() -> None:
+    assert readings(lambda: torch.tensor([1.0, 2.0, 3.0]).view(3, 1), ())["kept"] == 12
 
 
 def test_gradients_that_backward_makes_are_counted() -> None:
@@ -58,7 +63,7 @@ def test_of_several_calls_the_worst_counts(sizes: tuple[int, ...]) -> None:
     assert readings(double, *((torch.ones(size),) for size in sizes))["kept"] == 28
 
 
-def test_what_an_earlier_call_has_put_aside_counts_again_where_it_is_used() -> None:
+def test_what_is_put_aside_for_the_next_call_is_kept() -> None:
     shelf: list[Tensor] = []
 
     def put_aside(x: Tensor) -> None:
