@@ -1,0 +1,29 @@
+"""memory.bf16_stall: Where a sum in few bits stalls.
+
+rankwise check memory.bf16_stall
+rankwise hint memory.bf16_stall
+"""
+
+import torch
+
+
+def stalls_at(value: float, dtype: torch.dtype) -> float:
+    """Where a sum in few bits stalls.
+
+    s = 0, and then s += value, again and again, all of it in `dtype`. At first s grows. Then comes a number from
+    which it never moves again: s + value lies between two floats, and the nearer one is s. Where does it stall?
+
+    A dtype of p significant bits has 2^(p-1) floats from each power of two to the next, evenly spaced:
+    `torch.finfo(dtype).eps` is the step from 1 to the next float, 2^(1-p). From 2 on the step is twice as large,
+    from 4 on four times. Where s + value lies exactly in the middle between two floats, it is rounded to the one
+    whose last bit is 0; a power of two ends in zeros.
+
+    Args:
+        value: what is added, positive; a number of `dtype`.
+        dtype: torch.bfloat16, torch.float16 or torch.float32.
+
+    Returns: the last s, as a Python float.
+
+    Budget: a formula. In float32 the loop would run for 16 million additions.
+    """
+    raise NotImplementedError("not solved yet")
