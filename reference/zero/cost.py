@@ -73,17 +73,17 @@ def all_reduce(numel: int, n: int, rank: int = 0) -> int:
     return 2 * numel - stay
 
 
-def elements_sent(stage: int, numel: int, n: int, micro_batches: int = 1) -> int:
+def elements_sent(stage: int, numel: int, ranks: int, micro_batches: int) -> int:
     """Elements that a rank sends in one step with ZeRO of this stage; stage 0 is plain data parallelism.
 
     Args:
         stage: 0, 1, 2 or 3.
-        numel: Ψ, the number of parameters, padded to a multiple of n where n does not divide it.
-        n: ranks.
+        numel: Ψ, the number of parameters, which are padded to a multiple of the number of ranks.
+        ranks: n, at least 1.
         micro_batches: K, forward and backward passes before the optimizer's step.
     """
     passes = (2, 2, micro_batches + 1, 3 * micro_batches)[stage]
-    return passes * (n - 1) * -(-numel // n)
+    return passes * (ranks - 1) * -(-numel // ranks)
 
 
 def ddp(units: Sequence[int], n: int, rank: int = 0) -> Cost:

@@ -73,21 +73,20 @@ def prefetched(
         x, shards, shapes, group: as of `forward`.
         layer: (x, weight) -> what the layer makes of x.
     """
-    n = dist.get_world_size(group)
-    upcoming: list[tuple[Tensor, dist.Work]] = []
-
-    def fetch(index: int) -> None:
-        flat = x.new_empty(n * shards[index].numel())
-        upcoming.append((flat, all_gather_single(flat, shards[index], group=group, async_op=True)))
-
-    fetch(0)
+    upcoming = begin_to_gather(shards[0], group)
     for index, shape in enumerate(shapes):
-        flat, work = upcoming.pop()
+        flat, work = upcoming
         work.wait()
-        if index + 1 < len(shapes):
-            fetch(index + 1)
+        if index + 1 < len(shards):
+            upcoming = begin_to_gather(shards[index + 1], group)
         x = layer(x, flat[: math.prod(shape)].view(shape))
     return x
+
+
+def begin_to_gather(shard: Tensor, group: ProcessGroup) -> tuple[Tensor, dist.Work]:
+    """The flat weight, which is whole when the wait for the request returns."""
+    flat = shard.new_empty(dist.get_world_size(group) * shard.numel())
+    return flat, all_gather_single(flat, shard, group=group, async_op=True)
 
 
 def weight_sharded(

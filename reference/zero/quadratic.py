@@ -1,39 +1,31 @@
 """A loss with a gradient of one line, where a puzzle or a picture is about who keeps what, not about the model.
 
-L(w) = ½ |A w - b|², and every rank has rows of A and b of its own: the losses of all ranks add up, and so do their
-gradients, Aᵀ(A w - b).
+Every rank has one sample, a and b, and the loss L(w) = ½ (a·w - b)². The losses of all ranks add up, and so do their
+gradients, (a·w - b) a.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 
 from torch import Tensor
 
 
-@dataclass(frozen=True)
-class Quadratic:
-    """One rank's rows.
+def gradient(w: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Of one rank's loss, (parameters,).
 
-    Attributes:
-        a: (rows, parameters)
-        b: (rows,)
+    Args:
+        w, a: (parameters,)
+        b: a scalar.
     """
+    return (a.dot(w) - b) * a
 
-    a: Tensor
-    b: Tensor
 
-    def gradient(self, w: Tensor) -> Tensor:
-        """Of this rank's loss, (parameters,)."""
-        return self.a.T @ (self.a @ w - self.b)
+def layer_by_layer(w: Sequence[Tensor], a: Sequence[Tensor], b: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """(layer, its gradient), one layer after another, the last first, as a backward pass finds them.
 
-    def gradients(self, w: Tensor, ends: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
-        """(layer, its gradient), one layer after another, the last first, as a backward pass finds them.
-
-        Args:
-            w: (parameters,)
-            ends: where each layer ends in `w`.
-        """
-        error = self.a @ w - self.b
-        for layer, (begin, end) in reversed(list(enumerate(pairwise((0, *ends))))):
-            yield layer, self.a[:, begin:end].T @ error
+    Args:
+        w, a: of each layer, (its parameters,).
+        b: a scalar.
+    """
+    error = sum(own.dot(weights) for own, weights in zip(a, w, strict=True)) - b
+    for layer in reversed(range(len(a))):
+        yield layer, error * a[layer]

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from reference.collectives.native import all_gather_single, reduce_scatter_single
+from reference.data_parallel.layout import FlatLayout
 
 RATE, BETA_1, BETA_2, EPSILON = 1e-2, 0.9, 0.99, 1e-8
 
@@ -35,6 +36,21 @@ def padded(x: Tensor, n: int) -> Tensor:
     """`x` in one flat row, with zeros behind it until n divides its length; a copy where zeros are needed."""
     missing = -x.numel() % n
     return torch.cat([x.flatten(), x.new_zeros(missing)]) if missing else x.flatten()
+
+
+def pieces_of(sizes: list[int], rank: int, ranks: int) -> list[tuple[int, int, int]]:
+    """What a rank's shard holds of tensors that lie behind each other: (tensor, begin, end), in order.
+
+    Args:
+        sizes: elements of each tensor. Together they are padded to a multiple of the number of ranks, and cut evenly.
+        rank: whose shard.
+        ranks: how many shards there are.
+
+    Returns:
+        For each tensor of which the shard holds anything: its index, and which of its elements, [begin, end).
+    """
+    layout = FlatLayout(tuple(torch.Size([size]) for size in sizes), ranks)
+    return [(piece.index, piece.begin, piece.end) for piece in layout.pieces(rank)]
 
 
 def zero_1(
