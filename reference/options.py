@@ -52,7 +52,7 @@ def configure(
         accumulate,
         choose(Recompute, recompute, "--recompute"),
         choose(Offload, offload, "--offload"),
-        replicas,
+        replicas=replicas,
     )
     return config, plan
 

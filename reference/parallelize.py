@@ -43,6 +43,7 @@ class Plan:
     accumulate: int = 1  # micro-batches, of which a rank holds one at a time
     recompute: Recompute = Recompute.NONE
     offload: Offload = Offload.NONE  # of the optimizer's state
+    offload_folder: str = "/var/tmp"  # on a real disk: /tmp is often memory
     replicas: int = 2  # HSDP: how many groups of ranks hold the model
 
     def __post_init__(self) -> None:

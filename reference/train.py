@@ -20,6 +20,7 @@ from torch import Tensor
 
 from reference.data_parallel import DataParallel, clip, gradient_norm
 from reference.errors import BadInput
+from reference.memory.offload import Offload, OffloadedOptimizer, home_of
 from reference.memory.precision import PRECISIONS, Precision, scaler_of
 from reference.models import PRESETS, GPTConfig, token_loss
 from reference.models.data import Batches, file_text, python_text
@@ -162,7 +163,10 @@ def batches_for(config: TrainConfig, world_size: int, accumulate: int = 1) -> Ba
 def optimizer_for(config: TrainConfig, plan: Plan, form: DataParallel) -> torch.optim.Optimizer:
     """AdamW (Loshchilov and Hutter 2019), with the second moment forgotten faster, as language models like it."""
     masters = [part.master for part in form.parts]
-    return torch.optim.AdamW(masters, config.learning_rate, betas=(0.9, 0.95), weight_decay=config.weight_decay)
+    options = {"lr": config.learning_rate, "betas": (0.9, 0.95), "weight_decay": config.weight_decay}
+    if plan.offload is Offload.NONE:
+        return torch.optim.AdamW(masters, **options)
+    return OffloadedOptimizer(torch.optim.AdamW, masters, home_of(plan.offload, plan.offload_folder), **options)
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:

@@ -1,6 +1,7 @@
 """Any plan gives what one process gives: forms, accumulation, recomputation, offload and precision, drawn at random."""
 
 from collections.abc import Callable
+from math import isfinite
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from reference.memory.offload import Offload
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import PRESETS, GPTConfig
-from reference.oracle import largest_difference, one_process
+from reference.oracle import largest_difference, one_process, relative_difference
 from reference.parallelize import Form, Plan
 from reference.train import TrainConfig
 
@@ -32,7 +33,7 @@ def plans(draw: st.DrawFn) -> tuple[int, Plan]:
     replicas = draw(st.sampled_from((1, 2, 3)))
     ranks = replicas * draw(st.integers(1, 8 // replicas)) if form is Form.HSDP else draw(st.integers(1, 8))
     recompute, offload = draw(st.sampled_from(Recompute)), draw(st.sampled_from(Offload))
-    return ranks, Plan(form, draw(st.integers(1, 3)), recompute, offload, replicas)
+    return ranks, Plan(form, draw(st.integers(1, 3)), recompute, offload, replicas=replicas)
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
@@ -54,7 +55,12 @@ def test_every_plan_equals_one_process(
     first, *others = cluster.run(on_rank.record, config, plan)
     differences = largest_difference(first, expected)
     if precision in ("bf16", "fp16"):  # a step in the wrong direction shows in losses; single weights say nothing
-        differences = {"losses": differences["losses"], "gradient norms": differences["gradient norms"]}
+        taken = next((k for k, norm in enumerate(first.gradient_norms) if not isfinite(norm)), 5)  # fp16 skips steps
+        differences = {
+            "losses": relative_difference(first.losses[: taken + 1], expected.losses[: taken + 1]),
+            "gradient norms": relative_difference(first.gradient_norms[:taken], expected.gradient_norms[:taken]),
+        }
+        assert taken > 0
     assert max(differences.values()) < BOUNDS[precision], differences
     for other in others:
         assert other.losses == first.losses
