@@ -10,7 +10,8 @@ What backward will need of one block, for each token, in elements (D width, D_kv
 
 A matrix product is dear to repeat. Norms, rotations, the product inside the SwiGLU and the softmax are cheap, and make
 more than half of the bytes: that is what the selective form takes advantage of. With D = 256, D_kv = 128, F = 704 and
-S = 128 it keeps 45 % of the bytes for 3 % more FLOPs in a step, the full form 5 % for 33 %. (Counted in fp32 on a CPU,
+S = 128 it keeps 45 % of the bytes for 3 % more FLOPs in a step, the full form 5 % for 33 %; on one core of a CPU, where
+cheap operations wait for memory too, steps took 11 % and 33 % longer. (Counted in fp32 on a CPU,
 with attention that never stores its S x S scores. A fused norm keeps 2D less for none; without fused attention none
 keeps H · S elements more, and in bf16 norms keep fp32 copies. What the other two keep is always this.)
 
