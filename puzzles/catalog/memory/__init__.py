@@ -1,6 +1,9 @@
 """Puzzles of the chapter `memory`: what a training state weighs, and how to make it lighter."""
 
 ORDER = (
+    "recipe_bytes",
+    "will_it_fit",
+    "activation_bytes",
     "accumulate",
     "recompute_block",
     "recompute_dropout",
