@@ -93,20 +93,33 @@ def in_values(wrong: Sequence[Comparison], inputs: dict[Case, Inputs]) -> str | 
 
 def _pairs(comparison: Comparison) -> Iterable[tuple[int, str, Tensor, Tensor]]:
     """(group rank, name, expected, got) of the tensors that differ, where both are of one shape."""
+    return (found for found in _leaves(comparison) if "[" not in found[1])
+
+
+def _leaves(comparison: Comparison) -> Iterable[tuple[int, str, Tensor, Tensor]]:
+    """The same, and those in lists: "returns[0]"."""
     ranks = {difference.group_rank for difference in comparison.differences}
     for rank in sorted(ranks):
         for name, expected in comparison.expected[rank].items():
-            got = comparison.got[rank].get(name)
-            if type(expected) in (int, float) and type(got) in (int, float):
-                expected, got = (torch.tensor([each], dtype=torch.float64) for each in (expected, got))
-            tensors = isinstance(expected, Tensor) and isinstance(got, Tensor)
-            alike = tensors and (expected.shape, expected.dtype) == (got.shape, got.dtype)
-            if alike and not torch.equal(expected, got):
-                yield rank, name, expected, got
+            yield from ((rank, *leaf) for leaf in _different(name, expected, comparison.got[rank].get(name)))
+
+
+def _different(name: str, expected: Any, got: Any) -> Iterable[tuple[str, Tensor, Tensor]]:
+    """(name, expected, got) of the tensors that differ in two values; numbers as tensors, lists item by item."""
+    if isinstance(expected, list | tuple) and isinstance(got, list | tuple) and len(expected) == len(got):
+        for index, pair in enumerate(zip(expected, got, strict=True)):
+            yield from _different(f"{name}[{index}]", *pair)
+        return
+    if type(expected) in (int, float) and type(got) in (int, float):
+        expected, got = (torch.tensor([each], dtype=torch.float64) for each in (expected, got))
+    tensors = isinstance(expected, Tensor) and isinstance(got, Tensor)
+    alike = tensors and (expected.shape, expected.dtype) == (got.shape, got.dtype)
+    if alike and not torch.equal(expected, got):
+        yield name, expected, got
 
 
 def _unreadable(comparison: Comparison, inputs: Inputs) -> str | None:
-    pairs = list(_pairs(comparison))
+    pairs = list(_leaves(comparison))
     if pairs and all(got.is_floating_point() and got.isnan().any() and not e.isnan().any() for _, _, e, got in pairs):
         return "it holds NaN: memory that was never written, or read before its message was there"
     return None
@@ -128,7 +141,7 @@ def _factor(wrong: Sequence[Comparison]) -> str | None:
 def _ratio(comparison: Comparison) -> float | None:
     """The one number that all wrong values are of what they should be; None where there is no such number."""
     ratios = set()
-    for _, _, expected, got in _pairs(comparison):
+    for _, _, expected, got in _leaves(comparison):
         if not expected.numel() or not expected.double().abs().min() > 0:
             return None
         each = got.double() / expected.double()
@@ -194,7 +207,7 @@ def _tail(comparison: Comparison, inputs: Inputs) -> str | None:
     for _, _, expected, got in _pairs(comparison):
         different = (expected != got).flatten().nonzero().flatten().tolist()
         length = expected.numel()
-        if length % n == 0 or different != list(range(length - length % n, length)):
+        if length < n or length % n == 0 or different != list(range(length - length % n, length)):
             return None
         counts.add((length, length % n))
     if len(counts) != 1:
@@ -238,7 +251,7 @@ def _integers(case: Case) -> list[str]:
     return [name for name, value in case.parameters if type(value) is int and name not in _NO_LENGTHS]
 
 
-_NO_LENGTHS = ("root", "seed", "dim", "pieces", "ranks_per_node")
+_NO_LENGTHS = ("root", "seed", "dim", "pieces", "ranks_per_node", "interval")
 
 
 def _value(case: Case, name: str) -> Any:

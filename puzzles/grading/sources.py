@@ -54,6 +54,8 @@ class Gathered:
             self.take(value)
         elif home := _home(name, value):
             self._take_import(f"from {home} import {name}")
+        elif home := _home(own := getattr(value, "__name__", ""), value):  # ours is not torch's name for it
+            self._take_import(f"from {home} import {own} as {name}")
         else:
             assignment = _assignment(name, value, module)
             self.take_names(assignment, module, name)

@@ -151,7 +151,7 @@ def _compare_sequence(name: str, expected: Sequence, got: Any, tolerance: float 
     if type(got) not in (list, tuple) or len(got) != len(expected):
         return 1, (place, f"{len(expected)} values", _kind(got))
     found = [_compare(f"{place}[{i}]", *pair, tolerance) for i, pair in enumerate(zip(expected, got, strict=True))]
-    return sum(count for count, _ in found), next((difference for _, difference in found if difference), None)
+    return max(1, sum(count for count, _ in found)), next((difference for _, difference in found if difference), None)
 
 
 def _compare_tensors(name: str, expected: Tensor, got: Tensor, tolerance: float | None) -> tuple[int, tuple | None]:

@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from puzzles import catalog
-from puzzles.grading import text
+from puzzles.grading import text, values
 from puzzles.grading.drives import backward
 from puzzles.grading.engine import grade, passes
 from puzzles.grading.pool import Pool
-from puzzles.grading.puzzle import Budget, Case, Claim, Measure, Puzzle, cases
+from puzzles.grading.puzzle import Budget, Case, Claim, Inputs, Measure, Puzzle, cases
 from puzzles.grading.verdict import Stage, Verdict
 from reference.cluster import Cluster, Interrupted
 
@@ -138,6 +138,34 @@ def test_a_pattern_in_the_values_is_named(body: str, diagnosis: str) -> None:
     verdict = check(body, cases=cases(worlds=(2, 3, 4), length=(6, 7)))
     assert verdict.stage is Stage.VALUES
     assert diagnosis in verdict.reason
+
+
+def test_a_factor_is_found_in_lists_of_tensors_of_several_lengths() -> None:
+    def sums(x: Tensor, group: ProcessGroup) -> list[Tensor]:
+        pass
+
+    def in_two_parts(case: Case, inputs: Inputs) -> list:
+        return [{"returns": sum(each["x"] for each in inputs).split(4)}] * case.n
+
+    asked = puzzle(
+        function=sums,
+        cases=cases(worlds=(2, 3)),
+        inputs=lambda case, rank: {"x": case.tensor(rank, 7)},
+        oracle=in_two_parts,
+    )
+    averaged = (
+        "total = x.clone()\ndist.all_reduce(total, group=group)\nreturn (total / dist.get_world_size(group)).split(4)"
+    )
+    verdict = grade(asked, text.with_body(asked, averaged))
+    assert verdict.stage is Stage.VALUES
+    assert "off by exactly the world size, too little: averaged" in verdict.reason
+
+
+def test_an_empty_list_is_a_value_to_compare() -> None:
+    (case,) = cases(worlds=(1,))
+    for reported, right in (([], True), ([("value", 1)], False)):
+        comparison = values.compare(case, [{"returns": ("list", reported)}], ({"returns": []},), tolerance=None)
+        assert (comparison.compared, comparison.right) == (1, right)
 
 
 def test_the_same_calls_on_swapped_tensors_are_named() -> None:

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
+from torch.distributed import all_gather_into_tensor as gather_flat
 
 from puzzles import catalog
 from puzzles.grading import style, text
@@ -25,6 +26,11 @@ def named(puzzle: Puzzle) -> str:
 
 def _helper(x: Tensor) -> Tensor:
     return x * SCALE
+
+
+def gathers(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
+    """Uses a function of torch under another name."""
+    gather_flat(out, x, group=group)
 
 
 def doubled(x: Tensor, group: ProcessGroup) -> Tensor:
@@ -64,6 +70,13 @@ def test_a_function_brings_what_it_uses() -> None:
     assert "SCALE = 2" in source and "def _helper" in source
     assert source.index("def _helper") < source.index("def doubled")
     assert "import torch.distributed as dist" in source and "from torch import Tensor" in source
+    exec(source, {})
+
+
+def test_what_torch_calls_otherwise_is_imported_by_torch_s_name() -> None:
+    """As `reference.collectives.native` does for versions of torch that have other names."""
+    source = text.standalone(gathers)
+    assert "all_gather_into_tensor as gather_flat" in source
     exec(source, {})
 
 
