@@ -1,0 +1,45 @@
+"""zero.prefetch: Prefetch the next layer.
+
+rankwise check zero.prefetch
+rankwise hint zero.prefetch
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+Shape = tuple[int, int]
+
+
+def prefetched(
+    x: Tensor,
+    shards: Sequence[Tensor],
+    shapes: Sequence[Shape],
+    layer: Callable[[Tensor, Tensor], Tensor],
+    group: ProcessGroup,
+) -> Tensor:
+    """Prefetch the next layer.
+
+    Gathering just in time means waiting just in time: while a weight travels, nobody computes; while a layer
+    computes, the network is idle. Let each weight travel while the layer before it computes.
+
+    With `async_op=True` a collective returns at once, and gives you a request. Between that and the return of
+    `request.wait()` the weight is on its way: nobody may read or write it.
+
+    Args:
+        x: (B, in), this rank's own batch.
+        shards: this rank's shard of each weight, padded with zeros to an n-th.
+        shapes: of each weight, (out, in).
+        layer: `layer(x, weight)` computes x @ weight.T. It takes its time.
+        group: n ranks. Any n.
+
+    Returns: what the last layer gives.
+
+    Budget: on a modelled link the time of the first gather and of all layers, or of the other gathers where those
+    take longer. (n-1)/n of all weights sent, once. Memory for two weights, the one that computes and the next, and
+    for what a layer is given and gives.
+    """
+    raise NotImplementedError("not solved yet")
