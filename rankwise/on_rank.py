@@ -9,9 +9,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reference.data_parallel import whole
+from reference.errors import BadInput
 from reference.oracle import Record, on_ranks
 from reference.parallelize import SIMPLEST, Plan
 from reference.report import logger, silent
+from reference.saves import Saves
 from reference.train import TrainConfig, validation_loss
 from reference.train import train as train_on_group
 
@@ -25,10 +27,18 @@ class Outcome:
     parameters: dict[str, Tensor] | None  # rank 0's, on the CPU
 
 
-def train(config: TrainConfig, log: Path, plan: Plan = SIMPLEST) -> Outcome:
+def train_or_refuse(config: TrainConfig, log: Path, plan: Plan, saves: Saves | None) -> Outcome | BadInput:
+    """As `train`; what cannot work comes back as a value, which the owner may raise."""
+    try:
+        return train(config, log, plan, saves)
+    except BadInput as error:
+        return error
+
+
+def train(config: TrainConfig, log: Path, plan: Plan = SIMPLEST, saves: Saves | None = None) -> Outcome:
     """Train on the world group; rank 0 appends every step to `log`."""
     first = dist.get_rank() == 0
-    training = train_on_group(config, dist.group.WORLD, own_device(), plan, logger(log) if first else silent)
+    training = train_on_group(config, dist.group.WORLD, own_device(), plan, logger(log) if first else silent, saves)
     parameters = whole(training.form)
     return Outcome(validation_loss(training), fingerprint(parameters), parameters if first else None)
 

@@ -59,5 +59,4 @@ def bar(steps: int, console: Console) -> Iterator[Report]:
 
 def describe(step: Step, steps: int) -> str:
     """What stands beside the bar."""
-    left = step.seconds / step.step * (steps - step.step)
-    return f"loss {step.loss:.3f} · {step.tokens / step.seconds:,.0f} tokens/s · {left:.0f} s left"
+    return f"loss {step.loss:.3f} · {step.rate:,.0f} tokens/s · {step.left(steps):.0f} s left"

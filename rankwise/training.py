@@ -13,17 +13,21 @@ from reference.cluster.cluster import MAX_RANKS
 from reference.errors import BadInput
 from reference.models.data import unigram_entropy
 from reference.parallelize import Plan
+from reference.saves import Saves
 from reference.train import TrainConfig, batches_for
 
 OPTIMIZER = ("torch._dynamo",)  # what torch imports when the first optimizer is made: once here, not on each rank
 
 
-def train_on_cluster(config: TrainConfig, plan: Plan, ranks: int, device: str, log: Path | None) -> None:
+def train_on_cluster(
+    config: TrainConfig, plan: Plan, saves: Saves | None, ranks: int, device: str, log: Path | None
+) -> None:
     """Train, and say how it went.
 
     Args:
         config: what to learn.
         plan: how the work is laid out.
+        saves: where to save, if anywhere.
         ranks: number of processes.
         device: "auto", "cpu" or "cuda".
         log: keeps every step, if given.
@@ -45,7 +49,9 @@ def train_on_cluster(config: TrainConfig, plan: Plan, ranks: int, device: str, l
             Cluster(ranks, device=device, timeout=None, preload=OPTIMIZER) as cluster,
             following(log, config.steps, console),
         ):
-            outcome = cluster.run(on_rank.train, config, log, plan)[0]
+            outcome = cluster.run(on_rank.train_or_refuse, config, log, plan, saves)[0]
+            if isinstance(outcome, BadInput):
+                raise outcome
     console.print(
         f"held-out loss {outcome.validation_loss:.3f} nats per byte; "
         f"knowing how frequent each byte is, and nothing else, gives {unigram_entropy(text):.3f}"

@@ -10,6 +10,7 @@ import argparse
 import gc
 import os
 import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -25,9 +26,10 @@ from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import PRESETS
 from reference.models.data import unigram_entropy
-from reference.options import configure
+from reference.options import configure, saves_of
 from reference.parallelize import Form, Plan
 from reference.report import printer, silent
+from reference.saves import Saves
 from reference.train import TrainConfig, batches_for, train, validation_loss
 
 BAD_INPUT, INTERRUPTED = 2, 130
@@ -42,12 +44,12 @@ def main() -> int:
     try:
         join()
         try:
-            config, plan, device = agree(sys.argv[1:])
+            config, plan, saves, device = agree(sys.argv[1:])
         except BadInput as error:
             say(f"reference.train: {error}", sys.stderr)
             dist.all_reduce(torch.zeros(1))  # torchrun stops all once one has left: rank 0 must have spoken by then
             return BAD_INPUT
-        run(config, plan, device)
+        run(config, plan, saves, device)
         return 0
     except KeyboardInterrupt:
         say("reference.train: interrupted", sys.stderr)
@@ -68,7 +70,7 @@ def join() -> None:
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
 
 
-def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, torch.device]:
+def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, Saves | None, torch.device]:
     """Read the command line, and go on only if no rank has an objection: a file may be missing on one machine.
 
     Raises:
@@ -78,6 +80,7 @@ def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, torch.device]:
     try:
         options = parse(arguments)
         device = choose_device(options.pop("device"))
+        saves = saves_of(options.pop("save"), options.pop("save_every"), options.pop("resume"))
         config, plan = configure(**options)
         batches_for(config, dist.get_world_size(), plan.accumulate)
         objection = None
@@ -87,11 +90,11 @@ def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, torch.device]:
     for objection in objections:
         if objection is not None:
             raise BadInput(objection)
-    return config, plan, device
+    return config, plan, saves, device
 
 
 def parse(arguments: list[str]) -> dict:
-    """The command line as the arguments of `configure`, and `device`.
+    """The command line as the arguments of `saves_of` and `configure`, and `device`.
 
     Raises:
         BadInput: if it cannot be understood.
@@ -112,6 +115,9 @@ def parse(arguments: list[str]) -> dict:
     parser.add_argument("--recompute", default=plan.recompute, help=", ".join(Recompute))
     parser.add_argument("--precision", default="fp32", help=", ".join(PRECISIONS))
     parser.add_argument("--offload", default=plan.offload, help=", ".join(Offload))
+    parser.add_argument("--save", type=Path, help="a folder for checkpoints")
+    parser.add_argument("--save-every", type=int, default=100, help="steps from one checkpoint to the next")
+    parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint in --save")
     return vars(parser.parse_args(arguments))
 
 
@@ -145,14 +151,14 @@ def choose_device(wanted: str) -> torch.device:
     return device
 
 
-def run(config: TrainConfig, plan: Plan, device: torch.device) -> None:
+def run(config: TrainConfig, plan: Plan, saves: Saves | None, device: torch.device) -> None:
     """Train, and let rank 0 say how it goes."""
     first = dist.get_rank() == 0
     world_size = dist.get_world_size()
     entropy = unigram_entropy(batches_for(config, world_size).text)
     say(f"{config.model.parameters:,} parameters, {world_size} ranks, {device.type}; byte entropy {entropy:.3f} nats")
     report = printer(config.steps, every=max(1, config.steps // 20)) if first else silent
-    training = train(config, dist.group.WORLD, device, plan, report)
+    training = train(config, dist.group.WORLD, device, plan, report, saves)
     say(f"held-out loss {validation_loss(training):.3f} nats per byte")
 
 

@@ -1,6 +1,7 @@
 """What a person can ask of a training run, as words: the same for `rankwise train` and for `torchrun`."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import TypeVar
 
 from reference.errors import BadInput
@@ -9,7 +10,9 @@ from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import preset
 from reference.parallelize import Form, Plan
+from reference.saves import Saves
 from reference.train import TrainConfig
+from reference.zero.checkpoint import latest
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -55,6 +58,21 @@ def configure(
         replicas=replicas,
     )
     return config, plan
+
+
+def saves_of(folder: Path | None, every: int, resume: bool) -> Saves | None:
+    """Where to save, and whether to go on from there; None for nowhere.
+
+    Raises:
+        BadInput: if there is nothing to go on from.
+    """
+    if folder is None:
+        if resume:
+            raise BadInput("--resume goes on from the checkpoints in a folder: name it with --save FOLDER")
+        return None
+    if resume and latest(folder) is None:
+        raise BadInput(f"there is no checkpoint in {folder} to go on from; without --resume a run begins there")
+    return Saves(folder.resolve(), every, resume)
 
 
 def choose(kind: type[Choice], word: str, option: str) -> Choice:

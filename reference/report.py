@@ -17,8 +17,18 @@ class Step:
     step: int  # steps done, this one included
     loss: float  # nats per token of this step's batch, before its update
     gradient_norm: float  # before clipping
-    tokens: int  # seen since the run began
-    seconds: float  # since the first step began
+    tokens: int  # seen in all steps
+    seconds: float  # since this run began
+    began: int = 0  # steps done before it, where it goes on from a checkpoint
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second of this run."""
+        return self.tokens * (self.step - self.began) / self.step / self.seconds
+
+    def left(self, steps: int) -> float:
+        """Seconds until `steps` are done, at this rate."""
+        return self.seconds / (self.step - self.began) * (steps - self.step)
 
 
 Report = Callable[[Step], None]
@@ -40,10 +50,9 @@ def printer(steps: int, every: int) -> Report:
 
 def line(step: Step, steps: int) -> str:
     """A step in one line, for a person: `step  20/300   loss 2.871   24,103 tokens/s   12 s left`."""
-    left = step.seconds / step.step * (steps - step.step)
     return (
         f"step {step.step:>{len(str(steps))}}/{steps}   loss {step.loss:.3f}   "
-        f"{step.tokens / step.seconds:,.0f} tokens/s   {left:.0f} s left"
+        f"{step.rate:,.0f} tokens/s   {step.left(steps):.0f} s left"
     )
 
 

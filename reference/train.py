@@ -26,6 +26,7 @@ from reference.models import PRESETS, GPTConfig, token_loss
 from reference.models.data import Batches, file_text, python_text
 from reference.parallelize import SIMPLEST, Plan, parallelize
 from reference.report import Report, Step, silent
+from reference.saves import Saves
 
 
 @dataclass(frozen=True)
@@ -124,23 +125,28 @@ def train(
     device: torch.device,
     plan: Plan = SIMPLEST,
     report: Report = silent,
+    saves: Saves | None = None,
 ) -> Training:
-    """Train on the ranks of `group`, which all call this with the same `config` and `plan`.
+    """Train on the ranks of `group`, which all call this with the same arguments.
 
     Args:
         config, group, device, plan: as of `Training`.
         report: told of every step.
+        saves: where to save, and whether to go on from what is there.
 
     Raises:
-        BadInput: if text, batch, plan and ranks do not fit.
+        BadInput: if text, batch, plan and ranks do not fit, or a checkpoint cannot be saved or loaded.
     """
     training = Training(config, group, device, plan)
+    first, last = saves.begin(training) if saves else 0, config.stop_after or config.steps
     began = time.perf_counter()
-    for step in range(config.stop_after or config.steps):
+    for step in range(first, last):
         loss = training.backward(step)
         gradient_norm = training.update(step)
-        seconds = time.perf_counter() - began
-        report(Step(step + 1, summed(loss, group), gradient_norm, (step + 1) * training.batches.tokens, seconds))
+        seconds, tokens = time.perf_counter() - began, (step + 1) * training.batches.tokens
+        report(Step(step + 1, summed(loss, group), gradient_norm, tokens, seconds, first))
+        if saves and saves.due(step + 1, last):
+            saves.save(training, step + 1)
     return training
 
 
