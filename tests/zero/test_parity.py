@@ -1,0 +1,50 @@
+"""Every form that shards equals one process: losses, norms, gradients, parameters, however the model is cut."""
+
+import itertools
+
+import pytest
+
+from reference.cluster import Cluster
+
+from ..data_parallel.conftest import MOST, prove
+from ..data_parallel.low_precision import prove_low_precision
+from ..data_parallel.training import OPTIMIZERS, TIED, UNTIED, Case, Language, LeavingOut
+from .forms import FORMS, FULLY, OF_A_GPT, STAGES
+
+FEW = ("ZeRO-1", "ZeRO-2", "FSDP", "FSDP, gathered once", "FSDP by halves")
+
+
+@pytest.mark.parametrize("n", range(1, MOST + 1))
+def test_any_number_of_ranks_equals_one_process(ranks: Cluster, n: int) -> None:
+    """With one to three micro-batches, of which some have a row more than others."""
+    prove(ranks, n, [Case(name, FORMS[name], micro_batches=1 + (n + i) % 3) for i, name in enumerate(FORMS)])
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_any_optimizer_any_tying_any_freezing(ranks: Cluster, optimizer: str) -> None:
+    frozen = ("embedding", "blocks.0.attention")
+    tasks = [Language(config, part) for config, part in itertools.product((UNTIED, TIED), ((), frozen))]
+    prove(ranks, 3, [Case(name, FORMS[name], task, optimizer) for name in FEW for task in tasks])
+
+
+def test_a_tied_parameter_in_any_unit(ranks: Cluster) -> None:
+    prove(ranks, 3, [Case(name, make, Language(TIED), micro_batches=2) for name, make in {**FULLY, **OF_A_GPT}.items()])
+
+
+def by_some(branch: int, step: int, parts: int) -> range:
+    """Who uses the optional part of a branch: all, the first micro-batches, or one and then nobody."""
+    return (range(parts), range(parts // 2), range(step == 0))[branch]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_what_nobody_used_has_a_gradient_of_zero(ranks: Cluster, n: int) -> None:
+    """Ranks use different parameters of a unit, too."""
+    forms = {**STAGES, **FULLY}
+    cases = [Case(name, make, LeavingOut(by_some), micro_batches=2) for name, make in forms.items()]
+    prove(ranks, n, cases, zeros=True)
+
+
+@pytest.mark.parametrize("name", ["ZeRO-1", "ZeRO-2", "FSDP", "FSDP, gathered once"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_low_precision_is_off_by_its_rounding_alone(ranks: Cluster, name: str, precision: str) -> None:
+    prove_low_precision(ranks, Case(name, FORMS[name], precision=precision))
