@@ -54,7 +54,9 @@ class OffloadedOptimizer(Optimizer):
         self._home = home
         self._of: dict[nn.Parameter, Optimizer] = {}  # an optimizer for each parameter, over a guest in its place
         self._rooms: dict[nn.Parameter, dict[str, Tensor]] = {}  # its state at home, by name
-        super().__init__(parameters, self._make(_guest(torch.Size([1]))).defaults)
+        example = self._make(_guest(torch.Size([1])))
+        self.kind = type(example)  # what it would be if its state lived where the parameters do
+        super().__init__(parameters, example.defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)

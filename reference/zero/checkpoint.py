@@ -11,6 +11,7 @@ Not saved: frozen parameters and buffers, since no form holds them; hyperparamet
 run that loads.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -61,7 +62,7 @@ def save(
 
     Raises:
         BadInput: the same on every rank, if it cannot be saved: no room, no permission, something that is not plain.
-            What is in the folder is as it was.
+            Whatever checkpoints were in the folder are still there.
     """
     folder = Path(folder)
     if keep < 1:
@@ -71,21 +72,18 @@ def save(
     contents = {
         "step": step,
         "extra": extra,
-        "optimizer": type(optimizer).__name__,
+        "optimizer": kind_of(optimizer),
         "parameters": {name: asdict(saved) for name, saved in parameters.items()},
     }
     try:
-        partial = by_first(lambda: checkpoint_folder.begin(folder), group)
-        try:
-            files = write(partial, held_chunks(form.parts, optimizer.state), group)
-            checkpoint = by_first(lambda: checkpoint_folder.finish(partial, step, contents, files), group)
-        except BadInput:
-            by_first(lambda: checkpoint_folder.discard(partial), group)
-            raise
+        checkpoint = write(folder, contents, held_chunks(form.parts, optimizer.state), group)
     except BadInput as error:
         last = latest(folder)
         raise BadInput(f"step {step} was not saved: {error}; the last checkpoint is {last or 'none'}") from None
-    by_first(lambda: checkpoint_folder.keep_last(folder, keep), group)
+    try:
+        by_first(lambda: checkpoint_folder.keep_last(folder, keep), group)
+    except BadInput as error:
+        raise BadInput(f"{checkpoint} was saved, but an old one could not be deleted: {error}") from None
     return checkpoint
 
 
@@ -116,8 +114,8 @@ def load(
     saved = {name: Saved.from_json(**each) for name, each in contents["parameters"].items()}
     if unlike := difference(saved, merge(together(lambda: describe(form.parts, {}), group))):
         raise BadInput(f"{checkpoint} is of another model: {unlike}")
-    if contents["optimizer"] != type(optimizer).__name__:
-        raise BadInput(f"{checkpoint} was saved with {contents['optimizer']}, and this is {type(optimizer).__name__}")
+    if contents["optimizer"] != kind_of(optimizer):
+        raise BadInput(f"{checkpoint} was saved with {contents['optimizer']}, and this is {kind_of(optimizer)}")
     share = checkpoint_folder.files(checkpoint)[dist.get_rank(group) :: dist.get_world_size(group)]
     together(lambda: checkpoint_folder.verify(checkpoint, share), group)
     chunks = empty_chunks(form.parts, saved)
@@ -127,21 +125,31 @@ def load(
     return contents["step"], contents["extra"]
 
 
-def write(partial: Path, chunks: Mapping[str, Chunk], group: ProcessGroup) -> dict[str, Fingerprint]:
-    """Let DCP write what the ranks hold, through to the disk.
+def write(folder: Path, contents: Mapping[str, Any], chunks: Mapping[str, Chunk], group: ProcessGroup) -> Path:
+    """Write what the ranks hold, to the end on all of them; otherwise nothing is left.
 
-    Returns:
-        All files, read again by those who wrote them.
+    Raises:
+        BadInput: on every rank, if it cannot be written.
     """
-    through_dcp(lambda: dcp.save(chunks, storage_writer=Writer(partial), process_group=group))
-    mine = f"__{dist.get_rank(group)}_*"
+    partial = by_first(lambda: checkpoint_folder.begin(folder), group)
+    try:
+        through_dcp(lambda: dcp.save(chunks, storage_writer=Writer(partial), process_group=group))
+        files = fingerprints(partial, group)
+        return by_first(lambda: checkpoint_folder.finish(partial, contents["step"], contents, files), group)
+    except BadInput:
+        by_first(lambda: checkpoint_folder.discard(partial), group)
+        raise
+
+
+def fingerprints(partial: Path, group: ProcessGroup) -> dict[str, Fingerprint]:
+    """Of all files that DCP has made, by name: each rank reads again what it has written."""
+    rank = dist.get_rank(group)
+    prefixes = (f"__{rank}_", ".metadata") if rank == 0 else (f"__{rank}_",)
 
     def read() -> dict[str, Fingerprint]:
-        return {path.name: Fingerprint.of(path) for path in partial.glob(mine)}
+        return {name: Fingerprint.of(partial / name) for name in os.listdir(partial) if name.startswith(prefixes)}
 
-    files = {name: one for theirs in together(read, group) for name, one in theirs.items()}
-    files[".metadata"] = by_first(lambda: Fingerprint.of(partial / ".metadata"), group)
-    return files
+    return {name: one for mine in together(read, group) for name, one in mine.items()}
 
 
 def together(do: Callable[[], T], group: ProcessGroup) -> list[T]:
@@ -191,6 +199,11 @@ def through_dcp(do: Callable[[], Any]) -> None:
         if isinstance(cause, OSError):
             raise BadInput(f"rank {rank}: {cause}") from None
         raise RuntimeError(str(error)) from None
+
+
+def kind_of(optimizer: Optimizer) -> str:
+    """The name of an optimizer's class; of one whose state is offloaded, what it would be otherwise."""
+    return getattr(optimizer, "kind", type(optimizer)).__name__
 
 
 def require_plain(extra: Any, where: str = "extra") -> None:

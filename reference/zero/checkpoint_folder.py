@@ -59,9 +59,11 @@ def begin(folder: Path) -> Path:
         OSError: if that cannot be.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    numbers = [int(found[1]) for path in folder.iterdir() if (found := _NUMBER.match(path.name))]
-    for leftover in folder.glob(".*-partial"):
-        shutil.rmtree(leftover)
+    names = os.listdir(folder)
+    numbers = [int(found[1]) for name in names if (found := _NUMBER.match(name))]
+    for leftover in names:
+        if leftover.startswith(".") and leftover.endswith("-partial"):
+            shutil.rmtree(folder / leftover)
     partial = folder / f".{max(numbers, default=0) + 1:06}-partial"
     partial.mkdir()
     return partial
@@ -82,10 +84,9 @@ def finish(partial: Path, step: int, contents: Mapping[str, Any], files: Mapping
     Raises:
         OSError: if it cannot be; then there is no such checkpoint.
     """
-    for name, written in files.items():
-        if (partial / name).stat().st_size != written.size:
-            raise OSError(f"{partial / name} is not what its rank wrote: do all ranks see the same folder?")
     sizes = {name: written.size for name, written in files.items()}
+    if sizes != {name: (partial / name).stat().st_size for name in os.listdir(partial)}:
+        raise OSError(f"{partial} does not have the files that the ranks wrote: is it the same folder for all?")
     _write(partial / MANIFEST, json.dumps({"format": FORMAT, "files": sizes, "contents": contents}, indent=1))
     sums = {name: written.sha256 for name, written in files.items()}
     sums[MANIFEST] = Fingerprint.of(partial / MANIFEST).sha256
@@ -135,7 +136,7 @@ def find(place: Path) -> Path:
     Raises:
         BadInput: if there is none; with what is wrong with the newest of those that are not complete.
     """
-    if _NAME.fullmatch(place.name) or (place / SUMS).exists():
+    if (_NAME.fullmatch(place.name) and place.is_dir()) or (place / SUMS).exists():
         return place
     if checkpoint := latest(place):
         return checkpoint
@@ -151,11 +152,14 @@ def contents(checkpoint: Path) -> dict[str, Any]:
         BadInput: if something is missing, too short or too long.
     """
     try:
-        if Fingerprint.of(checkpoint / MANIFEST).sha256 != _sums(checkpoint).get(MANIFEST):
+        sums = _sums(checkpoint)
+        if Fingerprint.of(checkpoint / MANIFEST).sha256 != sums.get(MANIFEST):
             raise _damaged(checkpoint, f"{MANIFEST} does not hold what was written")
         manifest = json.loads((checkpoint / MANIFEST).read_text())
         if manifest["format"] != FORMAT:
             raise BadInput(f"{checkpoint} has format {manifest['format']}, and this program reads format {FORMAT}")
+        if sums.keys() != {*manifest["files"], MANIFEST}:
+            raise _damaged(checkpoint, f"{SUMS} does not hold what was written")
         for name, size in manifest["files"].items():
             if (found := (checkpoint / name).stat().st_size) != size:
                 raise _damaged(checkpoint, f"{name} has {found:,} bytes of {size:,}")
