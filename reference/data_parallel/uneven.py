@@ -18,14 +18,12 @@ the same by shadowing each collective of DDP.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
-
-Batch = TypeVar("Batch")
 
 
 def weighted_loss(losses: Tensor, group: ProcessGroup) -> Tensor:
@@ -45,11 +43,11 @@ def weighted_loss(losses: Tensor, group: ProcessGroup) -> Tensor:
 
 
 def joined(
-    batches: Iterable[Batch],
+    batches: Iterable[Any],
     group: ProcessGroup,
-    tokens_of: Callable[[Batch], int] = len,
+    tokens_of: Callable[[Any], int] = len,
     device: torch.device | str = "cpu",
-) -> Iterator[tuple[Batch | None, int]]:
+) -> Iterator[tuple[Any | None, int]]:
     """This rank's batches, and None after the last of them, until all ranks have finished.
 
     One all-reduce of 16 bytes for each step, and one more that says that all are done. Whoever leaves the loop early

@@ -1,0 +1,174 @@
+"""data_parallel.uneven_inputs: whoever has no more data goes on for the sake of the others."""
+
+import torch
+import torch.distributed as dist
+
+from puzzles.grading.drives.data_parallel import step_after_step
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from reference.collectives import cost
+from reference.collectives.all_reduce import ring
+from reference.data_parallel.uneven import joined
+
+WIDTH = 2
+BATCHES = {
+    "one more each": lambda rank, n: 1 + rank,
+    "all alike": lambda rank, n: 2,
+    "the first has none": lambda rank, n: 2 * (rank > 0),
+}
+
+
+def batches_of_a_rank(case, rank):
+    """Batches of different sizes, as many as the parameter `batches` says."""
+    count = BATCHES[case.batches](rank, case.n)
+    return {
+        "batches": [case.normal(rank, 1 + (rank + 2 * step) % 3, WIDTH, name=f"batch {step}") for step in range(count)],
+        "width": WIDTH,
+    }
+
+
+def means_of_all_that_there_is(case, inputs):
+    """In each step, one process takes the mean over everybody's samples, as long as anybody has some."""
+    everybody = [each["batches"] for each in inputs]
+    steps = max(map(len, everybody))
+    found = [torch.cat([own[step] for own in everybody if step < len(own)]).mean(0) for step in range(steps)]
+    return [{"the means": found}] * case.n
+
+
+def steps_of(case):
+    return max(BATCHES[case.batches](rank, case.n) for rank in range(case.n))
+
+
+def sent(case):
+    """Two numbers a step and in the end, and in each step what the loop itself sums."""
+    of_step, end = [(2, 8), (WIDTH, 8)], [(2, 8)]
+    return max(
+        sum(cost.of(ring).bytes(rank, case.n, *each) for each in of_step * steps_of(case) + end)
+        for rank in range(case.n)
+    )
+
+
+PUZZLE = Puzzle(
+    name="data_parallel.uneven_inputs",
+    title="Join when the data runs out",
+    statement="""
+        Ranks have different numbers of batches, and none of them knows how many the others have. A rank that simply
+        stops when it has none leaves the others waiting in the next all-reduce, for ever. It has to go on, with zeros,
+        until nobody has any.
+
+        Yield, step by step, this rank's next batch, or None once it has no more; and with it the number of samples
+        that all ranks have in this step. The loop that you serve does this with it, on every rank:
+
+            for batch, samples in joined(batches, group):
+                total = torch.zeros(width) if batch is None else batch.sum(0)
+                dist.all_reduce(total, group=group)
+                mean = total / samples
+
+        Args:
+            batches: this rank's; tensors [B, width]. It can be gone through once.
+            group: n ranks. Any n.
+            tokens_of: how many samples a batch has.
+            device: where your own messages live.
+
+        Yields: (batch or None, samples of all ranks in this step), equally often on every rank: as often as the rank
+        with the most batches has one.
+
+        Budget: one all-reduce of yours for each step, and one more at the end.
+        """,
+    function=joined,
+    cases=cases(worlds=(3, 2, 4, 1, 5, 8), batches=("one more each",))
+    + cases(worlds=(2, 3), batches=("all alike", "the first has none"))
+    + cases(worlds=(4,), members=(0, 2, 3), batches=("one more each",)),
+    inputs=batches_of_a_rank,
+    oracle=means_of_all_that_there_is,
+    drive=step_after_step,
+    tolerance=1e-12,
+    calls=(dist.all_reduce,),
+    budgets=(
+        Budget(
+            Measure.CALLS,
+            target=lambda case: 2 * steps_of(case) + 1,
+            why="how many samples there are, and whether anybody has a batch, fits into one message",
+        ),
+        Budget(Measure.BYTES_SENT, target=sent, why="two numbers are enough for both"),
+    ),
+    hints=(
+        "When may a rank leave the loop? Who knows that?",
+        "In each step, all ranks add up how many of them have a batch. Where the sum is zero, all are done, and all "
+        "know it in the same step.",
+        "`batch = next(rest, None)`; a tensor of (1 or 0, samples); `dist.all_reduce`; `return` if the first number is "
+        "0, else `yield batch, samples`.",
+    ),
+    wrong=(
+        Wrong(
+            "leaves when it has no more",
+            diagnosis=r"rank \d finished without it|never|deadlock",
+            body="""
+                for batch in batches:
+                    samples = torch.tensor(len(batch))
+                    dist.all_reduce(samples, group=group)
+                    yield batch, samples.item()
+                """,
+        ),
+        Wrong(
+            "all stop when the first has no more",
+            diagnosis=r"the means: expected \d values, got \d values",
+            edits=(("if ranks == 0:", "if ranks < dist.get_world_size(group):"),),
+        ),
+        Wrong(
+            "begins again to keep up",
+            diagnosis=r"the means\[\d\]\[0\]: expected|the means: expected",
+            body="""
+                own = list(batches)
+                most = torch.tensor(len(own))
+                dist.all_reduce(most, dist.ReduceOp.MAX, group)
+                for step in range(most.item()):
+                    batch = own[step % len(own)] if own else None
+                    samples = torch.tensor(0 if batch is None else len(batch))
+                    dist.all_reduce(samples, group=group)
+                    yield batch, samples.item()
+                """,
+        ),
+        Wrong(
+            "counts its own samples only",
+            diagnosis=r"the means\[0\]\[0\]: expected",
+            edits=(("yield batch, tokens", "yield batch, tokens_of(batch) if batch is not None else 1"),),
+        ),
+        Wrong(
+            "counts batches, not samples",
+            diagnosis=r"the means\[\d\]\[0\]: expected",
+            edits=(("yield batch, tokens", "yield batch, ranks"),),
+        ),
+        Wrong(
+            "the last batch once more",
+            diagnosis=r"the means\[\d\]\[0\]: expected|exception",
+            body="""
+                rest, batch = iter(batches), None
+                while True:
+                    upcoming = next(rest, None)
+                    batch = batch if upcoming is None else upcoming
+                    ranks_and_tokens = torch.tensor([upcoming is not None, 0 if batch is None else len(batch)]).long()
+                    dist.all_reduce(ranks_and_tokens, group=group)
+                    ranks, tokens = ranks_and_tokens.tolist()
+                    if ranks == 0:
+                        return
+                    yield batch, tokens
+                """,
+        ),
+        Wrong(
+            "two messages a step",
+            diagnosis=r"right, but a rank makes \d+ calls where \d+ must do.*\n.*fits into one message",
+            body="""
+                rest = iter(batches)
+                while True:
+                    batch = next(rest, None)
+                    anybody = torch.tensor(int(batch is not None))
+                    samples = torch.tensor(0 if batch is None else len(batch))
+                    dist.all_reduce(anybody, dist.ReduceOp.MAX, group)
+                    if not anybody:
+                        return
+                    dist.all_reduce(samples, group=group)
+                    yield batch, samples.item()
+                """,
+        ),
+    ),
+)

@@ -1,0 +1,46 @@
+"""data_parallel.uneven_inputs: Join when the data runs out.
+
+rankwise check data_parallel.uneven_inputs
+rankwise hint data_parallel.uneven_inputs
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ProcessGroup
+
+
+def joined(
+    batches: Iterable[Any],
+    group: ProcessGroup,
+    tokens_of: Callable[[Any], int] = len,
+    device: torch.device | str = "cpu",
+) -> Iterator[tuple[Any | None, int]]:
+    """Join when the data runs out.
+
+    Ranks have different numbers of batches, and none of them knows how many the others have. A rank that simply
+    stops when it has none leaves the others waiting in the next all-reduce, for ever. It has to go on, with zeros,
+    until nobody has any.
+
+    Yield, step by step, this rank's next batch, or None once it has no more; and with it the number of samples
+    that all ranks have in this step. The loop that you serve does this with it, on every rank:
+
+        for batch, samples in joined(batches, group):
+            total = torch.zeros(width) if batch is None else batch.sum(0)
+            dist.all_reduce(total, group=group)
+            mean = total / samples
+
+    Args:
+        batches: this rank's; tensors [B, width]. It can be gone through once.
+        group: n ranks. Any n.
+        tokens_of: how many samples a batch has.
+        device: where your own messages live.
+
+    Yields: (batch or None, samples of all ranks in this step), equally often on every rank: as often as the rank
+    with the most batches has one.
+
+    Budget: one all-reduce of yours for each step, and one more at the end.
+    """
+    raise NotImplementedError("not solved yet")

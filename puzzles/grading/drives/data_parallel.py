@@ -1,0 +1,166 @@
+"""Drives of the chapter `data_parallel`: they stand for the training loop around a learner's function."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ..overlap import Work
+
+FUNCTION = "a function"  # what stands for one in a report
+
+
+class Layered(nn.Module):
+    """Linear layers with tanh between them; going backward through one of them takes `seconds` on the model's clock.
+
+    Args:
+        weights: weight (out, in) and bias (out) of each layer, one after the other; copied.
+        seconds: of the backward of a layer.
+        work: where that is noted.
+    """
+
+    def __init__(self, weights: Sequence[Tensor], seconds: float = 0.0, work: Work | None = None) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(_linear(*pair) for pair in zip(weights[::2], weights[1::2], strict=True))
+        self.seconds, self.work = seconds, work
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, in of the first layer] -> [B, out of the last]."""
+        for layer in self.layers[:-1]:
+            x = _Takes.apply(layer(x), self.seconds, self.work).tanh()
+        return _Takes.apply(self.layers[-1](x), self.seconds, self.work)
+
+
+class _Takes(torch.autograd.Function):
+    """Nothing, and on the way back a note of the work that the layer before it is about to do."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, seconds: float, work: Work | None) -> Tensor:
+        ctx.seconds, ctx.work = seconds, work
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        if ctx.work is not None:
+            ctx.work(ctx.seconds)
+        return gradient, None, None
+
+
+def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
+    layer = nn.Linear(*weight.shape[::-1], dtype=weight.dtype)
+    layer.weight.data.copy_(weight)
+    layer.bias.data.copy_(bias)
+    return layer
+
+
+def part_of_loss(model: nn.Module, x: Tensor, samples: int) -> Tensor:
+    """What the samples `x` add to the mean over `samples` of the squared output."""
+    return model(x).square().sum() / samples
+
+
+def taken(model: nn.Module, step: int) -> dict[str, Tensor | None]:
+    """Every parameter, and its gradient, by the step and its name. The model has no gradients afterwards."""
+    found: dict[str, Tensor | None] = {
+        f"step {step}, {name}": p.detach().clone() for name, p in model.named_parameters()
+    }
+    for name, parameter in model.named_parameters():
+        found[f"step {step}, {name}.grad"] = parameter.grad
+        parameter.grad = None
+    return found
+
+
+def with_hooks(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Give it a `model` of the argument `weights`; it returns what to call after each backward.
+
+    The argument `batches` has this rank's samples of each step, `samples` how many all ranks have together. Compare
+    parameters and gradients of every step.
+    """
+    weights, seconds, batches, samples = (arguments.pop(name) for name in ("weights", "seconds", "batches", "samples"))
+    work = Work()
+    model = Layered(weights, seconds, work)
+    finish = function(model=model, **arguments)
+    found = {"returns": _kind(finish)}
+    if callable(finish):
+        for step, (x, of_all) in enumerate(zip(batches, samples, strict=True)):
+            part_of_loss(model, x, of_all).backward()
+            finish()
+            found |= taken(model, step)
+    return found | work.notes
+
+
+def in_micro_batches(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """As `with_hooks`, in several micro-batches a step; it returns what to put around each of them.
+
+    Every element of the argument `batches` is a list of micro-batches.
+    """
+    weights, batches, samples = (arguments.pop(name) for name in ("weights", "batches", "samples"))
+    model = Layered(weights)
+    micro_batch = function(model=model, **arguments)
+    found = {"returns": _kind(micro_batch)}
+    if callable(micro_batch):
+        for step, (parts, of_all) in enumerate(zip(batches, samples, strict=True)):
+            for number, x in enumerate(parts):
+                with micro_batch(number == len(parts) - 1):
+                    part_of_loss(model, x, of_all).backward()
+            found |= taken(model, step)
+    return found
+
+
+def _kind(returned: Any) -> Any:
+    """What is to be called, as a value that can be compared."""
+    return FUNCTION if callable(returned) else returned
+
+
+def on_a_module(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Give it a `module` that has the arguments `parameters` and `buffers`, by name. Compare all of them afterwards.
+
+    The first parameter is tied: it has a second name. The last buffer is one that no checkpoint keeps.
+    """
+    parameters, buffers = arguments.pop("parameters"), arguments.pop("buffers")
+    module = nn.Module()
+    for name, value in parameters.items():
+        module.register_parameter(name, nn.Parameter(value))
+    module.register_parameter("tied", next(module.parameters()))
+    for number, (name, value) in enumerate(buffers.items(), 1):
+        module.register_buffer(name, value, persistent=number < len(buffers))
+    returned = function(module=module, **arguments)
+    named = [*module.named_parameters(), *module.named_buffers()]
+    return {**{name: tensor.detach() for name, tensor in named}, "returns": returned}
+
+
+def backward_of_the_loss(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Go backward from what it returns to the argument `losses`. Compare both."""
+    losses = arguments["losses"].requires_grad_()
+    loss = function(**arguments)
+    if isinstance(loss, Tensor) and loss.requires_grad and loss.numel() == 1:
+        loss.sum().backward()
+    return {"returns": loss.detach() if isinstance(loss, Tensor) else loss, "losses.grad": losses.grad}
+
+
+def step_after_step(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Go through what it returns, and in each step take part in the sum of everybody's batch.
+
+    The argument `batches` is a list of tensors, of which the function gets an iterator. Compare the mean over all
+    samples of each step.
+    """
+    batches, width = arguments.pop("batches"), arguments.pop("width")
+    means = []
+    for batch, samples in function(batches=iter(batches), **arguments):
+        total = torch.zeros(width, dtype=torch.float64) if batch is None else batch.sum(0)
+        dist.all_reduce(total, group=arguments["group"])
+        means.append(total / samples)
+    return {"the means": means}
+
+
+def backward_of_a_layer(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Go backward from what it returns, with the argument `upstream`, to `x`, `weight` and `bias`. Compare all four."""
+    upstream = arguments.pop("upstream")
+    leaves = {name: arguments[name].requires_grad_() for name in ("x", "weight", "bias")}
+    output = function(**arguments)
+    fits = isinstance(output, Tensor) and output.shape == upstream.shape
+    if fits and output.requires_grad:
+        (output * upstream).sum().backward()
+    returned = output.detach() if isinstance(output, Tensor) else output
+    return {"returns": returned, **{f"{name}.grad": leaf.grad for name, leaf in leaves.items()}}
