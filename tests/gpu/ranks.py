@@ -17,8 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "collectives")]
 
 import conformance  # noqa: E402
+import family  # noqa: E402
 import training  # noqa: E402
-from launcher import CHECKS, NOT_ALONE  # noqa: E402
+from launcher import CHECKS, FAMILY, NOT_ALONE  # noqa: E402
 
 from reference.collectives import backend, barrier  # noqa: E402
 
@@ -69,7 +70,11 @@ def trained(name: str, group: dist.ProcessGroup, device: str) -> list[str]:
     return [] if same else [f"{name}: {ours} on the hand-made backend, {native} natively"]
 
 
-FUNCTIONS = (connected, lengths, large, dtypes, barriers, subgroup, *(partial(trained, n) for n in training.TRAININGS))
+FUNCTIONS = (
+    *(connected, lengths, large, dtypes, barriers, subgroup),
+    *(partial(trained, name) for name in training.TRAININGS),
+    *(getattr(family, name) for name in FAMILY),
+)
 
 
 def main(rank: int, world_size: int, device: str, kind: str, store: str, report: str) -> None:

@@ -1,0 +1,135 @@
+"""The checks of the data-parallel family that the tests on GPUs run on every rank: each returns what it found wrong.
+
+Each takes a group of all ranks and "cuda" or "cpu", so that the checks themselves can be tried without a GPU.
+"""
+
+import gc
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ProcessGroup
+
+from reference.memory.gauge import CUDA_GRAIN, Gauge
+from reference.memory.offload import Offload
+from reference.memory.precision import PRECISIONS
+from reference.memory.recompute import Recompute
+from reference.models import GPTConfig
+from reference.oracle import largest_difference, on_ranks, one_process, relative_difference
+from reference.parallelize import Form, Plan
+from reference.train import TrainConfig, Training
+from reference.zero import checkpoint
+
+MODEL = GPTConfig(layers=3, width=24, heads=3, kv_heads=1, hidden=40)
+LARGE = GPTConfig(layers=4, width=256, heads=4, kv_heads=2, hidden=704)
+EXACT = 1e-9  # float64; a GPU multiplies in another order than the one process on the CPU
+CLOSE = {"fp32": 1e-2, "bf16": 5e-2, "fp16": 5e-2}  # of losses: another order of additions, fewer bits
+SHARE = 0.02  # of what formulas say
+
+
+def exact(group: ProcessGroup, device: str) -> list[str]:
+    """Every form, with and without accumulation, equals one process in float64."""
+    config = _config(group, "fp64")
+    expected = one_process(config)
+    return [
+        f"{form}, {accumulate} micro-batches: {difference}"
+        for form in _forms(group)
+        for accumulate in (1, 2)
+        if max((difference := _difference(config, group, device, Plan(form, accumulate), expected)).values()) > EXACT
+    ]
+
+
+def mixed(group: ProcessGroup, device: str) -> list[str]:
+    """Every form learns in bf16 and fp16 what one process learns in float64."""
+    found = []
+    for name, bound in CLOSE.items():
+        config = _config(group, name)
+        expected = one_process(replace(config, precision=PRECISIONS["fp64"])).losses
+        for form in _forms(group):
+            far = relative_difference(on_ranks(config, group, device, Plan(form)).losses, expected)
+            found += [f"{form} in {name}: losses differ by {far:.2g}"] if far > bound else []
+    return found
+
+
+def lighter(group: ProcessGroup, device: str) -> list[str]:
+    """Recomputation and offload change nothing."""
+    config = _config(group, "fp64")
+    expected = one_process(config)
+    plans = [Plan(form, 2, how) for form in (Form.DDP, Form.FSDP) for how in Recompute]
+    plans += [Plan(form, offload=where) for form in (Form.DDP, Form.FSDP) for where in Offload]
+    return [
+        f"{plan}: {difference}"
+        for plan in plans
+        if max((difference := _difference(config, group, device, plan, expected)).values()) > EXACT
+    ]
+
+
+def resumed(group: ProcessGroup, device: str) -> list[str]:
+    """What FSDP has saved, ZeRO-1 goes on with."""
+    config = _config(group, "fp64")
+    folders: list = [tempfile.mkdtemp() if dist.get_rank(group) == 0 else None]
+    dist.broadcast_object_list(folders, group=group, device=torch.device(device))
+    first, second = (Training(config, group, torch.device(device), Plan(form)) for form in (Form.FSDP, Form.ZERO1))
+    first.backward(0)
+    first.update(0)
+    checkpoint.save(Path(folders[0]), first.form, first.optimizer, 1, {}, group)
+    step, _ = checkpoint.load(Path(folders[0]), second.form, second.optimizer, group)
+    losses = [float(training.backward(step).item()) for training in (first, second)]
+    return [] if abs(losses[0] - losses[1]) < EXACT else [f"losses after loading: {losses}"]
+
+
+def state(group: ProcessGroup, device: str) -> list[str]:
+    """Between steps a rank keeps what the formulas say: bytes of the allocator against bytes of the state."""
+    if device != "cuda":
+        return []
+    n, parameters, found = dist.get_world_size(group), LARGE.parameters, []
+    formulas = {Form.DDP: 4 + 4 + 8, Form.ZERO1: 4 + 4 + 8 / n, Form.ZERO2: 4 + 8 / n, Form.FSDP: 4 / n + 8 / n}
+    for form, per_parameter in formulas.items():
+        before = _allocated()
+        training = Training(replace(_config(group, "fp32"), model=LARGE), group, torch.device(device), Plan(form))
+        training.backward(0)
+        training.update(0)
+        kept, expected = _allocated() - before, per_parameter * parameters
+        if abs(kept / expected - 1) > SHARE:
+            found.append(f"{form}: {kept:,} bytes are kept, the formula says {expected:,.0f}")
+        del training
+    return found
+
+
+def gauged(group: ProcessGroup, device: str) -> list[str]:
+    """The gauge counts what the allocator counts."""
+    if device != "cuda":
+        return []
+    training = Training(replace(_config(group, "fp32"), model=LARGE), group, torch.device(device))
+    training.backward(0)
+    training.update(0)
+    before = _allocated()
+    with Gauge.of(training.model, training.optimizer, grain=CUDA_GRAIN) as gauge:
+        start = int(gauge.history.usage[-1].sum())
+        loss = training.model(torch.zeros(2, 32, dtype=torch.int64, device=device)).sum()
+        here = int(gauge.history.usage[-1].sum()) - start
+        allocated = torch.cuda.memory_allocated() - before
+        loss.backward()
+    return [] if abs(here - allocated) <= SHARE * allocated else [f"gauge {here:,}, allocator {allocated:,} bytes"]
+
+
+def _allocated() -> int:
+    gc.collect()  # forms and their hooks hold each other
+    torch.cuda.synchronize()
+    return torch.cuda.memory_allocated()
+
+
+def _config(group: ProcessGroup, precision: str) -> TrainConfig:
+    batch = 4 * dist.get_world_size(group)
+    return TrainConfig(MODEL, steps=5, batch=batch, sequence=16, warmup=2, precision=PRECISIONS[precision])
+
+
+def _forms(group: ProcessGroup) -> list[Form]:
+    """HSDP takes an even number of ranks."""
+    return [form for form in Form if form is not Form.HSDP or dist.get_world_size(group) % 2 == 0]
+
+
+def _difference(config: TrainConfig, group: ProcessGroup, device: str, plan: Plan, expected) -> dict[str, float]:
+    return largest_difference(on_ranks(config, group, device, plan), expected)
