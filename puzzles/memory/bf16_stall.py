@@ -20,7 +20,7 @@ def stalls_at(value: float, dtype: torch.dtype) -> float:
 
     Args:
         value: what is added, positive; a number of `dtype`.
-        dtype: torch.bfloat16, torch.float16 or torch.float32.
+        dtype: of floats: torch.bfloat16, torch.float16.
 
     Returns: the last s, as a Python float.
 

@@ -54,8 +54,14 @@ def the_whole_batch_at_once(case, inputs):
 
 def affordable(case):
     """Twice the gradients, for what backward has just found and what is there; and what one micro-batch takes."""
-    a_token = 3 * WIDTH + 2 * HIDDEN + 2 * VOCABULARY  # kept by forward, or the gradients that backward makes of it
+    a_token = 3 * WIDTH + 2 * HIDDEN + 2 * VOCABULARY  # kept by forward, and gradients of some of it
     return FLOAT * (2 * PARAMETERS + max(case.windows) * SEQUENCE * a_token)
+
+
+def kept_at_least(case):
+    """The gradients, and what forward keeps of one micro-batch."""
+    a_token = WIDTH + 2 * HIDDEN + VOCABULARY
+    return FLOAT * (PARAMETERS + max(case.windows) * SEQUENCE * a_token)
 
 
 PUZZLE = Puzzle(
@@ -103,6 +109,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.PEAK_BYTES,
             target=affordable,
+            optimum=kept_at_least,
             why="go backward after each micro-batch's forward: what it keeps is gone then, and `.grad` holds the sum",
         ),
     ),
