@@ -10,6 +10,7 @@ from .precision import PRECISIONS, LossScaler, MasterWeights, NoScaler, Precisio
 from .recipe import RECIPES, Breakdown, Recipe, Stage, fewest_ranks, fits, largest_model, shard, state_bytes
 from .recompute import Recompute, recomputed
 from .saved import Saved, saved_tensors
+from .workload import Workload
 
 __all__ = [
     "CUDA_GRAIN",
@@ -35,6 +36,7 @@ __all__ = [
     "Recompute",
     "Saved",
     "Stage",
+    "Workload",
     "accumulate",
     "fewest_ranks",
     "fits",

@@ -144,6 +144,13 @@ KEPT: Mapping[Recompute, Callable[..., tuple[Saved, ...]]] = MappingProxyType(
 """What one block keeps, by what is made again in backward."""
 
 
+def waves(config: GPTConfig, sequence: int, dtype: torch.dtype, recompute: Recompute) -> tuple[Saved, ...]:
+    """Cosines and sines that all blocks share: in float64, as they came, where something is made again from them."""
+    if recompute is Recompute.NONE and dtype != torch.float64:
+        return ()
+    return (Saved("waves", 8 * sequence * config.head_dim),)
+
+
 def ends(
     config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype, kernels: Kernels = Kernels.CPU
 ) -> tuple[Saved, ...]:
@@ -171,10 +178,8 @@ def model(
 ) -> tuple[Saved, ...]:
     """What a forward pass of the whole model and its loss keep for backward. Arguments as of `block`."""
     every = total(KEPT[recompute](config, batch, sequence, dtype, kernels))
-    again = recompute is not Recompute.NONE  # then blocks keep the waves as they came: in float64, one for all
-    waves = 8 * sequence * config.head_dim if again or dtype == torch.float64 else 0
     return (
-        Saved("waves", waves),
+        *waves(config, sequence, dtype, recompute),
         Saved(f"{config.layers} blocks", config.layers * every),
         *ends(config, batch, sequence, dtype, kernels),
     )
