@@ -1,9 +1,10 @@
 """What the buckets of ZeRO and the units of FSDP have in common: a flat tensor of which each rank updates a shard."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup, Work
@@ -37,14 +38,35 @@ def parts_of(layout: FlatLayout, names: Sequence[str], shard: Tensor, rank: int)
     ]
 
 
+def begin_reduce_scatter(whole: Tensor, group: ProcessGroup) -> Callable[[], Tensor]:
+    """Begin to sum `whole` over `group`; what is returned waits, and gives this rank's shard of the sum.
+
+    gloo's own reduce-scatter is an all-reduce that forgets the rest: twice the bytes. There, ranks send each other what
+    is theirs, and each adds up what it was sent.
+
+    Args:
+        whole: flat; its length is a multiple of n. Not to be written before the shard is there.
+        group: n ranks.
+    """
+    n = dist.get_world_size(group)
+    received = torch.empty_like(whole) if whole.is_cpu else whole.new_empty(whole.numel() // n)
+    exchange = dist.all_to_all_single if whole.is_cpu else reduce_scatter_single
+    work = exchange(received, whole, group=group, async_op=True)
+
+    def finish() -> Tensor:
+        work.wait()
+        return received.view(n, -1).sum(0) if whole.is_cpu else received
+
+    return finish
+
+
 @dataclass(frozen=True)
 class _Reduction:
     """A reduce-scatter under way."""
 
     bucket: Bucket
     whole: Tensor
-    own: Tensor  # where the sum of this rank's shard will be
-    work: Work
+    finish: Callable[[], Tensor]  # as of `begin_reduce_scatter`
     last: bool  # nothing more will be added to it in this step
 
 
@@ -66,9 +88,7 @@ class ShardedGradients:
     def launch(self, bucket: Bucket, last: bool) -> None:
         """Start the reduction of a full bucket. `last`: nothing will be added to its gradients in this step."""
         whole = bucket.complete()
-        own = whole.new_empty(bucket.layout.shard)
-        work = reduce_scatter_single(own, whole, group=self.group, async_op=True)
-        self._under_way.append(_Reduction(bucket, whole, own, work, last))
+        self._under_way.append(_Reduction(bucket, whole, begin_reduce_scatter(whole, self.group), last))
         if not self.keep:
             bucket.release()  # what comes next gets a buffer of its own
             self._finish_all_but(IN_FLIGHT)
@@ -88,7 +108,7 @@ class ShardedGradients:
 
     def buffers(self) -> list[Tensor]:
         """Shards, and buckets whose reduction is under way."""
-        return [*self.of.values(), *(buffer for each in self._under_way for buffer in (each.whole, each.own))]
+        return [*self.of.values(), *(each.whole for each in self._under_way)]
 
     def forget(self) -> None:
         """Be ready for the next step."""
@@ -97,19 +117,19 @@ class ShardedGradients:
     def _finish_all_but(self, left: int) -> None:
         while len(self._under_way) > left:
             done = self._under_way.popleft()
-            done.work.wait()
+            own = done.finish()
             if self.keep:
-                self._put_back(done)
+                self._put_back(done, own)
             else:
-                self._add(done.bucket, done.own)
+                self._add(done.bucket, own)
             if done.last and self.replicas is not None:
                 work = dist.all_reduce(self.of[done.bucket], group=self.replicas, async_op=True)
                 self._between_replicas.append(work)
 
-    def _put_back(self, done: _Reduction) -> None:
+    def _put_back(self, done: _Reduction, own: Tensor) -> None:
         """The bucket stays: let the sum take the place of what this rank has added to it."""
         place = done.bucket.layout.shard_of(done.whole, dist.get_rank(self.group))
-        self.of[done.bucket] = place.copy_(done.own)
+        self.of[done.bucket] = place.copy_(own)
         done.bucket.filled.clear()
 
     def _add(self, bucket: Bucket, own: Tensor) -> None:
