@@ -11,8 +11,11 @@ from reference.cluster import Cluster
 PRELOAD = (
     "puzzles.grading.driver",
     "puzzles.grading.drives",
+    "puzzles.grading.drives.data_parallel",
     "puzzles.grading.drives.zero",
     "reference.collectives.exchange",
+    "reference.data_parallel.initial",
+    "reference.data_parallel.replicated",
     "reference.zero.just_in_time",
     "reference.zero.steps",
 )
