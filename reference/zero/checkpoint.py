@@ -70,7 +70,7 @@ def save(
     require_plain(extra)
     parameters = merge(together(lambda: describe(form.parts, optimizer.state), group))
     contents = {
-        "step": step,
+        "step": int(step),
         "extra": extra,
         "optimizer": kind_of(optimizer),
         "parameters": {name: asdict(saved) for name, saved in parameters.items()},
@@ -91,6 +91,8 @@ def load(
     folder: Path | str, form: DataParallel, optimizer: Optimizer, group: ProcessGroup
 ) -> tuple[int, dict[str, Any]]:
     """Load a checkpoint into a form and its optimizer, and publish it. All ranks call this together.
+
+    Load what you trust: checksums tell accidents, and DCP's metadata is a pickle, which can run any program.
 
     Args:
         folder: a checkpoint, or a folder of them, of which the newest is taken that was finished.

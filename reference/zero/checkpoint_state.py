@@ -69,7 +69,8 @@ def merge(descriptions: Iterable[Mapping[str, Saved]]) -> dict[str, Saved]:
     for rank, described in enumerate(descriptions):
         for name, saved in described.items():
             if whole.setdefault(name, saved) != saved:
-                raise BadInput(f"rank {rank} has {saved} for {name}, and a rank before it {whole[name]}")
+                known = whole[name]
+                raise BadInput(f"ranks do not agree about {name}: rank {rank} has {saved!r}, another one {known!r}")
     return whole
 
 
