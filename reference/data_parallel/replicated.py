@@ -86,10 +86,11 @@ class Replicated:
         self.group, self.unused = group, unused
         self._reduce = reduce
         named = trainable(model.named_parameters())
+        buckets = self._plan(list(named.values()), precision.gradients)  # before anything is rounded, as ZeRO does
         self.parts = tuple(Part(name, p.shape, 0, p.numel(), master_of(p, precision)) for name, p in named.items())
         self._names = {parameter: name for name, parameter in named.items()}
         self._masters = dict(zip(named.values(), (part.master for part in self.parts), strict=True))
-        self._buckets = Buckets(self._plan(list(named.values()), precision.gradients), self._launch)
+        self._buckets = Buckets(buckets, self._launch)
 
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:
@@ -152,7 +153,7 @@ class DistributedDataParallel(Replicated):
 
     Args:
         model, group, precision, unused: as of `Replicated`.
-        bucket_bytes: size of a bucket, in bytes of parameters.
+        bucket_bytes: size of a bucket, in bytes of parameters as they were given.
     """
 
     def __init__(

@@ -72,7 +72,7 @@ class Sharded:
         group: n ranks.
         stage: 1 shares out the optimizer's state, 2 the gradients as well.
         precision: masters keep the parameters as they were, unless it computes in what it remembers.
-        bucket_bytes: size of a bucket, in bytes of parameters.
+        bucket_bytes: size of a bucket, in bytes of parameters as they were given.
 
     Raises:
         BadInput: for another stage.
