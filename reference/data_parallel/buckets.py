@@ -31,38 +31,39 @@ class Bucket:
         self.layout = FlatLayout.of(self.parameters, shards)
         self.dtype = dtype
         self.flat: Tensor | None = None
+        self._places: list[Tensor] = []  # of each gradient within it, as views
         self.filled: set[int] = set()  # which parameters have brought a gradient
 
     def add(self, index: int, gradient: Tensor) -> None:
         """Add to the gradient of parameter `index`."""
-        view = self.layout.view(self._buffer(), index)
         if index in self.filled:
-            view.add_(gradient)
+            self._place(index).add_(gradient)
         else:
-            view.copy_(gradient)
+            self._place(index).copy_(gradient)
             self.filled.add(index)
 
     def complete(self) -> Tensor:
         """The whole buffer; zeros for parameters that have brought nothing."""
         for index in range(len(self.parameters)):
             if index not in self.filled:
-                self.layout.view(self._buffer(), index).zero_()
-        return self._buffer()
+                self._place(index).zero_()
+        return self.flat
 
     def gradient(self, index: int) -> Tensor:
         """The gradient of parameter `index`, as a view."""
-        return self.layout.view(self.flat, index)
+        return self._places[index]
 
     def release(self) -> None:
         """Give the memory back."""
-        self.flat = None
+        self.flat, self._places = None, []
         self.filled.clear()
 
-    def _buffer(self) -> Tensor:
+    def _place(self, index: int) -> Tensor:
         if self.flat is None:
             self.flat = self.parameters[0].new_empty(self.layout.numel, dtype=self.dtype, requires_grad=False)
             self.flat[self.layout.starts[-1] :].zero_()  # padding is added up, too
-        return self.flat
+            self._places = self.layout.views(self.flat)
+        return self._places[index]
 
 
 class Buckets:
