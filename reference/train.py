@@ -168,7 +168,7 @@ def batches_for(config: TrainConfig, world_size: int, accumulate: int = 1) -> Ba
 
 def optimizer_for(config: TrainConfig, plan: Plan, form: DataParallel) -> torch.optim.Optimizer:
     """AdamW (Loshchilov and Hutter 2019), with the second moment forgotten faster, as language models like it."""
-    masters = [part.master for part in form.parts]
+    masters = [part.master for part in form.parts] or [torch.nn.Parameter(torch.empty(0))]  # a rank may have no part
     options = {"lr": config.learning_rate, "betas": (0.9, 0.95), "weight_decay": config.weight_decay}
     if plan.offload is Offload.NONE:
         return torch.optim.AdamW(masters, **options)

@@ -59,6 +59,13 @@ class NoGradient(RuntimeError):
     """A parameter was used by no micro-batch of a step, and nobody said that this may happen."""
 
 
+def freeze_in(model: nn.Module, dtype: torch.dtype) -> None:
+    """Round frozen parameters to the dtype that is computed in; nobody updates them, so there are no masters."""
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            parameter.data = parameter.data.to(dtype)
+
+
 def trainable(named: Iterable[tuple[str, nn.Parameter]]) -> dict[str, nn.Parameter]:
     """The parameters that learn, by name. Tied ones have one name; frozen ones need no gradients and no optimizer."""
     return {name: parameter for name, parameter in named if parameter.requires_grad}

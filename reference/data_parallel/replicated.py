@@ -21,7 +21,7 @@ from torch.distributed import ProcessGroup, Work
 from reference.memory.precision import PRECISIONS, Precision
 
 from .buckets import Bucket, Buckets, in_order_of_use
-from .form import NoGradient, Part, trainable
+from .form import NoGradient, Part, freeze_in, trainable
 
 AllReduce = Callable[[Tensor, ProcessGroup], None]
 Reduce = Callable[[Sequence[Tensor], ProcessGroup], None]
@@ -85,6 +85,7 @@ class Replicated:
     ) -> None:
         self.group, self.unused = group, unused
         self._reduce = reduce
+        freeze_in(model, precision.compute)
         named = trainable(model.named_parameters())
         buckets = self._plan(list(named.values()), precision.gradients)  # before anything is rounded, as ZeRO does
         self.parts = tuple(Part(name, p.shape, 0, p.numel(), master_of(p, precision)) for name, p in named.items())

@@ -28,7 +28,7 @@ from torch.distributed import ProcessGroup
 
 from reference.collectives.native import all_gather_single
 from reference.data_parallel.buckets import Bucket, Buckets, in_order_of_use
-from reference.data_parallel.form import Part, trainable
+from reference.data_parallel.form import Part, freeze_in, trainable
 from reference.data_parallel.replicated import BUCKET_BYTES
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS, Precision
@@ -88,6 +88,7 @@ class Sharded:
     ) -> None:
         self.group, self.shards, self.stage = group, group, Stage(stage)
         self._rank, n = dist.get_rank(group), dist.get_world_size(group)
+        freeze_in(model, precision.compute)
         named = trainable(model.named_parameters())
         names = {parameter: name for name, parameter in named.items()}
         plan = in_order_of_use(list(named.values()), bucket_bytes)
