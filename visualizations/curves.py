@@ -1,0 +1,85 @@
+"""Curves: one number over another. Lines for a formula, or for what happens step by step; dots for measurements."""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from .style import LINES, SMALL, TEXT, Colour, Picture, figure, plain
+
+Points = Sequence[tuple[float, float]]
+HEIGHT = 3.4  # inches
+POWERS_OF_TWO = tuple(2.0**k for k in range(-60, 80))
+
+
+class Scale(StrEnum):
+    """How the axes are divided."""
+
+    LINEAR = "linear"
+    LOG = "log"  # both axes; x is marked at powers of two
+
+
+def draw(
+    lines: Mapping[str, Points],
+    *,
+    title: str,
+    x: str,
+    y: str,
+    dots: Mapping[str, Points] | None = None,
+    scale: Scale = Scale.LINEAR,
+    text: Callable[[float], str] = "{:g}".format,
+    limit: tuple[str, float] | None = None,
+) -> Picture:
+    """Lines and dots on one pair of axes; a name in both has one colour.
+
+    Args:
+        lines: (x, y) by name, in order of x.
+        title: the finding.
+        x, y: what the axes hold, with the unit.
+        dots: (x, y) by name, measured where there are lines, too.
+        scale: of both axes.
+        text: how to write a number of the y axis.
+        limit: name and height of a level to hold the others against.
+    """
+    picture = figure(HEIGHT, title)
+    axes = plain(picture.add_subplot())
+    dots = dots or {}
+    for index, name in enumerate(dict.fromkeys([*lines, *dots])):
+        _line(axes, name, index, lines.get(name, ()), dots.get(name, ()))
+    if limit:
+        name, level = limit
+        axes.axhline(level, color=Colour.INK, linewidth=1, zorder=2)
+        place = {"xytext": (-2, 3), "textcoords": "offset points", "ha": "right"}
+        axes.annotate(name, (1, level), xycoords=axes.get_yaxis_transform(), fontsize=SMALL, **place)
+    _divide(axes, scale, text)
+    if lines and dots:
+        place = {"transform": axes.transAxes, "va": "top", "fontsize": SMALL, "color": Colour.FAINT}
+        axes.text(0.012, 0.975, "lines: formulas   dots: measured", **place)
+    axes.set_xlabel(x, fontsize=TEXT, loc="left")
+    axes.set_ylabel(y, fontsize=TEXT)
+    axes.legend(frameon=False, fontsize=TEXT - 0.5, labelcolor=Colour.INK, loc="upper left", bbox_to_anchor=(1.01, 1))
+    return picture
+
+
+def _line(axes: Axes, name: str, index: int, line: Points, dots: Points) -> None:
+    colour, dash, marker = LINES[index % len(LINES)]
+    if line:
+        axes.plot(*zip(*line, strict=True), color=colour, linestyle=dash, linewidth=1.7, label=name, zorder=3)
+    if dots:
+        label = None if line else name
+        style = {"marker": marker, "markersize": 5.5, "linestyle": "none", "markeredgecolor": "white"}
+        axes.plot(*zip(*dots, strict=True), color=colour, label=label, zorder=4, clip_on=False, **style)
+
+
+def _divide(axes: Axes, scale: Scale, text: Callable[[float], str]) -> None:
+    if scale is Scale.LINEAR:
+        axes.margins(x=0)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+    else:
+        axes.set(xscale="log", yscale="log")
+        axes.minorticks_off()
+        low, high = axes.get_xlim()
+        axes.set_xticks([power for power in POWERS_OF_TWO if low <= power <= high])
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
