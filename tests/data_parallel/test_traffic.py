@@ -17,13 +17,13 @@ from reference.trace import Event, Op
 from reference.zero import cost
 
 from .conftest import MOST, in_group, members
-from .traffic import between, sent, steps
+from .traffic import Traffic, between, sent, steps
 from .training import BUCKET, FORMS, UNTIED, Case, Language, TwoLayers
 
 
 def units(name: str, precision: str) -> list[int]:
     """Elements of what travels together in each form."""
-    parameters = list(Language().model(PRECISIONS[precision].compute).parameters())
+    parameters = list(Language().model(PRECISIONS[precision].master).parameters())
     each = [parameter.numel() for parameter in parameters]
     by_bucket = [sum(p.numel() for p in bucket) for bucket in in_order_of_use(parameters, BUCKET)]
     whole = [sum(each)]
@@ -42,7 +42,8 @@ def test_each_form_sends_what_the_formula_says(ranks: Cluster, n: int) -> None:
     for case in cases:
         costs = [cost.ddp(units(case.name, case.precision), n, rank) for rank in range(n)]
         size = {"bf16": 4, "fp64": 8}[case.precision]
-        assert found[str(case)] == [each.bytes_sent(0, size) for each in costs], str(case)
+        traffic = Traffic(len(units(case.name, case.precision)), [each.bytes_sent(0, size) for each in costs])
+        assert found[str(case)] == traffic, str(case)
 
 
 @pytest.mark.parametrize("n", [2, 4])
@@ -50,19 +51,14 @@ def test_where_n_divides_it_is_two_n_minus_one_over_n(ranks: Cluster, n: int) ->
     """1740 parameters of four bytes."""
     case = Case("flat", FORMS["flat"], precision="fp32", steps=1)
     assert UNTIED.parameters == 1740
-    assert sent(ranks, n, [case]) == {str(case): [2 * 1740 * 4 * (n - 1) // n] * n}
+    assert sent(ranks, n, [case])[str(case)].bytes == [2 * 1740 * 4 * (n - 1) // n] * n
 
 
 def test_counted_by_hand(ranks: Cluster) -> None:
     """Four ranks cut 26 elements into 7, 7, 6 and 6, and leave out two of them, one on the way up and one down."""
     case = Case("flat", FORMS["flat"], TwoLayers(), precision="fp32", steps=1)
-    by_hand = [
-        (6 + 6 + 7) + (7 + 6 + 6),
-        (7 + 6 + 6) + (7 + 7 + 6),
-        (7 + 7 + 6) + (6 + 7 + 7),
-        (6 + 7 + 7) + (6 + 6 + 7),
-    ]
-    assert sent(ranks, 4, [case])[str(case)] == [4 * elements for elements in by_hand] == [152, 156, 160, 156]
+    up_and_down = [(6 + 6 + 7, 7 + 6 + 6), (7 + 6 + 6, 7 + 7 + 6), (7 + 7 + 6, 6 + 7 + 7), (6 + 7 + 7, 6 + 6 + 7)]
+    assert sent(ranks, 4, [case])[str(case)].bytes == [4 * sum(both) for both in up_and_down] == [152, 156, 160, 156]
 
 
 @pytest.mark.parametrize("name", FORMS)

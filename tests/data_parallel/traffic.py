@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
@@ -53,11 +54,24 @@ def between(events: Sequence[Event]) -> list[tuple[Event, ...]]:
     return [tuple(events[begin + 1 : end]) for begin, end in pairwise(at)]
 
 
-def sent(ranks: Cluster, n: int, cases: Sequence[Case]) -> dict[str, list[int]]:
-    """Bytes that each of n ranks sends, by the name of the case."""
+class Traffic(NamedTuple):
+    """What a training has sent."""
+
+    calls: int  # of each rank
+    bytes: list[int]  # that each rank has sent
+
+
+def sent(ranks: Cluster, n: int, cases: Sequence[Case]) -> dict[str, Traffic]:
+    """What n ranks send, by case."""
     _, trace = ranks.trace(in_group, n, bare, cases)
-    found = {}
-    for case, part in zip(cases, cut(trace), strict=True):
-        assert not part.unmatched
-        found[str(case)] = [part.bytes_sent[rank] for rank in members(n)]
-    return found
+    return {str(case): traffic for case, traffic in zip(cases, by_case(trace, n), strict=True)}
+
+
+def by_case(trace: Trace, n: int) -> list[Traffic]:
+    """What n ranks have sent for each case of `bare`."""
+    parts = cut(trace)
+    assert not any(part.unmatched for part in parts)
+    calls = [{len(part.events[rank]) for rank in members(n)} for part in parts]
+    return [
+        Traffic(one, [part.bytes_sent[rank] for rank in members(n)]) for part, [one] in zip(parts, calls, strict=True)
+    ]

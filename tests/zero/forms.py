@@ -1,6 +1,6 @@
 """Every form that shards, for the trainings of `tests.data_parallel.training`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from reference.models import initial_value
 from reference.zero import FullySharded, Sharded, Stage
 
 from ..data_parallel.conftest import members
-from ..data_parallel.training import BUCKET, Case, Make, Record, train
+from ..data_parallel.training import BUCKET, Case, Make
 
 
 def by_halves(model: nn.Module, group: ProcessGroup, **options: Any) -> FullySharded:
@@ -76,19 +76,19 @@ def in_mesh(replicas: int, shards: int, fn: Callable[..., Any], *arguments: Any)
         fn: is given all members, those of this rank's replica, and those that hold the same shard.
     """
     mesh = torch.tensor(members(replicas * shards)).view(replicas, shards)
-    group = dist.new_group(members(replicas * shards))
-    mine = {}
-    for axis, lines in (("row", mesh), ("column", mesh.T)):
-        for line in lines.tolist():
-            made = dist.new_group(line)
-            mine = mine if dist.get_rank() not in line else {**mine, axis: made}
-    return fn(group, mine["row"], mine["column"], *arguments) if mine else None
+    lines = [mesh.flatten().tolist(), *mesh.tolist(), *mesh.T.tolist()]
+    made = [dist.new_group(line) for line in lines]  # by all ranks in one order
+    mine = [group for group, line in zip(made, lines, strict=True) if dist.get_rank() in line]
+    return fn(*mine, *arguments) if mine else None
 
 
-def train_hybrid(group: ProcessGroup, row: ProcessGroup, column: ProcessGroup, cases: list[Case]) -> list[Record]:
-    """Train on a mesh: sharded along its rows, replicated along its columns."""
+def hybrid(make: Make, row: ProcessGroup, column: ProcessGroup) -> Make:
+    """Sharded along a row, replicated along a column."""
+    return lambda model, group, **options: make(model, row, replicas=column, **options)
 
-    def hybrid(case: Case) -> Case:
-        return replace(case, make=lambda model, group, **options: case.make(model, row, replicas=column, **options))
 
-    return [train(group, hybrid(case)) for case in cases]
+def hybrids(
+    group: ProcessGroup, row: ProcessGroup, column: ProcessGroup, fn: Callable[..., Any], cases: Sequence[Case]
+) -> Any:
+    """`fn(group, cases)`, where the cases are laid out on a mesh."""
+    return fn(group, [replace(case, make=hybrid(case.make, row, column)) for case in cases])

@@ -28,7 +28,7 @@ LEFT = 17 * 12 + 5 * 12  # by halves and head: the embedding and five norms
 
 def buckets(precision: str) -> list[int]:
     """Elements of each bucket of ZeRO-1 and ZeRO-2."""
-    parameters = list(Language().model(PRECISIONS[precision].compute).parameters())
+    parameters = list(Language().model(PRECISIONS[precision].master).parameters())
     return [sum(parameter.numel() for parameter in bucket) for bucket in in_order_of_use(parameters, BUCKET)]
 
 
@@ -59,7 +59,9 @@ def test_each_form_sends_what_the_formula_says(ranks: Cluster, n: int, precision
     cases = [Case(name, FORMS[name], **common) for name in names]
     found = sent(ranks, n, cases)
     for case in cases:
-        assert found[str(case)] == [case.steps * formula(case, n).bytes_sent(*SIZES[precision])] * n, str(case)
+        traffic, expected = found[str(case)], formula(case, n)
+        assert traffic.bytes == [case.steps * expected.bytes_sent(*SIZES[precision])] * n, str(case)
+        assert traffic.calls * (n - 1) == case.steps * expected.steps, str(case)  # each is n-1 messages in a row
 
 
 @pytest.mark.parametrize("n", [2, 4])
@@ -72,7 +74,7 @@ def test_where_n_divides_it_is_two_or_three_passes(ranks: Cluster, name: str, pa
     for precision, sizes in SIZES.items():
         case = Case(name, FORMS[name], precision=precision, steps=1)
         size = sum(times * size for times, size in zip(passes, sizes, strict=True))
-        assert sent(ranks, n, [case])[str(case)] == [size * 1740 * (n - 1) // n] * n
+        assert sent(ranks, n, [case])[str(case)].bytes == [size * 1740 * (n - 1) // n] * n
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,7 @@ def test_counted_by_hand(ranks: Cluster, make: Callable, n: int, elements: tuple
     for precision, sizes in SIZES.items():
         case = Case("by hand", make, TwoLayers(), precision=precision, steps=1)
         by_hand = sum(count * size for count, size in zip(elements, sizes, strict=True))
-        assert sent(ranks, n, [case])[str(case)] == [by_hand] * n
+        assert sent(ranks, n, [case])[str(case)].bytes == [by_hand] * n
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_frozen_parameters_are_gathered_and_have_no_gradients(ranks: Cluster, fr
     case = Case("FSDP", partial(FullySharded, prefetch=False), Language(frozen=frozen), precision="fp32", steps=1)
     gathered = 2 * 1740 if frozen == ("blocks.0",) else 1740 + UNITS[-1]
     learning = 1740 - (BLOCK if frozen == ("blocks.0",) else 204 + 2 * BLOCK)
-    assert sent(ranks, 4, [case])[str(case)] == [4 * (gathered + learning) * 3 // 4] * 4
+    assert sent(ranks, 4, [case])[str(case)].bytes == [4 * (gathered + learning) * 3 // 4] * 4
 
 
 class TwiceInOneStep(Language):
@@ -126,7 +128,7 @@ class TwiceInOneStep(Language):
 
 def test_a_second_forward_is_gathered_for_and_reduced_with_the_first(ranks: Cluster) -> None:
     case = Case("FSDP", partial(FullySharded, prefetch=False), TwiceInOneStep(), precision="fp32", steps=1)
-    assert sent(ranks, 2, [case])[str(case)] == [(4 + 1) * 1740 * 4 // 2] * 2
+    assert sent(ranks, 2, [case])[str(case)].bytes == [(4 + 1) * 1740 * 4 // 2] * 2
 
 
 def test_a_model_that_is_only_asked_is_gathered_once(ranks: Cluster) -> None:
