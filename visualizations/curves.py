@@ -30,6 +30,7 @@ def draw(
     scale: Scale = Scale.LINEAR,
     text: Callable[[float], str] = "{:g}".format,
     limit: tuple[str, float] | None = None,
+    note: str = "",
 ) -> Picture:
     """Lines and dots on one pair of axes; a name in both has one colour.
 
@@ -37,10 +38,11 @@ def draw(
         lines: (x, y) by name, in order of x.
         title: the finding.
         x, y: what the axes hold, with the unit.
-        dots: (x, y) by name, measured where there are lines, too.
+        dots: (x, y) by name.
         scale: of both axes.
         text: how to write a number of the y axis.
         limit: name and height of a level to hold the others against.
+        note: what lines and dots are, where that is not plain: "lines: formula   dots: measured".
     """
     picture = figure(HEIGHT, title)
     axes = plain(picture.add_subplot())
@@ -53,9 +55,8 @@ def draw(
         place = {"xytext": (-2, 3), "textcoords": "offset points", "ha": "right"}
         axes.annotate(name, (1, level), xycoords=axes.get_yaxis_transform(), fontsize=SMALL, **place)
     _divide(axes, scale, text)
-    if lines and dots:
-        place = {"transform": axes.transAxes, "va": "top", "fontsize": SMALL, "color": Colour.FAINT}
-        axes.text(0.012, 0.975, "lines: formulas   dots: measured", **place)
+    place = {"transform": axes.transAxes, "va": "top", "fontsize": SMALL, "color": Colour.FAINT}
+    axes.text(0.012, 0.975, note, **place)
     axes.set_xlabel(x, fontsize=TEXT, loc="left")
     axes.set_ylabel(y, fontsize=TEXT)
     axes.legend(frameon=False, fontsize=TEXT - 0.5, labelcolor=Colour.INK, loc="upper left", bbox_to_anchor=(1.01, 1))

@@ -20,7 +20,8 @@ def picture(**options) -> curves.Picture:
 @pytest.mark.parametrize("dots", [None, SEEN])
 @pytest.mark.parametrize("limit", [None, ("a device of 1 MB", 1e6)])
 def test_every_chart_can_be_read(monkeypatch, scale, dots, limit):
-    assert_readable(picture(scale=scale, dots=dots, limit=limit, text=bytes_text), monkeypatch)
+    note = "lines: formula   dots: measured" if dots else ""
+    assert_readable(picture(scale=scale, dots=dots, limit=limit, text=bytes_text, note=note), monkeypatch)
 
 
 def test_lines_and_dots_are_where_the_numbers_are():
