@@ -46,7 +46,7 @@ def test_long_titles_are_wrapped_into_even_lines():
 def test_nothing_imports_pyplot():
     program = (
         "import sys, visualizations.collective, visualizations.timeline, visualizations.cost, visualizations.network, "
-        "visualizations.player; sys.exit('matplotlib.pyplot' in sys.modules)"
+        "visualizations.player, visualizations.memory_widget; sys.exit('matplotlib.pyplot' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0
 
