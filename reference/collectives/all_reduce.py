@@ -5,6 +5,7 @@
 | naive              | 2(n-1)                    | root: (n-1) · size; others: size | nothing; simple                 |
 | ring               | 2(n-1)                    | 2(n-1)/n · size                  | large tensors                   |
 | recursive doubling | log2 n                    | log2 n · size                    | small tensors                   |
+| eager doubling     | log2 n                    | log2 n · size                    | small tensors on gloo           |
 | halving-doubling   | 2 log2 n                  | 2(n-1)/n · size                  | the sizes between               |
 | double binary tree | about 4 log2 n + 4 pieces | at most 2 · size                 | large tensors on very many ranks |
 | hierarchical       | 2(l-1) + 2(m-1)           | 2(l-1)/l · size in its node,     | m nodes of l ranks, with slow   |
@@ -21,9 +22,11 @@ from torch.distributed import ProcessGroup
 
 from . import all_gather, broadcast, double_tree, reduce, reduce_scatter
 from .double_tree import Hop
-from .exchange import exchange, exchange_reduce
+from .exchange import PIECE, exchange, exchange_reduce, post
 from .hypercube import fold, hypercube, unfold
 from .reduction import SUM, combine, finish
+
+EAGER = PIECE  # bytes: larger tensors travel in pieces
 
 
 def naive(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
@@ -73,6 +76,33 @@ def recursive_doubling(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) 
     if not cube.sits_out:
         for _, neighbour in cube.neighbours:
             exchange_reduce(x, neighbour, x, neighbour, group, op)
+        finish(x, cube.n, op)
+    unfold(x, cube, group)
+
+
+def eager_doubling(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
+    """Reduce `x` over `group`, in place: recursive doubling with all receives posted before the first send.
+
+    gloo's sender waits for the receiver's word that it is ready. Here that word is long there when a step begins, and
+    each step costs one way instead of two. The price is a buffer for each step instead of one, so large tensors take
+    the usual way; and so do GPUs, since NCCL runs calls in the order in which they were posted.
+
+    Args:
+        x: contiguous, the same shape and dtype on every rank.
+        group: n ranks. Any n; two more steps where n is no power of two.
+        op: how to combine.
+    """
+    if x.is_cuda or x.nbytes > EAGER:
+        recursive_doubling(x, group, op)
+        return
+    cube, x = hypercube(dist.get_rank(group), dist.get_world_size(group)), x.view(-1)
+    fold(x, cube, group, op)
+    if not cube.sits_out:
+        buffers = [(torch.empty_like(x), neighbour) for _, neighbour in cube.neighbours]
+        for arrival, (received, neighbour) in zip(post((), buffers, group), buffers, strict=True):
+            for request in (arrival, *post([(x, neighbour)], (), group)):
+                request.wait()
+            combine(x, received, op)
         finish(x, cube.n, op)
     unfold(x, cube, group)
 

@@ -23,7 +23,7 @@ LATENCY = 192 << 10  # bytes that gloo moves between two processes of one machin
 SMALL = 64 << 10  # bytes: up to here copies within a rank count for less than messages
 LARGE = 2 << 20  # bytes: from here on copies within a rank count for more than steps
 
-ALL_REDUCES = (all_reduces.recursive_doubling, all_reduces.halving_doubling, all_reduces.ring)
+ALL_REDUCES = (all_reduces.eager_doubling, all_reduces.halving_doubling, all_reduces.ring)
 
 
 @lru_cache

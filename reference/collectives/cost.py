@@ -190,6 +190,11 @@ def _double_tree_steps(n: int, numel: int, itemsize: int) -> int:
     return max(done)
 
 
+_DOUBLING = Cost(
+    lambda n, numel, size: 2 * (hypercube(0, n).vertices < n) + _up(hypercube(0, n).vertices) * _steps_of(numel, size),
+    _recursive_doubling_all_reduce,
+)
+
 _COSTS: dict[Callable[..., None], Cost] = {
     broadcast.naive: Cost(_linear, lambda rank, n, numel: (n - 1) * numel if rank == 0 else 0),
     broadcast.flat: Cost(lambda n, numel, size: min(1, n - 1), lambda rank, n, numel: 0 if rank else (n - 1) * numel),
@@ -213,12 +218,8 @@ _COSTS: dict[Callable[..., None], Cost] = {
         lambda n, numel, size: 2 * (n - 1), lambda rank, n, numel: numel if rank else (n - 1) * numel
     ),
     all_reduce.ring: Cost(_ring_steps, _ring_all_reduce),
-    all_reduce.recursive_doubling: Cost(
-        lambda n, numel, size: (
-            2 * (hypercube(0, n).vertices < n) + _up(hypercube(0, n).vertices) * _steps_of(numel, size)
-        ),
-        _recursive_doubling_all_reduce,
-    ),
+    all_reduce.recursive_doubling: _DOUBLING,
+    all_reduce.eager_doubling: _DOUBLING,
     all_reduce.halving_doubling: Cost(_halving_doubling_steps, _halving_doubling_all_reduce),
     all_reduce.double_binary_tree: Cost(_double_tree_steps, _double_tree),
     all_to_all.pairwise: Cost(_linear, lambda rank, n, numel: numel - numel // n),

@@ -68,6 +68,11 @@ def exchange_reduce(
         group: the ranks that talk.
         op: how to combine.
     """
+    if max(outgoing.nbytes, accumulator.nbytes) <= PIECE:
+        received = torch.empty_like(accumulator)
+        exchange(outgoing, target, received, source, group)
+        combine(accumulator, received, op)
+        return
 
     def departures() -> Iterator[tuple[list[Work], Tensor | None, Tensor | None]]:
         for piece, into in zip_longest(pieces(outgoing), pieces(accumulator)):
