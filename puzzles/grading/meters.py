@@ -6,22 +6,19 @@ Both are counted, not timed, so that the same program gives the same numbers in 
 import contextlib
 import functools
 import sys
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
-import torch
 from torch import Tensor, UntypedStorage
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from reference.trace import frames
+from reference.memory.storages import Storages
 
 from . import drives
 
 
-class LiveBytes(TorchDispatchMode):
+class LiveBytes(Storages):
     """The bytes of tensors made in here, now (`live`) and at most (`peak`). What came from outside counts nothing.
 
     From outside are the tensors in `outside`, and whatever an operation takes before any has made it: the parameters of
@@ -31,58 +28,24 @@ class LiveBytes(TorchDispatchMode):
     def __init__(self, outside: Any) -> None:
         super().__init__()
         self.live = self.peak = 0
-        self._known = {_key(leaf.untyped_storage()) for leaf in _tensors(outside)}
+        self._sizes: dict[int, int] = {}
+        self.before(leaf for leaf in tree_leaves(outside) if isinstance(leaf, Tensor))
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports its compiler, for seconds, to keep it away from here
+    def before(self, arguments: Iterable[Tensor]) -> None:
+        for tensor in arguments:
+            self.see(tensor.untyped_storage())
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function is not _FRESH:
-            for leaf in _tensors((args, kwargs)):
-                self._meet(leaf.untyped_storage(), 0)
-        result = function(*args, **(kwargs or {}))
-        if not _machinery(sys._getframe(1)):
-            for leaf in _tensors(result):
-                self._meet(leaf.untyped_storage(), leaf.untyped_storage().nbytes())
-        return result
+    def born(self, key: int, storage: UntypedStorage) -> None:
+        self._sizes[key] = storage.nbytes()
+        self.live += storage.nbytes()
+        self.peak = max(self.peak, self.live)
 
-    def _meet(self, storage: UntypedStorage, size: int) -> None:
-        key = _key(storage)
-        if key not in self._known:
-            self._known.add(key)
-            self.live += size
-            self.peak = max(self.peak, self.live)
-            weakref.finalize(storage, self._forget, key, size)
+    def died(self, key: int) -> None:
+        self.live -= self._sizes.pop(key, 0)
 
-    def _forget(self, key: int, size: int) -> None:
-        self._known.discard(key)
-        self.live -= size
-
-
-_FRESH = torch.ops.aten.lift_fresh.default  # it takes what torch.tensor(...) has just made
-
-
-def _tensors(values: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
-
-
-_PASSING = ("__torch_function__", "guarded")  # frames that hand a call of the caller's on
-
-
-def _machinery(frame: FrameType | None) -> bool:
-    """True where a tensor is made by the watching of a call, not by the caller: what the next frame that acts is.
-
-    What a drive has given to the function, and the function calls, is the caller's as much as what it calls of torch.
-    """
-    while frame is not None and ("/torch/" in frame.f_code.co_filename or frame.f_code.co_name in _PASSING):
-        frame = frame.f_back
-    file = frame.f_code.co_filename if frame is not None else ""
-    return frames.machinery(file) and not file.startswith(tuple(drives.__path__))
-
-
-def _key(storage: UntypedStorage) -> int:
-    return storage._cdata
+    def watching(self, file: str) -> bool:
+        """What a drive gives to the function, and the function calls, is the caller's as much as what torch has."""
+        return super().watching(file) and not file.startswith(tuple(drives.__path__))
 
 
 class Lines:

@@ -43,6 +43,10 @@ class Storages(TorchDispatchMode):
     def after(self) -> None:
         """An operation has returned, and its storages were seen."""
 
+    def watching(self, file: str) -> bool:
+        """True where what a line of `file` asks for belongs to the watching of ranks: nobody hears of that."""
+        return frames.machinery(file)
+
     def see(self, storage: UntypedStorage) -> int | None:
         """Follow a storage. Returns its key where it was not seen before."""
         key = storage._cdata
@@ -68,7 +72,7 @@ class Storages(TorchDispatchMode):
             return NotImplemented  # a DTensor: what it does to the tensors inside comes by here again
         kwargs = kwargs or {}
         fake = any(kind is not Tensor for kind in types)
-        mine = not fake and not made_by_watching(sys._getframe(1))
+        mine = not fake and not self.watching(acting(sys._getframe(1)))
         if mine:
             # torch.tensor(...) makes its tensor where nobody sees it, and shows it here first, as an argument.
             fresh = function is torch.ops.aten.lift_fresh.default
@@ -102,8 +106,8 @@ def storages_of(tensor: Tensor) -> tuple[UntypedStorage, ...]:
     return tuple(storage for part in inner if isinstance(part, Tensor) for storage in storages_of(part))
 
 
-def made_by_watching(frame: FrameType | None) -> bool:
-    """True where the cluster, the tap or the grading act for themselves: what the next frame that acts belongs to."""
+def acting(frame: FrameType | None) -> str:
+    """The file of the next frame that acts: neither torch's own nor one that hands a call of its caller's on."""
     while frame is not None and ("/torch/" in frame.f_code.co_filename or frame.f_code.co_name in _PASSING):
         frame = frame.f_back
-    return frame is not None and frames.machinery(frame.f_code.co_filename)
+    return frame.f_code.co_filename if frame is not None else ""
