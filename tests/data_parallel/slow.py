@@ -1,0 +1,104 @@
+"""Layers that take their time on a network that does, and how long a step of them takes.
+
+A layer sleeps, in forward and again in backward. As long as sleeps are much longer than the work, neither the speed of
+this machine nor that of gloo matters: only what is done while something else is waited for.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.autograd import Function
+
+from reference.cluster import Cluster
+from reference.data_parallel.form import DataParallel
+
+from .training import Make
+
+WIDTH, LAYERS = 16, 4
+FORWARD, BACKWARD = 0.030, 0.060  # seconds of a layer
+COMPUTE = LAYERS * (FORWARD + BACKWARD)
+ATTEMPTS = 5
+
+
+class Sleep(Function):
+    """The identity, that takes so many seconds."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        time.sleep(FORWARD)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        time.sleep(BACKWARD)
+        return gradient.clone()
+
+
+class Layer(nn.Module):
+    """A matrix, whose gradient is known when the layer has slept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, D] -> [B, D]."""
+        return Sleep.apply(self.linear(x))
+
+
+def second_step(make: Make, seconds_per_pass: float) -> float:
+    """Seconds of a step after a first one, in which things are made, and orders are learned.
+
+    Args:
+        make: the form.
+        seconds_per_pass: that a rank takes to send all of a layer but an n-th.
+    """
+    from tests.data_parallel.slow_network import slow_group  # a class of torch's kind does not travel to a rank
+
+    n = dist.get_world_size()
+    torch.manual_seed(0)
+    model = nn.Sequential(*(Layer() for _ in range(LAYERS)))
+    form = make(model, slow_group(seconds_per_pass / (4 * WIDTH * WIDTH * (n - 1) / n)))
+    one_step(form, model)
+    dist.barrier()
+    began = time.monotonic()
+    one_step(form, model)
+    return time.monotonic() - began
+
+
+def one_step(form: DataParallel, model: nn.Module) -> None:
+    """Without an optimizer."""
+    with form.micro_batch(last=True):
+        model(torch.ones(1, WIDTH)).sum().backward()
+    form.collect()
+    form.publish()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The quickest of some steps, and what it should take, in seconds."""
+
+    step: float
+    expected: float
+
+    @property
+    def off(self) -> float:
+        """Relative to what was expected; below zero if the step was too quick."""
+        return self.step / self.expected - 1
+
+
+def measure(cluster: Cluster, make: Make, seconds_per_pass: float, expected: float, enough: float = 0.1) -> Measured:
+    """The quickest step, on the slowest rank, of as many as it takes to come near what is expected.
+
+    Where other processes want the cores, sleepers wake up late: then a step is too long, never too short.
+    """
+    quickest = float("inf")
+    for _ in range(ATTEMPTS):
+        quickest = min(quickest, max(cluster.run(second_step, make, seconds_per_pass)))
+        if quickest < (1 + enough) * expected:
+            break
+    return Measured(quickest, expected)

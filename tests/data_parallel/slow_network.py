@@ -1,0 +1,99 @@
+"""A network that takes its time, so that overlap can be measured on any machine.
+
+A collective carries its data at once, through gloo, and a wait for it returns when a link of so many bytes a second
+would have brought them: one collective after the other, from the moment when it was launched. So a step takes as long
+as the order of its launches and waits allows, and how fast gloo is does not matter.
+"""
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup, Work
+
+from reference.collectives.backend import carrier_of_world, connect
+
+NAME = "slow"
+
+
+class Link:
+    """Of one rank into the network: one collective after the other."""
+
+    def __init__(self, seconds_per_byte: float) -> None:
+        self._seconds_per_byte = seconds_per_byte
+        self._free_at = 0.0
+
+    def carry(self, size: float) -> float:
+        """Send so many bytes when all before them are gone. Returns the moment at which they are gone, too."""
+        self._free_at = max(self._free_at, time.monotonic()) + size * self._seconds_per_byte
+        return self._free_at
+
+
+class SlowWork(Work):
+    """A collective on its way over a link."""
+
+    def __init__(self, work: Work, done_at: float) -> None:
+        super().__init__()
+        self._work, self._done_at = work, done_at
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Return when it is through."""
+        self._work.wait()
+        time.sleep(max(0.0, self._done_at - time.monotonic()))
+        return True
+
+
+class SlowGroup(ProcessGroup):
+    """gloo, on a link that takes its time."""
+
+    def __init__(self, carrier: ProcessGroup, link: Link) -> None:
+        super().__init__(carrier.rank(), carrier.size())
+        self._carrier, self._link = carrier, link
+        device = torch.device("cpu")
+        self._register_backend(device, ProcessGroup.BackendType.GLOO, carrier._get_backend(device))
+        self._name = ""
+
+    def _pass(self, whole: int, passes: int, work: Work) -> Work:
+        """Everything but an n-th of `whole` bytes leaves the rank in each pass."""
+        return SlowWork(work, self._link.carry(passes * whole * (self.size() - 1) / self.size()))
+
+    def allreduce(self, tensors: list[Tensor], options: Any) -> Work:
+        return self._pass(tensors[0].nbytes, 2, self._carrier.allreduce(tensors, options))
+
+    def all_gather_single(self, output: Tensor, input: Tensor, options: Any = None) -> Work:
+        return self._pass(output.nbytes, 1, self._carrier._allgather_base(output, input, *filter(None, [options])))
+
+    _allgather_base = all_gather_single
+
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, options: Any) -> Work:
+        return self._pass(input.nbytes, 1, self._carrier._reduce_scatter_base(output, input, options))
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def all_to_all_single(self, output: Tensor, input: Tensor, outs: list, ins: list, *options: Any) -> Work:
+        return self._pass(input.nbytes, 1, self._carrier.alltoall_base(output, input, outs, ins, *options))
+
+    alltoall_base = all_to_all_single
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._name
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._name = name
+
+    def getBackendName(self) -> str:  # noqa: N802
+        return NAME
+
+
+def slow_group(seconds_per_byte: float) -> ProcessGroup:
+    """All ranks, each with one link."""
+    link = Link(seconds_per_byte)
+
+    def create(options: Any, _: Any) -> SlowGroup:
+        return SlowGroup(connect(carrier_of_world(), options), link)
+
+    dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
+    return dist.new_group(backend=NAME)
