@@ -12,6 +12,7 @@ from types import MappingProxyType
 from torch import Tensor
 
 from reference.cluster import Cluster
+from reference.data_parallel.form import trainable
 from reference.memory.precision import PRECISIONS, Precision
 
 from .conftest import records
@@ -64,7 +65,7 @@ def one_process_in(case: Case) -> Record:
     sums: dict[str, Tensor] = {}
     for part in range(parts):
         (case.task.loss(model, 0, part, parts) * case.scale).backward()
-        for name, parameter in model.named_parameters():
+        for name, parameter in trainable(model.named_parameters()).items():
             gradient = parameter.grad.to(precision.gradients)
             sums[name] = sums[name] + gradient if name in sums else gradient
             parameter.grad = None

@@ -20,6 +20,7 @@ from .low_precision import prove_low_precision
 from .training import BUCKET, FORMS, OPTIMIZERS, TIED, UNTIED, Case, Language, LeavingOut, Make, one_process, train
 
 BUCKETS = partial(DistributedDataParallel, bucket_bytes=200)  # several parameters of a `LeavingOut` in each
+FROZEN = ("embedding", "blocks.0.attention")
 PERMISSIVE = {"naive": partial(FORMS["naive"], unused=True), "DDP": partial(BUCKETS, unused=True)}
 
 
@@ -31,8 +32,7 @@ def test_any_number_of_ranks_equals_one_process(ranks: Cluster, n: int) -> None:
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_any_optimizer_any_tying_any_freezing(ranks: Cluster, optimizer: str) -> None:
-    frozen = ("embedding", "blocks.0.attention")
-    tasks = [Language(config, part) for config, part in itertools.product((UNTIED, TIED), ((), frozen))]
+    tasks = [Language(config, frozen) for config, frozen in itertools.product((UNTIED, TIED), ((), FROZEN))]
     prove(ranks, 3, [Case(name, FORMS[name], task, optimizer) for name in ("flat", "DDP") for task in tasks])
 
 
@@ -83,6 +83,11 @@ def test_the_price_of_unused_parameters_is_a_byte_for_each(ranks: Cluster) -> No
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_low_precision_is_off_by_its_rounding_alone(ranks: Cluster, name: str, precision: str) -> None:
     prove_low_precision(ranks, Case(name, FORMS[name], precision=precision))
+
+
+@pytest.mark.parametrize("name", ["flat", "DDP"])
+def test_frozen_parameters_are_rounded_like_the_others(ranks: Cluster, name: str) -> None:
+    prove_low_precision(ranks, Case(name, FORMS[name], Language(frozen=FROZEN), precision="bf16"))
 
 
 def averaged(gradients: Sequence[Tensor], group: ProcessGroup) -> None:

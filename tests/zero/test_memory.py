@@ -1,27 +1,24 @@
 """Every rank keeps what ZeRO's table says, byte by byte, and what comes and goes is two units at most."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
 from reference.data_parallel.buckets import in_order_of_use
-from reference.data_parallel.form import DataParallel
 from reference.data_parallel.layout import FlatLayout
 from reference.data_parallel.replicated import DistributedDataParallel
-from reference.memory.gauge import Gauge, parameters_of, state_tensors
 from reference.memory.history import History, Kind
 from reference.memory.precision import PRECISIONS, Precision
 from reference.memory.recipe import RECIPES, Recipe, Stage, state_bytes
 from reference.models import GPTConfig
 from reference.zero import FullySharded, Sharded, cost
+from reference.zero.gauge import gauge_of
 
 from ..data_parallel.conftest import in_group, members
 from ..data_parallel.training import Language, LeavingOut, Make, Task
@@ -43,34 +40,19 @@ MAKES: dict[Stage, Make] = {
 }
 
 
-def gauge_for(model: nn.Module, form: DataParallel, optimizer: torch.optim.Optimizer, **options: object) -> Gauge:
-    """Of FSDP the shards are the parameters, also where they are what the optimizer updates."""
-    masters = [part.master for part in form.parts]
-    shards = masters if isinstance(form, FullySharded) else []
-    own = parameters_of(model)
-
-    def state() -> Iterable[Tensor]:
-        return chain(masters, state_tensors(optimizer))
-
-    sources = {Kind.PARAMETERS: lambda: chain(own(), shards), Kind.GRADIENTS: form.gradients, Kind.OPTIMIZER: state}
-    return Gauge(sources, **options)
-
-
 def measured(
     group: ProcessGroup,
     make: Make,
     precision: Precision,
     task: Task = TASK,
     micro_batches: int = 1,
-    follow: bool = False,
 ) -> History:
-    """Two steps; the marks that tests ask for are of the second. `follow`: the units of FSDP one by one, too."""
+    """Two steps; the marks that tests ask for are of the second."""
     model = task.model(precision.master)
     form = make(model, group, precision=precision)
     optimizer = torch.optim.Adam([part.master for part in form.parts], foreach=False)
-    units = {str(i): lambda unit=unit: [unit.full] for i, unit in enumerate(form.units)} if follow else {}
     parts = group.size() * micro_batches
-    with gauge_for(model, form, optimizer, units=units) as gauge:
+    with gauge_of(model, form, optimizer) as gauge:
         for step in range(2):
             gauge.mark("micro-batches")
             for k in range(micro_batches):
@@ -145,10 +127,12 @@ def padding(n: int, rank: int) -> int:
 
 
 def whole_units(history: History) -> np.ndarray:
-    """[units, moments]: 1 where a unit of bf16 parameters is whole."""
-    sizes = np.stack([history.units[str(i)] for i in range(len(history.units))])
-    assert set(np.unique(sizes)) <= {0, *(2 * cost.padded(unit, 2) for unit in UNITS)}
-    return (sizes > 0).astype(int)
+    """[units, moments]: elements of a unit while it is whole, two bytes each; 0 while there is a shard, of four each."""
+    sizes = np.stack(list(history.units.values()))
+    shards = np.array([[4 * cost.padded(unit, 3) // 3] for unit in UNITS])
+    whole = np.array([[2 * cost.padded(unit, 3)] for unit in UNITS])
+    assert ((sizes == shards) | (sizes == whole)).all()
+    return np.where(sizes == whole, sizes // 2, 0)
 
 
 @pytest.mark.parametrize(
@@ -156,17 +140,17 @@ def whole_units(history: History) -> np.ndarray:
 )
 def test_so_many_units_are_whole_at_a_time(ranks: Cluster, options: dict, most: int) -> None:
     make = partial(FullySharded, **options)
-    for history in histories(ranks, 2, make, PRECISIONS["bf16"], follow=True):
-        assert whole_units(history).sum(axis=0).max() == most
+    for history in histories(ranks, 3, make, PRECISIONS["bf16"]):
+        assert (whole_units(history) > 0).sum(axis=0).max() == most
         assert not whole_units(history.during("step", -1)).any()
         assert not whole_units(history.during("rest", -1)).any()
 
 
 def test_peak_of_gathered_parameters_is_that_of_the_formula(ranks: Cluster) -> None:
-    expected = cost.zero_3(UNITS, 2).passing_parameters
-    assert expected == 2 * BLOCK
-    for history in histories(ranks, 2, FullySharded, PRECISIONS["bf16"], follow=True):
-        assert sum(history.units.values()).max() == 2 * expected
+    expected = cost.zero_3(UNITS, 3).passing_parameters
+    assert expected == 2 * cost.padded(BLOCK, 3)
+    for history in histories(ranks, 3, FullySharded, PRECISIONS["bf16"]):
+        assert whole_units(history).sum(axis=0).max() == expected
 
 
 @pytest.mark.parametrize("stage", [Stage.ZERO2, Stage.ZERO3])

@@ -11,6 +11,7 @@ from ..data_parallel.low_precision import prove_low_precision
 from ..data_parallel.training import OPTIMIZERS, TIED, UNTIED, Case, Language, LeavingOut
 from .forms import FORMS, FULLY, OF_A_GPT, STAGES
 
+FROZEN = ("embedding", "blocks.0.attention")
 FEW = ("ZeRO-1", "ZeRO-2", "FSDP", "FSDP, gathered once", "FSDP by halves")  # for large groups, which take long
 
 
@@ -23,8 +24,7 @@ def test_any_number_of_ranks_equals_one_process(ranks: Cluster, n: int) -> None:
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_any_optimizer_any_tying_any_freezing(ranks: Cluster, optimizer: str) -> None:
-    frozen = ("embedding", "blocks.0.attention")
-    tasks = [Language(config, part) for config, part in itertools.product((UNTIED, TIED), ((), frozen))]
+    tasks = [Language(config, frozen) for config, frozen in itertools.product((UNTIED, TIED), ((), FROZEN))]
     prove(ranks, 3, [Case(name, FORMS[name], task, optimizer) for name in ("ZeRO-1", "FSDP") for task in tasks])
 
 
@@ -49,3 +49,8 @@ def test_what_nobody_used_has_a_gradient_of_zero(ranks: Cluster, n: int) -> None
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_low_precision_is_off_by_its_rounding_alone(ranks: Cluster, name: str, precision: str) -> None:
     prove_low_precision(ranks, Case(name, FORMS[name], precision=precision))
+
+
+@pytest.mark.parametrize("name", ["ZeRO-1", "FSDP"])
+def test_frozen_parameters_are_rounded_like_the_others(ranks: Cluster, name: str) -> None:
+    prove_low_precision(ranks, Case(name, FORMS[name], Language(frozen=FROZEN), precision="bf16"))
