@@ -84,7 +84,7 @@ class Watch:
         self._end()
 
     def backward(self, loss: Tensor) -> None:
-        """`loss.backward()`, from the last module to the first: each ends where the one before it begins."""
+        """`loss.backward()`, from the last module to the first: each ends when the gradient of its input is known."""
         loss.backward()
         self._end()
 
@@ -93,11 +93,19 @@ class Watch:
             self._begin(Doing.FORWARD, name)
 
         def leave(module: nn.Module, inputs: object, output: Tensor) -> None:
+            if output.requires_grad:
+                output.register_hook(lambda gradient: self._end())  # before the hooks of others, which may wait
+
+        def left(module: nn.Module, inputs: object, output: Tensor) -> None:
             self._end()
             if output.requires_grad:
                 output.register_hook(lambda gradient: self._begin(Doing.BACKWARD, name))
 
-        return [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
+        return [
+            module.register_forward_pre_hook(enter),
+            module.register_forward_hook(leave, prepend=True),
+            module.register_forward_hook(left),
+        ]
 
     def _begin(self, doing: Doing, label: str) -> None:
         self._end()

@@ -49,6 +49,23 @@ def test_a_collective_ends_when_it_is_done_not_when_it_is_waited_for(clusters: C
         assert talk.end < step.begin
 
 
+def waiting_between_layers() -> list[Activity]:
+    """Somebody else's hook on what the first layer gives out waits on the way back, as FSDP does for a gather."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[0].register_forward_hook(lambda *given: given[-1].register_hook(lambda gradient: time.sleep(0.05)) and None)
+    watch = Watch({"first": model[0], "second": model[1]})
+    with watch.recording():
+        watch.backward(model(torch.ones(2, 4)).sum())
+    return watch.activities
+
+
+def test_who_waits_for_others_does_not_compute(clusters: Clusters):
+    for own in clusters(2).trace(waiting_between_layers)[0]:
+        second, first = (a for a in own if a.doing is Doing.BACKWARD)
+        assert second.label == "second" and first.label == "first"
+        assert first.begin - second.end >= 0.05
+
+
 def test_hooks_are_gone_afterwards(clusters: Clusters):
     def again() -> tuple[int, int]:
         model = nn.Linear(4, 4)
