@@ -38,8 +38,9 @@ def draw(histories: Mapping[str, History], *, limit: Limit | None = None, title:
     panels[0].yaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(size)))
     panels[0].set_ylabel("memory", fontsize=TEXT)
     if limit:
-        words = {"xycoords": panels[0].get_yaxis_transform(), "textcoords": "offset points"}
-        panels[0].annotate(f"{limit[0]}, {bytes_text(limit[1])}", (0, limit[1]), (3, 3), fontsize=SMALL, **words)
+        words = {"xycoords": panels[0].get_yaxis_transform(), "textcoords": "offset points", "fontsize": SMALL}
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
+        panels[0].annotate(f"{limit[0]}, {bytes_text(limit[1])}", (0, limit[1]), (3, 4), bbox=box, zorder=6, **words)
     patches = [Patch(facecolor=FACES[kind], label=kind.value) for kind in reversed(KINDS)]
     look = {"frameon": False, "fontsize": SMALL, "bbox_to_anchor": (1.01, 1.02), "borderaxespad": 0}
     panels[-1].legend(handles=patches, loc="upper left", **look)
@@ -48,7 +49,7 @@ def draw(histories: Mapping[str, History], *, limit: Limit | None = None, title:
 
 def finding(histories: Mapping[str, History]) -> str:
     """The default title."""
-    return ", ".join(f"{bytes_text(history.peak)} {name}" for name, history in histories.items())
+    return ", ".join(f"{name} {bytes_text(history.peak)}" for name, history in histories.items())
 
 
 def columns(usage: NDArray[np.int64], most: int = COLUMNS) -> NDArray[np.int64]:

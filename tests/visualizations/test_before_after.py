@@ -29,7 +29,7 @@ def test_panels_have_one_scale_and_say_their_peaks(monkeypatch):
     assert len({axes.get_ylim() for axes in picture.axes}) == 1
     words = [words for words, _, _ in drawn(picture, monkeypatch)]
     assert [word for word in words if word in ("57 MB", "21 MB")] == ["57 MB", "21 MB"]
-    assert repr(picture) == "<Picture: 57 MB before, 21 MB after>"
+    assert repr(picture) == "<Picture: before 57 MB, after 21 MB>"
 
 
 def test_no_peak_is_lost_where_moments_share_a_column():
