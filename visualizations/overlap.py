@@ -22,16 +22,23 @@ FACES: Mapping[Doing, Colour] = {
 LANE = 0.27  # inches
 
 
-def draw(ranks: Sequence[Sequence[Activity]], *, title: str = "", end: float | None = None) -> Picture:
+def draw(
+    ranks: Sequence[Sequence[Activity]],
+    *,
+    title: str = "",
+    end: float | None = None,
+    names: Sequence[str] | None = None,
+) -> Picture:
     """The lanes of these ranks, from the first thing that one of them did.
 
     Args:
         ranks: activities by rank.
         title: the finding; by default how much of the communication is hidden.
         end: seconds to draw, so that two pictures can have the same scale; by default all.
+        names: what the lanes are called; "rank 0", "rank 1", ... by default.
     """
     zero = min(activity.begin for own in ranks for activity in own)
-    length = end or max(activity.end for own in ranks for activity in own) - zero
+    length = end or duration(ranks)
     lanes = sorted({a.label for own in ranks for a in own if a.doing is Doing.COMMUNICATION})
     picture = figure(len(ranks) * (len(lanes) + 1.7) * LANE + 0.85, title or finding(ranks))
     axes = plain(picture.add_subplot())
@@ -39,11 +46,11 @@ def draw(ranks: Sequence[Sequence[Activity]], *, title: str = "", end: float | N
     axes.spines[["left"]].set_visible(False)
     axes.set(xlim=(0, length), ylim=(len(ranks) - 0.05, -0.05))
     height = 1 / (len(lanes) + 1.7)
-    names = [name.removesuffix("_single") for name in lanes]
+    collectives = [name.removesuffix("_single") for name in lanes]
     ticks = {
-        rank + (lane + 0.46) * height: name
-        for rank in range(len(ranks))
-        for lane, name in enumerate([f"rank {rank}", *names])
+        rank + (lane + 0.46) * height: label
+        for rank, name in enumerate(names or [f"rank {rank}" for rank in range(len(ranks))])
+        for lane, label in enumerate([name, *collectives])
     }
     axes.set_yticks(list(ticks), list(ticks.values()))
     axes.tick_params(axis="y", length=0, labelsize=SMALL)
@@ -56,6 +63,11 @@ def draw(ranks: Sequence[Sequence[Activity]], *, title: str = "", end: float | N
     return picture
 
 
+def duration(ranks: Sequence[Sequence[Activity]]) -> float:
+    """Seconds from the first thing that one of these ranks did to the end of the last."""
+    return max(a.end for own in ranks for a in own) - min(a.begin for own in ranks for a in own)
+
+
 def hidden(own: Sequence[Activity]) -> tuple[float, float]:
     """Seconds in which communication is under way on one rank, and those of them in which the rank computes."""
     under_way = _union([(a.begin, a.end) for a in own if a.doing is Doing.COMMUNICATION])
@@ -66,7 +78,7 @@ def hidden(own: Sequence[Activity]) -> tuple[float, float]:
 
 def finding(ranks: Sequence[Sequence[Activity]]) -> str:
     """The default title."""
-    length = max(a.end for own in ranks for a in own) - min(a.begin for own in ranks for a in own)
+    length = duration(ranks)
     talking, behind = (sum(times) / len(ranks) for times in zip(*map(hidden, ranks), strict=True))
     if not talking:
         return f"{seconds_text(length)}, and nothing is said"
@@ -91,7 +103,7 @@ def _box(axes: Axes, activity: Activity, zero: float, seen_until: float, top: fl
     size = bytes_text(activity.bytes) if activity.bytes else ""
     full = f"{activity.label.removesuffix('_single')} {size}".strip()
     room = (seen_until - begin) / axes.get_xlim()[1] * (WIDTH - 1.2) / 0.062  # letters
-    words = next((words for words in (full, size or activity.label.split()[-1]) if len(words) <= room), "")
+    words = next((words for words in (full, size or activity.label.split()[-1]) if len(words) + 0.6 <= room), "")
     colour = Colour.INK if activity.doing is Doing.COMMUNICATION else "white"
     middle = {"ha": "center", "va": "center", "clip_on": True}
     axes.text((begin + seen_until) / 2, top + 0.46 * height, words, color=colour, fontsize=SMALL, **middle)

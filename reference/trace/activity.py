@@ -15,9 +15,9 @@ modules compute, and each collective says itself when it is done.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
@@ -50,6 +50,12 @@ class Activity:
     bytes: int = 0  # that a collective is about
 
 
+def from_zero(own: Sequence[Activity]) -> list[Activity]:
+    """The same, by a clock that shows 0 when the first of them begins: to lay one run beside another."""
+    zero = min(activity.begin for activity in own)
+    return [replace(activity, begin=activity.begin - zero, end=activity.end - zero) for activity in own]
+
+
 class Watch:
     """Notes what this rank does. Spans of computing do not overlap each other; those of communication overlap all.
 
@@ -61,16 +67,22 @@ class Watch:
         self.activities: list[Activity] = []
         self._modules = modules
         self._computing: tuple[Doing, str, float] | None = None
+        self._listeners: list[threading.Thread] = []
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Note what happens inside; call it in `cluster.trace`, else collectives are not heard."""
+        """Note what happens inside; call it in `cluster.trace`, else collectives are not heard.
+
+        Ends when the collectives that began inside are done.
+        """
         recorder: Recorder = dist.group.WORLD.recorder
         make = recorder.make
         recorder.make = partial(self._make, make)
         handles = [handle for name, module in self._modules.items() for handle in self._hooks(name, module)]
         try:
             yield
+            for listener in self._listeners:
+                listener.join()
         finally:
             recorder.make = make
             for handle in handles:
@@ -125,5 +137,6 @@ class Watch:
             activity = Activity(Doing.COMMUNICATION, call.function or str(call.op), begin, time.monotonic(), size)
             self.activities.append(activity)
 
-        threading.Thread(target=listen, daemon=True).start()
+        self._listeners.append(threading.Thread(target=listen, daemon=True))
+        self._listeners[-1].start()
         return work

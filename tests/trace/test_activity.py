@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 
 from reference.cluster import Cluster
-from reference.trace.activity import Activity, Doing, Watch
+from reference.trace.activity import Activity, Doing, Watch, from_zero
 
 Clusters = Callable[..., Cluster]
 
@@ -47,6 +47,24 @@ def test_a_collective_ends_when_it_is_done_not_when_it_is_waited_for(clusters: C
         (step,) = [a for a in own if a.doing is Doing.OPTIMIZER]
         assert talk.label == "all_reduce" and talk.bytes == 20
         assert talk.end < step.begin
+
+
+def nobody_waits() -> list[Activity]:
+    """A collective whose request is dropped, and nothing behind it."""
+    watch = Watch({})
+    with watch.recording():
+        dist.all_reduce(torch.ones(250_000), async_op=True)
+    return watch.activities
+
+
+def test_a_collective_is_noted_though_nobody_waits_for_it(clusters: Clusters):
+    for own in clusters(2).trace(nobody_waits)[0]:
+        assert [(a.doing, a.bytes) for a in own] == [(Doing.COMMUNICATION, 1_000_000)]
+
+
+def test_two_runs_can_begin_at_zero():
+    own = [Activity(Doing.BACKWARD, "b", 12.0, 13.5), Activity(Doing.FORWARD, "a", 10.0, 12.0)]
+    assert [(a.label, a.begin, a.end) for a in from_zero(own)] == [("b", 2.0, 3.5), ("a", 0.0, 2.0)]
 
 
 def waiting_between_layers() -> list[Activity]:

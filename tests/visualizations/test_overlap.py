@@ -3,7 +3,7 @@
 import pytest
 
 from reference.trace.activity import Activity, Doing
-from visualizations.overlap import draw, finding, hidden
+from visualizations.overlap import draw, duration, finding, hidden
 
 OWN = [
     Activity(Doing.FORWARD, "layer 0", 10.0, 11.0),
@@ -29,6 +29,17 @@ def test_every_rank_has_a_lane_for_computing_and_one_for_each_collective(ranks: 
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels == [name for r in range(ranks) for name in (f"rank {r}", "all_gather", "all_reduce")]
     assert len(axes.patches) == ranks * len(OWN)
+
+
+def test_lanes_can_have_names_of_their_own():
+    axes = draw([OWN, OWN], names=["naive", "flat"]).axes[0]
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == ["naive", "all_gather", "all_reduce", "flat", "all_gather", "all_reduce"]
+
+
+def test_runs_of_different_times_are_of_one_length():
+    later = [Activity(Doing.FORWARD, "layer 0", 13.0, 15.0)]
+    assert duration([OWN, later]) == 5.0
 
 
 def test_time_begins_with_the_first_activity():
