@@ -38,24 +38,28 @@ def parts_of(layout: FlatLayout, names: Sequence[str], shard: Tensor, rank: int)
     ]
 
 
-def begin_reduce_scatter(whole: Tensor, group: ProcessGroup) -> Callable[[], Tensor]:
-    """Begin to sum `whole` over `group`; what is returned waits, and gives this rank's shard of the sum.
+def begin_reduce_scatter(whole: Tensor, group: ProcessGroup) -> Callable[[], object]:
+    """Begin to sum this rank's shard of `whole` over `group`, in place. What is returned waits until that is done.
 
     gloo's own reduce-scatter is an all-reduce that forgets the rest: twice the bytes. There, ranks send each other what
     is theirs, and each adds up what it was sent.
 
     Args:
-        whole: flat; its length is a multiple of n. Not to be written before the shard is there.
+        whole: flat; its length is a multiple of n. What lies outside of the shard means nothing afterwards.
         group: n ranks.
     """
-    n = dist.get_world_size(group)
-    received = torch.empty_like(whole) if whole.is_cpu else whole.new_empty(whole.numel() // n)
-    exchange = dist.all_to_all_single if whole.is_cpu else reduce_scatter_single
-    work = exchange(received, whole, group=group, async_op=True)
+    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    own = whole.tensor_split(n)[rank]
+    if not whole.is_cpu:
+        return reduce_scatter_single(own, whole, group=group, async_op=True).wait
+    received = torch.empty_like(whole)
+    work = dist.all_to_all_single(received, whole, group=group, async_op=True)
 
-    def finish() -> Tensor:
+    def finish() -> None:
         work.wait()
-        return received.view(n, -1).sum(0) if whole.is_cpu else received
+        for source, part in enumerate(received.tensor_split(n)):
+            if source != rank:
+                own.add_(part)
 
     return finish
 
@@ -66,7 +70,7 @@ class _Reduction:
 
     bucket: Bucket
     whole: Tensor
-    finish: Callable[[], Tensor]  # as of `begin_reduce_scatter`
+    finish: Callable[[], object]  # as of `begin_reduce_scatter`
     last: bool  # nothing more will be added to it in this step
 
 
@@ -117,20 +121,16 @@ class ShardedGradients:
     def _finish_all_but(self, left: int) -> None:
         while len(self._under_way) > left:
             done = self._under_way.popleft()
-            own = done.finish()
+            done.finish()
+            self._add(done.bucket, done.bucket.layout.shard_of(done.whole, dist.get_rank(self.group)))
             if self.keep:
-                self._put_back(done, own)
-            else:
-                self._add(done.bucket, own)
+                done.bucket.filled.clear()
             if done.last and self.replicas is not None:
                 work = dist.all_reduce(self.of[done.bucket], group=self.replicas, async_op=True)
                 self._between_replicas.append(work)
 
-    def _put_back(self, done: _Reduction, own: Tensor) -> None:
-        """The bucket stays: let the sum take the place of what this rank has added to it."""
-        place = done.bucket.layout.shard_of(done.whole, dist.get_rank(self.group))
-        self.of[done.bucket] = place.copy_(own)
-        done.bucket.filled.clear()
-
     def _add(self, bucket: Bucket, own: Tensor) -> None:
-        self.of[bucket] = self.of[bucket].add_(own) if bucket in self.of else own
+        if bucket in self.of:
+            self.of[bucket].add_(own)
+        else:
+            self.of[bucket] = own if self.keep else own.clone()  # that nothing else of the bucket stays
