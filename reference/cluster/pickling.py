@@ -5,6 +5,7 @@ caller's own modules travels by value. And an owner's classes stay as they are w
 """
 
 import functools
+import importlib
 import io
 import pickle
 import sys
@@ -12,7 +13,7 @@ import sysconfig
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -46,6 +47,8 @@ class _Pickler(cloudpickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         import torch
 
+        if isinstance(obj, ModuleType) and sys.modules.get(obj.__name__) is obj and type(obj) is not ModuleType:
+            return importlib.import_module, (obj.__name__,)  # torch's `config` modules: they refuse to be pickled
         if isinstance(obj, FunctionType | type):
             _send_by_value(obj.__module__)
         if isinstance(obj, type):
