@@ -6,48 +6,21 @@ this machine nor that of gloo matters: only what is done while something else is
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.autograd import Function
+from torch import nn
 
 from reference.cluster import Cluster
 from reference.data_parallel.form import DataParallel
+from reference.data_parallel.sleeping import sleeping_model
 
 from .training import Make
 
-WIDTH, LAYERS = 16, 4
+LAYERS, WEIGHTS = 4, 256
 FORWARD, BACKWARD = 0.030, 0.060  # seconds of a layer
 COMPUTE = LAYERS * (FORWARD + BACKWARD)
 ATTEMPTS = 5
-
-
-class Sleep(Function):
-    """The identity, that takes so many seconds."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        time.sleep(FORWARD)
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        time.sleep(BACKWARD)
-        return gradient.clone()
-
-
-class Layer(nn.Module):
-    """A matrix, whose gradient is known when the layer has slept."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(WIDTH, WIDTH, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, D] -> [B, D]."""
-        return Sleep.apply(self.linear(x))
 
 
 def second_step(make: Make, seconds_per_pass: float) -> float:
@@ -60,9 +33,8 @@ def second_step(make: Make, seconds_per_pass: float) -> float:
     from tests.data_parallel.slow_network import slow_group  # a class of torch's kind does not travel to a rank
 
     n = dist.get_world_size()
-    torch.manual_seed(0)
-    model = nn.Sequential(*(Layer() for _ in range(LAYERS)))
-    form = make(model, slow_group(seconds_per_pass / (4 * WIDTH * WIDTH * (n - 1) / n)))
+    model = sleeping_model(LAYERS, WEIGHTS, FORWARD)
+    form = make(model, slow_group(seconds_per_pass / (4 * WEIGHTS * (n - 1) / n)))
     one_step(form, model)
     dist.barrier()
     began = time.monotonic()
@@ -73,7 +45,7 @@ def second_step(make: Make, seconds_per_pass: float) -> float:
 def one_step(form: DataParallel, model: nn.Module) -> None:
     """Without an optimizer."""
     with form.micro_batch(last=True):
-        model(torch.ones(1, WIDTH)).sum().backward()
+        model(torch.zeros(())).backward()
     form.collect()
     form.publish()
 

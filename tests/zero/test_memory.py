@@ -127,7 +127,7 @@ def padding(n: int, rank: int) -> int:
 
 
 def whole_units(history: History) -> np.ndarray:
-    """[units, moments]: elements of a unit while it is whole, two bytes each; 0 while there is a shard, of four each."""
+    """[units, moments]: elements of a unit while it is whole, two bytes each; 0 while it is a shard, of four each."""
     sizes = np.stack(list(history.units.values()))
     shards = np.array([[4 * cost.padded(unit, 3) // 3] for unit in UNITS])
     whole = np.array([[2 * cost.padded(unit, 3)] for unit in UNITS])
@@ -151,6 +151,8 @@ def test_peak_of_gathered_parameters_is_that_of_the_formula(ranks: Cluster) -> N
     assert expected == 2 * cost.padded(BLOCK, 3)
     for history in histories(ranks, 3, FullySharded, PRECISIONS["bf16"]):
         assert whole_units(history).sum(axis=0).max() == expected
+        shards = sum(4 * cost.padded(unit, 3) // 3 for unit in UNITS)
+        assert history.peak_of(Kind.PARAMETERS) == shards + 2 * expected  # so what is free takes no memory
 
 
 @pytest.mark.parametrize("stage", [Stage.ZERO2, Stage.ZERO3])

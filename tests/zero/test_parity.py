@@ -8,7 +8,7 @@ from reference.cluster import Cluster
 
 from ..data_parallel.conftest import MOST, prove
 from ..data_parallel.low_precision import prove_low_precision
-from ..data_parallel.training import OPTIMIZERS, TIED, UNTIED, Case, Language, LeavingOut
+from ..data_parallel.training import OPTIMIZERS, TIED, UNTIED, Case, Language, LeavingOut, TwoLayers
 from .forms import FORMS, FULLY, OF_A_GPT, STAGES
 
 FROZEN = ("embedding", "blocks.0.attention")
@@ -30,6 +30,11 @@ def test_any_optimizer_any_tying_any_freezing(ranks: Cluster, optimizer: str) ->
 
 def test_a_tied_parameter_in_any_unit(ranks: Cluster) -> None:
     prove(ranks, 3, [Case(name, make, Language(TIED), micro_batches=2) for name, make in {**FULLY, **OF_A_GPT}.items()])
+
+
+def test_a_rank_may_have_no_part(ranks: Cluster) -> None:
+    """26 parameters in shards of four: the last of eight ranks has nothing to update."""
+    prove(ranks, 8, [Case(name, FORMS[name], TwoLayers()) for name in ("ZeRO-1", "ZeRO-2", "FSDP in one unit")])
 
 
 def by_some(branch: int, step: int, parts: int) -> range:
