@@ -151,7 +151,8 @@ class Trace:
 
     def __str__(self) -> str:
         sent = self.bytes_sent
-        lines = [f"{self.world_size} ranks, {len(self.messages)} messages, {self.steps} steps, {sum(sent)} bytes"]
+        counts = {"rank": self.world_size, "message": len(self.messages), "step": self.steps, "byte": sum(sent)}
+        lines = [", ".join(f"{count} {what}{'s' * (count != 1)}" for what, count in counts.items())]
         for rank, received in enumerate(self.bytes_received):
             lines.append(f"rank {rank} sent {sent[rank]} B, received {received} B")
         lines += [f"{op} counted as {name}" for op, name in self.counted_as.items()]
