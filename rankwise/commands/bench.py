@@ -11,16 +11,17 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "tests" / "benchmarks"
 
 
 def bench(
-    name: Annotated[str, Argument(help="cluster, watch, collectives or grading.")] = "",
+    name: Annotated[str, Argument(help="cluster, watch, collectives, data-parallel or grading.")] = "",
     json: Annotated[bool, Option("--json", help="One list of rows instead of a table.")] = False,
 ) -> int:
     """Measure speed and certainty, each number beside its peer and its bar. Takes minutes; close other programs."""
     from reference.errors import BadInput
 
-    names = sorted(path.stem for path in BENCHMARKS.glob("*.py") if path.stem not in ("rows", "__init__"))
+    names = sorted(path.stem.replace("_", "-") for path in BENCHMARKS.glob("*.py") if path.stem != "rows")
     if name not in names:
         raise BadInput(f"there is no benchmark {name!r}: choose one of {', '.join(names)}")
-    return subprocess.run([sys.executable, str(BENCHMARKS / f"{name}.py"), *(["--json"] if json else [])]).returncode
+    file = BENCHMARKS / f"{name.replace('-', '_')}.py"
+    return subprocess.run([sys.executable, str(file), *(["--json"] if json else [])]).returncode
 
 
 COMMANDS = (bench,)

@@ -13,6 +13,7 @@ hold.
 import argparse
 import json
 import os
+import random
 import statistics
 import sys
 import time
@@ -62,6 +63,8 @@ def interleaved(
 ) -> dict[str, list[float]]:
     """Seconds of each run of each function, in turns, so that what disturbs one disturbs all.
 
+    Each round has an order of its own, the same on every rank, so that none always comes behind the same other one.
+
     Args:
         functions: by name.
         repeats: timed runs of each, after one that does not count.
@@ -69,11 +72,11 @@ def interleaved(
     """
     times: dict[str, list[float]] = {name: [] for name in functions}
     for repeat in range(repeats + 1):
-        for name, function in functions.items():
+        for name in random.Random(repeat).sample(list(functions), len(functions)):
             if before is not None:
                 before()
             begin = time.perf_counter()
-            function()
+            functions[name]()
             if repeat:
                 times[name].append(time.perf_counter() - begin)
     return times
