@@ -11,6 +11,7 @@ hold.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -105,7 +106,8 @@ def main(title: str, measure: Callable[[Callable[[Row], None]], None]) -> None:
         if not as_json and sys.stderr.isatty():
             print(f"\r\x1b[K{len(found)} measured, last: {row.name}", end="", file=sys.stderr, flush=True)
 
-    measure(report)
+    with contextlib.redirect_stdout(sys.stderr):  # what ranks print does not belong among the rows
+        measure(report)
     if as_json:
         print(json.dumps([asdict(row) for row in found], indent=1))
     else:

@@ -59,7 +59,10 @@ def measure(report: Callable[[Row], None]) -> None:
     report(none("silent passes", sum(one.passed for one in seen), alone[Outcome.PASSES]))
     mute = alone[Outcome.ABORTS] + alone[Outcome.CLOSED]
     report(none("aborted, or told only that a peer is gone", 0, mute))
-    report(none("not named as they deserve", sum(bool(complaints(one.case, one.outcome)) for one in seen), None))
+    unnamed = {one.case.name: found for one in seen if (found := complaints(one.case, one.outcome))}
+    for name, found in unnamed.items():
+        print(f"not named as it deserves: {name}: {'; '.join(found)}", file=sys.stderr)
+    report(none("not named as they deserve", len(unnamed), None))
     times = sorted(one.seconds for one in seen if one.case.deadline is None)
     report(rows.plain("verdict, median", times[len(times) // 2], "s"))
     report(rows.below("verdict, 95th percentile", times[int(0.95 * len(times))], VERDICT, "s"))
