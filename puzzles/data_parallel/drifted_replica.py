@@ -17,8 +17,8 @@ from reference.data_parallel.initial import fingerprint
 def find_drift(tensors: Mapping[str, Tensor], group: ProcessGroup) -> tuple[str, list[int]] | None:
     """Find the replica that drifted.
 
-    All replicas started alike and took the same steps. The loss looks well. But somebody has seeded dropout
-    differently, one card has a broken memory, a buffer was forgotten: one replica is not like the others any more,
+    All replicas started alike and took the same steps. The loss looks well. But somebody has loaded an
+    older file, one card has a broken memory, a buffer was forgotten: one replica is not like the others any more,
     maybe by a single bit. Find out which tensor it is, and on which ranks, without sending the model around.
 
     Given is `fingerprint(x)`: 64 bits, as an int64 scalar, that depend on every bit of `x` and on its place. Sums
