@@ -44,13 +44,12 @@ def main() -> int:
     try:
         join()
         try:
-            config, plan, saves, device = agree(sys.argv[1:])
-        except BadInput as error:
+            run(*agree(sys.argv[1:]))
+            return 0
+        except BadInput as error:  # the same on every rank
             say(f"reference.train: {error}", sys.stderr)
             dist.all_reduce(torch.zeros(1))  # torchrun stops all once one has left: rank 0 must have spoken by then
             return BAD_INPUT
-        run(config, plan, saves, device)
-        return 0
     except KeyboardInterrupt:
         say("reference.train: interrupted", sys.stderr)
         sys.stderr.flush()
@@ -82,6 +81,7 @@ def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, Saves | None, torch.
         device = choose_device(options.pop("device"))
         saves = saves_of(options.pop("save"), options.pop("save_every"), options.pop("resume"))
         config, plan = configure(**options)
+        plan.require_fit(dist.get_world_size())
         batches_for(config, dist.get_world_size(), plan.accumulate)
         objection = None
     except BadInput as error:

@@ -52,6 +52,15 @@ class Plan:
         if self.replicas < 1:
             raise BadInput(f"a model has at least 1 replica, not {self.replicas}")
 
+    def require_fit(self, ranks: int) -> None:
+        """See whether the plan can be laid out on so many ranks.
+
+        Raises:
+            BadInput: if it cannot.
+        """
+        if self.data_parallel is Form.HSDP and ranks % self.replicas:
+            raise BadInput(f"{ranks} ranks do not divide into {self.replicas} replicas of the model")
+
     @property
     def shards_parameters(self) -> bool:
         """True where no rank ever has the model whole."""
@@ -80,6 +89,7 @@ def parallelize(
     Raises:
         BadInput: if the plan does not fit the number of ranks.
     """
+    plan.require_fit(dist.get_world_size(group))
     if plan.shards_parameters:
         model = create(GPT, config, seed, "meta", precision.compute)
     else:
@@ -125,13 +135,8 @@ def two_axes(group: ProcessGroup, replicas: int, device: torch.device) -> tuple[
 
     Returns:
         The ranks that share a replica with this one, and those that hold the same shard.
-
-    Raises:
-        BadInput: if the ranks do not fill the rows.
     """
     ranks = dist.get_process_group_ranks(group)
-    if len(ranks) % replicas:
-        raise BadInput(f"{len(ranks)} ranks do not divide into {replicas} replicas of the model")
     rows = torch.tensor(ranks).view(replicas, -1)
     mesh = DeviceMesh(device.type, rows, mesh_dim_names=("replicate", "shard"))
     return mesh.get_group("shard"), mesh.get_group("replicate")

@@ -38,6 +38,9 @@ BAD = [
     (["--device", "cuda"], "GPU"),
     (["--steps", "many"], "--steps"),
     (["--nonsense"], "--nonsense"),
+    (["--data-parallel", "zero4"], "--data-parallel is one of naive, flat, ddp"),
+    (["--data-parallel", "hsdp", "--replicas", "3"], "do not divide into 3 replicas"),
+    (["--resume", "--save", "no/such/folder"], "no checkpoint in no/such/folder"),
 ]
 
 
