@@ -61,8 +61,9 @@ between group and global ranks are always allowed.
 left out); both from a case, and best from `reference.collectives.cost`. `why` is the line to read for whoever is above.
 Measures: BYTES_SENT, PEAK_BYTES and KEPT_BYTES of the worst rank, STEPS (longest chain of messages), CALLS, LINES (of a
 formula), MICROSECONDS (on a modelled link, with the work that the drive notes between the calls: what does not overlap
-shows, in every run alike; see `puzzles.grading.overlap`). The two of memory count the tensors that are made while the solution runs, by whatever it calls; not what its
-drive makes before and after. A puzzle that neither communicates nor makes tensors has LINES as its cost.
+shows, in every run alike; see `puzzles.grading.overlap`). The two of memory count the tensors that are made while the
+solution runs, by whatever it calls; not what its drive makes before and after. A puzzle that neither communicates nor
+makes tensors has LINES as its cost.
 
 **hints.** At least two. The first asks the question that leads on; the last is nearly the answer.
 
