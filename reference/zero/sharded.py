@@ -26,14 +26,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from reference.collectives.native import all_gather_single
 from reference.data_parallel.buckets import Bucket, Buckets, in_order_of_use
 from reference.data_parallel.form import Part, freeze_in, trainable
 from reference.data_parallel.replicated import BUCKET_BYTES
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS, Precision
 
-from .shards import ShardedGradients, parts_of
+from .shards import ShardedGradients, all_gather, parts_of
 
 
 class Stage(IntEnum):
@@ -116,17 +115,14 @@ class Sharded:
 
     @torch.no_grad()
     def publish(self) -> None:
-        """All-gather the updated shards, each bucket's while the next one's is rounded; forget the gradients."""
-        works = []
+        """Round and all-gather the updated shards, bucket by bucket; forget the gradients."""
         for shard in self._shards.values():
             if shard.master is not shard.working:
                 shard.working.copy_(shard.master)
-            works.append(all_gather_single(shard.flat, shard.working, group=self.group, async_op=True))
+            all_gather(shard.working, shard.flat, self.group)
         for part in self.parts:
             part.master.grad = None
         self._gradients.forget()
-        for work in works:
-            work.wait()
 
     def gradients(self) -> list[Tensor]:
         """Buckets and shards that hold gradients now."""

@@ -1,8 +1,8 @@
 """A network that takes its time, so that overlap can be measured on any machine.
 
-A collective carries its data at once, through gloo, and a wait for it returns when a link of so many bytes a second
-would have brought them: one collective after the other, from the moment when it was launched. So a step takes as long
-as the order of its launches and waits allows, and how fast gloo is does not matter.
+A call carries its data at once, through gloo, and a wait for it returns when a link of so many bytes a second would
+have brought them: one call after the other, from the moment when it was launched. So a step takes as long as the order
+of its launches and waits allows, and how fast gloo is does not matter.
 """
 
 import time
@@ -20,7 +20,7 @@ NAME = "slow"
 
 
 class Link:
-    """Of one rank into the network: one collective after the other."""
+    """Of one rank into the network: one call after the other."""
 
     def __init__(self, seconds_per_byte: float) -> None:
         self._seconds_per_byte = seconds_per_byte
@@ -33,7 +33,7 @@ class Link:
 
 
 class SlowWork(Work):
-    """A collective on its way over a link."""
+    """A call on its way over a link."""
 
     def __init__(self, work: Work, done_at: float) -> None:
         super().__init__()
@@ -59,6 +59,9 @@ class SlowGroup(ProcessGroup):
     def _pass(self, whole: int, passes: int, work: Work) -> Work:
         """Everything but an n-th of `whole` bytes leaves the rank in each pass."""
         return SlowWork(work, self._link.carry(passes * whole * (self.size() - 1) / self.size()))
+
+    def send(self, tensors: list[Tensor], dst: int, tag: int) -> Work:
+        return SlowWork(self._carrier.send(tensors, dst, tag), self._link.carry(tensors[0].nbytes))
 
     def allreduce(self, tensors: list[Tensor], options: Any) -> Work:
         return self._pass(tensors[0].nbytes, 2, self._carrier.allreduce(tensors, options))

@@ -57,7 +57,7 @@ def between(events: Sequence[Event]) -> list[tuple[Event, ...]]:
 class Traffic(NamedTuple):
     """What a training has sent."""
 
-    calls: int  # of each rank
+    collectives: int  # that each rank has called
     bytes: list[int]  # that each rank has sent
 
 
@@ -71,7 +71,7 @@ def by_case(trace: Trace, n: int) -> list[Traffic]:
     """What n ranks have sent for each case of `bare`."""
     parts = cut(trace)
     assert not any(part.unmatched for part in parts)
-    calls = [{len(part.events[rank]) for rank in members(n)} for part in parts]
+    calls = [{sum(not e.op.point_to_point for e in part.events[rank]) for rank in members(n)} for part in parts]
     return [
         Traffic(one, [part.bytes_sent[rank] for rank in members(n)]) for part, [one] in zip(parts, calls, strict=True)
     ]

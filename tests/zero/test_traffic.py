@@ -46,6 +46,13 @@ def formula(case: Case, n: int) -> cost.Cost:
     return formulas[case.name.removesuffix(", no prefetch")]()
 
 
+def gathers_by_messages(case: Case) -> int:
+    """Of a step: ZeRO-1 and ZeRO-2 gather each bucket by `reference.collectives`, not by a collective of gloo."""
+    if case.name not in STAGES:
+        return 0
+    return 1 if "one bucket" in case.name else len(buckets(case.precision))
+
+
 def test_the_units_are_all_of_the_model() -> None:
     assert sum(UNITS) == UNTIED.parameters == 1740
 
@@ -60,7 +67,8 @@ def test_each_form_sends_what_the_formula_says(ranks: Cluster, n: int) -> None:
     for case in cases:
         traffic, expected = found[str(case)], formula(case, n)
         assert traffic.bytes == [case.steps * expected.bytes_sent(*SIZES[precision])] * n, str(case)
-        assert traffic.calls * (n - 1) == case.steps * expected.steps, str(case)  # each is n-1 messages in a row
+        collectives = traffic.collectives + case.steps * gathers_by_messages(case)
+        assert collectives * (n - 1) == case.steps * expected.steps, str(case)  # each is n-1 messages in a row
 
 
 @pytest.mark.parametrize("n", [2, 4])
