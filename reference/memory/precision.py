@@ -17,8 +17,10 @@ fp16 has a second trouble: it ends at 6e-8 below and at 65504 above, and many gr
 """
 
 import math
+import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -70,7 +72,7 @@ class MasterWeights:
         self._sum: dict[nn.Parameter, Tensor] = {}
         for parameter in self._master:
             parameter.data = parameter.data.to(precision.compute)
-            parameter.register_post_accumulate_grad_hook(self._add)
+            parameter.register_post_accumulate_grad_hook(partial(_add, weakref.ref(self)))
 
     @property
     def masters(self) -> list[nn.Parameter]:
@@ -89,12 +91,19 @@ class MasterWeights:
         for parameter, master in self._master.items():
             parameter.copy_(master)
 
-    def _add(self, parameter: nn.Parameter) -> None:
+    def take(self, parameter: nn.Parameter) -> None:
+        """Move a parameter's gradient into its sum."""
         if parameter in self._sum:
             self._sum[parameter] += parameter.grad
         else:
             self._sum[parameter] = parameter.grad.to(self._dtype)
         parameter.grad = None
+
+
+def _add(weights: "weakref.ref[MasterWeights]", parameter: nn.Parameter) -> None:
+    """A hook. Weak, since the garbage collector can't look into autograd: masters would live as long as the model."""
+    if (found := weights()) is not None:
+        found.take(parameter)
 
 
 class LossScaler:

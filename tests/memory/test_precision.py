@@ -1,6 +1,8 @@
 """What few bits lose, masters and fp32 sums keep; what fp16 cannot reach, a scale brings within reach."""
 
+import gc
 import math
+import weakref
 from functools import partial
 
 import pytest
@@ -215,3 +217,13 @@ def test_the_loss_of_bf16_logits_is_summed_in_fp32():
     mine, right = (token_loss(x, TOKENS, TOKENS.numel()) for x in (logits, logits.double()))
     assert mine.dtype == torch.float32
     assert relative_difference(mine, right) < 1e-6
+
+
+def test_masters_that_nobody_holds_are_freed():
+    """Autograd holds the hooks, and must not hold what they serve."""
+    parameter = nn.Parameter(torch.ones(3))
+    weights = weakref.ref(MasterWeights([parameter], PRECISIONS["bf16"]))
+    gc.collect()
+    assert weights() is None
+    parameter.sum().backward()  # and without them, backward is backward
+    assert parameter.grad.tolist() == [1.0] * 3
