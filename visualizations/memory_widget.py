@@ -16,6 +16,7 @@ from reference.memory.workload import Workload
 from reference.models import PRESETS
 
 from . import memory
+from .live import Live
 from .style import DPI, WIDTH, Picture
 
 RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -67,7 +68,7 @@ MENUS: Mapping[str, tuple[str, tuple[tuple[str, Any], ...]]] = MappingProxyType(
 """By field of `Choice`: the menu's name, and (words, value) of what can be chosen."""
 
 
-class Explorer:
+class Explorer(Live):
     """Menus over a picture that follows them.
 
     Args:
@@ -75,29 +76,17 @@ class Explorer:
     """
 
     def __init__(self, choice: Choice) -> None:
+        super().__init__(choice.draw())
         self.choice = choice
-        self.still = choice.draw()
-        self._widget: Any = None
 
     def choose(self, **changes: Any) -> bytes:
         """Choose anew, by fields of `Choice`. Returns the picture, as a PNG file."""
         self.choice = replace(self.choice, **changes)
         return self.choice.draw().png()
 
-    @property
-    def widget(self) -> Any:
-        """Menus and picture as a widget of ipywidgets. Raises ImportError where that is not installed."""
-        if self._widget is None:
-            self._widget = _widget(self)
-        return self._widget
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        data, metadata = self.still._repr_mimebundle_()
-        try:
-            view = self.widget._repr_mimebundle_()
-        except ImportError:
-            return data, metadata
-        return {**data, **{kind: value for kind, value in view.items() if kind != "text/plain"}}, metadata
+    def make_widget(self) -> Any:
+        """The menus over the picture."""
+        return _widget(self)
 
     def __repr__(self) -> str:
         return f"<Explorer: {self.still!r}>"

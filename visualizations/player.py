@@ -12,13 +12,14 @@ from reference.trace.contents import Contents
 
 from . import collective
 from . import timeline as lanes
+from .live import Live
 from .style import DPI, WIDTH, Picture, seconds_text
 
 PAUSE = 700  # milliseconds between two steps of a collective
 LENGTH = 8000  # milliseconds that a timeline plays
 
 
-class Player:
+class Player(Live):
     """Pictures one after another, with a button to play them and a slider to hold them.
 
     Args:
@@ -37,9 +38,9 @@ class Player:
         pause: int,
         still: Picture,
     ) -> None:
-        self.frames, self.draw, self.caption, self.pause, self.still = frames, draw, caption, pause, still
+        super().__init__(still)
+        self.frames, self.draw, self.caption, self.pause = frames, draw, caption, pause
         self._drawn: dict[int, bytes] = {}
-        self._widget: Any = None
 
     def frame(self, index: int) -> bytes:
         """Picture number `index`, as a PNG file; drawn once."""
@@ -47,20 +48,9 @@ class Player:
             self._drawn[index] = self.draw(index).png()
         return self._drawn[index]
 
-    @property
-    def widget(self) -> Any:
-        """The player as a widget of ipywidgets. Raises ImportError where that is not installed."""
-        if self._widget is None:
-            self._widget = _widget(self)
-        return self._widget
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        data, metadata = self.still._repr_mimebundle_()
-        try:
-            view = self.widget._repr_mimebundle_()
-        except ImportError:
-            return data, metadata
-        return {**data, **{kind: value for kind, value in view.items() if kind != "text/plain"}}, metadata
+    def make_widget(self) -> Any:
+        """A slider with a play button over the pictures."""
+        return _widget(self)
 
     def __repr__(self) -> str:
         return f"<Player of {self.frames}: {self.still!r}>"
