@@ -16,7 +16,7 @@ from reference.memory.offload import Offload
 from reference.memory.precision import Precision
 from reference.memory.recompute import Recompute, recompute
 from reference.models import GPT, GPTConfig, create, initial_value
-from reference.zero import FullySharded, Sharded, Stage
+from reference.zero import FullySharded, Sharded, ZeroStage
 
 
 class Form(StrEnum):
@@ -116,9 +116,9 @@ def _form(
         case Form.DDP:
             return DistributedDataParallel(model, group, precision)
         case Form.ZERO1:
-            return Sharded(model, group, Stage.OPTIMIZER, precision)
+            return Sharded(model, group, ZeroStage.OPTIMIZER, precision)
         case Form.ZERO2:
-            return Sharded(model, group, Stage.GRADIENTS, precision)
+            return Sharded(model, group, ZeroStage.GRADIENTS, precision)
         case Form.FSDP:
             return FullySharded(model, group, precision, value=value, device=device)
         case Form.HSDP:

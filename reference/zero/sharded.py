@@ -35,7 +35,7 @@ from reference.memory.precision import PRECISIONS, Precision
 from .shards import ShardedGradients, all_gather, parts_of
 
 
-class Stage(IntEnum):
+class ZeroStage(IntEnum):
     """What the ranks share out. Stage 3 is `FullySharded`."""
 
     OPTIMIZER = 1
@@ -81,11 +81,11 @@ class Sharded:
         self,
         model: nn.Module,
         group: ProcessGroup,
-        stage: Stage,
+        stage: ZeroStage,
         precision: Precision = PRECISIONS["fp32"],
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
-        self.group, self.shards, self.stage = group, group, Stage(stage)
+        self.group, self.shards, self.stage = group, group, ZeroStage(stage)
         self._rank, n = dist.get_rank(group), dist.get_world_size(group)
         freeze_in(model, precision.compute)
         named = trainable(model.named_parameters())
@@ -94,13 +94,13 @@ class Sharded:
         buckets = [Bucket(parameters, precision.gradients, n) for parameters in plan]
         self._shards = {b: Shard(b, [names[p] for p in b.parameters], self._rank, precision) for b in buckets}
         self.parts: tuple[Part, ...] = tuple(part for shard in self._shards.values() for part in shard.parts)
-        self._gradients = ShardedGradients(group, None, keep=self.stage is Stage.OPTIMIZER)
+        self._gradients = ShardedGradients(group, None, keep=self.stage is ZeroStage.OPTIMIZER)
         self._buckets = Buckets(buckets, lambda bucket: self._gradients.launch(bucket, last=True))
 
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:
         """Stage 1 sends in the last alone. Stage 2 sends in each: it has no room for what has not been sent."""
-        launches = last or self.stage is Stage.GRADIENTS
+        launches = last or self.stage is ZeroStage.GRADIENTS
         if launches:
             self._buckets.expect()
         yield

@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed import ProcessGroup
 
 from reference.models import initial_value
-from reference.zero import FullySharded, Sharded, Stage
+from reference.zero import FullySharded, Sharded, ZeroStage
 
 from ..data_parallel.conftest import members
 from ..data_parallel.training import BUCKET, Case, Make
@@ -43,9 +43,9 @@ def from_meta(model: nn.Module, group: ProcessGroup, **options: Any) -> FullySha
 
 STAGES: Mapping[str, Make] = MappingProxyType(
     {
-        "ZeRO-1": partial(Sharded, stage=Stage.OPTIMIZER, bucket_bytes=BUCKET),
-        "ZeRO-2": partial(Sharded, stage=Stage.GRADIENTS, bucket_bytes=BUCKET),
-        "ZeRO-2, one bucket": partial(Sharded, stage=Stage.GRADIENTS),
+        "ZeRO-1": partial(Sharded, stage=ZeroStage.OPTIMIZER, bucket_bytes=BUCKET),
+        "ZeRO-2": partial(Sharded, stage=ZeroStage.GRADIENTS, bucket_bytes=BUCKET),
+        "ZeRO-2, one bucket": partial(Sharded, stage=ZeroStage.GRADIENTS),
     }
 )
 FULLY: Mapping[str, Make] = MappingProxyType(
