@@ -38,8 +38,8 @@ def train_on_cluster(
     if not 1 <= ranks <= MAX_RANKS:
         raise BadInput(f"--ranks is a number from 1 to {MAX_RANKS}, not {ranks}")
     device = choose_device(device, ranks)
-    plan.require_fit(ranks)
-    text = batches_for(config, ranks, plan.accumulate).text
+    plan.require_fit(ranks, config.model, config.sequence)
+    text = batches_for(config, plan.readers(ranks), plan.accumulate).text
     if log and config.data and log.resolve() == Path(config.data).resolve():
         raise BadInput(f"--log would overwrite the text {config.data}")
     console = Console(soft_wrap=True, highlight=False)

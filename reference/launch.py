@@ -81,8 +81,8 @@ def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, Saves | None, torch.
         device = choose_device(options.pop("device"))
         saves = saves_of(options.pop("save"), options.pop("save_every"), options.pop("resume"))
         config, plan = configure(**options)
-        plan.require_fit(dist.get_world_size())
-        batches_for(config, dist.get_world_size(), plan.accumulate)
+        plan.require_fit(dist.get_world_size(), config.model, config.sequence)
+        batches_for(config, plan.readers(dist.get_world_size()), plan.accumulate)
         objection = None
     except BadInput as error:
         objection = str(error)

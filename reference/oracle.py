@@ -54,7 +54,7 @@ def on_ranks(
     losses, norms, gradients = [], [], {}
     last = (config.stop_after or config.steps) - 1
     for step in range(last + 1):
-        losses.append(summed(training.backward(step), group))
+        losses.append(summed(training.backward(step), training.data))
         if step == last:
             gradients = whole(training.form, lambda part: part.master.grad)
         norms.append(training.update(step))

@@ -22,7 +22,7 @@ from reference.data_parallel import DataParallel, clip, gradient_norm
 from reference.errors import BadInput
 from reference.memory.offload import Offload, OffloadedOptimizer, home_of
 from reference.memory.precision import PRECISIONS, Precision, scaler_of
-from reference.models import PRESETS, GPTConfig, token_loss
+from reference.models import PRESETS, GPTConfig
 from reference.models.data import Batches, file_text, python_text
 from reference.parallelize import SIMPLEST, Plan, parallelize
 from reference.report import Report, Step, silent
@@ -74,8 +74,10 @@ class Training:
         self, config: TrainConfig, group: dist.ProcessGroup, device: torch.device, plan: Plan = SIMPLEST
     ) -> None:
         self.config, self.group, self.device, self.plan = config, group, device, plan
-        self.batches = batches_for(config, dist.get_world_size(group), plan.accumulate)
-        self.model, self.form = parallelize(config.model, plan, group, device, config.precision, config.seed)
+        plan.require_fit(group.size(), config.model, config.sequence)
+        self.batches = batches_for(config, plan.readers(group.size()), plan.accumulate)
+        parallel = parallelize(config.model, plan, group, device, config.precision, config.seed)
+        self.model, self.loss, self.form, self.data = parallel.model, parallel.loss, parallel.form, parallel.data
         self.optimizer = optimizer_for(config, plan, self.form)
         self.scaler = scaler_of(config.precision)
 
@@ -83,16 +85,16 @@ class Training:
         """Forward and backward of this rank's part of a batch. Masters have the whole gradient afterwards.
 
         Returns:
-            This rank's part of the loss, in nats per token: a scalar.
+            The part of the loss, in nats per token, of the ranks that read what this one reads: a scalar.
         """
-        rank, micro_batches = dist.get_rank(self.group), self.plan.accumulate
-        parts = dist.get_world_size(self.group) * micro_batches
+        rank, micro_batches = self.data.rank(), self.plan.accumulate
+        parts = self.data.size() * micro_batches
         loss = torch.zeros((), device=self.device)
         for k in range(micro_batches):
             tokens, targets = self.batches.of_step(step, rank * micro_batches + k, parts)
             with self.form.micro_batch(last=k == micro_batches - 1):
                 logits = self.model(tokens.to(self.device))
-                part = token_loss(logits, targets.to(self.device), self.batches.tokens)
+                part = self.loss(logits, targets.to(self.device), self.batches.tokens)
                 self.scaler.scale(part).backward()
             loss = loss + part.detach()
         self.form.collect()
@@ -108,7 +110,8 @@ class Training:
         """
         gradients = [part.master.grad for part in self.form.parts]
         finite = self.scaler.unscale(gradients, self.form.shards)
-        norm = gradient_norm(gradients, self.form.shards, self.device)
+        counted = [part.master.grad for part in self.form.parts if part.counts]
+        norm = gradient_norm(counted, self.form.shards, self.device)
         if finite:
             clip(gradients, norm, self.config.clip)
             for masters in self.optimizer.param_groups:
@@ -144,7 +147,7 @@ def train(
         loss = training.backward(step)
         gradient_norm = training.update(step)
         seconds, tokens = time.perf_counter() - began, (step + 1) * training.batches.tokens
-        report(Step(step + 1, summed(loss, group), gradient_norm, tokens, seconds, first))
+        report(Step(step + 1, summed(loss, training.data), gradient_norm, tokens, seconds, first))
         if saves and saves.due(step + 1, last):
             saves.save(training, step + 1)
     return training
@@ -195,15 +198,15 @@ def validation_loss(training: Training) -> float:
     A rank with fewer windows than others reads one again, and does not count it: where parameters are shared out, all
     must go through the model equally often.
     """
-    batches, group, device = training.batches, training.group, training.device
-    rank, world_size = dist.get_rank(group), dist.get_world_size(group)
+    batches, group, device = training.batches, training.data, training.device
+    rank, world_size = group.rank(), group.size()
     mine = batches.validation(rank, world_size)
     spare = mine[-1] if mine else batches.of_step(0, rank, world_size)
     part = torch.zeros((), dtype=torch.float64, device=device)
     for number in range(batches.validation_rounds(world_size)):
         counts = number < len(mine)
         tokens, targets = (x.to(device) for x in (mine[number] if counts else spare))
-        loss = token_loss(training.model(tokens), targets, len(batches.held_out) * batches.sequence)
+        loss = training.loss(training.model(tokens), targets, len(batches.held_out) * batches.sequence)
         part += loss if counts else 0.0
     return summed(part, group)
 

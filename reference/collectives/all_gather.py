@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from .chunks import copy, offsets
-from .exchange import exchange
+from .exchange import exchange, post
 from .hypercube import hypercube
 
 
@@ -31,12 +31,31 @@ def ring(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
 
     Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     right, left = (rank + 1) % n, (rank - 1) % n
     chunks = out.view(-1).tensor_split(n)
     copy(x, chunks[rank])
     for step in range(n - 1):
         exchange(chunks[(rank - step) % n], right, chunks[(rank - step - 1) % n], left, group)
+
+
+def spread_out(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
+    """Collect everybody's `x` in `out`: everybody sends theirs to everybody, all at once.
+
+    Args:
+        x: contiguous, same dtype on every rank; may be this rank's chunk of `out` itself.
+        out: contiguous, room for all: n * x.numel() elements, or any length: chunks as those of `tensor_split`.
+        group: n ranks. Any n.
+
+    Kang et al. 2020, see `all_to_all.spread_out`.
+    """
+    rank, n = group.rank(), group.size()
+    chunks = out.view(-1).tensor_split(n)
+    others = [*range(rank + 1, n), *range(rank)]
+    requests = post([(x, i) for i in others], [(chunks[i], i) for i in reversed(others)], group)
+    copy(x, chunks[rank])
+    for request in requests:
+        request.wait()
 
 
 def recursive_doubling(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
@@ -49,7 +68,7 @@ def recursive_doubling(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
 
     Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     cube, flat, start = hypercube(rank, n), out.view(-1), offsets(out.numel(), n)
 
     def held(vertex: int, count: int = 1) -> Tensor:
@@ -80,7 +99,7 @@ def bruck(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
 
     Bruck et al. 1997, "Efficient algorithms for all-to-all communications in multiport message-passing systems".
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     chunks = out.view(-1).tensor_split(n)
     order = [(rank + i) % n for i in range(n)]
     held = torch.empty_like(out).view(-1)  # chunk rank, chunk rank + 1, ..., around the end

@@ -22,7 +22,7 @@ from torch.distributed import ProcessGroup
 
 from . import all_gather, broadcast, double_tree, reduce, reduce_scatter
 from .double_tree import Hop
-from .exchange import PIECE, exchange, exchange_reduce, post
+from .exchange import PIECE, exchange, exchange_reduce
 from .hypercube import fold, hypercube, unfold
 from .reduction import SUM, combine, finish
 
@@ -51,7 +51,7 @@ def ring(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
 
     Patarasuk & Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of workstations".
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     right, left = (rank + 1) % n, (rank - 1) % n
     chunks = x.view(-1).tensor_split(n)
     for step in range(n - 1):
@@ -71,7 +71,7 @@ def recursive_doubling(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) 
 
     Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
     """
-    cube, x = hypercube(dist.get_rank(group), dist.get_world_size(group)), x.view(-1)
+    cube, x = hypercube(group.rank(), group.size()), x.view(-1)
     fold(x, cube, group, op)
     if not cube.sits_out:
         for _, neighbour in cube.neighbours:
@@ -95,13 +95,16 @@ def eager_doubling(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> N
     if x.is_cuda or x.nbytes > EAGER:
         recursive_doubling(x, group, op)
         return
-    cube, x = hypercube(dist.get_rank(group), dist.get_world_size(group)), x.view(-1)
+    cube = hypercube(group.rank(), group.size())
     fold(x, cube, group, op)
     if not cube.sits_out:
-        buffers = [(torch.empty_like(x), neighbour) for _, neighbour in cube.neighbours]
-        for arrival, (received, neighbour) in zip(post((), buffers, group), buffers, strict=True):
-            for request in (arrival, *post([(x, neighbour)], (), group)):
-                request.wait()
+        neighbours = [neighbour for _, neighbour in cube.neighbours]
+        buffers = [torch.empty_like(x) for _ in neighbours]
+        arrivals = [dist.irecv(y, group=group, group_src=rank) for rank, y in zip(neighbours, buffers, strict=True)]
+        for neighbour, received, arrival in zip(neighbours, buffers, arrivals, strict=True):
+            departure = dist.isend(x, group=group, group_dst=neighbour)
+            arrival.wait()
+            departure.wait()
             combine(x, received, op)
         finish(x, cube.n, op)
     unfold(x, cube, group)
@@ -117,7 +120,7 @@ def halving_doubling(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) ->
 
     Rabenseifner 2004, "Optimization of collective reduction operations".
     """
-    cube, x = hypercube(dist.get_rank(group), dist.get_world_size(group)), x.view(-1)
+    cube, x = hypercube(group.rank(), group.size()), x.view(-1)
     fold(x, cube, group, op)
     if not cube.sits_out:
         mine, way_back = x, []
@@ -145,7 +148,7 @@ def double_binary_tree(
 
     Sanders, Speck & Träff 2009, "Two-tree algorithms for full bandwidth broadcast, reduction and scan".
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     halves = [half.tensor_split(pieces) for half in x.view(-1).tensor_split(2)]
     buffer = torch.empty_like(halves[0][0])
 
@@ -177,7 +180,7 @@ def hierarchical(x: Tensor, intra: ProcessGroup, inter: ProcessGroup, op: dist.R
     Goyal et al. 2017, "Accurate, large minibatch SGD", sec. 4; Jia et al. 2018, "Highly scalable deep learning
     training system with mixed-precision", sec. 3.
     """
-    shard = torch.empty_like(x.view(-1).tensor_split(dist.get_world_size(intra))[dist.get_rank(intra)])
+    shard = torch.empty_like(x.view(-1).tensor_split(intra.size())[intra.rank()])
     reduce_scatter.ring(x, shard, intra, op)
     ring(shard, inter, op)
     all_gather.ring(shard, x, intra)

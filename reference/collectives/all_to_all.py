@@ -9,7 +9,6 @@
 """
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
@@ -26,7 +25,7 @@ def pairwise(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
 
     Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     chunks, places = x.view(n, x.numel() // n), out.view(n, x.numel() // n)
     places[rank] = chunks[rank]
     for step in range(1, n):
@@ -47,7 +46,7 @@ def spread_out(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     Kang et al. 2020, "Improving MPI collective I/O for high volume non-contiguous requests", call it so; MPICH's
     algorithm for middle sizes.
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     chunks, places = x.view(n, x.numel() // n).unbind(), out.view(n, x.numel() // n).unbind()
     others = [*range(rank + 1, n), *range(rank)]
     requests = post([(chunks[i], i) for i in others], [(places[i], i) for i in reversed(others)], group)
@@ -68,7 +67,7 @@ def bruck(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
 
     Bruck et al. 1997, "Efficient algorithms for all-to-all communications in multiport message-passing systems".
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     chunks = x.view(n, x.numel() // n).unbind()
     held = [chunks[(rank + d) % n] for d in range(n)]  # held[d] has to go d ranks to the right
     distance = 1
@@ -93,7 +92,7 @@ def uneven(x: Tensor, out: Tensor, in_splits: list[int], out_splits: list[int], 
         out_splits: rows from each rank: what its in_splits say for this one.
         group: n ranks. Any n.
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     chunks, places = x.split(in_splits), out.split(out_splits)
     places[rank].copy_(chunks[rank])
     for step in range(1, n):

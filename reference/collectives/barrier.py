@@ -20,7 +20,7 @@ def dissemination(group: ProcessGroup) -> None:
 
     Hensgen, Finkel & Manber 1988, "Two algorithms for barrier synchronization".
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     device = torch.device("cuda" if dist.get_backend(group) == dist.Backend.NCCL else "cpu")
     here, heard = torch.zeros(2, 1, dtype=torch.uint8, device=device)
     distance = 1

@@ -39,13 +39,13 @@ def cheapest(algorithms: tuple[Callable[..., None], ...], n: int, numel: int, it
 
 def broadcast(x: Tensor, root: int, group: ProcessGroup) -> None:
     """Give every rank the root's `x`, in place."""
-    algorithms, n = (broadcasts.flat, broadcasts.tree), dist.get_world_size(group)
+    algorithms, n = (broadcasts.flat, broadcasts.tree), group.size()
     cheapest(algorithms, n, x.numel(), x.element_size())(x, root, group)
 
 
 def all_gather(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     """Collect everybody's `x` in `out`."""
-    n = dist.get_world_size(group)
+    n = group.size()
     if n & (n - 1) == 0:
         gathers.recursive_doubling(x, out, group)
     elif out.numel() * out.element_size() < LARGE:
@@ -56,7 +56,7 @@ def all_gather(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
 
 def reduce_scatter(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
     """Reduce chunk i of everybody's `x` into the `out` of rank i."""
-    n = dist.get_world_size(group)
+    n = group.size()
     small = x.numel() * x.element_size() < LARGE
     algorithm = scatters.recursive_halving if small and n & (n - 1) == 0 else scatters.ring
     algorithm(x, out, group, op)
@@ -64,13 +64,13 @@ def reduce_scatter(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.ReduceO
 
 def all_reduce(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
     """Reduce `x` over `group`, in place."""
-    n, size = dist.get_world_size(group), x.element_size()
+    n, size = group.size(), x.element_size()
     algorithms = ALL_REDUCES if x.numel() * size < LARGE else (all_reduces.ring,)
     cheapest(algorithms, n, x.numel(), size)(x, group, op)
 
 
 def all_to_all(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     """Send chunk j of `x` to rank j, whose `out` has it as chunk i."""
-    few = dist.get_world_size(group) < 8
+    few = group.size() < 8
     algorithm = exchanges.spread_out if few or x.numel() * x.element_size() > SMALL else exchanges.bruck
     algorithm(x, out, group)

@@ -28,7 +28,7 @@ def naive(x: Tensor, root: int, group: ProcessGroup) -> None:
         root: group rank.
         group: n ranks. Any n.
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     if rank != root:
         dist.recv(x, group=group, group_src=root)
         return
@@ -45,7 +45,7 @@ def flat(x: Tensor, root: int, group: ProcessGroup) -> None:
         root: group rank.
         group: n ranks. Any n.
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     if rank != root:
         dist.recv(x, group=group, group_src=root)
     else:
@@ -63,12 +63,12 @@ def tree(x: Tensor, root: int, group: ProcessGroup) -> None:
 
     Binomial tree; Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     vertex = (rank - root) % n
     if vertex != 0:
-        dist.recv(x, group=group, group_src=(root + binomial.parent(vertex)) % n)
+        dist.irecv(x, group=group, group_src=(root + binomial.parent(vertex)) % n).wait()
     for child in reversed(binomial.children(vertex, n)):
-        dist.send(x, group=group, group_dst=(root + child) % n)
+        dist.isend(x, group=group, group_dst=(root + child) % n).wait()
 
 
 def chain(x: Tensor, root: int, group: ProcessGroup, pieces: int = PIECES) -> None:
@@ -84,10 +84,37 @@ def chain(x: Tensor, root: int, group: ProcessGroup, pieces: int = PIECES) -> No
 
     Pipelined linear tree; Träff & Ripke 2008, "Optimal broadcast for fully connected processor-node networks", sec. 1.
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     is_first, is_last = rank == root, (rank + 1) % n == root
     parts = [None, *x.view(-1).tensor_split(pieces), None]
     for previous, current in pairwise(parts):
         outgoing = None if is_last else (current if is_first else previous)
         incoming = None if is_first else current
         exchange(outgoing, (rank + 1) % n, incoming, (rank - 1) % n, group)
+
+
+def scatter_all_gather(x: Tensor, root: int, group: ProcessGroup) -> None:
+    """Give every rank the root's `x`, in place: the root deals it out in chunks, and each rank passes its own on to all.
+
+    The root takes no chunk for itself, so it sends `x` once, and nobody receives anything twice.
+
+    Args:
+        x: contiguous, the same shape and dtype on every rank.
+        root: group rank.
+        group: n ranks. Any n; x.numel() need not divide.
+
+    Barnett et al. 1994, "Interprocessor collective communication library (InterCom)"; known as van de Geijn's.
+    """
+    rank, n = group.rank(), group.size()
+    if n == 1:
+        return
+    others = [(root + vertex) % n for vertex in range(1, n)]
+    chunks = dict(zip(others, x.view(-1).tensor_split(n - 1), strict=True))  # by the rank that passes it on
+    if rank == root:
+        requests = post([(chunk, other) for other, chunk in chunks.items()], [], group)
+    else:
+        mine = chunks.pop(rank)
+        exchange(None, None, mine, root, group)
+        requests = post([(mine, other) for other in chunks], [(chunk, other) for other, chunk in chunks.items()], group)
+    for request in requests:
+        request.wait()

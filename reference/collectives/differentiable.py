@@ -27,7 +27,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 from torch.distributed import ProcessGroup
@@ -137,7 +136,7 @@ def _sum(x: Tensor, group: ProcessGroup) -> Tensor:
 
 def _gather_all(x: Tensor, group: ProcessGroup, dim: int) -> Tensor:
     rows = x.movedim(dim, 0).contiguous()
-    out = rows.new_empty(dist.get_world_size(group) * rows.shape[0], *rows.shape[1:])
+    out = rows.new_empty(group.size() * rows.shape[0], *rows.shape[1:])
     best.all_gather(rows, out, group)
     return out.movedim(0, dim)
 
@@ -151,7 +150,7 @@ def _sum_part(x: Tensor, group: ProcessGroup, dim: int) -> Tensor:
 
 def _part(x: Tensor, group: ProcessGroup, dim: int) -> Tensor:
     share = _share(x.shape[dim], group)
-    return x.narrow(dim, dist.get_rank(group) * share, share).clone()
+    return x.narrow(dim, group.rank() * share, share).clone()
 
 
 def _transpose(x: Tensor, group: ProcessGroup, split_dim: int, join_dim: int) -> Tensor:
@@ -176,18 +175,18 @@ def _from_root(x: Tensor, root: int, group: ProcessGroup) -> Tensor:
 def _to_root(x: Tensor, root: int, group: ProcessGroup) -> Tensor:
     total = x.clone(memory_format=torch.contiguous_format)
     reduces.tree(total, root, group)
-    return total if dist.get_rank(group) == root else torch.zeros_like(total)
+    return total if group.rank() == root else torch.zeros_like(total)
 
 
 def _row(x: Tensor, root: int, group: ProcessGroup) -> Tensor:
     out = x.new_empty(x.shape[1:])
-    scatters.tree(out, x.contiguous() if dist.get_rank(group) == root else None, root, group)
+    scatters.tree(out, x.contiguous() if group.rank() == root else None, root, group)
     return out
 
 
 def _rows(x: Tensor, root: int, group: ProcessGroup) -> Tensor:
-    out = x.new_zeros(dist.get_world_size(group), *x.shape)
-    gathers.tree(x.contiguous(), out if dist.get_rank(group) == root else None, root, group)
+    out = x.new_zeros(group.size(), *x.shape)
+    gathers.tree(x.contiguous(), out if group.rank() == root else None, root, group)
     return out
 
 
@@ -197,7 +196,7 @@ def _share(length: int, group: ProcessGroup) -> int:
     Raises:
         ValueError: it does not divide.
     """
-    share, left = divmod(length, dist.get_world_size(group))
+    share, left = divmod(length, group.size())
     if left:
-        raise ValueError(f"a dimension of {length} does not divide among {dist.get_world_size(group)} ranks")
+        raise ValueError(f"a dimension of {length} does not divide among {group.size()} ranks")
     return share

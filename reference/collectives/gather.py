@@ -25,7 +25,7 @@ def naive(x: Tensor, out: Tensor | None, root: int, group: ProcessGroup) -> None
         root: group rank.
         group: n ranks. Any n.
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     if rank != root:
         dist.send(x, group=group, group_dst=root)
         return
@@ -47,7 +47,7 @@ def tree(x: Tensor, out: Tensor | None, root: int, group: ProcessGroup) -> None:
 
     Binomial tree; Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     vertex = (rank - root) % n
     held = x.new_empty(binomial.family(vertex, n), x.numel())
     copy(x, held[0])

@@ -26,7 +26,7 @@ def naive(x: Tensor, root: int, group: ProcessGroup, op: dist.ReduceOp = SUM) ->
         group: n ranks. Any n.
         op: how to combine.
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     if rank != root:
         dist.send(x, group=group, group_dst=root)
         return
@@ -49,7 +49,7 @@ def tree(x: Tensor, root: int, group: ProcessGroup, op: dist.ReduceOp = SUM) -> 
 
     Binomial tree; Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     vertex = (rank - root) % n
     received = torch.empty_like(x)
     for child in binomial.children(vertex, n):

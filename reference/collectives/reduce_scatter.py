@@ -32,7 +32,7 @@ def ring(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -
 
     Patarasuk & Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of workstations".
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     right, left = (rank + 1) % n, (rank - 1) % n
     chunks = x.view(-1).tensor_split(n)
     partial, buffers = chunks[left], (torch.empty_like(chunks[0]), torch.empty_like(chunks[0]))
@@ -57,7 +57,7 @@ def recursive_halving(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.Redu
 
     Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     cube, start = hypercube(rank, n), offsets(x.numel(), n)
     held, first = x.view(-1), 0  # `held` begins with the chunks of vertex `first`
 

@@ -23,7 +23,7 @@ def naive(out: Tensor, chunks: Tensor | None, root: int, group: ProcessGroup) ->
         root: group rank.
         group: n ranks. Any n.
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     if rank != root:
         dist.recv(out, group=group, group_src=root)
         return
@@ -45,7 +45,7 @@ def tree(out: Tensor, chunks: Tensor | None, root: int, group: ProcessGroup) -> 
 
     Binomial tree; Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
     """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
+    rank, n = group.rank(), group.size()
     vertex = (rank - root) % n
     if vertex == 0:
         held = chunks.view(n, out.numel()).roll(-root, 0)  # row v is for vertex v

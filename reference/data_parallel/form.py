@@ -20,6 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
+from .box import Box, cut
+
 
 @dataclass(frozen=True, eq=False)
 class Part:
@@ -27,6 +29,9 @@ class Part:
 
     `master` is what the optimizer sees: `end - begin` elements, in the precision of the update. Where a rank updates a
     parameter whole, it may be the parameter itself.
+
+    Where a model is split by tensor parallelism, this rank computes with a `block` of the parameter, and begin and end
+    count the elements of that.
     """
 
     name: str  # as `named_parameters` of the whole model says it
@@ -34,13 +39,24 @@ class Part:
     begin: int
     end: int
     master: nn.Parameter
+    block: Box | None = None  # None: the whole parameter. It may stick out at the end, with padding
+    counts: bool = True  # in sums over all parameters: False where another rank of the tensor axis counts the same part
+
+    def pieces(self, values: Tensor) -> list[tuple[Box, Tensor]]:
+        """Where in the parameter, as a matrix, the elements of `values` are, which are as many as the master's.
+
+        Returns:
+            Boxes, and a view of `values` in the form of each; padding is left out.
+        """
+        whole = Box.of(self.shape)
+        return cut(values.flatten(), self.begin, self.block or whole, whole)
 
 
 class DataParallel(Protocol):
     """A form of data parallelism, applied to one model."""
 
     parts: tuple[Part, ...]  # what this rank updates
-    shards: ProcessGroup | None  # the ranks that hold different parts; None where every rank holds all
+    shards: tuple[ProcessGroup, ...]  # axes along which ranks hold different parts; () where every rank holds all
 
     def micro_batch(self, last: bool) -> AbstractContextManager[None]:
         """Around forward and backward of a micro-batch. All gradients are on their way at the end of the `last`."""

@@ -18,7 +18,7 @@ EPSILON = 1e-6  # as in torch.nn.utils.clip_grad_norm_: no division by zero wher
 
 
 def gradient_norm(
-    gradients: Iterable[Tensor | None], shards: ProcessGroup | None = None, device: torch.device | None = None
+    gradients: Iterable[Tensor | None], shards: Iterable[ProcessGroup] = (), device: torch.device | None = None
 ) -> Tensor:
     """The Euclidean norm of all gradients, as if they were one vector.
 
@@ -27,13 +27,13 @@ def gradient_norm(
 
     Args:
         gradients: of what this rank updates, of any shapes. None, for a parameter that nobody has used, counts zero.
-        shards: the ranks among which the gradients are split, which all call this: 8 bytes in one all-reduce. None
-            where every rank has all of them.
+        shards: axes along which the gradients are split: 8 bytes in an all-reduce over each. None of them where every
+            rank has all gradients.
         device: where the number is added up and travels; that of the gradients by default. Name it where a rank of
             GPUs may have no gradient at all.
 
     Returns:
-        A float64 scalar, the same on every rank of `shards`.
+        A float64 scalar, the same on every rank.
     """
     known = [gradient for gradient in gradients if gradient is not None]
     device = device or (known[0].device if known else torch.device("cpu"))
@@ -41,8 +41,8 @@ def gradient_norm(
     square = torch.zeros((), dtype=torch.float64, device=device)
     if norms:
         square += torch.stack([norm.to(device, torch.float64) for norm in norms]).square().sum()
-    if shards is not None:
-        dist.all_reduce(square, group=shards)
+    for group in shards:
+        dist.all_reduce(square, group=group)
     return square.sqrt()
 
 

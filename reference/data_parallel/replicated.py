@@ -73,7 +73,7 @@ class Replicated:
         NoGradient: by `collect`, if a parameter got no gradient and `unused` is not set.
     """
 
-    shards = None
+    shards = ()
 
     def __init__(
         self,

@@ -22,17 +22,22 @@ def whole(form: DataParallel, value: Callable[[Part], Tensor | None] = lambda pa
         By the parameter's name, in its whole shape, copies on the CPU, in the dtype of `value`; without those for
         which it is None.
     """
-    values = {part: x.detach().cpu().clone() for part in form.parts if (x := value(part)) is not None}
-    if form.shards is None:
-        return {part.name: x.view(part.shape) for part, x in values.items()}
-    mine = {}
-    for part, x in values.items():  # clones: a view would be sent with all of the shard that it is a view of
-        mine.setdefault(part.name, (part.shape, []))[1].append((part.begin, part.end, x))
-    theirs: list = [None] * dist.get_world_size(form.shards)
-    dist.all_gather_object(theirs, mine, group=form.shards)
     found: dict[str, Tensor] = {}
-    for name, (shape, pieces) in ((name, held) for each in theirs for name, held in each.items()):
-        flat = found.setdefault(name, torch.empty(shape, dtype=pieces[0][2].dtype)).view(-1)
-        for begin, end, values in pieces:
-            flat[begin:end] = values.flatten()
+    for shape, name, pieces in _of_everybody(form, value):
+        for box, values in pieces:
+            box.within(found.setdefault(name, torch.empty(shape, dtype=values.dtype)))[:] = values
     return found
+
+
+def _of_everybody(form: DataParallel, value: Callable[[Part], Tensor | None]) -> list[tuple]:
+    """Shape, name and pieces of all parts of all ranks."""
+    held = []
+    for part in form.parts:
+        if (x := value(part)) is not None:
+            x = x.detach().cpu().clone()  # a view would be sent with all of what it is a view of
+            held.append((part.shape, part.name, part.pieces(x)))
+    for group in form.shards:
+        theirs: list = [None] * dist.get_world_size(group)
+        dist.all_gather_object(theirs, held, group=group)
+        held = [one for each in theirs for one in each]
+    return held

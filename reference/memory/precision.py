@@ -131,13 +131,13 @@ class LossScaler:
         return loss * self.factor
 
     @torch.no_grad()
-    def unscale(self, gradients: Iterable[Tensor | None], group: ProcessGroup | None = None) -> bool:
+    def unscale(self, gradients: Iterable[Tensor | None], groups: Iterable[ProcessGroup] = ()) -> bool:
         """Scale gradients down, in place, and say whether all of them are finite.
 
         Args:
             gradients: what this rank updates from, in fp32; None where there is none.
-            group: ranks that hold different gradients, which all call this: one all-reduce of one number. A step must
-                be skipped by all or by none. None where every rank holds the same gradients.
+            groups: axes along which ranks hold different gradients: one all-reduce of one number over each. A step must
+                be skipped by all ranks or by none. None of them where every rank holds all gradients.
 
         Returns:
             True if no gradient of any rank is infinite or NaN.
@@ -147,7 +147,9 @@ class LossScaler:
             gradient.mul_(1 / self.factor)
         largest = [torch.linalg.vector_norm(gradient, ord=math.inf) for gradient in known]
         finite = not largest or bool(torch.stack(largest).isfinite().all())
-        return finite if group is None else _by_all(finite, group)
+        for group in groups:
+            finite = _by_all(finite, group)
+        return finite
 
     def update(self, finite: bool) -> None:
         """Choose the next scale, knowing whether this one was too much.
@@ -180,7 +182,7 @@ class NoScaler:
         """The loss."""
         return loss
 
-    def unscale(self, gradients: Iterable[Tensor | None], group: ProcessGroup | None = None) -> bool:
+    def unscale(self, gradients: Iterable[Tensor | None], groups: Iterable[ProcessGroup] = ()) -> bool:
         """True: no step is skipped."""
         return True
 

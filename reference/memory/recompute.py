@@ -129,7 +129,7 @@ class RandomState:
             yield
 
 
-def forgetting(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+def forgetting(function: Callable[[Tensor], Tensors], x: Tensor) -> Tensors:
     """`function(x)`; if `x` came out of `recomputed`, backward does not keep it, but makes it again.
 
     A linear layer saves its input. Recomputing what made that input would save little if the layer kept the result.
@@ -155,11 +155,12 @@ def _select(block: nn.Module) -> None:
     attention, feed_forward = block.attention, block.feed_forward
     for norm in (block.attention_norm, block.feed_forward_norm):
         norm.forward = partial(recomputed, norm.forward)
+    attention.projections = partial(forgetting, attention.projections)
     attention.core = partial(recomputed, attention.core)
+    attention.output.forward = partial(forgetting, attention.output.forward)
+    feed_forward.branches = partial(forgetting, feed_forward.branches)
     feed_forward.product = partial(recomputed, feed_forward.product)
-    for module in block.modules():
-        if isinstance(module, nn.Linear):
-            module.forward = partial(forgetting, module.forward)
+    feed_forward.down.forward = partial(forgetting, feed_forward.down.forward)
 
 
 def _base(x: Tensor) -> Tensor:

@@ -2,6 +2,16 @@
 
 from reference.models.config import PRESETS, GPTConfig, preset
 from reference.models.gpt import GPT, token_loss
-from reference.models.initialisation import create, initial_value, initialise
+from reference.models.initialisation import create, initial_value, initialise, materialise
 
-__all__ = ["GPT", "PRESETS", "GPTConfig", "create", "initial_value", "initialise", "preset", "token_loss"]
+__all__ = [
+    "GPT",
+    "PRESETS",
+    "GPTConfig",
+    "create",
+    "initial_value",
+    "initialise",
+    "materialise",
+    "preset",
+    "token_loss",
+]

@@ -62,7 +62,11 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, waves: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
-        return self.output(self.core(self.query(x), self.key(x), self.value(x), waves))
+        return self.output(self.core(*self.projections(x), waves))
+
+    def projections(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values: [B, S, D] -> [B, S, H or K · head_dim] each."""
+        return self.query(x), self.key(x), self.value(x)
 
     def core(self, query: Tensor, key: Tensor, value: Tensor, waves: Tensor) -> Tensor:
         """What has no weights: rotate, compare, mix. [B, S, H or K · head_dim] each -> [B, S, H · head_dim]."""
@@ -87,7 +91,11 @@ class SwiGLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
-        return self.down(self.product(self.gate(x), self.up(x)))
+        return self.down(self.product(*self.branches(x)))
+
+    def branches(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Gate and what it lets through: [B, S, D] -> [B, S, F] each."""
+        return self.gate(x), self.up(x)
 
     def product(self, gate: Tensor, up: Tensor) -> Tensor:
         """What has no weights: let `up` through where `gate` is open. [B, S, F] each -> the same."""

@@ -9,6 +9,7 @@ process" can be tested exactly.
 import hashlib
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, TypeVar
 
 import torch
@@ -55,6 +56,20 @@ def initialise(model: nn.Module, layers: int, seed: int) -> None:
         parameter.copy_(initial_value(name, parameter.shape, layers, seed))
 
 
+@torch.no_grad()
+def materialise(model: nn.Module, value: Callable[[str, torch.Size], Tensor], device: torch.device | str) -> None:
+    """Give every parameter of a model on the meta device memory and its value, in place.
+
+    Args:
+        model: whose parameters have shapes and dtypes, and no memory.
+        value: of a parameter, by its name and shape.
+        device: where the parameters shall be.
+    """
+    model.to_empty(device=device)
+    for name, parameter in model.named_parameters():
+        parameter.copy_(value(name, parameter.shape))
+
+
 def create(
     architecture: Callable[[Config], Model],
     config: Config,
@@ -75,6 +90,5 @@ def create(
         model = architecture(config).to(dtype)
     if torch.device(device).type == "meta":
         return model
-    model = model.to_empty(device=device)
-    initialise(model, config.layers, seed)
+    materialise(model, partial(initial_value, layers=config.layers, seed=seed), device)
     return model

@@ -77,7 +77,7 @@ class FullySharded:
         value: Value | None = None,
         device: torch.device | None = None,
     ) -> None:
-        self.shards, self._rank = group, dist.get_rank(group)
+        self.shards, self._rank = (group,), dist.get_rank(group)
         self._reshard_after_forward, self._prefetch = reshard_after_forward, prefetch
         self._order: list[Visit] = []  # of this micro-batch's forward
         self._usual_order: list[Visit] = []  # of the one before

@@ -26,13 +26,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
+from reference.collectives import fastest
 from reference.data_parallel.buckets import Bucket, Buckets, in_order_of_use
 from reference.data_parallel.form import Part, freeze_in, trainable
 from reference.data_parallel.replicated import BUCKET_BYTES
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS, Precision
 
-from .shards import ShardedGradients, all_gather, parts_of
+from .shards import ShardedGradients, parts_of
 
 
 class ZeroStage(IntEnum):
@@ -85,7 +86,7 @@ class Sharded:
         precision: Precision = PRECISIONS["fp32"],
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
-        self.group, self.shards, self.stage = group, group, ZeroStage(stage)
+        self.group, self.shards, self.stage = group, (group,), ZeroStage(stage)
         self._rank, n = dist.get_rank(group), dist.get_world_size(group)
         freeze_in(model, precision.compute)
         named = trainable(model.named_parameters())
@@ -119,7 +120,7 @@ class Sharded:
         for shard in self._shards.values():
             if shard.master is not shard.working:
                 shard.working.copy_(shard.master)
-            all_gather(shard.working, shard.flat, self.group)
+            fastest.all_gather(shard.working, shard.flat, self.group)
         for part in self.parts:
             part.master.grad = None
         self._gradients.forget()

@@ -1,16 +1,14 @@
 """What the buckets of ZeRO and the units of FSDP have in common: a flat tensor of which each rank updates a shard."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup, Work
 
-from reference.collectives import best
-from reference.collectives.native import all_gather_single, reduce_scatter_single
+from reference.collectives import begin
 from reference.data_parallel.buckets import Bucket
 from reference.data_parallel.form import Part
 from reference.data_parallel.layout import FlatLayout
@@ -39,55 +37,13 @@ def parts_of(layout: FlatLayout, names: Sequence[str], shard: Tensor, rank: int)
     ]
 
 
-def begin_reduce_scatter(whole: Tensor, group: ProcessGroup) -> Callable[[], object]:
-    """Begin to sum this rank's shard of `whole` over `group`, in place. What is returned waits until that is done.
-
-    gloo's own reduce-scatter is an all-reduce that forgets the rest: twice the bytes. There, ranks send each other what
-    is theirs, and each adds up what it was sent.
-
-    Args:
-        whole: flat; its length is a multiple of n. What lies outside of the shard means nothing afterwards.
-        group: n ranks.
-    """
-    rank, n = dist.get_rank(group), dist.get_world_size(group)
-    own = whole.tensor_split(n)[rank]
-    if not whole.is_cpu:
-        return reduce_scatter_single(own, whole, group=group, async_op=True).wait
-    received = torch.empty_like(whole)
-    work = dist.all_to_all_single(received, whole, group=group, async_op=True)
-
-    def finish() -> None:
-        work.wait()
-        for source, part in enumerate(received.tensor_split(n)):
-            if source != rank:
-                own.add_(part)
-
-    return finish
-
-
-def all_gather(own: Tensor, whole: Tensor, group: ProcessGroup) -> None:
-    """Give every rank the whole, of which each has a shard.
-
-    torch collects on gloo in another tensor and copies. Our own collects in place, in log2 n steps instead of n-1.
-
-    Args:
-        own: this rank's shard of `whole`.
-        whole: flat; its length is a multiple of n.
-        group: n ranks.
-    """
-    if whole.is_cpu:
-        best.all_gather(own, whole, group)
-    else:
-        all_gather_single(whole, own, group=group)
-
-
 @dataclass(frozen=True)
 class _Reduction:
     """A reduce-scatter under way."""
 
     bucket: Bucket
     whole: Tensor
-    finish: Callable[[], object]  # as of `begin_reduce_scatter`
+    finish: begin.Finish
     last: bool  # nothing more will be added to it in this step
 
 
@@ -109,7 +65,7 @@ class ShardedGradients:
     def launch(self, bucket: Bucket, last: bool) -> None:
         """Start the reduction of a full bucket. `last`: nothing will be added to its gradients in this step."""
         whole = bucket.complete()
-        self._under_way.append(_Reduction(bucket, whole, begin_reduce_scatter(whole, self.group), last))
+        self._under_way.append(_Reduction(bucket, whole, begin.reduce_scatter(whole, self.group), last))
         if not self.keep:
             bucket.release()  # what comes next gets a buffer of its own
             self._finish_all_but(IN_FLIGHT)

@@ -74,7 +74,7 @@ def clipped_shards(limit: float, emptied: int | None) -> tuple[Tensor, Tensor]:
     rank, n = dist.get_rank(), dist.get_world_size()
     ranks = [each for each in range(n) if each != emptied]
     shard = None if rank == emptied else whole().tensor_split(len(ranks))[ranks.index(rank)].clone()
-    norm = gradient_norm([shard], dist.group.WORLD)
+    norm = gradient_norm([shard], [dist.group.WORLD])
     clip([shard], norm, limit)
     return norm, torch.empty(0) if shard is None else shard
 

@@ -193,7 +193,7 @@ def unscale_on_rank(bad_rank: int | None, group: dist.ProcessGroup) -> tuple[boo
     gradient = torch.full((2,), 12.0) if rank else None
     if rank == bad_rank:
         gradient[1] = math.inf
-    finite = scaler.unscale([gradient], group)
+    finite = scaler.unscale([gradient], [group])
     scaler.update(finite)
     return finite, scaler.factor
 

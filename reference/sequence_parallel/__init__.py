@@ -1,0 +1,5 @@
+"""Sequence parallelism: between the regions of tensor parallelism, every rank has a slice of the sequence."""
+
+from .region import SequenceRegion
+
+__all__ = ["SequenceRegion"]

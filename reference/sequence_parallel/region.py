@@ -1,0 +1,57 @@
+"""Sequence parallelism: between the regions of tensor parallelism, each rank has a slice of the sequence.
+
+Tensor parallelism shares out what is inside a region. Norms, dropout and the residual stream lie outside: every rank
+does the same there with the same tokens, and keeps the same activations. But these treat each token by itself, so each
+rank may do its share of the tokens (Korthikanti et al. 2022, "Reducing activation recomputation in large transformer
+models", sec. 4.2.2):
+
+    gather      all-gather: everybody's slices, behind each other           backward: reduce-scatter
+    sum         reduce-scatter: the sum, and of it this rank's slice        backward: all-gather
+
+A reduce-scatter and an all-gather are the two halves of an all-reduce. So the same bytes travel as before, and what
+lies outside takes a t-th of the memory and of the work.
+"""
+
+from torch import Tensor
+
+from reference.collectives import begin, fastest
+from reference.collectives.begin import Finish
+from reference.tensor_parallel.region import Region
+
+
+class SequenceRegion(Region):
+    """A region with a slice of the sequence on each rank at its borders. The sequence divides by t.
+
+    Args as of `Region`. What is whole outside (a norm's weight, a bias behind a row-parallel layer) sees a slice of the
+    tokens on each rank, so its gradients are parts: they must be summed over the group.
+    """
+
+    slices_tokens = True
+
+    def begin_gather(self, x: Tensor) -> Finish:
+        """Begin to make all tokens of everybody's slices: [B, S / t, D] -> [B, S, D]."""
+        x, slices = x.contiguous(), x.new_empty(self.ranks, *x.shape)
+        finish = _done(slices)
+        if self.overlap:
+            finish = begin.all_gather(x, slices, self.group)
+        else:
+            fastest.all_gather(x, slices, self.group)
+        return lambda: finish().movedim(0, -3).flatten(-3, -2)
+
+    def begin_sum(self, x: Tensor) -> Finish:
+        """Begin to add up this rank's slice of what each rank made of all tokens: [B, S, D] -> [B, S / t, D]."""
+        slices = x.unflatten(-2, (self.ranks, -1)).movedim(-3, 0).contiguous()
+        if self.overlap:
+            finish = begin.reduce_scatter(slices, self.group)
+            return lambda: finish().view(slices.shape[1:])
+        own = x.new_empty(slices.shape[1:])
+        fastest.reduce_scatter(slices, own, self.group)
+        return _done(own)
+
+    def own(self, x: Tensor) -> Tensor:
+        """This rank's slice of the sequence: [B, S, ...] -> [B, S / t, ...]."""
+        return x.tensor_split(self.ranks, dim=1)[self.rank]
+
+
+def _done(x: Tensor) -> Finish:
+    return lambda: x

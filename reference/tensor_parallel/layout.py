@@ -1,0 +1,141 @@
+"""Which dim of which parameter is split over the ranks of the tensor axis: one table for the whole GPT.
+
+Everything that depends on the split follows from it: initial values, whose gradients are summed, which ranks count
+what in a norm, and where a checkpoint puts what a rank holds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from reference.data_parallel.box import Box
+from reference.errors import BadInput
+from reference.models import GPTConfig
+
+
+class Unit(StrEnum):
+    """What must not be cut through: its count is what the ranks share out. By name in `GPTConfig`."""
+
+    TOKENS = "vocabulary"
+    HEADS = "heads"
+    KV_HEADS = "kv_heads"
+    FEATURES = "hidden"
+
+
+@dataclass(frozen=True)
+class Split:
+    """How a parameter is split."""
+
+    dim: int
+    unit: Unit
+
+
+WHOLE = None
+COLUMNS, ROWS = 0, 1  # dims of torch's weights [out, in]: column-parallel layers split what comes out
+
+LAYOUT: Mapping[str, Split | None] = MappingProxyType(
+    {
+        "embedding.weight": Split(0, Unit.TOKENS),
+        "attention.query.weight": Split(COLUMNS, Unit.HEADS),
+        "attention.key.weight": Split(COLUMNS, Unit.KV_HEADS),
+        "attention.value.weight": Split(COLUMNS, Unit.KV_HEADS),
+        "attention.output.weight": Split(ROWS, Unit.HEADS),
+        "feed_forward.gate.weight": Split(COLUMNS, Unit.FEATURES),
+        "feed_forward.up.weight": Split(COLUMNS, Unit.FEATURES),
+        "feed_forward.down.weight": Split(ROWS, Unit.FEATURES),
+        "norm.weight": WHOLE,
+        "head.weight": Split(COLUMNS, Unit.TOKENS),
+    }
+)
+"""By the end of a parameter's name."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What one rank of the tensor axis holds of a parameter."""
+
+    shape: torch.Size  # of the whole
+    block: Box  # this rank's, as a matrix; behind the last row it may be padding
+    copies: int  # how many neighbouring ranks hold the same block
+    first: bool  # whether this rank is the first of these
+    is_split: bool = True  # False: every rank has all of it, whatever the number of ranks
+
+    @property
+    def local(self) -> torch.Size:
+        """The shape of this rank's block."""
+        return torch.Size([self.block.rows, self.block.columns] if len(self.shape) > 1 else [self.block.rows])
+
+    def cut(self, whole: Tensor) -> Tensor:
+        """This rank's block of a whole parameter; padding is zero."""
+        block = whole.new_zeros(self.local)
+        known = self.block.within(whole)
+        block.view(self.block.rows, -1)[: len(known)] = known
+        return block
+
+
+def placement(name: str, shape: torch.Size, config: GPTConfig, rank: int, ranks: int) -> Placement:
+    """Where in the table a parameter is, for one rank.
+
+    Args:
+        name, shape: of the whole parameter.
+        config: of the model; its sizes divide, see `require_fit`.
+        rank, ranks: on the tensor axis.
+    """
+    split = split_of(name)
+    if split is WHOLE:
+        return Placement(shape, Box.of(shape), ranks, first=rank == 0, is_split=False)
+    pieces = ranks if split.unit is Unit.TOKENS else min(ranks, getattr(config, split.unit))
+    copies = ranks // pieces
+    size = -(-shape[split.dim] // pieces)
+    at = rank // copies * size
+    block = Box(at, 0, size, shape[1]) if split.dim == 0 else Box(0, at, shape[0], size)
+    return Placement(shape, block, copies, first=rank % copies == 0)
+
+
+def split_of(name: str) -> Split | None:
+    """How the parameter called `name` is split.
+
+    Raises:
+        KeyError: if the table does not know it.
+    """
+    return next(split for end, split in LAYOUT.items() if name == end or name.endswith((f".{end}", "_" + end)))
+
+
+def require_fit(config: GPTConfig, ranks: int, sequence: int | None = None) -> None:
+    """See whether a GPT can be split over so many ranks.
+
+    Args:
+        config: of the model.
+        ranks: of the tensor axis.
+        sequence: tokens in a window, if they are split, too.
+
+    Raises:
+        BadInput: that says what does not divide, and how many ranks would do.
+    """
+    if ranks < 1:
+        raise BadInput(f"tensor parallelism takes 1 rank or more, not {ranks}")
+    if misfit := _misfit(config, ranks, sequence):
+        fitting = [t for t in range(1, config.heads + 1) if not _misfit(config, t, sequence)]
+        raise BadInput(f"{misfit} among {ranks} tensor-parallel ranks; {_listed(fitting)} would do")
+
+
+def _misfit(config: GPTConfig, ranks: int, sequence: int | None) -> str | None:
+    """What does not divide, if anything. A vocabulary always does, since it is padded."""
+    if config.heads % ranks:
+        return f"{config.heads} heads do not divide"
+    if config.kv_heads % ranks and ranks % config.kv_heads:
+        return f"{config.kv_heads} key-value heads do not divide"
+    if config.hidden % ranks:
+        return f"{config.hidden} hidden features do not divide"
+    if sequence is not None and sequence % ranks:
+        return f"a sequence of {sequence} tokens does not divide"
+    return None
+
+
+def _listed(numbers: list[int]) -> str:
+    *others, last = map(str, numbers)
+    return f"{', '.join(others)} or {last}" if others else last

@@ -1,0 +1,131 @@
+"""Linear layers of which each rank has a part: split by columns on the way into a region, by rows on the way out.
+
+    Y = X A, Z = Y B        A = [A_1 | A_2]     columns: rank i makes Y_i = X A_i, the i-th part of Y's features
+                            B = [B_1]           rows: rank i makes Y_i B_i, and Z is the sum of these
+                                [B_2]
+
+One after the other they need one sum, at the end. torch stores the transposed of A and B, so what is called a column
+here is a row of `weight` [out, in].
+
+| layer                    | forward                        | backward                                              |
+|--------------------------|--------------------------------|-------------------------------------------------------|
+| column-parallel          | gather X; Y_i = X A_i          | dX = sum of dY_i A_iᵀ; dA_i = Xᵀ dY_i                 |
+| row-parallel             | Z = sum of Y_i B_i             | gather dZ; dY_i = dZ B_iᵀ; dB_i = Y_iᵀ dZ             |
+
+Gather and sum are those of the region. What is gathered in forward is not kept: backward gathers it again, and where
+gathering does nothing, that costs nothing. dX needs no dA_i: its sum travels while dA_i is computed.
+
+Shoeybi et al. 2019, "Megatron-LM: Training multi-billion parameter language models using model parallelism", sec. 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from reference.collectives.differentiable import join, split
+
+if TYPE_CHECKING:
+    from .region import Region
+
+
+class Columns(Function):
+    """`apply(region, x, *weights)`: see `Region.columns`. Fused: one gather and one sum for all weights."""
+
+    @staticmethod
+    def forward(ctx: Any, region: Region, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        ctx.region = region
+        ctx.save_for_backward(x, *weights)
+        tokens = region.begin_gather(x)()
+        return tuple(region.multiply(tokens, weight.T) for weight in weights)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        region, (x, *weights) = ctx.region, ctx.saved_tensors
+        gathered = region.begin_gather(x)
+        of_input = region.begin_sum(product_sum(gradients, weights, region))
+        tokens = gathered()
+        of_weights = [weight_gradient(gradient, tokens, region) for gradient in gradients]
+        return None, of_input(), *of_weights
+
+
+class Rows(Function):
+    """`apply(region, x, weight)`: see `Region.rows`."""
+
+    @staticmethod
+    def forward(ctx: Any, region: Region, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.region = region
+        ctx.save_for_backward(x, weight)
+        return region.begin_sum(region.multiply(x, weight.T))()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        region, (x, weight) = ctx.region, ctx.saved_tensors
+        gradient = region.begin_gather(gradient.contiguous())()
+        return None, region.multiply(gradient, weight), weight_gradient(gradient, x, region)
+
+
+def product_sum(gradients: Sequence[Tensor], weights: Sequence[Tensor], region: Region) -> Tensor:
+    """What one input gets from all weights that it went through: the sum of dY_i A_iᵀ over weights, not over ranks."""
+    total = region.multiply(gradients[0], weights[0])
+    for gradient, weight in zip(gradients[1:], weights[1:], strict=True):
+        total += region.multiply(gradient, weight)
+    return total
+
+
+def weight_gradient(gradient: Tensor, x: Tensor, region: Region) -> Tensor:
+    """Of y = x Wᵀ: [..., out] and [..., in] -> [out, in], summed over all tokens."""
+    return region.multiply(gradient.flatten(0, -2).T, x.flatten(0, -2))
+
+
+class ColumnParallelLinear(nn.Module):
+    """A linear layer into a region: each rank has some of its output features.
+
+    Args:
+        whole: the layer, the same on every rank; of its parameters this rank copies its part.
+        region: whose t ranks share the layer; its output features divide by t.
+        join: put everybody's features together behind it, for work that is the same on every rank.
+    """
+
+    def __init__(self, whole: nn.Linear, region: Region, join: bool = False) -> None:
+        super().__init__()
+        self.region, self.join = region, join
+        self.weight = nn.Parameter(whole.weight.detach().tensor_split(region.ranks)[region.rank].clone())
+        self.bias = None
+        if whole.bias is not None:  # each feature has its own: split like the features
+            self.bias = nn.Parameter(whole.bias.detach().tensor_split(region.ranks)[region.rank].clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, S, D] as it lies outside -> [B, S, F / t], or [B, S, F] with `join`."""
+        (y,) = self.region.columns(x, self.weight)
+        y = y if self.bias is None else y + self.bias
+        return join(y, self.region.group, dim=-1) if self.join else y
+
+
+class RowParallelLinear(nn.Module):
+    """A linear layer out of a region: each rank has some of its input features, and all have the sum.
+
+    The bias belongs to the sum: whoever adds it before has added it t times. Every rank keeps all of it.
+
+    Args:
+        whole: the layer, the same on every rank; of its weight this rank copies its part.
+        region: whose t ranks share the layer; its input features divide by t.
+        split: take this rank's features out of an input that is the same on every rank.
+    """
+
+    def __init__(self, whole: nn.Linear, region: Region, split: bool = False) -> None:
+        super().__init__()
+        self.region, self.split = region, split
+        self.weight = nn.Parameter(whole.weight.detach().tensor_split(region.ranks, dim=1)[region.rank].clone())
+        self.bias = None if whole.bias is None else nn.Parameter(whole.bias.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, S, F / t], or [B, S, F] with `split` -> [B, S, D] as it lies outside."""
+        y = self.region.rows(split(x, self.region.group, dim=-1) if self.split else x, self.weight)
+        return y if self.bias is None else y + self.bias

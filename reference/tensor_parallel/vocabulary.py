@@ -1,0 +1,141 @@
+"""The two ends of a language model, split by vocabulary: each rank has some rows of the table, and some of the logits.
+
+The logits are the largest tensor of a training step: tokens times vocabulary, 128,256 numbers for each token of
+Llama 3. Here no rank ever has them whole. What the ranks tell each other to get from parts of logits to the loss are a
+few numbers for each token: the maximum, then the sum of exponentials and the logit of the target.
+
+    loss = log sum_v exp(z_v - max) + max - z_target
+
+Shoeybi et al. 2019, "Megatron-LM", sec. 3; label smoothing: Szegedy et al. 2016, sec. 7.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.distributed import ProcessGroup
+
+from reference.collectives import fastest
+
+if TYPE_CHECKING:
+    from .region import Region
+
+IGNORED = -100  # as in torch.nn.functional.cross_entropy: a target that does not count
+
+
+def embedding(tokens: Tensor, table: Tensor, region: Region) -> Tensor:
+    """Look tokens up in a table of which each rank has some rows: who has the row gives it, the others give zeros.
+
+    Args:
+        tokens: [B, S] of integers, the same on every rank.
+        table: [V / t, D]: rows [rank · V/t, (rank + 1) · V/t).
+        region: whose t ranks share the table.
+
+    Returns:
+        [B, S, D] as it lies outside of the region.
+    """
+    here = tokens - region.rank * len(table)
+    mine = (here >= 0) & (here < len(table))
+    found = F.embedding(here.where(mine, 0), table)
+    return region.leave(found * mine.unsqueeze(-1))
+
+
+def cross_entropy(
+    logits: Tensor,
+    targets: Tensor,
+    group: ProcessGroup,
+    vocabulary: int | None = None,
+    smoothing: float = 0.0,
+    ignored: int = IGNORED,
+) -> Tensor:
+    """The loss of each token, as `torch.nn.functional.cross_entropy`, from logits of which each rank has some.
+
+    Sends 2 all-reduces, of one and of two numbers for each token (three with smoothing); backward sends nothing.
+
+    Args:
+        logits: [N, V' / t], columns [rank · V'/t, (rank + 1) · V'/t) of the whole, in float32 or float64.
+        targets: [N] of integers below V, the same on every rank.
+        group: the t ranks.
+        vocabulary: V; logits from there on are padding, and have no part in it. All V' of them by default.
+        smoothing: this part of the target is shared by all tokens of the vocabulary.
+        ignored: what a target says whose token does not count: its loss is zero.
+
+    Returns:
+        [N], in nats, the same on every rank.
+    """
+    share = logits.shape[-1]
+    first, vocabulary = group.rank() * share, vocabulary or share * group.size()
+    here = min(max(vocabulary - first, 0), share)  # padding stands behind the last token
+    return VocabularyParallelCrossEntropy.apply(logits, targets, group, first, here, vocabulary, smoothing, ignored)
+
+
+class VocabularyParallelCrossEntropy(Function):
+    """See `cross_entropy`. What is kept for backward are this rank's probabilities."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        targets: Tensor,
+        group: ProcessGroup,
+        first: int,
+        here: int,
+        vocabulary: int,
+        smoothing: float,
+        ignored: int,
+    ) -> Tensor:
+        largest = logits[:, :here].amax(-1) if here else logits.new_full((len(logits),), -math.inf)
+        fastest.all_reduce(largest, group, dist.ReduceOp.MAX)
+        shifted = logits[:, :here] - largest.unsqueeze(-1)
+        target = targets - first
+        mine = (target >= 0) & (target < here)
+        target = target.where(mine, 0).unsqueeze(-1)
+        of_target = shifted.gather(-1, target).squeeze(-1) * mine if here else torch.zeros_like(largest)
+        of_all = [shifted.sum(-1)] if smoothing else []
+        probabilities = shifted.exp_()
+        sums = torch.stack([probabilities.sum(-1), of_target, *of_all])
+        fastest.all_reduce(sums, group)
+
+        partition, of_target, *of_all = sums
+        loss = partition.log() - (1 - smoothing) * of_target
+        for total in of_all:
+            loss -= smoothing / vocabulary * total
+        counts = targets != ignored
+        ctx.save_for_backward(probabilities.div_(partition.unsqueeze(-1)), target, mine, counts)
+        ctx.smoothing, ctx.vocabulary, ctx.padding = smoothing, vocabulary, logits.shape[-1] - here
+        return loss * counts
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        probabilities, target, mine, counts = ctx.saved_tensors
+        weight = (gradient * counts).unsqueeze(-1)
+        of_logits = (probabilities - ctx.smoothing / ctx.vocabulary) * weight
+        if of_logits.shape[-1]:
+            of_logits.scatter_add_(-1, target, (ctx.smoothing - 1) * weight * mine.unsqueeze(-1))
+        return F.pad(of_logits, (0, ctx.padding)), *[None] * 7
+
+
+def token_loss(
+    logits: Tensor, targets: Tensor, global_tokens: int, group: ProcessGroup, vocabulary: int | None = None
+) -> Tensor:
+    """`reference.models.token_loss`, from logits of which each rank has some. The same on every rank of `group`.
+
+    Args:
+        logits: [B, S, V' / t].
+        targets: [B, S].
+        global_tokens: how many tokens the whole step sees.
+        group, vocabulary: as of `cross_entropy`.
+
+    Returns:
+        A scalar, in nats.
+    """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return cross_entropy(logits.flatten(0, -2), targets.flatten(), group, vocabulary).sum() / global_tokens
