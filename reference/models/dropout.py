@@ -1,0 +1,101 @@
+"""Dropout that does not depend on the layout: what is dropped follows from the token, and not from who holds it.
+
+Whoever draws masks from one stream of random numbers drops other elements with other ranks: a rank that reads half of
+the tokens, or holds half of the features, draws half of the numbers. Here no number is drawn from anywhere. Each one
+has a name, and is computed from it:
+
+    run      stream `seed`;    number `step` of it  begins a stream of the step
+    step     its number `place`, of a token in the text,  begins a stream of the token: its noise
+    token    its number `site`, of a dropout in the model,  begins a stream for one vector of features
+    vector   its number f decides whether feature f is kept
+
+So any rank can look up any number, in any order, and finds what one process finds. What backward runs again (reference
+.memory.recompute) drops the same elements again, and there is no random state to save in a checkpoint.
+
+A stream is that of splitmix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators", figure
+15), whose numbers need not be computed one after the other. It costs five multiplications, shifts and xors of 64 bits
+for each element, 16 bytes an element while they are computed, and 1 byte an element from forward to backward.
+
+Srivastava et al. 2014, "Dropout: a simple way to prevent neural networks from overfitting". Numbers that are found and
+not drawn: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
+"""
+
+import torch
+from torch import Tensor
+
+
+def dropout(x: Tensor, probability: float, noise: Tensor, site: int, first: int = 0) -> Tensor:
+    """Set some elements to zero, and scale the others so that each keeps its expectation.
+
+    Autograd keeps which were dropped: a bool for each element, and nothing else.
+
+    Args:
+        x: [..., F], of any floating dtype.
+        probability: p of an element to be dropped, 0 <= p < 1; the others are multiplied by 1 / (1 - p).
+        noise: [...] of int64, one number for each token, as `token_noise` makes them.
+        site: which dropout of the model this is.
+        first: index of x's first feature in the whole, where x is features [first, first + F) of more.
+
+    Returns:
+        [..., F].
+    """
+    return (x * (1 / (1 - probability))).masked_fill_(dropped(probability, noise, site, first, x.shape[-1]), 0.0)
+
+
+@torch.no_grad()
+def dropped(probability: float, noise: Tensor, site: int, first: int, features: int) -> Tensor:
+    """Which elements `dropout` sets to zero: [..., F] of bool.
+
+    Args as of `dropout`; `features` is F.
+    """
+    vectors = number(noise, site)[..., None]
+    numbers = number(vectors, torch.arange(first, first + features, device=noise.device))
+    return numbers < int(probability * 2**64) - 2**63  # int64 begins at -2^63: a share p of all numbers is less
+
+
+def token_noise(seed: int, step: int, places: Tensor) -> Tensor:
+    """The number from which all dropout of a token follows, in one step of a run.
+
+    Args:
+        seed: of the run.
+        step: of the run, counted from 0.
+        places: [...] of int64, where each token stands in the text.
+
+    Returns:
+        [...] of int64.
+    """
+    return number(number(places.new_full((), _wrapped(seed)), step), places)
+
+
+def number(stream: Tensor, index: Tensor | int) -> Tensor:
+    """Number `index` of a splitmix64 stream: the finaliser's mix of `stream` + (index + 1) · gamma, modulo 2^64.
+
+    Args:
+        stream: int64, of any shape: where streams begin.
+        index: int64, of a shape that goes with it: which number of each, from 0 on.
+
+    Returns:
+        int64 of the shape of both: 64 random bits each.
+    """
+    strides = _wrapped((index + 1) * GAMMA) if isinstance(index, int) else (index + 1) * GAMMA
+    z = stream + strides
+    z ^= _shifted(z, 30)
+    z *= FACTORS[0]
+    z ^= _shifted(z, 27)
+    z *= FACTORS[1]
+    z ^= _shifted(z, 31)
+    return z
+
+
+def _shifted(z: Tensor, by: int) -> Tensor:
+    """A shift to the right that brings in zeros. That of int64 brings in copies of the sign, which are masked."""
+    return (z >> by).bitwise_and_((1 << 64 - by) - 1)
+
+
+def _wrapped(value: int) -> int:
+    """The int64 that is equal to `value` modulo 2^64."""
+    return (value + 2**63) % 2**64 - 2**63
+
+
+GAMMA = _wrapped(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: multiples of it lie far apart
+FACTORS = _wrapped(0xBF58476D1CE4E5B9), _wrapped(0x94D049BB133111EB)  # Stafford's "Mix13"
