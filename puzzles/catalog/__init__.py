@@ -87,7 +87,7 @@ from reference.errors import BadInput
 if TYPE_CHECKING:  # a list of names needs no torch
     from ..grading.puzzle import Puzzle
 
-CHAPTERS = ("ranks", "collectives", "networks", "memory", "data_parallel", "zero")
+CHAPTERS = ("ranks", "collectives", "networks", "memory", "data_parallel", "zero", "tensor_parallel")
 
 
 @functools.cache
