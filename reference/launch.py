@@ -100,17 +100,20 @@ def parse(arguments: list[str]) -> dict:
         BadInput: if it cannot be understood.
     """
     defaults, plan = TrainConfig(), Plan()
-    parser = Parser(prog="torchrun -m reference.train", description="Train a GPT by data parallelism.")
+    parser = Parser(prog="torchrun -m reference.train", description="Train a GPT by data and tensor parallelism.")
     parser.add_argument("--model", default="demo", help=", ".join(PRESETS))
     parser.add_argument("--data", help="a file of text; Python's own documentation by default")
     parser.add_argument("--steps", type=int, default=defaults.steps)
     parser.add_argument("--batch", type=int, default=defaults.batch, help="windows in a step, of all ranks together")
     parser.add_argument("--sequence", type=int, default=defaults.sequence, help="tokens in a window")
     parser.add_argument("--learning-rate", type=float, default=defaults.learning_rate)
+    parser.add_argument("--dropout", type=float, default=defaults.model.dropout, help="share of elements left out")
     parser.add_argument("--seed", type=int, default=defaults.seed)
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--data-parallel", default=plan.data_parallel, help=", ".join(Form))
     parser.add_argument("--replicas", type=int, default=plan.replicas, help="of the model, with hsdp")
+    parser.add_argument("--tensor-parallel", type=int, default=1, help="ranks that share every matrix")
+    parser.add_argument("--sequence-parallel", action="store_true", help="and, between the matrices, the tokens")
     parser.add_argument("--accumulate", type=int, default=plan.accumulate, help="micro-batches in a step")
     parser.add_argument("--recompute", default=plan.recompute, help=", ".join(Recompute))
     parser.add_argument("--precision", default="fp32", help=", ".join(PRECISIONS))
@@ -155,7 +158,7 @@ def run(config: TrainConfig, plan: Plan, saves: Saves | None, device: torch.devi
     """Train, and let rank 0 say how it goes."""
     first = dist.get_rank() == 0
     world_size = dist.get_world_size()
-    entropy = unigram_entropy(batches_for(config, world_size).text)
+    entropy = unigram_entropy(batches_for(config, plan.readers(world_size)).text)
     say(f"{config.model.parameters:,} parameters, {world_size} ranks, {device.type}; byte entropy {entropy:.3f} nats")
     report = printer(config.steps, every=max(1, config.steps // 20)) if first else silent
     training = train(config, dist.group.WORLD, device, plan, report, saves)

@@ -1,5 +1,6 @@
 """What a person can ask of a training run, as words: the same for `rankwise train` and for `torchrun`."""
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
@@ -25,9 +26,12 @@ def configure(
     batch: int,
     sequence: int,
     learning_rate: float,
+    dropout: float,
     seed: int,
     data_parallel: str,
     replicas: int,
+    tensor_parallel: int,
+    sequence_parallel: bool,
     accumulate: int,
     recompute: str,
     precision: str,
@@ -41,7 +45,7 @@ def configure(
     if precision not in PRECISIONS:
         raise BadInput(f"--precision is one of {', '.join(PRECISIONS)}, not {precision}")
     config = TrainConfig(
-        preset(model),
+        replace(preset(model), dropout=dropout),
         data,
         steps,
         batch=batch,
@@ -56,6 +60,8 @@ def configure(
         choose(Recompute, recompute, "--recompute"),
         choose(Offload, offload, "--offload"),
         replicas=replicas,
+        tensor_parallel=tensor_parallel,
+        sequence_parallel=sequence_parallel,
     )
     return config, plan
 

@@ -62,6 +62,10 @@ class Plan:
             raise BadInput(f"a model has at least 1 replica, not {self.replicas}")
         if self.tensor_parallel < 1:
             raise BadInput(f"tensor parallelism takes at least 1 rank, not {self.tensor_parallel}")
+        if self.sequence_parallel and self.tensor_parallel == 1:
+            raise BadInput(
+                "sequence parallelism shares out tokens among tensor-parallel ranks: there must be 2 or more"
+            )
 
     def require_fit(self, ranks: int, model: GPTConfig, sequence: int | None = None) -> None:
         """See whether the plan can be laid out on so many ranks.
@@ -74,9 +78,7 @@ class Plan:
         Raises:
             BadInput: that says what does not divide.
         """
-        require_fit(model, self.tensor_parallel, sequence if self.sequence_parallel else None)
-        if ranks % self.tensor_parallel:
-            raise BadInput(f"{ranks} ranks do not divide into groups of {self.tensor_parallel} tensor-parallel ones")
+        require_fit(model, self.tensor_parallel, ranks, sequence if self.sequence_parallel else None)
         if self.data_parallel is Form.HSDP and self.readers(ranks) % self.replicas:
             raise BadInput(f"{self.readers(ranks)} ranks do not divide into {self.replicas} replicas of the model")
 

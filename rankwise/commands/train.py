@@ -14,9 +14,12 @@ def train(
     batch: Annotated[int, Option(help="Windows in a step, of all ranks together.")] = 16,
     sequence: Annotated[int, Option(help="Tokens (bytes) in a window.")] = 128,
     learning_rate: Annotated[float, Option(help="At its peak.")] = 3e-3,
-    seed: Annotated[int, Option(help="Of weights and of the order of the text.")] = 0,
+    dropout: Annotated[float, Option(help="Share of what blocks compute that a step leaves out, at random.")] = 0.0,
+    seed: Annotated[int, Option(help="Of weights, of the order of the text and of dropout.")] = 0,
     data_parallel: Annotated[str, Option(help="naive, flat, ddp, zero1, zero2, fsdp or hsdp.")] = "flat",
     replicas: Annotated[int, Option(help="Of the model, with hsdp.")] = 2,
+    tensor_parallel: Annotated[int, Option(help="Ranks that share every matrix, and read the same windows.")] = 1,
+    sequence_parallel: Annotated[bool, Option("--sequence-parallel", help="And the tokens, between matrices.")] = False,
     accumulate: Annotated[int, Option(help="Micro-batches in a step.")] = 1,
     recompute: Annotated[str, Option(help="In backward, instead of keeping: none, selective or full.")] = "none",
     precision: Annotated[str, Option(help="fp32, bf16, fp16 or fp64.")] = "fp32",
@@ -27,7 +30,7 @@ def train(
     device: Annotated[str, Option(help="auto, cpu (gloo) or cuda (NCCL).")] = "auto",
     log: Annotated[Path | None, Option(help="Keep every step in this file, one JSON object a line.")] = None,
 ) -> None:
-    """Train a GPT by data parallelism on ranks of this machine."""
+    """Train a GPT by data and tensor parallelism on ranks of this machine."""
     from rankwise.training import train_on_cluster
     from reference.options import configure, saves_of
 
@@ -39,9 +42,12 @@ def train(
         batch=batch,
         sequence=sequence,
         learning_rate=learning_rate,
+        dropout=dropout,
         seed=seed,
         data_parallel=data_parallel,
         replicas=replicas,
+        tensor_parallel=tensor_parallel,
+        sequence_parallel=sequence_parallel,
         accumulate=accumulate,
         recompute=recompute,
         precision=precision,

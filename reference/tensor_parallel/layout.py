@@ -105,37 +105,30 @@ def split_of(name: str) -> Split | None:
     return next(split for end, split in LAYOUT.items() if name == end or name.endswith((f".{end}", "_" + end)))
 
 
-def require_fit(config: GPTConfig, ranks: int, sequence: int | None = None) -> None:
-    """See whether a GPT can be split over so many ranks.
+def require_fit(config: GPTConfig, t: int, ranks: int | None = None, sequence: int | None = None) -> None:
+    """See whether a GPT can be split over t ranks.
 
     Args:
         config: of the model.
-        ranks: of the tensor axis.
+        t: ranks of the tensor axis.
+        ranks: of all axes together, if they are known.
         sequence: tokens in a window, if they are split, too.
 
     Raises:
-        BadInput: that says what does not divide, and how many ranks would do.
+        BadInput: that says what does not divide, and what other t would do.
     """
-    if ranks < 1:
-        raise BadInput(f"tensor parallelism takes 1 rank or more, not {ranks}")
-    if misfit := _misfit(config, ranks, sequence):
-        fitting = [t for t in range(1, config.heads + 1) if not _misfit(config, t, sequence)]
-        raise BadInput(f"{misfit} among {ranks} tensor-parallel ranks; {_listed(fitting)} would do")
+    if misfit := _misfit(config, t, ranks, sequence):
+        fitting = [str(other) for other in range(1, config.heads + 1) if not _misfit(config, other, ranks, sequence)]
+        would = f"{', '.join(fitting[:-1])} or {fitting[-1]}" if fitting[1:] else fitting[0]
+        raise BadInput(f"{misfit}; {would} would do")
 
 
-def _misfit(config: GPTConfig, ranks: int, sequence: int | None) -> str | None:
+def _misfit(config: GPTConfig, t: int, ranks: int | None, sequence: int | None) -> str | None:
     """What does not divide, if anything. A vocabulary always does, since it is padded."""
-    if config.heads % ranks:
-        return f"{config.heads} heads do not divide"
-    if config.kv_heads % ranks and ranks % config.kv_heads:
-        return f"{config.kv_heads} key-value heads do not divide"
-    if config.hidden % ranks:
-        return f"{config.hidden} hidden features do not divide"
-    if sequence is not None and sequence % ranks:
-        return f"a sequence of {sequence} tokens does not divide"
-    return None
-
-
-def _listed(numbers: list[int]) -> str:
-    *others, last = map(str, numbers)
-    return f"{', '.join(others)} or {last}" if others else last
+    if ranks is not None and ranks % t:
+        return f"{ranks} ranks do not divide into groups of {t} tensor-parallel ones"
+    sizes = {"heads": config.heads, "hidden features": config.hidden, "tokens of a window": sequence or 0}
+    if config.kv_heads % t and t % config.kv_heads:
+        sizes["key-value heads"] = config.kv_heads
+    odd = [f"{size} {name}" for name, size in sizes.items() if size % t]
+    return f"{odd[0]} do not divide among {t} tensor-parallel ranks" if odd else None
