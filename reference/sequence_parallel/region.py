@@ -16,6 +16,7 @@ from torch import Tensor
 
 from reference.collectives import begin, fastest
 from reference.collectives.begin import Finish
+from reference.errors import BadInput
 from reference.tensor_parallel.region import Region
 
 
@@ -39,18 +40,44 @@ class SequenceRegion(Region):
         return lambda: finish().movedim(0, -3).flatten(-3, -2)
 
     def begin_sum(self, x: Tensor) -> Finish:
-        """Begin to add up this rank's slice of what each rank made of all tokens: [B, S, D] -> [B, S / t, D]."""
-        slices = x.unflatten(-2, (self.ranks, -1)).movedim(-3, 0).contiguous()
+        """Begin to add up this rank's slice of what each rank made of all tokens: [B, S, D] -> [B, S / t, D].
+
+        Raises:
+            BadInput: if S does not divide by t.
+        """
+        parts = cut(x, self.ranks).movedim(-3, 0).contiguous()
         if self.overlap:
-            finish = begin.reduce_scatter(slices, self.group)
-            return lambda: finish().view(slices.shape[1:])
-        own = x.new_empty(slices.shape[1:])
-        fastest.reduce_scatter(slices, own, self.group)
+            finish = begin.reduce_scatter(parts, self.group)
+            return lambda: finish().view(parts.shape[1:])
+        own = x.new_empty(parts.shape[1:])
+        fastest.reduce_scatter(parts, own, self.group)
         return _done(own)
 
     def own(self, x: Tensor) -> Tensor:
-        """This rank's slice of the sequence: [B, S, ...] -> [B, S / t, ...]."""
-        return x.tensor_split(self.ranks, dim=1)[self.rank]
+        """This rank's slice of the sequence: [B, S, ...] -> [B, S / t, ...].
+
+        Raises:
+            BadInput: if S does not divide by t.
+        """
+        return cut(x, self.ranks, dim=1)[:, self.rank]
+
+
+def cut(x: Tensor, ranks: int, dim: int = -2) -> Tensor:
+    """Cut a sequence among ranks, as a view: [..., S, D] -> [..., t, S / t, D].
+
+    Args:
+        x: all tokens.
+        ranks: t.
+        dim: of the tokens.
+
+    Raises:
+        BadInput: if S does not divide by t.
+    """
+    tokens = x.shape[dim]
+    if left := tokens % ranks:
+        fitting = f"{tokens - left} or {tokens - left + ranks}" if tokens > ranks else f"{ranks}"
+        raise BadInput(f"a sequence of {tokens} tokens does not divide among {ranks} ranks; {fitting} would do")
+    return x.unflatten(dim, (ranks, tokens // ranks))
 
 
 def _done(x: Tensor) -> Finish:
