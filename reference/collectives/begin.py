@@ -26,8 +26,8 @@ def all_reduce(x: Tensor, group: ProcessGroup) -> Finish:
 
 
 def all_gather(x: Tensor, out: Tensor, group: ProcessGroup) -> Finish:
-    """Begin to collect everybody's `x` in `out`. Both are contiguous."""
-    return _waiting(all_gather_single(out, x, group=group, async_op=True), out)
+    """Begin to collect everybody's `x` in `out`. Both are contiguous, of any shapes that fit."""
+    return _waiting(all_gather_single(out.view(-1), x.view(-1), group=group, async_op=True), out)
 
 
 def reduce_scatter(whole: Tensor, group: ProcessGroup) -> Finish:

@@ -25,7 +25,7 @@ def all_gather(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     if x.is_cpu:
         best.all_gather(x, out, group)
     else:
-        native.all_gather_single(out, x, group=group)
+        native.all_gather_single(out.view(-1), x.view(-1), group=group)
 
 
 def reduce_scatter(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
@@ -33,4 +33,4 @@ def reduce_scatter(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     if x.is_cpu:
         best.reduce_scatter(x, out, group)
     else:
-        native.reduce_scatter_single(out, x, group=group)
+        native.reduce_scatter_single(out.view(-1), x.view(-1), group=group)

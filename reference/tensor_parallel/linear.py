@@ -13,7 +13,8 @@ here is a row of `weight` [out, in].
 | row-parallel             | Z = sum of Y_i B_i             | gather dZ; dY_i = dZ B_iᵀ; dB_i = Y_iᵀ dZ             |
 
 Gather and sum are those of the region. What is gathered in forward is not kept: backward gathers it again, and where
-gathering does nothing, that costs nothing. dX needs no dA_i: its sum travels while dA_i is computed.
+gathering does nothing, that costs nothing. dX needs no dA_i: its sum travels while dA_i is computed. Of what is frozen
+no gradient is computed, and what only that would need is neither kept nor sent.
 
 Shoeybi et al. 2019, "Megatron-LM: Training multi-billion parameter language models using model parallelism", sec. 3.
 """
@@ -39,7 +40,7 @@ class Columns(Function):
     @staticmethod
     def forward(ctx: Any, region: Region, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
         ctx.region = region
-        ctx.save_for_backward(x, *weights)
+        ctx.save_for_backward(x if any(ctx.needs_input_grad[2:]) else None, *weights)
         tokens = region.begin_gather(x)()
         return tuple(region.multiply(tokens, weight.T) for weight in weights)
 
@@ -47,10 +48,12 @@ class Columns(Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         region, (x, *weights) = ctx.region, ctx.saved_tensors
-        gathered = region.begin_gather(x)
-        of_input = region.begin_sum(product_sum(gradients, weights, region))
+        _, input_learns, *learn = ctx.needs_input_grad
+        gathered = region.begin_gather(x) if any(learn) else _nothing
+        of_input = region.begin_sum(product_sum(gradients, weights, region)) if input_learns else _nothing
         tokens = gathered()
-        of_weights = [weight_gradient(gradient, tokens, region) for gradient in gradients]
+        pairs = zip(gradients, learn, strict=True)
+        of_weights = [weight_gradient(gradient, tokens, region) if learns else None for gradient, learns in pairs]
         return None, of_input(), *of_weights
 
 
@@ -60,15 +63,17 @@ class Rows(Function):
     @staticmethod
     def forward(ctx: Any, region: Region, x: Tensor, weight: Tensor) -> Tensor:
         ctx.region = region
-        ctx.save_for_backward(x, weight)
+        ctx.save_for_backward(x if ctx.needs_input_grad[2] else None, weight)
         return region.begin_sum(region.multiply(x, weight.T))()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         region, (x, weight) = ctx.region, ctx.saved_tensors
+        _, input_learns, weight_learns = ctx.needs_input_grad
         gradient = region.begin_gather(gradient.contiguous())()
-        return None, region.multiply(gradient, weight), weight_gradient(gradient, x, region)
+        of_input = region.multiply(gradient, weight) if input_learns else None
+        return None, of_input, weight_gradient(gradient, x, region) if weight_learns else None
 
 
 def product_sum(gradients: Sequence[Tensor], weights: Sequence[Tensor], region: Region) -> Tensor:
@@ -82,6 +87,10 @@ def product_sum(gradients: Sequence[Tensor], weights: Sequence[Tensor], region: 
 def weight_gradient(gradient: Tensor, x: Tensor, region: Region) -> Tensor:
     """Of y = x Wᵀ: [..., out] and [..., in] -> [out, in], summed over all tokens."""
     return region.multiply(gradient.flatten(0, -2).T, x.flatten(0, -2))
+
+
+def _nothing() -> None:
+    """The end of a collective that nobody began."""
 
 
 class ColumnParallelLinear(nn.Module):

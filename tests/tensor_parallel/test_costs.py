@@ -1,0 +1,189 @@
+"""Traces of real runs count what `reference.tensor_parallel.cost` says, to the byte."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed import ProcessGroup
+
+from reference.cluster import Cluster
+from reference.collectives import all_gather, all_reduce, best, reduce_scatter
+from reference.collectives import cost as collectives
+from reference.memory.precision import PRECISIONS
+from reference.memory.recompute import Recompute
+from reference.models import PRESETS, GPTConfig
+from reference.parallelize import Plan, parallelize
+from reference.sequence_parallel import SequenceRegion
+from reference.tensor_parallel import Region, cost, vocabulary
+from reference.tensor_parallel.cost import Crossings
+from reference.trace import Op, Trace
+
+from ..data_parallel.conftest import in_group, members
+from ..data_parallel.traffic import between, cut
+from .split import split_gpt
+
+MODEL = GPTConfig(layers=1, width=48, heads=24, kv_heads=24, hidden=24, vocabulary=50)  # 24 divides by all of RANKS
+ROWS, SEQUENCE = 1, 24
+TOKENS, STREAM = ROWS * SEQUENCE, ROWS * SEQUENCE * 48  # B·S, B·S·D
+DOUBLE = 8  # bytes
+RANKS = (2, 3, 4, 6, 8)
+REGIONS = (Region, SequenceRegion)
+
+
+def passes(group: ProcessGroup, region: type[Region], overlap: bool, cases: Sequence[tuple]) -> None:
+    """One forward and backward for each (configuration, recomputation), and a barrier behind each."""
+    for config, how in cases:
+        model, _ = split_gpt(config, region(group, overlap), how)
+        tokens = torch.arange(TOKENS).view(ROWS, SEQUENCE)
+        vocabulary.token_loss(model(tokens), tokens, TOKENS, group, config.vocabulary).backward()
+        dist.barrier(group)
+
+
+def traced(ranks: Cluster, t: int, *arguments: object) -> list[Trace]:
+    """What t ranks send, case by case."""
+    _, trace = ranks.trace(in_group, t, passes, *arguments)
+    parts = cut(trace)
+    assert not any(part.unmatched for part in parts)
+    return parts
+
+
+def sent(part: Trace, t: int) -> list[int]:
+    """Bytes by group rank."""
+    return [part.bytes_sent[rank] for rank in members(t)]
+
+
+def of_a_layer(ranks: Cluster, t: int, region: type[Region], overlap: bool, how: Recompute) -> list[int]:
+    """Bytes by which two blocks send more than one."""
+    both = [(replace(MODEL, layers=layers), how) for layers in (1, 2)]
+    one, two = traced(ranks, t, region, overlap, both)
+    return [more - less for more, less in zip(sent(two, t), sent(one, t), strict=True)]
+
+
+@pytest.mark.parametrize("t", RANKS)
+@pytest.mark.parametrize("how", Recompute)
+@pytest.mark.parametrize("region", REGIONS)
+def test_a_block_sends_what_the_formula_says(ranks: Cluster, region: type[Region], how: Recompute, t: int) -> None:
+    """Around rings, as a trace counts what the backend does."""
+    expected = DOUBLE * cost.block(how).elements_sent(STREAM, t, region.slices_tokens)
+    assert of_a_layer(ranks, t, region, True, how) == [expected] * t
+
+
+def by_hand(t: int, rank: int, crossings: Crossings, sequence_parallel: bool) -> int:
+    """Bytes, with the algorithms that suit small tensors between processes of one machine."""
+
+    def price(algorithm: Callable[..., None]) -> int:
+        return collectives.of(algorithm).bytes(rank, t, STREAM, DOUBLE)
+
+    power_of_two = t & (t - 1) == 0
+    if not sequence_parallel:
+        return crossings.sums * price(best.cheapest(best.ALL_REDUCES, t, STREAM, DOUBLE))
+    gather = price(all_gather.recursive_doubling if power_of_two else all_gather.bruck)
+    return crossings.gathers * gather + crossings.sums * price(
+        reduce_scatter.recursive_halving if power_of_two else reduce_scatter.ring
+    )
+
+
+@pytest.mark.parametrize("t", RANKS)
+@pytest.mark.parametrize("region", REGIONS)
+def test_collectives_by_hand_cross_as_often(ranks: Cluster, region: type[Region], t: int) -> None:
+    expected = [by_hand(t, rank, cost.block(), region.slices_tokens) for rank in range(t)]
+    assert of_a_layer(ranks, t, region, False, Recompute.NONE) == expected
+
+
+def test_by_hand_two_ranks_send_all_of_it_and_four_send_it_twice() -> None:
+    """Recursive doubling: log2 t times the tensor, in log2 t steps; a ring sends 2(t-1)/t of it, in 2(t-1) steps."""
+    doubling, four = all_reduce.eager_doubling, 4 * DOUBLE * STREAM  # all-reduces of a block
+    assert [best.cheapest(best.ALL_REDUCES, t, STREAM, DOUBLE) for t in (2, 4)] == [doubling, doubling]
+    assert [by_hand(t, 0, cost.block(), sequence_parallel=False) for t in (2, 4)] == [four, 2 * four]
+
+
+@pytest.mark.parametrize("t", RANKS)
+@pytest.mark.parametrize("region", REGIONS)
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_rest_is_embedding_head_and_loss(ranks: Cluster, region: type[Region], tied: bool, t: int) -> None:
+    """Of models with 50 and with 500 tokens in the vocabulary: what is sent does not depend on it."""
+    configs = [(replace(MODEL, tied=tied, vocabulary=v), Recompute.NONE) for v in (50, 500)]
+    for part in traced(ranks, t, region, True, configs):
+        crossed = cost.model(1).elements_sent(STREAM, t, region.slices_tokens)
+        of_loss = [summed_by_hand(TOKENS, t, rank) + summed_by_hand(2 * TOKENS, t, rank) for rank in range(t)]
+        assert sent(part, t) == [DOUBLE * (crossed + each) for each in of_loss]
+
+
+def summed_by_hand(numel: int, t: int, rank: int) -> int:
+    """Elements that a rank sends in an all-reduce of a small tensor."""
+    return collectives.of(best.cheapest(best.ALL_REDUCES, t, numel, DOUBLE)).elements(rank, t, numel)
+
+
+def test_the_loss_tells_three_numbers_of_each_token() -> None:
+    """Around a ring; whole logits would be a gather of a vocabulary for each."""
+    assert cost.loss(TOKENS, 8) == 2 * 3 * TOKENS * 7 // 8
+    assert cost.loss(TOKENS, 8, smoothing=True) == 2 * 4 * TOKENS * 7 // 8
+
+
+@pytest.mark.parametrize("t", RANKS)
+def test_both_send_the_same_but_for_what_is_gathered_again(t: int) -> None:
+    """In a block two all-gathers, of what forward had and did not keep; in a model one more, before the head."""
+    for crossings, again in ((cost.block(), 2), (cost.block(Recompute.FULL), 2), (cost.model(5), 2 * 5 + 1)):
+        kept = Crossings(crossings.gathers - again, crossings.sums)
+        assert kept.elements_sent(STREAM, t, True) == kept.elements_sent(STREAM, t, False)
+        more = crossings.elements_sent(STREAM, t, True) - crossings.elements_sent(STREAM, t, False)
+        assert more == again * STREAM * (t - 1) // t
+
+
+def test_a_block_of_llama_is_470_megabytes() -> None:
+    """The example in the formulas' own words."""
+    numel = 8192 * PRESETS["llama3-8b"].width
+    assert round(2 * cost.block().elements_sent(numel, 8, sequence_parallel=False) / 1e6) == 470
+
+
+COPIES = GPTConfig(layers=2, width=48, heads=12, kv_heads=2, hidden=24, vocabulary=50)
+
+
+def one_step(group: ProcessGroup, plan: Plan, config: GPTConfig) -> None:
+    """A step of two micro-batches, with a barrier before what happens once, and one behind it."""
+    parallel = parallelize(config, plan, group, torch.device("cpu"), PRECISIONS["fp64"])
+    tokens = torch.arange(TOKENS).view(ROWS, SEQUENCE)
+    for last in (False, True):
+        with parallel.form.micro_batch(last):
+            parallel.loss(parallel.model(tokens), tokens, 2 * TOKENS).backward()
+        dist.barrier(group)
+    parallel.form.collect()
+    dist.barrier(group)
+
+
+@pytest.mark.parametrize("t", [2, 4, 6])
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_once_a_step_gradients_of_norms_and_of_copies_are_summed(
+    clusters: Callable[..., Cluster], sequence_parallel: bool, t: int
+) -> None:
+    """Each kind in one all-reduce, by hand: so bytes are those of its algorithm. Formulas count a ring."""
+    plan = Plan(tensor_parallel=t, sequence_parallel=sequence_parallel)
+    trace = clusters(t).trace(lambda: one_step(dist.group.WORLD, plan, COPIES))[1]
+    *micro_batches, once = cut(trace)
+    assert micro_batches[0].bytes_sent == micro_batches[1].bytes_sent
+    of_norms = (2 * COPIES.layers + 1) * COPIES.width if sequence_parallel else 0
+    of_copies, copies = 2 * COPIES.layers * COPIES.head_dim * COPIES.width, t // COPIES.kv_heads
+    for rank in range(t):
+        elements = summed_by_hand(of_norms, t, rank) + summed_by_hand(of_copies, copies, rank % copies)
+        assert once.bytes_sent[rank] == DOUBLE * elements
+        assert cost.kv_copies(COPIES, t, rank) == around_a_ring(of_copies, copies, rank % copies)
+        assert cost.norms(COPIES, t, rank) == around_a_ring((2 * COPIES.layers + 1) * COPIES.width, t, rank)
+
+
+def around_a_ring(numel: int, t: int, rank: int) -> int:
+    return collectives.of(all_reduce.ring).elements(rank, t, numel)
+
+
+def test_each_kind_of_collective_is_called_as_often_as_the_table_says(ranks: Cluster) -> None:
+    """A reduce-scatter of gloo's own would send twice the bytes: there ranks send each other what is theirs."""
+    for region, expected in (
+        (Region, {Op.ALL_REDUCE: cost.model(1).sums}),
+        (SequenceRegion, {Op.ALL_GATHER: cost.model(1).gathers, Op.ALL_TO_ALL: cost.model(1).sums}),
+    ):
+        _, trace = ranks.trace(in_group, 4, passes, region, True, [(MODEL, Recompute.NONE)])
+        for rank in members(4):
+            [events] = between(trace.events[rank])
+            calls = [event.op for event in events if not event.op.point_to_point]
+            assert {op: calls.count(op) for op in calls} == expected
