@@ -35,7 +35,8 @@ def one_process(config: TrainConfig) -> Record:
     losses, norms, gradients = [], [], {}
     for step in range(config.stop_after or config.steps):
         tokens, targets = batches.of_step(step)
-        loss = token_loss(model(tokens), targets, batches.tokens)
+        noise = batches.noise(step) if config.model.dropout > 0 else None
+        loss = token_loss(model(tokens, noise=noise), targets, batches.tokens)
         loss.backward()
         gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
         norms.append(float(nn.utils.clip_grad_norm_(model.parameters(), config.clip)))

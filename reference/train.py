@@ -91,9 +91,11 @@ class Training:
         parts = self.data.size() * micro_batches
         loss = torch.zeros((), device=self.device)
         for k in range(micro_batches):
-            tokens, targets = self.batches.of_step(step, rank * micro_batches + k, parts)
+            read = step, rank * micro_batches + k, parts
+            tokens, targets = self.batches.of_step(*read)
+            noise = self.batches.noise(*read).to(self.device) if self.config.model.dropout > 0 else None
             with self.form.micro_batch(last=k == micro_batches - 1):
-                logits = self.model(tokens.to(self.device))
+                logits = self.model(tokens.to(self.device), noise=noise)
                 part = self.loss(logits, targets.to(self.device), self.batches.tokens)
                 self.scaler.scale(part).backward()
             loss = loss + part.detach()

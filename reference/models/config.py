@@ -24,6 +24,7 @@ class GPTConfig:
     tied: bool = False  # the output projection is the embedding table
     rotary_base: float = 10_000.0  # the slowest wave is about 2 pi x this many tokens long
     norm_epsilon: float = 1e-5
+    dropout: float = 0.0  # share of what a block adds to the residual stream that training leaves out
 
     def __post_init__(self) -> None:
         counts = (self.layers, self.width, self.heads, self.kv_heads, self.hidden, self.vocabulary)
@@ -33,6 +34,8 @@ class GPTConfig:
             raise BadInput(f"width {self.width} must be an even multiple of heads {self.heads}: rotary turns pairs")
         if self.heads % self.kv_heads:
             raise BadInput(f"heads {self.heads} must be a multiple of kv_heads {self.kv_heads}")
+        if not 0 <= self.dropout < 1:
+            raise BadInput(f"dropout is a share from 0 to below 1, not {self.dropout}")
 
     @property
     def head_dim(self) -> int:

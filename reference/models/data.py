@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from reference.errors import BadInput
+from reference.models.dropout import token_noise
 
 Text = NDArray[np.uint8]
 HELD_OUT = 0.1  # of the windows, from the end of the text
@@ -124,12 +125,18 @@ class Batches:
         Raises:
             BadInput: if the batch does not divide by the number of ranks.
         """
-        if self.batch % world_size:
-            raise BadInput(f"a batch of {self.batch} windows does not divide among {world_size} ranks")
-        epoch, step_of_epoch = divmod(step, self.windows // self.batch)
-        share = self.batch // world_size
-        first = step_of_epoch * self.batch + rank * share
-        return self._read(_order(self.windows, self.seed, epoch)[first : first + share])
+        return self._read(self._windows(step, rank, world_size))
+
+    def noise(self, step: int, rank: int = 0, world_size: int = 1) -> Tensor:
+        """From what dropout follows for each token that `of_step` gives: [B / world_size, S] of int64.
+
+        It depends on the seed, the step and where the token stands in the text: not on who reads it.
+
+        Raises:
+            BadInput: if the batch does not divide by the number of ranks.
+        """
+        places = self._places(self._windows(step, rank, world_size))
+        return token_noise(self.seed, step, torch.from_numpy(places[:, :-1]))
 
     def validation(self, rank: int = 0, world_size: int = 1) -> list[tuple[Tensor, Tensor]]:
         """Every `world_size`-th held-out window from the `rank`-th on, in pieces of at most a step's share.
@@ -144,8 +151,20 @@ class Batches:
         """How many pieces `validation` gives to the rank that has most."""
         return -(-len(self.held_out[::world_size]) // self.batch)
 
+    def _windows(self, step: int, rank: int, world_size: int) -> NDArray[np.int64]:
+        """Which windows `rank` of `world_size` reads in `step`: [B / world_size]."""
+        if self.batch % world_size:
+            raise BadInput(f"a batch of {self.batch} windows does not divide among {world_size} ranks")
+        epoch, step_of_epoch = divmod(step, self.windows // self.batch)
+        share = self.batch // world_size
+        first = step_of_epoch * self.batch + rank * share
+        return _order(self.windows, self.seed, epoch)[first : first + share]
+
+    def _places(self, windows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where the tokens of `windows` stand in the text, and one more: [len(windows), S + 1]."""
+        return windows[:, None] * self.sequence + np.arange(self.sequence + 1)
+
     def _read(self, windows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Tokens and targets of `windows`, [len(windows), S] each."""
-        at = windows[:, None] * self.sequence + np.arange(self.sequence + 1)
-        tokens = torch.from_numpy(self.text[at].astype(np.int64))
+        tokens = torch.from_numpy(self.text[self._places(windows)].astype(np.int64))
         return tokens[:, :-1], tokens[:, 1:]

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from reference.models.config import GPTConfig
+from reference.models.dropout import dropout
 
 
 class RMSNorm(nn.Module):
@@ -102,20 +103,48 @@ class SwiGLU(nn.Module):
         return F.silu(gate) * up
 
 
-class Block(nn.Module):
-    """Tokens look at each other, then each thinks for itself; both add to the residual stream."""
+class Dropout(nn.Module):
+    """Leave out some of what is added to the residual stream; which, follows from the noise of each token.
 
-    def __init__(self, config: GPTConfig) -> None:
+    A module, so that whoever gives each rank a slice of the tokens can give it their noise.
+
+    Args:
+        probability: of an element to be left out.
+        site: which dropout of the model this is.
+    """
+
+    def __init__(self, probability: float, site: int) -> None:
+        super().__init__()
+        self.probability, self.site = probability, site
+
+    def forward(self, x: Tensor, noise: Tensor | None) -> Tensor:
+        """[B, S, D] and [B, S] of int64 -> [B, S, D]; without noise, x as it is."""
+        if noise is None or self.probability == 0:
+            return x
+        return dropout(x, self.probability, noise, self.site)
+
+
+class Block(nn.Module):
+    """Tokens look at each other, then each thinks for itself; both add to the residual stream.
+
+    Args:
+        config: of the model.
+        layer: which of its blocks this is, from 0 on: blocks drop different things.
+    """
+
+    def __init__(self, config: GPTConfig, layer: int = 0) -> None:
         super().__init__()
         self.attention_norm = RMSNorm(config.width, config.norm_epsilon)
         self.attention = Attention(config)
+        self.attention_dropout = Dropout(config.dropout, site=2 * layer)
         self.feed_forward_norm = RMSNorm(config.width, config.norm_epsilon)
         self.feed_forward = SwiGLU(config)
+        self.feed_forward_dropout = Dropout(config.dropout, site=2 * layer + 1)
 
-    def forward(self, x: Tensor, waves: Tensor) -> Tensor:
-        """[B, S, D] -> [B, S, D]."""
-        x = x + self.attention(self.attention_norm(x), waves)
-        return x + self.feed_forward(self.feed_forward_norm(x))
+    def forward(self, x: Tensor, waves: Tensor, noise: Tensor | None = None) -> Tensor:
+        """[B, S, D] -> [B, S, D]; with `noise` [B, S] of int64, some of what is added is left out."""
+        x = x + self.attention_dropout(self.attention(self.attention_norm(x), waves), noise)
+        return x + self.feed_forward_dropout(self.feed_forward(self.feed_forward_norm(x)), noise)
 
 
 class TiedHead(nn.Module):
@@ -140,26 +169,28 @@ class GPT(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocabulary, config.width)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.layers))
         self.norm = RMSNorm(config.width, config.norm_epsilon)
         if config.tied:
             self.head = TiedHead(self.embedding)
         else:
             self.head = nn.Linear(config.width, config.vocabulary, bias=False)
 
-    def forward(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, positions: Tensor | None = None, noise: Tensor | None = None) -> Tensor:
         """[B, S] of integers -> logits [B, S, V].
 
         Args:
             tokens: each in [0, V).
             positions: [S], where the tokens stand in the text; from 0 on by default.
+            noise: [B, S] of int64, from which dropout follows (`reference.models.dropout`); without it none is done.
         """
         if positions is None:
             positions = torch.arange(tokens.shape[1], device=tokens.device)
         waves = rotary_waves(positions, self.config.head_dim, self.config.rotary_base)
         x = self.embedding(tokens)
+        given = (waves,) if noise is None else (waves, noise)  # tensors alone: whoever recomputes a block saves them
         for block in self.blocks:
-            x = block(x, waves)
+            x = block(x, *given)
         return self.head(self.norm(x))
 
 

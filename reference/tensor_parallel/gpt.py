@@ -8,7 +8,7 @@ In each block two regions begin with column-parallel weights and end with a row-
 does not end. What lies between the regions (norms, dropout, residual stream) is computed as before.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from torch import Tensor, nn
@@ -47,6 +47,8 @@ def compute_in(model: GPT, region: Region) -> None:
         attention.output.forward = partial(_rows, attention.output, region)
         feed_forward.branches = partial(_columns, (feed_forward.gate, feed_forward.up), region)
         feed_forward.down.forward = partial(_rows, feed_forward.down, region)
+        for dropout in (block.attention_dropout, block.feed_forward_dropout):
+            dropout.forward = partial(_dropout, dropout.forward, region)
     model.head.forward = partial(_head, model.embedding if model.config.tied else model.head, region)
 
 
@@ -60,6 +62,10 @@ def _columns(linears: tuple[nn.Linear, ...], region: Region, x: Tensor) -> tuple
 
 def _rows(linear: nn.Linear, region: Region, x: Tensor) -> Tensor:
     return region.rows(x, linear.weight)
+
+
+def _dropout(drop: Callable[..., Tensor], region: Region, x: Tensor, noise: Tensor | None) -> Tensor:
+    return drop(x, None if noise is None else region.own(noise))
 
 
 def _head(table: nn.Module, region: Region, x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 
 from reference.errors import BadInput
 from reference.models.data import Batches, file_text, python_text, unigram_entropy
+from reference.models.dropout import token_noise
 
 
 def numbered(tokens: int = 1000, sequence: int = 8, batch: int = 12, seed: int = 0) -> Batches:
@@ -73,6 +74,19 @@ def test_each_pass_and_each_seed_has_an_order_of_its_own():
     assert first != targets_of_epoch(numbered(), epoch=1)
     assert first != targets_of_epoch(numbered(seed=1))
     assert first != sorted(first)
+
+
+def test_noise_follows_from_the_step_and_the_place_of_a_token_whoever_reads_it():
+    batches = numbered()
+    for world_size in (1, 2, 4):
+        for rank in range(world_size):
+            places, _ = batches.of_step(3, rank, world_size)  # in this text a token is its own place
+            assert torch.equal(batches.noise(3, rank, world_size), token_noise(0, 3, places))
+
+
+def test_noise_is_new_in_each_pass_and_for_each_seed():
+    noises = {seed: torch.cat([numbered(seed=seed).noise(step) for step in range(18)]) for seed in (0, 1)}  # two passes
+    assert torch.cat(list(noises.values())).unique().numel() == 2 * 18 * 12 * 8
 
 
 def test_a_batch_must_divide_among_the_ranks():
