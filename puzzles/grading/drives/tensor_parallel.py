@@ -1,9 +1,17 @@
 """Drives of the chapter `tensor_parallel`: they go backward through what a learner's function has made."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from ..overlap import Work
+from . import two_levels
+
+LAYER = ("y", "gradient of x", "gradient of weight", "gradient of bias")
+OPERATORS = "two functions"  # what stands for them in a report
 
 
 def there_and_back(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -20,6 +28,96 @@ def there_and_back(function: Callable[..., Any], arguments: dict[str, Any]) -> d
         (output * upstream).sum().backward()  # output.backward(upstream) makes torch import sympy, for half a second
     returned = output.detach() if isinstance(output, Tensor) else output
     return {"returns": returned, **{f"{name}.grad": leaf.grad for name, leaf in leaves.items()}}
+
+
+def by_hand(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Call it. Compare the four tensors that it returns, each under its name, and how many there are."""
+    returned = function(**arguments)
+    if not isinstance(returned, tuple | list):
+        return {"returns": returned}
+    return {"returns": f"{len(returned)} tensors", **dict(zip(LAYER, returned, strict=False))}
+
+
+def around_two_layers(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Put the two operators f and g that it returns around x Aᵀ Bᵀ, and go backward from the argument `upstream`.
+
+    The argument `first` has this rank's rows of A, `second` its columns of B. Compare what each operator gives, on the
+    way there and on the way back.
+    """
+    x, first, second, upstream = (arguments.pop(name) for name in ("x", "first", "second", "upstream"))
+    found = function(**arguments)
+    if not (isinstance(found, tuple | list) and len(found) == 2 and all(callable(each) for each in found)):
+        return {"returns": found}
+    f, g = found
+    inside = f(x.requires_grad_())
+    part = inside @ first.T @ second.T
+    part.requires_grad_().retain_grad()
+    y = g(part)
+    if y.requires_grad:
+        (y * upstream).sum().backward()
+    forward = {"what f gives": inside.detach(), "what g gives": y.detach()}
+    return {
+        "returns": OPERATORS,
+        **forward,
+        "the gradient that g gives back": part.grad,
+        "the gradient that f gives back": x.grad,
+    }
+
+
+def among_neighbours(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """As `there_and_back`; give the function `neighbours(size)`, the group of so many neighbours that it is in."""
+    group = arguments["group"]
+    ranks, own = dist.get_process_group_ranks(group), dist.get_rank(group)
+
+    def neighbours(size: int) -> ProcessGroup:
+        if size < 1 or len(ranks) % size:
+            raise ValueError(f"{len(ranks)} ranks do not make groups of {size} neighbours")
+        first = own // size * size
+        return dist.new_group(ranks[first : first + size], use_local_synchronization=True)
+
+    return there_and_back(lambda **given: function(**given, neighbours=neighbours), arguments)
+
+
+def named(names: Sequence[str], function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Call it. Compare the tensors that it returns, each under its name, and how many there are."""
+    return by_name(names, function(**arguments))
+
+
+def by_name(names: Sequence[str], returned: Any) -> dict[str, Any]:
+    """Several tensors that a function has returned, by these names; "returns" says how many there are."""
+    if not isinstance(returned, tuple | list):
+        return {"returns": returned}
+    return {"returns": f"{len(returned)} tensors", **dict(zip(names, returned, strict=False))}
+
+
+def with_layers_between(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Give the function `backward`, through layers that the argument `layers` stands for: y = rows @ layers."""
+    layers = arguments.pop("layers")
+
+    def backward(gradient: Tensor) -> Tensor:
+        return gradient @ layers.T
+
+    return {"returns": function(**arguments, backward=backward)}
+
+
+def with_products_that_take_time(
+    names: Sequence[str], function: Callable[..., Any], arguments: dict[str, Any]
+) -> dict[str, Any]:
+    """Give it `multiply`, of two matrices, by the argument `flops` (a second) on the model's clock; then as `named`."""
+    flops, work = arguments.pop("flops"), Work()
+
+    def multiply(a: Tensor, b: Tensor) -> Tensor:
+        work(2 * a.numel() * b.shape[1] / flops)
+        return a @ b
+
+    return {**by_name(names, function(**arguments, multiply=multiply)), **work.notes}
+
+
+def on_a_mesh(names: Sequence[str], function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Give it the `row` and the `column` of this rank, on a mesh of as many columns as `columns` says; as `named`."""
+    arguments["ranks_per_node"] = arguments.pop("columns")
+    found = two_levels(lambda intra, inter, **given: function(row=intra, column=inter, **given), arguments)
+    return by_name(names, found["returns"])
 
 
 def _is_real(x: Any) -> bool:

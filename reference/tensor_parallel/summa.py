@@ -1,0 +1,155 @@
+"""SUMMA: a matrix product on a mesh of ranks where nobody holds more than a block of anything.
+
+Rows of A are cut among the rows of the mesh, columns of B among its columns, and what they share, K, both ways:
+
+    C = A B      A [M, K], B [K, N]      rank (i, j) of r x c holds A_ij [M/r, K/c], B_ij [K/r, N/c], C_ij [M/r, N/c]
+
+K is cut into panels. For each of them, whoever has a piece of A's panel gives it to its row, whoever has a piece of
+B's panel to its column, and every rank adds their product to its C_ij. Backward does the same with what is asked for:
+
+| product       | along the row, for each panel | along the column, for each panel |
+|---------------|-------------------------------|----------------------------------|
+| C  = A B      | broadcast A's panel           | broadcast B's panel              |
+| dA = dC Bᵀ    | reduce dA's panel             | broadcast B's panel              |
+| dB = Aᵀ dC    | broadcast A's panel           | reduce dB's panel                |
+
+A broadcast turns into a reduce, its conjugate, and C and dC never travel.
+
+A contrast to splits along one dim. Of t ranks in a column- or row-parallel layer each holds a t-th of the weight, and
+all of the activations; it sends 2(t-1)/t of these in an all-reduce, however many ranks there are. On a mesh of q x q
+ranks each holds a q²-th of everything, and sends on average
+
+    3 (q-1)/q² · (size of A + size of B)                in forward and backward together, `bytes_sent`
+
+which falls as ranks are added. But weights travel, too, and that in 6 q calls that wait for each other: a gain on many
+ranks with large activations, a loss on the few ranks of a node.
+
+van de Geijn & Watts 1997, "SUMMA: scalable universal matrix multiplication algorithm"; for transformers: Xu et al.
+2021, "An efficient 2D method for training super-large deep learning models" (Optimus).
+"""
+
+from __future__ import annotations
+
+from math import lcm
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.distributed import ProcessGroup
+
+from reference.collectives import broadcast, cost, reduce
+
+
+class Summa(Function):
+    """`apply(a, b, row, column)`: see `product`. Differentiable."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, row: ProcessGroup, column: ProcessGroup) -> Tensor:
+        ctx.row, ctx.column = row, column
+        ctx.save_for_backward(a, b)
+        return product(a, b, row, column)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        (a, b), mesh = ctx.saved_tensors, (ctx.row, ctx.column)
+        return gradient_of_a(upstream, b, *mesh), gradient_of_b(a, upstream, *mesh), None, None
+
+
+def forward_and_backward(
+    a: Tensor, b: Tensor, upstream: Tensor, row: ProcessGroup, column: ProcessGroup
+) -> tuple[Tensor, Tensor, Tensor]:
+    """This rank's blocks of C, dA and dB. Args as of the three products."""
+    of_a, of_b = gradient_of_a(upstream, b, row, column), gradient_of_b(a, upstream, row, column)
+    return product(a, b, row, column), of_a, of_b
+
+
+def product(a: Tensor, b: Tensor, row: ProcessGroup, column: ProcessGroup) -> Tensor:
+    """This rank's block of C = A B.
+
+    Args:
+        a: [M/r, K/c], this rank's block of A.
+        b: [K/r, N/c], this rank's block of B. K divides by lcm(r, c).
+        row: the c ranks of this rank's row of the mesh, from left to right.
+        column: the r ranks of its column, from top to bottom.
+
+    Returns:
+        [M/r, N/c].
+    """
+    panels = lcm(row.size(), column.size())
+    c = a.new_zeros(len(a), b.shape[1])
+    for panel in range(panels):
+        c.addmm_(spread(a, 1, panel, panels, row), spread(b, 0, panel, panels, column))
+    return c
+
+
+def gradient_of_a(upstream: Tensor, b: Tensor, row: ProcessGroup, column: ProcessGroup) -> Tensor:
+    """This rank's block of dA = dC Bᵀ: [M/r, K/c].
+
+    Args:
+        upstream: [M/r, N/c], this rank's block of dC.
+        b, row, column: as of `product`.
+    """
+    panels = lcm(row.size(), column.size())
+    of_a = upstream.new_empty(len(upstream), len(b) * column.size() // row.size())
+    for panel in range(panels):
+        collect(upstream @ spread(b, 0, panel, panels, column).T, of_a, 1, panel, panels, row)
+    return of_a
+
+
+def gradient_of_b(a: Tensor, upstream: Tensor, row: ProcessGroup, column: ProcessGroup) -> Tensor:
+    """This rank's block of dB = Aᵀ dC: [K/r, N/c].
+
+    Args:
+        a, row, column: as of `product`.
+        upstream: [M/r, N/c], this rank's block of dC.
+    """
+    panels = lcm(row.size(), column.size())
+    of_b = upstream.new_empty(a.shape[1] * row.size() // column.size(), upstream.shape[1])
+    for panel in range(panels):
+        collect(spread(a, 1, panel, panels, row).T @ upstream, of_b, 0, panel, panels, column)
+    return of_b
+
+
+def spread(block: Tensor, dim: int, panel: int, panels: int, group: ProcessGroup) -> Tensor:
+    """One of the panels that `group` has along `dim`, from the rank in whose block it lies to all of them."""
+    owner, index = divmod(panel, panels // group.size())
+    piece = block.tensor_split(panels // group.size(), dim)[index]
+    piece = piece.contiguous() if owner == dist.get_rank(group) else torch.empty_like(piece).contiguous()
+    dist.broadcast(piece, group=group, group_src=owner)
+    return piece
+
+
+def collect(part: Tensor, block: Tensor, dim: int, panel: int, panels: int, group: ProcessGroup) -> None:
+    """Add up everybody's part of a panel, and put it into the block of the rank that it belongs to."""
+    owner, index = divmod(panel, panels // group.size())
+    dist.reduce(part, group=group, group_dst=owner)
+    if owner == dist.get_rank(group):
+        block.tensor_split(panels // group.size(), dim)[index].copy_(part)
+
+
+def bytes_sent(place: tuple[int, int], mesh: tuple[int, int], m: int, k: int, n: int, itemsize: int) -> int:
+    """Bytes that a rank sends in forward and backward, where broadcast and reduce are binomial trees.
+
+    Args:
+        place: (i, j) of the rank on the mesh.
+        mesh: (r, c).
+        m, k, n: A is [m, k], B is [k, n].
+        itemsize: bytes of an element.
+    """
+    (i, j), (r, c), panels = place, mesh, lcm(*mesh)
+    total = 0
+    for panel in range(panels):
+        along_row, along_column = (j - panel * c // panels) % c, (i - panel * r // panels) % r
+        total += _two_down_one_up(along_row, c, m // r * k // panels, itemsize)
+        total += _two_down_one_up(along_column, r, k // panels * n // c, itemsize)
+    return total
+
+
+def _two_down_one_up(place: int, ranks: int, numel: int, itemsize: int) -> int:
+    """Bytes sent by the rank so many places after the root, in two broadcasts and a reduce."""
+    down, up = cost.of(broadcast.tree), cost.of(reduce.tree)
+    return 2 * down.bytes(place, ranks, numel, itemsize) + up.bytes(place, ranks, numel, itemsize)
