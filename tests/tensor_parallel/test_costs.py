@@ -1,7 +1,9 @@
 """Traces of real runs count what `reference.tensor_parallel.cost` says, to the byte."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -18,7 +20,7 @@ from reference.parallelize import Plan, parallelize
 from reference.sequence_parallel import SequenceRegion
 from reference.tensor_parallel import Region, cost, vocabulary
 from reference.tensor_parallel.cost import Crossings
-from reference.trace import Op, Trace
+from reference.trace import Op
 
 from ..data_parallel.conftest import in_group, members
 from ..data_parallel.traffic import between, cut
@@ -28,46 +30,52 @@ MODEL = GPTConfig(layers=1, width=48, heads=24, kv_heads=24, hidden=24, vocabula
 ROWS, SEQUENCE = 1, 24
 TOKENS, STREAM = ROWS * SEQUENCE, ROWS * SEQUENCE * 48  # B·S, B·S·D
 DOUBLE = 8  # bytes
+PRELOAD = ("torch._dynamo",)  # which every rank would import by itself otherwise
 RANKS = (2, 3, 4, 6, 8)
 REGIONS = (Region, SequenceRegion)
 
 
-def passes(group: ProcessGroup, region: type[Region], overlap: bool, cases: Sequence[tuple]) -> None:
-    """One forward and backward for each (configuration, recomputation), and a barrier behind each."""
-    for config, how in cases:
-        model, _ = split_gpt(config, region(group, overlap), how)
+class Pass(NamedTuple):
+    """Forward and backward of one model."""
+
+    region: type[Region]
+    config: GPTConfig = MODEL
+    recompute: Recompute = Recompute.NONE
+    overlap: bool = True  # collectives of the backend's own, which a trace counts as rings
+
+
+def passes(group: ProcessGroup, cases: Sequence[Pass]) -> None:
+    """One after the other, with a barrier behind each."""
+    for case in cases:
+        model, _ = split_gpt(case.config, case.region(group, case.overlap), case.recompute)
         tokens = torch.arange(TOKENS).view(ROWS, SEQUENCE)
-        vocabulary.token_loss(model(tokens), tokens, TOKENS, group, config.vocabulary).backward()
+        vocabulary.token_loss(model(tokens), tokens, TOKENS, group, case.config.vocabulary).backward()
         dist.barrier(group)
 
 
-def traced(ranks: Cluster, t: int, *arguments: object) -> list[Trace]:
-    """What t ranks send, case by case."""
-    _, trace = ranks.trace(in_group, t, passes, *arguments)
+def sent(ranks: Cluster, t: int, cases: Sequence[Pass]) -> list[list[int]]:
+    """Bytes by group rank, case by case."""
+    _, trace = ranks.trace(in_group, t, passes, cases)
     parts = cut(trace)
     assert not any(part.unmatched for part in parts)
-    return parts
+    return [[part.bytes_sent[rank] for rank in members(t)] for part in parts]
 
 
-def sent(part: Trace, t: int) -> list[int]:
-    """Bytes by group rank."""
-    return [part.bytes_sent[rank] for rank in members(t)]
-
-
-def of_a_layer(ranks: Cluster, t: int, region: type[Region], overlap: bool, how: Recompute) -> list[int]:
+def of_a_block(ranks: Cluster, t: int, cases: Sequence[Pass]) -> list[list[int]]:
     """Bytes by which two blocks send more than one."""
-    both = [(replace(MODEL, layers=layers), how) for layers in (1, 2)]
-    one, two = traced(ranks, t, region, overlap, both)
-    return [more - less for more, less in zip(sent(two, t), sent(one, t), strict=True)]
+    two = [case._replace(config=replace(case.config, layers=2)) for case in cases]
+    found = sent(ranks, t, [*cases, *two])
+    pairs = zip(found[len(cases) :], found[: len(cases)], strict=True)
+    return [[more - less for more, less in zip(*pair, strict=True)] for pair in pairs]
 
 
 @pytest.mark.parametrize("t", RANKS)
-@pytest.mark.parametrize("how", Recompute)
-@pytest.mark.parametrize("region", REGIONS)
-def test_a_block_sends_what_the_formula_says(ranks: Cluster, region: type[Region], how: Recompute, t: int) -> None:
-    """Around rings, as a trace counts what the backend does."""
-    expected = DOUBLE * cost.block(how).elements_sent(STREAM, t, region.slices_tokens)
-    assert of_a_layer(ranks, t, region, True, how) == [expected] * t
+def test_a_block_sends_what_the_formula_says(ranks: Cluster, t: int) -> None:
+    """With and without slices of the sequence, whatever is recomputed."""
+    cases = [Pass(region, recompute=how) for region, how in itertools.product(REGIONS, Recompute)]
+    for case, found in zip(cases, of_a_block(ranks, t, cases), strict=True):
+        expected = cost.block(case.recompute).elements_sent(STREAM, t, case.region.slices_tokens)
+        assert found == [DOUBLE * expected] * t, case
 
 
 def by_hand(t: int, rank: int, crossings: Crossings, sequence_parallel: bool) -> int:
@@ -86,10 +94,9 @@ def by_hand(t: int, rank: int, crossings: Crossings, sequence_parallel: bool) ->
 
 
 @pytest.mark.parametrize("t", RANKS)
-@pytest.mark.parametrize("region", REGIONS)
-def test_collectives_by_hand_cross_as_often(ranks: Cluster, region: type[Region], t: int) -> None:
-    expected = [by_hand(t, rank, cost.block(), region.slices_tokens) for rank in range(t)]
-    assert of_a_layer(ranks, t, region, False, Recompute.NONE) == expected
+def test_collectives_by_hand_cross_as_often(ranks: Cluster, t: int) -> None:
+    found = of_a_block(ranks, t, [Pass(region, overlap=False) for region in REGIONS])
+    assert found == [[by_hand(t, rank, cost.block(), region.slices_tokens) for rank in range(t)] for region in REGIONS]
 
 
 def test_by_hand_two_ranks_send_all_of_it_and_four_send_it_twice() -> None:
@@ -100,15 +107,14 @@ def test_by_hand_two_ranks_send_all_of_it_and_four_send_it_twice() -> None:
 
 
 @pytest.mark.parametrize("t", RANKS)
-@pytest.mark.parametrize("region", REGIONS)
-@pytest.mark.parametrize("tied", [False, True])
-def test_the_rest_is_embedding_head_and_loss(ranks: Cluster, region: type[Region], tied: bool, t: int) -> None:
-    """Of models with 50 and with 500 tokens in the vocabulary: what is sent does not depend on it."""
-    configs = [(replace(MODEL, tied=tied, vocabulary=v), Recompute.NONE) for v in (50, 500)]
-    for part in traced(ranks, t, region, True, configs):
-        crossed = cost.model(1).elements_sent(STREAM, t, region.slices_tokens)
-        of_loss = [summed_by_hand(TOKENS, t, rank) + summed_by_hand(2 * TOKENS, t, rank) for rank in range(t)]
-        assert sent(part, t) == [DOUBLE * (crossed + each) for each in of_loss]
+def test_the_rest_is_embedding_head_and_loss(ranks: Cluster, t: int) -> None:
+    """Ten times the vocabulary sends nothing more."""
+    configs = (MODEL, replace(MODEL, vocabulary=10 * MODEL.vocabulary), replace(MODEL, tied=True))
+    cases = [Pass(*each) for each in itertools.product(REGIONS, configs)]
+    of_loss = [summed_by_hand(TOKENS, t, rank) + summed_by_hand(2 * TOKENS, t, rank) for rank in range(t)]
+    for case, found in zip(cases, sent(ranks, t, cases), strict=True):
+        crossed = cost.model(layers=1).elements_sent(STREAM, t, case.region.slices_tokens)
+        assert found == [DOUBLE * (crossed + each) for each in of_loss], case
 
 
 def summed_by_hand(numel: int, t: int, rank: int) -> int:
@@ -154,22 +160,20 @@ def one_step(group: ProcessGroup, plan: Plan, config: GPTConfig) -> None:
 
 
 @pytest.mark.parametrize("t", [2, 4, 6])
-@pytest.mark.parametrize("sequence_parallel", [False, True])
-def test_once_a_step_gradients_of_norms_and_of_copies_are_summed(
-    clusters: Callable[..., Cluster], sequence_parallel: bool, t: int
-) -> None:
+def test_once_a_step_gradients_of_norms_and_of_copies_are_summed(clusters: Callable[..., Cluster], t: int) -> None:
     """Each kind in one all-reduce, by hand: so bytes are those of its algorithm. Formulas count a ring."""
-    plan = Plan(tensor_parallel=t, sequence_parallel=sequence_parallel)
-    trace = clusters(t).trace(lambda: one_step(dist.group.WORLD, plan, COPIES))[1]
-    *micro_batches, once = cut(trace)
-    assert micro_batches[0].bytes_sent == micro_batches[1].bytes_sent
-    of_norms = (2 * COPIES.layers + 1) * COPIES.width if sequence_parallel else 0
+    of_norms = (2 * COPIES.layers + 1) * COPIES.width
     of_copies, copies = 2 * COPIES.layers * COPIES.head_dim * COPIES.width, t // COPIES.kv_heads
-    for rank in range(t):
-        elements = summed_by_hand(of_norms, t, rank) + summed_by_hand(of_copies, copies, rank % copies)
-        assert once.bytes_sent[rank] == DOUBLE * elements
-        assert cost.kv_copies(COPIES, t, rank) == around_a_ring(of_copies, copies, rank % copies)
-        assert cost.norms(COPIES, t, rank) == around_a_ring((2 * COPIES.layers + 1) * COPIES.width, t, rank)
+    for slices in (False, True):
+        plan = Plan(tensor_parallel=t, sequence_parallel=slices)
+        trace = clusters(t, preload=PRELOAD).trace(lambda plan=plan: one_step(dist.group.WORLD, plan, COPIES))[1]
+        first, second, once = cut(trace)
+        assert first.bytes_sent == second.bytes_sent
+        for rank in range(t):
+            elements = slices * summed_by_hand(of_norms, t, rank) + summed_by_hand(of_copies, copies, rank % copies)
+            assert once.bytes_sent[rank] == DOUBLE * elements
+            assert cost.norms(COPIES, t, rank) == around_a_ring(of_norms, t, rank)
+            assert cost.kv_copies(COPIES, t, rank) == around_a_ring(of_copies, copies, rank % copies)
 
 
 def around_a_ring(numel: int, t: int, rank: int) -> int:
@@ -182,7 +186,7 @@ def test_each_kind_of_collective_is_called_as_often_as_the_table_says(ranks: Clu
         (Region, {Op.ALL_REDUCE: cost.model(1).sums}),
         (SequenceRegion, {Op.ALL_GATHER: cost.model(1).gathers, Op.ALL_TO_ALL: cost.model(1).sums}),
     ):
-        _, trace = ranks.trace(in_group, 4, passes, region, True, [(MODEL, Recompute.NONE)])
+        _, trace = ranks.trace(in_group, 4, passes, [Pass(region)])
         for rank in members(4):
             [events] = between(trace.events[rank])
             calls = [event.op for event in events if not event.op.point_to_point]
