@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from .chunks import copy, offsets
-from .exchange import exchange, post
+from .exchange import exchange
 from .hypercube import hypercube
 
 
@@ -37,25 +37,6 @@ def ring(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     copy(x, chunks[rank])
     for step in range(n - 1):
         exchange(chunks[(rank - step) % n], right, chunks[(rank - step - 1) % n], left, group)
-
-
-def spread_out(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
-    """Collect everybody's `x` in `out`: everybody sends theirs to everybody, all at once.
-
-    Args:
-        x: contiguous, same dtype on every rank; may be this rank's chunk of `out` itself.
-        out: contiguous, room for all: n * x.numel() elements, or any length: chunks as those of `tensor_split`.
-        group: n ranks. Any n.
-
-    Kang et al. 2020, see `all_to_all.spread_out`.
-    """
-    rank, n = group.rank(), group.size()
-    chunks = out.view(-1).tensor_split(n)
-    others = [*range(rank + 1, n), *range(rank)]
-    requests = post([(x, i) for i in others], [(chunks[i], i) for i in reversed(others)], group)
-    copy(x, chunks[rank])
-    for request in requests:
-        request.wait()
 
 
 def recursive_doubling(x: Tensor, out: Tensor, group: ProcessGroup) -> None:

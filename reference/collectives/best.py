@@ -22,6 +22,7 @@ from .reduction import SUM
 LATENCY = 192 << 10  # bytes that gloo moves between two processes of one machine while a message is on its way
 SMALL = 64 << 10  # bytes: up to here copies within a rank count for less than messages
 LARGE = 2 << 20  # bytes: from here on copies within a rank count for more than steps
+MANY = 8  # ranks: from here on it counts who of them sends how much
 
 ALL_REDUCES = (all_reduces.eager_doubling, all_reduces.halving_doubling, all_reduces.ring)
 
@@ -39,19 +40,23 @@ def cheapest(algorithms: tuple[Callable[..., None], ...], n: int, numel: int, it
 
 def broadcast(x: Tensor, root: int, group: ProcessGroup) -> None:
     """Give every rank the root's `x`, in place."""
-    algorithms, n = (broadcasts.flat, broadcasts.tree), group.size()
-    cheapest(algorithms, n, x.numel(), x.element_size())(x, root, group)
+    n = group.size()
+    if n >= MANY and x.nbytes >= LARGE:
+        broadcasts.scatter_all_gather(x, root, group)
+    else:
+        algorithms = (broadcasts.flat, broadcasts.tree)
+        cheapest(algorithms, n, x.numel(), x.element_size())(x, root, group)
 
 
 def all_gather(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     """Collect everybody's `x` in `out`."""
     n = group.size()
-    if n & (n - 1) == 0:
-        gathers.recursive_doubling(x, out, group)
-    elif out.numel() * out.element_size() < LARGE:
-        gathers.bruck(x, out, group)
-    else:
+    if out.nbytes >= LARGE:
         gathers.ring(x, out, group)
+    elif n & (n - 1) == 0:
+        gathers.recursive_doubling(x, out, group)
+    else:
+        gathers.bruck(x, out, group)
 
 
 def reduce_scatter(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
@@ -71,6 +76,6 @@ def all_reduce(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
 
 def all_to_all(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     """Send chunk j of `x` to rank j, whose `out` has it as chunk i."""
-    few = group.size() < 8
-    algorithm = exchanges.spread_out if few or x.numel() * x.element_size() > SMALL else exchanges.bruck
+    many = group.size() >= MANY
+    algorithm = exchanges.bruck if many and x.nbytes <= SMALL else exchanges.spread_out
     algorithm(x, out, group)

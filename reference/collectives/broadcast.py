@@ -1,11 +1,12 @@
 """Broadcast: every rank ends with the root's tensor.
 
-| algorithm | steps        | bytes sent by a rank          | good for                            |
-|-----------|--------------|-------------------------------|-------------------------------------|
-| naive     | n-1          | root: (n-1) · size            | nothing; simple                     |
-| flat      | 1            | root: (n-1) · size            | tiny tensors, few ranks             |
-| tree      | ceil(log2 n) | size for each of its children | small tensors                       |
-| chain     | n-2 + pieces | size                          | large tensors: all links are in use |
+| algorithm          | steps        | bytes sent by a rank             | good for                            |
+|--------------------|--------------|----------------------------------|-------------------------------------|
+| naive              | n-1          | root: (n-1) · size               | nothing; simple                     |
+| flat               | 1            | root: (n-1) · size               | tiny tensors, few ranks             |
+| tree               | ceil(log2 n) | size for each of its children    | small tensors                       |
+| chain              | n-2 + pieces | size                             | large tensors: all links are in use |
+| scatter-all-gather | 2            | root: size; others: nearly size  | large tensors, many ranks           |
 """
 
 from itertools import pairwise
@@ -65,6 +66,7 @@ def tree(x: Tensor, root: int, group: ProcessGroup) -> None:
     """
     rank, n = group.rank(), group.size()
     vertex = (rank - root) % n
+    # isend and wait: dist.send would do the same, and look up ranks before
     if vertex != 0:
         dist.irecv(x, group=group, group_src=(root + binomial.parent(vertex)) % n).wait()
     for child in reversed(binomial.children(vertex, n)):
@@ -94,9 +96,9 @@ def chain(x: Tensor, root: int, group: ProcessGroup, pieces: int = PIECES) -> No
 
 
 def scatter_all_gather(x: Tensor, root: int, group: ProcessGroup) -> None:
-    """Give every rank the root's `x`, in place: the root deals it out in chunks, and each rank passes its own on to all.
+    """Give every rank the root's `x`, in place: one chunk to each other rank, which passes it on to all the others.
 
-    The root takes no chunk for itself, so it sends `x` once, and nobody receives anything twice.
+    The root takes no chunk for itself: it sends `x` once and is done.
 
     Args:
         x: contiguous, the same shape and dtype on every rank.

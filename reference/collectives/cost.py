@@ -203,6 +203,10 @@ _COSTS: dict[Callable[..., None], Cost] = {
         lambda n, numel, size: n - 2 + broadcast.PIECES if n > 1 else 0,
         lambda rank, n, numel: numel if rank < n - 1 else 0,
     ),
+    broadcast.scatter_all_gather: Cost(
+        lambda n, numel, size: min(2, n - 1),
+        lambda rank, n, numel: (n - 2) * _chunk(rank - 1, n - 1, numel) if rank else min(1, n - 1) * numel,
+    ),
     reduce.naive: Cost(_linear, lambda rank, n, numel: numel if rank else 0),
     reduce.tree: Cost(_logarithmic, lambda rank, n, numel: numel if rank else 0),
     scatter.naive: Cost(_linear, lambda rank, n, numel: 0 if rank else (n - 1) * (numel // n)),

@@ -36,7 +36,14 @@ COMPLEX = (torch.complex64, torch.complex128)
 DTYPES = (*FLOATS, *INTEGERS, *COMPLEX, torch.bool)
 
 ALGORITHMS: dict[str, tuple[Callable[..., None], ...]] = {
-    "broadcast": (broadcast.naive, broadcast.flat, broadcast.tree, broadcast.chain, best.broadcast),
+    "broadcast": (
+        broadcast.naive,
+        broadcast.flat,
+        broadcast.tree,
+        broadcast.chain,
+        broadcast.scatter_all_gather,
+        best.broadcast,
+    ),
     "reduce": (reduce.naive, reduce.tree),
     "scatter": (scatter.naive, scatter.tree),
     "gather": (gather.naive, gather.tree),
