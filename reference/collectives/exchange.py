@@ -5,7 +5,7 @@ posted together and then waited for. With NCCL "together" means one batch: it ru
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import cycle, zip_longest
+from itertools import zip_longest
 from typing import TypeVar
 
 import torch
@@ -74,11 +74,9 @@ def exchange_reduce(
         combine(accumulator, received, op)
         return
 
-    buffers = cycle([torch.empty_like(pieces(accumulator)[0]) for _ in range(2)])  # more would not fit into the cache
-
     def departures() -> Iterator[tuple[list[Work], Tensor | None, Tensor | None]]:
         for piece, into in zip_longest(pieces(outgoing), pieces(accumulator)):
-            received = None if into is None else next(buffers)[: into.numel()]
+            received = None if into is None else torch.empty_like(into)
             sends = [] if piece is None else [(piece, target)]
             receives = [] if into is None else [(received, source)]
             yield post(sends, receives, group), into, received
