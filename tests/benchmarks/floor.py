@@ -1,0 +1,104 @@
+"""The floor under `collectives.py`: what gloo's messages cost alone, with no algorithm around them.
+
+The fewest messages that can do each job, on buffers that are there already, through gloo's own `send` and `recv`.
+Against gloo's collectives, as there: where even this does not reach a bar, messages from Python can not.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import collectives
+import rows
+import torch
+import torch.distributed as dist
+from rows import Row
+
+from reference.cluster import Cluster
+
+LATENCY, BANDWIDTH = (1 << 10, 1 << 14, 1 << 18), (1 << 18, 1 << 20, 1 << 22)  # bytes
+WHERE = (  # collective, ranks, sizes
+    ("all_reduce", 2, LATENCY),
+    ("all_reduce", 4, (1 << 18,)),
+    ("all_reduce", 8, (1 << 18,)),
+    ("all_gather", 2, (1 << 14,)),
+    ("all_to_all", 8, BANDWIDTH),
+    ("broadcast", 4, BANDWIDTH),
+    ("broadcast", 8, BANDWIDTH),
+)
+
+
+def measure(report: Callable[[Row], None]) -> None:
+    """Two rows for each: our collective, and the floor."""
+    for collective, ranks, sizes in WHERE:
+        with Cluster(ranks) as cluster:
+            for size, *results in zip(sizes, *cluster.run(on_rank, collective, sizes), strict=True):
+                times = rows.medians(rows.of_ranks(results))
+                for ours in ("ours", "floor"):
+                    name = f"{collective}, {ranks} ranks, {collectives.amount(size)}, {ours}"
+                    report(rows.faster(name, times[ours], times["gloo"], "s"))
+
+
+def on_rank(collective: str, sizes: tuple[int, ...]) -> list[dict[str, list[float]]]:
+    """For each size, the seconds of each run on this rank: ours, gloo's and the floor, in turns."""
+    group = dist.new_group(backend="cpu:gloo")
+    group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+    found = []
+    for size in sizes:
+        both = collectives.pairs(collective, size // 4, group)
+        repeats = max(9, min(201, (1 << 27) // size))
+        functions = {**both, "floor": FLOORS[collective](size // 4, group)}
+        found.append(rows.interleaved(functions, repeats, partial(dist.barrier, group)))
+    return found
+
+
+def all_reduce(numel: int, group: dist.ProcessGroup) -> Callable[[], None]:
+    """Swap everything with a rank 1, 2, 4, ... away, and add."""
+    neighbours = [group.rank() ^ distance for distance in (1, 2, 4) if distance < group.size()]
+    x, buffers = torch.ones(numel), [torch.ones(numel) for _ in neighbours]
+
+    def run() -> None:
+        arrivals = [group.recv([buffer], other, 0) for buffer, other in zip(buffers, neighbours, strict=True)]
+        for buffer, other, arrival in zip(buffers, neighbours, arrivals, strict=True):
+            departure = group.send([x], other, 0)
+            arrival.wait()
+            departure.wait()
+            x.add_(buffer)
+
+    return run
+
+
+def all_at_once(numel: int, group: dist.ProcessGroup) -> Callable[[], None]:
+    """A chunk to everybody and a chunk from everybody: an all-gather as much as an all-to-all."""
+    rank, n = group.rank(), group.size()
+    chunks, places = torch.ones(numel).chunk(n), torch.ones(numel).chunk(n)
+    others = [*range(rank + 1, n), *range(rank)]
+
+    def run() -> None:
+        requests = [group.recv([places[other]], other, 0) for other in reversed(others)]
+        requests += [group.send([chunks[other]], other, 0) for other in others]
+        places[rank].copy_(chunks[rank])
+        for request in requests:
+            request.wait()
+
+    return run
+
+
+def broadcast(numel: int, group: dist.ProcessGroup) -> Callable[[], None]:
+    """Down a binomial tree: rank 0b101 hears from 0b100, which hears from 0."""
+    rank, n, x = group.rank(), group.size(), torch.ones(numel)
+    parent, lowest = rank & (rank - 1), rank & -rank or n
+    children = [rank + distance for distance in (4, 2, 1) if distance < lowest and rank + distance < n]
+
+    def run() -> None:
+        if rank:
+            group.recv([x], parent, 0).wait()
+        for child in children:
+            group.send([x], child, 0).wait()
+
+    return run
+
+
+FLOORS = {"all_reduce": all_reduce, "all_gather": all_at_once, "all_to_all": all_at_once, "broadcast": broadcast}
+
+if __name__ == "__main__":
+    rows.main("floor", measure)
