@@ -1,7 +1,7 @@
-"""The floor under `collectives.py`: what gloo's messages cost alone, with no algorithm around them.
+"""The floor under `collectives.py`: what gloo's messages cost alone, with next to no Python around them.
 
-The fewest messages that can do each job, on buffers that are there already, through gloo's own `send` and `recv`.
-Against gloo's collectives, as there: where even this does not reach a bar, messages from Python can not.
+One plan for each job (doubling, all at once, a binomial tree), on buffers that are there already, through the group's
+own `send` and `recv`. Where even this does not reach a bar, only another plan could: less Python would not help.
 """
 
 from collections.abc import Callable
