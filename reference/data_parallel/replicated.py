@@ -132,7 +132,9 @@ class Replicated:
         """Nothing yet: everything is summed after backward."""
 
     def _finish(self) -> None:
-        self._reduce([bucket.complete() for bucket in self._buckets.buckets], self.group)
+        gradients = [bucket.complete() for bucket in self._buckets.buckets]
+        if self.group.size() > 1:
+            self._reduce(gradients, self.group)
 
     def _used(self) -> dict[nn.Parameter, bool]:
         """Which parameters somebody has used in this step."""

@@ -77,11 +77,13 @@ class Rows(Function):
 
 
 def product_sum(gradients: Sequence[Tensor], weights: Sequence[Tensor], region: Region) -> Tensor:
-    """What one input gets from all weights that it went through: the sum of dY_i A_iᵀ over weights, not over ranks."""
-    total = region.multiply(gradients[0], weights[0])
-    for gradient, weight in zip(gradients[1:], weights[1:], strict=True):
-        total += region.multiply(gradient, weight)
-    return total
+    """What one input gets from all weights that it went through: the sum of dY A over weights, not over ranks.
+
+    Side by side they are one matrix, and the sum is one product.
+    """
+    if len(weights) == 1:
+        return region.multiply(gradients[0], weights[0])
+    return region.multiply(torch.cat(gradients, dim=-1), torch.cat(weights))
 
 
 def weight_gradient(gradient: Tensor, x: Tensor, region: Region) -> Tensor:
