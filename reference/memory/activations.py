@@ -1,7 +1,7 @@
 """Activations of the GPT of this course: which tensors wait for backward, and their bytes, exactly.
 
-With RMSNorm, rotary positions, grouped queries, SwiGLU, flash attention and no dropout (`reference.models.gpt`) a
-block keeps, in numbers for each token:
+With RMSNorm, rotary positions, grouped queries, SwiGLU and flash attention (`reference.models.gpt`) a block keeps, in
+numbers for each token:
 
 | for backward of       | tensors                                | numbers                |
 |-----------------------|----------------------------------------|------------------------|
@@ -14,8 +14,9 @@ block keeps, in numbers for each token:
 | down                  | silu(gate) · up                        | F                      |
 
 Together (9 + 2 K/H) D + 4 F, and a little: with as many keys as queries and F = 8/3 D about 22 D numbers for each
-token. No term grows with the square of the sequence: flash attention (Dao et al. 2022) makes the S x S matrix again,
-tile by tile, in backward, and keeps one number for each query and head.
+token. Where a model has dropout, a block keeps two masks besides, each of D bytes for each token. No term grows with
+the square of the sequence: flash attention (Dao et al. 2022) makes the S x S matrix again, tile by tile, in backward,
+and keeps one number for each query and head.
 
 The formulas equal what autograd saves, byte by byte, on the CPU. `Kernels.CUDA` follows the kernels that PyTorch has
 there for bfloat16 and float16: a norm keeps its input as it is, and no normalised copy.
@@ -89,6 +90,14 @@ def feed_forward(config: GPTConfig, batch: int, sequence: int, dtype: torch.dtyp
     )
 
 
+def masks(config: GPTConfig, batch: int, sequence: int) -> tuple[Saved, ...]:
+    """What the two dropouts of a block keep in training: which elements were dropped, a byte for each."""
+    if config.dropout == 0:
+        return ()
+    elements = batch * sequence * config.width
+    return Saved("attention: dropped", elements), Saved("feed forward: dropped", elements)
+
+
 def block(
     config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype, kernels: Kernels = Kernels.CPU
 ) -> tuple[Saved, ...]:
@@ -107,6 +116,7 @@ def block(
         *attention(config, batch, sequence, dtype),
         *norm("feed-forward norm", tokens, config.width, dtype, kernels),
         *feed_forward(config, batch, sequence, dtype),
+        *masks(config, batch, sequence),
     )
 
 
@@ -128,6 +138,7 @@ def block_selective(
         Saved("feed-forward norm: input", tokens * config.width * size),
         Saved("feed forward: gate", tokens * config.hidden * size),
         Saved("feed forward: up", tokens * config.hidden * size),
+        *masks(config, batch, sequence),
     )
 
 

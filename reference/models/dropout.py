@@ -9,12 +9,13 @@ has a name, and is computed from it:
     token    its number `site`, of a dropout in the model,  begins a stream for one vector of features
     vector   its number f decides whether feature f is kept
 
-So any rank can look up any number, in any order, and finds what one process finds. What backward runs again (reference
-.memory.recompute) drops the same elements again, and there is no random state to save in a checkpoint.
+So any rank can look up any number, in any order, and finds what one process finds. What backward runs again drops the
+same elements again, and a checkpoint has no random state to save.
 
-A stream is that of splitmix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators", figure
-15), whose numbers need not be computed one after the other. It costs five multiplications, shifts and xors of 64 bits
-for each element, 16 bytes an element while they are computed, and 1 byte an element from forward to backward.
+A stream is that of splitmix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators"), whose
+numbers need not be computed one after the other. For each element that takes two multiplications and three shifts of
+64 bits, and 16 bytes while they are made; 1 byte waits for backward. On one core of a CPU the whole dropout takes 1 to
+1.7 times as long as torch's own.
 
 Srivastava et al. 2014, "Dropout: a simple way to prevent neural networks from overfitting". Numbers that are found and
 not drawn: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
@@ -42,7 +43,6 @@ def dropout(x: Tensor, probability: float, noise: Tensor, site: int, first: int 
     return (x * (1 / (1 - probability))).masked_fill_(dropped(probability, noise, site, first, x.shape[-1]), 0.0)
 
 
-@torch.no_grad()
 def dropped(probability: float, noise: Tensor, site: int, first: int, features: int) -> Tensor:
     """Which elements `dropout` sets to zero: [..., F] of bool.
 

@@ -29,6 +29,8 @@ BAD = [
     (["--sequence", "100000"], "give a longer text"),
     (["--steps", "0"], "at least 1 step"),
     (["--learning-rate", "nan"], "positive number"),
+    (["--dropout", "1"], "from 0 to below 1"),
+    (["--dropout", "nan"], "from 0 to below 1"),
     (["--seed", "-1"], "0 or more"),
     (["--model", "huge"], "there are tiny"),
     (["--model", "llama3-8b"], "tokens are bytes"),
