@@ -114,6 +114,7 @@ def parse(arguments: list[str]) -> dict:
     parser.add_argument("--replicas", type=int, default=plan.replicas, help="of the model, with hsdp")
     parser.add_argument("--tensor-parallel", type=int, default=1, help="ranks that share every matrix")
     parser.add_argument("--sequence-parallel", action="store_true", help="and, between the matrices, the tokens")
+    parser.add_argument("--async-tensor-parallel", action="store_true", help="and slices travel during products")
     parser.add_argument("--accumulate", type=int, default=plan.accumulate, help="micro-batches in a step")
     parser.add_argument("--recompute", default=plan.recompute, help=", ".join(Recompute))
     parser.add_argument("--precision", default="fp32", help=", ".join(PRECISIONS))

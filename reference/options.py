@@ -32,6 +32,7 @@ def configure(
     replicas: int,
     tensor_parallel: int,
     sequence_parallel: bool,
+    async_tensor_parallel: bool,
     accumulate: int,
     recompute: str,
     precision: str,
@@ -62,6 +63,7 @@ def configure(
         replicas=replicas,
         tensor_parallel=tensor_parallel,
         sequence_parallel=sequence_parallel,
+        async_tensor_parallel=async_tensor_parallel,
     )
     return config, plan
 

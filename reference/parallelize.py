@@ -18,6 +18,7 @@ from reference.memory.precision import Precision
 from reference.memory.recompute import Recompute, recompute
 from reference.models import GPT, GPTConfig, create, initial_value, materialise, token_loss
 from reference.sequence_parallel.region import SequenceRegion
+from reference.sequence_parallel.ring import RingRegion
 from reference.tensor_parallel import vocabulary
 from reference.tensor_parallel.form import TwoAxes
 from reference.tensor_parallel.gpt import compute_in, placements, split_parameters
@@ -54,6 +55,7 @@ class Plan:
     replicas: int = 2  # HSDP: how many groups of ranks hold the model
     tensor_parallel: int = 1  # ranks that share every matrix, and read the same windows
     sequence_parallel: bool = False  # what lies between the matrices is shared out by tokens
+    async_tensor_parallel: bool = False  # with it: tokens travel slice by slice, while others are multiplied
 
     def __post_init__(self) -> None:
         if self.accumulate < 1:
@@ -65,6 +67,11 @@ class Plan:
         if self.sequence_parallel and self.tensor_parallel == 1:
             raise BadInput(
                 "sequence parallelism shares out tokens among tensor-parallel ranks: there must be 2 or more"
+            )
+
+        if self.async_tensor_parallel and not self.sequence_parallel:
+            raise BadInput(
+                "asynchronous tensor parallelism sends slices of the sequence: it takes sequence parallelism"
             )
 
     def require_fit(self, ranks: int, model: GPTConfig, sequence: int | None = None) -> None:
@@ -136,7 +143,7 @@ def parallelize(
     if axes.tensor is None:
         recompute(model, plan.recompute)
         return Parallel(model, token_loss, _form(model, plan, axes, precision, value, device), axes.data)
-    region = (SequenceRegion if plan.sequence_parallel else Region)(axes.tensor, overlap=device.type == "cuda")
+    region = _region_of(plan)(axes.tensor, overlap=device.type == "cuda")
     compute_in(model, region)
     recompute(model, plan.recompute)
     partial_sums = {name: group for name in placed if (group := axes.sees_part_of(placed[name], region))}
@@ -184,6 +191,13 @@ class Axes:
         if where.copies == self.tensor.size():
             return self.tensor if region.slices_tokens or where.is_split else None
         return self.copies if where.copies > 1 else None
+
+
+def _region_of(plan: Plan) -> type[Region]:
+    """What happens where ranks of the tensor axis begin and end to share work."""
+    if plan.async_tensor_parallel:
+        return RingRegion
+    return SequenceRegion if plan.sequence_parallel else Region
 
 
 def _form(

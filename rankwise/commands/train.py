@@ -20,6 +20,9 @@ def train(
     replicas: Annotated[int, Option(help="Of the model, with hsdp.")] = 2,
     tensor_parallel: Annotated[int, Option(help="Ranks that share every matrix, and read the same windows.")] = 1,
     sequence_parallel: Annotated[bool, Option("--sequence-parallel", help="And the tokens, between matrices.")] = False,
+    async_tensor_parallel: Annotated[
+        bool, Option("--async-tensor-parallel", help="And slices of these travel while others are multiplied.")
+    ] = False,
     accumulate: Annotated[int, Option(help="Micro-batches in a step.")] = 1,
     recompute: Annotated[str, Option(help="In backward, instead of keeping: none, selective or full.")] = "none",
     precision: Annotated[str, Option(help="fp32, bf16, fp16 or fp64.")] = "fp32",
@@ -48,6 +51,7 @@ def train(
         replicas=replicas,
         tensor_parallel=tensor_parallel,
         sequence_parallel=sequence_parallel,
+        async_tensor_parallel=async_tensor_parallel,
         accumulate=accumulate,
         recompute=recompute,
         precision=precision,

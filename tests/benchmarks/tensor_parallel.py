@@ -53,6 +53,7 @@ PLANS: Mapping[str, Plan] = {
     "TP": Plan(tensor_parallel=RANKS),
     "SP": Plan(tensor_parallel=RANKS, sequence_parallel=True),
 }
+ASYNCHRONOUS = Plan(tensor_parallel=RANKS, sequence_parallel=True, async_tensor_parallel=True)
 
 
 def measure(report: Callable[[Row], None]) -> None:
@@ -65,6 +66,7 @@ def measure(report: Callable[[Row], None]) -> None:
             for form in PLANS:
                 name = f"{form}, {load.name}"
                 report(rows.faster(name, found[form], found[f"torch {form}"], "s", load.bar))
+            report(rows.faster(f"asynchronous (against SP), {load.name}", found["async"], found["SP"], "s"))
             report(rows.faster(f"one process (against TP), {load.name}", found["alone"], found["TP"], "s"))
 
 
@@ -109,6 +111,7 @@ def programs(group: ProcessGroup) -> dict[str, Step]:
     return {
         **{form: ours(plan, group) for form, plan in PLANS.items()},
         **{f"torch {form}": torchs(mesh, plan.sequence_parallel) for form, plan in PLANS.items()},
+        "async": ours(ASYNCHRONOUS, group),
         "alone": plainly(create(GPT, MODEL, seed=0), token_loss),
     }
 
