@@ -65,14 +65,9 @@ class Plan:
         if self.tensor_parallel < 1:
             raise BadInput(f"tensor parallelism takes at least 1 rank, not {self.tensor_parallel}")
         if self.sequence_parallel and self.tensor_parallel == 1:
-            raise BadInput(
-                "sequence parallelism shares out tokens among tensor-parallel ranks: there must be 2 or more"
-            )
-
+            raise BadInput("sequence parallelism shares tokens among tensor-parallel ranks: it takes 2 or more of them")
         if self.async_tensor_parallel and not self.sequence_parallel:
-            raise BadInput(
-                "asynchronous tensor parallelism sends slices of the sequence: it takes sequence parallelism"
-            )
+            raise BadInput("asynchronous tensor parallelism sends slices of sequences: it takes sequence parallelism")
 
     def require_fit(self, ranks: int, model: GPTConfig, sequence: int | None = None) -> None:
         """See whether the plan can be laid out on so many ranks.
