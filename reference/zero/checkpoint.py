@@ -1,8 +1,9 @@
-"""Checkpoints that any form of data parallelism can save, and any other can load, on any other number of ranks.
+"""Checkpoints that any plan can save, and any other can load, on any other number of ranks.
 
-What a form and its optimizer hold of a parameter are the elements [begin, end) of a few tensors: of its master, and of
-what the optimizer remembers. Where the cuts are is the only thing in which replicas, ZeRO-1, ZeRO-2, FSDP and HSDP
-differ, and `torch.distributed.checkpoint` (DCP) finds for each new piece the old ones that it lies in.
+What a form and its optimizer hold of a parameter are a few boxes of a few matrices: of its master, and of what the
+optimizer remembers. Where the cuts are is the only thing in which replicas, ZeRO-1, ZeRO-2, FSDP and HSDP differ, with
+and without tensor parallelism, and `torch.distributed.checkpoint` (DCP) finds for each new box the old ones that it
+lies in. A vocabulary's padding is not saved: it depends on the number of ranks, and is zero everywhere.
 
     save        describe, then write: each rank its share, and of what many have, one. At last, rename: now it is there
     load        compare the model, then every byte with its checksum; read aside; only then change anything
@@ -54,7 +55,7 @@ def save(
         step: how many were taken.
         extra: what else it takes to go on, such as the sampler's place and the loss scaler's state; the same on every
             rank. None, bool, int, float and str; lists, and dicts with names, of these.
-        group: all ranks of the form, shards and replicas.
+        group: all ranks of the form, shards and replicas, of all axes.
         keep: so many of the last checkpoints stay in the folder, this one included.
 
     Returns:

@@ -32,7 +32,7 @@ from typing import Any
 
 from reference.errors import BadInput
 
-FORMAT = 1  # of manifest.json
+FORMAT = 2  # of manifest.json
 MANIFEST, SUMS = "manifest.json", "SHA256SUMS"
 _NAME = re.compile(r"(\d{6,})-step-(\d+)")
 _NUMBER = re.compile(r"\.?(\d{6,})-")

@@ -92,18 +92,18 @@ def held_chunks(parts: Iterable[Part], state: State) -> dict[str, Chunk]:
     for part in _not_empty(parts):
         elements, _ = _split(part, state, once)
         for name, values in {None: part.master, **elements}.items():
-            chunks[_key(part, name)] = Chunk(values.detach().flatten(), part.begin, part.shape.numel())
+            chunks[_key(part, name)] = Chunk(part, values.detach().flatten())
     return chunks
 
 
 def empty_chunks(parts: Iterable[Part], saved: Mapping[str, Saved]) -> dict[str, Chunk]:
-    """Room on the CPU for what this rank is to load."""
+    """Room on the CPU for what this rank is to load. Padding is not loaded, and stays zero."""
     chunks = {}
     for part in _not_empty(parts):
         known = saved[part.name]
         for name, dtype in {None: known.dtype, **known.elements}.items():
-            room = torch.empty(part.end - part.begin, dtype=getattr(torch, dtype))
-            chunks[_key(part, name)] = Chunk(room, part.begin, part.shape.numel())
+            room = torch.zeros(part.end - part.begin, dtype=getattr(torch, dtype))
+            chunks[_key(part, name)] = Chunk(part, room)
     return chunks
 
 

@@ -2,8 +2,9 @@
 
 DCP writes what each rank holds of a tensor, and remembers which elements these are. A rank that loads says which
 elements it needs, and DCP finds out which files have them: so a checkpoint fits any other number of ranks, and any
-other way to cut. A form of data parallelism cuts a flattened parameter at arbitrary places. That is a tensor of one
-dim of which this rank has the elements from `begin` on.
+other way to cut. To DCP every parameter is a matrix, and what a rank holds of it are boxes, at most three
+(`reference.data_parallel.box`): blocks of rows or columns after tensor parallelism, and what is left of these where
+ZeRO cuts through the middle of a row.
 """
 
 from typing import Any
@@ -22,25 +23,29 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
+from reference.data_parallel.box import Box
+from reference.data_parallel.form import Part
+
 
 class Chunk(Tensor):
-    """Elements [begin, begin + held.numel()) of a flat tensor of `numel` elements; the others are elsewhere.
+    """What a rank has of a parameter, as a matrix; all else of it is on other ranks, and padding is nowhere.
 
-    It has the length of the whole, and nothing can be computed with it. Where several ranks have the same elements, DCP
-    lets one of them write.
+    It has the shape of the whole, and nothing can be computed with it. Where several ranks have the same box, DCP lets
+    one of them write.
 
     Args:
-        held: flat.
-        begin: its first element's place in the whole.
-        numel: of the whole.
+        part: where it is in the whole.
+        held: one value for each element of the part's master, flat; what DCP loads, it writes there.
     """
 
     @staticmethod
-    def __new__(cls, held: Tensor, begin: int, numel: int) -> "Chunk":
-        return Tensor._make_wrapper_subclass(cls, (numel,), dtype=held.dtype, device=held.device)
+    def __new__(cls, part: Part, held: Tensor) -> "Chunk":
+        whole = Box.of(part.shape)
+        return Tensor._make_wrapper_subclass(cls, (whole.rows, whole.columns), dtype=held.dtype, device=held.device)
 
-    def __init__(self, held: Tensor, begin: int, numel: int) -> None:
-        self.held, self.begin = held, begin
+    def __init__(self, part: Part, held: Tensor) -> None:
+        self.held = held
+        self._pieces = {torch.Size([box.row, box.column]): values for box, values in part.pieces(held)}
 
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -49,15 +54,20 @@ class Chunk(Tensor):
     # What DCP asks a tensor for (torch.distributed._checkpointable); DTensor answers the same questions.
 
     def __create_write_items__(self, name: str, _: object) -> list[WriteItem]:
-        where = self.__create_chunk_list__()[0]
-        data = TensorWriteData(chunk=where, properties=TensorProperties(self.dtype), size=self.size())
-        return [WriteItem(MetadataIndex(name, where.offsets), WriteItemType.SHARD, tensor_data=data)]
+        return [
+            WriteItem(
+                MetadataIndex(name, where.offsets),
+                WriteItemType.SHARD,
+                tensor_data=TensorWriteData(where, TensorProperties(self.dtype), self.size()),
+            )
+            for where in self.__create_chunk_list__()
+        ]
 
     def __create_chunk_list__(self) -> list[ChunkStorageMetadata]:
-        return [ChunkStorageMetadata(offsets=torch.Size([self.begin]), sizes=self.held.shape)]
+        return [ChunkStorageMetadata(offsets, values.shape) for offsets, values in self._pieces.items()]
 
     def __get_tensor_shard__(self, index: MetadataIndex) -> Tensor:
-        return self.held
+        return self._pieces[index.offset]
 
 
 class Writer(FileSystemWriter):
