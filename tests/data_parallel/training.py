@@ -84,16 +84,17 @@ class Language:
         return model
 
     def loss(self, model: nn.Module, step: int, part: int, parts: int) -> Tensor:
-        rows = self._rows(step).tensor_split(parts)[part]
+        rows = self.windows(step).tensor_split(parts)[part]
         return token_loss(model(rows[:, :-1]), rows[:, 1:], self.rows * self.sequence)
 
     def whole_loss(self, model: nn.Module, step: int, parts: int) -> Tensor:
         return self.loss(model, step, 0, 1)  # at once: it does not matter how it was cut
 
     def output(self, model: nn.Module) -> Tensor:
-        return model(self._rows(step=-1)[:2])
+        return model(self.windows(step=-1)[:2])
 
-    def _rows(self, step: int) -> Tensor:
+    def windows(self, step: int) -> Tensor:
+        """Tokens of a step, each row with one more that only is a target: [rows, sequence + 1]."""
         generator = torch.Generator().manual_seed(100 + step)
         return torch.randint(self.config.vocabulary, (self.rows, self.sequence + 1), generator=generator)
 
