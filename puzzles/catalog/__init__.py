@@ -87,7 +87,16 @@ from reference.errors import BadInput
 if TYPE_CHECKING:  # a list of names needs no torch
     from ..grading.puzzle import Puzzle
 
-CHAPTERS = ("ranks", "collectives", "networks", "memory", "data_parallel", "zero", "tensor_parallel")
+CHAPTERS = (
+    "ranks",
+    "collectives",
+    "networks",
+    "memory",
+    "data_parallel",
+    "zero",
+    "tensor_parallel",
+    "sequence_parallel",
+)
 
 
 @functools.cache
