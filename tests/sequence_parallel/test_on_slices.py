@@ -5,7 +5,7 @@ import torch.distributed as dist
 
 from puzzles import catalog
 from puzzles.grading.driver import described
-from puzzles.grading.puzzle import Case, Puzzle
+from puzzles.grading.puzzle import Puzzle
 from puzzles.grading.values import compare, expectations
 from reference.memory.korthikanti import Layer
 from reference.sequence_parallel.envelope import activation_bytes
