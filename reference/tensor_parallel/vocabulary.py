@@ -97,7 +97,7 @@ class VocabularyParallelCrossEntropy(Function):
         target = targets - first
         mine = (target >= 0) & (target < here)
         target = target.where(mine, 0).unsqueeze(-1)
-        of_target = shifted.gather(-1, target).squeeze(-1) * mine if here else torch.zeros_like(largest)
+        of_target = shifted.gather(-1, target).squeeze(-1).where(mine, 0) if here else torch.zeros_like(largest)
         of_all = [shifted.sum(-1)] if smoothing else []
         probabilities = shifted.exp_()
         sums = torch.stack([probabilities.sum(-1), of_target, *of_all])
@@ -110,17 +110,17 @@ class VocabularyParallelCrossEntropy(Function):
         counts = targets != ignored
         ctx.save_for_backward(probabilities.div_(partition.unsqueeze(-1)), target, mine, counts)
         ctx.smoothing, ctx.vocabulary, ctx.padding = smoothing, vocabulary, logits.shape[-1] - here
-        return loss * counts
+        return loss.where(counts, 0)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         probabilities, target, mine, counts = ctx.saved_tensors
         weight = (gradient * counts).unsqueeze(-1)
-        of_logits = (probabilities - ctx.smoothing / ctx.vocabulary) * weight
+        of_logits = (probabilities - ctx.smoothing / ctx.vocabulary).mul_(weight)
         if of_logits.shape[-1]:
             of_logits.scatter_add_(-1, target, (ctx.smoothing - 1) * weight * mine.unsqueeze(-1))
-        return F.pad(of_logits, (0, ctx.padding)), *[None] * 7
+        return F.pad(of_logits, (0, ctx.padding)) if ctx.padding else of_logits, *[None] * 7
 
 
 def token_loss(
