@@ -1,4 +1,4 @@
-"""A run that was interrupted goes on as if nothing had happened, on any number of ranks and in any form."""
+"""A run that was interrupted goes on as if nothing had happened, on any number of ranks and under any plan."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,15 +28,20 @@ def losses(clusters: Clusters, ranks: int, config: TrainConfig, plan: Plan, save
 
 @pytest.mark.parametrize(
     "before, after",
-    [((4, Form.FSDP), (3, Form.ZERO1)), ((2, Form.DDP), (4, Form.HSDP)), ((3, Form.ZERO2), (1, Form.NAIVE))],
-    ids=str,
+    [
+        ((4, Plan(Form.FSDP)), (3, Plan(Form.ZERO1, accumulate=2))),
+        ((2, Plan(Form.DDP)), (4, Plan(Form.HSDP, accumulate=2))),
+        ((3, Plan(Form.ZERO2)), (1, Plan(Form.NAIVE, accumulate=2))),
+        ((8, Plan(Form.FSDP, tensor_parallel=4, sequence_parallel=True)), (6, Plan(Form.ZERO2, tensor_parallel=2))),
+        ((3, Plan(Form.DDP)), (8, Plan(Form.HSDP, accumulate=2, tensor_parallel=2))),
+    ],
+    ids=["fsdp to zero1", "ddp to hsdp", "zero2 to one", "4 tensor-parallel ranks to 2", "ddp to both axes"],
 )
 def test_the_loss_goes_on_where_it_was(clusters: Clusters, tmp_path: Path, before: tuple, after: tuple):
     folder = tmp_path / "checkpoints"
-    (ranks, form), (other_ranks, other_form) = before, after
-    head = losses(clusters, ranks, replace(CONFIG, stop_after=3), Plan(form), Saves(folder, 2), tmp_path / "1")
-    resumed = Saves(folder, resume=True)
-    tail = losses(clusters, other_ranks, CONFIG, Plan(other_form, accumulate=2), resumed, tmp_path / "2")
+    (ranks, plan), (other_ranks, other_plan) = before, after
+    head = losses(clusters, ranks, replace(CONFIG, stop_after=3), plan, Saves(folder, 2), tmp_path / "1")
+    tail = losses(clusters, other_ranks, CONFIG, other_plan, Saves(folder, resume=True), tmp_path / "2")
     assert len(head) == 3 and len(tail) == 3
     assert head + tail == pytest.approx(one_process(CONFIG).losses, rel=1e-10)
 
@@ -44,7 +49,8 @@ def test_the_loss_goes_on_where_it_was(clusters: Clusters, tmp_path: Path, befor
 def test_the_command_line_saves_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture):
     folder, log = tmp_path / "checkpoints", tmp_path / "log"
     common = ["train", "--ranks", "2", "--model", "tiny", "--steps", "4", "--batch", "4", "--sequence", "16"]
-    assert run([*common, "--save", str(folder), "--save-every", "2"]) == 0
+    split = ["--tensor-parallel", "2", "--sequence-parallel"]
+    assert run([*common, *split, "--save", str(folder), "--save-every", "2"]) == 0
     assert len(list(folder.iterdir())) == 2
     assert run([*common, "--steps", "6", "--save", str(folder), "--resume", "--log", str(log)]) == 0
     steps, _ = read_log(log)

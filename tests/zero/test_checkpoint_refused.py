@@ -15,6 +15,7 @@ from reference.cluster import Cluster
 from reference.data_parallel import Replicated, whole
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
+from reference.zero import checkpoint_folder
 from reference.zero.checkpoint import latest, load, require_plain
 from reference.zero.checkpoint_folder import complete
 
@@ -124,6 +125,15 @@ def test_a_folder_without_a_checkpoint_is_refused(eight: Cluster, tmp_path: Path
         f"there is no checkpoint in {tmp_path / 'nowhere'}",
         f"there is no checkpoint in {tmp_path / '000007-step-3'}",
     ]
+
+
+def test_another_format_is_refused_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(checkpoint_folder, "FORMAT", 1)  # a parameter was a flat tensor
+        old = checkpoint_folder.finish(checkpoint_folder.begin(tmp_path), 7, {}, {})
+    with pytest.raises(BadInput, match=f"^{old} has format 1, and this program reads format 2$"):
+        checkpoint_folder.contents(old)
+    assert latest(tmp_path) is None
 
 
 @pytest.mark.parametrize("bad", [torch.zeros(2), (1, 2), {1: 2}, b"x", {"a": [0, {"b": {3}}]}], ids=str)
