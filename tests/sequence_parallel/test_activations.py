@@ -1,10 +1,12 @@
 """What a rank keeps of a layer for backward is what Korthikanti et al. 2022 count, to the byte."""
 
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
@@ -104,6 +106,27 @@ def test_it_keeps_the_papers_tensors_one_by_one(ranks: Cluster, make: type[Regio
 def test_the_last_example_is_ruled_by_pairs() -> None:
     """So that what grows with the square of the sequence is looked at, too."""
     assert CASES[-1].on(1).everything() > 2 * CASES[-1].on(1).tensor_sequence_selective()
+
+
+@pytest.fixture
+def one_of_eight() -> Iterator[ProcessGroup]:
+    """A group of which this process is one rank, and the others do not exist."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # and with it the backend
+
+    dist.init_process_group("fake", store=FakeStore(), rank=3, world_size=8)
+    yield dist.group.WORLD
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("case", [Case(2048, 1, 12288, 96), Case(2048, 1, 20480, 128)], ids=["GPT-3", "MT-NLG"])
+def test_layers_of_the_paper_keep_what_the_paper_says(one_of_eight: ProcessGroup, case: Case) -> None:
+    """Two models of its table 3, at their size, on the 8 ranks that it uses, without the memory."""
+    with torch.device("meta"):
+        assert sum(kept(one_of_eight, Region, case)) == case.on(8).tensor()
+        assert sum(kept(one_of_eight, Region, case, selective=True)) == case.on(8).tensor_selective()
+        for make in (SequenceRegion, RingRegion):
+            assert sum(kept(one_of_eight, make, case)) == case.on(8).tensor_sequence()
+            assert sum(kept(one_of_eight, make, case, selective=True)) == case.on(8).tensor_sequence_selective()
 
 
 def kept_by_torchs_own(case: Case) -> int:

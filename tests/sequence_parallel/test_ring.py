@@ -6,13 +6,16 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
+from reference.memory.recompute import Recompute
 from reference.memory.saved import saved_tensors, total
+from reference.models import GPTConfig
 from reference.sequence_parallel import SequenceRegion
 from reference.sequence_parallel.ring import RingRegion, all_gather_matmul, matmul_reduce_scatter, passing
 from reference.tensor_parallel import Region
 from reference.trace import Op
 
 from ..data_parallel.conftest import in_group, members
+from ..tensor_parallel.split import split_gpt
 from .conftest import EXACT, farthest, normal, on
 
 EACH, WIDTH, HIDDEN = 3, 5, (4, 2)  # tokens of a rank, features outside, features of a rank inside
@@ -50,6 +53,24 @@ def test_it_computes_what_the_plain_region_computes(ranks: Cluster, batch: tuple
 @pytest.mark.parametrize("frozen", FROZEN.values(), ids=FROZEN)
 def test_what_is_frozen_has_no_gradient_and_changes_no_other(ranks: Cluster, frozen: str) -> None:
     assert max(on(ranks, 3, difference, (2,), frozen)) < EXACT
+
+
+def trained_gpt(group: ProcessGroup, make: type[Region], how: Recompute) -> list[Tensor]:
+    """This rank's logits of a GPT, and gradients of its parameters."""
+    model, _ = split_gpt(GPTConfig(2, 12, 3, 3, 9, vocabulary=17), make(group), how)
+    logits = model(torch.arange(2 * 6).view(2, 6))
+    logits.backward(normal(f"gradient {group.rank()}", *logits.shape))
+    return [logits.detach(), *(parameter.grad for parameter in model.parameters())]
+
+
+def difference_of_gpts(group: ProcessGroup, how: Recompute) -> float:
+    return farthest(*(trained_gpt(group, make, how) for make in (RingRegion, SequenceRegion)))
+
+
+@pytest.mark.parametrize("how", Recompute)
+def test_a_gpt_in_a_ring_is_the_gpt_in_a_sequence_region(ranks: Cluster, how: Recompute) -> None:
+    """Whatever is recomputed: then slices travel in backward once more."""
+    assert max(on(ranks, 3, difference_of_gpts, how)) < 10 * EXACT  # two blocks of ten operations each, there and back
 
 
 def by_themselves(group: ProcessGroup) -> float:
