@@ -131,7 +131,7 @@ def _factor(wrong: Sequence[Comparison]) -> str | None:
     if not ratios or any(ratio is None for _, ratio in ratios):
         return None
     if all(n > 1 and ratio == n for n, ratio in ratios):
-        return "off by exactly the world size, too much: summed, and not averaged?"
+        return "off by exactly the world size, too much: summed, and not averaged, or summed where all have the same?"
     if all(n > 1 and ratio == round(1 / n, 5) for n, ratio in ratios):
         return "off by exactly the world size, too little: averaged, and not summed?"
     same = {ratio for _, ratio in ratios}
@@ -251,7 +251,7 @@ def _integers(case: Case) -> list[str]:
     return [name for name, value in case.parameters if type(value) is int and name not in _NO_LENGTHS]
 
 
-_NO_LENGTHS = ("root", "seed", "dim", "pieces", "ranks_per_node", "interval")
+_NO_LENGTHS = ("root", "seed", "dim", "pieces", "ranks_per_node", "interval", "heads", "kv_heads", "ranks_per_head")
 
 
 def _value(case: Case, name: str) -> Any:
