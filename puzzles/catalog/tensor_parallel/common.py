@@ -1,6 +1,6 @@
 """Calls, inputs and costs that several puzzles of this chapter share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -13,14 +13,20 @@ from reference.collectives import cost
 from reference.collectives.all_reduce import ring
 from reference.collectives.native import all_gather_single
 
+LAYER = ("y", "gradient of x", "gradient of weight", "gradient of bias")  # what a layer by hand returns
 DOUBLE = 8  # bytes of an element: everything is compared in float64
 
 ALL_GATHER = (all_gather_single, dist.all_gather_into_tensor, dist.all_gather)  # the first two are one call: renamed
 
 
 def whole(case: Case, name: str, *shape: int) -> Tensor:
-    """A tensor that is the same whichever rank asks; weights are scaled so that what they make is about 1."""
-    return case.normal(0, *shape, name=name) / shape[-1] ** (0.5 if name != "x" else 0.0)
+    """Normally distributed numbers, the same whichever rank asks."""
+    return case.normal(0, *shape, name=name)
+
+
+def numbers(case: Case, name: str, *shape: int) -> Tensor:
+    """Random whole numbers from 1 to 99, the same whichever rank asks: what is linear in them is exact in float64."""
+    return case.tensor(0, *shape, dtype=torch.float64, name=name) % 99 + 1
 
 
 def part(x: Tensor, case: Case, rank: int, dim: int) -> Tensor:
@@ -33,7 +39,22 @@ def all_reduces(case: Case, *shapes: Sequence[int]) -> int:
     return max(sum(cost.of(ring).bytes(rank, case.n, prod(each), DOUBLE) for each in shapes) for rank in range(case.n))
 
 
-def gradients(output: Tensor, upstream: Tensor, **leaves: Tensor) -> dict[str, Any]:
-    """The output as "returns", and the gradient of every leaf under its name, by autograd in one process."""
-    found = torch.autograd.grad((output * upstream).sum(), list(leaves.values()), allow_unused=True)
-    return {"returns": output.detach(), **{f"{name}.grad": each for name, each in zip(leaves, found, strict=True)}}
+def gradients(y: Tensor, upstream: Tensor, leaves: Mapping[str, Tensor]) -> dict[str, Any]:
+    """`y` as "returns", and the gradient of every leaf it was made of as "<name>.grad", by autograd in one process."""
+    found = torch.autograd.grad((y * upstream).sum(), list(leaves.values()))
+    return {"returns": y.detach(), **{f"{name}.grad": each for name, each in zip(leaves, found, strict=True)}}
+
+
+def by_definition(
+    x: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor, heads: int, kv_heads: int
+) -> Tensor:
+    """Causal attention with all its heads, one after the other: [B, S, D] -> [B, S, D]."""
+    place = torch.arange(x.shape[1])
+    sees = (place.unsqueeze(1) >= place).double()
+    found = []
+    for head in range(heads):
+        q = x @ query.chunk(heads)[head].T
+        k, v = (x @ weight.chunk(kv_heads)[head * kv_heads // heads].T for weight in (key, value))
+        weight = (q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).exp() * sees
+        found.append(weight / weight.sum(-1, keepdim=True) @ v)
+    return torch.cat(found, -1) @ output.T

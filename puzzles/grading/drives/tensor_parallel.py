@@ -1,6 +1,7 @@
 """Drives of the chapter `tensor_parallel`: they go backward through what a learner's function has made."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch.distributed as dist
@@ -10,7 +11,6 @@ from torch.distributed import ProcessGroup
 from ..overlap import Work
 from . import two_levels
 
-LAYER = ("y", "gradient of x", "gradient of weight", "gradient of bias")
 OPERATORS = "two functions"  # what stands for them in a report
 
 
@@ -23,19 +23,10 @@ def there_and_back(function: Callable[..., Any], arguments: dict[str, Any]) -> d
     upstream = arguments.pop("upstream")
     leaves = {name: x.requires_grad_() for name, x in arguments.items() if _is_real(x)}
     output = function(**arguments)
-    fits = isinstance(output, Tensor) and output.shape == upstream.shape
-    if fits and output.requires_grad:
+    if _like(upstream, output) and output.requires_grad:
         (output * upstream).sum().backward()  # output.backward(upstream) makes torch import sympy, for half a second
     returned = output.detach() if isinstance(output, Tensor) else output
     return {"returns": returned, **{f"{name}.grad": leaf.grad for name, leaf in leaves.items()}}
-
-
-def by_hand(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Call it. Compare the four tensors that it returns, each under its name, and how many there are."""
-    returned = function(**arguments)
-    if not isinstance(returned, tuple | list):
-        return {"returns": returned}
-    return {"returns": f"{len(returned)} tensors", **dict(zip(LAYER, returned, strict=False))}
 
 
 def around_two_layers(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -50,17 +41,17 @@ def around_two_layers(function: Callable[..., Any], arguments: dict[str, Any]) -
         return {"returns": found}
     f, g = found
     inside = f(x.requires_grad_())
-    part = inside @ first.T @ second.T
+    part = (inside if _like(x, inside) else x) @ first.T @ second.T
     part.requires_grad_().retain_grad()
     y = g(part)
-    if y.requires_grad:
+    if _like(upstream, y) and y.requires_grad:
         (y * upstream).sum().backward()
-    forward = {"what f gives": inside.detach(), "what g gives": y.detach()}
+    there = {"what f gives": inside, "what g gives": y}
+    back = {"the gradient that g gives back": part.grad, "the gradient that f gives back": x.grad}
     return {
         "returns": OPERATORS,
-        **forward,
-        "the gradient that g gives back": part.grad,
-        "the gradient that f gives back": x.grad,
+        **{name: each.detach() if isinstance(each, Tensor) else each for name, each in there.items()},
+        **back,
     }
 
 
@@ -69,6 +60,7 @@ def among_neighbours(function: Callable[..., Any], arguments: dict[str, Any]) ->
     group = arguments["group"]
     ranks, own = dist.get_process_group_ranks(group), dist.get_rank(group)
 
+    @cache
     def neighbours(size: int) -> ProcessGroup:
         if size < 1 or len(ranks) % size:
             raise ValueError(f"{len(ranks)} ranks do not make groups of {size} neighbours")
@@ -118,6 +110,10 @@ def on_a_mesh(names: Sequence[str], function: Callable[..., Any], arguments: dic
     arguments["ranks_per_node"] = arguments.pop("columns")
     found = two_levels(lambda intra, inter, **given: function(row=intra, column=inter, **given), arguments)
     return by_name(names, found["returns"])
+
+
+def _like(x: Tensor, other: Any) -> bool:
+    return isinstance(other, Tensor) and other.shape == x.shape
 
 
 def _is_real(x: Any) -> bool:
