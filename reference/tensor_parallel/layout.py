@@ -102,7 +102,10 @@ def split_of(name: str) -> Split | None:
     Raises:
         KeyError: if the table does not know it.
     """
-    return next(split for end, split in LAYOUT.items() if name == end or name.endswith((f".{end}", "_" + end)))
+    for end, split in LAYOUT.items():
+        if name == end or name.endswith((f".{end}", f"_{end}")):
+            return split
+    raise KeyError(f"no row of the layout table says how {name} is split")
 
 
 def require_fit(config: GPTConfig, t: int, ranks: int | None = None, sequence: int | None = None) -> None:
