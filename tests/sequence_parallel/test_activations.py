@@ -14,9 +14,8 @@ from reference.memory.korthikanti import TERMS, Layer, Split
 from reference.memory.recompute import recomputed
 from reference.memory.saved import saved_tensors, total
 from reference.models.dropout import token_noise
-from reference.sequence_parallel import SequenceRegion
+from reference.sequence_parallel import RingRegion, SequenceRegion
 from reference.sequence_parallel.layer import TransformerLayer
-from reference.sequence_parallel.ring import RingRegion
 from reference.tensor_parallel import Region
 
 from .conftest import on

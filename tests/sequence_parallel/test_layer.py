@@ -10,9 +10,8 @@ from torch.distributed import ProcessGroup
 from reference.cluster import Cluster
 from reference.collectives import fastest
 from reference.models.dropout import token_noise
-from reference.sequence_parallel import SequenceRegion
+from reference.sequence_parallel import RingRegion, SequenceRegion
 from reference.sequence_parallel.layer import LayerNorm, TransformerLayer
-from reference.sequence_parallel.ring import RingRegion
 from reference.tensor_parallel import Region
 
 from .conftest import EXACT, far, normal, on, share_of

@@ -6,8 +6,7 @@ from functools import partial
 import pytest
 
 from reference.cluster import Cluster
-from reference.sequence_parallel import SequenceRegion
-from reference.sequence_parallel.ring import RingRegion
+from reference.sequence_parallel import RingRegion, SequenceRegion
 
 from ..tensor_parallel.slow import ENOUGH, PRODUCT, PRODUCTS, measure
 

@@ -9,8 +9,7 @@ from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
 from reference.errors import BadInput
-from reference.sequence_parallel import SequenceRegion
-from reference.sequence_parallel.ring import RingRegion
+from reference.sequence_parallel import RingRegion, SequenceRegion
 from reference.tensor_parallel import Region
 
 from .conftest import EXACT, far, normal, on

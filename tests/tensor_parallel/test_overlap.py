@@ -10,7 +10,7 @@ from reference.tensor_parallel import Region
 
 from .slow import ENOUGH, PRODUCT, PRODUCTS, measure
 
-SLICE = 0.020  # seconds, of half of the tokens; an all-reduce of two ranks sends two halves
+SLICE = 0.050  # seconds, of half of the tokens; an all-reduce of two ranks sends two halves
 ALL_REDUCE = 2 * SLICE
 
 Overlapping = partial(Region, overlap=True)
