@@ -3,7 +3,7 @@
 A layer has two regions, attention and MLP, and each adds up B S D numbers twice: at its end on the way there, at its
 beginning on the way back. Both may stand side by side and read the same x, as in PaLM: y = x + attention(x) + mlp(x).
 Then they are one region, and half of the sums is left (Chowdhery et al. 2022, "PaLM", sec. 2; Pope et al. 2022,
-"Efficiently scaling transformer inference", sec. 3.4).
+"Efficiently scaling transformer inference", sec. 3.4). What a whole model sends is in `cost`.
 """
 
 

@@ -1,0 +1,77 @@
+"""What is written out plainly to learn by is the same as what trains: f and g, and the bytes of a layer."""
+
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from reference.cluster import Cluster
+from reference.collectives import differentiable
+from reference.tensor_parallel import cost
+from reference.tensor_parallel.heads import attention
+from reference.tensor_parallel.mlp import mlp
+from reference.tensor_parallel.pairs import operators
+from reference.tensor_parallel.volume import layer_bytes
+
+from ..data_parallel.conftest import in_group, members
+
+RANKS = (1, 2, 3, 4, 6, 8)
+B, S, D = 2, 3, 24
+DOUBLE = 8  # bytes
+
+
+class Passage(NamedTuple):
+    """What came through an operator, there and back."""
+
+    y: Tensor
+    gradient: Tensor
+
+
+def passages(group: ProcessGroup) -> list[Passage]:
+    """Through f, g, and the same two of the table of all pairs."""
+    f, g = operators(group)
+    table = (lambda x: differentiable.copy(x, group), lambda x: differentiable.all_reduce(x, group))
+    found = []
+    for operator in (f, g, *table):
+        x = torch.arange(5, dtype=torch.float64) + 10 * group.rank()
+        y = operator(x.requires_grad_())
+        (y * (torch.arange(5) - group.rank())).sum().backward()
+        found.append(Passage(y.detach(), x.grad))
+    return found
+
+
+@pytest.mark.parametrize("n", RANKS)
+def test_f_and_g_are_copy_and_all_reduce(ranks: Cluster, n: int) -> None:
+    found = ranks.run(in_group, n, passages)
+    for rank in members(n):
+        f, g, copy, all_reduce = found[rank]
+        assert all(map(torch.equal, f, copy))
+        assert all(map(torch.equal, g, all_reduce))
+
+
+def one_layer(group: ProcessGroup) -> None:
+    """Attention of 24 heads and an MLP, forward and backward."""
+    n = group.size()
+    x = torch.ones(B, S, D, dtype=torch.float64, requires_grad=True)
+    into, out = torch.ones(D // n, D, dtype=torch.float64), torch.ones(D, D // n, dtype=torch.float64)
+    y = x + attention(x, into, into, into, out, heads=24, group=group)
+    mlp(y, into, into, out, group).sum().backward()
+
+
+@pytest.mark.parametrize("n", RANKS)
+def test_a_layer_sends_what_the_formula_says(ranks: Cluster, n: int) -> None:
+    _, trace = ranks.trace(in_group, n, one_layer)
+    assert {trace.bytes_sent[rank] for rank in members(n)} == {layer_bytes(B, S, D, n, DOUBLE, side_by_side=False)}
+
+
+@pytest.mark.parametrize("n", RANKS)
+def test_the_formula_is_the_cost_of_a_block(n: int) -> None:
+    elements = cost.block().elements_sent(B * S * D, n, sequence_parallel=False)
+    assert layer_bytes(B, S, D, n, DOUBLE, side_by_side=False) == elements * DOUBLE
+
+
+def test_side_by_side_half_of_the_sums_are_left() -> None:
+    apart, together = (layer_bytes(B, S, D, 8, DOUBLE, side_by_side=each) for each in (False, True))
+    assert apart == 2 * together
