@@ -100,10 +100,8 @@ def passing(x: Tensor, group: ProcessGroup) -> Iterator[tuple[int, Tensor]]:
     one, it must be done with this one.
     """
     rank, n = group.rank(), group.size()
-    here, buffers = (
-        x.contiguous(),
-        [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(min(n - 1, 2))],
-    )
+    here = x.contiguous()
+    buffers = [torch.empty_like(here) for _ in range(min(n - 1, 2))]  # one is sent, the other filled
     for step in range(n - 1):
         coming = buffers[step % 2]
         requests = post([(here, (rank + 1) % n)], [(coming, (rank - 1) % n)], group)
