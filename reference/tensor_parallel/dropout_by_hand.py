@@ -17,7 +17,8 @@ from torch.distributed import ProcessGroup
 
 from reference.models.dropout import dropped
 
-INSIDE, OUTSIDE = 0, 1  # which dropout of a layer: each has numbers of its own
+INSIDE = 0  # which dropout of a layer: each has numbers of its own
+OUTSIDE = 1
 
 
 def drop_and_sum(

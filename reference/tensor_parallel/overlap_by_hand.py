@@ -21,7 +21,6 @@ Wang et al. 2023, "Overlap communication with dependent computation via decompos
 
 from collections.abc import Callable
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
@@ -68,11 +67,11 @@ def all_gather_matmul(x: Tensor, weight: Tensor, multiply: Product, group: Proce
     """
     rank, n = dist.get_rank(group), dist.get_world_size(group)
     out = x.new_empty(n * len(x), len(weight))
-    places, held = out.tensor_split(n), x
+    places, buffers = out.tensor_split(n), x.new_empty(2, *x.shape)
+    held = x
     for step in range(n):
-        incoming, requests = None, []
+        incoming, requests = buffers[step % 2], []
         if step < n - 1:
-            incoming = torch.empty_like(x)
             requests = post([(held, (rank + 1) % n)], [(incoming, (rank - 1) % n)], group)
         places[(rank - step) % n].copy_(multiply(held, weight.T))
         for request in requests:

@@ -71,8 +71,8 @@ def among_neighbours(function: Callable[..., Any], arguments: dict[str, Any]) ->
 
 
 def named(names: Sequence[str], function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Call it. Compare the tensors that it returns, each under its name, and how many there are."""
-    return by_name(names, function(**arguments))
+    """Call it. Compare the tensors that it returns, each under its name, and how many there are; and all arguments."""
+    return {**arguments, **by_name(names, function(**arguments))}
 
 
 def by_name(names: Sequence[str], returned: Any) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def with_products_that_take_time(
         work(2 * a.numel() * b.shape[1] / flops)
         return a @ b
 
-    return {**by_name(names, function(**arguments, multiply=multiply)), **work.notes}
+    return {**arguments, **by_name(names, function(**arguments, multiply=multiply)), **work.notes}
 
 
 def on_a_mesh(names: Sequence[str], function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
