@@ -31,13 +31,13 @@ SHARE = 0.02  # of what formulas say
 
 def exact(group: ProcessGroup, device: str) -> list[str]:
     """Every form, with and without accumulation, equals one process in float64."""
-    config = _config(group, "fp64")
+    config = config_for(group, "fp64")
     expected = one_process(config)
     return [
         f"{form}, {accumulate} micro-batches: {difference}"
         for form in _forms(group)
         for accumulate in (1, 2)
-        if max((difference := _difference(config, group, device, Plan(form, accumulate), expected)).values()) > EXACT
+        if max((difference := difference_of(config, group, device, Plan(form, accumulate), expected)).values()) > EXACT
     ]
 
 
@@ -45,7 +45,7 @@ def mixed(group: ProcessGroup, device: str) -> list[str]:
     """Every form learns in bf16 and fp16 what one process learns in float64."""
     found = []
     for name, bound in CLOSE.items():
-        config = _config(group, name)
+        config = config_for(group, name)
         expected = one_process(replace(config, precision=PRECISIONS["fp64"])).losses
         for form in _forms(group):
             far = relative_difference(on_ranks(config, group, device, Plan(form)).losses, expected)
@@ -55,20 +55,20 @@ def mixed(group: ProcessGroup, device: str) -> list[str]:
 
 def lighter(group: ProcessGroup, device: str) -> list[str]:
     """Recomputation and offload change nothing."""
-    config = _config(group, "fp64")
+    config = config_for(group, "fp64")
     expected = one_process(config)
     plans = [Plan(form, 2, how) for form in (Form.DDP, Form.FSDP) for how in Recompute]
     plans += [Plan(form, offload=where) for form in (Form.DDP, Form.FSDP) for where in Offload]
     return [
         f"{plan}: {difference}"
         for plan in plans
-        if max((difference := _difference(config, group, device, plan, expected)).values()) > EXACT
+        if max((difference := difference_of(config, group, device, plan, expected)).values()) > EXACT
     ]
 
 
 def resumed(group: ProcessGroup, device: str) -> list[str]:
     """What FSDP has saved, ZeRO-1 goes on with."""
-    config = _config(group, "fp64")
+    config = config_for(group, "fp64")
     folders: list = [tempfile.mkdtemp() if dist.get_rank(group) == 0 else None]
     dist.broadcast_object_list(folders, group=group, device=torch.device(device))
     first, second = (Training(config, group, torch.device(device), Plan(form)) for form in (Form.FSDP, Form.ZERO1))
@@ -88,7 +88,7 @@ def state(group: ProcessGroup, device: str) -> list[str]:
     formulas = {Form.DDP: 4 + 4 + 8, Form.ZERO1: 4 + 4 + 8 / n, Form.ZERO2: 4 + 8 / n, Form.FSDP: 4 / n + 8 / n}
     for form, per_parameter in formulas.items():
         before = _allocated()
-        training = Training(replace(_config(group, "fp32"), model=LARGE), group, torch.device(device), Plan(form))
+        training = Training(replace(config_for(group, "fp32"), model=LARGE), group, torch.device(device), Plan(form))
         training.backward(0)
         training.update(0)
         kept, expected = _allocated() - before, per_parameter * parameters
@@ -102,7 +102,7 @@ def gauged(group: ProcessGroup, device: str) -> list[str]:
     """The gauge counts what the allocator counts."""
     if device != "cuda":
         return []
-    training = Training(replace(_config(group, "fp32"), model=LARGE), group, torch.device(device))
+    training = Training(replace(config_for(group, "fp32"), model=LARGE), group, torch.device(device))
     training.backward(0)
     training.update(0)
     before = _allocated()
@@ -121,15 +121,17 @@ def _allocated() -> int:
     return torch.cuda.memory_allocated()
 
 
-def _config(group: ProcessGroup, precision: str) -> TrainConfig:
-    batch = 4 * dist.get_world_size(group)
-    return TrainConfig(MODEL, steps=5, batch=batch, sequence=16, warmup=2, precision=PRECISIONS[precision])
-
-
 def _forms(group: ProcessGroup) -> list[Form]:
     """HSDP takes an even number of ranks."""
     return [form for form in Form if form is not Form.HSDP or dist.get_world_size(group) % 2 == 0]
 
 
-def _difference(config: TrainConfig, group: ProcessGroup, device: str, plan: Plan, expected) -> dict[str, float]:
+def config_for(group: ProcessGroup, precision: str) -> TrainConfig:
+    """A few steps that divide among the ranks."""
+    batch = 4 * dist.get_world_size(group)
+    return TrainConfig(MODEL, steps=5, batch=batch, sequence=16, warmup=2, precision=PRECISIONS[precision])
+
+
+def difference_of(config: TrainConfig, group: ProcessGroup, device: str, plan: Plan, expected) -> dict[str, float]:
+    """How far a plan is from one process."""
     return largest_difference(on_ranks(config, group, device, plan), expected)

@@ -11,8 +11,9 @@ from pathlib import Path
 LIMIT = 420.0  # seconds for all checks of one number of ranks
 
 FAMILY = ("exact", "mixed", "lighter", "resumed", "state", "gauged")  # of data parallelism, see `family.py`
-CHECKS = ("connected", "lengths", "large", "dtypes", "barriers", "subgroup", "DDP", "FSDP2", "1F1B", *FAMILY)
-NOT_ALONE = ("subgroup", "1F1B")  # need two ranks
+AXES = ("hidden_sums", "split_loss", "split", "split_mixed")  # of tensor parallelism, see `axes.py`
+CHECKS = ("connected", "lengths", "large", "dtypes", "barriers", "subgroup", "DDP", "FSDP2", "1F1B", *FAMILY, *AXES)
+NOT_ALONE = ("subgroup", "1F1B", *AXES)  # need two ranks
 
 # NCCL refuses two ranks on one GPU of one host. Ranks that claim different hosts, and talk over sockets, pass.
 SHARING = {

@@ -16,10 +16,11 @@ import torch.distributed as dist
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "collectives")]
 
+import axes  # noqa: E402
 import conformance  # noqa: E402
 import family  # noqa: E402
 import training  # noqa: E402
-from launcher import CHECKS, FAMILY, NOT_ALONE  # noqa: E402
+from launcher import AXES, CHECKS, FAMILY, NOT_ALONE  # noqa: E402
 
 from reference.collectives import backend, barrier  # noqa: E402
 
@@ -74,6 +75,7 @@ FUNCTIONS = (
     *(connected, lengths, large, dtypes, barriers, subgroup),
     *(partial(trained, name) for name in training.TRAININGS),
     *(getattr(family, name) for name in FAMILY),
+    *(getattr(axes, name) for name in AXES),
 )
 
 
