@@ -40,7 +40,8 @@ def forward_and_backward(
 
     Returns: three tensors, this rank's blocks of C, dA and dB. lcm(r, c) divides K.
 
-    Budget: of every panel of A and of B two broadcasts and one reduce. Memory for the three results, for two panels
-    of A and of B, and for one more block of C.
+    Budget: of every panel of A and of B two broadcasts and one reduce. (Here one broadcast can serve forward and
+    backward, but in a model time lies between, and nobody has kept the panels.) Memory for the three results, for
+    three panels of A and of B, and for one more block of C.
     """
     raise NotImplementedError("not solved yet")

@@ -8,11 +8,12 @@ Two ways to find something to compute while a message travels:
                         while the next ones come around the ring
 
 | function            | time; a product c, its message m | without overlap | sent by a rank | held beside the result   |
-|---------------------|---------------------------------|-----------------|----------------|--------------------------|
+|---------------------|----------------------------------|-----------------|----------------|--------------------------|
 | `column_backward`   | c + max(c, m)                    | 2 c + m         | 2(n-1)/n · X   | nothing                  |
 | `all_gather_matmul` | c + (n-1) max(c, m)              | n c + (n-1) m   | (n-1)/n · X    | 2 n-ths of X, a product  |
 
-In the second, c and m are those of one rank's rows. The bytes are those of the plain all-reduce and all-gather.
+In the second, c and m are those of one rank's rows. The bytes are those of the plain all-reduce and all-gather. Layers
+that do the first are `linear.Columns`; the second is what `reference.sequence_parallel.ring` makes of a whole region.
 
 Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using Megatron-LM" (the first);
 Wang et al. 2023, "Overlap communication with dependent computation via decomposition in large deep learning models"

@@ -51,6 +51,12 @@ def by_autograd(mesh: Mesh) -> list[Tensor]:
     return [c.detach(), a.grad, b.grad]
 
 
+def forward(mesh: Mesh) -> Tensor:
+    """This rank's block of C."""
+    a, b, _ = (blocks(x, mesh)[dist.get_rank()] for x in whole())
+    return summa.product(a, b, *groups(mesh))
+
+
 def peak_of_the_product(mesh: Mesh) -> int:
     """Bytes of tensors that are made on the way, the result among them."""
     a, b, _ = (blocks(x, mesh)[dist.get_rank()].clone() for x in whole())
@@ -75,9 +81,10 @@ def test_blocks_are_those_of_one_process(clusters: Clusters, mesh: Mesh) -> None
 
 @pytest.mark.parametrize("mesh", MESHES, ids=named)
 def test_the_formula_counts_what_is_sent(clusters: Clusters, mesh: Mesh) -> None:
-    _, trace = clusters(mesh[0] * mesh[1]).trace(by_autograd, mesh)
-    places = [divmod(rank, mesh[1]) for rank in range(trace.world_size)]
-    assert list(trace.bytes_sent) == [summa.bytes_sent(place, mesh, M, K, N, DOUBLE) for place in places]
+    places = [divmod(rank, mesh[1]) for rank in range(mesh[0] * mesh[1])]
+    for run, counts in ((by_autograd, {}), (forward, {"broadcasts": 1, "reduces": 0})):
+        _, trace = clusters(len(places)).trace(run, mesh)
+        assert list(trace.bytes_sent) == [summa.bytes_sent(place, mesh, M, K, N, DOUBLE, **counts) for place in places]
 
 
 @pytest.mark.parametrize("q", (1, 2, 3, 4, 8))
