@@ -64,7 +64,7 @@ PUZZLE = Puzzle(
     statement="""
         A linear layer is y = x Aᵀ + b, where row f of A (torch's `weight`) makes feature f of y, and no other. So ranks
         can share the features: rank r has the r-th n-th of the rows of A and of b, and sees all tokens. Compute this
-        layer, forward and backward, without autograd. On the paper A is transposed, and its rows are columns: hence
+        layer, forward and backward, without autograd. In the paper A is transposed, and its rows are columns: hence
         the name.
 
         With u for the gradient of y, a layer in one process has

@@ -59,7 +59,7 @@ PUZZLE = Puzzle(
     statement="""
         Behind a layer that is split by columns, each rank has some of the features. The next layer can start from
         there: y = x Bᵀ + b is a sum over input features, and rank r has those summands that belong to its own. So it
-        has these columns of B (torch's `weight`; on the paper B is transposed, and they are rows). Compute this layer,
+        has these columns of B (torch's `weight`; in the paper B is transposed, and they are rows). Compute this layer,
         forward and backward, without autograd. y has all its features on every rank, and so has its gradient.
 
         With u for the gradient of y, a layer in one process has
