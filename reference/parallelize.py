@@ -116,7 +116,8 @@ def parallelize(
     Args:
         config: of the model.
         plan: how to lay it out.
-        group: the ranks to lay it out on; all call this.
+        group: the ranks to lay it out on; all call this. With several axes, all ranks of the world: making groups takes
+            everybody.
         device: where this rank computes.
         precision: in which dtypes.
         seed: of the weights.
