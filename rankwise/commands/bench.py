@@ -11,7 +11,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "tests" / "benchmarks"
 
 
 def bench(
-    name: Annotated[str, Argument(help="cluster, watch, collectives, floor, data-parallel, tensor-parallel or grading.")] = "",
+    name: Annotated[str, Argument(help="Which; without a name, all are listed.")] = "",
     json: Annotated[bool, Option("--json", help="One list of rows instead of a table.")] = False,
 ) -> int:
     """Measure speed and certainty, each number beside its peer and its bar. Takes minutes; close other programs."""
