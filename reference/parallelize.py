@@ -118,7 +118,7 @@ def parallelize(
         plan: how to lay it out.
         group: the ranks to lay it out on; all call this. With several axes, all ranks of the world: making groups takes
             everybody.
-        device: where this rank computes.
+        device: where this rank computes. On "meta" nothing has values: a plan of a model that fits nowhere here.
         precision: in which dtypes.
         seed: of the weights.
 
@@ -131,6 +131,8 @@ def parallelize(
     placed = placements(model, axes.tensor_rank, plan.tensor_parallel)
 
     def value(name: str, shape: torch.Size) -> Tensor:
+        if device.type == "meta":
+            return torch.empty(shape, device=device)
         return placed[name].cut(initial_value(name, placed[name].shape, config.layers, seed))
 
     split_parameters(model, placed)
