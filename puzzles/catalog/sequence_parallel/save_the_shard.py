@@ -7,7 +7,7 @@ from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.sequence_parallel.on_slices import column_linear
 from reference.sequence_parallel.slices import gather_slices, sum_slices
 
-from .common import ALL_GATHER, DOUBLE, REDUCE_SCATTER, leaves, mine, one_pass, part_of, slices_of, tokens_of, whole
+from .common import DOUBLE, leaves, mine, one_pass, part_of, slices_of, tokens_of, whole
 
 
 def a_slice_and_my_columns(case, rank):
@@ -89,7 +89,6 @@ PUZZLE = Puzzle(
     oracle=whole_matrix_in_one_process,
     drive=through_a_layer,
     tolerance=1e-10,
-    calls=(*ALL_GATHER, *REDUCE_SCATTER),
     given=(gather_slices, sum_slices),
     budgets=(
         Budget(
