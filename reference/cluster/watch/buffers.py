@@ -43,7 +43,7 @@ _WRITES = frozenset({"__setitem__", *(f"__i{name}__" for name in _OPERATORS)})
 
 _EXACT = 1 << 20  # elements of a tensor with holes up to which overlaps are looked for one by one
 
-_BACKWARDS = (Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+_BACKWARDS = (Tensor.backward, torch.autograd.backward)
 _DETACHES = (Tensor.detach, Tensor.data.__get__)
 
 
@@ -200,6 +200,8 @@ class TouchGuard(TorchFunctionMode):
             self.copies.made(args[0], result)
         if func in _BACKWARDS:
             self.gradients.backward()
+        elif func is torch.autograd.grad:
+            self.gradients.asked(args[1] if len(args) > 1 else kwargs["inputs"], result)
         elif func in _DETACHES:
             self.gradients.detach(args[0], result)
         return result

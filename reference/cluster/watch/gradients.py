@@ -1,6 +1,7 @@
 """Gradients that a collective lost: `dist.all_gather(out, x)` has no backward, so nothing flows back into `x`."""
 
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -58,6 +59,11 @@ class Gradients:
         """A backward pass has ended: note which leaves have a gradient now."""
         self.passes += bool(self.cuts)
         self.reached |= {id(leaf) for cut in self.cuts for leaf in cut.leaves if leaf.grad is not None}
+
+    def asked(self, inputs: Tensor | Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
+        """`torch.autograd.grad` has returned: whoever names inputs is told by torch itself if one cannot be reached."""
+        inputs = (inputs,) if isinstance(inputs, Tensor) else inputs
+        self.reached |= {id(leaf) for leaf, gradient in zip(inputs, gradients, strict=True) if gradient is not None}
 
     def check(self, rank: int) -> RankError | None:
         """The error of a leaf that no backward pass ever reached."""

@@ -122,6 +122,19 @@ def conjugate_pair_by_hand():
 
 
 @correct(2)
+def gradients_that_were_asked_for():
+    """`torch.autograd.grad` leaves nothing in `.grad`, and the loss is only reported."""
+    weight, unused = torch.ones(4, requires_grad=True), torch.ones(4, requires_grad=True)
+    for _ in range(2):
+        loss = (weight * 2 + unused.detach()).sum()
+        (gradient,) = torch.autograd.grad(loss, weight)
+        total = loss.detach()
+        dist.all_reduce(total)
+        assert (gradient == 2).all() and total == 12 * dist.get_world_size()
+    (unused * weight.detach()).sum().backward()
+
+
+@correct(2)
 def gradients_reduced_by_hand():
     torch.manual_seed(0)
     layer = nn.Linear(4, 4)
