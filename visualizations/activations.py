@@ -1,0 +1,198 @@
+"""What a layer keeps for backward, term by term: which terms tensor parallelism divides, and which it leaves whole.
+
+Drawn from the table of `reference.memory.korthikanti` (Korthikanti et al. 2022). Blue lies inside attention and MLP: by
+heads or by columns, tensor parallelism divides it. Of that, what grows with pairs of tokens is light: selective
+recomputation makes it again. Pink lies between, and is whole on every rank until sequence parallelism divides it by
+tokens. Bars are the formula, dots are measured.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from fractions import Fraction
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from reference.memory.korthikanti import TERMS, Layer, Split, Term
+
+from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, canvas, figure, plain
+
+
+class Form(StrEnum):
+    """How a layer is split, and what is made again."""
+
+    TENSOR = "tensor parallel"
+    SEQUENCE = "tensor and sequence parallel"
+    SELECTIVE = "the same, pairs made again"
+
+
+Case = tuple[Form, int]
+"""A form, and number of ranks t."""
+
+FORMULAS: Mapping[Form, Callable[[Layer], Fraction]] = {
+    Form.TENSOR: Layer.tensor,
+    Form.SEQUENCE: Layer.tensor_sequence,
+    Form.SELECTIVE: Layer.tensor_sequence_selective,
+}
+
+
+class Place(StrEnum):
+    """Where a term lies, in the order in which terms are stacked."""
+
+    BETWEEN = "between attention and MLP"
+    INSIDE = "inside attention and MLP"
+    PAIRS = "pairs of tokens, in attention"
+
+
+FACES = {Place.BETWEEN: "#E7B6D2", Place.INSIDE: Colour.FORWARD, Place.PAIRS: "#A9D6F0"}
+
+
+def place_of(term: Term) -> Place:
+    """Where a term lies."""
+    if term.split is Split.SEQUENCE_PARALLEL:
+        return Place.BETWEEN
+    return Place.PAIRS if term.per_pair else Place.INSIDE
+
+
+def bytes_of(term: Term, layer: Layer, form: Form) -> Fraction:
+    """What a rank keeps of a term."""
+    if form is Form.SELECTIVE and term.per_pair:
+        return Fraction()
+    tokens, pairs = layer.sequence * layer.batch * layer.width, layer.heads * layer.sequence**2 * layer.batch
+    whole = form is Form.TENSOR and term.split is Split.SEQUENCE_PARALLEL
+    return Fraction(term.per_token * tokens + term.per_pair * pairs, 1 if whole else layer.tensor_parallel)
+
+
+def draw(
+    layer: Layer,
+    ranks: Sequence[int] = (1, 2, 4, 8),
+    *,
+    measured: Mapping[Case, float] | None = None,
+    title: str = "",
+) -> Picture:
+    """Bytes of a layer on each rank, over t, in each form: stacked by term.
+
+    Args:
+        layer: sequence, batch, width and heads; its own t does not count.
+        ranks: t of each bar; 1 is the whole layer.
+        measured: bytes that were found, of any of the cases.
+        title: the finding; by default what stays on every rank at the largest t.
+    """
+    picture = figure(3.5, title or finding(layer, max(ranks)))
+    panels = picture.subplots(1, len(Form), sharey=True)
+    highest = float(layer.everything())
+    for axes, form in zip(panels, Form, strict=True):
+        plain(axes).grid(False, axis="x")
+        axes.set(ylim=(0, 1.1 * highest), xlim=(-0.6, len(ranks) - 0.4))
+        for place, t in enumerate(ranks):
+            _bar(axes, place, on(layer, t), form, (measured or {}).get((form, t)))
+        axes.set_xticks(range(len(ranks)), [str(t) for t in ranks])
+        axes.set_title(form, fontsize=TEXT, color=Colour.INK, fontweight="bold", loc="left")
+        axes.set_xlabel("t, ranks that share the layer", fontsize=SMALL, color=Colour.INK)
+        axes.tick_params(axis="x", length=0)
+    panels[0].yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
+    panels[0].yaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(size)))
+    panels[0].set_ylabel("activations of a layer, on a rank", fontsize=TEXT)
+    marks = [Patch(facecolor=FACES[place], label=place) for place in reversed(Place)]
+    panels[-1].legend(handles=marks, loc="upper right", frameon=False, fontsize=SMALL, borderaxespad=0)
+    return picture
+
+
+def finding(layer: Layer, t: int) -> str:
+    """The default title."""
+    layer = on(layer, t)
+    tensor, both, selective = (float(FORMULAS[form](layer)) for form in Form)
+    between = float(sum(bytes_of(term, layer, Form.TENSOR) for term in TERMS if place_of(term) is Place.BETWEEN))
+    return (
+        f"On {t} ranks {bytes_text(between)} of a layer stay whole until sequence parallelism divides them: "
+        f"{bytes_text(tensor)} become {bytes_text(both)}, and {bytes_text(selective)} without pairs of tokens"
+    )
+
+
+def on(layer: Layer, t: int) -> Layer:
+    """The same layer among t ranks."""
+    return Layer(layer.sequence, layer.batch, layer.width, layer.heads, t)
+
+
+def stacked(form: Form) -> list[Term]:
+    """The terms of a form from the bottom of a bar to its top."""
+    order = list(Place)
+    kept = (term for term in TERMS if not (form is Form.SELECTIVE and term.per_pair))
+    return sorted(kept, key=lambda term: order.index(place_of(term)))
+
+
+def _bar(axes: Axes, place: int, layer: Layer, form: Form, measured: float | None) -> None:
+    bottom = Fraction()
+    for term in stacked(form):
+        size = bytes_of(term, layer, form)
+        line = 0.5 if float(size) > 0.01 * axes.get_ylim()[1] else 0
+        look = {"facecolor": FACES[place_of(term)], "edgecolor": "white", "linewidth": line, "zorder": 2}
+        axes.add_patch(Rectangle((place - 0.4, float(bottom)), 0.8, float(size), **look))
+        bottom += size
+    words = {"ha": "center", "fontsize": SMALL, "textcoords": "offset points", "zorder": 5}
+    top = max(float(bottom), measured or 0)
+    axes.annotate(bytes_text(float(bottom)), (place, top), (0, 5 if measured else 3), **words)
+    if measured is not None:
+        look = {"marker": "o", "markersize": 4.5, "color": Colour.INK, "markeredgecolor": "white", "zorder": 4}
+        axes.plot(place, measured, linestyle="none", **look)
+
+
+NAMES, ROW, HEAD = 2.75, 0.2, 0.5  # inches
+LEGEND = {
+    Place.BETWEEN: "between: whole, until tokens are divided",
+    Place.INSIDE: "inside: divided by t",
+    Place.PAIRS: "pairs of tokens: divided by t, or made again",
+}
+
+
+def draw_terms(layer: Layer, *, title: str = "") -> Picture:
+    """Each term with what a rank keeps of it, side by side: on one rank, tensor parallel, and with sequences, too.
+
+    Args:
+        layer: among its t ranks.
+        title: the finding; by default how many of the bytes tensor parallelism leaves whole.
+    """
+    picture, axes = canvas(HEAD + (len(TERMS) + 1.4) * ROW, title or terms_finding(layer.tensor_parallel))
+    alone = on(layer, 1)
+    columns = {"on one rank": (alone, Form.TENSOR), **{form: (layer, form) for form in (Form.TENSOR, Form.SEQUENCE)}}
+    width = (WIDTH - NAMES - 0.1) / len(columns)
+    inch = (width - 0.68) / float(max(bytes_of(term, alone, Form.TENSOR) for term in TERMS))
+    for row, term in enumerate(TERMS):
+        _text(axes, NAMES - 0.1, HEAD + (row + 0.5) * ROW, term.tensor, SMALL - 0.5, Colour.INK, ha="right")
+    for index, (words, (one, form)) in enumerate(columns.items()):
+        _terms(axes, NAMES + index * width, words, one, form, inch)
+    x, y = 0.1, HEAD + (len(TERMS) + 0.8) * ROW
+    for place in Place:
+        axes.add_patch(Rectangle((x, y - 0.05), 0.16, 0.1, facecolor=FACES[place], edgecolor="none"))
+        _text(axes, x + 0.22, y, LEGEND[place], SMALL, Colour.INK)
+        x += 0.42 + 0.058 * len(LEGEND[place])
+    return picture
+
+
+def terms_finding(t: int) -> str:
+    """The default title of the terms."""
+    between, inside = (
+        sum(term.per_token for term in TERMS if place_of(term) is place) for place in (Place.BETWEEN, Place.INSIDE)
+    )
+    return (
+        f"Of {between + inside} bytes for each number of a token, tensor parallelism divides {inside} among {t} ranks; "
+        f"{between} are left for sequence parallelism"
+    )
+
+
+def _terms(axes: Axes, left: float, words: str, layer: Layer, form: Form, inch: float) -> None:
+    """A column of bars, and their sum above it; `inch` of a bar is a byte."""
+    _text(axes, left, HEAD - 0.32, words, SMALL, Colour.INK, weight="bold")
+    _text(axes, left, HEAD - 0.14, bytes_text(float(FORMULAS[form](layer))), SMALL, Colour.FAINT)
+    for row, term in enumerate(TERMS):
+        size, y = float(bytes_of(term, layer, form)), HEAD + row * ROW
+        face = {"facecolor": FACES[place_of(term)], "edgecolor": "none"}
+        axes.add_patch(Rectangle((left, y + 0.03), size * inch, ROW - 0.06, **face))
+        _text(axes, left + size * inch + 0.04, y + ROW / 2, bytes_text(size), SMALL - 1.3, Colour.INK)
+
+
+def _text(
+    axes: Axes, x: float, y: float, words: str, size: float, colour: str, ha: str = "left", weight: str = "normal"
+) -> None:
+    axes.text(x, y, words, fontsize=size, color=colour, ha=ha, va="center", fontweight=weight)

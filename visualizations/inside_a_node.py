@@ -1,0 +1,103 @@
+"""Why tensor parallelism stays inside a node: the same block's collectives on fast links and on slow ones.
+
+The products and collectives of a block, their order and their shapes are those of its own code, rehearsed on the meta
+device (`reference.tensor_parallel.rehearsal`). Times are modelled: FLOPs at the rate that a GPU reaches, and messages
+replayed on a network. Blue and green compute; orange is what a rank waits for the network.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from reference.tensor_parallel.rehearsal import Price, Rehearsal
+
+from . import overlap
+from .style import SMALL, TEXT, Colour, Picture, figure, plain, seconds_text
+
+Prices = Mapping[str, Price]
+"""What collectives cost, by the name of the network."""
+
+
+def draw(rehearsals: Sequence[Rehearsal], prices: Prices, speed: float, *, node: int = 8, title: str = "") -> Picture:
+    """Time of a block over t, a panel for each network: computing, and waiting for the network on top of it.
+
+    Args:
+        rehearsals: of one block and one micro-batch on t = 2, 4, 8, 16 ranks, say.
+        prices: of collectives, by name: `{"NVLink": rings(Network.of(NVLINK4)), ...}`.
+        speed: FLOP/s that a GPU reaches.
+        node: ranks of a node; a line is drawn behind it.
+        title: the finding; by default the share of the time that ranks wait, at the largest t of a node.
+    """
+    picture = figure(3.4, title or finding(rehearsals, prices, speed, node))
+    panels = picture.subplots(1, len(prices), sharey=True, squeeze=False)[0]
+    times = {name: [one.times(price, speed) for one in rehearsals] for name, price in prices.items()}
+    highest = max(sum(pair) for pairs in times.values() for pair in pairs)
+    for axes, (name, pairs) in zip(panels, times.items(), strict=True):
+        plain(axes).grid(False, axis="x")
+        for place, (computing, waiting) in enumerate(pairs):
+            _bar(axes, place, computing, waiting)
+        axes.set(ylim=(0, 1.14 * highest), xlim=(-0.6, len(pairs) - 0.4))
+        axes.set_xticks(range(len(pairs)), [str(one.ranks) for one in rehearsals])
+        axes.tick_params(axis="x", length=0)
+        axes.set_title(name, fontsize=TEXT, color=Colour.INK, fontweight="bold", loc="left")
+        axes.set_xlabel("t, ranks that share the block", fontsize=SMALL, color=Colour.INK)
+        _border(axes, [one.ranks for one in rehearsals], node)
+    panels[0].yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
+    panels[0].yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: seconds_text(seconds) if seconds else "0"))
+    panels[0].set_ylabel("modelled time of a block", fontsize=TEXT)
+    marks = [Patch(facecolor=face, label=label) for label, face in FACES.items()]
+    picture.legend(handles=marks, loc="outside lower right", frameon=False, fontsize=SMALL, ncols=2)
+    return picture
+
+
+FACES = {"computing": Colour.FORWARD, "waiting for the network, and its share of the time": Colour.COMMUNICATION}
+WAITING = "#9A6500"  # the orange of communication, dark enough to be read
+
+
+def finding(rehearsals: Sequence[Rehearsal], prices: Prices, speed: float, node: int) -> str:
+    """The default title."""
+    inside = max((one for one in rehearsals if one.ranks <= node), key=lambda one: one.ranks)
+    words = ", ".join(f"{share(inside, price, speed):.0%} on {name}" for name, price in prices.items())
+    return f"Modelled from a block's own collectives: of its time {inside.ranks} ranks wait {words}"
+
+
+def share(rehearsal: Rehearsal, price: Price, speed: float) -> float:
+    """Of the time of a block, the share in which ranks wait for the network."""
+    computing, waiting = rehearsal.times(price, speed)
+    return waiting / (computing + waiting)
+
+
+def draw_step(rehearsal: Rehearsal, prices: Prices, speed: float, *, title: str = "") -> Picture:
+    """What one rank does when, network by network on one scale: the picture of `visualizations.overlap`.
+
+    Args as of `draw`.
+    """
+    lanes = {name: rehearsal.activities(price, speed) for name, price in prices.items()}
+    ends = {name: overlap.duration([lane]) for name, lane in lanes.items()}
+    said = ", ".join(f"{seconds_text(end)} on {name}" for name, end in ends.items())
+    words = title or f"Modelled from the same trace, t = {rehearsal.ranks}: a block takes {said}"
+    return overlap.draw(list(lanes.values()), title=words, names=list(lanes))
+
+
+def _bar(axes: Axes, place: int, computing: float, waiting: float) -> None:
+    look = {"edgecolor": "white", "linewidth": 0.5, "zorder": 2}
+    axes.bar(place, computing, 0.8, color=Colour.FORWARD, **look)
+    axes.bar(place, waiting, 0.8, computing, color=Colour.COMMUNICATION, **look)
+    words = {"ha": "center", "fontsize": SMALL, "textcoords": "offset points", "zorder": 5}
+    total = computing + waiting
+    axes.annotate(seconds_text(total), (place, total), (0, 11), **words)
+    axes.annotate(f"{waiting / total:.0%}", (place, total), (0, 2), color=WAITING, **words)
+
+
+def _border(axes: Axes, ranks: Sequence[int], node: int) -> None:
+    """What lies beyond the last t that fits into a node."""
+    inside = sum(t <= node for t in ranks)
+    if not 0 < inside < len(ranks):
+        return
+    left, right = inside - 0.5, len(ranks) - 0.4
+    axes.axvspan(left, right, color="#F1F1F1", zorder=0)
+    words = {"ha": "center", "va": "top", "fontsize": SMALL, "color": Colour.FAINT}
+    place = axes.get_xaxis_transform()
+    axes.text((left + right) / 2, 0.98, f"more\nthan {node}", transform=place, **words)
