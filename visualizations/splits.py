@@ -74,7 +74,7 @@ def draw_layer(config: GPTConfig, t: int, *, title: str = "") -> Picture:
     names = [name for name in parameters(config) if name.startswith(HALVES)]
     matrices = [weight(name, config, t, name.split(".")[-2].split("_")[-1]) for name in names]
     rows = [[m for m, name in zip(matrices, names, strict=True) if name.startswith(half)] for half in HALVES]
-    scale = min(_scale(rows, 0.55), 1.5 / max(m.rows for m in matrices))
+    scale = min(_scale(rows, 0.55), 2.0 / max(m.rows for m in matrices))
     heights = [max(_size(m, scale)[1] for m in row) + 0.78 for row in rows]
     picture, axes = canvas(sum(heights) + 0.3, title or layer_finding(matrices, t))
     top = 0.0
