@@ -167,8 +167,8 @@ class Axes:
         data, shards, replicas, tensor, copies = group, group, None, None, None
         if t > 1:
             mesh = DeviceMesh(device.type, ranks.view(-1, t), mesh_dim_names=("data", "tensor"))
-            data, tensor = mesh.get_group("data"), mesh.get_group("tensor")
-            shards = data
+            tensor = group if t == group.size() else mesh.get_group("tensor")
+            shards = data = mesh.get_group("data")
         if plan.data_parallel is Form.HSDP:
             names = ("replicate", "shard", "tensor")
             mesh = DeviceMesh(device.type, ranks.view(plan.replicas, -1, t), mesh_dim_names=names)
