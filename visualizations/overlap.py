@@ -57,7 +57,8 @@ def draw(
     time_axis(axes, length)
     for rank, own in enumerate(ranks):
         for number, lane in enumerate(_lanes(own, lanes)):
-            for activity, seen_until in zip(lane, [*(a.begin for a in lane[1:]), length + zero], strict=True):
+            ends = [*(a.begin for a in lane[1:]), length + zero]
+            for activity, seen_until in zip(lane, ends, strict=bool(lane)):  # a lane may be empty
                 _box(axes, activity, zero, min(seen_until, activity.end) - zero, rank + number * height, height)
     _legend(axes, ranks)
     return picture

@@ -114,9 +114,12 @@ def layer_finding(matrices: Sequence[Matrix], t: int) -> str:
     alike = [matrix for matrix in matrices if matrix.cut is Cut.NOWHERE]
     everywhere = sum(matrix.rows * matrix.columns for matrix in alike)
     return (
-        f"Each of {t} ranks holds {own / 1e6:.3g} million of a block's {whole / 1e6:.3g} million numbers; "
-        f"{everywhere:,} are on all of them"
+        f"Each of {t} ranks holds {_count(own)} of a block's {_count(whole)} numbers; {everywhere:,} are on all of them"
     )
+
+
+def _count(numbers: int) -> str:
+    return f"{numbers / 1e6:.3g} million" if numbers >= 1_000_000 else f"{numbers:,}"
 
 
 def _cut_words(w: Matrix) -> str:

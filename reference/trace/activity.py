@@ -68,12 +68,14 @@ class Watch:
         self._modules = modules
         self._computing: tuple[Doing, str, float] | None = None
         self._listeners: list[threading.Thread] = []
+        self._messages: list[Call] = []  # from one rank to another
 
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Note what happens inside; call it in `cluster.trace`, else collectives are not heard.
 
-        Ends when the collectives that began inside are done.
+        Ends when the collectives that began inside are done. A message from one rank to another is noted until its
+        wait has returned, which may be later than it came.
         """
         recorder: Recorder = dist.group.WORLD.recorder
         make = recorder.make
@@ -83,6 +85,9 @@ class Watch:
             yield
             for listener in self._listeners:
                 listener.join()
+            for call in self._messages:
+                if call.end is not None:
+                    self._note(call, call.begin, call.end)
         finally:
             recorder.make = make
             for handle in handles:
@@ -129,14 +134,19 @@ class Watch:
             self._computing = None
 
     def _make(self, make: Callable[[Call, Callable[[], Work]], Work], call: Call, run: Callable[[], Work]) -> Work:
-        begin, size = time.monotonic(), call.elements * call.item_size
-        work = make(call, run)
+        begin, work = time.monotonic(), make(call, run)
 
         def listen() -> None:  # not all requests of gloo have futures
             work.wait()
-            activity = Activity(Doing.COMMUNICATION, call.function or str(call.op), begin, time.monotonic(), size)
-            self.activities.append(activity)
+            self._note(call, begin, time.monotonic())
 
-        self._listeners.append(threading.Thread(target=listen, daemon=True))
-        self._listeners[-1].start()
+        if call.op.point_to_point:  # gloo wakes up one of those who wait for a message: let it be the caller
+            self._messages.append(call)
+        else:
+            self._listeners.append(threading.Thread(target=listen, daemon=True))
+            self._listeners[-1].start()
         return work
+
+    def _note(self, call: Call, begin: float, end: float) -> None:
+        size = call.elements * call.item_size
+        self.activities.append(Activity(Doing.COMMUNICATION, call.function or str(call.op), begin, end, size))

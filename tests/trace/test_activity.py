@@ -62,6 +62,25 @@ def test_a_collective_is_noted_though_nobody_waits_for_it(clusters: Clusters):
         assert [(a.doing, a.bytes) for a in own] == [(Doing.COMMUNICATION, 1_000_000)]
 
 
+def around_the_ring() -> list[Activity]:
+    """Many small messages, each of which somebody waits for: two waiting for one would be one too many."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    watch = Watch({})
+    with watch.recording():
+        for _ in range(20):
+            arrival = dist.irecv(torch.empty(5), (rank - 1) % n)
+            departure = dist.isend(torch.ones(5), (rank + 1) % n)
+            for request in (arrival, departure):
+                request.wait()
+    return watch.activities
+
+
+def test_messages_between_two_are_noted_until_they_are_waited_for(clusters: Clusters):
+    for own in clusters(3).trace(around_the_ring)[0]:
+        assert sorted(a.label for a in own) == ["irecv"] * 20 + ["isend"] * 20
+        assert all(a.doing is Doing.COMMUNICATION and a.begin <= a.end and a.bytes == 20 for a in own)
+
+
 def test_two_runs_can_begin_at_zero():
     own = [Activity(Doing.BACKWARD, "b", 12.0, 13.5), Activity(Doing.FORWARD, "a", 10.0, 12.0)]
     assert [(a.label, a.begin, a.end) for a in from_zero(own)] == [("b", 2.0, 3.5), ("a", 0.0, 2.0)]
