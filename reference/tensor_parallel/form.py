@@ -42,10 +42,10 @@ class TwoAxes:
         self._form = form
         self.parts = tuple(_placed(part, placed[part.name]) for part in form.parts)
         self.shards = (*form.shards, group)
-        self._partial: dict[ProcessGroup, list[Part]] = {}
+        self.partial: dict[ProcessGroup, list[Part]] = {}  # parts whose gradients add up over these ranks
         for part in self.parts:
             if part.name in partial:
-                self._partial.setdefault(partial[part.name], []).append(part)
+                self.partial.setdefault(partial[part.name], []).append(part)
 
     def micro_batch(self, last: bool) -> AbstractContextManager[None]:
         """As of the form."""
@@ -54,7 +54,7 @@ class TwoAxes:
     def collect(self) -> None:
         """Sum over the data axis, and where ranks of the tensor axis have parts of a gradient, over these."""
         self._form.collect()
-        for group, parts in self._partial.items():
+        for group, parts in self.partial.items():
             gradients = [part.master.grad for part in parts if part.master.grad is not None]
             if gradients:
                 flat(gradients, group, fastest.all_reduce)
