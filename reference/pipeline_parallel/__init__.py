@@ -1,0 +1,1 @@
+"""Pipeline parallelism: every rank has some of the layers, and micro-batches pass through."""

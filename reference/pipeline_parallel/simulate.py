@@ -1,0 +1,139 @@
+"""When each action of a schedule begins and ends, for given costs.
+
+A rank computes one action after the other, each as soon as it can: when the rank is free, and what the action needs has
+come. What is sent takes its time and keeps nobody from computing.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .schedule import Action, Kind, Schedule
+
+
+class Deadlock(RuntimeError):
+    """Some actions wait for each other."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds, or any other unit: of all stages alike, or a number for each."""
+
+    forward: float | Sequence[float] = 1.0
+    input: float | Sequence[float] = 1.0
+    weight: float | Sequence[float] = 1.0
+    message: float = 0.0  # from one rank to another
+
+    def table(self, stages: int) -> dict[Kind, list[float]]:
+        """How long each kind of action takes on each stage."""
+        forward, of_input, of_weight = (_each(x, stages) for x in (self.forward, self.input, self.weight))
+        backward = [sum(halves) for halves in zip(of_input, of_weight, strict=True)]
+        return {Kind.FORWARD: forward, Kind.BACKWARD: backward, Kind.INPUT: of_input, Kind.WEIGHT: of_weight}
+
+
+class Span(NamedTuple):
+    """An action, and when it runs."""
+
+    action: Action
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A step of all ranks."""
+
+    schedule: Schedule
+    spans: tuple[tuple[Span, ...], ...]  # of each rank, in order
+
+    @property
+    def seconds(self) -> float:
+        """From the first action of all to the last."""
+        return max(line[-1].end for line in self.spans if line)
+
+    @property
+    def longest(self) -> float:
+        """From a rank's first action to its last, of the rank that takes longest.
+
+        That is what a step costs where ranks do not wait for each other between steps: who begins later ends later.
+        """
+        return max(line[-1].end - line[0].begin for line in self.spans if line)
+
+    @property
+    def busy(self) -> float:
+        """How long the rank computes that has most to do."""
+        return max(sum(span.end - span.begin for span in line) for line in self.spans)
+
+    @property
+    def bubble_rate(self) -> float:
+        """The part of a step in which ranks wait, where they do not wait between steps.
+
+        As in Qi et al. 2023, "Zero bubble pipeline parallelism", sec. 5.3: (longest - m (F + I + W)) / longest.
+        """
+        return 1 - self.busy / self.longest
+
+
+def simulate(schedule: Schedule, costs: Costs | None = None) -> Simulation:
+    """Run a schedule on paper.
+
+    Raises:
+        Deadlock: if actions wait for each other, or for what nobody does.
+    """
+    costs = costs or Costs()
+    seconds, spans = costs.table(schedule.stages), [[] for _ in schedule.lines]
+    ended: dict[Result, float] = {}
+    waiting: dict[Result, int] = {}  # which rank waits for it
+    ready = deque(range(schedule.ranks))
+    while ready:
+        rank = ready.popleft()
+        line, done = schedule.lines[rank], spans[rank]
+        for action in line[len(done) :]:
+            begin = done[-1].end if done else 0.0
+            if needed := needs(schedule, action):
+                if needed not in ended:
+                    waiting[needed] = rank
+                    break
+                there = schedule.placement[needed.stage]
+                begin = max(begin, ended[needed] + (costs.message if there != rank else 0.0))
+            end = begin + seconds[action.kind][action.stage]
+            done.append(Span(action, begin, end))
+            if (made := makes(action)) is not None:
+                ended[made] = end
+                if made in waiting:
+                    ready.append(waiting.pop(made))
+    if waiting:
+        stuck = [f"rank {rank} waits in {schedule.lines[rank][len(spans[rank])]}" for rank in sorted(waiting.values())]
+        raise Deadlock(f"{'; '.join(stuck)}")
+    return Simulation(schedule, tuple(map(tuple, spans)))
+
+
+class Result(NamedTuple):
+    """What other actions wait for: the output of a stage, or the gradient of its input."""
+
+    is_gradient: bool
+    stage: int
+    micro_batch: int
+
+
+def makes(action: Action) -> Result | None:
+    """What others may wait for; None of gradients of weights."""
+    if action.kind is Kind.WEIGHT:
+        return None
+    return Result(action.kind is not Kind.FORWARD, action.stage, action.micro_batch)
+
+
+def needs(schedule: Schedule, action: Action) -> Result | None:
+    """What an action waits for; None if it begins a micro-batch."""
+    kind, stage, micro_batch = action
+    if kind is Kind.WEIGHT:
+        return Result(True, stage, micro_batch)
+    if kind is Kind.FORWARD:
+        before = schedule.before(stage, micro_batch)
+        return None if before is None else Result(False, before, micro_batch)
+    behind = schedule.behind(stage, micro_batch)
+    return Result(False, stage, micro_batch) if behind is None else Result(True, behind, micro_batch)
+
+
+def _each(x: float | Sequence[float], stages: int) -> list[float]:
+    return [x] * stages if isinstance(x, int | float) else list(x)

@@ -1,0 +1,40 @@
+"""Lines of a schedule from tables of phases, which is how papers draw them.
+
+    [(3, "F"), (5, "F B"), (3, "B")]        3 times a forward, 5 times a forward and a backward, 3 times a backward
+
+A word is a kind of action and, where a rank has several kinds of work, which of them: `F0`, `I1`. It takes the next
+piece of that work. `W` finishes the backward that was begun first of those that are not finished, wherever it was.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from .schedule import Action, Kind
+
+Table = Sequence[tuple[int, str]]
+"""How often, and a pattern of words."""
+
+Work = Sequence[tuple[int, int]]
+"""Stages and micro-batches, in the order in which they are to be done."""
+
+
+def unroll(table: Table, work: Sequence[Work]) -> list[Action]:
+    """The line that a table describes.
+
+    Args:
+        table: phases, in order; one that is repeated less than once is left out.
+        work: what `F0`, `F1`, ... take one after the other, and `B0` and `I0`, `B1` and `I1`, ... again from its start.
+    """
+    forward, backward = ([iter(each) for each in work] for _ in range(2))
+    unfinished: deque[tuple[int, int]] = deque()
+    line = []
+    for word in (word for times, pattern in table for _ in range(times) for word in pattern.split()):
+        kind, which = Kind(word[0]), int(word[1:] or 0)
+        if kind is Kind.WEIGHT:
+            piece = unfinished.popleft()
+        else:
+            piece = next((forward if kind is Kind.FORWARD else backward)[which])
+        if kind is Kind.INPUT:
+            unfinished.append(piece)
+        line.append(Action(kind, *piece))
+    return line

@@ -1,0 +1,158 @@
+"""Prove of a schedule that it computes a step, whoever wrote it.
+
+    complete    every micro-batch passes every stage of its route once forward and once backward, on the stage's rank
+    ordered     nothing waits for ever: not with sends that return at once, and not with sends that block
+    memory      how many activations each rank holds at most
+
+Sends that block return when the receiver has room. How much room that takes, in messages that arrive before they are
+needed, is a property of the order: `room`. GPipe needs none, 1F1B a place for one message from each neighbour, and a
+breadth-first order one for each micro-batch.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from reference.errors import BadInput
+
+from .schedule import Action, Kind, Schedule
+from .simulate import Deadlock, Result, makes, needs, simulate
+
+
+class Channel(NamedTuple):
+    """A way that messages take, one behind the other."""
+
+    source: int
+    target: int
+    is_gradient: bool
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What holds of a schedule."""
+
+    activations: tuple[int, ...]  # the most that each rank holds, of one stage and one micro-batch each
+    room: int  # messages that may have to wait on a channel, where sends block
+
+
+def validate(schedule: Schedule) -> Proof:
+    """See that a schedule computes a step.
+
+    Raises:
+        BadInput: if it does not, with the first action that is missing, twice, misplaced or waiting for ever.
+    """
+    _require_complete(schedule)
+    try:
+        simulate(schedule)
+    except Deadlock as deadlock:
+        raise BadInput(f"this order never ends: {deadlock}") from None
+    room = next(room for room in range(schedule.micro_batches * schedule.stages + 1) if ends(schedule, room))
+    return Proof(tuple(most_activations(line) for line in schedule.lines), room)
+
+
+def most_activations(line: tuple[Action, ...]) -> int:
+    """How many activations a rank holds at most: from forward to the end of backward, of a stage and a micro-batch."""
+    held = most = 0
+    for action in line:
+        held += (action.kind is Kind.FORWARD) - (action.kind in (Kind.BACKWARD, Kind.WEIGHT))
+        most = max(most, held)
+    return most
+
+
+def _require_complete(schedule: Schedule) -> None:
+    done = Counter(action for line in schedule.lines for action in line)
+    for rank, line in enumerate(schedule.lines):
+        for action in line:
+            known = action.micro_batch < schedule.micro_batches and action.stage in schedule.routes[action.micro_batch]
+            if not known:
+                raise BadInput(f"rank {rank} computes {action}, and no micro-batch takes that way")
+            if schedule.placement[action.stage] != rank:
+                there = schedule.placement[action.stage]
+                raise BadInput(f"rank {rank} computes {action}, and stage {action.stage} is on rank {there}")
+            if done[action] > 1:
+                raise BadInput(f"{action} is computed {done[action]} times")
+    for micro_batch, route in enumerate(schedule.routes):
+        for stage in route:
+            forward, backward, of_input, of_weight = (done[Action(kind, stage, micro_batch)] for kind in Kind)
+            if not forward:
+                raise BadInput(f"F{stage}.{micro_batch} is missing")
+            if (backward, of_input, of_weight) not in ((1, 0, 0), (0, 1, 1)):
+                raise BadInput(
+                    f"backward of stage {stage} on micro-batch {micro_batch} must be B{stage}.{micro_batch}, "
+                    f"or I{stage}.{micro_batch} and W{stage}.{micro_batch}"
+                )
+
+
+def ends(schedule: Schedule, room: int) -> bool:
+    """Whether a schedule ends if a send returns only when the receiver waits for it, or has room for it.
+
+    Args:
+        schedule: a complete one.
+        room: messages for which a receiver has a place, on each channel, before it needs them.
+    """
+    return _Blocking(schedule, room).ends()
+
+
+class _Blocking:
+    """Ranks whose sends block: where each of them is, and what is on its way."""
+
+    def __init__(self, schedule: Schedule, room: int) -> None:
+        self.schedule, self.room = schedule, room
+        self.at = [0] * schedule.ranks
+        self.here: list[set[Result]] = [set() for _ in schedule.lines]
+        self.sending: list[tuple[Channel, Result] | None] = [None] * schedule.ranks
+        self.arrived: Counter[Channel] = Counter()  # messages that take up room
+        self.reader = {  # of what is needed on another rank
+            needed: rank
+            for rank, line in enumerate(schedule.lines)
+            for action in line
+            if (needed := needs(schedule, action)) and schedule.placement[needed.stage] != rank
+        }
+
+    def ends(self) -> bool:
+        """Let everybody go on until nobody can; whether all are through."""
+        while any([self.goes_on(rank) for rank in range(self.schedule.ranks)]):
+            pass
+        return all(at == len(line) for at, line in zip(self.at, self.schedule.lines, strict=True))
+
+    def goes_on(self, rank: int) -> bool:
+        """Let a rank go as far as it can; whether it has moved."""
+        before = self.at[rank], self.sending[rank]
+        while self.sends(rank) and self.computes(rank):
+            pass
+        return (self.at[rank], self.sending[rank]) != before
+
+    def sends(self, rank: int) -> bool:
+        """Whether a rank has nothing to send, or the receiver takes it."""
+        if self.sending[rank]:
+            channel, result = self.sending[rank]
+            if self.arrived[channel] == self.room and self.awaited_by(channel.target) != result:
+                return False
+            self.arrived[channel] += 1
+            self.here[channel.target].add(result)
+            self.sending[rank] = None
+        return True
+
+    def computes(self, rank: int) -> bool:
+        """Whether a rank's next action has what it needs; then it is done, and its result on its way."""
+        if self.at[rank] == len(self.schedule.lines[rank]):
+            return False
+        action = self.schedule.lines[rank][self.at[rank]]
+        needed = needs(self.schedule, action)
+        if needed and needed not in self.here[rank]:
+            return False
+        if needed and (source := self.schedule.placement[needed.stage]) != rank:
+            self.arrived[Channel(source, rank, needed.is_gradient)] -= 1
+        self.at[rank] += 1
+        if (result := makes(action)) is not None:
+            self.here[rank].add(result)
+            if result in self.reader:
+                self.sending[rank] = Channel(rank, self.reader[result], result.is_gradient), result
+        return True
+
+    def awaited_by(self, rank: int) -> Result | None:
+        """What a rank waits for, if it waits for anything but room."""
+        line = self.schedule.lines[rank]
+        if self.sending[rank] or self.at[rank] == len(line):
+            return None
+        return needs(self.schedule, line[self.at[rank]])

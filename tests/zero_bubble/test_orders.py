@@ -1,0 +1,79 @@
+"""Orders that split backward: they compute a step, and reach the bubble that their papers computed."""
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reference.pipeline_parallel.orders import interleaved, one_f_one_b
+from reference.pipeline_parallel.schedule import Schedule
+from reference.pipeline_parallel.simulate import Costs, simulate
+from reference.pipeline_parallel.validate import validate
+from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_h2, zb_v
+
+ORDERS: dict[str, Callable[[int, int], Schedule]] = {
+    order.__name__: order for order in (zb_h1, zb_h2, zb_v, dual_pipe_v, dual_pipe)
+}
+TWO_STAGES = ("zb_v", "dual_pipe_v")  # of one model on each rank: each takes half of the time
+ROWS = list(csv.DictReader((Path(__file__).parent / "zero_bubble_tables.csv").open()))
+LAYERS = {"1.5B": 3, "14.6B": 3}  # of a stage, each of which is a chunk in the paper's interleaved schedule
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_every_order_computes_a_step(name: str) -> None:
+    for p in range(2, 9, 2) if name == "dual_pipe" else range(1, 9):
+        for m in range(1, 17):
+            assert validate(ORDERS[name](p, m)).room <= 1
+
+
+@pytest.mark.parametrize("times", [(1.0, 1.0, 1.0), (1.0, 1.25, 0.75)])
+@pytest.mark.parametrize("p", [2, 4, 6, 8])
+def test_the_bubble_is_that_of_the_formula(p: int, times: tuple[float, float, float]) -> None:
+    forward, of_input, of_weight = times
+    saved = forward + of_input - of_weight
+    bubbles = {
+        "zb_h1": (p - 1) * saved,
+        "zb_h2": (p - 1) * max(0.0, saved - of_weight),
+        "dual_pipe": (p / 2 - 1) * saved,
+    }
+    m = 4 * p
+    for name, bubble in bubbles.items():
+        stages = 2 if name in TWO_STAGES else 1
+        costs = Costs(*(time / stages for time in times))
+        found = simulate(ORDERS[name](p, m), costs).longest - m * sum(times)
+        assert found == pytest.approx(bubble), name
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 8])
+def test_a_v_has_little_bubble_where_all_three_take_as_long(p: int) -> None:
+    m = 3 * p
+    assert simulate(zb_v(p, m), Costs(0.5, 0.5, 0.5)).longest == 3 * m
+    assert simulate(dual_pipe_v(p, m), Costs(0.5, 0.5, 0.5)).longest == 3 * m + (p - 1) / 2
+
+
+@pytest.mark.parametrize("p", [2, 4, 8])
+def test_ranks_hold_the_activations_of_the_table(p: int) -> None:
+    m = 4 * p
+    expected = {"zb_h1": p, "zb_h2": 2 * p - 1, "zb_v": 2 * p, "dual_pipe": p + 1, "dual_pipe_v": 2 * p + 1}
+    for name, most in expected.items():
+        assert max(validate(ORDERS[name](p, m)).activations) == most, name
+
+
+@pytest.mark.parametrize(
+    ("row", "bound"),
+    [
+        pytest.param(row, bound, id=f"{row['model']}, m={row['micro_batches']}, {row['schedule']}")
+        for row in ROWS
+        if (bound := {"1F1B": 1e-4, "ZB-H1": 1e-4, "ZB-H2": 1e-4, "1F1B-I": 5e-3}.get(row["schedule"]))
+    ],
+)
+def test_bubble_rates_are_those_of_the_paper(row: dict[str, str], bound: float) -> None:
+    """Tables 3, 4 and 9 of arXiv 2401.10241. Printed to four digits; the paper does not say how it interleaves."""
+    p, m = int(row["stages"]), int(row["micro_batches"])
+    times = [float(row[f"t_{what}_ms"]) for what in ("forward", "backward_input", "backward_weight", "comm")]
+    chunks = LAYERS[row["model"]] if row["schedule"] == "1F1B-I" else 1
+    order = {"1F1B": one_f_one_b, "ZB-H1": zb_h1, "ZB-H2": zb_h2, "1F1B-I": lambda p, m: interleaved(p, m, chunks)}
+    costs = Costs(*(time / chunks for time in times[:3]), message=times[3])
+    found = simulate(order[row["schedule"]](p, m), costs).bubble_rate
+    assert found == pytest.approx(float(row["bubble_rate_computed"]), abs=bound)
