@@ -1,0 +1,87 @@
+"""Backward in two halves: the gradient of the input at once, those of the weights later.
+
+A linear layer y = x Wᵀ has two products in backward. The layer before waits for dx = dy W, and nobody waits for
+dW = dyᵀ x. So a layer that is told to keep things for later puts x and dy aside instead of multiplying them: memory is
+held longer, and the second half can be done when there is nothing better to do.
+
+Qi et al. 2023, "Zero bubble pipeline parallelism", sec. 1: B and W.
+"""
+
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+
+class Later:
+    """Weight gradients that wait to be computed.
+
+        with later.keeping(key):
+            y.backward(gradient)            inputs get their gradients
+        later.finish(key)                   weights get theirs
+
+    Args:
+        model: whose linear layers are split, in place. All other parameters get their gradients at once.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._kept: dict[Hashable, list[tuple[nn.Parameter, Tensor, Tensor]]] = {}
+        self._key: Hashable | None = None
+        for module in model.modules():
+            if isinstance(module, nn.Linear) and module.bias is None:
+                module.forward = partial(_linear, module, self)
+
+    @contextmanager
+    def keeping(self, key: Hashable) -> Iterator[None]:
+        """Put aside, under this key, what backward inside needs for weights."""
+        self._key, self._kept[key] = key, []
+        try:
+            yield
+        finally:
+            self._key = None
+
+    def finish(self, key: Hashable) -> None:
+        """Compute what was put aside: gradients add up in the parameters."""
+        for weight, gradient, x in self._kept.pop(key):
+            of_weight = product(gradient, x)
+            weight.grad = of_weight if weight.grad is None else weight.grad.add_(of_weight)
+
+    def keeps(self, weight: nn.Parameter, gradient: Tensor, x: Tensor) -> bool:
+        """Put this aside, if it is time to."""
+        if self._key is None:
+            return False
+        self._kept[self._key].append((weight, gradient, x))
+        return True
+
+
+class SplitLinear(Function):
+    """`apply(x, weight, parameter, later)`: x Wᵀ, whose weight gradient may have to wait."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, later: Later) -> Tensor:
+        ctx.later, ctx.weight = later, weight
+        ctx.save_for_backward(x, weight)
+        return F.linear(x, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        of_x = gradient @ weight if ctx.needs_input_grad[0] else None
+        if not ctx.needs_input_grad[1] or ctx.later.keeps(ctx.weight, gradient, x):
+            return of_x, None, None
+        return of_x, product(gradient, x), None
+
+
+def product(gradient: Tensor, x: Tensor) -> Tensor:
+    """[..., out] and [..., in] -> [out, in], summed over all tokens."""
+    return gradient.flatten(0, -2).T @ x.flatten(0, -2)
+
+
+def _linear(linear: nn.Linear, later: Later, x: Tensor) -> Tensor:
+    return SplitLinear.apply(x, linear.weight, later)

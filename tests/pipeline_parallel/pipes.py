@@ -1,0 +1,75 @@
+"""A small GPT in a pipeline, and in one process."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from reference.models import GPT, GPTConfig, create, initial_value, materialise, token_loss
+from reference.pipeline_parallel.run import Pipeline
+from reference.pipeline_parallel.schedule import Schedule
+from reference.pipeline_parallel.split_backward import Later
+from reference.pipeline_parallel.stages import Stage, balanced
+
+CONFIG = GPTConfig(layers=8, width=8, heads=2, kv_heads=1, hidden=12, vocabulary=17)
+STEPS = 2  # the second knows the shapes already
+
+Gradients = dict[str, Tensor]
+
+
+def batch(m: int, step: int) -> tuple[Tensor, Tensor]:
+    """Tokens and targets of m micro-batches: [m, 2, 5] each."""
+    generator = torch.Generator().manual_seed(step)
+    tokens = torch.randint(CONFIG.vocabulary, (m, 2, 6), generator=generator)
+    return tokens[..., :-1], tokens[..., 1:]
+
+
+def one_process(m: int) -> tuple[float, Gradients]:
+    """Loss and gradients of the last step's batch."""
+    model = create(GPT, CONFIG, dtype=torch.float64)
+    tokens, targets = batch(m, STEPS - 1)
+    loss = token_loss(model(tokens.flatten(0, 1)), targets.flatten(0, 1), targets.numel())
+    loss.backward()
+    return loss.item(), {name: p.grad.detach() for name, p in model.named_parameters()}
+
+
+def pipelined(make: Callable[[int, int], Schedule], ranks: int, m: int) -> tuple[float, Gradients] | None:
+    """This rank's part of the same, on the first `ranks` ranks."""
+    groups = [dist.new_group(list(range(ranks))) for _ in range(2)]
+    if dist.get_rank() >= ranks:
+        return None
+    schedule = make(ranks, m)
+    pieces = balanced([1.0] * CONFIG.layers, len(schedule.routes[0]))
+    own = [stage for stage, rank in enumerate(schedule.placement) if rank == dist.get_rank()]
+    stages = nn.ModuleDict({str(stage): built(pieces[stage % len(pieces)]) for stage in own})
+    later, numbered = Later(stages), {int(stage): module for stage, module in stages.items()}
+    pipeline = Pipeline(schedule, numbered, *groups, torch.device("cpu"), later)
+    for step in range(STEPS):
+        stages.zero_grad()
+        tokens, targets = batch(m, step)
+        loss = pipeline.step(
+            lambda k, tokens=tokens: (tokens[k],),
+            lambda logits, k, targets=targets: token_loss(logits, targets[k], targets.numel()),
+        )
+    found = [pair for stage in stages.values() for pair in stage.named_parameters()]
+    return 0.0 if loss is None else loss.item(), {name: p.grad for name, p in found if p.grad is not None}
+
+
+def built(blocks: range) -> Stage:
+    """A stage with the weights that it has in the whole model."""
+    with torch.device("meta"):
+        stage = Stage(CONFIG, blocks).double()
+    materialise(stage, partial(initial_value, layers=CONFIG.layers, seed=0), "cpu")
+    return stage
+
+
+def together(parts: list[tuple[float, Gradients] | None]) -> tuple[float, Gradients]:
+    """Loss and gradients of all ranks. What two ranks have copies of adds up."""
+    known = [part for part in parts if part is not None]
+    gradients: Gradients = {}
+    for _, found in known:
+        for name, gradient in found.items():
+            gradients[name] = gradients[name] + gradient if name in gradients else gradient
+    return sum(loss for loss, _ in known), gradients
