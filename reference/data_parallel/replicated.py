@@ -175,7 +175,9 @@ class DistributedDataParallel(Replicated):
         return [Bucket(group, dtype) for group in in_order_of_use(parameters, self._bucket_bytes)]
 
     def _launch(self, bucket: Bucket) -> None:
-        self._works.append(dist.all_reduce(bucket.complete(), group=self.group, async_op=True))
+        whole = bucket.complete()
+        if self.group.size() > 1:
+            self._works.append(dist.all_reduce(whole, group=self.group, async_op=True))
 
     def _finish(self) -> None:
         for work in self._works:

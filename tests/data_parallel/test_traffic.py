@@ -39,8 +39,8 @@ def test_each_form_sends_what_the_formula_says(ranks: Cluster, n: int) -> None:
     found = sent(ranks, n, cases)
     for case in cases:
         costs = [cost.ddp(units(case.name, case.precision), n, rank) for rank in range(n)]
-        traffic = Traffic(len(units(case.name, case.precision)), [each.bytes_sent(0, size) for each in costs])
-        assert found[str(case)] == traffic, str(case)
+        calls = len(units(case.name, case.precision)) if n > 1 else 0  # one rank has nobody to tell
+        assert found[str(case)] == Traffic(calls, [each.bytes_sent(0, size) for each in costs]), str(case)
 
 
 @pytest.mark.parametrize("n", [2, 4])
