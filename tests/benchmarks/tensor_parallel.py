@@ -48,7 +48,7 @@ class Load:
     bar: float
 
 
-LOADS = (Load("compute-heavy", 128, 8, 11, 1.4), Load("communication-heavy", 32, 1, 61, 2.0))
+LOADS = (Load("compute-heavy", 128, 8, 21, 1.4), Load("communication-heavy", 32, 1, 61, 2.0))
 PLANS: Mapping[str, Plan] = {
     "TP": Plan(tensor_parallel=RANKS),
     "SP": Plan(tensor_parallel=RANKS, sequence_parallel=True),
