@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
@@ -48,8 +49,7 @@ class Later:
     def finish(self, key: Hashable) -> None:
         """Compute what was put aside: gradients add up in the parameters."""
         for weight, gradient, x in self._kept.pop(key):
-            of_weight = product(gradient, x)
-            weight.grad = of_weight if weight.grad is None else weight.grad.add_(of_weight)
+            weight.backward(product(gradient, x))  # of a leaf: adds up in `.grad`, and its hooks hear of it
 
     def keeps(self, weight: nn.Parameter, gradient: Tensor, x: Tensor) -> bool:
         """Put this aside, if it is time to."""
@@ -60,22 +60,25 @@ class Later:
 
 
 class SplitLinear(Function):
-    """`apply(x, weight, parameter, later)`: x Wᵀ, whose weight gradient may have to wait."""
+    """`apply(anchor, x, linear, later)`: x Wᵀ, whose weight gradient may have to wait.
+
+    Autograd is not told of the weight: it would call the weight's hooks whether backward brings a gradient or not. So
+    the gradient is brought by hand, and the `anchor` is an input that needs a gradient even where x needs none.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, later: Later) -> Tensor:
-        ctx.later, ctx.weight = later, weight
-        ctx.save_for_backward(x, weight)
-        return F.linear(x, weight)
+    def forward(ctx: Any, anchor: Tensor, x: Tensor, linear: nn.Linear, later: Later) -> Tensor:
+        ctx.linear, ctx.later = linear, later
+        ctx.save_for_backward(x)
+        return F.linear(x, linear.weight)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        of_x = gradient @ weight if ctx.needs_input_grad[0] else None
-        if not ctx.needs_input_grad[1] or ctx.later.keeps(ctx.weight, gradient, x):
-            return of_x, None, None
-        return of_x, product(gradient, x), None
+        (x,), weight = ctx.saved_tensors, ctx.linear.weight
+        if weight.requires_grad and not ctx.later.keeps(weight, gradient, x):
+            weight.backward(product(gradient, x))
+        return None, gradient @ weight if ctx.needs_input_grad[1] else None, None, None
 
 
 def product(gradient: Tensor, x: Tensor) -> Tensor:
@@ -84,4 +87,4 @@ def product(gradient: Tensor, x: Tensor) -> Tensor:
 
 
 def _linear(linear: nn.Linear, later: Later, x: Tensor) -> Tensor:
-    return SplitLinear.apply(x, linear.weight, later)
+    return SplitLinear.apply(torch.empty(0, requires_grad=True), x, linear, later)

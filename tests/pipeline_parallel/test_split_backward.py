@@ -1,0 +1,95 @@
+"""Backward in two halves gives what backward gives, and the second half waits until it is asked for."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from reference.memory.saved import saved_tensors, total
+from reference.pipeline_parallel.split_backward import Later
+
+
+def model() -> nn.Sequential:
+    """Two linear layers that can be split, one that cannot, and a norm."""
+    torch.manual_seed(3)
+    layers = nn.Linear(4, 6, bias=False), nn.Tanh(), nn.RMSNorm(6), nn.Linear(6, 5), nn.Linear(5, 2, bias=False)
+    return nn.Sequential(*layers).double()
+
+
+def inputs(number: int) -> Tensor:
+    """A micro-batch."""
+    generator = torch.Generator().manual_seed(number)
+    return torch.randn(3, 7, 4, dtype=torch.float64, generator=generator).requires_grad_()
+
+
+def halves(net: nn.Module, later: Later, numbers: tuple[int, ...]) -> list[Tensor]:
+    """First halves of some micro-batches, then all second halves. Returns the gradients of inputs."""
+    xs = [inputs(number) for number in numbers]
+    for number, x in zip(numbers, xs, strict=True):
+        with later.keeping(number):
+            net(x).square().sum().backward()
+    for number in numbers:
+        later.finish(number)
+    return [x.grad for x in xs]
+
+
+def test_both_halves_are_backward() -> None:
+    whole, split = model(), model()
+    xs = [inputs(number) for number in (0, 1)]
+    for x in xs:
+        whole(x).square().sum().backward()
+    found = halves(split, Later(split), (0, 1))
+    for x, gradient in zip(xs, found, strict=True):
+        torch.testing.assert_close(gradient, x.grad, rtol=1e-13, atol=0)
+    for (name, expected), parameter in zip(whole.named_parameters(), split.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, expected.grad, rtol=1e-12, atol=1e-14, msg=name)
+
+
+def test_weights_wait_and_everything_else_does_not() -> None:
+    net = model()
+    later, x = Later(net), inputs(0)
+    with later.keeping(0):
+        net(x).sum().backward()
+    waiting = [name for name, parameter in net.named_parameters() if parameter.grad is None]
+    assert waiting == ["0.weight", "4.weight"] and x.grad is not None
+    later.finish(0)
+    assert all(parameter.grad is not None for parameter in net.parameters())
+
+
+def test_hooks_hear_of_weights_when_they_are_done() -> None:
+    net, heard = model(), []
+    later = Later(net)
+    net[0].weight.register_post_accumulate_grad_hook(lambda parameter: heard.append(parameter.grad.shape))
+    with later.keeping(0):
+        net(inputs(0)).sum().backward()
+    assert heard == []
+    later.finish(0)
+    assert heard == [torch.Size([6, 4])]
+
+
+def test_backward_that_is_not_split_is_as_ever() -> None:
+    whole, split = model(), model()
+    Later(split)
+    for net in (whole, split):
+        net(inputs(0)).square().sum().backward()
+    for one, other in zip(whole.parameters(), split.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-13, atol=1e-15)
+
+
+def test_it_keeps_no_more_for_backward_than_torch() -> None:
+    whole, split = model(), model()
+    Later(split)
+    x = inputs(0)
+    kept = [total(saved_tensors(lambda net=net: net(x), but=[x, *net.parameters()])) for net in (whole, split)]
+    assert kept[0] == kept[1]
+
+
+def test_a_frozen_weight_has_nothing_to_wait_for() -> None:
+    net = model()
+    net[0].weight.requires_grad = False
+    halves(net, Later(net), (0,))
+    assert net[0].weight.grad is None and net[4].weight.grad is not None
+
+
+def test_what_was_not_begun_cannot_be_finished() -> None:
+    with pytest.raises(KeyError):
+        Later(model()).finish(0)

@@ -1,0 +1,56 @@
+"""Layers are cut so that the dearest stage is as cheap as can be, and stages together are the model."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reference.errors import BadInput
+from reference.models import GPT, PRESETS, GPTConfig, create
+from reference.pipeline_parallel.stages import Stage, balanced
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=9), st.data())
+def test_no_other_cut_is_better(costs: list[int], data: st.DataObject) -> None:
+    stages = data.draw(st.integers(1, len(costs)))
+    found = balanced(costs, stages)
+    assert [layer for piece in found for layer in piece] == list(range(len(costs)))
+    assert len(found) == stages and all(found)
+    best = min(
+        max(sum(costs[begin:end]) for begin, end in itertools.pairwise((0, *cuts, len(costs))))
+        for cuts in itertools.combinations(range(1, len(costs)), stages - 1)
+    )
+    assert max(sum(costs[layer] for layer in piece) for piece in found) == best
+
+
+def test_a_dear_last_layer_gets_a_stage_with_less_besides() -> None:
+    assert balanced([1, 1, 1, 1, 1, 3], 3)[-1] == range(5, 6)
+    assert balanced([1, 1, 1, 1, 1, 1], 3)[-1] == range(4, 6)
+
+
+@pytest.mark.parametrize("stages", [0, 4])
+def test_more_stages_than_layers_are_refused(stages: int) -> None:
+    with pytest.raises(BadInput, match=f"3 layers make 1 to 3 stages, not {stages}"):
+        balanced([1, 1, 1], stages)
+
+
+@pytest.mark.parametrize("config", [PRESETS["tiny"], GPTConfig(layers=5, width=12, heads=3, kv_heads=1, hidden=7)])
+def test_stages_one_after_the_other_are_the_model(config: GPTConfig) -> None:
+    model = create(GPT, config, dtype=torch.float64)
+    x = tokens = torch.arange(20).view(2, 10)
+    for piece in balanced([1] * config.layers, min(config.layers, 3)):
+        stage = Stage(config, piece).double()
+        named = dict(model.named_parameters())
+        stage.load_state_dict({name: named.get(name, model.embedding.weight) for name in stage.state_dict()})
+        x = stage(x)
+    assert torch.equal(x, model(tokens))
+
+
+def test_every_parameter_is_called_as_in_the_model() -> None:
+    config = PRESETS["demo"]
+    with torch.device("meta"):
+        whole, stages = GPT(config), [Stage(config, piece) for piece in balanced([1] * config.layers, 3)]
+    names = [name for stage in stages for name, _ in stage.named_parameters()]
+    assert sorted(names) == sorted(name for name, _ in whole.named_parameters())
