@@ -27,7 +27,7 @@ from reference.memory.recompute import Recompute
 from reference.models import PRESETS
 from reference.models.data import unigram_entropy
 from reference.options import configure, saves_of
-from reference.parallelize import Form, Plan
+from reference.parallelize import Form, Order, Plan
 from reference.report import printer, silent
 from reference.saves import Saves
 from reference.train import TrainConfig, batches_for, train, validation_loss
@@ -100,7 +100,7 @@ def parse(arguments: list[str]) -> dict:
         BadInput: if it cannot be understood.
     """
     defaults, plan = TrainConfig(), Plan()
-    parser = Parser(prog="torchrun -m reference.train", description="Train a GPT by data and tensor parallelism.")
+    parser = Parser(prog="torchrun -m reference.train", description="Train a GPT in parallel.")
     parser.add_argument("--model", default="demo", help=", ".join(PRESETS))
     parser.add_argument("--data", help="a file of text; Python's own documentation by default")
     parser.add_argument("--steps", type=int, default=defaults.steps)
@@ -115,7 +115,12 @@ def parse(arguments: list[str]) -> dict:
     parser.add_argument("--tensor-parallel", type=int, default=1, help="ranks that share every matrix")
     parser.add_argument("--sequence-parallel", action="store_true", help="and, between the matrices, the tokens")
     parser.add_argument("--async-tensor-parallel", action="store_true", help="and slices travel during products")
-    parser.add_argument("--accumulate", type=int, default=plan.accumulate, help="micro-batches in a step")
+    parser.add_argument("--pipeline-parallel", type=int, default=1, help="ranks that share the layers")
+    parser.add_argument("--schedule", default=plan.schedule, help=", ".join(Order))
+    parser.add_argument("--chunks", type=int, default=plan.chunks, help="stages on a rank of the pipeline")
+    parser.add_argument(
+        "--accumulate", "--micro-batches", type=int, default=plan.accumulate, help="micro-batches in a step"
+    )
     parser.add_argument("--recompute", default=plan.recompute, help=", ".join(Recompute))
     parser.add_argument("--precision", default="fp32", help=", ".join(PRECISIONS))
     parser.add_argument("--offload", default=plan.offload, help=", ".join(Offload))

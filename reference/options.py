@@ -10,7 +10,7 @@ from reference.memory.offload import Offload
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import preset
-from reference.parallelize import Form, Plan
+from reference.parallelize import Form, Order, Plan
 from reference.saves import Saves
 from reference.train import TrainConfig
 from reference.zero.checkpoint import latest
@@ -33,6 +33,9 @@ def configure(
     tensor_parallel: int,
     sequence_parallel: bool,
     async_tensor_parallel: bool,
+    pipeline_parallel: int,
+    schedule: str,
+    chunks: int,
     accumulate: int,
     recompute: str,
     precision: str,
@@ -64,6 +67,9 @@ def configure(
         tensor_parallel=tensor_parallel,
         sequence_parallel=sequence_parallel,
         async_tensor_parallel=async_tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
+        schedule=choose(Order, schedule, "--schedule"),
+        chunks=chunks,
     )
     return config, plan
 

@@ -55,7 +55,7 @@ def on_ranks(
     losses, norms, gradients = [], [], {}
     last = (config.stop_after or config.steps) - 1
     for step in range(last + 1):
-        losses.append(summed(training.backward(step), training.data))
+        losses.append(summed(training.backward(step), training.losses))
         if step == last:
             gradients = whole(training.form, lambda part: part.master.grad)
         norms.append(training.update(step))

@@ -17,6 +17,13 @@ from reference.memory.offload import Offload
 from reference.memory.precision import Precision
 from reference.memory.recompute import Recompute, recompute
 from reference.models import GPT, GPTConfig, create, initial_value, materialise, token_loss
+from reference.pipeline_parallel import orders
+from reference.pipeline_parallel.form import AlongPipeline
+from reference.pipeline_parallel.orders import forward_only
+from reference.pipeline_parallel.run import Pipeline
+from reference.pipeline_parallel.schedule import Kind, Schedule
+from reference.pipeline_parallel.split_backward import Later
+from reference.pipeline_parallel.stages import Stage, Stages, balanced
 from reference.sequence_parallel.region import SequenceRegion
 from reference.sequence_parallel.ring import RingRegion
 from reference.tensor_parallel import vocabulary
@@ -25,6 +32,7 @@ from reference.tensor_parallel.gpt import compute_in, placements, split_paramete
 from reference.tensor_parallel.layout import Placement, require_fit
 from reference.tensor_parallel.region import Region
 from reference.zero import FullySharded, Sharded, ZeroStage
+from reference.zero_bubble import orders as zero_bubble
 
 
 class Form(StrEnum):
@@ -37,6 +45,36 @@ class Form(StrEnum):
     ZERO2 = "zero2"  # gradients, too
     FSDP = "fsdp"  # parameters, too
     HSDP = "hsdp"  # as FSDP within groups of ranks, and replicas of these groups
+
+
+class Order(StrEnum):
+    """In which order the ranks of a pipeline compute."""
+
+    GPIPE = "gpipe"
+    ONE_F_ONE_B = "1f1b"
+    INTERLEAVED = "interleaved"  # chunks: how many stages a rank has
+    BREADTH_FIRST = "breadth-first"  # likewise
+    ZB_H1 = "zb-h1"
+    ZB_H2 = "zb-h2"
+    ZB_V = "zb-v"  # two stages on each rank
+    DUAL_PIPE_V = "dualpipev"  # likewise
+
+    def schedule(self, p: int, m: int, chunks: int) -> Schedule:
+        """For p ranks, m micro-batches, and so many stages on a rank where the order leaves that open."""
+        match self:
+            case Order.INTERLEAVED:
+                return orders.interleaved(p, m, chunks)
+            case Order.BREADTH_FIRST:
+                return orders.breadth_first(p, m, chunks)
+        plain = {
+            Order.GPIPE: orders.gpipe,
+            Order.ONE_F_ONE_B: orders.one_f_one_b,
+            Order.ZB_H1: zero_bubble.zb_h1,
+            Order.ZB_H2: zero_bubble.zb_h2,
+            Order.ZB_V: zero_bubble.zb_v,
+            Order.DUAL_PIPE_V: zero_bubble.dual_pipe_v,
+        }
+        return plain[self](p, m)
 
 
 @dataclass(frozen=True)
@@ -56,6 +94,9 @@ class Plan:
     tensor_parallel: int = 1  # ranks that share every matrix, and read the same windows
     sequence_parallel: bool = False  # what lies between the matrices is shared out by tokens
     async_tensor_parallel: bool = False  # with it: tokens travel slice by slice, while others are multiplied
+    pipeline_parallel: int = 1  # ranks that share the layers; micro-batches pass through them
+    schedule: Order = Order.ONE_F_ONE_B
+    chunks: int = 2  # stages on a rank, with interleaved and breadth-first
 
     def __post_init__(self) -> None:
         if self.accumulate < 1:
@@ -68,6 +109,10 @@ class Plan:
             raise BadInput("sequence parallelism shares tokens among tensor-parallel ranks: it takes 2 or more of them")
         if self.async_tensor_parallel and not self.sequence_parallel:
             raise BadInput("asynchronous tensor parallelism sends slices of sequences: it takes sequence parallelism")
+        if self.pipeline_parallel < 1 or self.chunks < 1:
+            raise BadInput(f"a pipeline has 1 rank or more, and 1 chunk or more on each: {self}")
+        if self.pipeline_parallel > 1 and self.data_parallel not in IN_PIPELINES:
+            raise BadInput(f"a pipeline goes with {', '.join(IN_PIPELINES)}, and not yet with {self.data_parallel}")
 
     def require_fit(self, ranks: int, model: GPTConfig, sequence: int | None = None) -> None:
         """See whether the plan can be laid out on so many ranks.
@@ -80,13 +125,29 @@ class Plan:
         Raises:
             BadInput: that says what does not divide.
         """
-        require_fit(model, self.tensor_parallel, ranks, sequence if self.sequence_parallel else None)
+        p = self.pipeline_parallel
+        if ranks % p:
+            raise BadInput(f"{ranks} ranks do not divide into pipelines of {p}")
+        require_fit(model, self.tensor_parallel, ranks // p, sequence if self.sequence_parallel else None)
+        if p > 1 and (stages := self.pipeline().stages) > model.layers:
+            raise BadInput(f"{model.layers} layers do not make {stages} stages, as {self.schedule} has on {p} ranks")
+        if p > 1 and model.tied and self.data_parallel is Form.ZERO1:
+            raise BadInput("zero1 cuts the two copies of a tied table differently: take naive, flat or ddp with it")
         if self.data_parallel is Form.HSDP and self.readers(ranks) % self.replicas:
             raise BadInput(f"{self.readers(ranks)} ranks do not divide into {self.replicas} replicas of the model")
 
     def readers(self, ranks: int) -> int:
         """How many of so many ranks read different windows."""
-        return ranks // self.tensor_parallel
+        return ranks // self.tensor_parallel // self.pipeline_parallel
+
+    def pipeline(self) -> Schedule:
+        """What the ranks of a pipeline compute in a step."""
+        return self.schedule.schedule(self.pipeline_parallel, self.accumulate, self.chunks)
+
+    @property
+    def splits_backward(self) -> bool:
+        """True where a pipeline makes gradients of weights later than those of inputs."""
+        return any(action.kind is Kind.WEIGHT for line in self.pipeline().lines for action in line)
 
     @property
     def shards_parameters(self) -> bool:
@@ -94,6 +155,7 @@ class Plan:
         return self.data_parallel in (Form.FSDP, Form.HSDP)
 
 
+IN_PIPELINES = (Form.NAIVE, Form.FLAT, Form.DDP, Form.ZERO1)
 SIMPLEST = Plan()
 Loss = Callable[[Tensor, Tensor, int], Tensor]
 
@@ -102,10 +164,13 @@ Loss = Callable[[Tensor, Tensor, int], Tensor]
 class Parallel:
     """A model that is laid out on ranks, as one of them sees it."""
 
-    model: nn.Module  # from tokens [B, S] to this rank's logits
+    model: nn.Module  # from tokens [B, S] to this rank's logits; in a pipeline, this rank's stages
     loss: Loss  # of these logits, as `reference.models.token_loss`; ranks that read the same windows get the same
     form: DataParallel  # between the model and its optimizer
-    data: ProcessGroup  # ranks that read different windows, and whose losses add up
+    data: ProcessGroup  # ranks that read different windows
+    losses: ProcessGroup  # ranks whose losses add up: these, and in a pipeline those that have other stages
+    pipeline: Pipeline | None = None
+    inference: Callable[[int], Pipeline] | None = None  # of so many micro-batches: forward alone
 
 
 def parallelize(
@@ -127,7 +192,8 @@ def parallelize(
     """
     plan.require_fit(group.size(), config)
     axes = Axes.of(group, plan, config, device)
-    model = create(GPT, config, seed, "meta", precision.compute if plan.shards_parameters else precision.master)
+    dtype = precision.compute if plan.shards_parameters else precision.master
+    model = create(partial(_part_of, plan=plan, axes=axes), config, seed, "meta", dtype)
     placed = placements(model, axes.tensor_rank, plan.tensor_parallel)
 
     def value(name: str, shape: torch.Size) -> Tensor:
@@ -138,16 +204,22 @@ def parallelize(
     split_parameters(model, placed)
     if not plan.shards_parameters:
         materialise(model, value, device)
-    if axes.tensor is None:
-        recompute(model, plan.recompute)
-        return Parallel(model, token_loss, _form(model, plan, axes, precision, value, device), axes.data)
-    region = _region_of(plan)(axes.tensor, overlap=device.type == "cuda")
-    compute_in(model, region)
-    recompute(model, plan.recompute)
-    partial_sums = {name: group for name in placed if (group := axes.sees_part_of(placed[name], region))}
-    form = TwoAxes(_form(model, plan, axes, precision, value, device), placed, axes.tensor, partial_sums)
-    loss = partial(vocabulary.token_loss, group=axes.tensor, vocabulary=config.vocabulary)
-    return Parallel(model, loss, form, axes.data)
+    later = Later(model) if axes.pipe and plan.splits_backward else None  # first: regions put theirs in its place
+    pieces = list(model.by_number.values()) if axes.pipe else [model]
+    region = axes.tensor and _region_of(plan)(axes.tensor, overlap=device.type == "cuda")
+    for piece in pieces:
+        if region:
+            compute_in(piece, region)
+        recompute(piece, plan.recompute)
+    pipelines = _pipelines(model, plan, axes, device, later) if axes.pipe else (None, None)
+    form, loss = _form(model, plan, axes, precision, value, device), token_loss
+    if region:
+        partial_sums = {name: group for name in placed if (group := axes.sees_part_of(placed[name], region))}
+        form = TwoAxes(form, placed, axes.tensor, partial_sums)
+        loss = partial(vocabulary.token_loss, group=axes.tensor, vocabulary=config.vocabulary)
+    if axes.pipe:
+        form = AlongPipeline(form, axes.pipe, axes.ends)
+    return Parallel(model, loss, form, axes.data, axes.losses, *pipelines)
 
 
 @dataclass(frozen=True)
@@ -159,11 +231,17 @@ class Axes:
     replicas: ProcessGroup | None  # and those that hold the same, with hybrid sharding
     tensor: ProcessGroup | None  # has other blocks of the same matrices
     copies: ProcessGroup | None  # of these, those that have the same key-value heads
+    pipe: ProcessGroup | None = None  # has other layers
+    back: ProcessGroup | None = None  # the same ranks once more, for what goes the other way
+    ends: ProcessGroup | None = None  # of these, the two that have a tied table
+    losses: ProcessGroup | None = None  # data and pipe together
 
     @classmethod
     def of(cls, group: ProcessGroup, plan: Plan, config: GPTConfig, device: torch.device) -> "Axes":
         """Arrange the ranks of `group`, which all call this."""
         ranks, t = torch.tensor(dist.get_process_group_ranks(group)), plan.tensor_parallel
+        if plan.pipeline_parallel > 1:
+            return cls._with_pipe(ranks, plan, config)
         data, shards, replicas, tensor, copies = group, group, None, None, None
         if t > 1:
             mesh = DeviceMesh(device.type, ranks.view(-1, t), mesh_dim_names=("data", "tensor"))
@@ -177,7 +255,20 @@ class Axes:
             names = ("data", "head", "copy")
             mesh = DeviceMesh(device.type, ranks.view(-1, config.kv_heads, t // config.kv_heads), mesh_dim_names=names)
             copies = mesh.get_group("copy")
-        return cls(data, shards, replicas, tensor, copies)
+        return cls(data, shards, replicas, tensor, copies, losses=data)
+
+    @classmethod
+    def _with_pipe(cls, ranks: Tensor, plan: Plan, config: GPTConfig) -> "Axes":
+        """[pipe, data, tensor]: stages talk least."""
+        t = plan.tensor_parallel
+        mesh = ranks.view(plan.pipeline_parallel, -1, t)
+        data = line(mesh.movedim(1, -1))
+        pipe, back = (line(mesh.movedim(0, -1)) for _ in range(2))
+        tensor = line(mesh) if t > 1 else None
+        copies = line(mesh.unflatten(-1, (config.kv_heads, -1))) if t > config.kv_heads else None
+        first, last = (plan.pipeline().placement[stage] for stage in (0, -1))
+        ends = line(torch.stack([mesh[first], mesh[last]], dim=-1)) if config.tied and first != last else None
+        return cls(data, data, None, tensor, copies, pipe, back, ends, losses=line(mesh.flatten(0, 1).T))
 
     @property
     def tensor_rank(self) -> int:
@@ -189,6 +280,40 @@ class Axes:
         if where.copies == self.tensor.size():
             return self.tensor if region.slices_tokens or where.is_split else None
         return self.copies if where.copies > 1 else None
+
+
+def line(ranks: Tensor) -> ProcessGroup | None:
+    """The group of this rank's line along the last axis of a mesh; None if it is on none. All ranks call this."""
+    mine = None
+    for members in ranks.reshape(-1, ranks.shape[-1]).tolist():
+        group = dist.new_group(members)
+        if dist.get_rank() in members:
+            mine = group
+    return mine
+
+
+def _part_of(config: GPTConfig, plan: Plan, axes: Axes) -> nn.Module:
+    """The model, or this rank's stages of it."""
+    if axes.pipe is None:
+        return GPT(config)
+    schedule, block = plan.pipeline(), (config.parameters - config.vocabulary * config.width) // config.layers
+    costs = [block] * (config.layers - 1) + [block + config.vocabulary * config.width]  # the head is behind the last
+    pieces = balanced(costs, schedule.stages)
+    own = (stage for stage, rank in enumerate(schedule.placement) if rank == axes.pipe.rank())
+    return Stages({stage: Stage(config, pieces[stage]) for stage in own})
+
+
+def _pipelines(
+    model: Stages, plan: Plan, axes: Axes, device: torch.device, later: Later | None
+) -> tuple[Pipeline, Callable[[int], Pipeline]]:
+    """For training, and for inference with any number of micro-batches."""
+    schedule = plan.pipeline()
+    training = Pipeline(schedule, model.by_number, axes.pipe, axes.back, device, later)
+
+    def inference(m: int) -> Pipeline:
+        return Pipeline(forward_only(schedule, m), model.by_number, axes.pipe, axes.back, device)
+
+    return training, inference
 
 
 def _region_of(plan: Plan) -> type[Region]:

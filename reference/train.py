@@ -77,7 +77,9 @@ class Training:
         plan.require_fit(group.size(), config.model, config.sequence)
         self.batches = batches_for(config, plan.readers(group.size()), plan.accumulate)
         parallel = parallelize(config.model, plan, group, device, config.precision, config.seed)
-        self.model, self.loss, self.form, self.data = parallel.model, parallel.loss, parallel.form, parallel.data
+        self.model, self.loss, self.form = parallel.model, parallel.loss, parallel.form
+        self.data, self.losses = parallel.data, parallel.losses
+        self.pipeline, self.inference = parallel.pipeline, parallel.inference
         self.optimizer = optimizer_for(config, plan, self.form)
         self.scaler = scaler_of(config.precision)
 
@@ -85,22 +87,36 @@ class Training:
         """Forward and backward of this rank's part of a batch. Masters have the whole gradient afterwards.
 
         Returns:
-            The part of the loss, in nats per token, of the ranks that read what this one reads: a scalar.
+            The part of the loss, in nats per token, of the ranks that read what this one reads: a scalar. In a
+            pipeline, on ranks that have the last stage, and zero on the others.
         """
-        rank, micro_batches = self.data.rank(), self.plan.accumulate
-        parts = self.data.size() * micro_batches
-        loss = torch.zeros((), device=self.device)
-        for k in range(micro_batches):
-            read = step, rank * micro_batches + k, parts
-            tokens, targets = self.batches.of_step(*read)
-            noise = self.batches.noise(*read).to(self.device) if self.config.model.dropout > 0 else None
-            with self.form.micro_batch(last=k == micro_batches - 1):
-                logits = self.model(tokens.to(self.device), noise=noise)
-                part = self.loss(logits, targets.to(self.device), self.batches.tokens)
-                self.scaler.scale(part).backward()
-            loss = loss + part.detach()
+        read = [self._micro_batch(step, k) for k in range(self.plan.accumulate)]
+        parts: list[Tensor] = []
+
+        def loss(logits: Tensor, k: int) -> Tensor:
+            part = self.loss(logits, read[k][1], self.batches.tokens)
+            parts.append(part.detach())
+            return self.scaler.scale(part)
+
+        if self.pipeline:
+            with self.form.micro_batch(last=False):
+                self.pipeline.step(lambda k: (read[k][0], positions_of(read[k][0]), read[k][2]), loss)
+            with self.form.micro_batch(last=True):
+                """All gradients are there: let them go."""
+        else:
+            for k, (tokens, _, noise) in enumerate(read):
+                with self.form.micro_batch(last=k == len(read) - 1):
+                    loss(self.model(tokens, noise=noise), k).backward()
         self.form.collect()
-        return loss
+        return sum(parts, torch.zeros((), device=self.device))
+
+    def _micro_batch(self, step: int, k: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Tokens, targets, and from what dropout follows: what this rank reads in its k-th micro-batch of a step."""
+        number, parts = self.data.rank() * self.plan.accumulate + k, self.data.size() * self.plan.accumulate
+        tokens, targets = (x.to(self.device) for x in self.batches.of_step(step, number, parts))
+        if self.config.model.dropout == 0:
+            return tokens, targets, None
+        return tokens, targets, self.batches.noise(step, number, parts).to(self.device)
 
     def update(self, step: int) -> float:
         """Clip the gradients, take an optimizer step, forget the gradients.
@@ -149,10 +165,15 @@ def train(
         loss = training.backward(step)
         gradient_norm = training.update(step)
         seconds, tokens = time.perf_counter() - began, (step + 1) * training.batches.tokens
-        report(Step(step + 1, summed(loss, training.data), gradient_norm, tokens, seconds, first))
+        report(Step(step + 1, summed(loss, training.losses), gradient_norm, tokens, seconds, first))
         if saves and saves.due(step + 1, last):
             saves.save(training, step + 1)
     return training
+
+
+def positions_of(tokens: Tensor) -> Tensor:
+    """Where tokens [B, S] stand in their windows: [S]. Stages that see slices of them must be told."""
+    return torch.arange(tokens.shape[1], device=tokens.device)
 
 
 def batches_for(config: TrainConfig, world_size: int, accumulate: int = 1) -> Batches:
@@ -187,8 +208,8 @@ def learning_rate(config: TrainConfig, step: int) -> float:
 
 
 def summed(x: Tensor, group: dist.ProcessGroup) -> float:
-    """The sum of everybody's scalar `x`."""
-    whole = x.clone()
+    """The sum of everybody's scalar `x`, in float64."""
+    whole = x.double()
     dist.all_reduce(whole, group=group)
     return float(whole)
 
@@ -208,9 +229,18 @@ def validation_loss(training: Training) -> float:
     for number in range(batches.validation_rounds(world_size)):
         counts = number < len(mine)
         tokens, targets = (x.to(device) for x in (mine[number] if counts else spare))
-        loss = training.loss(training.model(tokens), targets, len(batches.held_out) * batches.sequence)
-        part += loss if counts else 0.0
-    return summed(part, group)
+        loss = forward_loss(training, tokens, targets, len(batches.held_out) * batches.sequence)
+        part += loss if counts and loss is not None else 0.0
+    return summed(part, training.losses)
+
+
+def forward_loss(training: Training, tokens: Tensor, targets: Tensor, global_tokens: int) -> Tensor | None:
+    """The part of the loss that these tokens make; None on ranks of a pipeline that do not have the last stage."""
+    if training.inference is None:
+        return training.loss(training.model(tokens), targets, global_tokens)
+    return training.inference(1).step(
+        lambda k: (tokens, positions_of(tokens)), lambda logits, k: training.loss(logits, targets, global_tokens)
+    )
 
 
 if __name__ == "__main__":

@@ -23,7 +23,10 @@ def train(
     async_tensor_parallel: Annotated[
         bool, Option("--async-tensor-parallel", help="And slices of these travel while others are multiplied.")
     ] = False,
-    accumulate: Annotated[int, Option(help="Micro-batches in a step.")] = 1,
+    pipeline_parallel: Annotated[int, Option(help="Ranks that share the layers.")] = 1,
+    schedule: Annotated[str, Option(help="Of a pipeline: gpipe, 1f1b, interleaved, zb-h1, zb-v, ...")] = "1f1b",
+    chunks: Annotated[int, Option(help="Stages on a rank of the pipeline, with interleaved and breadth-first.")] = 2,
+    accumulate: Annotated[int, Option("--accumulate", "--micro-batches", help="Micro-batches in a step.")] = 1,
     recompute: Annotated[str, Option(help="In backward, instead of keeping: none, selective or full.")] = "none",
     precision: Annotated[str, Option(help="fp32, bf16, fp16 or fp64.")] = "fp32",
     offload: Annotated[str, Option(help="Where optimizer state lives: none (with the model), cpu or disk.")] = "none",
@@ -33,7 +36,7 @@ def train(
     device: Annotated[str, Option(help="auto, cpu (gloo) or cuda (NCCL).")] = "auto",
     log: Annotated[Path | None, Option(help="Keep every step in this file, one JSON object a line.")] = None,
 ) -> None:
-    """Train a GPT by data and tensor parallelism on ranks of this machine."""
+    """Train a GPT by data, tensor and pipeline parallelism on ranks of this machine."""
     from rankwise.training import train_on_cluster
     from reference.options import configure, saves_of
 
@@ -52,6 +55,9 @@ def train(
         tensor_parallel=tensor_parallel,
         sequence_parallel=sequence_parallel,
         async_tensor_parallel=async_tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
+        schedule=schedule,
+        chunks=chunks,
         accumulate=accumulate,
         recompute=recompute,
         precision=precision,

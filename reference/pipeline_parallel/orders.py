@@ -15,7 +15,7 @@ counted in micro-batches: of all layers of a rank.
 
 from collections.abc import Callable
 
-from .schedule import Action, Schedule
+from .schedule import Action, Kind, Schedule
 from .unroll import Table, Work, unroll
 
 
@@ -38,6 +38,19 @@ def one_f_one_b(p: int, m: int) -> Schedule:
     Narayanan et al. 2021, "Memory-efficient pipeline-parallel DNN training", sec. 2.2 (PipeDream-Flush).
     """
     return of_tables(p, m, lambda rank, m: [(p - 1 - rank, "F"), (m - (p - 1 - rank), "F B"), (p - 1 - rank, "B")], p)
+
+
+def forward_only(like: Schedule, m: int) -> Schedule:
+    """Only forward, over the stages of another schedule: what inference needs.
+
+    Args:
+        like: whose stages are to be gone through.
+        m: micro-batches.
+    """
+    route = like.routes[0]
+    own = [[stage for stage in route if like.placement[stage] == rank] for rank in range(like.ranks)]
+    lines = tuple(tuple(Action(Kind.FORWARD, stage, k) for stage in stages for k in range(m)) for stages in own)
+    return Schedule(lines, like.placement, (route,) * m)
 
 
 def of_tables(p: int, m: int, table: Callable[[int, int], Table], least: int = 1) -> Schedule:

@@ -1,6 +1,6 @@
 """Some of the layers of a GPT, with the names and the values that they have in the whole."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -36,23 +36,64 @@ class Stage(nn.Module):
                 TiedHead(self.embedding) if config.tied else nn.Linear(config.width, config.vocabulary, bias=False)
             )
 
-    def forward(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, positions: Tensor | None = None, noise: Tensor | None = None) -> Tensor:
         """Go through the layers.
 
         Args:
-            x: tokens [B, S] of integers for the first stage, else what the stage before has made, [B, S, D].
+            x: tokens [B, S] of integers for the first stage, else what the stage before has made, [B, S, D]; a slice of
+                that, [B, S / t, D], where a sequence-parallel region is behind it.
+            positions: [S], where the tokens stand in the text; from 0 on by default.
             noise: [B, S] of int64, from which dropout follows; without it none is done.
 
         Returns:
             [B, S, D]; logits [B, S, V] of the last stage.
         """
         config = self.config
-        waves = rotary_waves(torch.arange(x.shape[1], device=x.device), config.head_dim, config.rotary_base)
+        if positions is None:
+            positions = torch.arange(x.shape[1], device=x.device)
+        waves = rotary_waves(positions, config.head_dim, config.rotary_base)
         given = (waves,) if noise is None else (waves, noise)
         x = self.embedding(x) if self.first else x
         for block in self.blocks:
             x = block(x, *given)
         return self.head(self.norm(x)) if self.last else x
+
+
+class Stages(nn.Module):
+    """The stages of one rank, as one model: its parameters are called as in the whole model, too.
+
+    First and last stage, where one rank has both, share the table of a tied model.
+
+    Args:
+        stages: by number.
+    """
+
+    def __init__(self, stages: Mapping[int, Stage]) -> None:
+        super().__init__()
+        self.by_number = dict(stages)
+        for number, stage in stages.items():
+            self.add_module(str(number), stage)
+        tables = [stage for stage in stages.values() if stage.embedding is not None and stage.config.tied]
+        for stage in tables[1:]:
+            stage.embedding = tables[0].embedding
+            if stage.last:
+                stage.head = TiedHead(stage.embedding)
+
+    @property
+    def config(self) -> GPTConfig:
+        """Of the whole model."""
+        return next(iter(self.by_number.values())).config
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """As the whole model names them."""
+        seen: set[nn.Parameter] = set()
+        for stage in self.by_number.values():
+            for name, parameter in stage.named_parameters(prefix, recurse, remove_duplicate):
+                if parameter not in seen:
+                    seen.add(parameter)
+                    yield name, parameter
 
 
 def balanced(costs: Sequence[float], stages: int) -> list[range]:

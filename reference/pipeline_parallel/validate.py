@@ -36,7 +36,7 @@ class Proof:
 
 
 def validate(schedule: Schedule) -> Proof:
-    """See that a schedule computes a step.
+    """See that a schedule computes a step: of training, or, where it has no backward at all, of inference.
 
     Raises:
         BadInput: if it does not, with the first action that is missing, twice, misplaced or waiting for ever.
@@ -71,12 +71,13 @@ def _require_complete(schedule: Schedule) -> None:
                 raise BadInput(f"rank {rank} computes {action}, and stage {action.stage} is on rank {there}")
             if done[action] > 1:
                 raise BadInput(f"{action} is computed {done[action]} times")
+    trains = any(action.kind is not Kind.FORWARD for action in done)
     for micro_batch, route in enumerate(schedule.routes):
         for stage in route:
             forward, backward, of_input, of_weight = (done[Action(kind, stage, micro_batch)] for kind in Kind)
             if not forward:
                 raise BadInput(f"F{stage}.{micro_batch} is missing")
-            if (backward, of_input, of_weight) not in ((1, 0, 0), (0, 1, 1)):
+            if trains and (backward, of_input, of_weight) not in ((1, 0, 0), (0, 1, 1)):
                 raise BadInput(
                     f"backward of stage {stage} on micro-batch {micro_batch} must be B{stage}.{micro_batch}, "
                     f"or I{stage}.{micro_batch} and W{stage}.{micro_batch}"

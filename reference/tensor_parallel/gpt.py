@@ -35,12 +35,13 @@ def split_parameters(model: GPT, placed: Mapping[str, Placement]) -> None:
 
 
 def compute_in(model: GPT, region: Region) -> None:
-    """Let a model with split parameters compute with them, in place.
+    """Let a model with split parameters, or a stage of one, compute with them, in place.
 
     What calls weights is replaced on the instances, and reads them when it is called: whoever puts other parameters in
     their place (FSDP) is understood.
     """
-    model.embedding.forward = partial(_embedding, model.embedding, region)
+    if model.embedding is not None:
+        model.embedding.forward = partial(_embedding, model.embedding, region)
     for block in model.blocks:
         attention, feed_forward = block.attention, block.feed_forward
         attention.projections = partial(_columns, (attention.query, attention.key, attention.value), region)
@@ -49,7 +50,8 @@ def compute_in(model: GPT, region: Region) -> None:
         feed_forward.down.forward = partial(_rows, feed_forward.down, region)
         for dropout in (block.attention_dropout, block.feed_forward_dropout):
             dropout.forward = partial(_dropout, dropout.forward, region)
-    model.head.forward = partial(_head, model.embedding if model.config.tied else model.head, region)
+    if model.head is not None:
+        model.head.forward = partial(_head, model.embedding if model.config.tied else model.head, region)
 
 
 def _embedding(table: nn.Embedding, region: Region, tokens: Tensor) -> Tensor:

@@ -1,0 +1,113 @@
+"""Pipelines, with data and tensor parallelism across them: any plan gives what one process gives."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from rankwise import on_rank
+from reference.cluster import Cluster
+from reference.errors import BadInput
+from reference.memory.precision import PRECISIONS
+from reference.memory.recompute import Recompute
+from reference.models import GPTConfig
+from reference.oracle import largest_difference, one_process
+from reference.parallelize import IN_PIPELINES, Form, Order, Plan
+from reference.saves import Saves
+from reference.train import TrainConfig, train, validation_loss
+
+Clusters = Callable[..., Cluster]
+SHAPE = {"layers": 8, "width": 16, "heads": 4, "kv_heads": 2, "hidden": 24}
+MESHES = ((2, 1, 1), (4, 1, 1), (8, 1, 1), (2, 2, 1), (2, 1, 2), (4, 1, 2), (2, 2, 2), (4, 2, 1), (3, 1, 1), (3, 2, 1))
+
+
+def dealt(number: int) -> tuple[int, TrainConfig, Plan]:
+    """Ranks, what to learn and a plan: orders and forms in turn, everything else drawn."""
+    drawn = random.Random(number)
+    order, (p, d, t) = list(Order)[number % len(Order)], drawn.choice(MESHES)
+    tied = drawn.random() < 0.5
+    forms = [form for form in IN_PIPELINES if not (tied and form is Form.ZERO1)]
+    plan = Plan(
+        forms[number // len(Order) % len(forms)],
+        drawn.randint(1, 6),
+        drawn.choice(list(Recompute)),
+        tensor_parallel=t,
+        sequence_parallel=t > 1 and drawn.random() < 0.5,
+        pipeline_parallel=p,
+        schedule=order,
+        chunks=1 if p == 8 else 2,
+    )
+    if plan.pipeline().stages > SHAPE["layers"]:
+        plan = Plan(plan.data_parallel, plan.accumulate, plan.recompute, pipeline_parallel=2, schedule=order)
+        p, d, t = 2, d, 1
+    model = GPTConfig(**SHAPE, tied=tied, dropout=drawn.choice((0.0, 0.2)))
+    batch = d * plan.accumulate * drawn.randint(1, 2)
+    seed = drawn.randint(0, 9)
+    config = TrainConfig(model, steps=4, batch=batch, sequence=8, warmup=2, seed=seed, precision=PRECISIONS["fp64"])
+    return p * d * t, config, plan
+
+
+@pytest.mark.parametrize("number", range(32))
+def test_every_plan_equals_one_process(clusters: Clusters, number: int) -> None:
+    """In float64 the order of additions costs 1e-15, a mistake 1e-3."""
+    ranks, config, plan = dealt(number)
+    expected = one_process(config)
+    first, *others = clusters(ranks, preload=("torch._dynamo",)).run(on_rank.record, config, plan)
+    differences = largest_difference(first, expected)
+    assert max(differences.values()) < 1e-10, (plan, differences)
+    for other in others:
+        assert other.losses == first.losses and other.gradient_norms == first.gradient_norms
+        assert all(other.parameters[name].equal(value) for name, value in first.parameters.items())
+
+
+CONFIG = TrainConfig(GPTConfig(**SHAPE), steps=6, batch=8, sequence=8, warmup=2, precision=PRECISIONS["fp64"])
+
+
+def trained(config: TrainConfig, plan: Plan, saves: Saves) -> tuple[list[float], float]:
+    """Losses of the steps that were taken, and of the held-out text."""
+    losses: list[float] = []
+    training = train(config, dist.group.WORLD, torch.device("cpu"), plan, lambda step: losses.append(step.loss), saves)
+    return losses, validation_loss(training)
+
+
+def test_a_run_goes_on_with_other_numbers_on_all_axes(clusters: Clusters, tmp_path: Path) -> None:
+    whole = one_process(CONFIG)
+    legs = (
+        (8, Plan(Form.ZERO1, 2, tensor_parallel=2, pipeline_parallel=2, schedule=Order.ZB_H1)),
+        (4, Plan(Form.FLAT, 4, pipeline_parallel=4, schedule=Order.INTERLEAVED)),
+        (2, Plan(Form.FSDP, tensor_parallel=1)),
+    )
+    losses, held_out = [], []
+    for number, (ranks, plan) in enumerate(legs):
+        config = TrainConfig(**{**vars(CONFIG), "stop_after": 2 * (number + 1)})
+        saves = Saves(tmp_path, every=2, resume=number > 0)
+        found, loss = clusters(ranks, preload=("torch._dynamo",)).run(trained, config, plan, saves)[0]
+        losses += found
+        held_out.append(loss)
+    assert losses == pytest.approx(whole.losses, rel=1e-12)
+    assert held_out[0] > held_out[1] > held_out[2]
+
+
+@pytest.mark.parametrize(
+    ("plan", "ranks", "said"),
+    [
+        (Plan(pipeline_parallel=3), 4, "4 ranks do not divide into pipelines of 3"),
+        (Plan(pipeline_parallel=8, schedule=Order.ZB_V), 8, "8 layers do not make 16 stages, as zb-v has on 8 ranks"),
+        (Plan(pipeline_parallel=2, tensor_parallel=3), 6, "4 heads do not divide among 3 tensor-parallel ranks"),
+        (Plan(pipeline_parallel=2, tensor_parallel=4), 4, "2 ranks do not divide into groups of 4"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_reason(plan: Plan, ranks: int, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        plan.require_fit(ranks, GPTConfig(**SHAPE))
+
+
+def test_forms_that_do_not_go_with_pipelines_yet_are_refused() -> None:
+    with pytest.raises(BadInput, match="not yet with fsdp"):
+        Plan(Form.FSDP, pipeline_parallel=2)
+    tied = GPTConfig(**SHAPE, tied=True)
+    with pytest.raises(BadInput, match="zero1 cuts the two copies of a tied table differently"):
+        Plan(Form.ZERO1, pipeline_parallel=2).require_fit(2, tied)
