@@ -21,13 +21,11 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from reference.pipeline_parallel.schedule import Kind, Schedule
-from reference.pipeline_parallel.simulate import Costs, Simulation, Span, simulate
+from reference.pipeline_parallel.simulate import Simulation
 
 from .rank_colours import ink_on
+from .schedule_steps import Plan, chunks_of, finding, finding_of, held, number, peaks, simulated, window
 from .style import SMALL, TEXT, WIDTH, Colour, Picture, figure, plain, time_axis
-
-Plan = Schedule | Simulation | Sequence[Sequence[Span]]
-"""What can be drawn: an order, a simulated step, or what each rank of a real one did."""
 
 FACES: Mapping[Kind, Colour] = {
     Kind.FORWARD: Colour.FORWARD,
@@ -94,90 +92,8 @@ def compare(plans: Mapping[str, Plan], *, title: str = "", unit: str = "") -> Pi
     return picture
 
 
-def simulated(plan: Plan) -> Simulation:
-    """A plan with times, from 0: of a schedule those of equal costs; of a run those that were measured."""
-    if isinstance(plan, Simulation):
-        return plan
-    if isinstance(plan, Schedule):
-        share = plan.ranks / max(map(len, plan.routes))  # of a rank's layers, that a stage has
-        return simulate(plan, Costs(share, share, share))
-    zero = min(line[0].begin for line in plan if line)
-    spans = tuple(tuple(Span(action, begin - zero, end - zero) for action, begin, end in line) for line in plan)
-    return Simulation(_followed(spans), spans)
-
-
-def finding(plan: Plan) -> str:
-    """The default title: the bubble, and what a rank holds at most."""
-    step = simulated(plan)
-    most = max(peaks(step))
-    holds = f"; a rank holds at most {_number(most)} {'activation' if most == 1 else 'activations'}" if most else ""
-    bubble = _bubble(step)
-    return f"{bubble[0].upper()}{bubble[1:]}{holds}"
-
-
-def finding_of(plans: Mapping[str, Plan]) -> str:
-    """The default title of several: which has the least bubble, and which holds least."""
-    steps = {name: simulated(plan) for name, plan in plans.items()}
-    least = min(steps, key=lambda name: steps[name].bubble_rate)
-    lean = min(steps, key=lambda name: max(peaks(steps[name])))
-    both = f"{least} waits least ({_bubble(steps[least]).removeprefix('the bubble is ')})"
-    if max(peaks(steps[lean])) == max(peaks(steps[least])):
-        return f"{both}, and none holds less"
-    return f"{both}; {lean} holds least ({_number(max(peaks(steps[lean])))})"
-
-
-def peaks(step: Simulation) -> list[float]:
-    """The most activations that each rank holds, in micro-batches of all layers of a rank."""
-    return [max(counts) for _, counts in held(step)]
-
-
-def held(step: Simulation) -> list[tuple[list[float], list[float]]]:
-    """Of each rank: moments, and how many activations it holds from then on, in micro-batches of all layers of a rank.
-
-    One is held from the beginning of its forward to the end of its backward; of a split backward, of its second half.
-    Where there is no backward, nothing is held.
-    """
-    trains = any(span.action.kind is not Kind.FORWARD for line in step.spans for span in line)
-    found = []
-    for line in step.spans:
-        moments, counts = [0.0], [0.0]
-        for (kind, _, micro_batch), begin, end in line if trains else ():
-            if kind is not Kind.INPUT:
-                is_forward = kind is Kind.FORWARD
-                share = step.schedule.ranks / len(step.schedule.routes[micro_batch])
-                moments.append(begin if is_forward else end)
-                counts.append(counts[-1] + (share if is_forward else -share))
-        found.append((moments, counts))
-    return found
-
-
-def _followed(spans: Sequence[Sequence[Span]]) -> Schedule:
-    """The schedule that a run has followed."""
-    every = sorted((span.begin, span.action, rank) for rank, line in enumerate(spans) for span in line)
-    placement: dict[int, int] = {}
-    routes: dict[int, dict[int, None]] = {}  # stages in the order in which a micro-batch came to them
-    for _, (_, stage, micro_batch), rank in every:
-        placement[stage] = rank
-        routes.setdefault(micro_batch, {})[stage] = None
-    lines = tuple(tuple(span.action for span in line) for line in spans)
-    return Schedule(
-        lines,
-        tuple(placement.get(stage, 0) for stage in range(max(placement) + 1)),
-        tuple(tuple(routes.get(k, ())) for k in range(max(routes) + 1)),
-    )
-
-
 def _unit(plan: Plan) -> str:
     return "F" if isinstance(plan, Schedule | Simulation) else "s"
-
-
-def _bubble(step: Simulation) -> str:
-    rate = step.bubble_rate
-    return "no bubble" if rate < 5e-4 else f"the bubble is {rate:.{1 if rate < 0.0995 else 0}%}"
-
-
-def _number(value: float) -> str:
-    return f"{value:.3g}"
 
 
 def _lane(step: Simulation, charts: int = 1) -> float:
@@ -210,15 +126,9 @@ def _ranks(axes: Axes, ranks: int, lane: float) -> None:
     axes.tick_params(axis="y", length=0, labelsize=SMALL if lane < 0.3 else TEXT - 0.5)
 
 
-def window(line: Sequence[Span], step: Simulation) -> tuple[float, float]:
-    """The time of a lane that belongs to this step and to no other: as long as `longest`."""
-    end = max(line[-1].end, step.longest) if line else step.longest
-    return end - step.longest, end
-
-
 def _actions(axes: Axes, step: Simulation, kind: Kind, inches: float) -> None:
     """Boxes of one kind, by how many stages of smaller number their rank has."""
-    chunks = _chunks(step.schedule)
+    chunks = chunks_of(step.schedule)
     for chunk in sorted(set(chunks.values())):
         here = [
             (rank, span)
@@ -235,11 +145,6 @@ def _actions(axes: Axes, step: Simulation, kind: Kind, inches: float) -> None:
         if kind is Kind.BACKWARD:
             strip = shade(Kind.WEIGHT, chunk, max(chunks.values()) + 1)
             _boxes(axes, times, lanes, strip, edge, top=HALF - STRIP * 2 * HALF)
-
-
-def _chunks(schedule: Schedule) -> dict[int, int]:
-    """Of each stage, how many of smaller number its rank has."""
-    return {stage: schedule.placement[:stage].count(rank) for stage, rank in enumerate(schedule.placement)}
 
 
 def shade(kind: Kind, chunk: int, chunks: int) -> str:
@@ -273,7 +178,7 @@ def _numbers(axes: Axes, step: Simulation, inches: float, lane: float) -> None:
     below = np.minimum(width / (WIDE - GAP), height / HIGH / digits)
     best = beside if np.quantile(beside, 0.1) >= SMALLEST else np.maximum(beside, below)
     size = float(np.clip(np.quantile(best, 0.1), SMALLEST, SMALL))  # nine of ten fit, if they can
-    chunks = _chunks(step.schedule)
+    chunks = chunks_of(step.schedule)
     inks = {(kind, c): ink_on(shade(kind, c, max(chunks.values()) + 1)) for kind in Kind for c in chunks.values()}
     for (rank, (action, begin, end)), one_line, fits in zip(spans, beside >= size, below >= size, strict=True):
         if one_line or fits:
@@ -288,7 +193,7 @@ def _column(axes: Axes, values: Sequence[float], lane: float, head: str) -> None
     if lane < 0.13 or not any(values):
         return
     style = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": SMALL, "color": Colour.FAINT}
-    for y, words in [(-0.5 - 0.09 / lane, head), *enumerate(map(_number, values))]:
+    for y, words in [(-0.5 - 0.09 / lane, head), *enumerate(map(number, values))]:
         axes.text(1.008, y, words, **style)
 
 
