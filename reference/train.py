@@ -108,7 +108,8 @@ class Training:
                 with self.form.micro_batch(last=k == len(read) - 1):
                     loss(self.model(tokens, noise=noise), k).backward()
         self.form.collect()
-        return sum(parts, torch.zeros((), device=self.device))
+        dtype = torch.promote_types(self.config.precision.compute, torch.float32)  # of losses, also where there is none
+        return sum(parts, torch.zeros((), dtype=dtype, device=self.device))
 
     def _micro_batch(self, step: int, k: int) -> tuple[Tensor, Tensor, Tensor | None]:
         """Tokens, targets, and from what dropout follows: what this rank reads in its k-th micro-batch of a step."""
@@ -208,8 +209,8 @@ def learning_rate(config: TrainConfig, step: int) -> float:
 
 
 def summed(x: Tensor, group: dist.ProcessGroup) -> float:
-    """The sum of everybody's scalar `x`, in float64."""
-    whole = x.double()
+    """The sum of everybody's scalar `x`."""
+    whole = x.clone()
     dist.all_reduce(whole, group=group)
     return float(whole)
 

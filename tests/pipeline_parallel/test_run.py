@@ -24,12 +24,12 @@ def fits(name: str, ranks: int) -> bool:
     return ranks * chunks <= 8 and (name != "dual_pipe" or ranks % 2 == 0)
 
 
-@pytest.mark.parametrize("m", [1, 2, 3, 8, 16])
+@pytest.mark.parametrize("m", [1, 3, 8])
 @pytest.mark.parametrize("name", ALL)
 def test_every_order_equals_one_process(clusters: Clusters, name: str, m: int) -> None:
     """In float64 the order of additions costs 1e-15, a mistake 1e-3."""
     loss, gradients = oracle(m)
-    for ranks in (1, 2, 3, 4, 5, 8) if m == 3 else (2, 4):
+    for ranks in (1, 2, 3, 4, 8) if m == 3 else (2, 4):
         if fits(name, ranks):
             found_loss, found = together(clusters(8).run(pipelined, ALL[name], ranks, m))
             assert found_loss == pytest.approx(loss, rel=1e-12)

@@ -101,7 +101,7 @@ def laid_out(task: Language, plan: Plan, precision: Precision) -> Parallel:
     sums = {name: group for name in placed if (group := axes.sees_part_of(placed[name], region))}
     form = TwoAxes(DistributedDataParallel(model, axes.data, precision), placed, axes.tensor, sums)
     loss = partial(vocabulary.token_loss, group=axes.tensor, vocabulary=task.config.vocabulary)
-    return Parallel(model, loss, form, axes.data)
+    return Parallel(model, loss, form, axes.data, axes.losses)
 
 
 def loss_of(task: Language, parallel: Parallel, step: int, part: int, parts: int) -> Tensor:
