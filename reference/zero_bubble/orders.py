@@ -18,6 +18,7 @@ micro-batches, of all layers of a rank, and are held until W.
 
 from collections.abc import Callable
 
+from reference.errors import BadInput
 from reference.pipeline_parallel.orders import of_tables
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.unroll import Table, unroll
@@ -84,8 +85,13 @@ def dual_pipe(p: int, m: int) -> Schedule:
     Each rank has two stages, r of the one pipeline and p - 1 - r of the other, so there are two copies of the model,
     whose gradients must be added up. Stage p + s is the copy of stage s. Even micro-batches go down, odd ones up.
 
-    DeepSeek-AI 2024, "DeepSeek-V3 technical report", sec. 3.2.1, fig. 5. p is even.
+    DeepSeek-AI 2024, "DeepSeek-V3 technical report", sec. 3.2.1, fig. 5.
+
+    Raises:
+        BadInput: if p is odd: then one rank would have no partner.
     """
+    if p % 2:
+        raise BadInput(f"DualPipe pairs ranks from both ends: it takes an even number, not {p}")
     half = max((m + 1) // 2, p)
     down, up = tuple(range(p)), tuple(range(p, 2 * p))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from reference.errors import BadInput
 from reference.pipeline_parallel.orders import interleaved, one_f_one_b
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.simulate import Costs, simulate
@@ -25,6 +26,11 @@ def test_every_order_computes_a_step(name: str) -> None:
     for p in range(2, 9, 2) if name == "dual_pipe" else range(1, 9):
         for m in range(1, 17):
             assert validate(ORDERS[name](p, m)).room <= 1
+
+
+def test_dual_pipe_takes_pairs_of_ranks() -> None:
+    with pytest.raises(BadInput, match="an even number, not 3"):
+        dual_pipe(3, 4)
 
 
 @pytest.mark.parametrize("times", [(1.0, 1.0, 1.0), (1.0, 1.25, 0.75)])
