@@ -1,0 +1,124 @@
+"""The automatic scheduler: at least as good as the paper's, within the memory it is given, whatever the costs."""
+
+import csv
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reference.errors import BadInput
+from reference.pipeline_parallel.orders import one_f_one_b
+from reference.pipeline_parallel.schedule import Action, Kind, Schedule
+from reference.pipeline_parallel.simulate import Costs, simulate
+from reference.pipeline_parallel.validate import validate
+from reference.zero_bubble.automatic import automatic, kept_for_weights
+from reference.zero_bubble.orders import zb_h1, zb_h2
+
+ROWS = [
+    row
+    for row in csv.DictReader((Path(__file__).parent / "zero_bubble_tables.csv").open())
+    if row["schedule"] in ("ZB-1p", "ZB-2p")
+]
+MODELS = {"1.5B": (2304, 24, 1024), "14.6B": (5120, 40, 1024)}  # width, heads, sequence: the paper's table of models
+COSTS = Costs(18.522, 18.086, 9.337, message=0.601)  # the paper's, of 1.5B with 24 micro-batches
+times = st.floats(0.25, 4)
+
+
+def most_held(line: tuple[Action, ...], keeps: float) -> float:
+    """What a rank holds at most: a forward leaves 1, I frees what W does not need, and W the rest."""
+    change = {Kind.FORWARD: 1.0, Kind.INPUT: keeps - 1, Kind.WEIGHT: -keeps}
+    held = most = 0.0
+    for action in line:
+        held += change[action.kind]
+        most = max(most, held)
+    return most
+
+
+@cache
+def found_for(row: int) -> tuple[Schedule, Costs, float, float]:
+    """The order for a row of the table, with its costs, its memory, and the share that W needs."""
+    each = ROWS[row]
+    p, m = int(each["stages"]), int(each["micro_batches"])
+    times = [float(each[f"t_{what}_ms"]) for what in ("forward", "backward_input", "backward_weight", "comm")]
+    costs, memory = Costs(*times[:3], message=times[3]), {"ZB-1p": p, "ZB-2p": 2 * p}[each["schedule"]]
+    keeps = kept_for_weights(*MODELS[each["model"]])
+    return automatic(p, m, costs, memory, keeps), costs, memory, keeps
+
+
+def longest(schedule: Schedule, costs: Costs) -> float:
+    return simulate(schedule, costs).longest
+
+
+all_rows = pytest.mark.parametrize(
+    "row", [pytest.param(i, id=f"{r['model']}, m={r['micro_batches']}, {r['schedule']}") for i, r in enumerate(ROWS)]
+)
+
+
+@all_rows
+def test_the_bubble_is_no_larger_than_the_papers(row: int) -> None:
+    """Tables 3, 4 and 9 of arXiv 2401.10241, printed to four digits."""
+    schedule, costs, _, _ = found_for(row)
+    assert simulate(schedule, costs).bubble_rate <= float(ROWS[row]["bubble_rate_computed"]) + 0.5e-4
+
+
+@all_rows
+def test_a_step_is_computed_within_the_memory(row: int) -> None:
+    schedule, _, memory, keeps = found_for(row)
+    validate(schedule)
+    assert sum(map(len, schedule.lines)) == 3 * schedule.stages * schedule.micro_batches
+    assert max(most_held(line, keeps) for line in schedule.lines) <= memory + 1e-6  # a sum of some hundred shares
+
+
+@pytest.mark.parametrize("keeps", [0.0, 0.4, 1.0])
+def test_more_memory_makes_a_smaller_bubble(keeps: float) -> None:
+    p, m = 4, 16
+    rates = [simulate(automatic(p, m, COSTS, memory, keeps), COSTS).bubble_rate for memory in (1, 2, p, 2 * p)]
+    assert rates == sorted(rates, reverse=True)
+    assert len(set(rates)) == len(rates)
+
+
+def test_room_for_one_micro_batch_leaves_no_choice() -> None:
+    p, m = 4, 6
+    for line in automatic(p, m, COSTS, memory=1).lines:
+        assert [(action.kind, action.micro_batch) for action in line] == [(kind, k) for k in range(m) for kind in "FIW"]
+
+
+def test_one_rank_has_no_bubble() -> None:
+    assert simulate(automatic(1, 8, COSTS, memory=1), COSTS).bubble_rate == pytest.approx(0)
+
+
+@pytest.mark.parametrize("slow", range(4))
+def test_it_fits_itself_to_a_slow_stage(slow: int) -> None:
+    """A little memory more than 1F1B's is enough for no bubble on the slowest rank, which ZB-H1 has."""
+    p, m = 4, 16
+    each = [1.5 if rank == slow else 1.0 for rank in range(p)]
+    costs = Costs(each, each, each, message=0.1)
+    assert longest(automatic(p, m, costs, memory=p + 2), costs) == pytest.approx(m * 4.5)
+    assert longest(zb_h1(p, m), costs) > m * 4.5 + 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_random_costs_are_valid_and_never_worse_than_orders_by_hand(data: st.DataObject) -> None:
+    p, m = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 10))
+    each = st.lists(times, min_size=p, max_size=p)
+    costs = Costs(*(data.draw(times | each) for _ in range(3)), message=data.draw(st.floats(0, 2)))
+    memory, keeps = data.draw(st.floats(1, 3 * p)), data.draw(st.floats(0, 1))
+    schedule = automatic(p, m, costs, memory, keeps)
+    validate(schedule)
+    assert max(most_held(line, keeps) for line in schedule.lines) <= memory + 1e-6
+    for order, room in ((one_f_one_b, p), (zb_h1, p), (zb_h2, 2 * p - 1)):
+        if memory >= room:
+            assert longest(schedule, costs) <= longest(order(p, m), costs) * (1 + 1e-12), order.__name__
+
+
+def test_w_needs_a_third_of_what_a_block_with_attention_matrices_stores() -> None:
+    assert kept_for_weights(*MODELS["1.5B"]) == pytest.approx(32 / (34 + 5 * 24 * 1024 / 2304))
+
+
+@pytest.mark.parametrize(("memory", "keeps"), [(0.5, 1.0), (4, -0.1), (4, 1.1)])
+def test_memory_that_cannot_be_is_refused(memory: float, keeps: float) -> None:
+    with pytest.raises(BadInput, match="activations"):
+        automatic(2, 4, COSTS, memory, keeps)
