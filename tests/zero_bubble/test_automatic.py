@@ -1,6 +1,7 @@
 """The automatic scheduler: at least as good as the paper's, within the memory it is given, whatever the costs."""
 
 import csv
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -97,6 +98,22 @@ def test_it_fits_itself_to_a_slow_stage(slow: int) -> None:
     costs = Costs(each, each, each, message=0.1)
     assert longest(automatic(p, m, costs, memory=p + 2), costs) == pytest.approx(m * 4.5)
     assert longest(zb_h1(p, m), costs) > m * 4.5 + 1
+
+
+@pytest.mark.parametrize(
+    ("order", "p", "m", "costs"),
+    [
+        (zb_h1, 3, 13, Costs(1, 3, 2, message=2)),
+        (zb_h1, 3, 14, Costs(3, 0.5, 2)),
+        (zb_h2, 4, 14, Costs(3, 1, 1.5)),
+    ],
+)
+def test_an_order_by_hand_is_taken_where_it_beats_the_greedy_ones(
+    order: Callable[[int, int], Schedule], p: int, m: int, costs: Costs
+) -> None:
+    """Found by a search over costs: without it among those that are tried, the step would be longer."""
+    memory = {zb_h1: p, zb_h2: 2 * p - 1}[order]
+    assert longest(automatic(p, m, costs, memory), costs) == longest(order(p, m), costs)
 
 
 @settings(max_examples=25, deadline=None)
