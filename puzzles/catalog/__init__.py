@@ -96,6 +96,9 @@ CHAPTERS = (
     "zero",
     "tensor_parallel",
     "sequence_parallel",
+    "pipeline_parallel",
+    "zero_bubble",
+    "composition",
 )
 
 
