@@ -185,6 +185,7 @@ def _numbers(axes: Axes, step: Simulation, inches: float, lane: float) -> None:
             words = ("" if one_line else "\n").join(str(action.micro_batch))
             y = rank - (STRIP * HALF if action.kind is Kind.BACKWARD else 0)
             look = {"color": inks[action.kind, chunks[action.stage]], "fontsize": size, "linespacing": HIGH}
+            look["in_layout"] = False  # it lies within its box: a thousand of them need no place found
             axes.text((begin + end) / 2, y, words, ha="center", va="center_baseline", clip_on=True, **look)
 
 
