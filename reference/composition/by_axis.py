@@ -1,0 +1,39 @@
+"""Bytes of a real run, by axis: every message has two ends, and where these stand in the mesh says what it was for."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from reference.trace import Trace
+
+from .mesh import Mesh
+
+SEVERAL = "several axes"
+
+
+def axis_of(mesh: Mesh, one: int, other: int) -> str:
+    """The axis along which two ranks talk; `SEVERAL` where they stand apart on more than one."""
+    apart = mesh.apart(one, other)
+    return apart[0] if len(apart) == 1 else SEVERAL
+
+
+def bytes_by_axis(trace: Trace, mesh: Mesh) -> Mapping[str, list[int]]:
+    """Bytes that each rank has sent along each axis, by rank.
+
+    An axis that nobody used is there with zeros; `SEVERAL` is there where somebody used several at once.
+    """
+    sent = {name: [0] * trace.world_size for name in mesh.names}
+    for message in trace.messages:
+        axis = axis_of(mesh, message.src, message.dst)
+        sent.setdefault(axis, [0] * trace.world_size)[message.src] += message.bytes
+    return sent
+
+
+def matrices_by_axis(trace: Trace, mesh: Mesh) -> Mapping[str, np.ndarray]:
+    """Bytes from rank (row) to rank (column), for each axis a matrix."""
+    sent = {name: np.zeros((trace.world_size, trace.world_size), dtype=np.int64) for name in mesh.names}
+    for message in trace.messages:
+        axis = axis_of(mesh, message.src, message.dst)
+        matrix = sent.setdefault(axis, np.zeros((trace.world_size, trace.world_size), dtype=np.int64))
+        matrix[message.src, message.dst] += message.bytes
+    return sent

@@ -1,0 +1,171 @@
+"""What talks to whom: traces of real steps say what the formulas say, axis by axis and rank by rank, to the byte."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from reference.cluster import Cluster
+from reference.collectives import all_gather, best, reduce_scatter
+from reference.collectives import cost as collectives
+from reference.composition.by_axis import SEVERAL, bytes_by_axis, matrices_by_axis
+from reference.composition.mesh import Mesh
+from reference.composition.talk import Talk, Work, along_data, along_pipe, along_tensor, of_a_step
+from reference.memory.precision import PRECISIONS
+from reference.models import GPTConfig
+from reference.parallelize import Form, Order, Plan
+from reference.pipeline_parallel.stages import balanced
+from reference.trace import Op, Trace
+from reference.train import TrainConfig, Training
+
+from ..data_parallel.traffic import cut
+
+DOUBLE = 8  # bytes
+MODEL = GPTConfig(layers=8, width=16, heads=4, kv_heads=4, hidden=24)
+SEQUENCE, WINDOWS = 8, 2
+
+
+def plan_of(p: int, t: int, m: int, order: Order = Order.ONE_F_ONE_B, slices: bool = False) -> Plan:
+    return Plan(Form.FLAT, m, tensor_parallel=t, sequence_parallel=slices, pipeline_parallel=p, schedule=order)
+
+
+CASES: dict[str, tuple[GPTConfig, Plan]] = {
+    "2 x 2 x 2": (MODEL, plan_of(2, 2, 4)),
+    "slices": (MODEL, plan_of(2, 2, 4, slices=True)),
+    "deep": (MODEL, plan_of(4, 2, 6)),
+    "as many micro-batches as one": (MODEL, plan_of(4, 1, 1)),
+    "wide": (MODEL, plan_of(2, 4, 2)),
+    "interleaved": (MODEL, plan_of(2, 2, 4, Order.INTERLEAVED)),
+    "folded back": (MODEL, plan_of(4, 1, 4, Order.ZB_V)),
+    "tied": (replace(MODEL, tied=True), plan_of(2, 2, 2)),
+    "few key-value heads": (replace(MODEL, kv_heads=2), plan_of(2, 4, 2, slices=True)),
+    "many replicas": (MODEL, plan_of(2, 1, 2)),
+}
+
+
+def mesh_of(plan: Plan, ranks: int = 8) -> Mesh:
+    p, t = plan.pipeline_parallel, plan.tensor_parallel
+    return Mesh({"pipe": p, "data": ranks // p // t, "tensor": t})
+
+
+def work_of(config: GPTConfig, plan: Plan) -> Work:
+    schedule = plan.pipeline()
+    pieces = stages_of(config, schedule.stages)
+    return Work(config, mesh_of(plan), schedule, pieces, WINDOWS, SEQUENCE, plan.sequence_parallel)
+
+
+def stages_of(config: GPTConfig, stages: int) -> list[range]:
+    """As `parallelize` cuts them: the head is behind the last block."""
+    block = (config.parameters - config.vocabulary * config.width) // config.layers
+    return balanced([block] * (config.layers - 1) + [block + config.vocabulary * config.width], stages)
+
+
+def second_steps(cases: Sequence[tuple[GPTConfig, Plan]]) -> None:
+    """Of every case a step that tells shapes, a barrier, a step that doesn't, and a barrier."""
+    for config, plan in cases:
+        d = mesh_of(plan).size("data")
+        task = TrainConfig(config, batch=d * plan.accumulate * WINDOWS, sequence=SEQUENCE, precision=PRECISIONS["fp64"])
+        training = Training(task, dist.group.WORLD, torch.device("cpu"), plan)
+        for step in range(2):
+            training.backward(step)
+            training.form.publish()
+            dist.barrier()
+
+
+@pytest.fixture(scope="module")
+def traces(clusters: Callable[..., Cluster]) -> Iterator[dict[str, Trace]]:
+    """A step of each case on eight ranks."""
+    trace = clusters(8, preload=("torch._dynamo",)).trace(second_steps, list(CASES.values()))[1]
+    yield dict(zip(CASES, cut(trace)[1::2], strict=True))
+
+
+def by_hand(talk: Talk) -> int:
+    """Elements that a rank sends with the algorithms that suit small tensors between processes of one machine.
+
+    The flat form of data parallelism calls the backend's own, which a trace counts as a ring.
+    """
+    if talk.op is Op.SEND or talk.axis == "data":
+        return talk.elements
+    reductions = best.cheapest(best.ALL_REDUCES, talk.ranks, talk.numel, DOUBLE)
+    algorithm = {
+        Op.ALL_REDUCE: reductions,
+        Op.ALL_GATHER: all_gather.recursive_doubling,
+        Op.REDUCE_SCATTER: reduce_scatter.recursive_halving,
+    }[talk.op]
+    return talk.times * collectives.of(algorithm).elements(talk.place, talk.ranks, talk.numel)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_rank_sends_along_every_axis_what_the_formulas_say(case: str, traces: dict[str, Trace]) -> None:
+    work, trace = work_of(*CASES[case]), traces[case]
+    assert not trace.unmatched
+    found = bytes_by_axis(trace, work.mesh)
+    assert SEVERAL not in found, "messages keep to one axis"
+    for rank in work.mesh.ranks:
+        expected = dict.fromkeys(work.mesh.names, 0)
+        for talk in of_a_step(work, rank):
+            expected[talk.axis] += DOUBLE * by_hand(talk)
+        assert {axis: sent[rank] for axis, sent in found.items()} == expected, rank
+
+
+def test_two_ranks_on_an_axis_send_the_same_around_a_ring_and_by_hand() -> None:
+    """So a mesh of 2 x 2 x 2 is where the formulas of the paper and the bytes of a laptop are the same numbers."""
+    for rank in range(8):
+        for talk in of_a_step(work_of(*CASES["2 x 2 x 2"]), rank):
+            assert talk.elements == by_hand(talk)
+
+
+def test_what_is_drawn_is_what_is_counted(traces: dict[str, Trace]) -> None:
+    trace, mesh = traces["2 x 2 x 2"], mesh_of(CASES["2 x 2 x 2"][1])
+    matrices = matrices_by_axis(trace, mesh)
+    assert {axis: matrix.sum(axis=1).tolist() for axis, matrix in matrices.items()} == bytes_by_axis(trace, mesh)
+    assert sum(matrices.values()).sum() == sum(trace.bytes_sent)
+
+
+def test_a_message_to_nobody_in_particular_is_of_several_axes(clusters: Callable[..., Cluster]) -> None:
+    """An all-reduce of all ranks goes around the corner of the mesh."""
+    trace = clusters(8, preload=("torch._dynamo",)).trace(lambda: dist.all_reduce(torch.ones(8)))[1]
+    assert sum(bytes_by_axis(trace, Mesh({"pipe": 2, "data": 2, "tensor": 2}))[SEVERAL]) > 0
+
+
+def test_the_tensor_axis_says_eight_times_the_stream_for_each_layer() -> None:
+    """8 b s h (t-1)/t (PTD-P, sec. 3.2): what four more layers on each of two stages add."""
+    plan = plan_of(2, 4, 3)
+    more, less = (work_of(replace(MODEL, layers=layers), plan) for layers in (16, 8))
+    stream = WINDOWS * SEQUENCE * MODEL.width
+    for rank in range(8):
+        added = sum(talk.elements for talk in along_tensor(more, rank)) - sum(
+            t.elements for t in along_tensor(less, rank)
+        )
+        assert added == 3 * 4 * 8 * stream * 3 // 4
+
+
+def test_the_pipe_says_the_stream_once_each_way_for_each_micro_batch() -> None:
+    """b s h (PTD-P, sec. 3.2); the first rank sends nothing back, and the last nothing on."""
+    plan, stream = plan_of(4, 1, 6), WINDOWS * SEQUENCE * MODEL.width
+    sent = [along_pipe(work_of(MODEL, plan), rank)[0].elements for rank in (0, 2, 4, 6)]
+    assert sent == [6 * stream, 12 * stream, 12 * stream, 6 * stream]
+
+
+def test_v_chunks_make_a_rank_say_it_v_times() -> None:
+    """PTD-P, sec. 2.2.2: the price of a smaller bubble. What was the end of the ring is now in the middle of it."""
+    straight, twice = (
+        sum(along_pipe(work_of(MODEL, plan_of(4, 1, 4, order)), rank)[0].elements for rank in (0, 2, 4, 6))
+        for order in (Order.ONE_F_ONE_B, Order.INTERLEAVED)
+    )
+    assert twice * 3 == straight * 7, "borders between stages: 7 of 8, where there were 3 of 4"
+
+
+def test_slices_of_the_sequence_travel_along_the_pipe_in_slices() -> None:
+    """What scatter/gather does to messages between stages (PTD-P, sec. 4.1), sequence parallelism does by itself."""
+    whole, slices = (along_pipe(work_of(MODEL, plan_of(2, 2, 4, slices=s)), 0)[0].elements for s in (False, True))
+    assert whole == 2 * slices
+
+
+def test_the_data_axis_says_each_gradient_twice_but_for_its_own_part() -> None:
+    """2 Ψ (d-1)/d, of the parameters that a rank has: with all ranks of a model, those of the model."""
+    work = work_of(MODEL, plan_of(2, 1, 2))
+    once = [along_data(work, rank)[0].elements for rank in (0, 4)]
+    assert sum(once) == 2 * MODEL.parameters * 3 // 4
