@@ -5,7 +5,7 @@ In a notebook: `%load_ext puzzles`, then `%%puzzle <name>` on top of a cell, or 
 
 from typing import Any
 
-__all__ = ["check", "hint", "predict", "reset", "reveal", "solution", "yours"]
+__all__ = ["check", "hint", "predict", "reset", "reveal", "solution", "your_schedule", "yours"]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,10 +18,24 @@ _HOMES = {
     "reset": "checking",
     "reveal": "predictions",
     "solution": "checking",
+    "your_schedule": "mine",
     "yours": "mine",
 }
 
-__all__ = ["Course", "Puzzle", "Verdict", "check", "grade", "hint", "predict", "reset", "reveal", "solution", "yours"]
+__all__ = [
+    "Course",
+    "Puzzle",
+    "Verdict",
+    "check",
+    "grade",
+    "hint",
+    "predict",
+    "reset",
+    "reveal",
+    "solution",
+    "your_schedule",
+    "yours",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -80,11 +80,19 @@ def _picture(verdict: Verdict) -> str:
     if picture is None:
         return ""
     data = base64.b64encode(picture).decode()
-    return f'<img alt="what the ranks said to each other" style="max-width:100%" src="data:image/png;base64,{data}">'
+    seen = "what the ranks said to each other" if verdict.step is None else "what each rank computes when"
+    return f'<img alt="{seen}" style="max-width:100%" src="data:image/png;base64,{data}">'
 
 
 def draw(verdict: Verdict) -> bytes | None:
-    """The case of a verdict as a PNG: a lane for each rank, and the messages. None where nothing was said."""
+    """The case of a verdict as a PNG: a lane for each rank, and the messages. None where nothing was said.
+
+    Of a schedule puzzle it is the learner's schedule.
+    """
+    if verdict.step is not None:
+        from visualizations import schedules
+
+        return schedules.draw(verdict.step).png()
     trace = verdict.trace
     if trace is None or not any(trace.events):
         return None

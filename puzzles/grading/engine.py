@@ -22,6 +22,10 @@ _COSTS = {
     Measure.PEAK_BYTES: ("it keeps alive", "B"),
     Measure.KEPT_BYTES: ("when it has returned it still holds", "B"),
     Measure.MICROSECONDS: ("on a slow link it takes", "µs"),
+    Measure.BUBBLE: ("the bubble is", "units of time"),
+    Measure.ACTIVATIONS: ("a rank holds", "activations"),
+    Measure.ALL_ACTIVATIONS: ("all ranks together hold", "activations"),
+    Measure.ROOM: ("where sends block, a channel must have room for", "messages"),
     Measure.LINES: ("it runs", "lines"),
 }
 _OF_MEMORY = (Measure.PEAK_BYTES, Measure.KEPT_BYTES)
@@ -114,7 +118,7 @@ def _costs(puzzle: Puzzle, runs: list[Run]) -> Verdict | None:
         return None
     run, reason = problem
     compared = sum(each.comparison.compared for each in runs)
-    return Verdict(puzzle.name, Stage.BUDGETS, reason, run.case, rows, run.trace, compared, output=run.output)
+    return _verdict(puzzle, Stage.BUDGETS, reason, run, rows, compared)
 
 
 def _problem(puzzle: Puzzle, runs: list[Run]) -> tuple[Run, str] | None:
@@ -169,7 +173,7 @@ def _calls(puzzle: Puzzle, runs: list[Run], findings: list[style.Finding]) -> Ve
         return None
     run, compared = pictured(runs), sum(each.comparison.compared for each in runs)
     reason = lines("right, but", *said)
-    return Verdict(puzzle.name, Stage.STYLE, reason, run.case, table(puzzle, runs), run.trace, compared)
+    return _verdict(puzzle, Stage.STYLE, reason, run, table(puzzle, runs), compared)
 
 
 def _forbidden(puzzle: Puzzle, runs: list[Run]) -> list[str]:
@@ -192,8 +196,13 @@ def _passed(puzzle: Puzzle, runs: list[Run]) -> Verdict:
     sizes = sorted({each.case.n for each in runs})
     where = f" at {', '.join(map(str, sizes))} ranks" if len(sizes) > 1 else ""
     reason = f"right in {len(runs)} cases{where}: {compared:,} values compared"
-    rows = table(puzzle, runs)
-    return Verdict(puzzle.name, Stage.PASSED, reason, run.case, rows, run.trace, compared, output=run.output)
+    return _verdict(puzzle, Stage.PASSED, reason, run, table(puzzle, runs), compared)
+
+
+def _verdict(puzzle: Puzzle, stage: Stage, reason: str, run: Run, rows: tuple[Row, ...], compared: int) -> Verdict:
+    """A verdict that speaks of a run whose values are right."""
+    picture = {"trace": run.trace, "step": run.step and run.step.simulation}
+    return Verdict(puzzle.name, stage, reason, run.case, rows, compared=compared, output=run.output, **picture)
 
 
 def pictured(runs: list[Run]) -> Run:

@@ -6,8 +6,13 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from reference.errors import BadInput
+from reference.pipeline_parallel.schedule import Schedule
+
 from .. import catalog
 from .course import Course, here
+from .puzzle import Case
+from .schedules import orders_of
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,22 @@ def _compiled(text: Text) -> Callable[..., Any]:
     module = ModuleType(text.entry)
     exec(compile(text.source, text.filename, "exec"), module.__dict__)
     return getattr(module, text.entry)
+
+
+def your_schedule(name: str, *, course: Course | None = None, ranks: int, **parameters: Any) -> Schedule:
+    """What `yours` orders all ranks of a pipeline to compute: `draw(your_schedule("gpipe_order", ranks=4, m=8))`.
+
+    Args:
+        name: of a schedule puzzle.
+        course: as of `yours`.
+        ranks: of the pipeline.
+        parameters: the others of the puzzle's cases, such as m.
+    """
+    puzzle, case = catalog.find(name), Case(ranks, parameters=tuple(parameters.items()))
+    if puzzle.pipe is None:
+        raise BadInput(f"{puzzle.name} asks for no schedule")
+    pipe = puzzle.pipe(case)
+    return orders_of(yours(name, course=course), pipe, [puzzle.inputs(case, rank) for rank in range(pipe.ranks)])
 
 
 def yours(name: str, *, course: Course | None = None) -> Callable[..., Any]:

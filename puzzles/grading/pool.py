@@ -12,10 +12,13 @@ PRELOAD = (
     "puzzles.grading.driver",
     "puzzles.grading.drives",
     "puzzles.grading.drives.data_parallel",
+    "puzzles.grading.drives.pipeline_parallel",
     "puzzles.grading.drives.zero",
+    "puzzles.grading.schedules",
     "reference.collectives.exchange",
     "reference.data_parallel.initial",
     "reference.data_parallel.replicated",
+    "reference.pipeline_parallel.run",
     "reference.zero.just_in_time",
     "reference.zero.steps",
 )

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .drives import plain
+from .schedules import Pipe
 
 RETURNS = "returns"  # the name under which an oracle states what the function must return
 
@@ -117,6 +118,10 @@ class Measure(StrEnum):
     PEAK_BYTES = "peak live bytes"  # of tensors made inside the function
     KEPT_BYTES = "bytes kept afterwards"  # of those, the result included, when the function has returned
     MICROSECONDS = "µs on a slow link"  # with the work that the drive notes: see `overlap`
+    BUBBLE = "bubble"  # of a schedule: for how long ranks wait in a step, in units of its pipe's costs
+    ACTIVATIONS = "activations of a rank"  # that it holds at most, of one stage and one micro-batch each
+    ALL_ACTIVATIONS = "activations of all ranks"  # the sum of what each of them holds at most
+    ROOM = "messages that wait on a channel"  # which must have a place where sends block, or the order never ends
     LINES = "lines executed"  # for formulas: a loop over every step is right and useless at 16,384 ranks
 
 
@@ -212,6 +217,8 @@ class Puzzle:
             `outputs` are dicts as an oracle gives them. Where there is an oracle too, the judge is asked about right
             values, and what it says is about their cost.
         drive: how the function is called on a rank; see `puzzles.grading.drives`.
+        pipe: of a schedule puzzle, the pipeline for which the function gives each rank's order; see
+            `puzzles.grading.schedules`. Then `inputs` are asked for each rank of the pipe, and there is no oracle.
         calls: the functions of torch.distributed that a solution may call.
         given: functions of `reference` that the stub imports for the learner; `Given` for another name.
         scratch: arguments that may be overwritten where the oracle says nothing about them. All others must stay.
@@ -232,6 +239,7 @@ class Puzzle:
     oracle: Callable[[Case, Inputs], Sequence[Any]] | None = None
     judge: Callable[[Case, Inputs, list[dict[str, Any]], Any], Sequence[Claim]] | None = None
     drive: Callable[..., dict[str, Any]] = plain
+    pipe: Callable[[Case], Pipe] | None = None
     calls: tuple[Callable[..., Any], ...] = ()
     given: tuple[Callable[..., Any] | Given, ...] = ()
     scratch: tuple[str, ...] = ()
@@ -247,7 +255,8 @@ class Puzzle:
         problems = {
             "a name is <chapter>.<puzzle>": not (chapter.isidentifier() and puzzle.isidentifier()),
             "it needs cases": not self.cases,
-            "it needs an oracle or a judge": self.oracle is None and self.judge is None,
+            "it needs an oracle, a judge or a pipe": self.oracle is None and self.judge is None and self.pipe is None,
+            "a pipe is its oracle": self.oracle is not None and self.pipe is not None,
         }
         if found := [text for text, holds in problems.items() if holds]:
             raise ValueError(f"puzzle {self.name!r}: {'; '.join(found)}")

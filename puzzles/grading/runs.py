@@ -2,20 +2,22 @@
 
 import contextlib
 import io
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from reference.cluster import RankError, ResultError
 from reference.trace import Op, Trace
 
-from . import driver, overlap, values
+from . import driver, overlap, schedules, values
 from .pool import Pool
 from .puzzle import Case, Inputs, Measure, Puzzle
 from .values import Comparison
 
 _METERS = {Measure.PEAK_BYTES: "peak", Measure.KEPT_BYTES: "kept", Measure.LINES: "lines"}
+_OF_SCHEDULES = (Measure.BUBBLE, Measure.ACTIVATIONS, Measure.ALL_ACTIVATIONS, Measure.ROOM)
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Run:
         readings: by group rank, what the meters said.
         said: why the judge is not content; "" where it is, or where there is none.
         objection: the same, of values that an oracle has found right: then it is about their cost.
+        step: of a schedule puzzle, the step that the orders make.
         output: what the ranks printed during the whole call, which may have run other cases, too.
         patched: names that the solution has replaced in the ranks.
     """
@@ -49,6 +52,7 @@ class Run:
     objection: str
     output: str
     patched: tuple[str, ...]
+    step: schedules.Step | None = None
 
     @property
     def right(self) -> bool:
@@ -77,6 +81,8 @@ class Run:
             return max(len(events) for events in self.trace.events)
         if measure is Measure.MICROSECONDS:
             return self.microseconds
+        if measure in _OF_SCHEDULES:
+            return self.step.measured(measure) if self.step else math.inf
         return max(reading.get(_METERS[measure], 0) for reading in self.readings)
 
     def operations(self) -> Iterator[tuple[Op, str, int, int]]:
@@ -96,7 +102,7 @@ class Broken(Exception):
 def run_cases(solution: Solution, cases: Sequence[Case], pool: Pool) -> list[Run]:
     """Run cases of one world size in one call. Raises Broken."""
     puzzle = solution.puzzle
-    inputs = [[dict(puzzle.inputs(case, rank)) for rank in range(case.n)] for case in cases]
+    inputs = [_inputs(puzzle, case) for case in cases]
     job = driver.Job(
         source=solution.source,
         filename=solution.filename,
@@ -127,6 +133,15 @@ def run_cases(solution: Solution, cases: Sequence[Case], pool: Pool) -> list[Run
     ]
 
 
+def _inputs(puzzle: Puzzle, case: Case) -> Inputs:
+    """What the drive is given on each rank; of a schedule puzzle on all the same: the arguments of every rank."""
+    if puzzle.pipe is None:
+        return [dict(puzzle.inputs(case, rank)) for rank in range(case.n)]
+    pipe = puzzle.pipe(case)
+    every = [dict(puzzle.inputs(case, rank)) for rank in range(pipe.ranks)]
+    return [{"pipe": pipe, "every": every}] * case.n
+
+
 def _part(case: Case, reports: list[Any]) -> list[dict[str, Any] | None]:
     """What each global rank reports of one case; None for those that are not in its group."""
     return [_checked(reports[rank]) if rank in case.global_ranks else None for rank in range(case.world_size)]
@@ -146,19 +161,30 @@ def _run(
     trace = Trace(case.world_size, tuple(map(_during, whole.events, part)))
     mine = [part[rank] for rank in case.global_ranks]
     said = objection = ""
+    step, told = None, [report["values"] for report in mine]
     if puzzle.oracle:
-        expected = values.expectations(puzzle, case, inputs)
-        comparison = values.compare(case, [report["values"] for report in mine], expected, puzzle.tolerance)
-    if puzzle.judge and (puzzle.oracle is None or comparison.right):
+        comparison = values.compare(case, told, values.expectations(puzzle, case, inputs), puzzle.tolerance)
+    if puzzle.pipe:
+        step, said, comparison = _step(puzzle.pipe(case), case, told)
+    known = bool(puzzle.oracle or puzzle.pipe)
+    if puzzle.judge and (not known or (comparison.right and not said)):
         outputs = tuple({name: values.decoded(value) for name, value in report["values"].items()} for report in mine)
         claims = puzzle.judge(case, inputs, list(outputs), trace)
         complaint = next((claim.otherwise for claim in claims if not claim.holds), "")
-        if puzzle.oracle:
+        if known:
             objection = complaint
         else:
             said = complaint
             comparison = Comparison(case, len(claims), (), outputs, outputs)
-    return Run(case, inputs, comparison, trace, tuple(mine), said, objection, output, patched)
+    return Run(case, inputs, comparison, trace, tuple(mine), said, objection, output, patched, step)
+
+
+def _step(pipe: schedules.Pipe, case: Case, told: list[Any]) -> tuple[schedules.Step | None, str, Comparison]:
+    """The step that the orders of a case make, why they make none, and what came of running it."""
+    comparison = values.compare(case, told, schedules.one_process(pipe, case.n), schedules.TOLERANCE)
+    step, said = schedules.judged(pipe, comparison.got)
+    lines = step.simulation.schedule.lines if step else ()
+    return step, said, replace(comparison, compared=comparison.compared + sum(map(len, lines)))
 
 
 def _during(events: tuple, report: dict[str, Any] | None) -> tuple:

@@ -95,7 +95,7 @@ def _stub_parts(puzzle: Puzzle, body: str) -> tuple[list[str], list[str]]:
     gathered = Gathered(puzzle.helpers)
     gathered.take_names(f"{head}\n    ...", inspect.getmodule(puzzle.function), puzzle.entry)
     imports = gathered.imports + [each.line for each in puzzle.helpers]
-    if puzzle.takes_group or puzzle.given or puzzle.calls:
+    if puzzle.takes_group or (puzzle.given and not puzzle.pipe) or puzzle.calls:
         imports += ["import torch", "import torch.distributed as dist"]
     elif any(line.split()[1].partition(".")[0] == "torch" for line in imports):
         imports.append("import torch")  # who is given tensors makes some

@@ -54,6 +54,7 @@ class Verdict:
         compared: how many values were compared.
         seconds: the whole check.
         output: what the ranks printed in the call that ran that case.
+        step: of a schedule puzzle, the learner's schedule in that case as a `Simulation`, where it makes a step.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Verdict:
     compared: int = 0
     seconds: float = 0.0
     output: str = field(default="", repr=False)
+    step: Any = field(default=None, repr=False)
 
     @property
     def passed(self) -> bool:
