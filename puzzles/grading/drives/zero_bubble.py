@@ -31,6 +31,10 @@ class _Observed(Storages):
     def died(self, key: int) -> None:
         self.held -= self._sizes.pop(key, 0)
 
+    def watching(self, file: str) -> bool:
+        """Everything counts: the drive's own layers, too."""
+        return False
+
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.products += function.__name__.partition(".")[0] in ("mm", "addmm", "bmm", "baddbmm", "mv", "dot")
         return super().__torch_dispatch__(function, types, args, kwargs)

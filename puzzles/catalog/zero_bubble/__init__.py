@@ -1,0 +1,3 @@
+"""Puzzles of the chapter `zero_bubble`: a pipeline in which nobody waits."""
+
+ORDER = ("split_linear_backward",)
