@@ -1,0 +1,43 @@
+"""Cut layers into stages by a limit: how dear may a stage be?
+
+For a given limit it is plain what to do: fill a stage until the next layer does not fit, then begin another one. If
+that takes no more stages than there are, a lower limit may do; if it takes more, the limit is too low. So bisect.
+
+`stages.balanced` finds as good a cut for costs of any kind, stage by stage: L² p steps, where this takes
+L log2(sum of costs).
+"""
+
+from collections.abc import Sequence
+
+
+def balance(costs: Sequence[int], stages: int) -> list[int]:
+    """How many layers each stage gets, so that the dearest stage is as cheap as can be.
+
+    Args:
+        costs: of each layer, in order; at least 1 each.
+        stages: p, at least 1 and at most as many as there are layers. Each gets a layer or more.
+    """
+    low, high = max(costs), sum(costs)
+    while low < high:
+        limit = (low + high) // 2
+        if len(filled(costs, limit)) <= stages:
+            high = limit
+        else:
+            low = limit + 1
+    layers = filled(costs, low)
+    while len(layers) < stages:  # two stages of what was one: neither is dearer
+        largest = layers.index(max(layers))
+        layers[largest : largest + 1] = [1, layers[largest] - 1]
+    return layers
+
+
+def filled(costs: Sequence[int], limit: int) -> list[int]:
+    """How many layers each stage has, if each is filled until the next layer would make it dearer than `limit`."""
+    layers, cost = [], limit
+    for each in costs:
+        if cost + each > limit:
+            layers.append(0)
+            cost = 0
+        layers[-1] += 1
+        cost += each
+    return layers
