@@ -22,16 +22,15 @@ from reference.errors import BadInput
 
 @dataclass(frozen=True)
 class Remedies:
-    """T1 and T2. (T3 is a matter of the order: `methods.Method.order`.)
+    """What is done against the delay.
 
     Raises:
         BadInput: if the numbers make no sense.
     """
 
     updates: int  # K, over which steps become as large as without a delay
-    remembered: float = (
-        0.135  # D, the weight that what is tau updates old has in the velocity; e^-2 by the paper's theory
-    )
+    remembered: float = 0.135  # D: so much of the velocity is left after tau updates; e^-2 by the paper's theory
+    warm_up: int = 0  # updates that flush, before all others
 
     def __post_init__(self) -> None:
         if self.updates < 1:
@@ -43,7 +42,7 @@ class Remedies:
 def rescheduled(rate: float, delay: float, update: int, updates: int) -> float:
     """T1: the learning rate of a stage.
 
-    rate / tau^p, where p = 1 - min(k / K, 1). Where tau is below 1, and dividing would make steps larger, the rate stays.
+    rate / tau^p, where p = 1 - min(k / K, 1). Where tau is below 1, the rate stays: no delay makes steps larger.
 
     Args:
         rate: without a delay.

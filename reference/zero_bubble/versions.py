@@ -5,10 +5,10 @@ through all micro-batches of a batch, while later micro-batches are on their way
 change between the forward of a micro-batch and its backward. Version v of a stage is what its weights are after v
 updates. Which version is seen follows from the order of computation alone, and from one decision:
 
-    newest          both see what is there when they run                           PipeMare; and any pipeline that flushes
-    stashed         backward sees what its forward has seen                        PipeDream
-    vertical_sync   every stage sees what the first did when the batch came in     PipeDream with vertical sync
-    two_buffers     the same, with batches so large that two versions are enough   PipeDream-2BW
+    newest          both see what is there when they run                          PipeMare, and whoever flushes
+    stashed         backward sees what its forward has seen                       PipeDream
+    vertical_sync   all stages see what the first has when the batch comes in     PipeDream with vertical sync
+    two_buffers     the same, with batches so large that two versions are enough  PipeDream-2BW
 
 Harlap et al. 2018, "PipeDream: Fast and efficient pipeline parallel DNN training"; Narayanan et al. 2019, "PipeDream:
 Generalized pipeline parallelism for DNN training", sec. 3.3; Narayanan et al. 2021, "Memory-efficient pipeline-parallel
@@ -105,9 +105,9 @@ def kept(schedule: Schedule, batch: int, seen: Seen) -> dict[Action, tuple[int, 
 
 
 def delay(seen: Seen, kind: Kind, stage: int, update: int, batch: int) -> float:
-    """How many updates old the weights are that a batch sees, when its own update is made: the mean of its micro-batches.
+    """How many updates old the weights are that a batch sees, when its own update is made: PipeMare's tau.
 
-    PipeMare's tau, of forward or of backward.
+    It is the mean of its micro-batches, some of which may see newer weights than others.
 
     Args:
         seen: what a policy has found.

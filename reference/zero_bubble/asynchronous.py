@@ -1,0 +1,115 @@
+"""Train a GPT in a pipeline that never flushes: the interpreter of all schedules, with an update after each batch.
+
+The order is that of the whole run. Nothing is said of updates in it: a stage updates its weights when a batch of
+micro-batches has gone backward through it, and no rank waits for another to do so.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+
+from reference.errors import BadInput
+from reference.models import GPTConfig, initial_value, materialise, token_loss
+from reference.models.data import Batches
+from reference.pipeline_parallel.run import Pipeline
+from reference.pipeline_parallel.schedule import Schedule
+from reference.pipeline_parallel.stages import Stage, balanced
+
+from .methods import Method
+from .weights import OptimizerOf, Rate, Weights
+
+
+@dataclass(frozen=True)
+class Course:
+    """What is learned, and in which steps: the same for every method.
+
+    Raises:
+        BadInput: if a method cannot learn it.
+    """
+
+    model: GPTConfig
+    batches: Batches
+    updates: int
+    micro_batches: int  # m, in an update
+    optimizer: OptimizerOf
+    rate: Rate
+    seed: int = 0
+    dtype: torch.dtype = torch.float32
+
+    def __post_init__(self) -> None:
+        if self.model.tied:
+            raise BadInput("a tied table would have versions on two stages: train a model whose head is its own")
+        if self.batches.batch % self.micro_batches:
+            raise BadInput(f"{self.batches.batch} windows do not divide among {self.micro_batches} micro-batches")
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What came of it."""
+
+    losses: list[float]  # of each update's batch, in nats per token, with the weights that its forward saw
+    weights: dict[str, Tensor]  # the newest, of this rank's stages, by the names of the whole model
+
+
+def train(method: Method, course: Course, group: ProcessGroup, device: torch.device) -> Learned:
+    """Train on the ranks of `group`, which all call this with the same arguments; each has one stage.
+
+    The gradient of a batch is that of its token losses' sum over its tokens. Its norm is not clipped: nobody knows it
+    when the first stage updates.
+
+    Raises:
+        BadInput: if order, method and ranks do not fit.
+    """
+    p, m, batches = group.size(), course.micro_batches, course.batches
+    schedule = method.order(p, m, course.updates)
+    weights = {group.rank(): weights_of(group.rank(), schedule, method, course, device)}
+    losses = torch.zeros(course.updates, dtype=torch.float64, device=device)
+
+    def given(k: int) -> tuple[Tensor]:
+        return (batches.of_step(k // m, k % m, m)[0].to(device),)
+
+    def loss(logits: Tensor, k: int) -> Tensor:
+        part = token_loss(logits, batches.of_step(k // m, k % m, m)[1].to(device), batches.tokens)
+        losses[k // m] += part.detach()
+        return part
+
+    asynchronous(schedule, weights, group, device).step(given, loss)
+    dist.all_reduce(losses, group=group)
+    newest = {name: p.detach() for one in weights.values() for name, p in one.stage.named_parameters()}
+    return Learned(losses.tolist(), newest)
+
+
+def asynchronous(
+    schedule: Schedule, weights: Mapping[int, Weights], group: ProcessGroup, device: torch.device
+) -> Pipeline:
+    """One rank of a pipeline whose stages update themselves.
+
+    Args:
+        schedule: of the whole run: one `step` of this pipeline.
+        weights: of this rank's stages, by number.
+        group: the ranks of the pipeline.
+        device: where this rank computes.
+    """
+    stages = {number: one.stage for number, one in weights.items()}
+    return Pipeline(schedule, stages, group, device, around=lambda action: weights[action.stage].around(action))
+
+
+def weights_of(number: int, schedule: Schedule, method: Method, course: Course, device: torch.device) -> Weights:
+    """The weights that a stage begins with, and how it will update them."""
+    stage = built(course, balanced([1.0] * course.model.layers, schedule.stages)[number], device)
+    m = course.micro_batches
+    seen = method.seen(schedule, m)
+    return Weights(stage, number, schedule, seen, m, course.optimizer, course.rate, method.remedies)
+
+
+def built(course: Course, blocks: range, device: torch.device) -> nn.Module:
+    """Some blocks of the model, with the values that they have in the whole."""
+    with torch.device("meta"):
+        stage = Stage(course.model, blocks).to(course.dtype)
+    materialise(stage, partial(initial_value, layers=course.model.layers, seed=course.seed), device)
+    return stage

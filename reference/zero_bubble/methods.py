@@ -1,0 +1,78 @@
+"""Four ways to train in a pipeline: one that flushes, and three that never do.
+
+Stage s of p, m micro-batches in an update; delays in updates, from the weights that are seen to those that are updated;
+all in the long run, when the pipeline is full.
+
+| method          | delay of forward | of backward   | versions of the weights  | bubble of a run |
+|-----------------|------------------|---------------|--------------------------|-----------------|
+| 1F1B, flushing  | 0                | 0             | 1                        | each step       |
+| PipeDream       | (p - 1 - s) / m  | as of forward | 1 + ⌈(p - 1 - s) / m⌉    | once            |
+| PipeDream-2BW   | 1, if p > 1      | 1             | 2, if p > 1; m >= p - 1  | once            |
+| PipeMare        | (p - 1 - s) / m  | 0             | 1, and a velocity        | once            |
+
+PipeDream updates after every micro-batch, m = 1: then stage s keeps p - s versions, the first stage as many as there
+are stages. The paper of 2BW asks for m >= p; m = p - 1 is just enough. With p = 1 all four are plain training.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from reference.pipeline_parallel.orders import one_f_one_b
+from reference.pipeline_parallel.schedule import Schedule
+
+from .pipemare import Remedies
+from .versions import Policy, joined, newest, stashed, two_buffers
+
+Formula = Callable[[int, int, int], float]
+"""Of p stages, m micro-batches in an update, and the number of a stage."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """What a method decides, and what it promises."""
+
+    name: str
+    seen: Policy
+    forward_delay: Formula  # updates
+    backward_delay: Formula  # updates
+    versions: Formula  # of its weights that a stage keeps
+    flushes: bool = False
+    remedies: Remedies | None = None  # of PipeMare
+
+    def order(self, p: int, m: int, updates: int) -> Schedule:
+        """What a whole run computes: 1F1B over all of its micro-batches, or over those of each update.
+
+        Args:
+            p: stages, one on each rank.
+            m: micro-batches in an update.
+            updates: of the run.
+        """
+        warm_up = self.remedies.warm_up if self.remedies else 0
+        flushed = updates if self.flushes else min(warm_up, updates)
+        return joined([one_f_one_b(p, m)] * flushed + [one_f_one_b(p, m * (updates - flushed))])
+
+
+def _none(p: int, m: int, stage: int) -> float:
+    return 0
+
+
+def _meanwhile(p: int, m: int, stage: int) -> float:
+    """How much of an update goes backward between forward and backward of a micro-batch."""
+    return (p - 1 - stage) / m
+
+
+def _one(p: int, m: int, stage: int) -> float:
+    return min(p - 1, 1)
+
+
+def _stash(p: int, m: int, stage: int) -> float:
+    """Where versions change meanwhile, the old ones are kept beside the newest."""
+    return 1 + math.ceil(_meanwhile(p, m, stage))
+
+
+FLUSHING = Method("1F1B with a flush", newest, _none, _none, lambda p, m, s: 1, flushes=True)
+PIPEDREAM = Method("PipeDream", stashed, _meanwhile, _meanwhile, _stash)
+TWO_BUFFERED = Method("PipeDream-2BW", two_buffers, _one, _one, lambda p, m, s: min(p, 2))
+PIPEMARE = Method("PipeMare", newest, _meanwhile, _none, lambda p, m, s: 1, remedies=Remedies(updates=100))
+METHODS = (FLUSHING, PIPEDREAM, TWO_BUFFERED, PIPEMARE)
