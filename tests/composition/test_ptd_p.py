@@ -1,0 +1,171 @@
+"""The formulas of PTD-P: they agree with simulated schedules, with what ranks say, and with what the paper measured."""
+
+from dataclasses import replace
+
+import pytest
+
+from reference.composition.mesh import Mesh
+from reference.composition.ptd_p import (
+    HALF,
+    Machine,
+    Split,
+    Transformer,
+    batch_seconds,
+    data_bytes,
+    data_seconds,
+    fastest,
+    layer_talk_seconds,
+    memory_bytes,
+    micro_batch_seconds,
+    pipe_bytes,
+    rank_flops,
+    splits,
+    tensor_bytes,
+)
+from reference.composition.published import FIGURE_13, FIGURES_14_AND_15, SELENE, TABLE_1, Row
+from reference.composition.talk import Work, along_data, along_pipe, along_tensor, parameters_of
+from reference.errors import BadInput
+from reference.models import GPTConfig
+from reference.pipeline_parallel.orders import interleaved, one_f_one_b
+from reference.pipeline_parallel.simulate import simulate
+from reference.trace import Link, Network
+
+FREE = Link("free", alpha=0.0, beta=1e30)
+SMALL = Transformer(layers=16, width=512, heads=8, sequence=128, vocabulary=1000)
+
+
+@pytest.mark.parametrize("row", TABLE_1, ids=lambda row: str(row.billions))
+def test_the_models_of_the_paper_have_as_many_parameters_as_it_says(row: Row) -> None:
+    model = row.model
+    assert round(model.parameters / 1e9, 1) == row.billions
+    l, h = model.layers, model.width  # noqa: E741, the letters of the paper
+    equation_2 = 12 * l * h**2 * (1 + 13 / (12 * h) + (model.vocabulary + model.sequence) / (12 * l * h))
+    assert model.parameters == pytest.approx(equation_2, rel=1e-12)
+
+
+def test_a_step_computes_what_equation_3_says() -> None:
+    l, h, s, batch = 96, 16_384, 2048, 2160  # noqa: E741
+    model = Transformer(l, h, 128)
+    equation_3 = 96 * batch * s * l * h**2 * (1 + s / (6 * h) + model.vocabulary / (16 * l * h))
+    assert model.flops(batch) == pytest.approx(equation_3, rel=1e-12)
+
+
+@pytest.mark.parametrize("row", TABLE_1, ids=lambda row: str(row.billions))
+def test_the_model_is_within_5_percent_of_what_was_measured(row: Row) -> None:
+    """Three round numbers were chosen to make it so, for ten models over a factor of 600 in size."""
+    assert rank_flops(row.model, row.split(), SELENE) == pytest.approx(row.measured, rel=0.05)
+
+
+@pytest.mark.parametrize(("p", "m", "v"), [(1, 4, 1), (2, 4, 1), (4, 8, 1), (4, 8, 2), (8, 16, 4), (3, 5, 1)])
+def test_the_bubble_is_that_of_the_simulated_schedule(p: int, m: int, v: int) -> None:
+    """Waiting over computing; a rank computes all of its stages for every micro-batch."""
+    done = simulate(one_f_one_b(p, m) if v == 1 else interleaved(p, m, v))
+    assert Split(p, 1, 1, m, chunks=v).bubble == pytest.approx(done.longest / done.busy - 1)
+
+
+def test_a_step_takes_as_many_slots_as_its_simulation() -> None:
+    """Equation 1: (B/(d b) + p - 1) times what a micro-batch takes on a rank."""
+    quick = Machine(Network.of(FREE), speed=1e12, bandwidth=1e12, pause=1e-6, memory=1e12)
+    split = Split(pipeline=4, tensor=1, data=2, batch=32, micro_batch=2)
+    slots = simulate(one_f_one_b(4, split.micro_batches)).seconds / 3  # F, I and W of a second each
+    assert batch_seconds(SMALL, split, quick) == pytest.approx(slots * micro_batch_seconds(SMALL, split, quick))
+
+
+GPT = GPTConfig(layers=16, width=512, heads=8, kv_heads=8, hidden=2048, vocabulary=1000)
+
+
+@pytest.mark.parametrize(("p", "t", "d", "v"), [(4, 2, 2, 1), (4, 2, 1, 2), (2, 8, 1, 1), (4, 1, 4, 1)])
+def test_the_paper_counts_what_a_rank_in_the_middle_says(p: int, t: int, d: int, v: int) -> None:
+    """`talk` equals traces to the byte. Of the ends, which the paper leaves out, such a rank has none."""
+    split = Split(p, t, d, batch=8 * d, micro_batch=2, chunks=v, scatter_gather=False)
+    schedule = one_f_one_b(p, 4) if v == 1 else interleaved(p, 4, v)
+    layers = GPT.layers // schedule.stages
+    pieces = [range(layers * stage, layers * (stage + 1)) for stage in range(schedule.stages)]
+    work = Work(GPT, split.mesh, schedule, pieces, windows=2, sequence=128)
+    middle = split.mesh.rank(pipe=1, data=0, tensor=0)
+    if p > 2:
+        assert pipe_bytes(SMALL, split) == HALF * sum(talk.elements for talk in along_pipe(work, middle))
+        told = sum(talk.elements for talk in along_tensor(work, middle))
+        assert tensor_bytes(SMALL, split, recompute=False) == HALF * told
+    share = parameters_of(work, middle) / (SMALL.parameters / (p * t))
+    assert data_bytes(SMALL, split) * share == pytest.approx(HALF * sum(t.elements for t in along_data(work, middle)))
+
+
+def test_scatter_gather_divides_messages_between_stages_by_t() -> None:
+    whole, parts = (Split(4, 8, 1, 8, scatter_gather=on) for on in (False, True))
+    assert pipe_bytes(SMALL, whole) == 8 * pipe_bytes(SMALL, parts)
+
+
+def test_takeaway_1_tensor_parallelism_up_to_a_node() -> None:
+    """Figure 13: 162 billion parameters on 64 GPUs, in nodes of 8."""
+    for batch in (32, 128):
+        pairs = {t: Split(64 // t, t, 1, batch) for t in (2, 4, 8, 16, 32, 64)}
+        speed = {t: rank_flops(FIGURE_13, split, SELENE) for t, split in pairs.items()}
+        assert max(speed, key=speed.get) == 8
+        assert speed[2] < speed[4] < speed[8] > speed[16] > speed[32] > speed[64]
+
+
+def test_the_cliff_is_where_the_node_ends() -> None:
+    """With nodes of 16 tensor parallelism of 16 is hardly dearer than 8; with nodes of 8 it nearly doubles."""
+    large = replace(SELENE, network=replace(SELENE.network, ranks_per_node=16))
+    eight, sixteen = (Split(64 // t, t, 1, 128) for t in (8, 16))
+    beyond, within = (
+        layer_talk_seconds(FIGURE_13, sixteen, machine) / layer_talk_seconds(FIGURE_13, eight, machine)
+        for machine in (SELENE, large)
+    )
+    assert within < 1.2 < 1.7 < beyond
+
+
+def test_takeaway_2_no_more_model_parallelism_than_memory_asks_for() -> None:
+    """Figures 14 and 15: 5.9 billion parameters on 64 GPUs: doubling p or t makes it slower, whatever the batch."""
+    for batch in (32, 128, 512):
+        by_p = [rank_flops(FIGURES_14_AND_15, Split(p, 1, 64 // p, batch), SELENE) for p in (2, 4, 8)]
+        by_t = [rank_flops(FIGURES_14_AND_15, Split(1, t, 64 // t, batch), SELENE) for t in (2, 4, 8, 16, 32)]
+        assert by_p == sorted(by_p, reverse=True) and by_t == sorted(by_t, reverse=True)
+    assert memory_bytes(FIGURES_14_AND_15, Split(1, 1, 64, 64)) > SELENE.memory > memory_bytes(
+        FIGURES_14_AND_15, Split(2, 1, 32, 64)
+    )  # fmt: skip
+
+
+def test_takeaway_3_the_best_micro_batch_depends_on_the_batch() -> None:
+    """Figure 8: small ones fill the pipeline, large ones the GPU."""
+
+    def best(batch: int, p: int) -> int:
+        tried = [Split(p, 8, 1, batch, b) for b in (1, 2, 4, 8, 16)]
+        return max(tried, key=lambda split: rank_flops(TABLE_1[0].model, split, SELENE)).micro_batch
+
+    assert [best(batch, p=8) for batch in (32, 128, 512, 4096)] == [1, 2, 4, 8]
+    assert [best(512, p=p) for p in (2, 8)] == [8, 4]
+
+
+def test_a_message_waits_for_the_slowest_link_of_its_axis() -> None:
+    """Data-parallel ranks are neighbours where t is 1, and in different nodes where t is a node."""
+    near, far = Split(8, 1, 8, 64), Split(1, 8, 8, 64)
+    assert near.mesh == Mesh({"pipe": 8, "data": 8, "tensor": 1})
+    fast, slow = SELENE.network.intra, SELENE.network.inter
+    for split, link in ((near, fast), (far, slow)):
+        steps = data_bytes(SMALL, split) / link.beta + 14 * link.alpha
+        assert data_seconds(SMALL, split, SELENE) == pytest.approx(steps)
+
+
+def test_the_fastest_split_fits_and_no_other_is_faster() -> None:
+    model = TABLE_1[3].model
+    best = fastest(model, 256, 1024, SELENE)
+    assert memory_bytes(model, best) <= SELENE.memory
+    for split in splits(model, 256, 1024):
+        fits = memory_bytes(model, split) <= SELENE.memory
+        assert not fits or batch_seconds(model, split, SELENE) >= batch_seconds(model, best, SELENE)
+    assert best.ranks == 256
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda: Split(2, 2, 3, 16), "16 windows does not divide among 3 replicas with micro-batches of 1"),
+        (lambda: Split(4, 1, 1, 6, chunks=2), "6 micro-batches do not go in groups of 4"),
+        (lambda: fastest(FIGURE_13, 16, 64, SELENE), "no split of 16 ranks has room for 162.2B parameters"),
+    ],
+)
+def test_what_does_not_divide_or_fit_is_refused(ask, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        ask()
