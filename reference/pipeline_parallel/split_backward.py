@@ -7,7 +7,7 @@ held longer, and the second half can be done when there is nothing better to do.
 Qi et al. 2023, "Zero bubble pipeline parallelism", sec. 1: B and W.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -31,7 +31,7 @@ class Later:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._kept: dict[Hashable, list[tuple[nn.Parameter, Tensor, Tensor]]] = {}
+        self._kept: dict[Hashable, list[Callable[[], None]]] = {}
         self._key: Hashable | None = None
         for module in model.modules():
             if isinstance(module, nn.Linear) and module.bias is None:
@@ -48,14 +48,14 @@ class Later:
 
     def finish(self, key: Hashable) -> None:
         """Compute what was put aside: gradients add up in the parameters."""
-        for weight, gradient, x in self._kept.pop(key):
-            weight.backward(product(gradient, x))  # of a leaf: adds up in `.grad`, and its hooks hear of it
+        for work in self._kept.pop(key):
+            work()
 
-    def keeps(self, weight: nn.Parameter, gradient: Tensor, x: Tensor) -> bool:
-        """Put this aside, if it is time to."""
+    def keeps(self, work: Callable[[], None]) -> bool:
+        """Put this aside, if backward is to be split. Else the layer, any layer, does it itself."""
         if self._key is None:
             return False
-        self._kept[self._key].append((weight, gradient, x))
+        self._kept[self._key].append(work)
         return True
 
 
@@ -76,14 +76,21 @@ class SplitLinear(Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (x,), weight = ctx.saved_tensors, ctx.linear.weight
-        if weight.requires_grad and not ctx.later.keeps(weight, gradient, x):
-            weight.backward(product(gradient, x))
+        work = partial(add_product, weight, gradient, x)
+        if weight.requires_grad and not ctx.later.keeps(work):
+            work()
         return None, gradient @ weight if ctx.needs_input_grad[1] else None, None, None
 
 
-def product(gradient: Tensor, x: Tensor) -> Tensor:
-    """[..., out] and [..., in] -> [out, in], summed over all tokens."""
-    return gradient.flatten(0, -2).T @ x.flatten(0, -2)
+def add_product(weight: nn.Parameter, gradient: Tensor, x: Tensor) -> None:
+    """Add dyᵀ x, summed over all tokens, to the gradient of a weight [out, in]; its hooks hear of it.
+
+    Args:
+        weight: a leaf of autograd.
+        gradient: dy, [..., out].
+        x: [..., in].
+    """
+    weight.backward(gradient.flatten(0, -2).T @ x.flatten(0, -2))
 
 
 def _linear(linear: nn.Linear, later: Later, x: Tensor) -> Tensor:
