@@ -1,12 +1,18 @@
 """What is written out plainly to learn by is the same as what runs and simulates pipelines."""
 
 import itertools
+from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reference.pipeline_parallel import orders
 from reference.pipeline_parallel.balance import balance
+from reference.pipeline_parallel.held import peak_activations
+from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.stages import balanced
+from reference.pipeline_parallel.validate import validate
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=12), st.data())
@@ -21,3 +27,20 @@ def test_a_limit_finds_as_good_a_cut_as_all_sums(costs: list[int], data: st.Data
 
 def dearest(costs: list[int], pieces: list[range]) -> int:
     return max(sum(costs[layer] for layer in piece) for piece in pieces)
+
+
+MAKERS: dict[str, Callable[[int, int, int], Schedule]] = {
+    "GPipe": lambda p, m, v: orders.gpipe(p, m),
+    "1F1B": lambda p, m, v: orders.one_f_one_b(p, m),
+    "interleaved": orders.interleaved,
+    "breadth-first": orders.breadth_first,
+}
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("order", MAKERS)
+def test_a_rank_holds_as_much_as_the_formula_says(order: str, p: int) -> None:
+    chunks, steps = ((1,), 1) if order in ("GPipe", "1F1B") else ((1, 2, 3), p if order == "interleaved" else 1)
+    for m, v in itertools.product(range(steps, 2 * p + 1, steps), chunks):
+        held = validate(MAKERS[order](p, m, v)).activations
+        assert held == tuple(peak_activations(order, rank, p, m, v) for rank in range(p)), (m, v)
