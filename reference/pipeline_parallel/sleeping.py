@@ -3,11 +3,11 @@
 Where ranks share few cores, bubbles do not show: whoever waits leaves his core to another, and a step takes as long as
 all work together. On GPUs every rank has a processor of its own. So have these stages, as sleeping takes none: they
 wait for as long as a stage would compute, forward and in each half of backward. Everything else is real: graphs,
-messages, the program that goes through the schedule, and the clock, which is the same for all ranks of a machine.
+messages, the program that goes through the schedule, and the clock.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,20 +21,18 @@ from torch.autograd.function import once_differentiable
 
 from reference.cluster import Cluster
 
+from .measure import Notes, measured
 from .run import Pipeline
-from .schedule import Action, Kind, Schedule
+from .schedule import Kind, Schedule
 from .simulate import Costs, Simulation, Span
 from .split_backward import Later
 
-Seconds = Mapping[Kind, Sequence[float]]
-"""How long each kind of action takes on each stage: `Costs.table`."""
-
 
 @dataclass(frozen=True)
-class Measured:
-    """A step that ranks have made."""
+class Slept:
+    """A step that ranks have slept through."""
 
-    step: Simulation  # its spans are measured, in seconds from the first of them
+    step: Simulation  # its spans are measured, in seconds
     activations: tuple[int, ...]  # the most that each rank held, of one stage and one micro-batch each
     gradients: Mapping[int, float]  # of each stage's weight: 1 of each micro-batch
 
@@ -44,7 +42,7 @@ class Measured:
         return self.step.longest - self.step.busy
 
 
-def measure(cluster: Cluster, schedule: Schedule, costs: Costs) -> Measured:
+def sleep_through(cluster: Cluster, schedule: Schedule, costs: Costs) -> Slept:
     """Let the ranks of a pipeline sleep through a step.
 
     Args:
@@ -52,102 +50,92 @@ def measure(cluster: Cluster, schedule: Schedule, costs: Costs) -> Measured:
         schedule: that they follow.
         costs: seconds; messages take what they take.
     """
-    lines, activations, gradients = zip(*cluster.run(sleep_through, schedule, costs), strict=True)
-    zero = min(line[0].begin for line in lines)
-    spans = tuple(tuple(Span(action, begin - zero, end - zero) for action, begin, end in line) for line in lines)
-    return Measured(Simulation(schedule, spans), activations, {k: v for own in gradients for k, v in own.items()})
+    lines, activations, gradients = zip(*cluster.run(on_rank, schedule, costs), strict=True)
+    return Slept(measured(schedule, lines), activations, {k: v for own in gradients for k, v in own.items()})
 
 
-def sleep_through(schedule: Schedule, costs: Costs) -> tuple[list[Span], int, dict[int, float]]:
+def on_rank(schedule: Schedule, costs: Costs) -> tuple[list[Span], int, dict[int, float]]:
     """A step of one rank: what it did when, how many activations it held at most, and its stages' gradients.
 
     To be run on every rank. A first step, without sleep, tells the ranks the shapes of their messages.
     """
-    forward, backward = dist.new_group(), dist.new_group()
     later = Later(nn.ModuleList())  # there is nothing to split: these stages themselves ask what is to wait
+    shelf, notes = Shelf(), Notes()
     own = [stage for stage, rank in enumerate(schedule.placement) if rank == dist.get_rank()]
-    stages = {number: SleepingStage(number, later) for number in own}
-    pipeline = Pipeline(schedule, stages, forward, backward, torch.device("cpu"), later)
-    for seconds in (Costs(0, 0, 0), costs):
-        notes = Notes(seconds.table(schedule.stages))
-        for stage in stages.values():
-            stage.notes, stage.weight.grad = notes, None
+    stages = {stage: SleepingStage(shelf, later) for stage in own}
+    device = torch.device("cpu")
+    pipeline = Pipeline(schedule, stages, dist.group.WORLD, device, later=later, around=notes.of)
+    for table in (Costs(0, 0, 0).table(schedule.stages), costs.table(schedule.stages)):
+        for number, stage in stages.items():
+            stage.seconds = {kind: seconds[number] for kind, seconds in table.items()}
+            stage.weight.grad = None
+        notes.spans.clear()
         dist.barrier()
-        pipeline.step(lambda k: (torch.zeros(()), torch.tensor(k)), lambda y, k: y)
-    return notes.spans, notes.most, {number: stage.weight.grad.item() for number, stage in stages.items()}
-
-
-class Notes:
-    """What a rank does when, and what it holds meanwhile."""
-
-    def __init__(self, seconds: Seconds) -> None:
-        self._seconds = seconds
-        self._held: WeakSet[Activation] = WeakSet()
-        self.spans: list[Span] = []
-        self.most = 0
-
-    def sleep(self, action: Action) -> None:
-        """Take as long as this action takes."""
-        begin = time.monotonic()
-        time.sleep(self._seconds[action.kind][action.stage])
-        self.spans.append(Span(action, begin, time.monotonic()))
-
-    def held(self) -> "Activation":
-        """Another activation. It counts for as long as somebody refers to it."""
-        activation = Activation()
-        self._held.add(activation)
-        self.most = max(self.most, len(self._held))
-        return activation
+        pipeline.step(lambda k: (torch.zeros(()),), lambda y, k: y)
+    return notes.spans, shelf.most, {number: stage.weight.grad.item() for number, stage in stages.items()}
 
 
 class Activation:
     """What a stage keeps of a micro-batch until its backward is done."""
 
 
+class Shelf:
+    """Counts the activations that a rank holds: each counts for as long as somebody refers to it."""
+
+    def __init__(self) -> None:
+        self._held: WeakSet[Activation] = WeakSet()
+        self.most = 0
+
+    def put(self) -> Activation:
+        """Another one."""
+        activation = Activation()
+        self._held.add(activation)
+        self.most = max(self.most, len(self._held))
+        return activation
+
+
 class SleepingStage(nn.Module):
     """Adds its weight to what comes, and takes its time.
 
     Args:
-        number: of the stage.
+        shelf: of this rank.
         later: says whether the second half of backward is to wait.
     """
 
-    def __init__(self, number: int, later: Later) -> None:
+    def __init__(self, shelf: Shelf, later: Later) -> None:
         super().__init__()
-        self.number, self.later = number, later
+        self.shelf, self.later = shelf, later
         self.weight = nn.Parameter(torch.zeros(()))
-        self.notes: Notes | None = None  # of the step that is under way
+        self.seconds: Mapping[Kind, float] = {}
 
-    def forward(self, x: Tensor, micro_batch: Tensor) -> Tensor:
-        """Two scalars, what to add to and which micro-batch that is -> a scalar."""
-        return _Sleep.apply(torch.empty(0, requires_grad=True), x, self, micro_batch.item())
+    def forward(self, x: Tensor) -> Tensor:
+        """A scalar -> a scalar."""
+        return _Sleep.apply(torch.empty(0, requires_grad=True), x, self)
 
-    def compute(self, kind: Kind, micro_batch: int) -> None:
-        """Sleep."""
-        self.notes.sleep(Action(kind, self.number, micro_batch))
+    def sleep(self, kind: Kind) -> None:
+        """As long as this takes."""
+        time.sleep(self.seconds[kind])
 
-    def second_half(self, micro_batch: int, gradient: Tensor, activation: Activation) -> None:
-        """The weight's gradient. It takes the activation, as a product would."""
-        self.compute(Kind.WEIGHT, micro_batch)
+    def second_half(self, gradient: Tensor, activation: Activation) -> None:
+        """The weight's gradient. It asks for the activation, as a product would."""
+        self.sleep(Kind.WEIGHT)
         self.weight.backward(gradient)
 
 
 class _Sleep(Function):
-    """`apply(anchor, x, stage, micro_batch)`: x + the stage's weight; see `SplitLinear` for the anchor."""
+    """`apply(anchor, x, stage)`: x + the stage's weight, some time later. `SplitLinear` says what the anchor is for."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, x: Tensor, stage: SleepingStage, micro_batch: int) -> Tensor:
-        ctx.stage, ctx.micro_batch, ctx.activation = stage, micro_batch, stage.notes.held()
-        stage.compute(Kind.FORWARD, micro_batch)
+    def forward(ctx: Any, anchor: Tensor, x: Tensor, stage: SleepingStage) -> Tensor:
+        ctx.stage, ctx.activation = stage, stage.shelf.put()
+        stage.sleep(Kind.FORWARD)
         return x + stage.weight
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        stage, k = ctx.stage, ctx.micro_batch
-        if stage.later.keeps(partial(stage.second_half, k, gradient, ctx.activation)):
-            stage.compute(Kind.INPUT, k)
-        else:
-            stage.compute(Kind.BACKWARD, k)
-            stage.weight.backward(gradient)
-        return None, gradient, None, None
+        stage, work = ctx.stage, partial(ctx.stage.second_half, gradient, ctx.activation)
+        stage.sleep(Kind.INPUT)
+        if not stage.later.keeps(work):
+            work()
+        return None, gradient, None
