@@ -13,10 +13,10 @@ from torch import Tensor
 def split_linear(x: Tensor, weight: Tensor, later: Callable[[Callable[[], None]], None]) -> Tensor:
     """Backward in two halves.
 
-    Backward of a linear layer y = x Wᵀ is two products of the same size, with u the gradient of y:
+    Backward of a linear layer y = x Aᵀ is two products of the same size, with u the gradient of y:
 
-        I    gradient of x = u W        the layer before waits for it
-        W    gradient of W = uᵀ x       nobody waits for it, until the optimizer steps
+        I    gradient of x = u A        the layer before waits for it
+        W    gradient of A = uᵀ x       nobody waits for it, until the optimizer steps
 
     Autograd computes both, and the layer before waits for both. Write a linear layer that computes the first when
     backward comes, and puts the second off. Backward calls `later(finish)` with a function of no arguments. When
@@ -29,10 +29,10 @@ def split_linear(x: Tensor, weight: Tensor, later: Callable[[Callable[[], None]]
 
     Args:
         x: [T, D]. Where it comes from the data it needs no gradient: then nobody waits for one.
-        weight: [F, D], a leaf that requires a gradient.
+        weight: [F, D], A, a leaf that requires a gradient.
         later: takes a function, to be called once, later.
 
-    Returns: [T, F], x Wᵀ, with a backward in two halves.
+    Returns: [T, F], x Aᵀ, with a backward in two halves.
 
     Budget: one product in forward, one in I (none if x needs no gradient), one in W. Between I and W nothing is
     held but x and u.

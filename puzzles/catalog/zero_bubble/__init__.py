@@ -1,3 +1,7 @@
 """Puzzles of the chapter `zero_bubble`: a pipeline in which nobody waits."""
 
-ORDER = ("split_linear_backward",)
+ORDER = (
+    "split_linear_backward",
+    "zb_h1_order",
+    "place_weight_gradients",
+)

@@ -7,6 +7,8 @@ from torch import Tensor, UntypedStorage
 
 from reference.memory.storages import Storages
 
+from .pipeline_parallel import ORDERS, in_order, written
+
 Finish = Callable[[], None]
 """Computes a weight's gradient that was put off."""
 
@@ -92,3 +94,13 @@ def in_two_halves(function: Callable[..., Tensor], arguments: dict[str, Any]) ->
     found |= {f"gradient of x {i}": x.grad for i, x in enumerate(batches)}
     found |= {f"gradient of weight {i}": weight.grad for i, weight in enumerate(weights)}
     return found | {f"products of {kind}": counts for kind, counts in layers.products.items()}
+
+
+def all_orders_at_once(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """As `in_order`, of a function that returns the orders of all ranks in one list."""
+    pipe, (given, *_) = arguments["pipe"], arguments["every"]
+    orders = function(**given)
+    if not isinstance(orders, list | tuple) or len(orders) != pipe.ranks:
+        return {ORDERS: written(orders)}
+    every = [{"rank": rank} for rank in range(pipe.ranks)]
+    return in_order(lambda rank: orders[rank], {"pipe": pipe, "every": every})
