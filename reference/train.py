@@ -99,10 +99,7 @@ class Training:
             return self.scaler.scale(part)
 
         if self.pipeline:
-            with self.form.micro_batch(last=False):
-                self.pipeline.step(lambda k: (read[k][0], positions_of(read[k][0]), read[k][2]), loss)
-            with self.form.micro_batch(last=True):
-                """All gradients are there: let them go."""
+            self.pipeline.step(lambda k: (read[k][0], positions_of(read[k][0]), read[k][2]), loss)
         else:
             for k, (tokens, _, noise) in enumerate(read):
                 with self.form.micro_batch(last=k == len(read) - 1):

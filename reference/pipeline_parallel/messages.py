@@ -1,24 +1,31 @@
 """What stages hand to each other: activations forward, gradients backward.
 
-Messages between two ranks keep their order, and both ends know it, since both know the schedule. So receives are posted
-before their messages are needed, and a send never waits: the sender goes on, and looks back when the step is over.
-Nothing but tensors is sent, except once: the first activation of a stage is preceded by its shape and dtype.
+Receives are begun before their messages are needed, where a program says so, and a send never waits: the sender goes
+on, and looks back when the step is over. Nothing but tensors is sent, except once: the first activation of a stage is
+preceded by its shape and dtype, and until then nothing can be received ahead.
+
+Ranks of a tensor axis all have the same activation. Where they are given (`copies`), each sends an n-th of it to its
+counterpart, and those who receive gather it among themselves: fewer bytes between nodes, more within one (Narayanan et
+al. 2021, "Efficient large-scale language model training on GPU clusters using Megatron-LM", sec. 4.1).
 """
 
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Mapping
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup, Work
 
+from reference.collectives import fastest
+
+from .passes import Channel, Receive, Send
 from .schedule import Schedule
-from .simulate import Result, makes, needs
-from .validate import Channel
+from .simulate import Result
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 MOST_DIMS = 6
-Kind = tuple[tuple[int, ...], torch.dtype]
+Form = tuple[tuple[int, ...], torch.dtype]
 """Shape and dtype."""
 
 
@@ -27,25 +34,32 @@ class Messages:
 
     Args:
         schedule: that all ranks follow.
-        forward, backward: the same ranks in the same order, for activations and for gradients: NCCL runs what is said
-            in one group in the order in which it was said, and the two must not wait for each other.
+        group: the ranks of the pipeline.
         device: where tensors are.
-        ahead: receives that are posted on each channel before they are needed.
+        channels: a group for each channel, of the same ranks; all messages go through `group` without it, which is
+            enough for gloo. See `ordering` for what NCCL needs.
+        copies: ranks that send and receive the same.
     """
 
     def __init__(
-        self, schedule: Schedule, forward: ProcessGroup, backward: ProcessGroup, device: torch.device, ahead: int
+        self,
+        schedule: Schedule,
+        group: ProcessGroup,
+        device: torch.device,
+        channels: Mapping[Channel, ProcessGroup] | None = None,
+        copies: ProcessGroup | None = None,
     ) -> None:
-        self._schedule, self._groups, self._device, self._ahead = schedule, (forward, backward), device, ahead
-        self._rank = forward.rank()
-        self._readers = readers(schedule)
-        self._kinds: dict[int, Kind] = {}  # what each stage makes, as far as it is known here
+        self._schedule, self._group, self._device = schedule, group, device
+        self._channels, self._copies = channels or {}, copies
+        self._rank, self._ranks = group.rank(), dist.get_process_group_ranks(group)
+        self._forms: dict[int, Form] = {}  # of what each stage makes, as far as it is known here
+        self.begin()
 
     def begin(self) -> None:
         """A step begins."""
-        self._expected = incoming(self._schedule, self._rank)
-        self._posted: dict[Channel, dict[Result, tuple[Tensor, Work]]] = {channel: {} for channel in self._expected}
         self._here: dict[Result, Tensor] = {}
+        self._begun: dict[Result, tuple[Tensor, Work]] = {}
+        self._put_off: defaultdict[Channel, deque[Result]] = defaultdict(deque)
         self._leaving: list[tuple[Work, Tensor]] = []
 
     def end(self) -> None:
@@ -54,73 +68,66 @@ class Messages:
             work.wait()
         self._leaving.clear()
 
-    def give(self, result: Result, x: Tensor) -> None:
-        """Hand on what this rank has made: to another rank, or to itself."""
-        reader = self._readers.get(result)
-        if reader is None:
-            return
-        if reader == self._rank:
-            self._here[result] = x
-            return
-        if not result.is_gradient and result.stage not in self._kinds:
-            self._kinds[result.stage] = tuple(x.shape), x.dtype
-            self._send(described(x), Channel(self._rank, reader, False))
-        self._send(x.contiguous(), Channel(self._rank, reader, result.is_gradient))
+    def keep(self, result: Result, x: Tensor) -> None:
+        """Have what this rank has made ready, for its own use or for `send`."""
+        self._here[result] = x
 
     def take(self, result: Result) -> Tensor:
         """What an action needs, when it is here."""
         if result in self._here:
             return self._here.pop(result)
-        channel = Channel(self._schedule.placement[result.stage], self._rank, result.is_gradient)
-        posted, expected = self._posted[channel], self._expected[channel]
-        while result not in posted or (expected and len(posted) <= self._ahead and self._knows(expected[0])):
-            self._post(channel, expected.popleft())
-        x, work = posted.pop(result)
+        put_off = self._put_off[Channel(self._schedule.placement[result.stage], self._rank)]
+        while result not in self._begun:
+            self._begin(put_off.popleft())
+        x, work = self._begun.pop(result)
         work.wait()
+        if self._copies is not None:
+            fastest.all_gather(self._slice(x), x.view(-1), self._copies)
         return x
 
-    def _post(self, channel: Channel, result: Result) -> None:
-        group = self._groups[channel.is_gradient]
-        if not self._knows(result):
+    def send(self, step: Send) -> None:
+        """Let a result leave."""
+        x, result = self._here.pop(step.result).contiguous(), step.result
+        channel = Channel(self._rank, step.to)
+        if not result.is_gradient and result.stage not in self._forms:
+            self._forms[result.stage] = tuple(x.shape), x.dtype
+            self._leave(described(x), channel)
+        self._leave(self._slice(x), channel)
+
+    def receive(self, step: Receive) -> None:
+        """Begin to receive, or, where shape or dtype is not known yet, put it off until it is needed."""
+        put_off = self._put_off[Channel(step.source, self._rank)]
+        if put_off or self._like(step.result) not in self._forms:
+            put_off.append(step.result)
+        else:
+            self._begin(step.result)
+
+    def _begin(self, result: Result) -> None:
+        channel = Channel(self._schedule.placement[result.stage], self._rank)
+        group, source = self._group_of(channel), self._ranks[channel.source]
+        if (stage := self._like(result)) not in self._forms:
             header = torch.empty(MOST_DIMS + 2, dtype=torch.int64, device=self._device)
-            dist.recv(header, group=group, group_src=channel.source)
-            self._kinds[result.stage] = kind_of(header)
-        shape, dtype = self._kinds[self._like(result)]
+            dist.recv(header, source, group)
+            self._forms[stage] = form_of(header)
+        shape, dtype = self._forms[stage]
         x = torch.empty(shape, dtype=dtype, device=self._device)
-        self._posted[channel][result] = x, dist.irecv(x, group=group, group_src=channel.source)
+        self._begun[result] = x, dist.irecv(self._slice(x), source, group)
+
+    def _leave(self, x: Tensor, channel: Channel) -> None:
+        self._leaving.append((dist.isend(x, self._ranks[channel.target], self._group_of(channel)), x))
+
+    def _group_of(self, channel: Channel) -> ProcessGroup:
+        return self._channels.get(channel, self._group)
+
+    def _slice(self, x: Tensor) -> Tensor:
+        """What of it this rank sends, or receives: a view."""
+        if self._copies is None:
+            return x
+        return x.view(-1).view(self._copies.size(), -1)[self._copies.rank()]
 
     def _like(self, result: Result) -> int:
-        """The stage whose output is of this kind: the gradient of an input is like what the stage before has made."""
+        """The stage whose output has this form: the gradient of an input is like what the stage before has made."""
         return self._schedule.before(result.stage, result.micro_batch) if result.is_gradient else result.stage
-
-    def _knows(self, result: Result) -> bool:
-        """Whether shape and dtype are known. Who waits for them waits until they are made."""
-        return self._like(result) in self._kinds
-
-    def _send(self, x: Tensor, channel: Channel) -> None:
-        work = dist.isend(x, group=self._groups[channel.is_gradient], group_dst=channel.target)
-        self._leaving.append((work, x))
-
-
-def readers(schedule: Schedule) -> dict[Result, int]:
-    """The rank that needs what another action has made, itself included."""
-    return {
-        needed: rank
-        for rank, line in enumerate(schedule.lines)
-        for action in line
-        if (needed := needs(schedule, action)) and needed.stage != action.stage
-    }
-
-
-def incoming(schedule: Schedule, rank: int) -> dict[Channel, deque[Result]]:
-    """What comes to a rank from others, in the order in which it is sent."""
-    found: dict[Channel, deque[Result]] = {}
-    reader = readers(schedule)
-    for source, line in enumerate(schedule.lines):
-        for result in map(makes, line):
-            if result and source != rank and reader.get(result) == rank:
-                found.setdefault(Channel(source, rank, result.is_gradient), deque()).append(result)
-    return found
 
 
 def described(x: Tensor) -> Tensor:
@@ -129,7 +136,7 @@ def described(x: Tensor) -> Tensor:
     return torch.tensor([x.dim(), DTYPES.index(x.dtype), *sizes], dtype=torch.int64, device=x.device)
 
 
-def kind_of(header: Tensor) -> Kind:
+def form_of(header: Tensor) -> Form:
     """What `described` has said."""
     dims, dtype, *sizes = header.tolist()
     return tuple(sizes[:dims]), DTYPES[dtype]

@@ -1,26 +1,57 @@
-"""One program that runs every schedule: each rank goes through its line, action by action.
+"""One program that runs every schedule: each rank goes through its line, step by step.
 
-    F       take what the stage before has made; compute; hand it on
-    B       take the gradient of what was made; go backward; hand on the gradient of what was given
-    I, W    the same in two halves: see `split_backward`
+    F           take what the stage before has made; compute; have it ready
+    B           take the gradient of what was made; go backward; have the gradient of what was given ready
+    I, W        the same in two halves: see `split_backward`
+    all else    as `passes` says
 
 An action waits for nothing but what it takes, so a step takes as long as `simulate` says.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor, device, nn
 from torch.distributed import ProcessGroup
 
 from .messages import Messages
+from .passes import Channel, Free, Gather, Receive, Reduce, Send, programmed
 from .schedule import Action, Kind, Schedule
 from .simulate import makes, needs
 from .split_backward import Later
 from .validate import validate
 
+Given = Callable[[int], tuple[Tensor, ...]]
+"""Of a micro-batch, by number: the input of its first stage, and what every stage gets besides."""
+
 Loss = Callable[[Tensor, int], Tensor]
 """From what the last stage has made of a micro-batch, and its number, to its part of the loss."""
+
+
+class StageForm(Protocol):
+    """What the stages of a pipeline ask of the form of data parallelism that they are in."""
+
+    shards_parameters: bool  # whether parameters must be gathered
+
+    def micro_batch(self, stage: int, last: bool) -> AbstractContextManager[None]:
+        """Around the end of a stage's backward for a micro-batch. All its gradients are there after the `last`."""
+
+    def gather(self, stage: int) -> None:
+        """Begin to make the parameters of a stage whole."""
+
+    def free(self, stage: int) -> None:
+        """Keep its shards alone."""
+
+
+class Alone:
+    """The form of a pipeline that has no replicas."""
+
+    shards_parameters = False
+
+    def micro_batch(self, stage: int, last: bool) -> AbstractContextManager[None]:
+        """Gradients add up in the parameters."""
+        return nullcontext()
 
 
 class Pipeline:
@@ -29,10 +60,13 @@ class Pipeline:
     Args:
         schedule: that all ranks follow.
         stages: those that this rank has, by number. Their parameters collect gradients.
-        forward, backward: as of `Messages`.
+        group: the ranks of the pipeline.
         device: where this rank computes.
         later: what keeps weight gradients of this rank's stages for the second half of backward; needed where the
             schedule has one.
+        form: of data parallelism, over this rank's stages.
+        channels, copies: as of `Messages`.
+        around: entered around each action that computes, for whoever measures or changes what it computes with.
 
     Raises:
         BadInput: if the schedule computes no step.
@@ -42,60 +76,87 @@ class Pipeline:
         self,
         schedule: Schedule,
         stages: Mapping[int, nn.Module],
-        forward: ProcessGroup,
-        backward: ProcessGroup,
-        device: torch.device,
+        group: ProcessGroup,
+        device: device,
+        *,
         later: Later | None = None,
+        form: StageForm | None = None,
+        channels: Mapping[Channel, ProcessGroup] | None = None,
+        copies: ProcessGroup | None = None,
+        around: Callable[[Action], AbstractContextManager] = nullcontext,
     ) -> None:
-        self.schedule, self.stages, self.later = schedule, stages, later
-        self._line = schedule.lines[forward.rank()]
-        self._messages = Messages(schedule, forward, backward, device, ahead=max(1, validate(schedule).room))
+        self.schedule, self.stages = schedule, stages
+        self._later, self._form, self._around = later, form or Alone(), around
+        ahead = max(1, validate(schedule).room)
+        self.line = programmed(schedule, ahead, self._form.shards_parameters).lines[group.rank()]
+        self._messages = Messages(schedule, group, device, channels, copies)
+        self._held: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # input and output of a stage, until backward
 
-    def step(self, given: Callable[[int], tuple[Tensor, ...]], loss: Loss) -> Tensor | None:
+    def step(self, given: Given, loss: Loss) -> Tensor | None:
         """Forward and backward of all micro-batches; their gradients add up in the parameters.
 
         Args:
-            given: of a micro-batch, by number: the input of its first stage, and what every stage gets besides.
+            given: what micro-batches are.
             loss: called where a route ends.
 
         Returns:
             The sum of losses, on a rank on which routes end.
         """
-        held: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
-        total = None
+        losses: list[Tensor] = []
+        self._held.clear()
         self._messages.begin()
-        for action in self._line:
-            if action.kind is Kind.FORWARD:
-                held[action.stage, action.micro_batch] = x_and_y = self._forward(action, given, loss)
-                if self.schedule.behind(action.stage, action.micro_batch) is None:
-                    part = x_and_y[1].detach()
-                    total = part if total is None else total + part
-            elif action.kind is Kind.WEIGHT:
-                self.later.finish((action.stage, action.micro_batch))
-            else:
-                self._backward(action, *held.pop((action.stage, action.micro_batch)))
+        for step in self.line:
+            match step:
+                case Send():
+                    self._messages.send(step)
+                case Receive():
+                    self._messages.receive(step)
+                case Gather():
+                    self._form.gather(step.stage)
+                case Free():
+                    self._form.free(step.stage)
+                case Reduce():
+                    self._backward(step.action, last=True)
+                case _ if step.kind is Kind.FORWARD:
+                    losses += self._forward(step, given, loss)
+                case _:
+                    self._backward(step, last=False)
         self._messages.end()
-        return total
+        return sum(losses) if losses else None
 
-    def _forward(self, action: Action, given: Callable[[int], tuple[Tensor, ...]], loss: Loss) -> tuple[Tensor, Tensor]:
-        """Input and output of a stage, with a graph between them that knows nothing of other stages."""
+    def _forward(self, action: Action, given: Given, loss: Loss) -> list[Tensor]:
+        """Keep input and output of a stage, with a graph between them that knows nothing of other stages.
+
+        Returns:
+            The loss, where the route ends.
+        """
         x, *others = given(action.micro_batch)
         if needed := needs(self.schedule, action):
             x = self._messages.take(needed).detach().requires_grad_()
-        y = self.stages[action.stage](x, *others)
-        if self.schedule.behind(action.stage, action.micro_batch) is None:
-            return x, loss(y, action.micro_batch)
-        self._messages.give(makes(action), y.detach())
-        return x, y
+        ends = self.schedule.behind(action.stage, action.micro_batch) is None
+        with self._around(action):
+            y = self.stages[action.stage](x, *others)
+            if ends:
+                y = loss(y, action.micro_batch)
+        self._held[action.stage, action.micro_batch] = x, y
+        if ends:
+            return [y.detach()]
+        self._messages.keep(makes(action), y.detach())
+        return []
 
-    def _backward(self, action: Action, x: Tensor, y: Tensor) -> None:
-        """Go back through one stage, and hand on the gradient of its input."""
+    def _backward(self, action: Action, last: bool) -> None:
+        """Go back through one stage, or do what was left for later."""
+        place = action.stage, action.micro_batch
+        finishing = nullcontext() if action.kind is Kind.INPUT else self._form.micro_batch(action.stage, last)
+        if action.kind is Kind.WEIGHT:
+            with self._around(action), finishing:
+                self._later.finish(place)
+            return
+        x, y = self._held.pop(place)
         needed = needs(self.schedule, action)
         gradient = self._messages.take(needed) if needed.is_gradient else None
-        if action.kind is Kind.INPUT:
-            with self.later.keeping((action.stage, action.micro_batch)):
-                y.backward(gradient)
-        else:
+        keeping = self._later.keeping(place) if action.kind is Kind.INPUT else nullcontext()
+        with self._around(action), finishing, keeping:
             y.backward(gradient)
         if x.requires_grad:
-            self._messages.give(makes(action), x.grad)
+            self._messages.keep(makes(action), x.grad)

@@ -10,31 +10,42 @@ from reference.models import GPTConfig
 from reference.models.gpt import Block, RMSNorm, TiedHead, rotary_waves
 
 
+class Table(nn.Module):
+    """The embedding of a tied model, which its first and its last stage use. It belongs to neither."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(config.vocabulary, config.width)
+
+
 class Stage(nn.Module):
     """Blocks of a GPT, in front of the first the embedding, behind the last norm and head.
 
-    Parameters are called as in the whole model, so initial values, layouts and checkpoints are those of the whole. A
-    tied head needs the embedding's table: the last stage has a copy of it.
+    Parameters are called as in the whole model, so initial values, layouts and checkpoints are those of the whole.
 
     Args:
         config: of the whole model.
         blocks: which of its blocks.
+        table: of a tied model, for its first and last stage: used here, and nobody's parameter but its own.
     """
 
-    def __init__(self, config: GPTConfig, blocks: range) -> None:
+    def __init__(self, config: GPTConfig, blocks: range, table: Table | None = None) -> None:
         super().__init__()
         self.config, self.first, self.last = config, blocks.start == 0, blocks.stop == config.layers
         self.embedding = self.norm = self.head = None
-        if self.first or (self.last and config.tied):
+        if config.tied and (self.first or self.last):
+            object.__setattr__(self, "embedding", table.embedding)  # around `nn.Module`, which would take it for a part
+        elif self.first:
             self.embedding = nn.Embedding(config.vocabulary, config.width)
         self.blocks = nn.ModuleList()
         for layer in blocks:
             self.blocks.add_module(str(layer), Block(config, layer))
         if self.last:
             self.norm = RMSNorm(config.width, config.norm_epsilon)
-            self.head = (
-                TiedHead(self.embedding) if config.tied else nn.Linear(config.width, config.vocabulary, bias=False)
-            )
+            if config.tied:
+                object.__setattr__(self, "head", TiedHead(table.embedding))
+            else:
+                self.head = nn.Linear(config.width, config.vocabulary, bias=False)
 
     def forward(self, x: Tensor, positions: Tensor | None = None, noise: Tensor | None = None) -> Tensor:
         """Go through the layers.
@@ -62,22 +73,16 @@ class Stage(nn.Module):
 class Stages(nn.Module):
     """The stages of one rank, as one model: its parameters are called as in the whole model, too.
 
-    First and last stage, where one rank has both, share the table of a tied model.
-
     Args:
         stages: by number.
+        table: that they use, if they do.
     """
 
-    def __init__(self, stages: Mapping[int, Stage]) -> None:
+    def __init__(self, stages: Mapping[int, Stage], table: Table | None = None) -> None:
         super().__init__()
-        self.by_number = dict(stages)
+        self.by_number, self.table = dict(stages), table
         for number, stage in stages.items():
             self.add_module(str(number), stage)
-        tables = [stage for stage in stages.values() if stage.embedding is not None and stage.config.tied]
-        for stage in tables[1:]:
-            stage.embedding = tables[0].embedding
-            if stage.last:
-                stage.head = TiedHead(stage.embedding)
 
     @property
     def config(self) -> GPTConfig:
@@ -88,12 +93,9 @@ class Stages(nn.Module):
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, nn.Parameter]]:
         """As the whole model names them."""
-        seen: set[nn.Parameter] = set()
-        for stage in self.by_number.values():
-            for name, parameter in stage.named_parameters(prefix, recurse, remove_duplicate):
-                if parameter not in seen:
-                    seen.add(parameter)
-                    yield name, parameter
+        for part in (self.table, *self.by_number.values()):
+            if part is not None:
+                yield from part.named_parameters(prefix, recurse, remove_duplicate)
 
 
 def balanced(costs: Sequence[float], stages: int) -> list[range]:

@@ -1,7 +1,8 @@
 """Prove of a schedule that it computes a step, whoever wrote it.
 
     complete    every micro-batch passes every stage of its route once forward and once backward, on the stage's rank
-    ordered     nothing waits for ever: not with sends that return at once, and not with sends that block
+    ordered     nothing waits for ever: not with sends that return at once, not with sends that block, and not where
+                messages of a channel run one behind the other, as NCCL's do (`ordering`)
     memory      how many activations each rank holds at most
 
 Sends that block return when the receiver has room. How much room that takes, in messages that arrive before they are
@@ -11,20 +12,13 @@ breadth-first order one for each micro-batch.
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from reference.errors import BadInput
 
+from .ordering import stuck
+from .passes import Channel, programmed
 from .schedule import Action, Kind, Schedule
 from .simulate import Deadlock, Result, makes, needs, simulate
-
-
-class Channel(NamedTuple):
-    """A way that messages take, one behind the other."""
-
-    source: int
-    target: int
-    is_gradient: bool
 
 
 @dataclass(frozen=True)
@@ -47,6 +41,8 @@ def validate(schedule: Schedule) -> Proof:
     except Deadlock as deadlock:
         raise BadInput(f"this order never ends: {deadlock}") from None
     room = next(room for room in range(schedule.micro_batches * schedule.stages + 1) if ends(schedule, room))
+    if waiting := stuck(programmed(schedule, max(1, room))):
+        raise BadInput(f"messages of this order wait for each other: {waiting}")
     return Proof(tuple(most_activations(line) for line in schedule.lines), room)
 
 
@@ -143,12 +139,12 @@ class _Blocking:
         if needed and needed not in self.here[rank]:
             return False
         if needed and (source := self.schedule.placement[needed.stage]) != rank:
-            self.arrived[Channel(source, rank, needed.is_gradient)] -= 1
+            self.arrived[Channel(source, rank)] -= 1
         self.at[rank] += 1
         if (result := makes(action)) is not None:
             self.here[rank].add(result)
             if result in self.reader:
-                self.sending[rank] = Channel(rank, self.reader[result], result.is_gradient), result
+                self.sending[rank] = Channel(rank, self.reader[result]), result
         return True
 
     def awaited_by(self, rank: int) -> Result | None:

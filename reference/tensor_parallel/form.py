@@ -55,4 +55,4 @@ class TwoAxes(Around):
 
 
 def _placed(part: Part, where: Placement) -> Part:
-    return replace(part, shape=where.shape, block=where.block, counts=where.first)
+    return replace(part, shape=where.shape, block=where.block, counts=part.counts and where.first)

@@ -84,6 +84,7 @@ class FullySharded:
         self._inside: list[Visit] = []  # of modules that now compute, the outermost first
         self._last = True  # micro-batch
         self._open = False  # within a micro-batch
+        self._held = False  # whole, whoever computes
 
         named = dict(model.named_parameters())
         value = value or (lambda name, shape: named[name])
@@ -104,11 +105,37 @@ class FullySharded:
         self._gradients = ShardedGradients(group, replicas, keep=False)
         self._buckets = Buckets(list(self._parts_of), lambda bucket: self._gradients.launch(bucket, self._last))
 
+    def hold(self) -> None:
+        """Begin to gather everything, and keep it until `release`. Gradients then add up, and leave in the last alone.
+
+        For whoever knows better than the order of modules when parameters are needed, such as a pipeline.
+        """
+        self._held = True
+        for unit in self.units:
+            unit.gather()
+
+    def wait(self) -> None:
+        """Return when everything that was begun to be gathered is whole."""
+        for unit in self.units:
+            unit.wait()
+
+    def release(self) -> None:
+        """Free everything. Gradients that are still here leave first."""
+        self._held = False
+        for bucket in self._parts_of:
+            if bucket.filled:
+                self._gradients.launch(bucket, last=False)
+        self._free_all_but(())
+
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:
         """Gathers and reduce-scatters in every micro-batch: there is no room for what has not been sent."""
+        if self._held and not last:
+            yield
+            return
         self._last = last
-        self._start_order()
+        if not self._held:
+            self._start_order()
         self._buckets.expect()
         self._open = True
         try:
@@ -126,6 +153,7 @@ class FullySharded:
 
     def publish(self) -> None:
         """Forget the gradients, and what is still gathered: the next forward gathers what the update has made."""
+        self._held = False
         self._free_all_but(())
         for part in self.parts:
             part.master.grad = None
@@ -195,7 +223,7 @@ class FullySharded:
 
     def _free_all_but(self, keep: Collection[Unit]) -> None:
         for unit in self.units:
-            if unit not in keep:
+            if unit not in keep and not self._held:
                 unit.free()
 
 

@@ -37,7 +37,7 @@ def one_process(m: int) -> tuple[float, Gradients]:
 
 def pipelined(make: Callable[[int, int], Schedule], ranks: int, m: int) -> tuple[float, Gradients] | None:
     """This rank's part of the same, on the first `ranks` ranks."""
-    groups = [dist.new_group(list(range(ranks))) for _ in range(2)]
+    group = dist.new_group(list(range(ranks)))
     if dist.get_rank() >= ranks:
         return None
     schedule = make(ranks, m)
@@ -45,7 +45,7 @@ def pipelined(make: Callable[[int, int], Schedule], ranks: int, m: int) -> tuple
     own = [stage for stage, rank in enumerate(schedule.placement) if rank == dist.get_rank()]
     stages = nn.ModuleDict({str(stage): built(pieces[stage % len(pieces)]) for stage in own})
     later, numbered = Later(stages), {int(stage): module for stage, module in stages.items()}
-    pipeline = Pipeline(schedule, numbered, *groups, torch.device("cpu"), later)
+    pipeline = Pipeline(schedule, numbered, group, torch.device("cpu"), later=later)
     for step in range(STEPS):
         stages.zero_grad()
         tokens, targets = batch(m, step)

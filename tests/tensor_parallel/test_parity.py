@@ -8,8 +8,9 @@ from unittest.mock import patch
 import pytest
 
 from reference.cluster import Cluster
+from reference.composition.axes import Axes
 from reference.memory.recompute import Recompute
-from reference.parallelize import Axes, Form, Plan
+from reference.parallelize import Form, Plan
 
 from ..data_parallel.low_precision import ADD_UP, ROUNDING
 from ..data_parallel.training import OPTIMIZERS, Language, same_bits

@@ -14,12 +14,13 @@ from torch import Tensor
 
 from reference.cluster import Cluster
 from reference.collectives.differentiable import join
+from reference.composition.axes import Axes
 from reference.data_parallel import DataParallel, gradient_norm, whole
 from reference.data_parallel.box import Box
 from reference.data_parallel.replicated import DistributedDataParallel
 from reference.memory.precision import PRECISIONS, Precision
 from reference.models import GPTConfig
-from reference.parallelize import Axes, Parallel, Plan, parallelize
+from reference.parallelize import Parallel, Plan, parallelize
 from reference.sequence_parallel import SequenceRegion
 from reference.tensor_parallel import Region, TwoAxes, vocabulary
 
@@ -93,7 +94,7 @@ def laid_out(task: Language, plan: Plan, precision: Precision) -> Parallel:
     """As `parallelize` does. What is partly frozen is laid out by hand, with DDP on the data axis."""
     if not task.frozen:
         return parallelize(task.config, plan, dist.group.WORLD, CPU, precision)
-    axes = Axes.of(dist.group.WORLD, plan, task.config, CPU)
+    axes = Axes.of(dist.group.WORLD, plan.mesh(dist.get_world_size(), task.config))
     region = (SequenceRegion if plan.sequence_parallel else Region)(axes.tensor)
     model, placed = split_gpt(task.config, region, plan.recompute, precision.master)
     for name, parameter in model.named_parameters():

@@ -15,7 +15,7 @@ from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import GPTConfig
 from reference.oracle import largest_difference, one_process
-from reference.parallelize import IN_PIPELINES, Form, Order, Plan
+from reference.parallelize import Form, Order, Plan
 from reference.saves import Saves
 from reference.train import TrainConfig, train, validation_loss
 
@@ -29,9 +29,8 @@ def dealt(number: int) -> tuple[int, TrainConfig, Plan]:
     drawn = random.Random(number)
     order, (p, d, t) = list(Order)[number % len(Order)], drawn.choice(MESHES)
     tied = drawn.random() < 0.5
-    forms = [form for form in IN_PIPELINES if not (tied and form is Form.ZERO1)]
     plan = Plan(
-        forms[number // len(Order) % len(forms)],
+        list(Form)[number % len(Form)],
         drawn.randint(1, 6),
         drawn.choice(list(Recompute)),
         tensor_parallel=t,
@@ -39,9 +38,10 @@ def dealt(number: int) -> tuple[int, TrainConfig, Plan]:
         pipeline_parallel=p,
         schedule=order,
         chunks=1 if p == 8 else 2,
+        replicas=1 if d % 2 else 2,
     )
     if plan.pipeline().stages > SHAPE["layers"]:
-        plan = Plan(plan.data_parallel, plan.accumulate, plan.recompute, pipeline_parallel=2, schedule=order)
+        plan = Plan(plan.data_parallel, plan.accumulate, plan.recompute, pipeline_parallel=2, schedule=order, replicas=1)
         p, d, t = 2, d, 1
     model = GPTConfig(**SHAPE, tied=tied, dropout=drawn.choice((0.0, 0.2)))
     batch = d * plan.accumulate * drawn.randint(1, 2)
@@ -103,11 +103,3 @@ def test_a_run_goes_on_with_other_numbers_on_all_axes(clusters: Clusters, tmp_pa
 def test_what_does_not_fit_is_refused_with_the_reason(plan: Plan, ranks: int, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         plan.require_fit(ranks, GPTConfig(**SHAPE))
-
-
-def test_forms_that_do_not_go_with_pipelines_yet_are_refused() -> None:
-    with pytest.raises(BadInput, match="not yet with fsdp"):
-        Plan(Form.FSDP, pipeline_parallel=2)
-    tied = GPTConfig(**SHAPE, tied=True)
-    with pytest.raises(BadInput, match="zero1 cuts the two copies of a tied table differently"):
-        Plan(Form.ZERO1, pipeline_parallel=2).require_fit(2, tied)

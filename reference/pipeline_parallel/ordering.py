@@ -1,0 +1,94 @@
+"""Prove of a program that no message waits for ever where messages run one behind the other, as NCCL's do.
+
+To NCCL a message is a kernel on a stream. It ends when its other end has begun, and what was begun after it, on the
+same communicator, waits until then. So a receive that is begun early can hold up a send for which the other rank waits:
+in 1F1B with one receive ahead, where all messages to higher ranks share a communicator, rank 1 has begun to receive
+F0.3 and cannot send F1.2, without which no gradient comes back to rank 0, which would send F0.3.
+
+Where each channel has a communicator of its own, one end only sends and the other only receives, in the same order.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable
+
+from .passes import Channel, Program, Receive, Reduce, Send, Step
+from .schedule import Action
+from .simulate import Result, needs
+
+
+def own(channel: Channel) -> Hashable:
+    """A communicator for each channel."""
+    return channel
+
+
+def pair(channel: Channel) -> Hashable:
+    """A communicator for each two ranks, as torch makes for single messages (no `device_id` given at the start)."""
+    return min(channel), max(channel)
+
+
+def shared(channel: Channel) -> Hashable:
+    """One communicator for all, as torch takes where it was made at the start (`device_id` given)."""
+    return ()
+
+
+def stuck(program: Program, communicator: Callable[[Channel], Hashable] = own) -> str:
+    """What waits for ever, in words; nothing if every rank comes to the end.
+
+    A rank goes on while what it computes with is here; it waits for no send. On each communicator its messages begin in
+    the order of the program, each when the one before it is through.
+
+    Args:
+        program: whose sends and receives are in place.
+        communicator: which messages share one.
+    """
+    ranks = [_Rank(number, program, communicator) for number in range(len(program.lines))]
+    ready = deque(ranks)
+    while ready:
+        rank = ready.popleft()
+        rank.go_on()
+        for name, queue in rank.queues.items():
+            while queue and (other := ranks[other_end(queue[0])]).begins(name, queue[0], rank.number):
+                received = queue.popleft().result
+                other.queues[name].popleft()
+                for end in (rank, other):
+                    end.here.add(received)
+                    ready.append(end)
+    waiting = [f"rank {rank.number} waits in {rank.line[rank.at]}" for rank in ranks if rank.at < len(rank.line)]
+    left = [f"{queue[0]} on rank {rank.number} never ends" for rank in ranks for queue in rank.queues.values() if queue]
+    return "; ".join(waiting or left)
+
+
+class _Rank:
+    """How far a rank has come, and which of its messages are not through."""
+
+    def __init__(self, number: int, program: Program, communicator: Callable[[Channel], Hashable]) -> None:
+        self.number, self.line, self.schedule = number, program.lines[number], program.schedule
+        self.communicator = communicator
+        self.at = 0
+        self.queues: defaultdict[Hashable, deque[Send | Receive]] = defaultdict(deque)
+        self.here: set[Result] = set()
+
+    def go_on(self) -> None:
+        """As far as what is here allows."""
+        while self.at < len(self.line) and self._may(self.line[self.at]):
+            step = self.line[self.at]
+            if isinstance(step, Send):
+                self.queues[self.communicator(Channel(self.number, step.to))].append(step)
+            elif isinstance(step, Receive):
+                self.queues[self.communicator(Channel(step.source, self.number))].append(step)
+            self.at += 1
+
+    def begins(self, name: Hashable, message: Send | Receive, source: int) -> bool:
+        """Whether the other end of a message is the first in this rank's queue."""
+        queue = self.queues.get(name)
+        return bool(queue) and queue[0].result == message.result and other_end(queue[0]) == source
+
+    def _may(self, step: Step) -> bool:
+        action = step.action if isinstance(step, Reduce) else step
+        needed = needs(self.schedule, action) if isinstance(action, Action) else None
+        return needed is None or self.schedule.placement[needed.stage] == self.number or needed in self.here
+
+
+def other_end(message: Send | Receive) -> int:
+    """The rank that has the other end of a message."""
+    return message.to if isinstance(message, Send) else message.source

@@ -1,0 +1,149 @@
+"""How the work is laid out over ranks: what there is to choose, and what fits together."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reference.composition.mesh import Mesh
+from reference.data_parallel.replicated import Reduce
+from reference.errors import BadInput
+from reference.memory.offload import Offload
+from reference.memory.recompute import Recompute
+from reference.models import GPTConfig
+from reference.pipeline_parallel import orders
+from reference.pipeline_parallel.schedule import Kind, Schedule
+from reference.tensor_parallel.layout import require_fit
+from reference.zero_bubble import orders as zero_bubble
+
+
+class Form(StrEnum):
+    """Which form of data parallelism: who holds what, and when it travels."""
+
+    NAIVE = "naive"  # replicas; one all-reduce for each gradient, after backward
+    FLAT = "flat"  # replicas; one all-reduce of all gradients, after backward
+    DDP = "ddp"  # replicas; buckets, while backward goes on
+    ZERO1 = "zero1"  # optimizer state in shards
+    ZERO2 = "zero2"  # gradients, too
+    FSDP = "fsdp"  # parameters, too
+    HSDP = "hsdp"  # as FSDP within groups of ranks, and replicas of these groups
+
+
+class Order(StrEnum):
+    """In which order the ranks of a pipeline compute."""
+
+    GPIPE = "gpipe"
+    ONE_F_ONE_B = "1f1b"
+    INTERLEAVED = "interleaved"  # chunks: how many stages a rank has
+    BREADTH_FIRST = "breadth-first"  # likewise
+    ZB_H1 = "zb-h1"
+    ZB_H2 = "zb-h2"
+    ZB_V = "zb-v"  # two stages on each rank
+    DUAL_PIPE_V = "dualpipev"  # likewise
+
+    def schedule(self, p: int, m: int, chunks: int) -> Schedule:
+        """For p ranks, m micro-batches, and so many stages on a rank where the order leaves that open."""
+        match self:
+            case Order.INTERLEAVED:
+                return orders.interleaved(p, m, chunks)
+            case Order.BREADTH_FIRST:
+                return orders.breadth_first(p, m, chunks)
+        plain = {
+            Order.GPIPE: orders.gpipe,
+            Order.ONE_F_ONE_B: orders.one_f_one_b,
+            Order.ZB_H1: zero_bubble.zb_h1,
+            Order.ZB_H2: zero_bubble.zb_h2,
+            Order.ZB_V: zero_bubble.zb_v,
+            Order.DUAL_PIPE_V: zero_bubble.dual_pipe_v,
+        }
+        return plain[self](p, m)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the work is laid out: it decides speed, memory and messages, and never what is learned.
+
+    Raises:
+        BadInput: if the numbers make no sense.
+    """
+
+    data_parallel: Form | Reduce = Form.FLAT  # or a function that sums the gradients of replicas
+    accumulate: int = 1  # micro-batches, of which a rank holds one at a time
+    recompute: Recompute = Recompute.NONE
+    offload: Offload = Offload.NONE  # of the optimizer's state
+    offload_folder: str = "/var/tmp"  # on a real disk: /tmp is often memory
+    replicas: int = 2  # HSDP: how many groups of ranks hold the model
+    tensor_parallel: int = 1  # ranks that share every matrix, and read the same windows
+    sequence_parallel: bool = False  # what lies between the matrices is shared out by tokens
+    async_tensor_parallel: bool = False  # with it: tokens travel slice by slice, while others are multiplied
+    pipeline_parallel: int = 1  # ranks that share the layers; micro-batches pass through them
+    schedule: Order = Order.ONE_F_ONE_B
+    chunks: int = 2  # stages on a rank, with interleaved and breadth-first
+    scatter_gather: bool = True  # tensor-parallel ranks share out what they would all send to the next stage
+
+    def __post_init__(self) -> None:
+        if self.accumulate < 1:
+            raise BadInput(f"a step has at least 1 micro-batch, not {self.accumulate}")
+        if self.replicas < 1:
+            raise BadInput(f"a model has at least 1 replica, not {self.replicas}")
+        if self.tensor_parallel < 1:
+            raise BadInput(f"tensor parallelism takes at least 1 rank, not {self.tensor_parallel}")
+        if self.sequence_parallel and self.tensor_parallel == 1:
+            raise BadInput("sequence parallelism shares tokens among tensor-parallel ranks: it takes 2 or more of them")
+        if self.async_tensor_parallel and not self.sequence_parallel:
+            raise BadInput("asynchronous tensor parallelism sends slices of sequences: it takes sequence parallelism")
+        if self.pipeline_parallel < 1 or self.chunks < 1:
+            raise BadInput(f"a pipeline has 1 rank or more, and 1 chunk or more on each: {self}")
+
+    def require_fit(self, ranks: int, model: GPTConfig, sequence: int | None = None) -> None:
+        """See whether the plan can be laid out on so many ranks.
+
+        Args:
+            ranks: of all axes together.
+            model: that is to be laid out.
+            sequence: tokens in a window, if they are known.
+
+        Raises:
+            BadInput: that says what does not divide.
+        """
+        p = self.pipeline_parallel
+        if ranks % p:
+            raise BadInput(f"{ranks} ranks do not divide into pipelines of {p}")
+        require_fit(model, self.tensor_parallel, ranks // p, sequence if self.sequence_parallel else None)
+        if p > 1 and (stages := self.pipeline().stages) > model.layers:
+            raise BadInput(f"{model.layers} layers do not make {stages} stages, as {self.schedule} has on {p} ranks")
+        if self.data_parallel is Form.HSDP and self.readers(ranks) % self.replicas:
+            raise BadInput(f"{self.readers(ranks)} ranks do not divide into {self.replicas} replicas of the model")
+
+    def readers(self, ranks: int) -> int:
+        """How many of so many ranks read different windows."""
+        return ranks // self.tensor_parallel // self.pipeline_parallel
+
+    def mesh(self, ranks: int, model: GPTConfig) -> Mesh:
+        """How so many ranks are arranged: those that talk most are neighbours. See `reference.composition.axes`."""
+        copies = max(1, self.tensor_parallel // model.kv_heads)
+        replicas = self.replicas if self.data_parallel is Form.HSDP else 1
+        return Mesh(
+            {
+                "pipe": self.pipeline_parallel,
+                "replicate": replicas,
+                "shard": self.readers(ranks) // replicas,
+                "head": self.tensor_parallel // copies,
+                "copy": copies,
+            }
+        )
+
+    def pipeline(self) -> Schedule:
+        """What the ranks of a pipeline compute in a step."""
+        return self.schedule.schedule(self.pipeline_parallel, self.accumulate, self.chunks)
+
+    @property
+    def splits_backward(self) -> bool:
+        """True where a pipeline makes gradients of weights later than those of inputs."""
+        return any(action.kind is Kind.WEIGHT for line in self.pipeline().lines for action in line)
+
+    @property
+    def shards_parameters(self) -> bool:
+        """True where data parallelism leaves no rank a whole model."""
+        return self.data_parallel in (Form.FSDP, Form.HSDP)
+
+
+SIMPLEST = Plan()
