@@ -152,19 +152,36 @@ def data_bytes(model: Transformer, split: Split) -> float:
 
 def batch_seconds(model: Transformer, split: Split, machine: Machine) -> float:
     """A step: (m + (p-1)/v) times what a micro-batch takes on a rank (eq. 1), and then the gradients' all-reduce."""
-    slots = split.micro_batches + (split.pipeline - 1) / split.chunks
-    return slots * micro_batch_seconds(model, split, machine) + data_seconds(model, split, machine)
+    return sum(parts(model, split, machine).values())
+
+
+def parts(model: Transformer, split: Split, machine: Machine) -> dict[str, float]:
+    """Where a rank's seconds go in a step: computing, talking along each axis, waiting in the bubble."""
+    each = micro_batch_parts(model, split, machine)
+    found = {name: split.micro_batches * seconds for name, seconds in each.items()}
+    found["data"] = data_seconds(model, split, machine)
+    found["bubble"] = (split.pipeline - 1) / split.chunks * sum(each.values())
+    return found
 
 
 def micro_batch_seconds(model: Transformer, split: Split, machine: Machine) -> float:
-    """t_f(b) + t_b(b): what a rank takes for forward, forward again and backward of its layers, and who waits for it.
+    """t_f(b) + t_b(b): what a micro-batch takes on a rank."""
+    return sum(micro_batch_parts(model, split, machine).values())
+
+
+def micro_batch_parts(model: Transformer, split: Split, machine: Machine) -> dict[str, float]:
+    """Forward, forward again and backward of a rank's layers, and what these wait for.
 
     Nothing is hidden behind anything: neither all-reduces nor messages between stages. The head is spread over the
     stages, as if it could be cut.
     """
-    layer = 4 * layer_seconds(model, split, machine) + layer_talk_seconds(model, split, machine)
-    head = 3 * split.micro_batch * model.head_flops / split.tensor / machine.speed
-    return (model.layers * layer + head) / split.pipeline + border_seconds(model, split, machine)
+    layers = model.layers / split.pipeline
+    head = 3 * split.micro_batch * model.head_flops / (split.pipeline * split.tensor) / machine.speed
+    return {
+        "computing": 4 * layers * layer_seconds(model, split, machine) + head,
+        "tensor": layers * layer_talk_seconds(model, split, machine),
+        "pipe": border_seconds(model, split, machine),
+    }
 
 
 def layer_seconds(model: Transformer, split: Split, machine: Machine) -> float:

@@ -1,0 +1,94 @@
+"""What talks to whom: a square for each pair of ranks of a real run, in the colour of the axis along which they stand.
+
+A sender has a row, a receiver a column, as in `traffic`. Axes differ by orders of magnitude, and so squares grow with
+the logarithm of their bytes; beside them bars say what each axis carries, and how much of it leaves a node.
+"""
+
+from collections.abc import Mapping
+from math import log10
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from reference.composition.by_axis import matrices_by_axis
+from reference.composition.mesh import Mesh
+from reference.trace import Trace
+
+from .mesh import colour_of
+from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, canvas
+
+LEFT, HEAD, FOOT = 0.62, 0.45, 0.2  # inches
+MOST_CELL, MATRIX = 0.36, 3.6
+BARS = 0.62  # from the matrix to the bars
+MARKERS = ("s", "o", "D", "^", "P", "v")  # by axis, for whoever sees no colour
+
+
+def draw(trace: Trace, mesh: Mesh, ranks_per_node: int = 8, *, title: str = "") -> Picture:
+    """The messages of a run, and their bytes by axis.
+
+    Args:
+        trace: of as many ranks as the mesh has, at most 32.
+        mesh: how they are arranged.
+        ranks_per_node: ranks 0, 1, ... fill nodes in order; lines mark where nodes end.
+        title: the finding; by default the share of each axis.
+    """
+    sent = {axis: matrix for axis, matrix in matrices_by_axis(trace, mesh).items() if matrix.any()}
+    ranks = trace.world_size
+    cell = min(MOST_CELL, MATRIX / ranks)
+    height = HEAD + max(ranks * cell, 0.62 * len(sent)) + FOOT
+    picture, drawing = canvas(height, title or finding(sent))
+    _frame(drawing, ranks, cell, ranks_per_node)
+    largest, smallest = (choose(int(choose(m[m > 0])) for m in sent.values()) for choose in (max, min))
+    for number, (axis, matrix) in enumerate(sent.items()):
+        marker = MARKERS[number % len(MARKERS)]
+        for src, dst in np.argwhere(matrix):
+            share = log10(matrix[src, dst] / smallest + 1) / log10(largest / smallest + 1)
+            place = (LEFT + (dst + 0.5) * cell, HEAD + (src + 0.5) * cell)
+            size = 72 * cell * (0.3 + 0.5 * share) * (0.85 if marker == "D" else 1)
+            drawing.plot(*place, marker, markersize=size, color=colour_of(axis, mesh), markeredgewidth=0, zorder=3)
+    _bars(drawing, LEFT + ranks * cell + BARS, sent, mesh, ranks_per_node)
+    return picture
+
+
+def finding(sent: Mapping[str, np.ndarray]) -> str:
+    """The default title: what share of all bytes each axis carries."""
+    total = sum(int(matrix.sum()) for matrix in sent.values())
+    shares = sorted(((int(matrix.sum()) / total, axis) for axis, matrix in sent.items()), reverse=True)
+    words = [f"{axis} {share:.0%}" for share, axis in shares]
+    return f"Of {bytes_text(total)} that were sent: {', '.join(words)}"
+
+
+def _frame(drawing: Axes, ranks: int, cell: float, ranks_per_node: int) -> None:
+    words = {"fontsize": min(SMALL, 26 * cell), "va": "center", "zorder": 5}
+    for rank in range(ranks):
+        at = (rank + 0.5) * cell
+        drawing.text(LEFT - 0.08, HEAD + at, f"from {rank}", color=Colour.INK, ha="right", **words)
+        drawing.text(LEFT + at, HEAD - 0.09, str(rank), color=Colour.FAINT, ha="center", **words)
+        for other in range(ranks):
+            place = (LEFT + rank * cell, HEAD + other * cell)
+            drawing.add_patch(Rectangle(place, cell, cell, facecolor="white", edgecolor="#E6E6E6", lw=0.6, zorder=1))
+    drawing.text(LEFT, HEAD - 0.27, "to", color=Colour.FAINT, ha="left", **words)
+    line = {"color": Colour.INK, "linewidth": 1.2, "zorder": 4}
+    for edge in range(ranks_per_node, ranks, ranks_per_node):
+        drawing.plot([LEFT, LEFT + ranks * cell], [HEAD + edge * cell] * 2, **line)
+        drawing.plot([LEFT + edge * cell] * 2, [HEAD, HEAD + ranks * cell], **line)
+
+
+def _bars(drawing: Axes, left: float, sent: Mapping[str, np.ndarray], mesh: Mesh, ranks_per_node: int) -> None:
+    """For each axis the bytes of all ranks, the part that leaves a node hatched."""
+    node = np.arange(len(mesh.ranks)) // ranks_per_node
+    leaves = node[:, None] != node[None, :]
+    most, room = max(int(matrix.sum()) for matrix in sent.values()), WIDTH - left - 0.15
+    for number, (axis, matrix) in enumerate(sorted(sent.items(), key=lambda item: -item[1].sum())):
+        y, total, away = HEAD + 0.62 * number, int(matrix.sum()), int((matrix * leaves).sum())
+        colour, marker = colour_of(axis, mesh), MARKERS[list(sent).index(axis) % len(MARKERS)]
+        drawing.plot(left + 0.05, y, marker, markersize=7, color=colour, zorder=3)
+        part = "nothing" if not away else "all of it" if away == total else bytes_text(away)
+        words = f"{axis}: {bytes_text(total)}, {part} between nodes"
+        drawing.text(left + 0.18, y, words, fontsize=TEXT, color=Colour.INK, va="center")
+        bar = {"height": 0.16, "linewidth": 0.8, "edgecolor": colour, "zorder": 2}
+        drawing.add_patch(Rectangle((left, y + 0.14), max(room * total / most, 0.01), facecolor=colour, **bar))
+        if away:
+            hatched = {**bar, "edgecolor": Colour.INK, "hatch": "////"}
+            drawing.add_patch(Rectangle((left, y + 0.14), room * away / most, facecolor=colour, **hatched))
