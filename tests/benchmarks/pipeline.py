@@ -1,0 +1,209 @@
+"""Pipelines by hand against torch.distributed.pipelining: forward and backward of a GPT on 4 ranks, 8 micro-batches.
+
+A step is forward and backward of all micro-batches, and forgetting the gradients; an optimizer would cost both the
+same. All programs live on the same ranks at the same time, on gloo, and take their steps in turns; a step takes as long
+as on its slowest rank; medians. Both have the same stages (`reference.pipeline_parallel.stages.Stage`, a copy each),
+the same order by name, and the same loss; before the clock starts, their losses and gradients must be equal. `ratio` is
+torch's time over ours.
+
+torch cuts the batch into micro-batches, infers shapes in a first step, and splits backward by walking the graph; ours
+splits linear layers. Where ranks share cores there is no bubble to see: who waits lends his core to another. So this
+measures what a schedule costs beside its computing (`tests/pipeline_parallel/test_measured.py` measures bubbles).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import rows
+import torch
+import torch.distributed as dist
+from rows import Row
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+
+from reference.cluster import Cluster
+from reference.models import GPT, GPTConfig, create, initial_value, materialise, token_loss
+from reference.models.data import Batches, python_text
+from reference.oracle import relative_difference
+from reference.pipeline_parallel.orders import gpipe, interleaved, one_f_one_b
+from reference.pipeline_parallel.run import Pipeline
+from reference.pipeline_parallel.schedule import Kind, Schedule
+from reference.pipeline_parallel.split_backward import Later
+from reference.pipeline_parallel.stages import Stage, balanced
+from reference.zero_bubble.orders import dual_pipe_v, zb_v
+
+RANKS, MICRO_BATCHES = 4, 8
+MODEL = GPTConfig(layers=8, width=256, heads=8, kv_heads=4, hidden=704)  # of bytes: 6.2 million parameters
+IMPORTS = ("torch._dynamo", "torch.distributed.pipelining")  # once, not once on each rank
+CPU = torch.device("cpu")
+
+Step = Callable[[Tensor, Tensor], Tensor | None]
+"""From tokens [B, S] and their targets to the loss, on a rank that has it."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """How much the ranks compute between two messages."""
+
+    name: str
+    sequence: int  # S, of one window: a micro-batch has one
+    rounds: int
+    bar: float
+
+
+@dataclass(frozen=True)
+class Order:
+    """An order that both know."""
+
+    schedule: Schedule
+    theirs: str  # what torch calls it
+
+    @property
+    def splits_backward(self) -> bool:
+        """Whether gradients of weights come later than those of inputs."""
+        return any(action.kind is Kind.WEIGHT for line in self.schedule.lines for action in line)
+
+
+LOADS = (Load("compute-heavy", 128, 15, 1.0), Load("communication-heavy", 32, 41, 1.05))
+ORDERS: Mapping[str, Order] = {
+    "GPipe": Order(gpipe(RANKS, MICRO_BATCHES), "ScheduleGPipe"),
+    "1F1B": Order(one_f_one_b(RANKS, MICRO_BATCHES), "Schedule1F1B"),
+    "interleaved": Order(interleaved(RANKS, MICRO_BATCHES, v=2), "ScheduleInterleaved1F1B"),
+    "ZB-V": Order(zb_v(RANKS, MICRO_BATCHES), "ScheduleZBVZeroBubble"),
+    "DualPipeV": Order(dual_pipe_v(RANKS, MICRO_BATCHES), "ScheduleDualPipeV"),
+}
+
+
+def measure(report: Callable[[Row], None]) -> None:
+    """All orders under both loads."""
+    with Cluster(RANKS, preload=IMPORTS) as cluster:
+        for load in LOADS:
+            times, differences = zip(*cluster.run(on_rank, load), strict=True)
+            check(differences)
+            found = rows.medians(rows.of_ranks(list(times)))
+            for name in ORDERS:
+                report(rows.faster(f"{name}, {load.name}", found[name], found[f"torch {name}"], "s", load.bar))
+            report(rows.faster(f"one process (against 1F1B), {load.name}", found["alone"], found["1F1B"], "s"))
+
+
+def check(differences: Sequence[Mapping[str, float]]) -> None:
+    """See that both have computed the same on all ranks.
+
+    Raises:
+        SystemExit: if they have not.
+    """
+    for rank, of_orders in enumerate(differences):
+        for name, difference in of_orders.items():
+            if not difference < 1e-4:  # float32 in another order is off by 1e-6; a message too early by 1
+                raise SystemExit(f"{name} on rank {rank}: ours and torch's differ by {difference:.1g}")
+
+
+def on_rank(load: Load) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """The seconds of each program's steps on this rank, and how far ours are from torch's."""
+    group = dist.new_group(backend="cpu:gloo")  # by this name, one without the cluster's tap
+    group._set_default_backend(ProcessGroup.BackendType.GLOO)  # else torch warns that it looks for hooks in vain
+    batch = Batches.of(python_text(), load.sequence, MICRO_BATCHES).of_step(0)
+    programs, differences = {"alone": alone(group.rank())}, {}
+    for name, order in ORDERS.items():
+        ours, theirs = (Program(make, order, group) for make in (by_hand, torchs))
+        differences[name] = ours.difference(theirs, *batch)
+        programs |= {name: ours, f"torch {name}": theirs}
+    calls = {name: partial(program, *batch) for name, program in programs.items()}
+    return rows.interleaved(calls, load.rounds, partial(dist.barrier, group)), differences
+
+
+class Program:
+    """A pipeline's step on this rank, with stages of its own.
+
+    Args:
+        make: of an order, this rank's stages by number, and the ranks.
+        order: that ranks follow.
+        group: the ranks.
+    """
+
+    def __init__(
+        self, make: Callable[[Order, nn.ModuleDict, ProcessGroup], Step], order: Order, group: ProcessGroup
+    ) -> None:
+        pieces = balanced([1.0] * MODEL.layers, order.schedule.stages)
+        own = [stage for stage, rank in enumerate(order.schedule.placement) if rank == group.rank()]
+        self.stages = nn.ModuleDict({str(stage): built(pieces[stage]) for stage in own})
+        self._step = make(order, self.stages, group)
+
+    def __call__(self, tokens: Tensor, targets: Tensor) -> Tensor | None:
+        """Gradients of this batch; the loss, on a rank that has it."""
+        self.stages.zero_grad()
+        return self._step(tokens, targets)
+
+    def difference(self, other: "Program", tokens: Tensor, targets: Tensor) -> float:
+        """The largest relative difference between losses, and between gradients, of two programs."""
+        losses = [program(tokens, targets) for program in (self, other)]
+        pairs = [losses] if losses[0] is not None else []
+        pairs += [(x.grad, y.grad) for x, y in zip(self.stages.parameters(), other.stages.parameters(), strict=True)]
+        return max(relative_difference(x, y) for x, y in pairs)
+
+
+def built(blocks: range) -> Stage:
+    """A stage with the weights that it has in the whole model."""
+    with torch.device("meta"):
+        stage = Stage(MODEL, blocks)
+    materialise(stage, partial(initial_value, layers=MODEL.layers, seed=0), CPU)
+    return stage
+
+
+def by_hand(order: Order, stages: nn.ModuleDict, group: ProcessGroup) -> Step:
+    """Ours."""
+    later = Later(stages) if order.splits_backward else None
+    numbered = {int(number): stage for number, stage in stages.items()}
+    pipeline = Pipeline(order.schedule, numbered, group, CPU, later=later)
+
+    def step(tokens: Tensor, targets: Tensor) -> Tensor | None:
+        return pipeline.step(
+            lambda k: (tokens[k : k + 1],),
+            lambda logits, k: token_loss(logits, targets[k : k + 1], targets.numel()),
+        )
+
+    return step
+
+
+def torchs(order: Order, stages: nn.ModuleDict, group: ProcessGroup) -> Step:
+    """torch's. Losses add up, so it must not divide gradients by the number of micro-batches."""
+    from torch.distributed import pipelining
+
+    def loss(logits: Tensor, targets: Tensor) -> Tensor:
+        return token_loss(logits, targets, targets.numel() * MICRO_BATCHES)
+
+    own = [
+        pipelining.PipelineStage(stage, int(number), order.schedule.stages, CPU, group=group)
+        for number, stage in stages.items()
+    ]
+    given = own if len(own) > 1 else own[0]
+    runner = getattr(pipelining, order.theirs)(given, MICRO_BATCHES, loss, scale_grads=False)
+    has_first, has_last = any(stage.is_first for stage in own), any(stage.is_last for stage in own)
+
+    def step(tokens: Tensor, targets: Tensor) -> Tensor | None:
+        losses: list[Tensor] = []
+        target = targets if has_last else None
+        runner.step(*[tokens] * has_first, target=target, losses=losses, return_outputs=False)
+        return torch.stack(losses).detach().sum() if losses else None
+
+    return step
+
+
+def alone(rank: int) -> Step:
+    """The same on one rank, without micro-batches, while the others are idle."""
+    model = create(GPT, MODEL, seed=0) if rank == 0 else None
+
+    def step(tokens: Tensor, targets: Tensor) -> Tensor | None:
+        if model is None:
+            return None
+        model.zero_grad()
+        loss = token_loss(model(tokens), targets, targets.numel())
+        loss.backward()
+        return loss.detach()
+
+    return step
+
+
+if __name__ == "__main__":
+    rows.main("pipeline", measure)
