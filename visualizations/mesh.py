@@ -32,10 +32,11 @@ MANY = 16  # ranks: with more of them, arcs would hide each other
 
 
 def colour_of(axis: str, mesh: Mesh) -> str:
-    """The colour of an axis; axes with other names take what is left, in order."""
-    if axis in AXIS_COLOURS:
-        return AXIS_COLOURS[axis]
-    spare = [colour for colour, _, _ in LINES if colour not in {AXIS_COLOURS.get(name) for name in mesh.names}]
+    """The colour of an axis; axes with other names take what is left, in order, and what is no axis is black."""
+    if axis in AXIS_COLOURS or axis not in mesh.names:
+        return AXIS_COLOURS.get(axis, Colour.INK)
+    taken = {Colour.INK, *(AXIS_COLOURS.get(name) for name in mesh.names)}
+    spare = [colour for colour, _, _ in LINES if colour not in taken]
     return spare[[name for name in mesh.names if name not in AXIS_COLOURS].index(axis) % len(spare)]
 
 
