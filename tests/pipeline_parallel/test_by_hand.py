@@ -11,7 +11,9 @@ from reference.pipeline_parallel import orders
 from reference.pipeline_parallel.balance import balance
 from reference.pipeline_parallel.held import peak_activations
 from reference.pipeline_parallel.schedule import Schedule
+from reference.pipeline_parallel.simulate import Costs, simulate
 from reference.pipeline_parallel.stages import balanced
+from reference.pipeline_parallel.throughput import best_micro_batch
 from reference.pipeline_parallel.validate import validate
 
 
@@ -44,3 +46,21 @@ def test_a_rank_holds_as_much_as_the_formula_says(order: str, p: int) -> None:
     for m, v in itertools.product(range(steps, 2 * p + 1, steps), chunks):
         held = validate(MAKERS[order](p, m, v)).activations
         assert held == tuple(peak_activations(order, rank, p, m, v) for rank in range(p)), (m, v)
+
+
+TIMES = st.dictionaries(st.sampled_from((1, 2, 3, 4, 6, 12)), st.tuples(st.integers(1, 99), st.integers(1, 99)))
+
+
+@given(TIMES, st.sampled_from((12, 24)), st.integers(1, 6), st.integers(0, 30))
+def test_no_size_that_fits_makes_a_shorter_step(
+    times: dict[int, tuple[int, int]], samples: int, p: int, memory: int
+) -> None:
+    forward, backward = ({b: pair[i] for b, pair in times.items()} for i in range(2))
+    found = best_micro_batch(samples, p, forward, backward, state=4, activation=1, memory=memory)
+    steps = {}
+    for b, (there, back) in times.items():
+        schedule = orders.one_f_one_b(p, samples // b)
+        if 4 + b * max(validate(schedule).activations) <= memory:
+            steps[b] = simulate(schedule, Costs(there, back, 0)).seconds
+    assert (found is None) == (not steps)
+    assert found is None or steps[found] == min(steps.values())

@@ -1,0 +1,156 @@
+"""pipeline_parallel.micro_batch_size: the device wants large ones, the pipeline wants many."""
+
+import functools
+
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from reference.pipeline_parallel.orders import one_f_one_b
+from reference.pipeline_parallel.simulate import Costs, simulate
+from reference.pipeline_parallel.throughput import best_micro_batch
+from reference.pipeline_parallel.validate import most_activations
+
+STATE, ACTIVATION = 20_000, 1_000  # bytes of a rank; of a sample on a stage
+PLENTY = 10**9
+TIMES = {  # milliseconds forward and backward, by the size of a micro-batch
+    "a GPU": ({1: 10, 2: 13, 3: 17, 4: 21, 6: 30, 8: 38, 16: 75}, {1: 18, 2: 27, 3: 38, 4: 44, 6: 68, 8: 89, 16: 171}),
+    "short kernels": ({1: 100, 2: 101, 4: 103, 8: 110}, {1: 200, 2: 203, 4: 207, 8: 214}),
+}
+
+
+def measured(case, rank):
+    """The arguments, of which the times are two tables."""
+    forward, backward = TIMES[case.times]
+    sizes = {"samples": case.samples, "p": case.p, "memory": case.memory}
+    return {**sizes, "forward": forward, "backward": backward, "state": STATE, "activation": ACTIVATION}
+
+
+def step_by_step(case, inputs):
+    """Simulate a step with every size that divides it, and count what its first rank holds."""
+    steps = {size: a_step(case.p, case.samples // size, case.times, size) for size in sizes_of(case)}
+    fitting = {size: seconds for size, (seconds, held) in steps.items() if STATE + held * ACTIVATION <= case.memory}
+    return [min(fitting, key=fitting.get, default=None)]
+
+
+def sizes_of(case):
+    return [size for size in TIMES[case.times][0] if case.samples % size == 0]
+
+
+@functools.cache
+def a_step(p, m, times, size):
+    """How long 1F1B takes, and how many samples a rank holds at most."""
+    forward, backward = (table[size] for table in TIMES[times])
+    schedule = one_f_one_b(p, m)
+    held = max(most_activations(line) for line in schedule.lines)
+    return simulate(schedule, Costs(forward, backward / 2, backward / 2)).seconds, held * size
+
+
+PUZZLE = Puzzle(
+    name="pipeline_parallel.micro_batch_size",
+    title="The best size of a micro-batch",
+    statement="""
+        How many samples should a micro-batch have? A device is busiest with many: one sample takes nearly as long as
+        two. A pipeline is busiest with many micro-batches: in each step a rank waits for the first to come and for the
+        last to come back. And memory has a say, too.
+
+        Somebody has measured how long a stage takes, forward and backward, for micro-batches of several sizes; all
+        stages take equally long, and messages take no time. A step is 1F1B: p-1 times, a rank waits for as long as it
+        takes forward and backward for a micro-batch. Of the activations of a stage, the first rank holds most: those
+        of p micro-batches, or of all, where there are fewer.
+
+        Which of the sizes makes the step shortest?
+
+        Args:
+            samples: b', of a step, that go through this pipeline.
+            p: ranks.
+            forward: {size: milliseconds}, how long a stage takes forward for a micro-batch of so many samples.
+            backward: {size: milliseconds}, the same backward.
+            state: bytes of parameters, gradients and optimizer on a rank.
+            activation: bytes that a stage holds of one sample, between forward and backward.
+            memory: bytes of a rank's device. It may be full.
+
+        Returns: one of the sizes, of those that divide `samples`; None if none of them fits.
+
+        Budget: a formula for each size. Nobody waits for a simulation of 2048 micro-batches.
+        """,
+    function=best_micro_batch,
+    cases=cases(worlds=(1,), samples=(128, 8), p=(8, 4, 16), memory=(PLENTY,), times=("a GPU",))
+    + cases(worlds=(1,), samples=(512,), p=(4, 8, 1), memory=(PLENTY,), times=("a GPU",))
+    + cases(worlds=(1,), samples=(512,), p=(2,), memory=(45_000, 36_000, 35_999, 20_500), times=("a GPU",))
+    + cases(worlds=(1,), samples=(8,), p=(4,), memory=(28_000, 27_999), times=("short kernels",)),
+    inputs=measured,
+    oracle=step_by_step,
+    budgets=(
+        Budget(
+            Measure.LINES,
+            target=lambda case: 20 + 10 * len(TIMES[case.times][0]),
+            optimum=lambda case: 10 + 5 * len(TIMES[case.times][0]),
+            why="all micro-batches take the same time: count the work, count the bubble, and multiply",
+        ),
+    ),
+    hints=(
+        "A rank computes for m = samples / size micro-batches, and waits for p-1. How long is the step?",
+        "(m + p - 1) · (forward + backward) of that size. And what does the first rank hold? min(p, m) micro-batches.",
+        "`possible = [b for b in forward if samples % b == 0 and state + min(p, samples // b) * b * activation <= "
+        "memory]`, then `min(possible, key=..., default=None)`.",
+    ),
+    wrong=(
+        Wrong(
+            "the bubble is forgotten: most samples in a second",
+            diagnosis=r"best_micro_batch\(samples=128, p=8, .*: expected 4, got 16",
+            edits=(("samples // b + p - 1", "samples // b"),),
+        ),
+        Wrong(
+            "as many micro-batches as can be",
+            diagnosis=r"best_micro_batch\(samples=128, p=8, .*: expected 4, got 1\b",
+            edits=(("return min(possible, key=seconds, default=None)", "return min(possible, default=None)"),),
+        ),
+        Wrong(
+            "as large as fits",
+            diagnosis=r"best_micro_batch\(samples=128, p=8, .*: expected 4, got 16",
+            edits=(("return min(possible, key=seconds, default=None)", "return max(possible, default=None)"),),
+        ),
+        Wrong(
+            "forward alone",
+            diagnosis=r"best_micro_batch\(samples=128, p=4, .*: expected 4, got 8",
+            edits=(("(forward[b] + backward[b])", "forward[b]"),),
+        ),
+        Wrong(
+            "a micro-batch more or less than divides the step",
+            diagnosis=r"best_micro_batch\(samples=8, p=4, .*: expected 2, got 3",
+            edits=(("samples % b == 0 and fits(b)", "fits(b)"),),
+        ),
+        Wrong(
+            "memory for all micro-batches, as GPipe needs",
+            diagnosis=r"memory=45000, .*: expected 8, got None",
+            edits=(("min(p, samples // b) * b", "samples"),),
+        ),
+        Wrong(
+            "memory for one micro-batch",
+            diagnosis=r"memory=45000, .*: expected 8, got 16",
+            edits=(("min(p, samples // b) * b", "b"),),
+        ),
+        Wrong(
+            "memory for p micro-batches, where there are fewer",
+            diagnosis=r"samples=8, p=4, memory=28000, .*: expected 8, got \d",
+            edits=(("min(p, samples // b)", "p"),),
+        ),
+        Wrong(
+            "memory for activations alone",
+            diagnosis=r"memory=45000, .*: expected 8, got 16",
+            edits=(("state + min(p", "min(p"),),
+        ),
+        Wrong(
+            "micro-batch after micro-batch",
+            diagnosis=r"right, but it runs [\d,]+ lines where \d+ must do.*\n.*and multiply",
+            body="""
+                seconds = {}
+                for b in forward:
+                    m = samples // b
+                    if samples % b == 0 and state + min(p, m) * b * activation <= memory:
+                        seconds[b] = 0
+                        for k in range(m + p - 1):
+                            seconds[b] += forward[b] + backward[b]
+                return min(seconds, key=seconds.get, default=None)
+                """,
+        ),
+    ),
+)
