@@ -41,8 +41,8 @@ SOLUTION = """
 def order_costs_and_limit(case, rank):
     """F and I of all ranks: rank r goes forward `ahead` times for each rank behind it before its first I."""
     lines = []
-    for stage in range(case.n):
-        ahead = min(case.ahead * (case.n - 1 - stage), case.m)
+    for stage in range(case.p):
+        ahead = min(case.ahead * (case.p - 1 - stage), case.m)
         forward = [Action(Kind.FORWARD, stage, k) for k in range(case.m)]
         backward = [Action(Kind.INPUT, stage, k) for k in range(case.m)]
         pairs = [each for pair in zip(forward[ahead:], backward, strict=False) for each in pair]
@@ -55,19 +55,19 @@ def order_costs_and_limit(case, rank):
 
 def limit(case):
     """As many activations as rank 0 holds in 1F1B, or in ZB-H2; and some more."""
-    return case.ahead * (case.n - 1) + 1 + case.more
+    return case.ahead * (case.p - 1) + 1 + case.more
 
 
 def a_stage_a_rank(case):
     """Rank r has stage r."""
-    return Pipe.straight(range(case.n), case.m, Costs(*case.costs))
+    return Pipe.straight(range(case.p), case.m, Costs(*case.costs))
 
 
 def bubble(case):
     """That of ZB-H1, or of ZB-H2. An activation more is room for a W more; a micro-batch short of p is a W less."""
     forward, of_input, of_weight = case.costs
-    full = (case.n - 1) * (forward + of_input - case.ahead * of_weight) - case.more * of_weight
-    return full + max(case.n - case.m, 0) * of_weight
+    full = (case.p - 1) * (forward + of_input - case.ahead * of_weight) - case.more * of_weight
+    return full + max(case.ahead * (case.p - 1) + 1 - case.m, 0) * of_weight
 
 
 PUZZLE = Puzzle(
@@ -101,10 +101,12 @@ PUZZLE = Puzzle(
     function=place_weight_gradients,
     answer=SOLUTION,
     given=(Action, Kind),
-    cases=cases(worlds=(4,), m=(8,), ahead=(1,), costs=((1, 1, 1), (4, 4, 3)), more=(0,))
-    + cases(worlds=(4,), m=(8,), ahead=(1,), costs=((2, 2, 1),), more=(1, 3))
-    + cases(worlds=(4, 3), m=(7,), ahead=(2,), costs=((3, 4, 2),), more=(0,))
-    + cases(worlds=(1, 8), m=(3,), ahead=(1,), costs=((1, 1, 1),), more=(0,)),
+    cases=cases(worlds=(4,), p=(4,), m=(8,), ahead=(1,), costs=((1, 1, 1),), more=(0,))
+    + cases(worlds=(1,), p=(4,), m=(8,), ahead=(1,), costs=((4, 4, 3),), more=(0,))  # from here on it is only planned
+    + cases(worlds=(1,), p=(4,), m=(8,), ahead=(1,), costs=((2, 2, 1),), more=(1, 3))
+    + cases(worlds=(1,), p=(4, 3), m=(7,), ahead=(2,), costs=((3, 4, 2),), more=(0,))
+    + cases(worlds=(1,), p=(1, 8), m=(3,), ahead=(1,), costs=((1, 1, 1),), more=(0,))
+    + cases(worlds=(3,), p=(3,), m=(4,), ahead=(2,), costs=((1, 1, 1),), more=(0,)),
     inputs=order_costs_and_limit,
     drive=all_orders_at_once,
     pipe=a_stage_a_rank,

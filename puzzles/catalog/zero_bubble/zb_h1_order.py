@@ -10,18 +10,18 @@ from reference.zero_bubble.orders_by_hand import zb_h1_order
 
 def rank_p_and_m(case, rank):
     """The arguments of an order for one stage on each rank."""
-    return {"rank": rank, "p": case.n, "m": case.m}
+    return {"rank": rank, "p": case.p, "m": case.m}
 
 
 def one_stage_a_rank(case):
     """Rank r has stage r."""
-    return Pipe.straight(range(case.n), case.m, Costs(*case.costs))
+    return Pipe.straight(range(case.p), case.m, Costs(*case.costs))
 
 
 def bubble(case):
     """(p-1)(F+I-W); each micro-batch that is missing for p of them is a W less to fill it with."""
     forward, of_input, of_weight = case.costs
-    return (case.n - 1) * (forward + of_input - of_weight) + max(case.n - case.m, 0) * of_weight
+    return (case.p - 1) * (forward + of_input - of_weight) + max(case.p - case.m, 0) * of_weight
 
 
 PUZZLE = Puzzle(
@@ -51,17 +51,18 @@ PUZZLE = Puzzle(
         """,
     function=zb_h1_order,
     given=(Action, Kind),
-    cases=cases(worlds=(4,), m=(8,), costs=((1, 1, 1), (2, 3, 2)))
-    + cases(worlds=(3, 2), m=(5,), costs=((1, 1, 1),))
-    + cases(worlds=(4,), m=(4, 3), costs=((1, 1, 1),))
-    + cases(worlds=(1, 8), m=(2,), costs=((1, 1, 1),)),
+    cases=cases(worlds=(4,), p=(4,), m=(8,), costs=((1, 1, 1),))
+    + cases(worlds=(1,), p=(4,), m=(8,), costs=((2, 3, 2),))  # from here on it is only planned
+    + cases(worlds=(1,), p=(4, 2, 1), m=(4, 3), costs=((1, 1, 1),))
+    + cases(worlds=(1,), p=(8,), m=(2, 16), costs=((1, 1, 1),))
+    + cases(worlds=(3,), p=(3,), m=(5,), costs=((1, 1, 1),)),
     inputs=rank_p_and_m,
     drive=in_order,
     pipe=one_stage_a_rank,
     budgets=(
         Budget(
             Measure.ACTIVATIONS,
-            target=lambda case: min(case.n, case.m),
+            target=lambda case: min(case.p, case.m),
             why="a W that is put off holds its activations: rank r may be r micro-batches behind, no more",
         ),
         Budget(
