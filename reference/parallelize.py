@@ -20,6 +20,7 @@ from reference.pipeline_parallel.passes import Channel
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.split_backward import Later
+from reference.pipeline_parallel.split_region import SplitRegion
 from reference.pipeline_parallel.stages import Stage, Stages, Table, balanced
 from reference.plan import SIMPLEST, Form, Order, Plan
 from reference.sequence_parallel.region import SequenceRegion
@@ -85,6 +86,8 @@ def parallelize(
         materialise(model, value, device)
     later = Later(model) if axes.pipe and plan.splits_backward else None  # first: regions put theirs in its place
     region = axes.tensor and _region_of(plan)(axes.tensor, overlap=device.type == "cuda")
+    if region and later:
+        region = SplitRegion(region, later)
     for piece in model.by_number.values() if axes.pipe else [model]:
         if region:
             compute_in(piece, region)

@@ -1,0 +1,98 @@
+"""Where ranks share matrices, too, the gradients of weights can wait, and nothing else does."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from reference.cluster import Cluster
+from reference.pipeline_parallel.split_backward import Later
+from reference.pipeline_parallel.split_region import SplitRegion
+from reference.sequence_parallel.region import SequenceRegion
+from reference.sequence_parallel.ring import RingRegion
+from reference.tensor_parallel.region import Region
+
+Clusters = Callable[..., Cluster]
+REGIONS = {"whole tokens": Region, "slices": SequenceRegion, "slices on a ring": RingRegion}
+B, S, D, F = 2, 4, 6, 8  # of the whole
+
+
+def through(region: Region, weights: list[nn.Parameter], x: Tensor) -> Tensor:
+    """Two column-parallel weights, and a row-parallel one behind them."""
+    one, other = region.columns(x, *weights[:2])
+    return region.rows(one * other, weights[2])
+
+
+def both_ways(kind: type[Region], learns: bool) -> dict[str, list[Tensor | None]]:
+    """Gradients of the input and the weights: as the region makes them, then split, not asked to wait and asked to."""
+    region, generator = kind(dist.group.WORLD), torch.Generator().manual_seed(dist.get_rank())
+    shared = torch.Generator().manual_seed(7)
+    x = torch.randn(B, S, D, dtype=torch.float64, generator=shared)
+    x = region.own(x)
+    shapes = ((F // 2, D), (F // 2, D), (D, F // 2))
+    values = [torch.randn(shape, dtype=torch.float64, generator=generator) for shape in shapes]
+    found = {}
+
+    def gradients(region: Region, backward: Callable[[Tensor], None]) -> list[Tensor | None]:
+        weights = [nn.Parameter(value.clone()) for value in values]
+        given = x.clone().requires_grad_(learns)
+        backward(through(region, weights, given).square().sum())
+        return [given.grad, *(weight.grad for weight in weights)]
+
+    found["whole"] = gradients(region, Tensor.backward)
+    later = Later(nn.ModuleList())
+    split = SplitRegion(region, later)
+    found["not asked to wait"] = gradients(split, Tensor.backward)
+
+    def in_halves(loss: Tensor) -> None:
+        with later.keeping("key"):
+            loss.backward()
+        found["first half"] = []
+        later.finish("key")
+
+    found["halves"] = gradients(split, in_halves)
+    return found
+
+
+@pytest.mark.parametrize("learns", [True, False])
+@pytest.mark.parametrize("kind", REGIONS)
+def test_both_halves_are_backward(clusters: Clusters, kind: str, learns: bool) -> None:
+    """Products of the same numbers; rings add up in another order, which costs 1e-16."""
+    for found in clusters(2).run(both_ways, REGIONS[kind], learns):
+        for name in ("not asked to wait", "halves"):
+            for mine, expected in zip(found[name], found["whole"], strict=True):
+                if expected is None:
+                    assert mine is None and not learns
+                else:
+                    torch.testing.assert_close(mine, expected, rtol=1e-12, atol=1e-14, msg=name)
+
+
+def what_waits(kind: type[Region]) -> tuple[bool, list[bool]]:
+    """Whether the input's gradient is there after the first half, and which of the weights'."""
+    region, later = kind(dist.group.WORLD), Later(nn.ModuleList())
+    x = region.own(torch.ones(B, S, D)).requires_grad_()
+    weights = [nn.Parameter(torch.ones(shape)) for shape in ((F // 2, D), (F // 2, D), (D, F // 2))]
+    with later.keeping("key"):
+        through(SplitRegion(region, later), weights, x).sum().backward()
+    there = [weight.grad is not None for weight in weights]
+    later.finish("key")
+    return x.grad is not None, there
+
+
+@pytest.mark.parametrize("kind", REGIONS)
+def test_weights_wait_and_the_input_does_not(clusters: Clusters, kind: str) -> None:
+    assert clusters(2).run(what_waits, REGIONS[kind]) == [(True, [False] * 3)] * 2
+
+
+def test_a_frozen_weight_gets_nothing(clusters: Clusters) -> None:
+    def gradient() -> Tensor | None:
+        region, later = Region(dist.group.WORLD), Later(nn.ModuleList())
+        frozen = nn.Parameter(torch.ones(2, D), requires_grad=False)
+        x = torch.ones(B, S, D, requires_grad=True)
+        (y,) = SplitRegion(region, later).columns(x, frozen)
+        y.sum().backward()
+        return frozen.grad, x.grad is not None
+
+    assert clusters(2).run(gradient) == [(None, True)] * 2
