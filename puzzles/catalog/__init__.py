@@ -54,6 +54,13 @@ a judge is asked about right values only, and what it says is about their cost: 
 differentiable functions: inputs {"x": ..., "upstream": ...}, oracle [{"returns": ..., "x.grad": ...}, ...]. A drive of
 your own goes there, too (`drives/<chapter>.py`): it runs next to the learner's code, so it must not know the answer.
 
+**pipe.** For schedules: the function says in which order one rank of a pipeline computes, as a list of `Action`s, and
+`pipe` which rank has which stage and what an action costs (`puzzles.grading.schedules`). With `drive=in_order` the
+orders of all ranks are proved to make a step, simulated, run on ranks, drawn, and their loss and gradients compared
+with one process: no oracle is needed. A judge may still object to what is right. `inputs` are asked for each rank of
+the pipe; where its ranks are more than the case's, it is planned and not run. An example:
+`pipeline_parallel/gpipe_order.py`.
+
 **calls.** Functions of torch.distributed. `POINT_TO_POINT`, or `(dist.all_reduce,)`. Rank, world size and translation
 between group and global ranks are always allowed.
 
@@ -61,9 +68,11 @@ between group and global ranks are always allowed.
 left out); both from a case, and best from `reference.collectives.cost`. `why` is the line to read for whoever is above.
 Measures: BYTES_SENT, PEAK_BYTES and KEPT_BYTES of the worst rank, STEPS (longest chain of messages), CALLS, LINES (of a
 formula), MICROSECONDS (on a modelled link, with the work that the drive notes between the calls: what does not overlap
-shows, in every run alike; see `puzzles.grading.overlap`). The two of memory count the tensors that are made while the
-solution runs, by whatever it calls; not what its drive makes before and after. A puzzle that neither communicates nor
-makes tensors has LINES as its cost.
+shows, in every run alike; see `puzzles.grading.overlap`). Of schedules BUBBLE, ACTIVATIONS of the worst rank,
+ALL_ACTIVATIONS, and ROOM, the messages that must find a place where sends block: to limit it refuses orders that work
+with buffered sends alone. The two of memory count the tensors that are made while the solution runs, by whatever it
+calls; not what its drive makes before and after. A puzzle that neither communicates nor makes tensors has LINES as its
+cost.
 
 **hints.** At least two. The first asks the question that leads on; the last is nearly the answer.
 

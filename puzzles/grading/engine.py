@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 
 from . import style, text
-from .pool import Pool, shared
+from .pool import BACKWARD, Pool, shared
 from .puzzle import Measure, Puzzle
 from .runs import Broken, Run, Solution, run_cases
 from .trial import Trial, by_world_size, lines, unsolved
@@ -74,6 +74,7 @@ def _grade(solution: Solution, pool: Pool) -> Verdict:
         findings = style.inspect(puzzle, style.parse(puzzle, solution.source))
     except SyntaxError as error:
         return Verdict(puzzle.name, Stage.TEXT, str(error.msg))
+    pool.need(puzzle.preload or (BACKWARD if puzzle.pipe else ()))
     pool.prepare(dict.fromkeys(case.world_size for case in puzzle.cases))
     trial = Trial(solution, pool)
     verdict, runs = trial.values(), trial.runs

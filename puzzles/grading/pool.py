@@ -22,7 +22,7 @@ PRELOAD = (
     "reference.zero.just_in_time",
     "reference.zero.steps",
 )
-ALONE = ("torch.fx.experimental.symbolic_shapes",)  # what a backward pass imports that is given a gradient
+BACKWARD = ("torch.fx.experimental.symbolic_shapes",)  # what a backward pass imports that is given a gradient
 USUAL = (1, 2, 3, 4, 5, 8)  # world sizes that most puzzles ask for
 TIME_LIMIT = 8.0  # seconds for all cases of one world size; correct ones take a fraction of one
 
@@ -34,13 +34,14 @@ class Pool:
         self.timeout = timeout
         self.lock = threading.RLock()  # one check at a time
         self._clusters: dict[int, Cluster] = {}
+        self._more: dict[str, None] = {}  # modules that some puzzle needs besides the usual ones
 
     def cluster(self, world_size: int) -> Cluster:
         """The cluster of this size."""
         if world_size not in self._clusters:
-            preload = PRELOAD + (ALONE if world_size == 1 else ())
+            preload = dict.fromkeys((*PRELOAD, *self._more, *(BACKWARD if world_size == 1 else ())))
             self._clusters[world_size] = Cluster(
-                world_size, watch=True, timeout=self.timeout, untrusted=True, preload=preload
+                world_size, watch=True, timeout=self.timeout, untrusted=True, preload=tuple(preload)
             )
         return self._clusters[world_size]
 
@@ -48,6 +49,12 @@ class Pool:
         """Begin to start clusters; they come up while the caller goes on."""
         for world_size in world_sizes:
             self.cluster(world_size)
+
+    def need(self, modules: Iterable[str]) -> None:
+        """Have the ranks import these, too, before they are forked; those that are up without them start again."""
+        if new := dict.fromkeys(modules).keys() - self._more.keys():
+            self._more |= dict.fromkeys(new)
+            self.close()
 
     def discard(self, world_size: int) -> None:
         """End the ranks of this size, which code that can't be trusted has run on."""

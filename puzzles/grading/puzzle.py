@@ -219,6 +219,7 @@ class Puzzle:
         drive: how the function is called on a rank; see `puzzles.grading.drives`.
         pipe: of a schedule puzzle, the pipeline for which the function gives each rank's order; see
             `puzzles.grading.schedules`. Then `inputs` are asked for each rank of the pipe, and there is no oracle.
+        preload: modules that take long to import, and that its ranks need; of a schedule puzzle those of backward.
         calls: the functions of torch.distributed that a solution may call.
         given: functions of `reference` that the stub imports for the learner; `Given` for another name.
         scratch: arguments that may be overwritten where the oracle says nothing about them. All others must stay.
@@ -240,6 +241,7 @@ class Puzzle:
     judge: Callable[[Case, Inputs, list[dict[str, Any]], Any], Sequence[Claim]] | None = None
     drive: Callable[..., dict[str, Any]] = plain
     pipe: Callable[[Case], Pipe] | None = None
+    preload: tuple[str, ...] = ()
     calls: tuple[Callable[..., Any], ...] = ()
     given: tuple[Callable[..., Any] | Given, ...] = ()
     scratch: tuple[str, ...] = ()

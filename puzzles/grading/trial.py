@@ -121,7 +121,8 @@ def _difference(puzzle: Puzzle, run: Run) -> str:
     formula = not any(isinstance(leaf, Tensor) for leaf in tree_leaves(run.inputs))
     if run.case.world_size == 1 and not puzzle.takes_group and formula:
         arguments = ", ".join(f"{name}={short(value)}" for name, value in run.inputs[0].items())
-        return f"{puzzle.entry}({arguments}): expected {first.expected}, got {first.got}"
+        place = "" if first.place == "result" else f" {first.place}:"
+        return f"{puzzle.entry}({arguments}):{place} expected {first.expected}, got {first.got}"
     return f"{run.case}: {first}"
 
 

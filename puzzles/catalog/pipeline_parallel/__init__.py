@@ -2,5 +2,14 @@
 
 ORDER = (
     "balanced_stages",
+    "bubble_fraction",
+    "two_stages",
+    "clock_cycles",
     "gpipe_order",
+    "one_f_one_b_order",
+    "peak_activations",
+    "exchange_between_stages",
+    "interleaved_order",
+    "micro_batch_size",
+    "stalled_stage",
 )
