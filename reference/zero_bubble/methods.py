@@ -16,7 +16,7 @@ are stages. The paper of 2BW asks for m >= p; m = p - 1 is just enough. With p =
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reference.pipeline_parallel.orders import one_f_one_b
 from reference.pipeline_parallel.schedule import Schedule
@@ -57,22 +57,31 @@ def _none(p: int, m: int, stage: int) -> float:
     return 0
 
 
+def _one(p: int, m: int, stage: int) -> float:
+    return 1
+
+
 def _meanwhile(p: int, m: int, stage: int) -> float:
     """How much of an update goes backward between forward and backward of a micro-batch."""
     return (p - 1 - stage) / m
 
 
-def _one(p: int, m: int, stage: int) -> float:
-    return min(p - 1, 1)
-
-
 def _stash(p: int, m: int, stage: int) -> float:
-    """Where versions change meanwhile, the old ones are kept beside the newest."""
+    """The newest, and what it was before each update that is made meanwhile."""
     return 1 + math.ceil(_meanwhile(p, m, stage))
 
 
-FLUSHING = Method("1F1B with a flush", newest, _none, _none, lambda p, m, s: 1, flushes=True)
+def _one_behind(p: int, m: int, stage: int) -> float:
+    return min(p - 1, 1)
+
+
+def _two(p: int, m: int, stage: int) -> float:
+    return min(p, 2)
+
+
+FLUSHING = Method("1F1B with a flush", newest, _none, _none, _one, flushes=True)
 PIPEDREAM = Method("PipeDream", stashed, _meanwhile, _meanwhile, _stash)
-TWO_BUFFERED = Method("PipeDream-2BW", two_buffers, _one, _one, lambda p, m, s: min(p, 2))
-PIPEMARE = Method("PipeMare", newest, _meanwhile, _none, lambda p, m, s: 1, remedies=Remedies(updates=100))
+TWO_BUFFERED = Method("PipeDream-2BW", two_buffers, _one_behind, _one_behind, _two)
+PIPEMARE = Method("PipeMare", newest, _meanwhile, _none, _one, remedies=Remedies(updates=100))
+UNCORRECTED = replace(PIPEMARE, name="no remedy", remedies=None)  # what PipeMare would be without them
 METHODS = (FLUSHING, PIPEDREAM, TWO_BUFFERED, PIPEMARE)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -11,15 +12,18 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from reference.cluster import Cluster
+from reference.errors import BadInput
+from reference.models import PRESETS, token_loss
 from reference.oracle import relative_difference
 from reference.pipeline_parallel.schedule import Action
-from reference.zero_bubble.asynchronous import Course, asynchronous
+from reference.zero_bubble.asynchronous import Course, asynchronous, built
+from reference.zero_bubble.convergence import curves
 from reference.zero_bubble.methods import METHODS, PIPEMARE, TWO_BUFFERED, Method
 from reference.zero_bubble.pipemare import Remedies
 from reference.zero_bubble.versions import kept
 from reference.zero_bubble.weights import Weights
 
-from .delayed import CPU, OneProcess, Papers, course, on_ranks
+from .delayed import CONFIG, CPU, OneProcess, Papers, course, on_ranks
 
 Clusters = Callable[..., Cluster]
 SIZES = [(2, 1, "momentum"), (2, 3, "adamw"), (4, 1, "adamw"), (4, 3, "momentum"), (4, 4, "adamw")]
@@ -119,3 +123,51 @@ def difference(clusters: Clusters, method: Method, p: int, wanted: Course, flush
     assert weights.keys() == oracle.weights.keys()
     worst = max(relative_difference(weights[name], oracle.weights[name]) for name in weights)
     return max(worst, *(relative_difference(part.losses, oracle.losses) for part in parts))
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adamw"])
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_on_one_rank_nothing_is_late(clusters: Clusters, method: Method, optimizer: str) -> None:
+    wanted = course(3, optimizer)
+    model = built(wanted, range(CONFIG.layers), CPU)
+    plain, losses = wanted.optimizer(model.parameters()), []
+    for update in range(wanted.updates):
+        tokens, targets = wanted.batches.of_step(update)
+        loss = token_loss(model(tokens), targets, wanted.batches.tokens)
+        loss.backward()
+        plain.param_groups[0]["lr"] = wanted.rate(update)
+        plain.step()
+        plain.zero_grad()
+        losses.append(loss.item())
+    learned = clusters(4, preload=WARM).run(on_ranks, method, 1, wanted)[0]
+    assert relative_difference(learned.losses, losses) < 1e-10
+    for name, weight in model.named_parameters():
+        assert relative_difference(learned.weights[name], weight.detach()) < 1e-10
+
+
+def test_the_watch_has_nothing_to_say(clusters: Clusters) -> None:
+    wanted = course(4, "momentum", updates=3)
+    for method in METHODS:
+        found = clusters(4, watch=True, preload=WARM).run(on_ranks, method, 4, wanted)
+        assert found[0].losses == found[3].losses
+
+
+def test_all_methods_train_a_small_gpt(clusters: Clusters) -> None:
+    """The late ones learn a little less from as many updates, and need little more than half of the time."""
+    flushing, *late = curves(clusters(4, preload=WARM), updates=60, rate=3e-3)
+    begin, reached = flushing.losses[0], mean(flushing.losses[-10:])
+    assert begin == pytest.approx(5.55, abs=0.05)
+    for curve in late:
+        assert curve.losses[0] == pytest.approx(begin, rel=1e-5)
+        assert reached < mean(curve.losses[-10:]) < reached + 0.4, curve.method.name
+        assert curve.moments[-1] <= 0.6 * flushing.moments[-1]
+
+
+def test_a_tied_table_is_refused() -> None:
+    with pytest.raises(BadInput, match="a tied table would have versions on two stages"):
+        replace(course(4, "adamw"), model=PRESETS["tiny"])
+
+
+def test_windows_that_do_not_divide_are_refused() -> None:
+    with pytest.raises(BadInput, match="12 windows do not divide among 5 micro-batches"):
+        course(5, "adamw")
