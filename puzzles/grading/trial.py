@@ -22,6 +22,7 @@ from .verdict import Stage, Verdict
 _ENDLESS = (TimeLimit, OutputFlood)  # errors that need no second look: each look takes seconds
 _TELLING = 4  # ranks of the world that is tried first for comparison: neither too few nor odd
 _LOOKS = 2  # worlds that are tried after an error
+_READABLE = 500  # characters of arguments; of longer ones, the case is shown instead
 
 
 def by_world_size(cases: Sequence[Case]) -> Iterator[tuple[int, list[Case]]]:
@@ -122,7 +123,8 @@ def _difference(puzzle: Puzzle, run: Run) -> str:
     if run.case.world_size == 1 and not puzzle.takes_group and formula:
         arguments = ", ".join(f"{name}={short(value)}" for name, value in run.inputs[0].items())
         place = "" if first.place == "result" else f" {first.place}:"
-        return f"{puzzle.entry}({arguments}):{place} expected {first.expected}, got {first.got}"
+        if len(arguments) <= _READABLE:
+            return f"{puzzle.entry}({arguments}):{place} expected {first.expected}, got {first.got}"
     return f"{run.case}: {first}"
 
 
