@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from puzzles.catalog.pipeline_parallel.stalled_stage import Scene, halted, needed_by
 from reference.pipeline_parallel import orders
 from reference.pipeline_parallel.balance import balance
 from reference.pipeline_parallel.held import peak_activations
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.simulate import Costs, simulate
 from reference.pipeline_parallel.stages import balanced
+from reference.pipeline_parallel.stalled import find_stall
 from reference.pipeline_parallel.throughput import best_micro_batch
 from reference.pipeline_parallel.validate import validate
 
@@ -64,3 +66,22 @@ def test_no_size_that_fits_makes_a_shorter_step(
             steps[b] = simulate(schedule, Costs(there, back, 0)).seconds
     assert (found is None) == (not steps)
     assert found is None or steps[found] == min(steps.values())
+
+
+STEPS = (orders.one_f_one_b(4, 5), orders.gpipe(3, 4))
+
+
+@pytest.mark.parametrize("step", STEPS, ids=("1F1B", "GPipe"))
+def test_whoever_hangs_is_found(step: Schedule) -> None:
+    for action in itertools.chain(*step.lines):
+        scene = Scene(step, "computing", (action.stage,), hangs=str(action))
+        assert find_stall(step.lines, *halted(scene)) == ("computing", [action.stage])
+
+
+@pytest.mark.parametrize("step", STEPS, ids=("1F1B", "GPipe"))
+def test_a_message_that_is_lost_is_found(step: Schedule) -> None:
+    for action in itertools.chain(*step.lines):
+        scene = Scene(step, "", ())
+        if needed := needed_by(scene, action):
+            lost = Scene(step, "message", (needed.stage, action.stage), lost=str(needed))
+            assert find_stall(step.lines, *halted(lost)) == ("message", [needed.stage, action.stage])
