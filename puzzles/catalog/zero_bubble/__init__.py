@@ -4,4 +4,5 @@ ORDER = (
     "split_linear_backward",
     "zb_h1_order",
     "place_weight_gradients",
+    "weight_stashing",
 )

@@ -1,8 +1,10 @@
 """Drives of the chapter `zero_bubble`: they stand for the pipeline around a learner's function."""
 
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, UntypedStorage
 
 from reference.memory.storages import Storages
@@ -104,3 +106,58 @@ def all_orders_at_once(function: Callable[..., Any], arguments: dict[str, Any]) 
         return {ORDERS: written(orders)}
     every = [{"rank": rank} for rank in range(pipe.ranks)]
     return in_order(lambda rank: orders[rank], {"pipe": pipe, "every": every})
+
+
+class _Stage:
+    """A linear stage, whose weight comes from a learner's function. What it makes is there before, so it costs nothing.
+
+    Args:
+        batches, targets: by micro-batch, [B, D] and [B, F]; the loss of one is the mean of its squared errors.
+        samples: over which the mean is taken.
+        first: the weight that the function begins with.
+    """
+
+    def __init__(self, batches: Sequence[Tensor], targets: Sequence[Tensor], samples: int, first: Tensor) -> None:
+        self.batches, self.targets, self.factor, self.first = batches, targets, 2 / samples, first
+        self.outputs = [torch.full_like(y, torch.nan) for y in targets]  # NaN: never computed
+        self.upstreams = [torch.full_like(y, torch.nan) for y in targets]
+        self.gradients = [torch.full_like(x, torch.nan) for x in batches]
+        self.handed: list[weakref.ref[Tensor]] = []
+        self.in_flight: set[int] = set()
+        self.versions = 0
+
+    def forward(self, micro_batch: int, weight: Tensor) -> None:
+        self.in_flight.add(micro_batch)
+        self._meet(weight)
+        torch.mm(self.batches[micro_batch], weight.T, out=self.outputs[micro_batch])
+
+    def backward(self, micro_batch: int, weight: Tensor) -> Tensor:
+        if micro_batch not in self.in_flight:
+            raise ValueError(f"backward of micro-batch {micro_batch} comes before its forward, or for a second time")
+        self.in_flight.remove(micro_batch)
+        self._meet(weight)
+        self.versions = max(self.versions, sum(each() is not None for each in self.handed))
+        upstream = self.upstreams[micro_batch]
+        torch.sub(self.outputs[micro_batch], self.targets[micro_batch], out=upstream).mul_(self.factor)
+        torch.mm(upstream, weight, out=self.gradients[micro_batch])
+        return upstream.T @ self.batches[micro_batch]
+
+    def _meet(self, weight: Tensor) -> None:
+        """Remember a version without keeping it."""
+        if weight is not self.first and not any(each() is weight for each in self.handed):
+            self.handed.append(weakref.ref(weight))
+
+
+def through_a_stage(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Give it `forward(micro_batch, weight)` and `backward(micro_batch, weight)` of a linear stage.
+
+    The arguments `batches`, `targets` and `samples` are those of `_Stage`. Compare what goes on to the next stage, what
+    goes back to the one before, and the weight that it returns. Reported beside that, as "versions": how many of the
+    weights that it has handed over were alive at a backward, at most, the first one not counted.
+    """
+    batches, targets, samples = (arguments.pop(name) for name in ("batches", "targets", "samples"))
+    stage = _Stage(batches, targets, samples, arguments["weight"])
+    returned = function(**arguments, forward=stage.forward, backward=stage.backward)
+    found = {f"forward of micro-batch {k}": y for k, y in enumerate(stage.outputs)}
+    found |= {f"backward of micro-batch {k}": gradient for k, gradient in enumerate(stage.gradients)}
+    return {**arguments, **found, "returns": returned, "versions": stage.versions}
