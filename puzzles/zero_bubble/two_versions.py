@@ -45,6 +45,6 @@ def two_versions(
 
     Returns: the weight after the last update.
 
-    Budget: two versions, the sum of gradients, and two tensors more while an update is computed.
+    Budget: two versions, the sum of gradients, and three tensors more while an update is computed.
     """
     raise NotImplementedError("not solved yet")

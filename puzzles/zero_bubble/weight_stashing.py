@@ -34,7 +34,7 @@ def weight_stashing(
 
     Returns: the weight after the last update.
 
-    Budget: as many versions as micro-batches are in flight, and two more while an update is computed. A version
-    is gone when its last micro-batch is.
+    Budget: as many versions as micro-batches are in flight, and three tensors more while an update is computed. A
+    version is gone when its last micro-batch is.
     """
     raise NotImplementedError("not solved yet")

@@ -5,4 +5,5 @@ ORDER = (
     "zb_h1_order",
     "place_weight_gradients",
     "weight_stashing",
+    "two_versions",
 )
