@@ -53,6 +53,6 @@ def pipemare(
 
     Returns: the weight after the last update.
 
-    Budget: the weight and v, and five tensors more while they are computed.
+    Budget: the weight and v, and six tensors more while they are computed.
     """
     raise NotImplementedError("not solved yet")

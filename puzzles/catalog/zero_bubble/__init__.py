@@ -6,4 +6,5 @@ ORDER = (
     "place_weight_gradients",
     "weight_stashing",
     "two_versions",
+    "pipemare_correction",
 )
