@@ -1,6 +1,5 @@
 """Pipelines, with data and tensor parallelism across them: any plan gives what one process gives."""
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,59 +7,25 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from rankwise import on_rank
 from reference.cluster import Cluster
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
-from reference.memory.recompute import Recompute
 from reference.models import GPTConfig
-from reference.oracle import largest_difference, one_process
+from reference.oracle import one_process
 from reference.parallelize import Form, Order, Plan
 from reference.saves import Saves
 from reference.train import TrainConfig, train, validation_loss
 
+from .deal import BOUND, SHAPE, dealt, differences
+
 Clusters = Callable[..., Cluster]
-SHAPE = {"layers": 8, "width": 16, "heads": 4, "kv_heads": 2, "hidden": 24}
-MESHES = ((2, 1, 1), (4, 1, 1), (8, 1, 1), (2, 2, 1), (2, 1, 2), (4, 1, 2), (2, 2, 2), (4, 2, 1), (3, 1, 1), (3, 2, 1))
-
-
-def dealt(number: int) -> tuple[int, TrainConfig, Plan]:
-    """Ranks, what to learn and a plan: orders and forms in turn, everything else drawn."""
-    drawn = random.Random(number)
-    order, (p, d, t) = list(Order)[number % len(Order)], drawn.choice(MESHES)
-    tied = drawn.random() < 0.5
-    plan = Plan(
-        list(Form)[number % len(Form)],
-        drawn.randint(1, 6),
-        drawn.choice(list(Recompute)),
-        tensor_parallel=t,
-        sequence_parallel=t > 1 and drawn.random() < 0.5,
-        pipeline_parallel=p,
-        schedule=order,
-        chunks=1 if p == 8 else 2,
-        replicas=1 if d % 2 else 2,
-    )
-    if plan.pipeline().stages > SHAPE["layers"]:
-        plan = Plan(plan.data_parallel, plan.accumulate, plan.recompute, pipeline_parallel=2, schedule=order, replicas=1)
-        p, d, t = 2, d, 1
-    model = GPTConfig(**SHAPE, tied=tied, dropout=drawn.choice((0.0, 0.2)))
-    batch = d * plan.accumulate * drawn.randint(1, 2)
-    seed = drawn.randint(0, 9)
-    config = TrainConfig(model, steps=4, batch=batch, sequence=8, warmup=2, seed=seed, precision=PRECISIONS["fp64"])
-    return p * d * t, config, plan
 
 
 @pytest.mark.parametrize("number", range(24))
 def test_every_plan_equals_one_process(clusters: Clusters, number: int) -> None:
-    """In float64 the order of additions costs 1e-15, a mistake 1e-3."""
-    ranks, config, plan = dealt(number)
-    expected = one_process(config)
-    first, *others = clusters(ranks, preload=("torch._dynamo",)).run(on_rank.record, config, plan)
-    differences = largest_difference(first, expected)
-    assert max(differences.values()) < 1e-10, (plan, differences)
-    for other in others:
-        assert other.losses == first.losses and other.gradient_norms == first.gradient_norms
-        assert all(other.parameters[name].equal(value) for name, value in first.parameters.items())
+    deal = dealt(number)
+    found = differences(deal, clusters(deal.ranks, preload=("torch._dynamo",)))
+    assert max(found.values()) < BOUND, (deal, found)
 
 
 CONFIG = TrainConfig(GPTConfig(**SHAPE), steps=6, batch=8, sequence=8, warmup=2, precision=PRECISIONS["fp64"])

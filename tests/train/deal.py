@@ -1,0 +1,84 @@
+"""Plans with pipelines, dealt: orders and forms in turn, so that each meets each; everything else drawn at random."""
+
+from math import inf
+from random import Random
+from typing import NamedTuple
+
+from rankwise import on_rank
+from reference.cluster import Cluster
+from reference.memory.offload import Offload
+from reference.memory.precision import PRECISIONS
+from reference.memory.recompute import Recompute
+from reference.models import GPTConfig
+from reference.oracle import largest_difference, one_process
+from reference.parallelize import Form, Order, Plan
+from reference.train import TrainConfig
+
+SHAPE = {"layers": 8, "width": 16, "heads": 4, "kv_heads": 2, "hidden": 24}
+BOUND = 1e-10  # in float64 the order of additions costs 1e-15, a mistake 1e-3
+TWO_STAGES = (Order.ZB_V, Order.DUAL_PIPE_V)
+ANY_STAGES = (Order.INTERLEAVED, Order.BREADTH_FIRST)
+
+
+class Deal(NamedTuple):
+    """What to learn, and how the work is laid out."""
+
+    ranks: int
+    config: TrainConfig
+    plan: Plan
+
+
+def dealt(number: int, most_ranks: int = 8, layers: int = 8, seed: int = 0) -> Deal:
+    """A plan of up to so many ranks.
+
+    Args:
+        number: each has an order and a form in its turn: 8 and 7, so 56 have all pairs of them.
+        most_ranks: of all axes together.
+        layers: of the model; a stage has one or more.
+        seed: of what is drawn.
+    """
+    drawn = Random(f"{seed}, {number}")
+    order, form = list(Order)[number % len(Order)], list(Form)[number % len(Form)]
+    p = drawn.randint(2, min(most_ranks, layers // (2 if order in TWO_STAGES else 1)))
+    t = drawn.choice([t for t in (1, 2, 4) if p * t <= most_ranks])
+    d = drawn.randint(1, most_ranks // (p * t))
+    plan = Plan(
+        form,
+        accumulate=drawn.randint(1, 8),
+        recompute=drawn.choice(list(Recompute)),
+        offload=drawn.choice(list(Offload)),
+        replicas=drawn.choice([replicas for replicas in range(1, d + 1) if d % replicas == 0]),
+        tensor_parallel=t,
+        sequence_parallel=(sequence_parallel := t > 1 and drawn.random() < 0.5),
+        async_tensor_parallel=sequence_parallel and drawn.random() < 0.3,
+        pipeline_parallel=p,
+        schedule=order,
+        chunks=drawn.randint(1, min(4, layers // p)) if order in ANY_STAGES else 1,
+        scatter_gather=drawn.random() < 0.5,
+    )
+    model = GPTConfig(**SHAPE | {"layers": layers}, tied=drawn.random() < 0.5, dropout=drawn.choice((0.0, 0.2)))
+    batch = d * plan.accumulate * drawn.randint(1, 2)
+    config = TrainConfig(
+        model, steps=4, batch=batch, sequence=8, warmup=2, seed=drawn.randint(0, 9), precision=PRECISIONS["fp64"]
+    )
+    return Deal(p * d * t, config, plan)
+
+
+def differences(deal: Deal, cluster: Cluster) -> dict[str, float]:
+    """How far a plan is from one process, for each kind of number.
+
+    Args:
+        deal: to be run.
+        cluster: of as many ranks.
+
+    Returns:
+        As `largest_difference`; and of "ranks" 0 if they all say the same, bit by bit, else infinity.
+    """
+    first, *others = cluster.run(on_rank.record, deal.config, deal.plan)
+    agree = all(
+        other.losses == first.losses
+        and other.gradient_norms == first.gradient_norms
+        and all(other.parameters[name].equal(value) for name, value in first.parameters.items())
+        for other in others
+    )
+    return largest_difference(first, one_process(deal.config)) | {"ranks": 0.0 if agree else inf}
