@@ -37,6 +37,9 @@ def finding_of(plans: Mapping[str, Plan]) -> str:
         return "The same order, and a bubble of " + ", ".join(f"{_rate(step)} ({name})" for name, step in steps.items())
     most = {name: max(peaks(step)) for name, step in steps.items()}
     least, lean = min(steps, key=lambda name: steps[name].bubble_rate), min(most, key=most.__getitem__)
+    if len({_rate(step) for step in steps.values()}) == 1:
+        bubble = _bubble(steps[least])
+        return f"{bubble[0].upper()}{bubble[1:]} in all of them; {lean} holds least ({number(most[lean])})"
     waits = f"{least} waits least ({_bubble(steps[least]).removeprefix('the bubble is ')})"
     if number(most[lean]) == number(most[least]):
         return f"{waits}, and none holds less"
