@@ -19,8 +19,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "collectives")]
 import axes  # noqa: E402
 import conformance  # noqa: E402
 import family  # noqa: E402
+import pipelines  # noqa: E402
 import training  # noqa: E402
-from launcher import AXES, CHECKS, FAMILY, NOT_ALONE  # noqa: E402
+from launcher import AXES, CHECKS, FAMILY, NOT_ALONE, PIPES  # noqa: E402
 
 from reference.collectives import backend, barrier  # noqa: E402
 
@@ -76,6 +77,7 @@ FUNCTIONS = (
     *(partial(trained, name) for name in training.TRAININGS),
     *(getattr(family, name) for name in FAMILY),
     *(getattr(axes, name) for name in AXES),
+    *(getattr(pipelines, name) for name in PIPES),
 )
 
 
