@@ -24,6 +24,7 @@ from reference.composition.ptd_p import (
 )
 from reference.composition.published import FIGURE_13, FIGURES_14_AND_15, SELENE, TABLE_1, Row
 from reference.composition.talk import Work, along_data, along_pipe, along_tensor, parameters_of
+from reference.composition.volume import axis_bytes
 from reference.errors import BadInput
 from reference.models import GPTConfig
 from reference.pipeline_parallel.orders import interleaved, one_f_one_b
@@ -89,6 +90,15 @@ def test_the_paper_counts_what_a_rank_in_the_middle_says(p: int, t: int, d: int,
         assert tensor_bytes(SMALL, split, recompute=False) == HALF * told
     share = parameters_of(work, middle) / (SMALL.parameters / (p * t))
     assert data_bytes(SMALL, split) * share == pytest.approx(HALF * sum(t.elements for t in along_data(work, middle)))
+
+
+def test_the_back_of_an_envelope_says_the_same() -> None:
+    """But for biases, norms and tables, of which a layer of 12 h² weights knows nothing."""
+    split = Split(4, 8, 3, batch=48, micro_batch=2, scatter_gather=False)
+    pipe, data, tensor = axis_bytes(4, 3, 8, 48, 2, SMALL.layers, SMALL.width, SMALL.sequence)
+    assert pipe == pipe_bytes(SMALL, split)
+    assert tensor == tensor_bytes(SMALL, split, recompute=False)
+    assert data == pytest.approx(data_bytes(SMALL, split) * 12 * 16 * 512**2 / SMALL.parameters)
 
 
 def test_scatter_gather_divides_messages_between_stages_by_t() -> None:

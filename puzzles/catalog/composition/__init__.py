@@ -1,0 +1,3 @@
+"""Puzzles of the chapter `composition`: several kinds of parallelism on one set of ranks."""
+
+ORDER = ("coordinates_of_a_rank", "groups_along", "sum_along", "axis_bytes", "best_split")

@@ -1,0 +1,156 @@
+"""composition.best_split: how many ranks for which axis, under a limit of memory."""
+
+import itertools
+
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from reference.composition.best_split import best_split
+
+
+def everything_tried(case, inputs):
+    """All triples whose product is n; what each of them keeps and how long its step takes, added up piece by piece."""
+    found = {}
+    for p, d in itertools.product([k for k in range(1, case.ranks + 1) if case.ranks % k == 0], repeat=2):
+        t = case.ranks // (p * d)
+        if p * d * t != case.ranks or case.layers % p or case.batch % d:
+            continue
+        mine = 1 / (p * t)  # of the model
+        micro_batches = range(case.batch // d)
+        kept = case.state * mine + sum(case.activations * mine for _ in micro_batches[:p])
+        if kept > case.memory:
+            continue
+        wire = {True: case.intra, False: case.inter}
+        ring = sum(case.stream / p / t for _half in range(2) for _step in range(t - 1)) / wire[t <= case.node]
+        window = case.seconds * mine + ring
+        waits = sum(window for _stage in range(p - 1))
+        gradients = sum(case.state * mine / 8 / d for _half in range(2) for _step in range(d - 1))
+        found[p, d, t] = waits + len(micro_batches) * window + gradients / wire[t * d <= case.node]
+    return [min(found, key=found.get)]
+
+
+# A window of 2048 tokens on an A100 with NVLink 3 and InfiniBand HDR: GPTs of 5.9, 18.4 and 162 billion parameters.
+A100 = {"memory": (80e9,), "intra": (300e9,), "inter": (25e9,)}
+SMALL = {"layers": (32,), "seconds": (0.48,), "stream": (2.0e9,), "state": (94e9,), "activations": (6e9,), **A100}
+MIDDLE = {"layers": (40,), "seconds": (1.5,), "stream": (4.0e9,), "state": (294e9,), "activations": (10e9,), **A100}
+KEPT = SMALL | {"activations": (48e9,), "memory": (24e9,)}  # the small one without recomputation, on smaller GPUs
+LARGE = {"layers": (32,), "seconds": (13.2,), "stream": (10.7e9,), "state": (2.6e12,), "activations": (30e9,), **A100}
+
+PUZZLE = Puzzle(
+    name="composition.best_split",
+    title="How many ranks for which axis",
+    statement="""
+        n ranks, a model and a batch: choose p, d and t with p d t = n, so that a step is as short as can be and every
+        rank has room. Ranks of the tensor axis are neighbours, then come those of the data axis. So t ranks are within
+        a node if t <= node, and all of t d are, if t d <= node; otherwise what they say takes the slow links.
+
+        time      a window takes a rank seconds / (p t), and along the tensor axis an all-reduce of stream / p bytes. A
+                  pipeline has m = batch / d windows and takes m + p - 1 times that. Then gradients are all-reduced
+                  along the data axis: an eighth of this rank's state.
+        rings     an all-reduce of S bytes among k ranks takes 2 (k-1)/k · S / bandwidth. Latency, and messages between
+                  stages, are left out: they are small.
+        memory    state / (p t), and activations / (p t) for each window in flight; a first stage has p of them in
+                  flight, and never more than there are.
+
+        p divides the layers, d the batch.
+
+        Args:
+            ranks: n.
+            node: ranks in a node.
+            batch: windows in a step. A micro-batch is one window.
+            layers: of the model.
+            seconds: that one rank alone would compute for a window, forward and backward.
+            stream: bytes that are all-reduced along the tensor axis for a window, all layers together.
+            state: bytes of training state of the whole model.
+            activations: bytes that a window keeps until its backward, all layers together.
+            memory: bytes of a rank.
+            intra, inter: bytes per second within a node and between nodes.
+
+        Returns: (p, d, t).
+
+        Budget: each p and each t is tried once. Three loops up to n are too many.
+        """,
+    function=best_split,
+    cases=cases(worlds=(1,), ranks=(64,), node=(8,), batch=(32, 128), **LARGE)
+    + cases(worlds=(1,), ranks=(64,), node=(8,), batch=(64, 512), **SMALL)
+    + cases(worlds=(1,), ranks=(64, 16), node=(8,), batch=(512,), **KEPT)
+    + cases(worlds=(1,), ranks=(256,), node=(8, 4), batch=(1024, 256), **MIDDLE)
+    + cases(worlds=(1,), ranks=(512,), node=(8,), batch=(512,), **LARGE)
+    + cases(worlds=(1,), ranks=(12,), node=(4,), batch=(36,), **SMALL),
+    oracle=everything_tried,
+    budgets=(
+        Budget(
+            Measure.LINES,
+            target=lambda case: 200 * case.ranks,
+            optimum=lambda case: 20 * case.ranks,
+            why="d follows from p and t: try those that divide n alone",
+        ),
+    ),
+    hints=(
+        "Three numbers whose product is n: how many of them are free? Write a function for the time of a split and "
+        "one for whether it fits, and take the minimum.",
+        "Who shares what? p and t share weights and work, d shares windows. So p t divides state, activations and "
+        "seconds, d divides the batch.",
+        "step = (batch // d + p - 1) * (seconds / (p * t) + 2 * (t - 1) / t * stream / p / link) + "
+        "2 * (d - 1) / d * state / 8 / (p * t) / link, and in flight are min(p, batch // d) windows.",
+    ),
+    wrong=(
+        Wrong(
+            "the bubble is forgotten",
+            diagnosis=r"batch=32.*expected 8, got 32",
+            edits=(("(batch // d + p - 1)", "(batch // d)"),),
+        ),
+        Wrong(
+            "memory is no matter",
+            diagnosis=r"memory=2\.4e\+10.*expected 2, got 4",
+            edits=((" and fits(p, d, t)", ""),),
+        ),
+        Wrong(
+            "one window in flight",
+            diagnosis=r"memory=2\.4e\+10.*expected 2, got 4",
+            edits=(("min(p, batch // d) * activations", "activations"),),
+        ),
+        Wrong(
+            "all windows in flight, as with GPipe",
+            diagnosis=r"empty sequence[\s\S]*right with batch=32, wrong with",
+            edits=(("min(p, batch // d) * activations", "batch // d * activations"),),
+        ),
+        Wrong(
+            "links are all alike",
+            diagnosis=r"node=8, batch=32.*expected 8, got 4",
+            edits=(("intra if reach <= node else inter", "intra if reach > 0 else inter"),),
+        ),
+        Wrong(
+            "whoever shares matrices talks for free",
+            diagnosis=r"batch=32.*expected 8, got 1",
+            edits=((" + 2 * (t - 1) / t * stream / p / tensor_link", " + 0 * stream / tensor_link"),),
+        ),
+        Wrong(
+            "replicas are free",
+            diagnosis=r"batch=64.*expected 8, got 1",
+            edits=((" + 2 * (d - 1) / d * gradients / data_link", " + 0 * gradients / data_link"),),
+        ),
+        Wrong(
+            "each replica reads the whole batch",
+            diagnosis=r"batch=64.*expected 2, got 1",
+            edits=(("(batch // d + p - 1)", "(batch + p - 1)"),),
+        ),
+        Wrong(
+            "the longest step",
+            diagnosis=r"batch=32.*expected 8, got 1",
+            edits=(("return min(found", "return max(found"),),
+        ),
+        Wrong(
+            "three loops up to n",
+            diagnosis=r"right, but it runs [\d,]+ lines where [\d,]+ must do.*\n.*d follows from p and t",
+            edits=(
+                (
+                    "            for t in range(1, ranks // p + 1):\n                d = ranks // p // t\n"
+                    "                if ranks == p * d * t and batch % d == 0 and fits(p, d, t):\n"
+                    "                    found.append((p, d, t))",
+                    "            for t in range(1, ranks + 1):\n                for d in range(1, ranks + 1):\n"
+                    "                    if ranks == p * d * t and batch % d == 0 and fits(p, d, t):\n"
+                    "                        found.append((p, d, t))",
+                ),
+            ),
+        ),
+    ),
+)
