@@ -56,6 +56,7 @@ def passes(puzzle: Puzzle, source: str, *, pool: Pool | None = None) -> bool:
         findings = style.inspect(puzzle, style.parse(puzzle, source))
         runs: list[Run] = []
         with pool.lock:
+            _prepare(puzzle, pool)
             for _, cases in by_world_size(puzzle.cases):
                 found = run_cases(solution, cases, pool)
                 if not all(run.right for run in found):
@@ -74,8 +75,7 @@ def _grade(solution: Solution, pool: Pool) -> Verdict:
         findings = style.inspect(puzzle, style.parse(puzzle, solution.source))
     except SyntaxError as error:
         return Verdict(puzzle.name, Stage.TEXT, str(error.msg))
-    pool.need(puzzle.preload or (BACKWARD if puzzle.pipe else ()))
-    pool.prepare(dict.fromkeys(case.world_size for case in puzzle.cases))
+    _prepare(puzzle, pool)
     trial = Trial(solution, pool)
     verdict, runs = trial.values(), trial.runs
     if verdict is None:
@@ -85,6 +85,12 @@ def _grade(solution: Solution, pool: Pool) -> Verdict:
         for world_size, _ in by_world_size(puzzle.cases):
             pool.discard(world_size)
     return verdict or _passed(puzzle, runs)
+
+
+def _prepare(puzzle: Puzzle, pool: Pool) -> None:
+    """Begin to start the ranks that a puzzle needs."""
+    pool.need(puzzle.preload or (BACKWARD if puzzle.pipe else ()))
+    pool.prepare(dict.fromkeys(case.world_size for case in puzzle.cases))
 
 
 def _settled(solution: Solution, runs: list[Run], pool: Pool) -> list[Run]:

@@ -1,16 +1,23 @@
 """What a verdict says of orders: those that make no step, dear ones, and those that can't be run."""
 
 import functools
+from pathlib import Path
 
 import pytest
 
+from puzzles import catalog
 from puzzles.grading import text
 from puzzles.grading.card import draw, html
+from puzzles.grading.checking import check as check_of
+from puzzles.grading.course import Course
 from puzzles.grading.drives.pipeline_parallel import in_order
 from puzzles.grading.engine import grade
+from puzzles.grading.mine import your_schedule
 from puzzles.grading.puzzle import Budget, Case, Measure, Puzzle, cases
 from puzzles.grading.schedules import Pipe, one_process, orders_of
 from puzzles.grading.verdict import Stage, Verdict
+from reference.errors import BadInput
+from reference.pipeline_parallel.orders import gpipe
 from reference.pipeline_parallel.schedule import Action, Kind
 from reference.pipeline_parallel.simulate import Costs, Simulation
 from reference.zero_bubble.orders import zb_v
@@ -176,3 +183,17 @@ def test_orders_make_a_schedule_to_draw() -> None:
 
     found = orders_of(forward_only, Pipe.straight((0, 1), 2), [{"rank": rank, "m": 2} for rank in range(2)])
     assert str(found) == "F0.0 F0.1\nF1.0 F1.1"
+
+
+def test_a_lesson_draws_the_learners_schedule(tmp_path: Path) -> None:
+    course, name = Course(tmp_path), "pipeline_parallel.gpipe_order"
+    assert your_schedule(name, course=course, ranks=3, m=2) == gpipe(3, 2)  # nothing is solved yet: the reference
+    backwards = text.solution(catalog.find(name)).replace("forward + backward", "forward[::-1] + backward[::-1]")
+    assert check_of(name, backwards, course=course).passed
+    mine = your_schedule(name, course=course, ranks=3, m=2)
+    assert str(mine).splitlines()[0] == "F0.1 F0.0 B0.1 B0.0"
+
+
+def test_only_schedule_puzzles_have_schedules(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"ranks\.swap asks for no schedule"):
+        your_schedule("ranks.swap", course=Course(tmp_path), ranks=3)
