@@ -1,0 +1,35 @@
+"""Drives for programs of a whole step of a pipeline: they stand for stages, and for the ranks that are not there."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from reference.pipeline_parallel.schedule import Action, Kind
+
+from ..overlap import Work
+
+UNITS = {Kind.FORWARD: 1, Kind.BACKWARD: 2, Kind.INPUT: 1, Kind.WEIGHT: 1}
+"""How long actions take, in units of the time of a forward."""
+
+
+def with_stages_that_take_time(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Give it `compute`, which does an action, and `gradients`, a tensor of zeros for each stage.
+
+    The argument `parts` has the gradient that each stage finds in each micro-batch, by stage and micro-batch, `seconds`
+    how long a forward takes on the model's clock. Compare what was computed, and all gradients.
+    """
+    parts, seconds = arguments.pop("parts"), arguments.pop("seconds")
+    work, computed = Work(), []
+    gradients = {stage: torch.zeros_like(part) for (stage, _), part in parts.items()}
+
+    def compute(action: Action) -> None:
+        kind, stage, micro_batch = action
+        work(seconds * UNITS[kind])
+        computed.append(str(action))
+        if kind in (Kind.BACKWARD, Kind.WEIGHT):
+            gradients[stage] += parts[stage, micro_batch]
+
+    returned = function(**arguments, compute=compute, gradients=gradients)
+    found = {f"gradients[{stage}]": gradient for stage, gradient in gradients.items()}
+    return {"what was computed": " ".join(computed), **found, "returns": returned, **work.notes}
