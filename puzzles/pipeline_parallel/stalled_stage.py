@@ -1,4 +1,4 @@
-"""pipeline_parallel.stalled_stage: Everybody waits. For whom?.
+"""pipeline_parallel.stalled_stage: Find the stage that stalls everybody.
 
 rankwise check pipeline_parallel.stalled_stage
 rankwise hint pipeline_parallel.stalled_stage
@@ -15,7 +15,7 @@ from reference.pipeline_parallel.schedule import Action, Kind
 def find_stall(
     lines: Sequence[Sequence[Action]], done: Sequence[int], computing: Sequence[bool]
 ) -> tuple[str, list[int]]:
-    """Everybody waits. For whom?.
+    """Find the stage that stalls everybody.
 
     A pipeline has come to a halt, and whoever could go on has gone on. You ask all ranks, and every one has an
     excuse: rank 0 waits for a gradient from rank 1, rank 1 waits for one from rank 2, ... Find out who it is that

@@ -9,6 +9,7 @@ ORDER = (
     "one_f_one_b_order",
     "peak_activations",
     "exchange_between_stages",
+    "where_to_reduce",
     "interleaved_order",
     "micro_batch_size",
     "stalled_stage",
