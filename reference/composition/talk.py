@@ -4,13 +4,14 @@
 |--------|----------------------------------------|-------------------------|--------------------------------------|
 | tensor | activations, and their gradients       | 4 times for each layer  | 8 b s h (t-1)/t, for each layer,     |
 |        |                                        | of each micro-batch     | each micro-batch                     |
-| pipe   | activations one way, gradients back    | 2 times for each stage  | 2 b s h, for each micro-batch        |
-|        |                                        | of each micro-batch     |                                      |
+| pipe   | activations one way, gradients back    | 2 times for each stage  | 2 b s h, for each micro-batch;       |
+|        |                                        | of each micro-batch     | with scatter/gather a t-th of it     |
 | data   | gradients of this rank's parameters    | once                    | 2 Ψ/(p t) (d-1)/d                    |
 
 That is section 3 of Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using
 Megatron-LM" (PTD-P), which counts layers alone. Here the two ends count, too: embedding and head, the loss, tables that
-are tied, gradients of norms with sequence parallelism. So it equals the trace of a step to the byte.
+are tied, what scatter/gather (sec. 4.1) gathers again, gradients of norms with sequence parallelism. So it equals the
+trace of a step to the byte.
 """
 
 from collections.abc import Sequence
@@ -18,11 +19,12 @@ from dataclasses import dataclass
 from math import prod
 
 import torch
+from torch import nn
 
 from reference.models import GPTConfig
 from reference.pipeline_parallel.schedule import Action, Kind, Schedule
-from reference.pipeline_parallel.stages import Stage, Stages
-from reference.tensor_parallel import cost, placements
+from reference.pipeline_parallel.stages import Stage, Table
+from reference.tensor_parallel import cost, placement
 from reference.tensor_parallel.cost import Crossings
 from reference.trace import Op
 from reference.zero.cost import all_reduce, one_pass
@@ -68,6 +70,7 @@ class Work:
         windows: b, in a micro-batch.
         sequence: s, tokens in a window.
         sequence_parallel: whether a rank has a slice of the sequence between the matrices.
+        scatter_gather: whether t ranks that have the same activation send a part of it each.
     """
 
     config: GPTConfig
@@ -77,6 +80,7 @@ class Work:
     windows: int
     sequence: int
     sequence_parallel: bool = False
+    scatter_gather: bool = True
 
     @property
     def tokens(self) -> int:
@@ -98,19 +102,30 @@ def of_a_step(work: Work, rank: int) -> list[Talk]:
 def along_tensor(work: Work, rank: int) -> list[Talk]:
     """Where tokens enter regions and leave them, for each micro-batch; once a step, what copies have found apart."""
     config, (t, place) = work.config, _on(work.mesh, rank, "tensor")
-    stages = work.stages_of(work.mesh.coordinates(rank)["pipe"])
+    pipe = work.mesh.coordinates(rank)["pipe"]
+    stages = work.stages_of(pipe)
     blocks, last = sum(len(work.pieces[stage]) for stage in stages), work.schedule.stages - 1 in stages
     crossed = blocks * cost.block() + (0 in stages) * cost.EMBEDDING + last * cost.HEAD
     m, stream = work.schedule.micro_batches, work.tokens * config.width
-    loss = [Talk("tensor", "numbers of the loss", Op.ALL_REDUCE, n * work.tokens, t, place, m * last) for n in (1, 2)]
-    copies = max(1, t // config.kv_heads)
-    heads = 2 * blocks * config.head_dim * config.width
-    once = Talk("tensor", "gradients of key-value heads", Op.ALL_REDUCE, heads, copies, place % copies, copies > 1)
-    found = [*_crossings(work, m * crossed, stream, t, place), *loss, once]
-    if work.sequence_parallel:
-        norms = (2 * blocks + last) * config.width
-        found.append(Talk("tensor", "gradients of norms", Op.ALL_REDUCE, norms, t, place, 1))
-    return found if t > 1 else []
+    found = [
+        *_crossings(work, m * crossed, stream, t, place),
+        *(Talk("tensor", "numbers of the loss", Op.ALL_REDUCE, n * work.tokens, t, place, m * last) for n in (1, 2)),
+    ]
+    if work.scatter_gather and not work.sequence_parallel:
+        arrivals = sum(_arrives(work.schedule, action) for action in work.schedule.lines[pipe])
+        found.append(Talk("tensor", "activations of the stage before", Op.ALL_GATHER, stream, t, place, arrivals))
+    return [*found, *_once_a_step(work, blocks, last, t, place)] if t > 1 else []
+
+
+def _once_a_step(work: Work, blocks: int, last: bool, t: int, place: int) -> list[Talk]:
+    """Gradients of what several ranks have, and of which each has found a part."""
+    config, copies = work.config, max(1, t // work.config.kv_heads)
+    heads, norms = 2 * blocks * config.head_dim * config.width, (2 * blocks + last) * config.width
+    shared = [Talk("tensor", "gradients of norms", Op.ALL_REDUCE, norms, t, place, 1)] * work.sequence_parallel
+    if copies > 1:
+        what = "gradients of key-value heads"
+        shared.append(Talk("tensor", what, Op.ALL_REDUCE, heads, copies, place % copies, 1))
+    return shared
 
 
 def _crossings(work: Work, crossed: Crossings, stream: int, t: int, place: int) -> list[Talk]:
@@ -127,8 +142,8 @@ def along_pipe(work: Work, rank: int) -> list[Talk]:
     """From stage to stage, whatever the schedule; and between both ends, where they have the same table."""
     (p, place), (t, _) = _on(work.mesh, rank, "pipe"), _on(work.mesh, rank, "tensor")
     sends = sum(_leaves(work.schedule, action) for action in work.schedule.lines[place])
-    slice_ = work.tokens * work.config.width // (t if work.sequence_parallel else 1)
-    found = [Talk("pipe", "activations", Op.SEND, slice_, p, place, sends)]
+    parts = t if work.sequence_parallel or work.scatter_gather else 1
+    found = [Talk("pipe", "activations", Op.SEND, work.tokens * work.config.width // parts, p, place, sends)]
     ends = [work.schedule.placement[stage] for stage in (0, -1)]
     if work.config.tied and place in ends and ends[0] != ends[1]:
         table = -(-work.config.vocabulary // t) * work.config.width
@@ -138,26 +153,47 @@ def along_pipe(work: Work, rank: int) -> list[Talk]:
 
 def _leaves(schedule: Schedule, action: Action) -> bool:
     """Whether what an action makes goes to another rank."""
-    kind, stage, micro_batch = action
-    if kind is Kind.WEIGHT:
-        return False
-    to = (schedule.behind if kind is Kind.FORWARD else schedule.before)(stage, micro_batch)
+    stage = action.stage
+    to = _next(schedule, action, forward=action.kind is Kind.FORWARD)
     return to is not None and schedule.placement[to] != schedule.placement[stage]
 
 
+def _arrives(schedule: Schedule, action: Action) -> bool:
+    """Whether what an action needs comes from another rank."""
+    stage = action.stage
+    source = _next(schedule, action, forward=action.kind is not Kind.FORWARD)
+    return source is not None and schedule.placement[source] != schedule.placement[stage]
+
+
+def _next(schedule: Schedule, action: Action, forward: bool) -> int | None:
+    """The next stage that way of an action's micro-batch; None of gradients of weights, which nobody sends."""
+    if action.kind is Kind.WEIGHT:
+        return None
+    return (schedule.behind if forward else schedule.before)(action.stage, action.micro_batch)
+
+
 def along_data(work: Work, rank: int) -> list[Talk]:
-    """Gradients of all parameters of this rank, in one all-reduce."""
+    """Gradients of all parameters of this rank: an all-reduce for each of its stages, and one for a tied table."""
     d, place = _on(work.mesh, rank, "data")
-    return [Talk("data", "gradients of weights", Op.ALL_REDUCE, parameters_of(work, rank), d, place, d > 1)]
+    return [
+        Talk("data", "gradients of weights", Op.ALL_REDUCE, numel, d, place, d > 1)
+        for numel in parameters_of(work, rank)
+    ]
 
 
-def parameters_of(work: Work, rank: int) -> int:
-    """How many numbers a rank of the mesh holds: its blocks of the matrices of its stages."""
-    at = work.mesh.coordinates(rank)
+def parameters_of(work: Work, rank: int) -> list[int]:
+    """How many numbers a rank of the mesh holds of each of its stages, and of a tied table."""
+    config, at, t = work.config, work.mesh.coordinates(rank), work.mesh.size("tensor")
+    stages = work.stages_of(at["pipe"])
     with torch.device("meta"):
-        model = Stages({stage: Stage(work.config, work.pieces[stage]) for stage in work.stages_of(at["pipe"])})
-    placed = placements(model, at["tensor"], work.mesh.size("tensor"))
-    return sum(prod(placement.local) for placement in placed.values())
+        table = Table(config) if config.tied else None
+        parts: list[nn.Module] = [Stage(config, work.pieces[stage], table) for stage in stages]
+    if table and {0, work.schedule.stages - 1} & set(stages):
+        parts.append(table)
+    return [
+        sum(prod(placement(name, p.shape, config, at["tensor"], t).local) for name, p in part.named_parameters())
+        for part in parts
+    ]
 
 
 def _on(mesh: Mesh, rank: int, axis: str) -> tuple[int, int]:

@@ -33,9 +33,10 @@ def plan_of(p: int, t: int, m: int, order: Order = Order.ONE_F_ONE_B, slices: bo
 
 CASES: dict[str, tuple[GPTConfig, Plan]] = {
     "2 x 2 x 2": (MODEL, plan_of(2, 2, 4)),
+    "whole activations": (MODEL, replace(plan_of(2, 2, 4), scatter_gather=False)),
     "slices": (MODEL, plan_of(2, 2, 4, slices=True)),
     "deep": (MODEL, plan_of(4, 2, 6)),
-    "as many micro-batches as one": (MODEL, plan_of(4, 1, 1)),
+    "one micro-batch": (MODEL, plan_of(4, 1, 1)),
     "wide": (MODEL, plan_of(2, 4, 2)),
     "interleaved": (MODEL, plan_of(2, 2, 4, Order.INTERLEAVED)),
     "folded back": (MODEL, plan_of(4, 1, 4, Order.ZB_V)),
@@ -53,7 +54,8 @@ def mesh_of(plan: Plan, ranks: int = 8) -> Mesh:
 def work_of(config: GPTConfig, plan: Plan) -> Work:
     schedule = plan.pipeline()
     pieces = stages_of(config, schedule.stages)
-    return Work(config, mesh_of(plan), schedule, pieces, WINDOWS, SEQUENCE, plan.sequence_parallel)
+    slices, parts = plan.sequence_parallel, plan.scatter_gather
+    return Work(config, mesh_of(plan), schedule, pieces, WINDOWS, SEQUENCE, slices, parts)
 
 
 def stages_of(config: GPTConfig, stages: int) -> list[range]:
@@ -158,10 +160,14 @@ def test_v_chunks_make_a_rank_say_it_v_times() -> None:
     assert twice * 3 == straight * 7, "borders between stages: 7 of 8, where there were 3 of 4"
 
 
-def test_slices_of_the_sequence_travel_along_the_pipe_in_slices() -> None:
-    """What scatter/gather does to messages between stages (PTD-P, sec. 4.1), sequence parallelism does by itself."""
-    whole, slices = (along_pipe(work_of(MODEL, plan_of(2, 2, 4, slices=s)), 0)[0].elements for s in (False, True))
-    assert whole == 2 * slices
+def test_parts_travel_along_the_pipe_and_are_gathered_along_the_tensor_axis() -> None:
+    """Scatter/gather (PTD-P, sec. 4.1): fewer bytes between nodes, more within one. Slices of a sequence are parts."""
+    plain = plan_of(2, 2, 4)
+    works = [work_of(MODEL, replace(plain, scatter_gather=parts)) for parts in (False, True)]
+    sent = [along_pipe(work, 0)[0].elements for work in works]
+    assert sent[0] == 2 * sent[1] == 2 * along_pipe(work_of(MODEL, plan_of(2, 2, 4, slices=True)), 0)[0].elements
+    within = [sum(talk.elements for talk in along_tensor(work, 0)) for work in works]
+    assert within[1] - within[0] == sent[1], "of two halves each rank has one, and is sent the other"
 
 
 def test_the_data_axis_says_each_gradient_twice_but_for_its_own_part() -> None:
