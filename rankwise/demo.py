@@ -1,4 +1,7 @@
-"""`make demo`: train on 4 ranks, prove that it equals one process, leave pictures of both."""
+"""`make demo`: train on 8 ranks in three ways at once, prove that it equals one process, leave pictures of both.
+
+Two stages of layers, two replicas of each, and two ranks that share every matrix.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,20 +20,28 @@ from rankwise.proof import Check, equals_one_process, learned, replicas
 from rankwise.training import OPTIMIZER, usable
 from reference.cluster import Cluster
 from reference.collectives import all_reduce
+from reference.composition.mesh import Mesh
 from reference.data_parallel import flat
 from reference.models import GPT, create
 from reference.models.data import Text, unigram_entropy
 from reference.models.sample import continue_tokens
 from reference.parallelize import Plan
 from reference.report import read_log
-from reference.trace import ETHERNET_100G, Network, Trace
+from reference.trace import Op, Trace
 from reference.train import TrainConfig, batches_for
-from visualizations.style import Picture, bytes_text, seconds_text
+from visualizations.axes_talk import draw as draw_talk
+from visualizations.schedules import draw as draw_schedule
+from visualizations.style import Picture
 from visualizations.timeline import draw as draw_timeline
 
-RANKS = 4
-RING = Plan(partial(flat, all_reduce=all_reduce.ring))
-TRACED_STEPS = 3  # of which the last is drawn: by then everybody is warm
+MESH = Mesh({"pipe": 2, "data": 2, "tensor": 2})
+RANKS = len(MESH.ranks)
+PLAN = Plan(
+    partial(flat, all_reduce=all_reduce.ring),
+    accumulate=2,
+    tensor_parallel=MESH.size("tensor"),
+    pipeline_parallel=MESH.size("pipe"),
+)
 PROMPT = b"The statement "
 
 
@@ -45,23 +56,25 @@ def run(out: Path) -> int:
     """
     torch.set_num_threads(min(RANKS, torch.get_num_threads()))  # for the one process: no more than the ranks had
     console = Console(soft_wrap=True, highlight=False)
-    config = TrainConfig(steps=240)
-    text = batches_for(config, RANKS).text
+    config = TrainConfig(steps=120)
+    text = batches_for(config, PLAN.readers(RANKS), PLAN.accumulate).text
     log = usable(out / "steps.jsonl")
     console.print(
         f"{RANKS} ranks of this machine train a GPT of {config.model.parameters:,} parameters on {len(text):,} bytes "
-        f"of Python's documentation.\nIn each step they sum their gradients around the ring of reference/collectives."
+        f"of Python's documentation.\nIts layers are in {MESH.size('pipe')} stages of a pipeline, every matrix is "
+        f"split between {MESH.size('tensor')} ranks, and {MESH.size('data')} replicas of all that\n"
+        "sum their gradients around the ring of reference/collectives."
     )
     with Cluster(RANKS, timeout=None, preload=OPTIMIZER) as cluster:
         with following(log, config.steps, console):
-            outcomes = cluster.run(on_rank.train, config, log, RING)
+            outcomes = cluster.run(on_rank.train, config, log, PLAN)
         show_learning(console, config, text, outcomes[0])
         steps, _ = read_log(log)
-        checks = [learned(text, outcomes[0]), replicas(outcomes), *equals_one_process(cluster, config, steps, RING)]
+        checks = [learned(text, outcomes[0]), replicas(outcomes), *equals_one_process(cluster, config, steps, PLAN)]
         show_checks(console, checks)
-        _, trace = cluster.trace(on_rank.record, replace(config, stop_after=TRACED_STEPS), RING)
+        _, trace = cluster.trace(on_rank.step_apart, config, PLAN)
     losses = draw_losses(steps, outcomes[0].validation_loss, unigram_entropy(text))
-    save_pictures(console, out, losses, last_sum(trace))
+    save_pictures(console, out, losses, last_step(trace))
     return 0 if all(check.holds for check in checks) else 1
 
 
@@ -93,28 +106,24 @@ def show_checks(console: Console, checks: Sequence[Check]) -> None:
     console.print(table)
 
 
-def last_sum(trace: Trace) -> Trace:
-    """The messages of the last sum of gradients, with times from the first of them on."""
-    sums = [[event for event in events if event.op.point_to_point] for events in trace.events]
-    last = [events[-(len(events) // TRACED_STEPS) :] for events in sums]
+def last_step(trace: Trace) -> Trace:
+    """What came after the barrier, with times from the first of it on."""
+    last = []
+    for events in trace.events:
+        barrier = max(at for at, event in enumerate(events) if event.op is Op.BARRIER)
+        last.append(events[barrier + 1 :])
     zero = min(events[0].begin for events in last)
-    return Trace(
-        trace.world_size,
-        tuple(tuple(replace(e, begin=e.begin - zero, end=e.end - zero) for e in events) for events in last),
-    )
+    moved = (tuple(replace(e, begin=e.begin - zero, end=e.end - zero) for e in events) for events in last)
+    return Trace(trace.world_size, tuple(moved))
 
 
-def save_pictures(console: Console, out: Path, losses: Picture, ring: Trace) -> None:
+def save_pictures(console: Console, out: Path, losses: Picture, step: Trace) -> None:
     """Put the pictures where they can be looked at, and say where that is."""
-    replayed = ring.replay(Network.uniform(ETHERNET_100G.alpha, ETHERNET_100G.beta, name=ETHERNET_100G.name))
-    title = (
-        f"The gradients go around the ring in {ring.steps} steps: each rank sends {bytes_text(ring.bytes_sent[0])}, "
-        f"which takes {seconds_text(replayed.duration)} on {ETHERNET_100G.name}"
-    )
     pictures = {
         "loss.png": ("what was learned", losses),
-        "ranks.png": ("what the ranks said to sum their gradients once", draw_timeline(replayed, title=title)),
-        "ranks_measured.png": ("when they said it here, waiting for each other", draw_timeline(ring.timeline())),
+        "pipeline.png": ("the order in which the stages compute", draw_schedule(PLAN.pipeline())),
+        "talk.png": ("what the ranks said to each other in one step", draw_talk(step, MESH)),
+        "ranks_measured.png": ("when they said it here, waiting for each other", draw_timeline(step.timeline())),
     }
     for name, (what, picture) in pictures.items():
         (out / name).write_bytes(picture.png())

@@ -14,7 +14,7 @@ from reference.oracle import Record, on_ranks
 from reference.parallelize import SIMPLEST, Plan
 from reference.report import logger, silent
 from reference.saves import Saves
-from reference.train import TrainConfig, validation_loss
+from reference.train import TrainConfig, Training, validation_loss
 from reference.train import train as train_on_group
 
 
@@ -46,6 +46,16 @@ def train(config: TrainConfig, log: Path, plan: Plan = SIMPLEST, saves: Saves | 
 def record(config: TrainConfig, plan: Plan = SIMPLEST) -> Record:
     """Train on the world group, and keep what the oracle keeps."""
     return on_ranks(config, dist.group.WORLD, own_device(), plan)
+
+
+def step_apart(config: TrainConfig, plan: Plan) -> None:
+    """Take two steps, which tell shapes and warm up; and behind a barrier a third, for whoever traces."""
+    training = Training(config, dist.group.WORLD, own_device(), plan)
+    for step in range(3):
+        if step == 2:
+            dist.barrier()
+        training.backward(step)
+        training.update(step)
 
 
 def own_device() -> torch.device:

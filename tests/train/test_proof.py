@@ -13,10 +13,11 @@ from rankwise import demo, on_rank
 from rankwise.loss_curve import draw
 from rankwise.proof import Check, equals_one_process, learned, replicas
 from reference.cluster import Cluster
+from reference.composition.by_axis import bytes_by_axis
 from reference.data_parallel import flat
 from reference.models import PRESETS
 from reference.models.data import python_text
-from reference.parallelize import Plan
+from reference.parallelize import SIMPLEST, Plan
 from reference.report import Step, read_log
 from reference.train import TrainConfig
 
@@ -36,15 +37,16 @@ def halved(gradients: Sequence[Tensor], group: dist.ProcessGroup) -> None:
 
 
 def trained(
-    cluster: Cluster, config: TrainConfig, folder: Path, plan: Plan = demo.RING
+    cluster: Cluster, config: TrainConfig, folder: Path, plan: Plan = SIMPLEST
 ) -> tuple[list[on_rank.Outcome], list[Step]]:
     outcomes = cluster.run(on_rank.train, config, folder / "log", plan)
     return outcomes, read_log(folder / "log")[0]
 
 
 def test_an_honest_run_is_proved(clusters: Clusters, config: TrainConfig, tmp_path: Path):
-    outcomes, steps = trained(clusters(4), config, tmp_path)
-    checks = [replicas(outcomes), *equals_one_process(clusters(4), config, steps, demo.RING)]
+    ranks = clusters(demo.RANKS, preload=("torch._dynamo",))
+    outcomes, steps = trained(ranks, config, tmp_path, demo.PLAN)
+    checks = [replicas(outcomes), *equals_one_process(ranks, config, steps, demo.PLAN)]
     assert [check.what for check in checks if not check.holds] == []
     assert len(checks) == 6
 
@@ -58,7 +60,7 @@ def test_a_wrong_run_is_not(clusters: Clusters, config: TrainConfig, tmp_path: P
 def test_another_run_than_the_one_that_was_seen_is_not_proved(clusters: Clusters, config: TrainConfig, tmp_path: Path):
     _, steps = trained(clusters(2), config, tmp_path)
     other = [replace(step, loss=step.loss + 0.01) for step in steps]
-    assert not equals_one_process(clusters(2), config, other, demo.RING)[0].holds
+    assert not equals_one_process(clusters(2), config, other, SIMPLEST)[0].holds
 
 
 def test_replicas_that_differ_and_a_model_that_learned_nothing_are_told():
@@ -69,16 +71,21 @@ def test_replicas_that_differ_and_a_model_that_learned_nothing_are_told():
     assert not Check("nothing", float("nan"), 1.0).holds
 
 
-def test_the_picture_shows_one_sum_of_the_ring(clusters: Clusters, config: TrainConfig, tmp_path: Path):
-    three = replace(config, stop_after=demo.TRACED_STEPS)
-    _, trace = clusters(4).trace(on_rank.record, three, demo.RING)
-    ring = demo.last_sum(trace)
-    assert ring.steps == 6 and not ring.unmatched
-    assert sum(ring.bytes_sent) == 6 * config.model.parameters * 4
-    assert min(event.begin for events in ring.events for event in events) == 0
+def test_the_pictures_show_one_step_of_all_axes(clusters: Clusters, config: TrainConfig, tmp_path: Path):
+    _, trace = clusters(demo.RANKS, preload=("torch._dynamo",)).trace(on_rank.step_apart, config, demo.PLAN)
+    step = demo.last_step(trace)
+    assert not step.unmatched
+    assert min(event.begin for events in step.events for event in events) == 0
+    model, windows = config.model, config.batch // 2 // demo.PLAN.accumulate
+    activation = windows * config.sequence * model.width * 4 // 2  # bytes: the rest comes from the tensor neighbour
+    table = model.vocabulary * model.width * 4 // 2  # tied; this rank's half
+    norm = 8
+    sent = bytes_by_axis(step, demo.MESH)
+    assert sent["pipe"] == [demo.PLAN.accumulate * activation + table + norm] * demo.RANKS
+    assert all(sent["data"]) and all(sent["tensor"])
     losses = draw([Step(1, 5.5, 1.0, 64, 0.1), Step(2, 4.5, 1.0, 128, 0.2)], held_out=4.0, entropy=3.26)
-    demo.save_pictures(Console(quiet=True), tmp_path, losses, ring)
-    for name in ("loss.png", "ranks.png", "ranks_measured.png"):
+    demo.save_pictures(Console(quiet=True), tmp_path, losses, step)
+    for name in ("loss.png", "pipeline.png", "talk.png", "ranks_measured.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
