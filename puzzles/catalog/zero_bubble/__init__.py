@@ -4,6 +4,7 @@ ORDER = (
     "split_linear_backward",
     "zb_h1_order",
     "place_weight_gradients",
+    "v_placement",
     "weight_stashing",
     "two_versions",
     "pipemare_correction",

@@ -9,7 +9,9 @@ from torch import Tensor, UntypedStorage
 
 from reference.memory.storages import Storages
 
+from ..overlap import Work
 from .pipeline_parallel import ORDERS, in_order, written
+from .tensor_parallel import by_name
 
 Finish = Callable[[], None]
 """Computes a weight's gradient that was put off."""
@@ -161,3 +163,43 @@ def through_a_stage(function: Callable[..., Any], arguments: dict[str, Any]) -> 
     found = {f"forward of micro-batch {k}": y for k, y in enumerate(stage.outputs)}
     found |= {f"backward of micro-batch {k}": gradient for k, gradient in enumerate(stage.gradients)}
     return {**arguments, **found, "returns": returned, "versions": stage.versions}
+
+
+def through_its_stages(names: Sequence[str], function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Give it `load`, of a stage out of the argument `weights`, and `multiply`, which takes `seconds` on the model.
+
+    Compare, as "stages", the numbers of those that it has loaded, and what it returns under `names`.
+    """
+    weights, seconds, work, loaded = arguments.pop("weights"), arguments.pop("seconds"), Work(), set()
+
+    def load(stage: int) -> Tensor:
+        if not 0 <= stage < len(weights):
+            raise IndexError(f"there is no stage {stage}: they are 0 to {len(weights) - 1}")
+        loaded.add(stage)
+        return weights[stage].clone()
+
+    def multiply(a: Tensor, b: Tensor) -> Tensor:
+        work(seconds)
+        return a @ b
+
+    returned = function(**arguments, load=load, multiply=multiply)
+    return {"stages": sorted(loaded), **by_name(names, returned), **work.notes}
+
+
+def in_pieces(names: Sequence[str], function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Give it two lists of functions: `forward`, of as many elements as the argument of that name, and `backward`.
+
+    An element (factor, summand, seconds) stands for x * factor + summand, which takes so long on the model. Compare
+    what it returns under `names`.
+    """
+    work = Work()
+
+    def piece(factor: float, summand: float, seconds: float) -> Callable[[Tensor], Tensor]:
+        def compute(x: Tensor) -> Tensor:
+            work(seconds)
+            return x * factor + summand
+
+        return compute
+
+    pieces = {kind: [piece(*each) for each in arguments.pop(kind)] for kind in ("forward", "backward")}
+    return {**by_name(names, function(**arguments, **pieces)), **work.notes}
