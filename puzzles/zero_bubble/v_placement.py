@@ -15,9 +15,7 @@ Load = Callable[[int], Tensor]
 Product = Callable[[Tensor, Tensor], Tensor]
 
 
-def through_a_v(
-    x: Tensor, target: Tensor, load: Load, multiply: Product, group: ProcessGroup
-) -> tuple[Tensor, Tensor]:
+def through_a_v(x: Tensor, target: Tensor, load: Load, multiply: Product, group: ProcessGroup) -> tuple[Tensor, Tensor]:
     """A model in the shape of a V.
 
     2n stages on n ranks, two on each. Where stages go around the ranks in a loop, the last rank has the last one,

@@ -5,6 +5,7 @@ ORDER = (
     "zb_h1_order",
     "place_weight_gradients",
     "v_placement",
+    "dual_pipe_overlap",
     "weight_stashing",
     "two_versions",
     "pipemare_correction",
