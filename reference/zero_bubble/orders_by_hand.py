@@ -7,7 +7,6 @@ Qi et al. 2023, "Zero bubble pipeline parallelism", sec. 2.2 and 3.1.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from reference.pipeline_parallel.schedule import Action, Kind
 
@@ -46,48 +45,32 @@ def place_weight_gradients(
     Returns:
         The lines with W in them, for each micro-batch once.
     """
-    ranks = [Line(list(line), []) for line in lines]
-    ended: dict[Action, float] = {}  # when each F and I is done
-    clock = [0.0] * len(lines)
-    while any(rank.left for rank in ranks):
-        for r, (left, done) in enumerate(ranks):
-            while left and (arrival := _arrival(left[0], len(lines), ended)) is not None:
-                waiting = _put_off(done)
-                gap = arrival - clock[r] >= of_weight
-                if waiting and (gap or (left[0].kind is Kind.FORWARD and _held(done) == limit)):
-                    done.append(waiting[0])
+    p = len(lines)
+    orders: list[list[Action]] = [[] for _ in lines]
+    left, put_off = [list(line) for line in lines], [[] for _ in lines]
+    clock, held = [0.0] * p, [0] * p
+    ended = {}  # when each F and I is done
+
+    def arrival(kind: Kind, stage: int, k: int) -> float | None:
+        if kind is Kind.FORWARD:
+            return ended.get((Kind.FORWARD, stage - 1, k)) if stage else 0.0
+        return ended.get((Kind.INPUT, stage + 1, k) if stage < p - 1 else (Kind.FORWARD, stage, k))
+
+    while any(left):
+        for r in range(p):
+            while left[r] and (begin := arrival(*left[r][0])) is not None:
+                kind, stage, k = left[r][0]
+                full = kind is Kind.FORWARD and held[r] == limit
+                if put_off[r] and (full or begin - clock[r] >= of_weight):
+                    orders[r].append(put_off[r].pop(0))
                     clock[r] += of_weight
+                    held[r] -= 1
                     continue
-                seconds = forward if left[0].kind is Kind.FORWARD else of_input
-                clock[r] = max(clock[r], arrival) + seconds
-                ended[left[0]] = clock[r]
-                done.append(left.pop(0))
-    return [done + _put_off(done) for _, done in ranks]
-
-
-class Line(NamedTuple):
-    """One rank on its way through its line."""
-
-    left: list[Action]  # F and I that are to be done
-    done: list[Action]
-
-
-def _arrival(action: Action, p: int, ended: dict[Action, float]) -> float | None:
-    """When there is what F or I needs; None where that is not known yet."""
-    kind, stage, k = action
-    if kind is Kind.FORWARD:
-        return ended.get(Action(Kind.FORWARD, stage - 1, k)) if stage else 0.0
-    turns = stage == p - 1
-    return ended.get(Action(Kind.FORWARD, stage, k) if turns else Action(Kind.INPUT, stage + 1, k))
-
-
-def _put_off(done: list[Action]) -> list[Action]:
-    """W that could be done, the oldest first."""
-    made = {action.micro_batch for action in done if action.kind is Kind.WEIGHT}
-    begun = [action for action in done if action.kind is Kind.INPUT]
-    return [Action(Kind.WEIGHT, *action[1:]) for action in begun if action.micro_batch not in made]
-
-
-def _held(done: list[Action]) -> int:
-    """Activations that a rank holds after these."""
-    return sum((action.kind is Kind.FORWARD) - (action.kind is Kind.WEIGHT) for action in done)
+                orders[r].append(left[r].pop(0))
+                clock[r] = max(clock[r], begin) + (forward if kind is Kind.FORWARD else of_input)
+                ended[kind, stage, k] = clock[r]
+                if kind is Kind.FORWARD:
+                    held[r] += 1
+                else:
+                    put_off[r].append(Action(Kind.WEIGHT, stage, k))
+    return [order + rest for order, rest in zip(orders, put_off, strict=True)]

@@ -7,36 +7,6 @@ from reference.pipeline_parallel.schedule import Action, Kind
 from reference.pipeline_parallel.simulate import Costs
 from reference.zero_bubble.orders_by_hand import place_weight_gradients
 
-SOLUTION = """
-    p = len(lines)
-    orders, ended, clock = [[] for _ in lines], {}, [0.0] * p
-    left, put_off, held = [list(line) for line in lines], [[] for _ in lines], [0] * p
-
-    def arrival(kind, stage, k):
-        if kind is Kind.FORWARD:
-            return ended.get((Kind.FORWARD, stage - 1, k)) if stage else 0.0
-        return ended.get((Kind.INPUT, stage + 1, k) if stage < p - 1 else (Kind.FORWARD, stage, k))
-
-    while any(left):
-        for r in range(p):
-            while left[r] and (begin := arrival(*left[r][0])) is not None:
-                kind, stage, k = left[r][0]
-                full = kind is Kind.FORWARD and held[r] == limit
-                if put_off[r] and (full or begin - clock[r] >= of_weight):
-                    orders[r].append(put_off[r].pop(0))
-                    clock[r] += of_weight
-                    held[r] -= 1
-                    continue
-                orders[r].append(left[r].pop(0))
-                clock[r] = max(clock[r], begin) + (forward if kind is Kind.FORWARD else of_input)
-                ended[kind, stage, k] = clock[r]
-                if kind is Kind.FORWARD:
-                    held[r] += 1
-                else:
-                    put_off[r].append(Action(Kind.WEIGHT, stage, k))
-    return [order + rest for order, rest in zip(orders, put_off)]
-    """
-
 
 def order_costs_and_limit(case, rank):
     """F and I of all ranks: rank r goes forward `ahead` times for each rank behind it before its first I."""
@@ -99,7 +69,6 @@ PUZZLE = Puzzle(
         as far; and what is there beyond that is used.
         """,
     function=place_weight_gradients,
-    answer=SOLUTION,
     given=(Action, Kind),
     cases=cases(worlds=(4,), p=(4,), m=(8,), ahead=(1,), costs=((1, 1, 1),), more=(0,))
     + cases(worlds=(1,), p=(4,), m=(8,), ahead=(1,), costs=((4, 4, 3),), more=(0,))  # from here on it is only planned
@@ -187,7 +156,7 @@ PUZZLE = Puzzle(
         Wrong(
             "what is left is left out",
             diagnosis=r"backward of stage \d on micro-batch \d must be",
-            edits=(("return [order + rest for order, rest in zip(orders, put_off)]", "return orders"),),
+            edits=(("return [order + rest for order, rest in zip(orders, put_off, strict=True)]", "return orders"),),
         ),
         Wrong(
             "the stage of the first rank everywhere",
@@ -197,7 +166,7 @@ PUZZLE = Puzzle(
         Wrong(
             "the order of one rank",
             diagnosis=r"an order for each of 4 ranks is asked for",
-            edits=(("return [order + rest for order, rest in zip(orders, put_off)]", "return orders[0]"),),
+            edits=(("return [order + rest for order, rest in zip(orders, put_off, strict=True)]", "return orders[0]"),),
         ),
     ),
 )
