@@ -402,7 +402,7 @@ def test_a_ring_that_is_right_takes_a_second_at_most() -> None:
 def test_the_description_is_checked() -> None:
     with pytest.raises(ValueError, match="a name is"):
         puzzle(name="total")
-    with pytest.raises(ValueError, match="it needs an oracle or a judge"):
+    with pytest.raises(ValueError, match="it needs an oracle, a judge or a pipe"):
         puzzle(oracle=None)
     with pytest.raises(ValueError, match="must be in order"):
         cases(worlds=(3,), members=(2, 0))
