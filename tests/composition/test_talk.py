@@ -12,12 +12,14 @@ from reference.collectives import all_gather, best, reduce_scatter
 from reference.collectives import cost as collectives
 from reference.composition.by_axis import SEVERAL, bytes_by_axis, matrices_by_axis
 from reference.composition.mesh import Mesh
+from reference.composition.reorder import reordered
 from reference.composition.talk import Talk, Work, along_data, along_pipe, along_tensor, of_a_step
+from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.models import GPTConfig
 from reference.parallelize import Form, Order, Plan
 from reference.pipeline_parallel.stages import balanced
-from reference.trace import Op, Trace
+from reference.trace import Link, Network, Op, Trace
 from reference.train import TrainConfig, Training
 
 from ..data_parallel.traffic import cut
@@ -124,6 +126,29 @@ def test_what_is_drawn_is_what_is_counted(traces: dict[str, Trace]) -> None:
     matrices = matrices_by_axis(trace, mesh)
     assert {axis: matrix.sum(axis=1).tolist() for axis, matrix in matrices.items()} == bytes_by_axis(trace, mesh)
     assert sum(matrices.values()).sum() == sum(trace.bytes_sent)
+
+
+def test_in_another_order_everybody_says_the_same_from_another_place(traces: dict[str, Trace]) -> None:
+    trace, mesh = traces["2 x 2 x 2"], mesh_of(CASES["2 x 2 x 2"][1])
+    inside_out = Mesh({"tensor": 2, "data": 2, "pipe": 2})
+    moved = reordered(trace, mesh, inside_out.names)
+    before, after = bytes_by_axis(trace, mesh), bytes_by_axis(moved, inside_out)
+    for axis in mesh.names:
+        assert [after[axis][inside_out.rank(**mesh.coordinates(rank))] for rank in mesh.ranks] == before[axis]
+    assert (moved.steps, len(moved.messages)) == (trace.steps, len(trace.messages))
+
+
+def test_on_two_nodes_the_order_of_axes_decides_how_long_messages_take(traces: dict[str, Trace]) -> None:
+    """Tensor parallelism between nodes: most bytes on the slowest links."""
+    trace, mesh = traces["2 x 2 x 2"], mesh_of(CASES["2 x 2 x 2"][1])
+    slow = Network(Link("fast", 0.0, 1e9), Link("slow", 0.0, 1e7), ranks_per_node=4)
+    inside, outside = (
+        reordered(trace, mesh, order).replay(slow).duration
+        for order in (("pipe", "data", "tensor"), ("tensor", "data", "pipe"))
+    )
+    assert inside < outside / 5
+    with pytest.raises(BadInput, match="no axis 'data'"):
+        reordered(trace, mesh, ("pipe", "tensor"))
 
 
 def test_a_message_to_nobody_in_particular_is_of_several_axes(clusters: Callable[..., Cluster]) -> None:
