@@ -251,7 +251,9 @@ def _integers(case: Case) -> list[str]:
     return [name for name, value in case.parameters if type(value) is int and name not in _NO_LENGTHS]
 
 
-_NO_LENGTHS = ("root", "seed", "dim", "pieces", "ranks_per_node", "interval", "heads", "kv_heads", "ranks_per_head")
+_NO_LENGTHS = (
+    "root", "seed", "dim", "pieces", "ranks_per_node", "interval", "heads", "kv_heads", "ranks_per_head", "replicas",
+)  # fmt: skip
 
 
 def _value(case: Case, name: str) -> Any:
