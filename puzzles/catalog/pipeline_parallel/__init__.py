@@ -12,5 +12,6 @@ ORDER = (
     "where_to_reduce",
     "interleaved_order",
     "micro_batch_size",
+    "tied_ends",
     "stalled_stage",
 )

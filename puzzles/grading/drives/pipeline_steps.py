@@ -1,9 +1,11 @@
 """Drives for programs of a whole step of a pipeline: they stand for stages, and for the ranks that are not there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from torch.distributed import ProcessGroup
 
 from reference.pipeline_parallel.schedule import Action, Kind
 
@@ -33,3 +35,26 @@ def with_stages_that_take_time(function: Callable[..., Any], arguments: dict[str
     returned = function(**arguments, compute=compute, gradients=gradients)
     found = {f"gradients[{stage}]": gradient for stage, gradient in gradients.items()}
     return {"what was computed": " ".join(computed), **found, "returns": returned, **work.notes}
+
+
+def on_a_mesh(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Call it with three groups: `pipeline`, `data`, and `ends`, the first and last rank of a pipeline.
+
+    The argument `replicas` says how many pipelines there are; those of one stage stand side by side. `parameters` is a
+    dict by name. Compare what it returns, and all parameters by their names.
+    """
+    rank, ranks, replicas = dist.get_rank(), dist.get_world_size(), arguments.pop("replicas")
+    stage, replica = divmod(rank, replicas)
+    pipeline = range(replica, ranks, replicas)
+    ends = sorted({pipeline[0], pipeline[-1]})
+    groups = {
+        "data": _group_of(range(stage * replicas, (stage + 1) * replicas)),
+        "pipeline": _group_of(pipeline),
+    }
+    of_ends = _group_of(ends if rank in ends else [rank])  # on each rank as many groups: torch's names follow from that
+    returned = function(**arguments, **groups, ends=of_ends if rank in ends else None)
+    return {**arguments["parameters"], "returns": returned}
+
+
+def _group_of(ranks: Iterable[int]) -> ProcessGroup:
+    return dist.new_group(list(ranks), use_local_synchronization=True)
