@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 help:
 	@echo "make setup   create $(VENV) and install the course"
-	@echo "make demo    train a small GPT on 4 ranks of this machine, and prove that it equals one process"
+	@echo "make demo    train a small GPT on 8 ranks of this machine, and prove that it equals one process"
 	@echo "make lab     open the lessons in JupyterLab"
 	@echo "make test    prove everything"
 	@echo "make lint    check style"

@@ -7,7 +7,7 @@ from typer import Option
 
 
 def demo(out: Annotated[Path, Option(help="Where the pictures go.")] = Path("out/demo")) -> int:
-    """Train a small GPT on 4 ranks of this machine, and prove that it equals one process. A minute."""
+    """Train a small GPT on 8 ranks of this machine, and prove that it equals one process. A minute."""
     from rankwise.demo import run
 
     return run(out)
