@@ -18,10 +18,10 @@ WIDTH = 3
 
 def two_micro_batches(case, rank):
     """x and gradient of a rank; for the drive what each piece computes, and its seconds."""
-    kinds = {"forward": case.forward, "backward": case.backward}
+    kinds = {"forward": (1, case.forward), "backward": (-2, case.backward)}
     pieces = {
-        kind: [(1 + 0.5 * rank + i, 0.25 * (i + 1), microseconds / 1e6) for i in range(case.pieces)]
-        for kind, microseconds in kinds.items()
+        kind: [(first + 0.5 * rank + i, 0.25 * (i + first), microseconds / 1e6) for i in range(case.pieces)]
+        for kind, (first, microseconds) in kinds.items()
     }
     return {**pieces, **{name: case.normal(rank, case.n, WIDTH, name=name) for name in NAMES}}
 
@@ -180,6 +180,11 @@ PUZZLE = Puzzle(
             "the two are exchanged",
             diagnosis=r"rank 0, x\[0, 0\]: expected",
             edits=(("    return x, gradient", "    return gradient, x"),),
+        ),
+        Wrong(
+            "each through the pieces of the other",
+            diagnosis=r"rank 0, x\[0, 0\]: expected",
+            edits=(("zip(forward, backward, strict=True)", "zip(backward, forward, strict=True)"),),
         ),
         Wrong(
             "backward in the order of the layers",
