@@ -78,29 +78,23 @@ def parallelize(
             return torch.empty(shape, device=device)
         return placed[name].cut(initial_value(name, placed[name].shape, config.layers, seed))
 
-    def form_of(part: nn.Module) -> DataParallel:
-        return _form(part, plan, axes, precision, value, device)
-
     split_parameters(model, placed)
     if not plan.shards_parameters:
         materialise(model, value, device)
     later = Later(model) if axes.pipe and plan.splits_backward else None  # first: regions put theirs in its place
-    region = axes.tensor and _region_of(plan)(axes.tensor, overlap=device.type == "cuda")
-    if region and later:
-        region = SplitRegion(region, later)
+    region = _region(plan, axes, later, overlap=device.type == "cuda") if axes.tensor else None
     for piece in model.by_number.values() if axes.pipe else [model]:
         if region:
             compute_in(piece, region)
         recompute(piece, plan.recompute)
-    pipelines = None, None
+    make_form = partial(_form, plan=plan, axes=axes, precision=precision, value=value, device=device)
     if axes.pipe:
         ends = ends_of(group, mesh, plan.pipeline()) if config.tied else None
-        forms = {number: form_of(stage) for number, stage in model.by_number.items()}
-        form = AlongPipeline(forms, axes.pipe, form_of(model.table) if model.table else None, ends)
+        form = _form_of_stages(model, make_form, axes, ends)
         channels = channels_of(group, mesh, plan.pipeline()) if device.type == "cuda" else None
         pipelines = _pipelines(model, plan, axes, device, later, form, channels)
     else:
-        form = form_of(model)
+        form, pipelines = make_form(model), (None, None)
     loss = token_loss
     if region:
         partial_sums = {name: group for name in placed if (group := axes.sees_part_of(placed[name], region))}
@@ -121,6 +115,23 @@ def _part_of(config: GPTConfig, plan: Plan, axes: Axes) -> nn.Module:
     return Stages({stage: Stage(config, pieces[stage], table) for stage in own}, table)
 
 
+def _region(plan: Plan, axes: Axes, later: Later | None, overlap: bool) -> Region | SplitRegion:
+    """What happens where ranks of the tensor axis begin and end to share work."""
+    kind = Region
+    if plan.sequence_parallel:
+        kind = RingRegion if plan.async_tensor_parallel else SequenceRegion
+    region = kind(axes.tensor, overlap)
+    return SplitRegion(region, later) if later else region
+
+
+def _form_of_stages(
+    model: Stages, make_form: Callable[[nn.Module], DataParallel], axes: Axes, ends: ProcessGroup | None
+) -> AlongPipeline:
+    """A form for each of this rank's stages, and for the table that they use."""
+    forms = {number: make_form(stage) for number, stage in model.by_number.items()}
+    return AlongPipeline(forms, axes.pipe, make_form(model.table) if model.table else None, ends)
+
+
 def _pipelines(
     model: Stages,
     plan: Plan,
@@ -131,29 +142,13 @@ def _pipelines(
     channels: Mapping[Channel, ProcessGroup] | None,
 ) -> tuple[Pipeline, Callable[[int], Pipeline]]:
     """For training, and for inference with any number of micro-batches."""
+    copies = axes.tensor if plan.scatter_gather and not plan.sequence_parallel else None
+    options = {"later": later, "form": form, "channels": channels, "copies": copies}
 
     def pipeline(schedule: Schedule) -> Pipeline:
-        copies = axes.tensor if plan.scatter_gather and not plan.sequence_parallel else None
-        return Pipeline(
-            schedule,
-            model.by_number,
-            axes.pipe,
-            device,
-            later=later,
-            form=form,
-            channels=channels,
-            copies=copies,
-        )
+        return Pipeline(schedule, model.by_number, axes.pipe, device, **options)
 
-    schedule = plan.pipeline()
-    return pipeline(schedule), lambda m: pipeline(forward_only(schedule, m))
-
-
-def _region_of(plan: Plan) -> type[Region]:
-    """What happens where ranks of the tensor axis begin and end to share work."""
-    if plan.async_tensor_parallel:
-        return RingRegion
-    return SequenceRegion if plan.sequence_parallel else Region
+    return pipeline(plan.pipeline()), lambda m: pipeline(forward_only(plan.pipeline(), m))
 
 
 def _form(
