@@ -1,4 +1,4 @@
-"""What data parallelism sends and keeps in a pipeline: each stage's gradients once, its parameters when it is needed."""
+"""What data parallelism sends and keeps in a pipeline: gradients of each stage once, parameters as they are needed."""
 
 from collections.abc import Callable
 
