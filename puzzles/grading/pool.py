@@ -13,6 +13,7 @@ PRELOAD = (
     "puzzles.grading.drives",
     "puzzles.grading.drives.data_parallel",
     "puzzles.grading.drives.pipeline_parallel",
+    "puzzles.grading.drives.pipeline_programs",
     "puzzles.grading.drives.pipeline_steps",
     "puzzles.grading.drives.zero",
     "puzzles.grading.schedules",

@@ -8,15 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from puzzles.catalog.pipeline_parallel.stalled_stage import Scene, halted, needed_by
+from reference.errors import BadInput
 from reference.pipeline_parallel import orders
 from reference.pipeline_parallel.balance import balance
 from reference.pipeline_parallel.held import peak_activations
+from reference.pipeline_parallel.passes import GATHERED, with_gathering, with_reduction
+from reference.pipeline_parallel.rehearse import Prices, parse, rehearse
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.simulate import Costs, simulate
 from reference.pipeline_parallel.stages import balanced
 from reference.pipeline_parallel.stalled import find_stall
 from reference.pipeline_parallel.throughput import best_micro_batch
 from reference.pipeline_parallel.validate import validate
+from reference.pipeline_parallel.with_fsdp import pipeline_and_fsdp
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=12), st.data())
@@ -85,3 +89,49 @@ def test_a_message_that_is_lost_is_found(step: Schedule) -> None:
         if needed := needed_by(scene, action):
             lost = Scene(step, "message", (needed.stage, action.stage), lost=str(needed))
             assert find_stall(step.lines, *halted(lost)) == ("message", [needed.stage, action.stage])
+
+
+SIZES = [(p, v, m) for p in (1, 2, 3, 4) for v in (1, 2, 4) for m in (p + 2, 2 * p + 1)]
+
+
+@pytest.mark.parametrize(("p", "v", "m"), SIZES)
+def test_the_program_by_hand_is_what_passes_make_of_breadth_first(p: int, v: int, m: int) -> None:
+    for rank, line in enumerate(orders.breadth_first(p, m, v).lines):
+        made = list(with_gathering(list(with_reduction(line)), GATHERED))
+        assert pipeline_and_fsdp(rank, p, v, m) == made
+        assert [parse(str(step)) for step in made] == made
+
+
+@pytest.mark.parametrize(("p", "v", "m"), SIZES)
+def test_gathering_shows_at_the_ends_of_a_step_alone(p: int, v: int, m: int) -> None:
+    prices = Prices()
+    found = rehearse([pipeline_and_fsdp(rank, p, v, m) for rank in range(p)], v, m, prices)
+    both = prices.forward + prices.backward
+    assert found.seconds == 2 * prices.gather + v * m * both + (p - 1) * (both + 2 * prices.message)
+    assert (found.whole, found.gradients) == (min(v, 2), 1)
+
+
+def test_gathering_for_free_is_breadth_first() -> None:
+    programs = [pipeline_and_fsdp(rank, 3, 2, 5) for rank in range(3)]
+    plain = simulate(orders.breadth_first(3, 5, 2), Costs(1, 1, 1, message=0.25))
+    assert rehearse(programs, 2, 5, Prices(gather=0)).simulation.spans == plain.spans
+
+
+@pytest.mark.parametrize(
+    ("program", "fault"),
+    [
+        ("F0.0 B0.0+", "rank 0 computes F0.0, and stage 0 is not whole: gather it first"),
+        ("G0 G0 F0.0 B0.0+ f0", "rank 0 gathers stage 0, which is whole already"),
+        ("G0 F0.0 f0 B0.0+", r"rank 0 computes B0.0\+, and stage 0 is not whole"),
+        ("f0", "F0.0 is missing"),
+        ("f0 G0 F0.0 B0.0+ f0", "rank 0 frees stage 0, which is not whole"),
+        ("G0 F0.0 B0.0+", "rank 0 still has stage 0 whole when the step is over: free it"),
+        ("G0 F0.0 B0.0 f0", "rank 0 never sums what B0.0 has found"),
+        ("G0 F0.0 I0.0 W0.0+ f0", "I0.0 is half a backward"),
+        ("G0 B0.0+ F0.0 f0", "this order never ends"),
+        ("g0", "an action is one of"),
+    ],
+)
+def test_a_program_that_makes_no_step_is_refused(program: str, fault: str) -> None:
+    with pytest.raises(BadInput, match=fault):
+        rehearse([[parse(step) for step in program.split()]], v=1, m=1)

@@ -14,4 +14,5 @@ ORDER = (
     "micro_batch_size",
     "tied_ends",
     "stalled_stage",
+    "pipeline_and_fsdp",
 )
