@@ -91,7 +91,10 @@ class Plan:
         if self.async_tensor_parallel and not self.sequence_parallel:
             raise BadInput("asynchronous tensor parallelism sends slices of sequences: it takes sequence parallelism")
         if self.pipeline_parallel < 1 or self.chunks < 1:
-            raise BadInput(f"a pipeline has 1 rank or more, and 1 chunk or more on each: {self}")
+            numbers = f"{self.pipeline_parallel} and {self.chunks}"
+            raise BadInput(f"a pipeline has 1 rank or more and 1 chunk or more on each, not {numbers}")
+        if self.pipeline_parallel == 1 and self.schedule is not Order.ONE_F_ONE_B:
+            raise BadInput(f"{self.schedule} is an order of pipelines: it takes pipeline parallelism of 2 or more")
 
     def require_fit(self, ranks: int, model: GPTConfig, sequence: int | None = None) -> None:
         """See whether the plan can be laid out on so many ranks.

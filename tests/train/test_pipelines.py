@@ -68,3 +68,16 @@ def test_a_run_goes_on_with_other_numbers_on_all_axes(clusters: Clusters, tmp_pa
 def test_what_does_not_fit_is_refused_with_the_reason(plan: Plan, ranks: int, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         plan.require_fit(ranks, GPTConfig(**SHAPE))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"schedule": Order.GPIPE}, "gpipe is an order of pipelines: it takes pipeline parallelism of 2 or more"),
+        ({"pipeline_parallel": 0}, "a pipeline has 1 rank or more and 1 chunk or more on each, not 0 and 2"),
+        ({"pipeline_parallel": 2, "chunks": 0}, "not 2 and 0"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(options: dict, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        Plan(**options)
