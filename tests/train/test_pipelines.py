@@ -14,7 +14,7 @@ from reference.models import GPTConfig
 from reference.oracle import one_process
 from reference.parallelize import Form, Order, Plan
 from reference.saves import Saves
-from reference.train import TrainConfig, train, validation_loss
+from reference.train import TrainConfig, Training, train, validation_loss
 
 from .deal import BOUND, SHAPE, dealt, differences
 
@@ -54,6 +54,25 @@ def test_a_run_goes_on_with_other_numbers_on_all_axes(clusters: Clusters, tmp_pa
         held_out.append(loss)
     assert losses == pytest.approx(whole.losses, rel=1e-12)
     assert held_out[0] > held_out[1] > held_out[2]
+
+
+def held_out(plan: Plan) -> list[float]:
+    """Loss of the held-out text before a step, and after it."""
+    training, losses = Training(CONFIG, dist.group.WORLD, torch.device("cpu"), plan), []
+    for step in range(2):
+        losses.append(validation_loss(training))
+        training.backward(step)
+        training.update(step)
+    return losses
+
+
+@pytest.mark.parametrize("form", [Form.DDP, Form.ZERO2, Form.FSDP, Form.HSDP])
+def test_inference_goes_through_the_same_stages(clusters: Clusters, form: Form) -> None:
+    """Whatever order training has; two stages on a rank hand over without a message where they follow each other."""
+    (expected,) = clusters(1, preload=("torch._dynamo",)).run(held_out, Plan())
+    plan = Plan(form, 2, pipeline_parallel=2, schedule=Order.ZB_V)
+    for found in clusters(4, preload=("torch._dynamo",)).run(held_out, plan):
+        assert found == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(
