@@ -74,7 +74,10 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), ranks=(64, 16), node=(8,), batch=(512,), **KEPT)
     + cases(worlds=(1,), ranks=(256,), node=(8, 4), batch=(1024, 256), **MIDDLE)
     + cases(worlds=(1,), ranks=(512,), node=(8,), batch=(512,), **LARGE)
-    + cases(worlds=(1,), ranks=(12,), node=(4,), batch=(36,), **SMALL),
+    + cases(worlds=(1,), ranks=(12,), node=(4,), batch=(36,), **SMALL)
+    + cases(worlds=(1,), ranks=(8,), node=(1, 8), batch=(4, 64), **SMALL | {"state": (16e9,)})
+    + cases(worlds=(1,), ranks=(8,), node=(1,), batch=(4, 64), **SMALL)
+    + cases(worlds=(1,), ranks=(16,), node=(1,), batch=(64,), **KEPT | {"state": (96e9,)}),
     oracle=everything_tried,
     budgets=(
         Budget(
