@@ -1,1 +1,1 @@
-"""Pipelines without a bubble: backward in two halves, and the second where a rank would be idle."""
+"""Pipelines without a bubble: half of backward moves to where a rank would be idle; or there is no flush at all."""

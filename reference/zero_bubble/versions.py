@@ -34,8 +34,13 @@ def newest(schedule: Schedule, batch: int) -> dict[Action, int]:
     Args:
         schedule: an order over all micro-batches of a run, batch after batch, with whole backwards.
         batch: micro-batches that make an update.
+
+    Raises:
+        BadInput: if the order splits backward.
     """
     found: dict[Action, int] = {}
+    if split := next((a for line in schedule.lines for a in line if a.kind in (Kind.INPUT, Kind.WEIGHT)), None):
+        raise BadInput(f"{split} is half of a backward: versions are told apart for whole ones, B")
     for line in schedule.lines:
         backwards: Counter[int] = Counter()  # of each stage
         for action in line:

@@ -7,6 +7,7 @@ from reference.pipeline_parallel.orders import one_f_one_b
 from reference.pipeline_parallel.schedule import Action, Kind
 from reference.pipeline_parallel.validate import validate
 from reference.zero_bubble.methods import FLUSHING, METHODS, PIPEDREAM, TWO_BUFFERED, Method
+from reference.zero_bubble.orders import zb_h1
 from reference.zero_bubble.versions import delay, joined, kept, newest, stashed, two_buffers, vertical_sync
 
 from .delayed import Papers
@@ -83,3 +84,8 @@ def test_two_buffers_need_large_batches(p: int) -> None:
     too_small = p - 2
     with pytest.raises(BadInput, match=f"two are enough from {p - 1} micro-batches on"):
         two_buffers(one_f_one_b(p, 8 * too_small), too_small)
+
+
+def test_an_order_that_splits_backward_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"is half of a backward"):
+        newest(zb_h1(2, 4), 1)
