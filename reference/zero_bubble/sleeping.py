@@ -8,7 +8,7 @@ waits makes it, on a machine with few cores, too. What is called, and who waits 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import torch
@@ -74,7 +74,7 @@ def _round(pair: Pair, layers: Layers) -> list[Activity]:
     dist.barrier()
     with _slow(layers.message), watch.recording():
         pair(forward, backward, x, gradient, dist.group.WORLD)
-    return from_zero(watch.activities)
+    return [replace(activity, bytes=0) for activity in from_zero(watch.activities)]  # their size says nothing here
 
 
 class _Late(Work):
