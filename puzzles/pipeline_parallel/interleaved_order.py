@@ -37,6 +37,6 @@ def interleaved_order(rank: int, p: int, m: int, v: int) -> list[Action]:
     Budget, with F = 1 and B = 2 of these smaller stages: a bubble of (p-1)(F+B). With v stages of the v-th part of
     the layers, that is a v-th of the bubble of 1F1B. Activations, each of one stage and one micro-batch:
     (v-1) p + 2 (p-1-rank) + 1, at most m v; the chart counts those of all v stages of a rank as one. Where sends
-    block, a channel has room for one message.
+    block, there is room for one message from each neighbour.
     """
     raise NotImplementedError("not solved yet")

@@ -7,7 +7,7 @@
 
 Sends that block return when the receiver has room. How much room that takes, in messages that arrive before they are
 needed, is a property of the order: `room`. GPipe needs none, 1F1B a place for one message from each neighbour, and a
-breadth-first order one for each micro-batch.
+breadth-first order a place for m / p of them: rank 0 still sends its first stage's, while the last sends to its second.
 """
 
 from collections import Counter
@@ -123,7 +123,7 @@ class _Blocking:
         """Whether a rank has nothing to send, or the receiver takes it."""
         if self.sending[rank]:
             channel, result = self.sending[rank]
-            if self.arrived[channel] == self.room and self.awaited_by(channel.target) != result:
+            if self.arrived[channel] >= self.room and self.awaited_by(channel.target) != result:
                 return False
             self.arrived[channel] += 1
             self.here[channel.target].add(result)

@@ -104,6 +104,7 @@ def test_some_orders_need_room_for_messages() -> None:
     assert validate(gpipe(4, 8)).room == 0
     assert validate(one_f_one_b(4, 8)).room == 1
     assert not ends(one_f_one_b(4, 8), room=0) and ends(one_f_one_b(4, 8), room=1)
+    assert [validate(breadth_first(4, m, 2)).room for m in (4, 8, 16)] == [1, 2, 4]
 
 
 def test_messages_take_their_time_once_at_the_start_and_once_at_the_end() -> None:

@@ -23,9 +23,10 @@ LAYERS = {"1.5B": 3, "14.6B": 3}  # of a stage, each of which is a chunk in the 
 
 @pytest.mark.parametrize("name", ORDERS)
 def test_every_order_computes_a_step(name: str) -> None:
+    """Where micro-batches come back, activations and gradients share a channel, and each may have to wait."""
     for p in range(2, 9, 2) if name == "dual_pipe" else range(1, 9):
         for m in range(1, 17):
-            assert validate(ORDERS[name](p, m)).room <= 1
+            assert validate(ORDERS[name](p, m)).room <= (1 if name.startswith("zb_h") else 2)
 
 
 def test_dual_pipe_takes_pairs_of_ranks() -> None:
