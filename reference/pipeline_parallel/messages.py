@@ -1,8 +1,11 @@
 """What stages hand to each other: activations forward, gradients backward.
 
-Receives are begun before their messages are needed, where a program says so, and a send never waits: the sender goes
-on, and looks back when the step is over. Nothing but tensors is sent, except once: the first activation of a stage is
-preceded by its shape and dtype, and until then nothing can be received ahead.
+Receives are begun before their messages are needed, where a program says so, and the sender goes on. Only when a
+channel has more messages under way than its receiver has room for, it waits for the oldest: that keeps nobody from
+ending, as `validate` has proved, and what has left need not be kept.
+
+Nothing but tensors is sent, except once: the first activation of a stage is preceded by its shape and dtype, and until
+then nothing can be received ahead. So in the first step nobody waits for room.
 
 Ranks of a tensor axis all have the same activation. Where they are given (`copies`), each sends an n-th of it to its
 counterpart, and those who receive gather it among themselves: fewer bytes between nodes, more within one (Narayanan et
@@ -36,6 +39,7 @@ class Messages:
         schedule: that all ranks follow.
         group: the ranks of the pipeline.
         device: where tensors are.
+        ahead: receives that are begun on each channel before they are needed.
         channels: a group for each channel, of the same ranks; all messages go through `group` without it, which is
             enough for gloo. See `ordering` for what NCCL needs.
         copies: ranks that send and receive the same.
@@ -46,13 +50,15 @@ class Messages:
         schedule: Schedule,
         group: ProcessGroup,
         device: torch.device,
+        ahead: int,
         channels: Mapping[Channel, ProcessGroup] | None = None,
         copies: ProcessGroup | None = None,
     ) -> None:
-        self._schedule, self._group, self._device = schedule, group, device
+        self._schedule, self._group, self._device, self._ahead = schedule, group, device, ahead
         self._channels, self._copies = channels or {}, copies
         self._rank, self._ranks = group.rank(), dist.get_process_group_ranks(group)
         self._forms: dict[int, Form] = {}  # of what each stage makes, as far as it is known here
+        self._all_known = False  # to all ranks
         self.begin()
 
     def begin(self) -> None:
@@ -60,13 +66,13 @@ class Messages:
         self._here: dict[Result, Tensor] = {}
         self._begun: dict[Result, tuple[Tensor, Work]] = {}
         self._put_off: defaultdict[Channel, deque[Result]] = defaultdict(deque)
-        self._leaving: list[tuple[Work, Tensor]] = []
+        self._leaving: defaultdict[Channel, deque[tuple[Work, Tensor]]] = defaultdict(deque)
 
     def end(self) -> None:
         """A step is over: wait until everything has left."""
-        for work, _ in self._leaving:
-            work.wait()
-        self._leaving.clear()
+        for channel in self._leaving:
+            self._wait_for_all_but(0, channel)
+        self._all_known = True
 
     def keep(self, result: Result, x: Tensor) -> None:
         """Have what this rank has made ready, for its own use or for `send`."""
@@ -114,7 +120,14 @@ class Messages:
         self._begun[result] = x, dist.irecv(self._slice(x), source, group)
 
     def _leave(self, x: Tensor, channel: Channel) -> None:
-        self._leaving.append((dist.isend(x, self._ranks[channel.target], self._group_of(channel)), x))
+        work = dist.isend(x, self._ranks[channel.target], self._group_of(channel))
+        self._leaving[channel].append((work, x))
+        if self._all_known:
+            self._wait_for_all_but(self._ahead + 1, channel)
+
+    def _wait_for_all_but(self, left: int, channel: Channel) -> None:
+        while len(self._leaving[channel]) > left:
+            self._leaving[channel].popleft()[0].wait()
 
     def _group_of(self, channel: Channel) -> ProcessGroup:
         return self._channels.get(channel, self._group)

@@ -1,9 +1,9 @@
 """Prove of a program that no message waits for ever where messages run one behind the other, as NCCL's do.
 
 To NCCL a message is a kernel on a stream. It ends when its other end has begun, and what was begun after it, on the
-same communicator, waits until then. So a receive that is begun early can hold up a send for which the other rank waits:
-in 1F1B with one receive ahead, where all messages to higher ranks share a communicator, rank 1 has begun to receive
-F0.3 and cannot send F1.2, without which no gradient comes back to rank 0, which would send F0.3.
+same communicator, waits until then. So a receive that is begun early can hold up a send for which the other rank waits.
+In 1F1B two neighbours that share one communicator for both ways are soon lost: each has begun to receive from the
+other, and what it would send is behind that.
 
 Where each channel has a communicator of its own, one end only sends and the other only receives, in the same order.
 """

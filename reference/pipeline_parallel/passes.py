@@ -110,23 +110,31 @@ def programmed(schedule: Schedule, ahead: int, shards: bool = False) -> Program:
 
 
 def with_messages(schedule: Schedule, ahead: int) -> list[list[Step]]:
-    """Send what another rank needs as soon as it is made; receive in the order in which it is sent, a little ahead."""
+    """Send what another rank needs as soon as it is made; receive in the order in which it is sent, a little ahead.
+
+    So many are begun on each channel before anything else: `ahead` is what `validate` calls room.
+    """
     sent = channels(schedule)
     place = {result: (channel, at) for channel, results in sent.items() for at, result in enumerate(results)}
     begun = dict.fromkeys(sent, 0)
 
-    def line(actions: Iterable[Action]) -> Iterator[Step]:
-        for action in actions:
+    def receive(channel: Channel, until: int) -> Iterator[Step]:
+        yield from (Receive(result, channel.source) for result in sent[channel][begun[channel] : until])
+        begun[channel] = max(begun[channel], until)
+
+    def line(rank: int) -> Iterator[Step]:
+        for channel in sent:
+            if channel.target == rank:
+                yield from receive(channel, ahead)
+        for action in schedule.lines[rank]:
             if (needed := needs(schedule, action)) in place and action.kind is not Kind.WEIGHT:
                 channel, at = place[needed]
-                until = max(begun[channel], at + 1 + ahead)
-                yield from (Receive(result, channel.source) for result in sent[channel][begun[channel] : until])
-                begun[channel] = until
+                yield from receive(channel, at + 1 + ahead)
             yield action
             if (made := makes(action)) in place:
                 yield Send(made, place[made][0].target)
 
-    return [list(line(actions)) for actions in schedule.lines]
+    return [list(line(rank)) for rank in range(schedule.ranks)]
 
 
 def with_reduction(line: Sequence[Step]) -> Iterator[Step]:

@@ -89,7 +89,8 @@ class Pipeline:
         self._later, self._form, self._around = later, form or Alone(), around
         ahead = max(1, validate(schedule).room)
         self.line = programmed(schedule, ahead, self._form.shards_parameters).lines[group.rank()]
-        self._messages = Messages(schedule, group, device, channels, copies)
+        self._split = {action[1:] for action in schedule.lines[group.rank()] if action.kind is Kind.INPUT}
+        self._messages = Messages(schedule, group, device, ahead, channels, copies)
         self._held: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # input and output of a stage, until backward
 
     def step(self, given: Given, loss: Loss) -> Tensor | None:
@@ -102,7 +103,7 @@ class Pipeline:
         Returns:
             The sum of losses, on a rank on which routes end.
         """
-        losses: list[Tensor] = []
+        total = None
         self._held.clear()
         self._messages.begin()
         for step in self.line:
@@ -118,18 +119,20 @@ class Pipeline:
                 case Reduce():
                     self._backward(step.action, last=True)
                 case _ if step.kind is Kind.FORWARD:
-                    losses += self._forward(step, given, loss)
+                    if (part := self._forward(step, given, loss)) is not None:
+                        total = part if total is None else total + part
                 case _:
                     self._backward(step, last=False)
         self._messages.end()
-        return sum(losses) if losses else None
+        return total
 
-    def _forward(self, action: Action, given: Given, loss: Loss) -> list[Tensor]:
+    def _forward(self, action: Action, given: Given, loss: Loss) -> Tensor | None:
         """Keep input and output of a stage, with a graph between them that knows nothing of other stages.
 
         Returns:
             The loss, where the route ends.
         """
+        self._splits(action[1:] in self._split)
         x, *others = given(action.micro_batch)
         if needed := needs(self.schedule, action):
             x = self._messages.take(needed).detach().requires_grad_()
@@ -140,9 +143,9 @@ class Pipeline:
                 y = loss(y, action.micro_batch)
         self._held[action.stage, action.micro_batch] = x, y
         if ends:
-            return [y.detach()]
+            return y.detach()
         self._messages.keep(makes(action), y.detach())
-        return []
+        return None
 
     def _backward(self, action: Action, last: bool) -> None:
         """Go back through one stage, or do what was left for later."""
@@ -152,6 +155,7 @@ class Pipeline:
             with self._around(action), finishing:
                 self._later.finish(place)
             return
+        self._splits(action.kind is Kind.INPUT)  # for what is computed again
         x, y = self._held.pop(place)
         needed = needs(self.schedule, action)
         gradient = self._messages.take(needed) if needed.is_gradient else None
@@ -160,3 +164,8 @@ class Pipeline:
             y.backward(gradient)
         if x.requires_grad:
             self._messages.keep(makes(action), x.grad)
+
+    def _splits(self, splits: bool) -> None:
+        """Whether the backward of what goes forward now will come in halves."""
+        if self._later:
+            self._later.splits = splits

@@ -27,11 +27,14 @@ class Later:
             y.backward(gradient)            inputs get their gradients
         later.finish(key)                   weights get theirs
 
+    What goes forward while `splits` is false has a backward that cannot be split, and costs what it costs without us.
+
     Args:
         model: whose linear layers are split, in place. All other parameters get their gradients at once.
     """
 
     def __init__(self, model: nn.Module) -> None:
+        self.splits = True
         self._kept: dict[Hashable, list[Callable[[], None]]] = {}
         self._key: Hashable | None = None
         for module in model.modules():
@@ -97,4 +100,6 @@ def add_product(weight: nn.Parameter, gradient: Tensor, x: Tensor) -> None:
 
 
 def _linear(linear: nn.Linear, later: Later, x: Tensor) -> Tensor:
+    if not later.splits:
+        return F.linear(x, linear.weight)
     return SplitLinear.apply(torch.empty(0, requires_grad=True), x, linear, later)

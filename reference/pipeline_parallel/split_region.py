@@ -34,12 +34,16 @@ class SplitRegion:
 
     def columns(self, x: Tensor, *weights: nn.Parameter) -> tuple[Tensor, ...]:
         """As of `Region`. For the weights, the input is gathered later."""
+        if not self._later.splits:
+            return self._region.columns(x, *weights)
         begin_gather, given = self._region.begin_gather, x.detach()
         outputs = self._region.columns(x, *(weight.detach() for weight in weights))
         return self._seen(outputs, weights, lambda gradients: (gradients, begin_gather(given)()))
 
     def rows(self, x: Tensor, weight: nn.Parameter) -> Tensor:
         """As of `Region`. For the weight, the gradient of the output is gathered later, once more."""
+        if not self._later.splits:
+            return self._region.rows(x, weight)
         begin_gather, given = self._region.begin_gather, x.detach()
         outputs = (self._region.rows(x, weight.detach()),)
         seen = self._seen(outputs, (weight,), lambda gradients: ([begin_gather(gradients[0].contiguous())()], given))
