@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from reference.errors import BadInput
 from reference.models import GPT, PRESETS, GPTConfig, create
-from reference.pipeline_parallel.stages import Stage, balanced
+from reference.pipeline_parallel.stages import Stage, Table, balanced
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=9), st.data())
@@ -38,12 +38,14 @@ def test_more_stages_than_layers_are_refused(stages: int) -> None:
 
 @pytest.mark.parametrize("config", [PRESETS["tiny"], GPTConfig(layers=5, width=12, heads=3, kv_heads=1, hidden=7)])
 def test_stages_one_after_the_other_are_the_model(config: GPTConfig) -> None:
-    model = create(GPT, config, dtype=torch.float64)
+    model, table = create(GPT, config, dtype=torch.float64), Table(config).double() if config.tied else None
+    named = dict(model.named_parameters())
+    if table:
+        table.load_state_dict({name: named[name] for name in table.state_dict()})
     x = tokens = torch.arange(20).view(2, 10)
     for piece in balanced([1] * config.layers, min(config.layers, 3)):
-        stage = Stage(config, piece).double()
-        named = dict(model.named_parameters())
-        stage.load_state_dict({name: named.get(name, model.embedding.weight) for name in stage.state_dict()})
+        stage = Stage(config, piece, table).double()
+        stage.load_state_dict({name: named[name] for name in stage.state_dict()})
         x = stage(x)
     assert torch.equal(x, model(tokens))
 
