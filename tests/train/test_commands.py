@@ -132,12 +132,23 @@ def test_only_rank_0_says_what_is_wrong():
 def test_ctrl_c_leaves_nothing_running(tmp_path: Path):
     mark, log = uuid.uuid4().hex, tmp_path / "log"
     command = (*RANKWISE, "train", "--ranks", "2", "--steps", "100000", *SMALL[:2], "--log", str(log))
-    environment = {**os.environ, "TEST_MARK": mark}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-    wait_until(lambda: log.exists() and log.stat().st_size > 0, seconds=30)
-    assert len(marked(mark)) >= 3  # this test can see the command and its ranks
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=10)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TEST_MARK": mark},
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # tests in the background were told to ignore it
+    )
+    try:
+        wait_until(lambda: log.exists() and log.stat().st_size > 0, seconds=30)
+        assert len(marked(mark)) >= 3  # this test can see the command and its ranks
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=10)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert err == "rankwise: interrupted; nothing is left running\n"
     wait_until(lambda: not marked(mark), seconds=1)
