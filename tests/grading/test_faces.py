@@ -219,7 +219,11 @@ class TestCommands:
     def test_watch_checks_on_save(self, course: Course) -> None:
         command = [sys.executable, "-c", "from rankwise.cli import main; main()", "watch", "--course", str(course.root)]
         watcher = subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
+            command,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
         )
         try:
             assert "watching" in watcher.stdout.readline()
