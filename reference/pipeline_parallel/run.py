@@ -89,7 +89,9 @@ class Pipeline:
         self._later, self._form, self._around = later, form or Alone(), around
         ahead = max(1, validate(schedule).room)
         self.line = programmed(schedule, ahead, self._form.shards_parameters).lines[group.rank()]
-        self._split = {action[1:] for action in schedule.lines[group.rank()] if action.kind is Kind.INPUT}
+        actions = schedule.lines[group.rank()]
+        self._split = {action[1:] for action in actions if action.kind is Kind.INPUT}
+        self._trains = any(action.kind is not Kind.FORWARD for action in actions)
         self._messages = Messages(schedule, group, device, ahead, channels, copies)
         self._held: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # input and output of a stage, until backward
 
@@ -141,7 +143,8 @@ class Pipeline:
             y = self.stages[action.stage](x, *others)
             if ends:
                 y = loss(y, action.micro_batch)
-        self._held[action.stage, action.micro_batch] = x, y
+        if self._trains:
+            self._held[action.stage, action.micro_batch] = x, y
         if ends:
             return y.detach()
         self._messages.keep(makes(action), y.detach())

@@ -10,7 +10,7 @@ from torch import nn
 from reference.cluster import Cluster
 from reference.memory.gauge import Gauge
 from reference.memory.history import Kind
-from reference.pipeline_parallel.orders import gpipe, one_f_one_b
+from reference.pipeline_parallel.orders import forward_only, gpipe, one_f_one_b
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.split_backward import Later
@@ -46,6 +46,11 @@ def peaks(clusters: Clusters, order: Callable[[int, int], Schedule], m: int) -> 
 def test_what_has_left_is_not_kept(clusters: Clusters, name: str) -> None:
     """Not the outputs that were sent, nor the gradients: three times the micro-batches take no byte more."""
     assert peaks(clusters, ORDERS[name], 8) == peaks(clusters, ORDERS[name], 24)
+
+
+def test_inference_keeps_nothing(clusters: Clusters) -> None:
+    few, many = (peaks(clusters, lambda p, m: forward_only(gpipe(p, 1), m), m) for m in (8, 24))
+    assert few == many
 
 
 def test_gpipe_keeps_what_it_must(clusters: Clusters) -> None:
