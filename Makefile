@@ -29,7 +29,7 @@ lab: setup
 	$(BIN)/rankwise lab
 
 test: setup
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest
 
 lint: setup
 	$(BIN)/ruff check .
