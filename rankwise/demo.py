@@ -56,7 +56,7 @@ def run(out: Path) -> int:
     """
     torch.set_num_threads(min(RANKS, torch.get_num_threads()))  # for the one process: no more than the ranks had
     console = Console(soft_wrap=True, highlight=False)
-    config = TrainConfig(steps=120)
+    config = TrainConfig(steps=200)
     text = batches_for(config, PLAN.readers(RANKS), PLAN.accumulate).text
     log = usable(out / "steps.jsonl")
     console.print(
