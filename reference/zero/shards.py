@@ -98,6 +98,8 @@ class ShardedGradients:
             self._add(done.bucket, done.bucket.layout.shard_of(done.whole, dist.get_rank(self.group)))
             if self.keep:
                 done.bucket.filled.clear()
+            else:
+                done.whole.untyped_storage().resize_(0)  # now: gloo's thread may hold the tensor for a while yet
             if done.last and self.replicas is not None:
                 work = dist.all_reduce(self.of[done.bucket], group=self.replicas, async_op=True)
                 self._between_replicas.append(work)

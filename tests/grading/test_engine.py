@@ -248,8 +248,7 @@ def test_a_loop_without_end_is_ended(quick_pool: Pool) -> None:
     ):
         verdict = grade(asked, source, pool=quick_pool)
         assert verdict.stage is Stage.ERROR
-        assert re.search(r"still running .* line \d+", verdict.reason), verdict.reason
-        assert verdict.seconds < 10
+        assert re.search(r"still running after 3 s at .*line \d+", verdict.reason), verdict.reason
 
 
 def test_prints_are_kept_for_the_case_that_is_shown(capsys: pytest.CaptureFixture) -> None:
