@@ -14,6 +14,7 @@ from reference.data_parallel.replicated import DistributedDataParallel, Replicat
 from reference.memory.precision import Precision
 from reference.memory.recompute import recompute
 from reference.models import GPT, GPTConfig, create, initial_value, materialise, token_loss
+from reference.pipeline_parallel.balance import balanced
 from reference.pipeline_parallel.form import AlongPipeline
 from reference.pipeline_parallel.orders import forward_only
 from reference.pipeline_parallel.passes import Channel
@@ -21,7 +22,7 @@ from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.split_backward import Later
 from reference.pipeline_parallel.split_region import SplitRegion
-from reference.pipeline_parallel.stages import Stage, Stages, Table, balanced
+from reference.pipeline_parallel.stages import Stage, Stages, Table
 from reference.plan import SIMPLEST, Form, Order, Plan
 from reference.sequence_parallel.region import SequenceRegion
 from reference.sequence_parallel.ring import RingRegion

@@ -11,13 +11,16 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "tests" / "benchmarks"
 
 
 def bench(
-    name: Annotated[str, Argument(help="Which; without a name, all are listed.")] = "",
+    name: Annotated[str, Argument(help="Which; without a name, what there is.")] = "",
     json: Annotated[bool, Option("--json", help="One list of rows instead of a table.")] = False,
 ) -> int:
     """Measure speed and certainty, each number beside its peer and its bar. Takes minutes; close other programs."""
     from reference.errors import BadInput
 
     names = sorted(path.stem.replace("_", "-") for path in BENCHMARKS.glob("*.py") if path.stem != "rows")
+    if not name:
+        print("\n".join(names))
+        return 0
     if name not in names:
         raise BadInput(f"there is no benchmark {name!r}: choose one of {', '.join(names)}")
     file = BENCHMARKS / f"{name.replace('-', '_')}.py"

@@ -71,36 +71,6 @@ class DataParallel(Protocol):
         """The buffers in which gradients are at this moment, for whoever measures memory."""
 
 
-class Around:
-    """A form around another one, for what an axis of ranks adds to it. Subclasses say which parts, shards and sums.
-
-    Args:
-        form: the one inside.
-    """
-
-    parts: tuple[Part, ...]
-    shards: tuple[ProcessGroup, ...]
-
-    def __init__(self, form: DataParallel) -> None:
-        self._form = form
-
-    def micro_batch(self, last: bool) -> AbstractContextManager[None]:
-        """As of the form inside."""
-        return self._form.micro_batch(last)
-
-    def collect(self) -> None:
-        """As of the form inside."""
-        self._form.collect()
-
-    def publish(self) -> None:
-        """As of the form inside."""
-        self._form.publish()
-
-    def gradients(self) -> list[Tensor]:
-        """As of the form inside."""
-        return self._form.gradients()
-
-
 class NoGradient(RuntimeError):
     """A parameter was used by no micro-batch of a step, and nobody said that this may happen."""
 

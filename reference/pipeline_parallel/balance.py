@@ -1,13 +1,29 @@
 """Cut layers into stages by a limit: how dear may a stage be?
 
 For a given limit it is plain what to do: fill a stage until the next layer does not fit, then begin another one. If
-that takes no more stages than there are, a lower limit may do; if it takes more, the limit is too low. So bisect.
-
-`stages.balanced` finds as good a cut for costs of any kind, stage by stage: L² p steps, where this takes
-L log2(sum of costs).
+that takes no more stages than there are, a lower limit may do; if it takes more, the limit is too low. So bisect:
+L log2(sum of costs) steps for L layers.
 """
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+from reference.errors import BadInput
+
+
+def balanced(costs: Sequence[int], stages: int) -> list[range]:
+    """The layers of each stage, so that the dearest stage is as cheap as can be.
+
+    Args:
+        costs: of each layer, in order; at least 1 each.
+        stages: p; each gets a layer or more.
+
+    Raises:
+        BadInput: if there are fewer layers than stages.
+    """
+    if not 1 <= stages <= len(costs):
+        raise BadInput(f"{len(costs)} layers make 1 to {len(costs)} stages, not {stages}")
+    return [range(begin, end) for begin, end in pairwise(accumulate(balance(costs, stages), initial=0))]
 
 
 def balance(costs: Sequence[int], stages: int) -> list[int]:

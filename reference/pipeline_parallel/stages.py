@@ -1,13 +1,16 @@
 """Some of the layers of a GPT, with the names and the values that they have in the whole."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from reference.errors import BadInput
-from reference.models import GPTConfig
+from reference.models import GPTConfig, create
 from reference.models.gpt import Block, RMSNorm, TiedHead, rotary_waves
+
+from .balance import balanced
+from .schedule import Schedule
 
 
 class Table(nn.Module):
@@ -98,27 +101,25 @@ class Stages(nn.Module):
                 yield from part.named_parameters(prefix, recurse, remove_duplicate)
 
 
-def balanced(costs: Sequence[float], stages: int) -> list[range]:
-    """Cut layers into stages so that the dearest stage is as cheap as can be.
+def stages_of(
+    config: GPTConfig,
+    schedule: Schedule,
+    rank: int,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> dict[int, Stage]:
+    """The stages of one rank, by number, with the values that they have in the whole model. All have as many blocks.
 
     Args:
-        costs: of each layer, in order; none is negative.
-        stages: how many; each gets a layer or more.
+        config: of the whole model, whose head is its own.
+        schedule: says which stages the rank has. DualPipe has each part of the model twice: stages s and p + s.
+        rank: among those of the pipeline.
+        seed, device, dtype: as of `create`.
 
     Raises:
-        BadInput: if there are fewer layers than stages.
+        BadInput: if there are fewer blocks than stages.
     """
-    layers = len(costs)
-    if not 1 <= stages <= layers:
-        raise BadInput(f"{layers} layers make 1 to {layers} stages, not {stages}")
-    sums = [sum(costs[:layer]) for layer in range(layers + 1)]
-    dearest = {(layer, 1): (sums[layer], 0) for layer in range(1, layers + 1)}
-    for stage in range(2, stages + 1):
-        for layer in range(stage, layers + 1):
-            dearest[layer, stage] = min(
-                (max(dearest[cut, stage - 1][0], sums[layer] - sums[cut]), cut) for cut in range(stage - 1, layer)
-            )
-    cuts = [layers]
-    for stage in range(stages, 0, -1):
-        cuts.append(dearest[cuts[-1], stage][1])
-    return [range(begin, end) for begin, end in zip(cuts[:0:-1], cuts[-2::-1], strict=True)]
+    pieces = balanced([1] * config.layers, len(schedule.routes[0]))
+    own = [stage for stage, owner in enumerate(schedule.placement) if owner == rank]
+    return {s: create(partial(Stage, blocks=pieces[s % len(pieces)]), config, seed, device, dtype) for s in own}

@@ -9,18 +9,20 @@ updates among the ranks that have the same blocks. Two things are left to do for
 """
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
+from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from reference.collectives import fastest
-from reference.data_parallel.form import Around, DataParallel, Part
+from reference.data_parallel.form import DataParallel, Part
 from reference.data_parallel.replicated import flat
 
 from .layout import Placement
 
 
-class TwoAxes(Around):
+class TwoAxes:
     """A form of data parallelism on one axis, of a model that is split over another.
 
     Args:
@@ -37,7 +39,7 @@ class TwoAxes(Around):
         group: ProcessGroup,
         partial: Mapping[str, ProcessGroup],
     ) -> None:
-        super().__init__(form)
+        self._form = form
         self.parts = tuple(_placed(part, placed[part.name]) for part in form.parts)
         self.shards = (*form.shards, group)
         self.partial: dict[ProcessGroup, list[Part]] = {}  # parts whose gradients add up over these ranks
@@ -45,13 +47,25 @@ class TwoAxes(Around):
             if part.name in partial:
                 self.partial.setdefault(partial[part.name], []).append(part)
 
+    def micro_batch(self, last: bool) -> AbstractContextManager[None]:
+        """As of the form inside."""
+        return self._form.micro_batch(last)
+
     def collect(self) -> None:
         """Sum over the data axis, and where ranks of the tensor axis have parts of a gradient, over these."""
-        super().collect()
+        self._form.collect()
         for group, parts in self.partial.items():
             gradients = [part.master.grad for part in parts if part.master.grad is not None]
             if gradients:
                 flat(gradients, group, fastest.all_reduce)
+
+    def publish(self) -> None:
+        """As of the form inside."""
+        self._form.publish()
+
+    def gradients(self) -> list[Tensor]:
+        """As of the form inside."""
+        return self._form.gradients()
 
 
 def _placed(part: Part, where: Placement) -> Part:

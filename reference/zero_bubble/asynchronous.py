@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from reference.errors import BadInput
-from reference.models import GPTConfig, initial_value, materialise, token_loss
+from reference.models import GPTConfig, create, token_loss
 from reference.models.data import Batches
+from reference.pipeline_parallel.balance import balanced
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
-from reference.pipeline_parallel.stages import Stage, balanced
+from reference.pipeline_parallel.stages import Stage
 
 from .methods import Method
 from .weights import OptimizerOf, Rate, Weights
@@ -101,7 +102,7 @@ def asynchronous(
 
 def weights_of(number: int, schedule: Schedule, method: Method, course: Course, device: torch.device) -> Weights:
     """The weights that a stage begins with, and how it will update them."""
-    stage = built(course, balanced([1.0] * course.model.layers, schedule.stages)[number], device)
+    stage = built(course, balanced([1] * course.model.layers, schedule.stages)[number], device)
     m = course.micro_batches
     seen = method.seen(schedule, m)
     return Weights(stage, number, schedule, seen, m, course.optimizer, course.rate, method.remedies)
@@ -109,7 +110,4 @@ def weights_of(number: int, schedule: Schedule, method: Method, course: Course, 
 
 def built(course: Course, blocks: range, device: torch.device) -> nn.Module:
     """Some blocks of the model, with the values that they have in the whole."""
-    with torch.device("meta"):
-        stage = Stage(course.model, blocks).to(course.dtype)
-    materialise(stage, partial(initial_value, layers=course.model.layers, seed=course.seed), device)
-    return stage
+    return create(partial(Stage, blocks=blocks), course.model, course.seed, device, course.dtype)

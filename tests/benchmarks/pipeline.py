@@ -23,14 +23,14 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
-from reference.models import GPT, GPTConfig, create, initial_value, materialise, token_loss
+from reference.models import GPT, GPTConfig, create, token_loss
 from reference.models.data import Batches, python_text
 from reference.oracle import relative_difference
 from reference.pipeline_parallel.orders import gpipe, interleaved, one_f_one_b
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Kind, Schedule
 from reference.pipeline_parallel.split_backward import Later
-from reference.pipeline_parallel.stages import Stage, balanced
+from reference.pipeline_parallel.stages import Stage, stages_of
 from reference.zero_bubble.orders import dual_pipe_v, zb_v
 
 RANKS, MICRO_BATCHES = 4, 8
@@ -123,12 +123,11 @@ class Program:
     """
 
     def __init__(
-        self, make: Callable[[Order, nn.ModuleDict, ProcessGroup], Step], order: Order, group: ProcessGroup
+        self, make: Callable[[Order, Mapping[int, Stage], ProcessGroup], Step], order: Order, group: ProcessGroup
     ) -> None:
-        pieces = balanced([1.0] * MODEL.layers, order.schedule.stages)
-        own = [stage for stage, rank in enumerate(order.schedule.placement) if rank == group.rank()]
-        self.stages = nn.ModuleDict({str(stage): built(pieces[stage]) for stage in own})
-        self._step = make(order, self.stages, group)
+        stages = stages_of(MODEL, order.schedule, group.rank())
+        self.stages = nn.ModuleList(stages.values())
+        self._step = make(order, stages, group)
 
     def __call__(self, tokens: Tensor, targets: Tensor) -> Tensor | None:
         """Gradients of this batch; the loss, on a rank that has it."""
@@ -143,19 +142,10 @@ class Program:
         return max(relative_difference(x, y) for x, y in pairs)
 
 
-def built(blocks: range) -> Stage:
-    """A stage with the weights that it has in the whole model."""
-    with torch.device("meta"):
-        stage = Stage(MODEL, blocks)
-    materialise(stage, partial(initial_value, layers=MODEL.layers, seed=0), CPU)
-    return stage
-
-
-def by_hand(order: Order, stages: nn.ModuleDict, group: ProcessGroup) -> Step:
+def by_hand(order: Order, stages: Mapping[int, Stage], group: ProcessGroup) -> Step:
     """Ours."""
-    later = Later(stages) if order.splits_backward else None
-    numbered = {int(number): stage for number, stage in stages.items()}
-    pipeline = Pipeline(order.schedule, numbered, group, CPU, later=later)
+    later = Later(nn.ModuleList(stages.values())) if order.splits_backward else None
+    pipeline = Pipeline(order.schedule, stages, group, CPU, later=later)
 
     def step(tokens: Tensor, targets: Tensor) -> Tensor | None:
         return pipeline.step(
@@ -166,7 +156,7 @@ def by_hand(order: Order, stages: nn.ModuleDict, group: ProcessGroup) -> Step:
     return step
 
 
-def torchs(order: Order, stages: nn.ModuleDict, group: ProcessGroup) -> Step:
+def torchs(order: Order, stages: Mapping[int, Stage], group: ProcessGroup) -> Step:
     """torch's. Losses add up, so it must not divide gradients by the number of micro-batches."""
     from torch.distributed import pipelining
 
@@ -174,7 +164,7 @@ def torchs(order: Order, stages: nn.ModuleDict, group: ProcessGroup) -> Step:
         return token_loss(logits, targets, targets.numel() * MICRO_BATCHES)
 
     own = [
-        pipelining.PipelineStage(stage, int(number), order.schedule.stages, CPU, group=group)
+        pipelining.PipelineStage(stage, number, order.schedule.stages, CPU, group=group)
         for number, stage in stages.items()
     ]
     given = own if len(own) > 1 else own[0]

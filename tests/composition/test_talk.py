@@ -18,7 +18,7 @@ from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.models import GPTConfig
 from reference.parallelize import Form, Order, Plan
-from reference.pipeline_parallel.stages import balanced
+from reference.pipeline_parallel.balance import balanced
 from reference.trace import Link, Network, Op, Trace
 from reference.train import TrainConfig, Training
 

@@ -1,17 +1,16 @@
 """A small GPT in a pipeline, and in one process."""
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from reference.models import GPT, GPTConfig, create, initial_value, materialise, token_loss
+from reference.models import GPT, GPTConfig, create, token_loss
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.split_backward import Later
-from reference.pipeline_parallel.stages import Stage, balanced
+from reference.pipeline_parallel.stages import stages_of
 
 CONFIG = GPTConfig(layers=8, width=8, heads=2, kv_heads=1, hidden=12, vocabulary=17)
 STEPS = 2  # the second knows the shapes already
@@ -41,11 +40,9 @@ def pipelined(make: Callable[[int, int], Schedule], ranks: int, m: int) -> tuple
     if dist.get_rank() >= ranks:
         return None
     schedule = make(ranks, m)
-    pieces = balanced([1.0] * CONFIG.layers, len(schedule.routes[0]))
-    own = [stage for stage, rank in enumerate(schedule.placement) if rank == dist.get_rank()]
-    stages = nn.ModuleDict({str(stage): built(pieces[stage % len(pieces)]) for stage in own})
-    later, numbered = Later(stages), {int(stage): module for stage, module in stages.items()}
-    pipeline = Pipeline(schedule, numbered, group, torch.device("cpu"), later=later)
+    by_number = stages_of(CONFIG, schedule, dist.get_rank(), dtype=torch.float64)
+    stages = nn.ModuleList(by_number.values())
+    pipeline = Pipeline(schedule, by_number, group, torch.device("cpu"), later=Later(stages))
     for step in range(STEPS):
         stages.zero_grad()
         tokens, targets = batch(m, step)
@@ -53,16 +50,8 @@ def pipelined(make: Callable[[int, int], Schedule], ranks: int, m: int) -> tuple
             lambda k, tokens=tokens: (tokens[k],),
             lambda logits, k, targets=targets: token_loss(logits, targets[k], targets.numel()),
         )
-    found = [pair for stage in stages.values() for pair in stage.named_parameters()]
+    found = [pair for stage in stages for pair in stage.named_parameters()]
     return 0.0 if loss is None else loss.item(), {name: p.grad for name, p in found if p.grad is not None}
-
-
-def built(blocks: range) -> Stage:
-    """A stage with the weights that it has in the whole model."""
-    with torch.device("meta"):
-        stage = Stage(CONFIG, blocks).double()
-    materialise(stage, partial(initial_value, layers=CONFIG.layers, seed=0), "cpu")
-    return stage
 
 
 def together(parts: list[tuple[float, Gradients] | None]) -> tuple[float, Gradients]:

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from reference.cluster import Cluster
 from reference.oracle import relative_difference
+from reference.pipeline_parallel.balance import balanced
 from reference.pipeline_parallel.orders import breadth_first, gpipe, interleaved, naive, one_f_one_b
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.split_backward import Later
-from reference.pipeline_parallel.stages import balanced
 from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_h2, zb_v
 
 LAYERS, WIDTH = 32, 3
@@ -100,7 +100,7 @@ def pipelined(cases: list[Case]) -> list[tuple[float, Gradients]]:
 def part_of(case: Case, group: dist.ProcessGroup) -> tuple[float, Gradients]:
     """Of one case."""
     schedule = case.make(case.ranks, case.micro_batches)
-    pieces = balanced([1.0] * LAYERS, len(schedule.routes[0]))
+    pieces = balanced([1] * LAYERS, len(schedule.routes[0]))
     own = [stage for stage, rank in enumerate(schedule.placement) if rank == group.rank()]
     stages = {stage: nn.Sequential(*map(Layer, pieces[stage % len(pieces)])) for stage in own}
     later = Later(nn.ModuleList(stages.values()))

@@ -10,32 +10,15 @@ from hypothesis import strategies as st
 from puzzles.catalog.pipeline_parallel.stalled_stage import Scene, halted, needed_by
 from reference.errors import BadInput
 from reference.pipeline_parallel import orders
-from reference.pipeline_parallel.balance import balance
 from reference.pipeline_parallel.held import peak_activations
 from reference.pipeline_parallel.passes import GATHERED, with_gathering, with_reduction
 from reference.pipeline_parallel.rehearse import Prices, parse, rehearse
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.simulate import Costs, simulate
-from reference.pipeline_parallel.stages import balanced
 from reference.pipeline_parallel.stalled import find_stall
 from reference.pipeline_parallel.throughput import best_micro_batch
 from reference.pipeline_parallel.validate import validate
 from reference.pipeline_parallel.with_fsdp import pipeline_and_fsdp
-
-
-@given(st.lists(st.integers(1, 20), min_size=1, max_size=12), st.data())
-def test_a_limit_finds_as_good_a_cut_as_all_sums(costs: list[int], data: st.DataObject) -> None:
-    stages = data.draw(st.integers(1, len(costs)))
-    layers = balance(costs, stages)
-    assert len(layers) == stages and min(layers) > 0 and sum(layers) == len(costs)
-    ends = [sum(layers[:stage]) for stage in range(stages + 1)]
-    pieces = [range(begin, end) for begin, end in itertools.pairwise(ends)]
-    assert dearest(costs, pieces) == dearest(costs, balanced(costs, stages))
-
-
-def dearest(costs: list[int], pieces: list[range]) -> int:
-    return max(sum(costs[layer] for layer in piece) for piece in pieces)
-
 
 MAKERS: dict[str, Callable[[int, int, int], Schedule]] = {
     "GPipe": lambda p, m, v: orders.gpipe(p, m),

@@ -173,6 +173,15 @@ def wait_until(condition, seconds: float) -> None:
         time.sleep(0.05)
 
 
+def test_bench_lists_what_there_is_and_refuses_what_there_is_not(capsys: pytest.CaptureFixture):
+    assert run(["bench"]) == 0
+    names = capsys.readouterr().out.split()
+    assert {"cluster", "collectives", "data-parallel", "pipeline", "watch"} <= set(names) and "rows" not in names
+    assert run(["bench", "pipelines"]) == 2
+    err = capsys.readouterr().err
+    assert one_line(err) and ", ".join(names) in err
+
+
 def test_help_answers_without_torch():
     code = "import sys; from rankwise.cli import run; run(['--help']); run(['train', '--help'])"
     check = "assert 'torch' not in sys.modules and 'matplotlib' not in sys.modules"

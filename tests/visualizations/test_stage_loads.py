@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.colors import to_hex
 
-from reference.pipeline_parallel.stages import balanced
+from reference.pipeline_parallel.balance import balanced
 from visualizations import stage_loads
 from visualizations.style import Colour
 

@@ -52,8 +52,9 @@ PUZZLE = Puzzle(
         """,
     function=interleaved_order,
     given=(Action, Kind),
-    cases=cases(worlds=(2, 4), v=(2,), m=lambda n: (2 * n, n))
+    cases=cases(worlds=(2,), v=(2,), m=lambda n: (2 * n, n))
     + cases(worlds=(3,), v=(3, 1), m=lambda n: (2 * n,))
+    + cases(worlds=(4,), v=(2,), m=lambda n: (n,))
     + cases(worlds=(1,), v=(2,), m=(3,)),
     inputs=lambda case, rank: {"rank": rank, "p": case.n, "m": case.m, "v": case.v},
     drive=in_order,
