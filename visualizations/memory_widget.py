@@ -1,11 +1,10 @@
 """Memory of any training step, to play with: what fits where, and what it takes.
 
-A widget of menus over one picture, the same that a measured step gets. Where widgets do not work it shows itself as the
-picture of what it began with.
+Menus over one picture, the same that a measured step gets.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -15,9 +14,9 @@ from reference.memory.recompute import Recompute
 from reference.memory.workload import Workload
 from reference.models import PRESETS
 
-from . import memory
-from .live import Live
-from .style import DPI, WIDTH, Picture
+from . import explorer, memory
+from .explorer import Explorer, Menu
+from .style import Picture
 
 RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 BATCHES = (1, 2, 4, 8, 16, 32)
@@ -30,7 +29,7 @@ STAGES: Mapping[Stage, str] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Choice:
+class Choice(explorer.Choice):
     """What the menus say."""
 
     model: str = "llama3-8b"  # of `PRESETS`
@@ -53,71 +52,21 @@ class Choice:
         return memory.draw(self.workload.history(), limit=(self.gpu, GPUS[self.gpu]))
 
 
-MENUS: Mapping[str, tuple[str, tuple[tuple[str, Any], ...]]] = MappingProxyType(
+CONTROLS: Mapping[str, Menu] = MappingProxyType(
     {
-        "model": ("model", tuple((name, name) for name in PRESETS)),
-        "gpu": ("GPU", tuple((name, name) for name in GPUS)),
-        "recipe": ("recipe", tuple((f"{name} ({RECIPES[name].total:.3g} B)", name) for name in TRAINED)),
-        "stage": ("stage", tuple((name, stage) for stage, name in STAGES.items())),
-        "ranks": ("ranks", tuple((f"{n:,}", n) for n in RANKS)),
-        "batch": ("batch", tuple((f"{n}", n) for n in BATCHES)),
-        "sequence": ("sequence", tuple((f"{n:,}", n) for n in SEQUENCES)),
-        "recompute": ("recompute", tuple((how.value, how) for how in Recompute)),
+        "model": Menu("model", tuple(PRESETS)),
+        "gpu": Menu("GPU", tuple(GPUS)),
+        "ranks": Menu("ranks", RANKS, "{:,}".format),
+        "stage": Menu("stage", tuple(STAGES), STAGES.__getitem__),
+        "recipe": Menu("recipe", TRAINED, lambda name: f"{name} ({RECIPES[name].total:.3g} B)"),
+        "batch": Menu("batch", BATCHES),
+        "sequence": Menu("sequence", SEQUENCES, "{:,}".format),
+        "recompute": Menu("recompute", tuple(Recompute)),
     }
 )
-"""By field of `Choice`: the menu's name, and (words, value) of what can be chosen."""
-
-
-class Explorer(Live):
-    """Menus over a picture that follows them.
-
-    Args:
-        choice: what to begin with; it need not be in the menus.
-    """
-
-    def __init__(self, choice: Choice) -> None:
-        super().__init__(choice.draw())
-        self.choice = choice
-
-    def choose(self, **changes: Any) -> bytes:
-        """Choose anew, by fields of `Choice`. Returns the picture, as a PNG file."""
-        self.choice = replace(self.choice, **changes)
-        return self.choice.draw().png()
-
-    def make_widget(self) -> Any:
-        """The menus over the picture."""
-        return _widget(self)
-
-    def __repr__(self) -> str:
-        return f"<Explorer: {self.still!r}>"
+"""By field of `Choice`: what trains where on the left, how on the right."""
 
 
 def explore(**choice: Any) -> Explorer:
     """Memory of a step of `model` on `gpu`s; begin with any fields of `Choice`: `explore(model="llama3-70b")`."""
-    return Explorer(Choice(**choice))
-
-
-def _widget(explorer: Explorer) -> Any:
-    import ipywidgets as widgets
-
-    image = widgets.Image(format="png", layout={"width": f"{round(WIDTH * DPI)}px"})
-    image.value = explorer.still.png()
-
-    def menu(field: str) -> Any:
-        words, options = MENUS[field]
-        here = getattr(explorer.choice, field)
-        if here not in [value for _, value in options]:
-            options = (*options, (str(here), here))
-        return widgets.Dropdown(description=words, options=options, value=here, layout={"width": "196px"})
-
-    def following(field: str) -> Callable[[dict[str, Any]], None]:
-        def follow(change: dict[str, Any]) -> None:
-            image.value = explorer.choose(**{field: change["new"]})
-
-        return follow
-
-    menus = {field: menu(field) for field in MENUS}
-    for field, one in menus.items():
-        one.observe(following(field), "value")
-    rows = [widgets.HBox(list(menus.values())[i : i + 4]) for i in (0, 4)]
-    return widgets.VBox([*rows, image])
+    return Explorer(Choice(**choice), CONTROLS)
