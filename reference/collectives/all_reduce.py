@@ -7,6 +7,7 @@
 | recursive doubling | log2 n                    | log2 n · size                    | small tensors                   |
 | eager doubling     | log2 n                    | log2 n · size                    | small tensors on gloo           |
 | halving-doubling   | 2 log2 n                  | 2(n-1)/n · size                  | the sizes between               |
+| eager halving-d.   | 2 log2 n                  | 2(n-1)/n · size                  | the sizes between, on gloo      |
 | double binary tree | about 4 log2 n + 4 pieces | at most 2 · size                 | large tensors on very many ranks |
 | hierarchical       | 2(l-1) + 2(m-1)           | 2(l-1)/l · size in its node,     | m nodes of l ranks, with slow   |
 |                    |                           | 2(m-1)/m · size/l between nodes  | links between them              |
@@ -14,6 +15,8 @@
 All in place. All ranks end with the same bits: each sum is computed once, or in the same order. Where n is no power of
 two, doubling and halving-doubling take two more steps, and some ranks send a whole tensor more.
 """
+
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -23,7 +26,7 @@ from torch.distributed import ProcessGroup
 from . import all_gather, broadcast, double_tree, reduce, reduce_scatter
 from .double_tree import Hop
 from .exchange import PIECE, exchange, exchange_reduce
-from .hypercube import fold, hypercube, unfold
+from .hypercube import Hypercube, fold, hypercube, unfold
 from .reduction import SUM, combine, finish
 
 EAGER = PIECE  # bytes: larger tensors travel in pieces
@@ -123,16 +126,65 @@ def halving_doubling(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) ->
     cube, x = hypercube(group.rank(), group.size()), x.view(-1)
     fold(x, cube, group, op)
     if not cube.sits_out:
-        mine, way_back = x, []
-        for distance, neighbour in cube.neighbours:
-            lower, upper = mine.tensor_split(2)
-            mine, theirs = (upper, lower) if cube.vertex & distance else (lower, upper)
+        swaps = _halves(x, cube)
+        for mine, theirs, neighbour in swaps:
             exchange_reduce(theirs, neighbour, mine, neighbour, group, op)
-            way_back.append((mine, theirs, neighbour))
-        finish(mine, cube.n, op)
-        for mine, theirs, neighbour in reversed(way_back):
+        finish(swaps[-1].mine if swaps else x, cube.n, op)
+        for mine, theirs, neighbour in reversed(swaps):
             exchange(mine, neighbour, theirs, neighbour, group)
     unfold(x, cube, group)
+
+
+def eager_halving_doubling(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
+    """Reduce `x` over `group`, in place: halving-doubling with the receives of each way posted before its first send.
+
+    Why, and what it costs: see `eager_doubling`. The buffers together are as large as `x`.
+
+    Args:
+        x: contiguous, the same shape and dtype on every rank.
+        group: n ranks. Any n; two more steps where n is no power of two.
+        op: how to combine.
+    """
+    if x.is_cuda or x.nbytes > 2 * EAGER:  # its halves would travel in pieces
+        halving_doubling(x, group, op)
+        return
+    cube, x = hypercube(group.rank(), group.size()), x.view(-1)
+    fold(x, cube, group, op)
+    if not cube.sits_out:
+        swaps = _halves(x, cube)
+        buffers = [torch.empty_like(swap.mine) for swap in swaps]
+        neighbours = [swap.neighbour for swap in swaps]
+        arrivals = [dist.irecv(y, group=group, group_src=rank) for rank, y in zip(neighbours, buffers, strict=True)]
+        for (mine, theirs, neighbour), received, arrival in zip(swaps, buffers, arrivals, strict=True):
+            departure = dist.isend(theirs, group=group, group_dst=neighbour)
+            arrival.wait()
+            combine(mine, received, op)
+            departure.wait()
+        finish(swaps[-1].mine if swaps else x, cube.n, op)
+        arrivals = [dist.irecv(theirs, group=group, group_src=neighbour) for _, theirs, neighbour in reversed(swaps)]
+        for (mine, _, neighbour), arrival in zip(reversed(swaps), arrivals, strict=True):
+            departure = dist.isend(mine, group=group, group_dst=neighbour)
+            arrival.wait()
+            departure.wait()
+    unfold(x, cube, group)
+
+
+class _Swap(NamedTuple):
+    """Halves of what this rank is still responsible for: its own, and the one it leaves to a neighbour."""
+
+    mine: Tensor
+    theirs: Tensor
+    neighbour: int
+
+
+def _halves(x: Tensor, cube: Hypercube) -> list[_Swap]:
+    """Of x, of the half of it that stays with this rank, of the half of that, ..."""
+    swaps = []
+    for distance, neighbour in cube.neighbours:
+        lower, upper = x.tensor_split(2)
+        x, theirs = (upper, lower) if cube.vertex & distance else (lower, upper)
+        swaps.append(_Swap(x, theirs, neighbour))
+    return swaps
 
 
 def double_binary_tree(

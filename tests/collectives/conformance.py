@@ -54,6 +54,7 @@ ALGORITHMS: dict[str, tuple[Callable[..., None], ...]] = {
         all_reduce.ring,
         all_reduce.recursive_doubling,
         all_reduce.eager_doubling,
+        all_reduce.eager_halving_doubling,
         all_reduce.halving_doubling,
         all_reduce.double_binary_tree,
         best.all_reduce,

@@ -69,7 +69,13 @@ LARGE = exchange.PIECE // 4  # elements
 @pytest.mark.parametrize("n", [2, 3, 4])
 @pytest.mark.parametrize(
     "algorithm",
-    [all_reduce.ring, all_reduce.recursive_doubling, all_reduce.eager_doubling, all_reduce.halving_doubling],
+    [
+        all_reduce.ring,
+        all_reduce.recursive_doubling,
+        all_reduce.eager_doubling,
+        all_reduce.halving_doubling,
+        all_reduce.eager_halving_doubling,
+    ],
 )
 def test_large_tensors_travel_in_pieces(clusters: Callable[..., Cluster], algorithm: Callable, n: int) -> None:
     """One element more than what fits: one chunk, or one half, has a piece more than the others."""
