@@ -5,7 +5,7 @@ numbers for each token:
 
 | for backward of       | tensors                                | numbers                |
 |-----------------------|----------------------------------------|------------------------|
-| each of the two norms | input, normalised input, 1/rms         | 2 D + 1                |
+| each of the two norms | input, 1/rms                           | D + 1                  |
 | query, key, value     | output of the norm                     | D                      |
 | attention             | query, key, value, result, log-sum-exp | (2 + 2 K/H) D + H      |
 | its output projection | result, heads side by side             | D                      |
@@ -13,17 +13,15 @@ numbers for each token:
 | SwiGLU                | gate, silu(gate), up                   | 3 F                    |
 | down                  | silu(gate) · up                        | F                      |
 
-Together (9 + 2 K/H) D + 4 F, and a little: with as many keys as queries and F = 8/3 D about 22 D numbers for each
+Together (7 + 2 K/H) D + 4 F, and a little: with as many keys as queries and F = 8/3 D about 20 D numbers for each
 token. Where a model has dropout, a block keeps two masks besides, each of D bytes for each token. No term grows with
 the square of the sequence: flash attention (Dao et al. 2022) makes the S x S matrix again, tile by tile, in backward,
 and keeps one number for each query and head.
 
-The formulas equal what autograd saves, byte by byte, on the CPU. `Kernels.CUDA` follows the kernels that PyTorch has
-there for bfloat16 and float16: a norm keeps its input as it is, and no normalised copy.
+The formulas equal what autograd saves, byte by byte.
 """
 
 from collections.abc import Callable, Mapping
-from enum import StrEnum
 from types import MappingProxyType
 
 import torch
@@ -33,28 +31,11 @@ from reference.memory.saved import Saved, total
 from reference.models import GPTConfig
 
 
-class Kernels(StrEnum):
-    """Whose kernels run: they keep different things."""
-
-    CPU = "cpu"
-    CUDA = "cuda"
-
-
-def norm(name: str, tokens: int, width: int, dtype: torch.dtype, kernels: Kernels = Kernels.CPU) -> tuple[Saved, ...]:
-    """What RMSNorm keeps of `tokens` tokens of `width` numbers; its output is kept by whom it goes to.
-
-    On the CPU it is a chain of operations in float32 at least: 16-bit inputs are kept as a copy of twice their size.
-    """
-    wide = accumulator(dtype).itemsize
-    if kernels is Kernels.CUDA:
-        return (
-            Saved(f"{name}: input", tokens * width * dtype.itemsize),
-            Saved(f"{name}: 1 / rms", tokens * wide),
-        )
+def norm(name: str, tokens: int, width: int, dtype: torch.dtype) -> tuple[Saved, ...]:
+    """What RMSNorm keeps of `tokens` tokens of `width` numbers; its output is kept by whom it goes to."""
     return (
-        Saved(f"{name}: input", tokens * width * wide),
-        Saved(f"{name}: 1 / rms", tokens * wide),
-        Saved(f"{name}: normalised", tokens * width * wide),
+        Saved(f"{name}: input", tokens * width * dtype.itemsize),
+        Saved(f"{name}: 1 / rms", tokens * accumulator(dtype).itemsize),
     )
 
 
@@ -98,9 +79,7 @@ def masks(config: GPTConfig, batch: int, sequence: int) -> tuple[Saved, ...]:
     return Saved("attention: dropped", elements), Saved("feed forward: dropped", elements)
 
 
-def block(
-    config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype, kernels: Kernels = Kernels.CPU
-) -> tuple[Saved, ...]:
+def block(config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype) -> tuple[Saved, ...]:
     """What one block keeps of a micro-batch for backward, its input included, parameters not.
 
     Args:
@@ -108,21 +87,18 @@ def block(
         batch: B, windows in the micro-batch.
         sequence: S, tokens in a window.
         dtype: of activations and parameters.
-        kernels: who computes.
     """
     tokens = batch * sequence
     return (
-        *norm("attention norm", tokens, config.width, dtype, kernels),
+        *norm("attention norm", tokens, config.width, dtype),
         *attention(config, batch, sequence, dtype),
-        *norm("feed-forward norm", tokens, config.width, dtype, kernels),
+        *norm("feed-forward norm", tokens, config.width, dtype),
         *feed_forward(config, batch, sequence, dtype),
         *masks(config, batch, sequence),
     )
 
 
-def block_selective(
-    config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype, kernels: Kernels = Kernels.CPU
-) -> tuple[Saved, ...]:
+def block_selective(config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype) -> tuple[Saved, ...]:
     """What one block keeps with selective recomputation: what matrix products made. Arguments as of `block`.
 
     Norms, attention's core and the product inside the SwiGLU are made again; what they are made from is kept, and what
@@ -142,9 +118,7 @@ def block_selective(
     )
 
 
-def block_input(
-    config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype, kernels: Kernels = Kernels.CPU
-) -> tuple[Saved, ...]:
+def block_input(config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype) -> tuple[Saved, ...]:
     """What one block keeps with full recomputation: its input. Arguments as of `block`."""
     return (Saved("input of the block", batch * sequence * config.width * dtype.itemsize),)
 
@@ -162,9 +136,7 @@ def waves(config: GPTConfig, sequence: int, dtype: torch.dtype, recompute: Recom
     return (Saved("waves", 8 * sequence * config.head_dim),)
 
 
-def ends(
-    config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype, kernels: Kernels = Kernels.CPU
-) -> tuple[Saved, ...]:
+def ends(config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype) -> tuple[Saved, ...]:
     """What the model keeps outside its blocks: of the last norm, the projection to the vocabulary, and the loss.
 
     Tokens and targets were there before; the embedding keeps nothing but them. Logits are kept as log-probabilities, in
@@ -172,7 +144,7 @@ def ends(
     """
     tokens, wide = batch * sequence, accumulator(dtype).itemsize
     return (
-        *norm("last norm", tokens, config.width, dtype, kernels),
+        *norm("last norm", tokens, config.width, dtype),
         Saved("head: output of the norm", tokens * config.width * dtype.itemsize),
         Saved("loss: log-probabilities", tokens * config.vocabulary * wide),
         Saved("loss: how many tokens counted", wide),
@@ -185,14 +157,13 @@ def model(
     sequence: int,
     dtype: torch.dtype,
     recompute: Recompute = Recompute.NONE,
-    kernels: Kernels = Kernels.CPU,
 ) -> tuple[Saved, ...]:
     """What a forward pass of the whole model and its loss keep for backward. Arguments as of `block`."""
-    every = total(KEPT[recompute](config, batch, sequence, dtype, kernels))
+    every = total(KEPT[recompute](config, batch, sequence, dtype))
     return (
         *waves(config, sequence, dtype, recompute),
         Saved(f"{config.layers} blocks", config.layers * every),
-        *ends(config, batch, sequence, dtype, kernels),
+        *ends(config, batch, sequence, dtype),
     )
 
 

@@ -4,16 +4,15 @@ What backward will need of one block, for each token, in elements (D width, D_kv
 
 | recompute | kept from forward to backward                               | extra work in backward          |
 |-----------|-------------------------------------------------------------|---------------------------------|
-| none      | 9D + 2 D_kv + 4F: every input of every operation            | nothing                         |
+| none      | 7D + 2 D_kv + 4F: every input of every operation            | nothing                         |
 | selective | 3D + 2 D_kv + 2F: x twice; query, key, value; gate and up   | 4SD FLOPs of attention's scores |
 | full      | D: the input of the block                                   | the whole forward               |
 
 A matrix product is dear to repeat. Norms, rotations, the product inside the SwiGLU and the softmax are cheap, and make
 more than half of the bytes: that is what the selective form takes advantage of. With D = 256, D_kv = 128, F = 704 and
-S = 128 it keeps 45 % of the bytes for 3 % more FLOPs in a step, the full form 5 % for 33 %; on one core of a CPU, where
-cheap operations wait for memory too, steps took 11 % and 33 % longer. (Counted in fp32 on a CPU,
-with attention that never stores its S x S scores. A fused norm keeps 2D less for none; without fused attention none
-keeps H · S elements more, and in bf16 norms keep fp32 copies. What the other two keep is always this.)
+S = 128 it keeps half of the bytes for 3 % more FLOPs in a step, the full form 5 % for 33 %; on one core of a CPU, where
+cheap operations wait for memory too, steps took 6 % and 30 % longer. (Counted with attention that never stores its
+S x S scores; without that, none keeps H · S elements more. What the other two keep is always this.)
 
 Chen et al. 2016, "Training deep nets with sublinear memory cost"; Korthikanti et al. 2022, "Reducing activation
 recomputation in large transformer models", sec. 5, for the selective form.

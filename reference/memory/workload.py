@@ -21,7 +21,6 @@ import torch
 
 from reference.errors import BadInput
 from reference.memory import activations
-from reference.memory.activations import Kernels
 from reference.memory.history import History, Mark
 from reference.memory.recipe import Breakdown, Recipe, Stage, state_bytes
 from reference.memory.recompute import Recompute
@@ -44,7 +43,6 @@ class Workload:
     batch: int = 1  # windows in the micro-batch of each rank
     sequence: int = 2048  # tokens in a window
     recompute: Recompute = Recompute.NONE
-    kernels: Kernels = Kernels.CUDA
 
     def __post_init__(self) -> None:
         if min(self.batch, self.sequence) < 1:
@@ -112,12 +110,11 @@ def _backward(work: Workload) -> Iterator[Usage]:
     """Loss and head, blocks from the last to the first, embedding: what waits shrinks, gradients appear."""
     state, layers, width, hidden = work.state, work.model.layers, _width(work), _hidden(work)
     kept, logits = _kept(work), _logits(work)
-    whole = total(activations.block(work.model, work.batch, work.sequence, work.dtype, work.kernels))
-    input_apart = work.kernels is Kernels.CPU and work.dtype.itemsize < 4  # the norm keeps a wider copy of its own
+    whole = total(activations.block(work.model, work.batch, work.sequence, work.dtype))
     again = {
         Recompute.NONE: kept - hidden,  # the product is given back when its gradient is known
         Recompute.SELECTIVE: kept + 2 * hidden,  # what makes the product is made again
-        Recompute.FULL: whole - hidden + width + input_apart * width,  # everything, and what comes out
+        Recompute.FULL: whole - hidden + width,  # everything, and what comes out
     }
     before = [state_bytes(unit, work.recipe, work.stage, work.ranks).gradients for unit in work.units]
     down = 0 if _shards_gradients(work) else int(work.model.width * work.model.hidden * work.recipe.gradients)
@@ -170,7 +167,7 @@ def _logits(work: Workload) -> int:
 def _kept(work: Workload) -> int:
     """Bytes that each block keeps for backward."""
     kept = activations.KEPT[work.recompute]
-    return total(kept(work.model, work.batch, work.sequence, work.dtype, work.kernels))
+    return total(kept(work.model, work.batch, work.sequence, work.dtype))
 
 
 def _shared(work: Workload) -> int:
@@ -180,4 +177,4 @@ def _shared(work: Workload) -> int:
 
 def _waiting(work: Workload) -> int:
     """Bytes that wait for backward when forward is over."""
-    return total(activations.model(work.model, work.batch, work.sequence, work.dtype, work.recompute, work.kernels))
+    return total(activations.model(work.model, work.batch, work.sequence, work.dtype, work.recompute))

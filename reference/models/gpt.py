@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from reference.models.config import GPTConfig
 from reference.models.dropout import dropout
+from reference.models.rms_norm import rms_norm
 
 
 class RMSNorm(nn.Module):
@@ -26,7 +27,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""
-        return F.rms_norm(x, self.weight.shape, self.weight, self.epsilon)
+        return rms_norm(x, self.weight, self.epsilon)
 
 
 def rotary_waves(positions: Tensor, head_dim: int, base: float) -> Tensor:

@@ -95,14 +95,6 @@ def test_grouped_queries_save_keys_and_values():
     assert saved == 2 * 2 * 10 * 64 * 3 // 4
 
 
-def test_fused_norms_keep_their_input_alone():
-    """In bfloat16 a fused norm keeps 2 bytes of a number where the chain of operations keeps twice 4."""
-    config, tokens = preset("demo"), 4 * 128
-    kept = (activations.block(config, 4, 128, torch.bfloat16, kernels) for kernels in activations.Kernels)
-    chain, fused = (total(saved) for saved in kept)
-    assert chain - fused == 2 * (8 - 2) * tokens * config.width
-
-
 def test_selective_and_full_recomputation_keep_less():
     config = preset("llama3-8b")
     none, selective, full = (total(kept(config, 1, 8192, torch.bfloat16)) for kept in activations.KEPT.values())

@@ -7,7 +7,6 @@ import torch
 from torch.optim import AdamW
 
 from reference.errors import BadInput
-from reference.memory.activations import Kernels
 from reference.memory.gauge import Gauge
 from reference.memory.gpus import GB
 from reference.memory.history import History, Kind
@@ -43,7 +42,7 @@ def measured(work: Workload) -> History:
 def test_the_planned_peaks_are_the_measured_ones(recipe, how, vocabulary):
     """In forward and in backward, whether logits or a block need most. 1 %: counts of steps, scalars."""
     config = GPTConfig(layers=3, width=64, heads=4, kv_heads=2, hidden=176, vocabulary=vocabulary)
-    work = Workload(config, RECIPES[recipe], batch=2, sequence=64, recompute=how, kernels=Kernels.CPU)
+    work = Workload(config, RECIPES[recipe], batch=2, sequence=64, recompute=how)
     plan, real = work.history(), measured(work)
     for phase in ("forward", "backward"):
         assert plan.during(phase).peak == pytest.approx(real.during(phase).peak, rel=0.01)
