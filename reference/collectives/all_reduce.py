@@ -4,6 +4,7 @@
 |--------------------|---------------------------|----------------------------------|---------------------------------|
 | naive              | 2(n-1)                    | root: (n-1) · size; others: size | nothing; simple                 |
 | ring               | 2(n-1)                    | 2(n-1)/n · size                  | large tensors                   |
+| direct             | 2 for each block          | 2(n-1)/n · size                  | large tensors within a machine  |
 | recursive doubling | log2 n                    | log2 n · size                    | small tensors                   |
 | eager doubling     | log2 n                    | log2 n · size                    | small tensors on gloo           |
 | halving-doubling   | 2 log2 n                  | 2(n-1)/n · size                  | the sizes between               |
@@ -25,11 +26,12 @@ from torch.distributed import ProcessGroup
 
 from . import all_gather, broadcast, double_tree, reduce, reduce_scatter
 from .double_tree import Hop
-from .exchange import PIECE, exchange, exchange_reduce
+from .exchange import PIECE, exchange, exchange_reduce, post
 from .hypercube import Hypercube, fold, hypercube, unfold
 from .reduction import SUM, combine, finish
 
 EAGER = PIECE  # bytes: larger tensors travel in pieces
+CHUNK = 1 << 17  # elements that a rank sends to another one at once: n of them fit into its cache
 
 
 def naive(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
@@ -62,6 +64,32 @@ def ring(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
     finish(chunks[right], n, op)
     for step in range(n - 1):
         exchange(chunks[(right - step) % n], right, chunks[(rank - step) % n], left, group)
+
+
+def direct(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
+    """Reduce `x` over `group`, in place: everybody sends chunk i to rank i, which sends the result to everybody.
+
+    As few bytes as a ring in two steps, if a rank can talk to all others at once. Large tensors go block by block, so
+    that a block is still in the processor's cache when it is added up and sent on.
+
+    Args:
+        x: contiguous, the same shape and dtype on every rank.
+        group: n ranks. Any n; x.numel() need not divide by n.
+        op: how to combine.
+    """
+    rank, n = group.rank(), group.size()
+    others = [(rank + distance) % n for distance in range(1, n)]
+    for block in x.view(-1).split(n * CHUNK):
+        chunks = block.tensor_split(n)
+        own, parts = chunks[rank], [torch.empty_like(chunks[rank]) for _ in others]
+        sends = [(chunks[other], other) for other in others]
+        for request in post(sends, list(zip(parts, others, strict=True)), group):
+            request.wait()
+        for part in parts:
+            combine(own, part, op)
+        finish(own, n, op)
+        for request in post([(own, other) for other in others], sends, group):
+            request.wait()
 
 
 def recursive_doubling(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:

@@ -70,8 +70,11 @@ def reduce_scatter(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.ReduceO
 def all_reduce(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
     """Reduce `x` over `group`, in place."""
     n, size = group.size(), x.element_size()
-    algorithms = ALL_REDUCES if x.numel() * size < LARGE else (all_reduces.ring,)
-    cheapest(algorithms, n, x.numel(), size)(x, group, op)
+    if x.numel() * size < LARGE:
+        algorithm = cheapest(ALL_REDUCES, n, x.numel(), size)
+    else:
+        algorithm = all_reduces.direct if n > 2 else all_reduces.ring  # which adds up one piece while the next travels
+    algorithm(x, group, op)
 
 
 def all_to_all(x: Tensor, out: Tensor, group: ProcessGroup) -> None:

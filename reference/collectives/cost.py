@@ -144,6 +144,13 @@ def _ring_all_reduce(rank: int, n: int, numel: int) -> int:
     return 2 * numel - _chunk(rank + 1, n, numel) - _chunk(rank + 2, n, numel)
 
 
+def _direct_all_reduce(rank: int, n: int, numel: int) -> int:
+    """In each block all chunks but its own, and then its own to all others."""
+    blocks, rest = divmod(numel, n * all_reduce.CHUNK)
+    own = blocks * all_reduce.CHUNK + _chunk(rank, n, rest)
+    return numel - own + (n - 1) * own
+
+
 def _ring_steps(n: int, numel: int, itemsize: int) -> int:
     return (n - 1) * (_steps_of(_chunk(0, n, numel), itemsize) + 1)
 
@@ -224,6 +231,9 @@ _COSTS: dict[Callable[..., None], Cost] = {
         lambda n, numel, size: 2 * (n - 1), lambda rank, n, numel: numel if rank else (n - 1) * numel
     ),
     all_reduce.ring: Cost(_ring_steps, _ring_all_reduce),
+    all_reduce.direct: Cost(
+        lambda n, numel, size: 2 * min(1, n - 1) * max(1, -(-numel // (n * all_reduce.CHUNK))), _direct_all_reduce
+    ),
     all_reduce.recursive_doubling: _DOUBLING,
     all_reduce.eager_doubling: _DOUBLING,
     all_reduce.halving_doubling: _HALVING_DOUBLING,

@@ -53,6 +53,7 @@ ALGORITHMS: dict[str, tuple[Callable[..., None], ...]] = {
         all_reduce.naive,
         all_reduce.ring,
         all_reduce.recursive_doubling,
+        all_reduce.direct,
         all_reduce.eager_doubling,
         all_reduce.eager_halving_doubling,
         all_reduce.halving_doubling,

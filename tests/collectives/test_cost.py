@@ -71,6 +71,7 @@ LARGE = exchange.PIECE // 4  # elements
     "algorithm",
     [
         all_reduce.ring,
+        all_reduce.direct,
         all_reduce.recursive_doubling,
         all_reduce.eager_doubling,
         all_reduce.halving_doubling,
