@@ -17,8 +17,6 @@ All in place. All ranks end with the same bits: each sum is computed once, or in
 two, doubling and halving-doubling take two more steps, and some ranks send a whole tensor more.
 """
 
-from typing import NamedTuple
-
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -27,7 +25,7 @@ from torch.distributed import ProcessGroup
 from . import all_gather, broadcast, double_tree, reduce, reduce_scatter
 from .double_tree import Hop
 from .exchange import PIECE, exchange, exchange_reduce, post
-from .hypercube import Hypercube, fold, hypercube, unfold
+from .hypercube import fold, hypercube, unfold
 from .reduction import SUM, combine, finish
 
 EAGER = PIECE  # bytes: larger tensors travel in pieces
@@ -154,11 +152,14 @@ def halving_doubling(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) ->
     cube, x = hypercube(group.rank(), group.size()), x.view(-1)
     fold(x, cube, group, op)
     if not cube.sits_out:
-        swaps = _halves(x, cube)
-        for mine, theirs, neighbour in swaps:
+        mine, way_back = x, []
+        for distance, neighbour in cube.neighbours:
+            lower, upper = mine.tensor_split(2)
+            mine, theirs = (upper, lower) if cube.vertex & distance else (lower, upper)
             exchange_reduce(theirs, neighbour, mine, neighbour, group, op)
-        finish(swaps[-1].mine if swaps else x, cube.n, op)
-        for mine, theirs, neighbour in reversed(swaps):
+            way_back.append((mine, theirs, neighbour))
+        finish(mine, cube.n, op)
+        for mine, theirs, neighbour in reversed(way_back):
             exchange(mine, neighbour, theirs, neighbour, group)
     unfold(x, cube, group)
 
@@ -179,40 +180,28 @@ def eager_halving_doubling(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = S
     cube, x = hypercube(group.rank(), group.size()), x.view(-1)
     fold(x, cube, group, op)
     if not cube.sits_out:
-        swaps = _halves(x, cube)
-        buffers = [torch.empty_like(swap.mine) for swap in swaps]
-        neighbours = [swap.neighbour for swap in swaps]
-        arrivals = [dist.irecv(y, group=group, group_src=rank) for rank, y in zip(neighbours, buffers, strict=True)]
-        for (mine, theirs, neighbour), received, arrival in zip(swaps, buffers, arrivals, strict=True):
+        mine, way_there = x, []
+        for distance, neighbour in cube.neighbours:
+            lower, upper = mine.tensor_split(2)
+            mine, theirs = (upper, lower) if cube.vertex & distance else (lower, upper)
+            received = torch.empty_like(mine)
+            arrival = dist.irecv(received, group=group, group_src=neighbour)
+            way_there.append((mine, theirs, neighbour, received, arrival))
+        for half, theirs, neighbour, received, arrival in way_there:
             departure = dist.isend(theirs, group=group, group_dst=neighbour)
             arrival.wait()
-            combine(mine, received, op)
+            combine(half, received, op)
             departure.wait()
-        finish(swaps[-1].mine if swaps else x, cube.n, op)
-        arrivals = [dist.irecv(theirs, group=group, group_src=neighbour) for _, theirs, neighbour in reversed(swaps)]
-        for (mine, _, neighbour), arrival in zip(reversed(swaps), arrivals, strict=True):
-            departure = dist.isend(mine, group=group, group_dst=neighbour)
+        finish(mine, cube.n, op)
+        way_back = [
+            (half, neighbour, dist.irecv(theirs, group=group, group_src=neighbour))
+            for half, theirs, neighbour, *_ in reversed(way_there)
+        ]
+        for half, neighbour, arrival in way_back:
+            departure = dist.isend(half, group=group, group_dst=neighbour)
             arrival.wait()
             departure.wait()
     unfold(x, cube, group)
-
-
-class _Swap(NamedTuple):
-    """Halves of what this rank is still responsible for: its own, and the one it leaves to a neighbour."""
-
-    mine: Tensor
-    theirs: Tensor
-    neighbour: int
-
-
-def _halves(x: Tensor, cube: Hypercube) -> list[_Swap]:
-    """Of x, of the half of it that stays with this rank, of the half of that, ..."""
-    swaps = []
-    for distance, neighbour in cube.neighbours:
-        lower, upper = x.tensor_split(2)
-        x, theirs = (upper, lower) if cube.vertex & distance else (lower, upper)
-        swaps.append(_Swap(x, theirs, neighbour))
-    return swaps
 
 
 def double_binary_tree(
