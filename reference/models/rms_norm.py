@@ -45,4 +45,4 @@ class _Scaled(Function):
         of_weight = gradient * normalised
         along = torch.linalg.vecdot(of_weight, wide).unsqueeze(-1)
         of_x = (gradient * wide).addcmul_(normalised, along, value=-1 / x.shape[-1]).mul_(scale)
-        return of_x.to(x.dtype), of_weight.sum(tuple(range(x.dim() - 1))).to(weight.dtype), None
+        return of_x.to(x.dtype), of_weight.sum_to_size(weight.shape).to(weight.dtype), None
