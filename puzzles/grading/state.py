@@ -129,7 +129,7 @@ class State:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         db = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
         try:
-            db.execute("PRAGMA journal_mode = WAL")
+            _log_ahead(db)
             db.execute("PRAGMA synchronous = FULL")
             db.execute("BEGIN IMMEDIATE")
             for statement in _SCHEMA.split(";"):
@@ -138,3 +138,16 @@ class State:
             db.execute("COMMIT")
         finally:
             db.close()
+
+
+def _log_ahead(db: sqlite3.Connection) -> None:
+    """Turn on write-ahead logging. Where several do so at once SQLite refuses, whatever the connection's patience."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)

@@ -97,3 +97,12 @@ def test_many_faces_write_at_once(state: State) -> None:
     attempts = state.history()
     assert len(attempts) == 100 == len({attempt.source for attempt in attempts})
     assert all(attempt.passed for attempt in attempts)
+
+
+def test_many_faces_make_the_file_at_once(tmp_path: Path) -> None:
+    """Only one of them can turn on write-ahead logging at a time, and SQLite itself does not let the others wait."""
+    with ProcessPoolExecutor(4) as faces:
+        for number in range(20):
+            path = tmp_path / f"{number}.db"
+            list(faces.map(_write, [path] * 4, [1] * 4))
+            assert len(State(path).history()) == 4
