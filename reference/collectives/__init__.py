@@ -13,7 +13,7 @@ They run on gloo and on NCCL, with any number of ranks and any length.
 | all_gather     | ring, recursive_doubling, bruck                                                           |
 | reduce_scatter | ring, recursive_halving                                                                   |
 | all_reduce     | naive, ring, direct, recursive_doubling, eager_doubling, halving_doubling,                |
-|                | eager_halving_doubling, double_binary_tree, hierarchical                                  |
+|                | double_binary_tree, hierarchical                                                          |
 | all_to_all     | pairwise, spread_out, bruck, uneven                                                       |
 | barrier        | dissemination                                                                             |
 

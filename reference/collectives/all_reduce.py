@@ -8,7 +8,6 @@
 | recursive doubling | log2 n                    | log2 n · size                    | small tensors                   |
 | eager doubling     | log2 n                    | log2 n · size                    | small tensors on gloo           |
 | halving-doubling   | 2 log2 n                  | 2(n-1)/n · size                  | the sizes between               |
-| eager halving-d.   | 2 log2 n                  | 2(n-1)/n · size                  | the sizes between, on gloo      |
 | double binary tree | about 4 log2 n + 4 pieces | at most 2 · size                 | large tensors on very many ranks |
 | hierarchical       | 2(l-1) + 2(m-1)           | 2(l-1)/l · size in its node,     | m nodes of l ranks, with slow   |
 |                    |                           | 2(m-1)/m · size/l between nodes  | links between them              |
@@ -161,46 +160,6 @@ def halving_doubling(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) ->
         finish(mine, cube.n, op)
         for mine, theirs, neighbour in reversed(way_back):
             exchange(mine, neighbour, theirs, neighbour, group)
-    unfold(x, cube, group)
-
-
-def eager_halving_doubling(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
-    """Reduce `x` over `group`, in place: halving-doubling with the receives of each way posted before its first send.
-
-    Why, and what it costs: see `eager_doubling`. The buffers together are as large as `x`.
-
-    Args:
-        x: contiguous, the same shape and dtype on every rank.
-        group: n ranks. Any n; two more steps where n is no power of two.
-        op: how to combine.
-    """
-    if x.is_cuda or x.nbytes > 2 * EAGER:  # its halves would travel in pieces
-        halving_doubling(x, group, op)
-        return
-    cube, x = hypercube(group.rank(), group.size()), x.view(-1)
-    fold(x, cube, group, op)
-    if not cube.sits_out:
-        mine, way_there = x, []
-        for distance, neighbour in cube.neighbours:
-            lower, upper = mine.tensor_split(2)
-            mine, theirs = (upper, lower) if cube.vertex & distance else (lower, upper)
-            received = torch.empty_like(mine)
-            arrival = dist.irecv(received, group=group, group_src=neighbour)
-            way_there.append((mine, theirs, neighbour, received, arrival))
-        for half, theirs, neighbour, received, arrival in way_there:
-            departure = dist.isend(theirs, group=group, group_dst=neighbour)
-            arrival.wait()
-            combine(half, received, op)
-            departure.wait()
-        finish(mine, cube.n, op)
-        way_back = [
-            (half, neighbour, dist.irecv(theirs, group=group, group_src=neighbour))
-            for half, theirs, neighbour, *_ in reversed(way_there)
-        ]
-        for half, neighbour, arrival in way_back:
-            departure = dist.isend(half, group=group, group_dst=neighbour)
-            arrival.wait()
-            departure.wait()
     unfold(x, cube, group)
 
 

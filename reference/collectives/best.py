@@ -24,7 +24,7 @@ SMALL = 64 << 10  # bytes: up to here copies within a rank count for less than m
 LARGE = 2 << 20  # bytes: from here on copies within a rank count for more than steps
 MANY = 8  # ranks: from here on it counts who of them sends how much
 
-ALL_REDUCES = (all_reduces.eager_doubling, all_reduces.eager_halving_doubling, all_reduces.ring)
+ALL_REDUCES = (all_reduces.eager_doubling, all_reduces.halving_doubling, all_reduces.ring)
 
 
 @lru_cache

@@ -202,8 +202,6 @@ _DOUBLING = Cost(
     _recursive_doubling_all_reduce,
 )
 
-_HALVING_DOUBLING = Cost(_halving_doubling_steps, _halving_doubling_all_reduce)
-
 _COSTS: dict[Callable[..., None], Cost] = {
     broadcast.naive: Cost(_linear, lambda rank, n, numel: (n - 1) * numel if rank == 0 else 0),
     broadcast.flat: Cost(lambda n, numel, size: min(1, n - 1), lambda rank, n, numel: 0 if rank else (n - 1) * numel),
@@ -236,8 +234,7 @@ _COSTS: dict[Callable[..., None], Cost] = {
     ),
     all_reduce.recursive_doubling: _DOUBLING,
     all_reduce.eager_doubling: _DOUBLING,
-    all_reduce.halving_doubling: _HALVING_DOUBLING,
-    all_reduce.eager_halving_doubling: _HALVING_DOUBLING,
+    all_reduce.halving_doubling: Cost(_halving_doubling_steps, _halving_doubling_all_reduce),
     all_reduce.double_binary_tree: Cost(_double_tree_steps, _double_tree),
     all_to_all.pairwise: Cost(_linear, lambda rank, n, numel: numel - numel // n),
     all_to_all.spread_out: Cost(lambda n, numel, size: min(1, n - 1), lambda rank, n, numel: numel - numel // n),

@@ -55,7 +55,6 @@ ALGORITHMS: dict[str, tuple[Callable[..., None], ...]] = {
         all_reduce.recursive_doubling,
         all_reduce.direct,
         all_reduce.eager_doubling,
-        all_reduce.eager_halving_doubling,
         all_reduce.halving_doubling,
         all_reduce.double_binary_tree,
         best.all_reduce,

@@ -75,7 +75,6 @@ LARGE = exchange.PIECE // 4  # elements
         all_reduce.recursive_doubling,
         all_reduce.eager_doubling,
         all_reduce.halving_doubling,
-        all_reduce.eager_halving_doubling,
     ],
 )
 def test_large_tensors_travel_in_pieces(clusters: Callable[..., Cluster], algorithm: Callable, n: int) -> None:

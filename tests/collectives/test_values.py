@@ -134,6 +134,6 @@ def chosen(group: dist.ProcessGroup, sizes: list[int]) -> list[str]:
 
 def test_small_tensors_take_few_steps_and_large_ones_few_bytes(ranks: Cluster) -> None:
     eight = [names for names in ranks.run(in_group, 8, chosen, [1 << 10, 1 << 18, 1 << 20, 1 << 26]) if names]
-    assert eight == [["eager_doubling", "eager_doubling", "eager_halving_doubling", "eager_halving_doubling"]] * 8
+    assert eight == [["eager_doubling", "eager_doubling", "halving_doubling", "halving_doubling"]] * 8
     six = [names for names in ranks.run(in_group, 6, chosen, [1 << 10, 1 << 26]) if names]
     assert six == [["eager_doubling", "ring"]] * 6
