@@ -2,7 +2,14 @@
 
 On gloo a hand-made all-reduce of a small tensor takes half of the time of the native one, and a reduce-scatter half of
 the bytes (`rankwise bench collectives`). NCCL writes into its peers' memory, which nobody can do by send and receive.
+
+Processes that share a processor must also take turns. A rank that computes on as soon as it has its result keeps others
+from sending what is waited for elsewhere; so it gives way before a collective and behind it. That took an eighth off
+a step of tensor parallelism with 4 ranks on 2 cores, and costs a microsecond where every rank has a core.
 """
+
+import os
+from collections.abc import Callable
 
 import torch.distributed as dist
 from torch import Tensor
@@ -12,10 +19,22 @@ from . import best, native
 from .reduction import SUM
 
 
+def give_way() -> None:
+    """Let other threads run that wait for this core: above all those that have messages to deliver."""
+    os.sched_yield()
+
+
+def in_turn(collective: Callable[..., None], *args: Tensor | ProcessGroup | dist.ReduceOp) -> None:
+    """Give way before and behind it."""
+    give_way()
+    collective(*args)
+    give_way()
+
+
 def all_reduce(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
     """Reduce `x` over `group`, in place. `x` is contiguous."""
     if x.is_cpu:
-        best.all_reduce(x, group, op)
+        in_turn(best.all_reduce, x, group, op)
     else:
         dist.all_reduce(x, op, group)
 
@@ -23,7 +42,7 @@ def all_reduce(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
 def all_gather(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     """Collect everybody's `x` in `out`. Both are contiguous; `x` may be its place in `out`."""
     if x.is_cpu:
-        best.all_gather(x, out, group)
+        in_turn(best.all_gather, x, out, group)
     else:
         native.all_gather_single(out.view(-1), x.view(-1), group=group)
 
@@ -31,6 +50,6 @@ def all_gather(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
 def reduce_scatter(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     """Sum chunk i of everybody's `x` into the `out` of rank i. Both are contiguous."""
     if x.is_cpu:
-        best.reduce_scatter(x, out, group)
+        in_turn(best.reduce_scatter, x, out, group)
     else:
         native.reduce_scatter_single(out.view(-1), x.view(-1), group=group)

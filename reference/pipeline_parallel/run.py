@@ -15,6 +15,8 @@ from typing import Protocol
 from torch import Tensor, device, nn
 from torch.distributed import ProcessGroup
 
+from reference.collectives.fastest import give_way
+
 from .messages import Messages
 from .passes import Channel, Free, Gather, Receive, Reduce, Send, programmed
 from .schedule import Action, Kind, Schedule
@@ -109,6 +111,7 @@ class Pipeline:
         self._held.clear()
         self._messages.begin()
         for step in self.line:
+            give_way()  # to messages of ranks on the same core
             match step:
                 case Send():
                     self._messages.send(step)
