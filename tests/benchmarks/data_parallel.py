@@ -1,17 +1,18 @@
 """DDP, ZeRO-1 and FSDP by hand against torch's own: a training step of a GPT on 4 ranks.
 
-A step is forward, backward, Adam, and forgetting the gradients. All programs live on the same ranks at the same time,
-on the same gloo group, and take their steps in turns; a step takes as long as on its slowest rank; medians. They train
-the same model on the same data with the same Adam, everything of torch's as it comes, and in the end their losses must
-be equal. `ratio` is torch's time over ours. Naive, flat and the ceiling (no communication: every rank trains a model of
-its own) are held against torch DDP, without a bar.
+A step is forward, backward, Adam, and forgetting the gradients. Each form meets its peer on the same ranks, on the same
+gloo group, and they take their steps in turns; a step takes as long as on its slowest rank; medians. They train the
+same model on the same data with the same Adam (fused, as in `reference.train`), everything else of torch's as it comes,
+and in the end their losses must be equal. `ratio` is torch's time over ours. Naive, flat and the ceiling (no
+communication: every rank trains a model of its own) meet torch DDP afterwards, without a bar. Only those who meet have
+a model: others would take their room in the caches.
 
 The batch is that of one rank: 4 ranks cannot share a single window. Both FSDPs gather each block, and the rest of the
 model as one more unit, so they send the same but for that rest (4 % of the parameters), which torch keeps from forward
 to backward and ours gathers again.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -32,8 +33,15 @@ from reference.zero.sharded import Sharded
 
 RANKS = 4
 MODEL = GPTConfig(layers=4, width=256, heads=8, kv_heads=4, hidden=704)  # of bytes: 3.1 million parameters
-LEARNING_RATE = 1e-3
 IMPORTS = ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.optim")  # once, not once on each rank
+
+ADAM = {"lr": 1e-3, "fused": True}
+MEETINGS = (
+    ("DDP", "torch DDP"),
+    ("ZeRO-1", "torch ZeRO-1"),
+    ("FSDP", "torch FSDP"),
+    ("naive", "flat", "alone", "torch DDP"),
+)
 
 Step = Callable[[Tensor, Tensor, int], Tensor]
 """From tokens [B, S], their targets and the number of tokens of all ranks to this rank's part of the loss."""
@@ -60,13 +68,17 @@ def measure(report: Callable[[Row], None]) -> None:
     """Every form under both loads."""
     with Cluster(RANKS, preload=IMPORTS) as cluster:
         for load in LOADS:
-            times, losses = zip(*cluster.run(on_rank, load), strict=True)
-            check({name: sum(parts[name] for parts in losses) for name in losses[0]})
-            found = rows.medians(rows.of_ranks(list(times)))
-            for form, bar in load.bars.items():
-                report(rows.faster(f"{form}, {load.name}", found[form], found[f"torch {form}"], "s", bar))
-            for form in ("naive", "flat", "alone"):
-                report(rows.faster(f"{form} (against DDP), {load.name}", found[form], found["torch DDP"], "s"))
+            ends: dict[str, float] = {}
+            for names in MEETINGS:
+                times, losses = zip(*cluster.run(on_rank, load, names), strict=True)
+                ends |= {name: sum(parts[name] for parts in losses) for name in names}
+                found = rows.medians(rows.of_ranks(list(times)))
+                *forms, peer = names
+                for form in forms:
+                    bar = load.bars.get(form)
+                    against = "" if bar else " (against DDP)"
+                    report(rows.faster(f"{form}{against}, {load.name}", found[form], found[peer], "s", bar))
+            check(ends)
 
 
 def check(losses: dict[str, float]) -> None:
@@ -82,12 +94,12 @@ def check(losses: dict[str, float]) -> None:
             raise SystemExit(f"{name} ends with a loss of {loss:.6f}, torch DDP with {right:.6f}")
 
 
-def on_rank(load: Load) -> tuple[dict[str, list[float]], dict[str, float]]:
+def on_rank(load: Load, names: Sequence[str]) -> tuple[dict[str, list[float]], dict[str, float]]:
     """The seconds of each program's steps on this rank, and its part of the last one's loss."""
     group = dist.new_group(backend="cpu:gloo")  # by this name, one without the cluster's tap
     group._set_default_backend(ProcessGroup.BackendType.GLOO)  # else torch warns that it looks for hooks in vain
     batches = Batches.of(python_text(), load.sequence, load.batch * RANKS)
-    runs = {name: Run(step, batches, dist.get_rank(group)) for name, step in programs(group).items()}
+    runs = {name: Run(PROGRAMS[name](group), batches, dist.get_rank(group)) for name in names}
     times = rows.interleaved(runs, load.rounds, partial(dist.barrier, group))
     return times, {name: run.loss for name, run in runs.items()}
 
@@ -106,26 +118,11 @@ class Run:
         self._taken += 1
 
 
-def programs(group: ProcessGroup) -> dict[str, Step]:
-    """All that is compared, each with a model of its own."""
-    return {
-        "DDP": ours(lambda model: DistributedDataParallel(model, group)),
-        "torch DDP": torchs(*torch_ddp(group)),
-        "ZeRO-1": ours(lambda model: Sharded(model, group, stage=1)),
-        "torch ZeRO-1": torchs(*torch_zero_1(group)),
-        "FSDP": ours(lambda model: FullySharded(model, group, units=[[block] for block in model.blocks])),
-        "torch FSDP": torchs(*torch_fsdp(group)),
-        "naive": ours(lambda model: Replicated(model, group, reduce=naive)),
-        "flat": ours(lambda model: Replicated(model, group, reduce=flat)),
-        "alone": torchs(*with_adam(create(GPT, MODEL, seed=0))),
-    }
-
-
-def ours(make: Callable[[GPT], DataParallel]) -> Step:
+def ours(make: Callable[[GPT, ProcessGroup], DataParallel], group: ProcessGroup) -> Step:
     """Training by one of our forms."""
     model = create(GPT, MODEL, seed=0)
-    form = make(model)
-    optimizer = torch.optim.Adam([part.master for part in form.parts], LEARNING_RATE)
+    form = make(model, group)
+    optimizer = torch.optim.Adam([part.master for part in form.parts], **ADAM)
 
     def step(tokens: Tensor, targets: Tensor, global_tokens: int) -> Tensor:
         with form.micro_batch(last=True):
@@ -139,8 +136,10 @@ def ours(make: Callable[[GPT], DataParallel]) -> Step:
     return step
 
 
-def torchs(model: nn.Module, optimizer: torch.optim.Optimizer) -> Step:
+def torchs(make: Callable[[ProcessGroup], tuple[nn.Module, torch.optim.Optimizer]], group: ProcessGroup) -> Step:
     """Training by one of torch's, which average gradients over ranks: each rank divides by its own tokens alone."""
+
+    model, optimizer = make(group)
 
     def step(tokens: Tensor, targets: Tensor, global_tokens: int) -> Tensor:
         loss = token_loss(model(tokens), targets, global_tokens // RANKS)
@@ -154,7 +153,7 @@ def torchs(model: nn.Module, optimizer: torch.optim.Optimizer) -> Step:
 
 def with_adam(model: nn.Module) -> tuple[nn.Module, torch.optim.Optimizer]:
     """And an optimizer that updates the whole of it."""
-    return model, torch.optim.Adam(model.parameters(), LEARNING_RATE)
+    return model, torch.optim.Adam(model.parameters(), **ADAM)
 
 
 def torch_ddp(group: ProcessGroup) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -167,8 +166,7 @@ def torch_zero_1(group: ProcessGroup) -> tuple[nn.Module, torch.optim.Optimizer]
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
     model = nn.parallel.DistributedDataParallel(create(GPT, MODEL, seed=0), process_group=group)
-    options = {"process_group": group, "lr": LEARNING_RATE}
-    return model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, **options)
+    return model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, process_group=group, **ADAM)
 
 
 def torch_fsdp(group: ProcessGroup) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -180,6 +178,24 @@ def torch_fsdp(group: ProcessGroup) -> tuple[nn.Module, torch.optim.Optimizer]:
     for block in model.blocks:
         fully_shard(block, mesh=mesh)
     return with_adam(fully_shard(model, mesh=mesh))
+
+
+def alone(group: ProcessGroup) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """The ceiling: no communication."""
+    return with_adam(create(GPT, MODEL, seed=0))
+
+
+PROGRAMS: Mapping[str, Callable[[ProcessGroup], Step]] = {
+    "DDP": partial(ours, DistributedDataParallel),
+    "torch DDP": partial(torchs, torch_ddp),
+    "ZeRO-1": partial(ours, partial(Sharded, stage=1)),
+    "torch ZeRO-1": partial(torchs, torch_zero_1),
+    "FSDP": partial(ours, lambda model, group: FullySharded(model, group, units=[[block] for block in model.blocks])),
+    "torch FSDP": partial(torchs, torch_fsdp),
+    "naive": partial(ours, partial(Replicated, reduce=naive)),
+    "flat": partial(ours, partial(Replicated, reduce=flat)),
+    "alone": partial(torchs, alone),
+}
 
 
 if __name__ == "__main__":
