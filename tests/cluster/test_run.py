@@ -3,6 +3,7 @@
 import functools
 import importlib.util
 import os
+import resource
 import sys
 from dataclasses import dataclass
 from enum import Enum
@@ -312,3 +313,19 @@ def test_what_is_preloaded_is_there_before_a_rank_begins():
         assert cluster.run(lambda: "xml.dom.minidom" in sys.modules) == [True, True]
         cluster.restart()
         assert cluster.run(lambda: "xml.dom.minidom" in sys.modules) == [True, True]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc's allocator can be told")
+def test_a_rank_keeps_the_memory_that_it_frees(clusters):
+    """Else every step of training takes it anew from the kernel, page by page."""
+
+    def faults(rounds: int) -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(rounds):
+            [torch.ones(80_000) for _ in range(40)]  # 13 MB
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    ranks = clusters(2)
+    ranks.run(faults, 5)
+    for found in ranks.run(faults, 50):
+        assert found < 50  # not one in each round
