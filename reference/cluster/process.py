@@ -22,6 +22,7 @@ from .faults import NoKeyboard
 from .server import LINUX, adopt_orphans, children
 
 KEPT = 256 << 20  # bytes of freed memory that a rank does not give back
+LARGE = 32 << 20  # bytes of a tensor that is given back at once all the same, as glibc does by itself
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}  # audit events
 
@@ -55,7 +56,7 @@ def keep_freed_memory() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if LINUX and mallopt:
         mallopt(_M_TRIM_THRESHOLD, KEPT)
-        mallopt(_M_MMAP_THRESHOLD, KEPT)
+        mallopt(_M_MMAP_THRESHOLD, LARGE)
 
 
 def redirect(output: int) -> None:
