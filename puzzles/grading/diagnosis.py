@@ -101,20 +101,21 @@ def _leaves(comparison: Comparison) -> Iterable[tuple[int, str, Tensor, Tensor]]
     ranks = {difference.group_rank for difference in comparison.differences}
     for rank in sorted(ranks):
         for name, expected in comparison.expected[rank].items():
-            yield from ((rank, *leaf) for leaf in _different(name, expected, comparison.got[rank].get(name)))
+            for place, asked, got in _tensors(name, expected, comparison.got[rank].get(name)):
+                if not comparison.same(asked, got):
+                    yield rank, place, asked, got
 
 
-def _different(name: str, expected: Any, got: Any) -> Iterable[tuple[str, Tensor, Tensor]]:
-    """(name, expected, got) of the tensors that differ in two values; numbers as tensors, lists item by item."""
+def _tensors(name: str, expected: Any, got: Any) -> Iterable[tuple[str, Tensor, Tensor]]:
+    """(name, expected, got) of the tensors, of one shape, in two values; numbers as tensors, lists item by item."""
     if isinstance(expected, list | tuple) and isinstance(got, list | tuple) and len(expected) == len(got):
         for index, pair in enumerate(zip(expected, got, strict=True)):
-            yield from _different(f"{name}[{index}]", *pair)
+            yield from _tensors(f"{name}[{index}]", *pair)
         return
     if type(expected) in (int, float) and type(got) in (int, float):
         expected, got = (torch.tensor([each], dtype=torch.float64) for each in (expected, got))
     tensors = isinstance(expected, Tensor) and isinstance(got, Tensor)
-    alike = tensors and (expected.shape, expected.dtype) == (got.shape, got.dtype)
-    if alike and not torch.equal(expected, got):
+    if tensors and (expected.shape, expected.dtype) == (got.shape, got.dtype):
         yield name, expected, got
 
 
@@ -172,7 +173,7 @@ def _own_input(comparison: Comparison, inputs: Inputs) -> str | None:
     pairs = list(_pairs(comparison))
     for rank, _, _, got in pairs:
         own = [value for value in inputs[rank].values() if isinstance(value, Tensor) and value.shape == got.shape]
-        if not any(torch.equal(value, got) for value in own):
+        if not any(comparison.same(value, got) for value in own):
             return None
     if not pairs:
         return None
@@ -183,7 +184,7 @@ def _own_input(comparison: Comparison, inputs: Inputs) -> str | None:
 def _another_rank(comparison: Comparison, inputs: Inputs) -> str | None:
     found = []
     for rank, name, _, got in _pairs(comparison):
-        others = [r for r, e in enumerate(comparison.expected) if r != rank and _equal(e.get(name), got)]
+        others = [r for r, e in enumerate(comparison.expected) if r != rank and comparison.same(e.get(name), got)]
         if not others:
             return None
         found.append((rank, others[0]))
@@ -197,7 +198,7 @@ def _another_rank(comparison: Comparison, inputs: Inputs) -> str | None:
 
 def _order(comparison: Comparison, inputs: Inputs) -> str | None:
     pairs = list(_pairs(comparison))
-    if pairs and all(torch.equal(e.flatten().sort().values, got.flatten().sort().values) for _, _, e, got in pairs):
+    if pairs and all(comparison.same(*(x.flatten().sort().values for x in (e, got))) for _, _, e, got in pairs):
         return "the right values in the wrong order"
     return None
 
@@ -205,7 +206,7 @@ def _order(comparison: Comparison, inputs: Inputs) -> str | None:
 def _tail(comparison: Comparison, inputs: Inputs) -> str | None:
     n, counts = comparison.case.n, set()
     for _, _, expected, got in _pairs(comparison):
-        different = (expected != got).flatten().nonzero().flatten().tolist()
+        different = comparison.wrong(expected, got).flatten().nonzero().flatten().tolist()
         length = expected.numel()
         if length < n or length % n == 0 or different != list(range(length - length % n, length)):
             return None
@@ -219,9 +220,9 @@ def _tail(comparison: Comparison, inputs: Inputs) -> str | None:
 def _replicas(comparison: Comparison, inputs: Inputs) -> str | None:
     n = comparison.case.n
     for name, first in comparison.expected[0].items():
-        asked_alike = n > 1 and all(_equal(each.get(name), first) for each in comparison.expected)
+        asked_alike = n > 1 and all(comparison.same(first, each.get(name)) for each in comparison.expected)
         got = [each.get(name) for each in comparison.got]
-        other = next((rank for rank, each in enumerate(got) if not _equal(each, got[0])), None)
+        other = next((rank for rank, each in enumerate(got) if not comparison.same(got[0], each)), None)
         if asked_alike and other is not None and len(comparison.differences) == n:
             return f"{_name(name)} must be the same on every rank: rank 0 and rank {other} differ"
     return None
@@ -237,14 +238,6 @@ def _some_ranks(comparison: Comparison, inputs: Inputs) -> str | None:
 
 def _name(name: str) -> str:
     return "the result" if name == RETURNS else name
-
-
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return one.shape == other.shape and one.dtype == other.dtype and one.numel() > 0 and torch.equal(one, other)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(_equal(*pair) for pair in zip(one, other, strict=True))
-    return type(one) is type(other) and one == other
 
 
 def _integers(case: Case) -> list[str]:

@@ -44,6 +44,7 @@ class Comparison:
         compared: how many single values were looked at.
         differences: the first difference of each rank that has one.
         expected, got: by group rank, the values by name, for a diagnosis to look for patterns.
+        tolerance: relative error allowed, as in the puzzle.
     """
 
     case: Case
@@ -51,6 +52,15 @@ class Comparison:
     differences: tuple[Difference, ...]
     expected: tuple[dict[str, Any], ...]
     got: tuple[dict[str, Any], ...]
+    tolerance: float | None = None
+
+    def same(self, one: Any, other: Any) -> bool:
+        """Whether two values, of any rank and name, are the same for this puzzle."""
+        return _compare("", one, other, self.tolerance)[1] is None
+
+    def wrong(self, expected: Tensor, got: Tensor) -> Tensor:
+        """Elementwise, of one shape and dtype: which are not the same."""
+        return ~_close(expected, got, self.tolerance)
 
     @property
     def right(self) -> bool:
@@ -124,7 +134,7 @@ def compare(
             found = found or difference
         if found:
             differences.append(Difference(case.global_ranks[group_rank], group_rank, *found))
-    return Comparison(case, compared, tuple(differences), expected, tuple(got))
+    return Comparison(case, compared, tuple(differences), expected, tuple(got), tolerance)
 
 
 def _compare(name: str, expected: Any, got: Any, tolerance: float | None) -> tuple[int, tuple[str, str, str] | None]:

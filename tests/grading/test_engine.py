@@ -140,6 +140,19 @@ def test_a_pattern_in_the_values_is_named(body: str, diagnosis: str) -> None:
     assert diagnosis in verdict.reason
 
 
+@pytest.mark.parametrize("wrong", [".flip(0)", " * 1.5", " + dist.get_rank(group) + 1"])
+def test_rounding_hides_no_pattern(wrong: str) -> None:
+    def double(case: Case, rank: int) -> dict[str, Tensor]:
+        return {"x": case.normal(rank, case.length)}
+
+    exact, rounded = (
+        check(f"{RIGHT}{wrong}{rounding}", inputs=double, cases=cases(worlds=(3,), length=(5,)))
+        for rounding in ("", " * (1 + 2**-50)")
+    )
+    assert not exact.passed
+    assert rounded.reason.splitlines()[1:] == exact.reason.splitlines()[1:] != []
+
+
 def test_a_factor_is_found_in_lists_of_tensors_of_several_lengths() -> None:
     def sums(x: Tensor, group: ProcessGroup) -> list[Tensor]:
         pass
