@@ -23,12 +23,12 @@ from torch.distributed import ProcessGroup
 
 from . import all_gather, broadcast, double_tree, reduce, reduce_scatter
 from .double_tree import Hop
-from .exchange import PIECE, exchange, exchange_reduce, post
+from .exchange import PIECE, TAG, exchange, exchange_reduce, post
 from .hypercube import fold, hypercube, unfold
 from .reduction import SUM, combine, finish
 
 EAGER = PIECE  # bytes: larger tensors travel in pieces
-CHUNK = 1 << 17  # elements that a rank sends to another one at once: n of them fit into its cache
+CHUNK = 1 << 18  # elements that a rank sends to another one at once: n of them fit into its cache
 
 
 def naive(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
@@ -126,11 +126,12 @@ def eager_doubling(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> N
     cube = hypercube(group.rank(), group.size())
     fold(x, cube, group, op)
     if not cube.sits_out:
-        neighbours = [neighbour for _, neighbour in cube.neighbours]
-        buffers = [torch.empty_like(x) for _ in neighbours]
-        arrivals = [dist.irecv(y, group=group, group_src=rank) for rank, y in zip(neighbours, buffers, strict=True)]
-        for neighbour, received, arrival in zip(neighbours, buffers, arrivals, strict=True):
-            departure = dist.isend(x, group=group, group_dst=neighbour)
+        arrivals = []
+        for _, neighbour in cube.neighbours:
+            received = torch.empty_like(x)
+            arrivals.append((neighbour, received, group.recv([received], neighbour, TAG)))
+        for neighbour, received, arrival in arrivals:
+            departure = group.send([x], neighbour, TAG)
             arrival.wait()
             departure.wait()
             combine(x, received, op)

@@ -46,12 +46,9 @@ def flat(x: Tensor, root: int, group: ProcessGroup) -> None:
         root: group rank.
         group: n ranks. Any n.
     """
-    rank, n = group.rank(), group.size()
-    if rank != root:
-        dist.recv(x, group=group, group_src=root)
-    else:
-        for request in post([(x, other) for other in range(n) if other != root], [], group):
-            request.wait()
+    others = [(x, other) for other in range(group.size()) if other != root]
+    for request in post(others, [], group) if group.rank() == root else post([], [(x, root)], group):
+        request.wait()
 
 
 def tree(x: Tensor, root: int, group: ProcessGroup) -> None:

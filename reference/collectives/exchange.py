@@ -15,7 +15,8 @@ from torch.distributed import ProcessGroup, Work
 
 from .reduction import SUM, combine
 
-PIECE = 1 << 20  # bytes: what was received is added up while it is still in the processor's cache
+TAG = 0  # of all messages: those between two ranks keep their order
+PIECE = 2 << 20  # bytes: what was received is added up while it is still in the processor's cache
 
 T = TypeVar("T")
 Message = tuple[Tensor, int]  # a tensor, and the group rank it goes to or comes from
@@ -29,9 +30,10 @@ def post(sends: Sequence[Message], receives: Sequence[Message], group: ProcessGr
         batch = [dist.P2POp(dist.irecv, tensor, group=group, group_peer=source) for tensor, source in receives]
         batch += [dist.P2POp(dist.isend, tensor, group=group, group_peer=target) for tensor, target in sends]
         return dist.batch_isend_irecv(batch)
-    # gloo starts each call by itself: leaving out the batch saves a quarter of a small message's time
-    requests = [dist.irecv(tensor, group=group, group_src=source) for tensor, source in receives]
-    return requests + [dist.isend(tensor, group=group, group_dst=target) for tensor, target in sends]
+    # gloo starts each call by itself, so there is no need for a batch. What irecv and isend end in, without their
+    # questions about the group, saves a tenth of a small message's time
+    requests = [group.recv([tensor], source, TAG) for tensor, source in receives]
+    return requests + [group.send([tensor], target, TAG) for tensor, target in sends]
 
 
 def exchange(
@@ -46,8 +48,8 @@ def exchange(
         source: group rank.
         group: the ranks that talk.
     """
-    sends = [] if outgoing is None else [(outgoing, target)]
-    receives = [] if incoming is None else [(incoming, source)]
+    sends = () if outgoing is None else ((outgoing, target),)
+    receives = () if incoming is None else ((incoming, source),)
     for request in post(sends, receives, group):
         request.wait()
 

@@ -59,6 +59,7 @@ def recursive_halving(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.Redu
     """
     rank, n = group.rank(), group.size()
     cube, start = hypercube(rank, n), offsets(x.numel(), n)
+    alone = n > 1 and cube.partner is None  # at its vertex: what it receives last is its chunk
     held, first = x.view(-1), 0  # `held` begins with the chunks of vertex `first`
 
     def part(vertex: int, count: int) -> Tensor:
@@ -74,11 +75,13 @@ def recursive_halving(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.Redu
         return
     for distance, neighbour in reversed(cube.neighbours):
         mine = cube.vertex & -distance
-        received = torch.empty_like(part(mine, distance))
+        kept = part(mine, distance)
+        received = out.view(-1) if alone and distance == 1 else torch.empty_like(kept)
         exchange(part(mine ^ distance, distance), neighbour, received, neighbour, group)
-        combine(received, part(mine, distance), op)
+        combine(received, kept, op)
         held, first = received, mine
     finish(held, n, op)
-    copy(held[: out.numel()], out)
+    if not alone:
+        copy(held[: out.numel()], out)
     if cube.partner is not None:
         dist.send(held[out.numel() :], group=group, group_dst=cube.partner)
