@@ -84,9 +84,10 @@ def measure(report: Callable[[Row], None]) -> None:
                 times, differences = zip(*cluster.run(on_rank, load, name), strict=True)
                 check(name, differences)
                 found = rows.medians(rows.of_ranks(list(times)))
-                report(rows.faster(f"{name}, {load.name}", found["ours"], found["torch's"], "s", load.bar))
-                if "alone" in found:
-                    report(rows.faster(f"one process (against {name}), {load.name}", found["alone"], found["ours"], "s"))
+                ours, theirs, *alone = found.values()
+                report(rows.faster(f"{name}, {load.name}", ours, theirs, "s", load.bar))
+                for time in alone:
+                    report(rows.faster(f"one process (against {name}), {load.name}", time, ours, "s"))
 
 
 def check(name: str, differences: Sequence[float]) -> None:
