@@ -82,5 +82,10 @@ def _divide(axes: Axes, scale: Scale, text: Callable[[float], str]) -> None:
         axes.minorticks_off()
         low, high = axes.get_xlim()
         axes.set_xticks([power for power in POWERS_OF_TWO if low <= power <= high])
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _written(value)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+
+
+def _written(value: float) -> str:
+    """1,048,576 as it is; a part of one, such as 0.25, with its digits."""
+    return f"{value:,.0f}" if value == round(value) else f"{value:g}"

@@ -40,3 +40,11 @@ def test_numbers_of_bytes_are_written_as_bytes(monkeypatch):
     words = [words for words, _, _ in drawn(picture(scale=Scale.LOG, text=bytes_text), monkeypatch)]
     assert "1 MB" in words
     assert "1,024" in words
+
+
+def test_powers_below_one_are_written_with_their_digits(monkeypatch):
+    halves = {"inverse": [(2.0**k, 2.0**-k) for k in range(-3, 4)]}
+    chart = curves.draw(halves, title="Half of it", x="share", y="time", scale=Scale.LOG)
+    words = [words for words, _, _ in drawn(chart, monkeypatch)]
+    assert {"0.25", "0.5", "1", "4"} <= set(words)
+    assert "0" not in words

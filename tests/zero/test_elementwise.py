@@ -106,8 +106,8 @@ def test_the_experiment_takes_milliseconds_and_leaves_no_trace() -> None:
     elementwise(optim.AdamW)  # torch imports its compiler with the first optimizer of a process
     torch.manual_seed(1)
     state = torch.get_rng_state()
-    began = time.perf_counter()
+    began = time.thread_time()
     for _ in range(10):
         elementwise(optim.AdamW)
-    assert (time.perf_counter() - began) / 10 < 0.05  # 2 ms on an idle core
+    assert (time.thread_time() - began) / 10 < 0.05  # 2 ms on an idle core
     assert torch.equal(torch.get_rng_state(), state)
