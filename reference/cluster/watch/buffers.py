@@ -229,8 +229,8 @@ class TouchGuard(TorchFunctionMode):
 
 
 def _communicates(func: Any) -> bool:
-    """True for functions of torch.distributed, which the tap sees."""
-    return getattr(func, "__module__", None) is not None and func.__module__.startswith("torch.distributed")
+    """True for functions of torch.distributed, and for the operators that they end in. The tap sees them."""
+    return (getattr(func, "__module__", None) or "").startswith(("torch.distributed", "torch._ops.c10d"))
 
 
 def _written(name: str, args: Any, kwargs: Any) -> list[Tensor]:

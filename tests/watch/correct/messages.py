@@ -2,6 +2,7 @@
 
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.watch.cases import correct
 
@@ -332,3 +333,20 @@ def master_and_workers_in_rounds():
         else:
             dist.recv(task, src=0)
             dist.send(2 * task, dst=0)
+
+
+class Passing(TorchDispatchMode):
+    """Sees every operator, and changes nothing."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+@correct(2, 3)
+def the_group_s_own_calls_under_a_dispatch_mode():
+    right, left = neighbours()
+    group, x, y = dist.group.WORLD, torch.full((3,), float(dist.get_rank())), torch.empty(3)
+    with Passing():
+        for request in (group.recv([y], left, 0), group.send([x], right, 0)):
+            request.wait()
+    assert y.tolist() == [left] * 3
