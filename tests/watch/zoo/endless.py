@@ -146,8 +146,9 @@ def asks_the_keyboard():
     plain=Outcome.HANGS,
 )
 def floods_the_output():
-    while dist.get_rank() == 0:
-        print("step" * 1000)  # <- here
+    if dist.get_rank() == 0:
+        while True:  # around one line alone: where a loop is stopped is chance
+            print("step" * 1000)  # <- here
     dist.barrier()
 
 
