@@ -28,7 +28,7 @@ from .hypercube import fold, hypercube, unfold
 from .reduction import SUM, combine, finish
 
 EAGER = PIECE  # bytes: larger tensors travel in pieces
-CHUNK = 1 << 18  # elements that a rank sends to another one at once: n of them fit into its cache
+CHUNK = 1 << 18  # elements that a rank sends to another one at once: many enough to make a wake-up small
 
 
 def naive(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
