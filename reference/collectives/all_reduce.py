@@ -127,7 +127,7 @@ def eager_doubling(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> N
     fold(x, cube, group, op)
     if not cube.sits_out:
         arrivals = []
-        for _, neighbour in cube.neighbours:
+        for _, neighbour in cube.neighbours:  # not by `post`: its lists take a tenth of the time of a small tensor
             received = torch.empty_like(x)
             arrivals.append((neighbour, received, group.recv([received], neighbour, TAG)))
         for neighbour, received, arrival in arrivals:
