@@ -27,28 +27,23 @@ Names = dict[str, dict[str, Any]]
 
 
 def snapshot() -> Names:
-    """What modules and classes hold now: of torch.distributed, of tensors, and of the machinery around the learner.
-
-    Of modules only what can be called: they also hold state that changes in honest use.
-    """
+    """What modules and classes hold now: of torch.distributed, of tensors, and of the machinery around the learner."""
     ours = {name: module for name, module in sys.modules.items() if name.startswith(_OURS)}
-    modules = {
-        owner: {name: value for name, value in vars(module).items() if callable(value)}
-        for owner, module in (_MODULES | ours).items()
-    }
-    return modules | {owner: dict(vars(each)) for owner, each in _CLASSES.items()}
+    return {owner: dict(vars(each)) for owner, each in (_MODULES | ours | _CLASSES).items()}
 
 
 def changed(before: Names) -> list[str]:
     """Names that hold something else than in the snapshot, such as "torch.distributed.send".
 
-    A new name in a class counts, too: it hides what the class inherits. Modules get new names in honest use.
+    Of modules only what can be called counts, for they also hold state that changes in honest use, and get new names.
+    A new name in a class counts, too: it hides what the class inherits.
     """
     now = snapshot()
     replaced = [
         f"{owner}.{name}"
         for owner, names in before.items()
+        for held in (now.get(owner, {}),)
         for name, value in names.items()
-        if now.get(owner, {}).get(name) is not value
+        if held.get(name) is not value and (owner in _CLASSES or callable(value))
     ]
     return replaced + [f"{owner}.{name}" for owner in _CLASSES for name in now[owner] if name not in before[owner]]

@@ -12,12 +12,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
+from math import prod
 from sys import _getframe
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C import DisableTorchFunction
 from torch.distributed import ProcessGroup, ProcessGroupGloo, Work
 from torch.distributed import distributed_c10d as c10d
 
@@ -93,12 +96,12 @@ class Ledger:
         """Forget the past."""
         self.balance, self.rounds = [0] * self.size, 0
 
-    def note(self, call: Call) -> None:
-        """`call` is about to be made."""
-        if call.op is Op.SEND:
-            if call.peer is not None:
-                self.balance[call.root] += 1
-        elif call.op is Op.RECV:
+    def note(self, op: Op, root: int | None) -> None:
+        """A call is about to be made; `root` is the group rank of its other side, as given."""
+        if op is Op.SEND:
+            if 0 <= root < self.size:
+                self.balance[root] += 1
+        elif op is Op.RECV:
             self.balance[self.rank] -= 1
         else:
             self.rounds += 1
@@ -117,7 +120,8 @@ class TappedWork(Work):
 
     def wait(self, timeout: timedelta = _FOREVER) -> bool:
         """Block until the call is done; True."""
-        self._recorder.waiting(self.call)
+        with DisableTorchFunction():
+            self._recorder.waiting(self.call)
         done = self._work.wait(timeout) if timeout.total_seconds() > 0 else self._work.wait()
         self._finish()
         return done
@@ -137,7 +141,8 @@ class TappedWork(Work):
     def _finish(self) -> None:
         if self.call.op is Op.RECV and self.call.peer is None:
             self.call.peer = self.call.group[self._work._source_rank()]
-        self._recorder.completed(self.call)
+        with DisableTorchFunction():
+            self._recorder.completed(self.call)
 
     def source_rank(self) -> int:
         """Group rank that an any-source receive heard from."""
@@ -176,81 +181,92 @@ class Tap(ProcessGroup):
         self.ledger = Ledger(inner.rank(), inner.size())
         self._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, gloo)
 
-    def _make(self, call: Call, run: Callable[[], Work]) -> Work:
-        """Post a call, make it, and wrap its request."""
-        self.ledger.note(call)
+    def _make(
+        self,
+        op: Op,
+        run: Callable[[], Work],
+        inputs: list[Tensor],
+        outputs: list[Tensor],
+        root: int | None = None,
+        tag: int = 0,
+        **more: Any,
+    ) -> Work:
+        """Make a call; while recording, post it and wrap its request. What follows `run` are fields of `Call`."""
+        self.ledger.note(op, root)
         if not self.recorder.on:
             return run()
-        call.group_name = self._name
-        self.recorder.posted(call)
-        return self.recorder.make(call, lambda: TappedWork(run(), call, self.recorder))
+        # A recorder's looks at the tensors are no calls of the caller's: no mode need hear of them.
+        with DisableTorchFunction():
+            call = Call(op, self.ranks, inputs, outputs, root, tag, group_name=self._name, **more)
+            self.recorder.posted(call)
+            return self.recorder.make(call, lambda: TappedWork(run(), call, self.recorder))
 
     # Point to point.
 
     def send(self, tensors: list[Tensor], dst: int, tag: int) -> Work:
-        call = Call(Op.SEND, self.ranks, tensors, [], dst, tag)
-        return self._make(call, lambda: self.inner.send(tensors, dst, tag))
+        run = partial(self.inner.send, tensors, dst, tag)
+        return self._make(Op.SEND, run, tensors, [], dst, tag)
 
     def recv(self, tensors: list[Tensor], src: int, tag: int) -> Work:
-        call = Call(Op.RECV, self.ranks, [], tensors, src, tag)
-        return self._make(call, lambda: self.inner.recv(tensors, src, tag))
+        run = partial(self.inner.recv, tensors, src, tag)
+        return self._make(Op.RECV, run, [], tensors, src, tag)
 
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> Work:
-        call = Call(Op.RECV, self.ranks, [], tensors, None, tag)
-        return self._make(call, lambda: self.inner.recv_anysource(tensors, tag))
+        run = partial(self.inner.recv_anysource, tensors, tag)
+        return self._make(Op.RECV, run, [], tensors, None, tag)
 
     # One root.
 
     def broadcast(self, tensors: Any, opts: Any = None, *rest: Any) -> Work:
         tensors, root, opts = _rooted(tensors, opts, dist.BroadcastOptions)
-        mine = root == self.rank()
-        call = Call(Op.BROADCAST, self.ranks, tensors if mine else [], [] if mine else tensors, root)
-        return self._make(call, lambda: self.inner.broadcast(tensors, opts))
+        brings, gets = (tensors, []) if root == self.rank() else ([], tensors)
+        run = partial(self.inner.broadcast, tensors, opts)
+        return self._make(Op.BROADCAST, run, brings, gets, root)
 
     def reduce(self, tensors: Any, opts: Any = None, *rest: Any) -> Work:
         tensors, root, opts = _rooted(tensors, opts, dist.ReduceOptions)
-        call = Call(Op.REDUCE, self.ranks, tensors, tensors, root, reduce=_name(opts.reduceOp))
-        return self._make(call, lambda: self.inner.reduce(tensors, opts))
+        run = partial(self.inner.reduce, tensors, opts)
+        return self._make(Op.REDUCE, run, tensors, tensors, root, reduce=_name(opts.reduceOp))
 
     def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> Work:
-        call = Call(Op.GATHER, self.ranks, inputs, _flat(outputs), opts.rootRank)
-        return self._make(call, lambda: self.inner.gather(outputs, inputs, opts))
+        run = partial(self.inner.gather, outputs, inputs, opts)
+        return self._make(Op.GATHER, run, inputs, _flat(outputs), opts.rootRank)
 
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Work:
-        call = Call(Op.SCATTER, self.ranks, _flat(inputs), outputs, opts.rootRank)
-        return self._make(call, lambda: self.inner.scatter(outputs, inputs, opts))
+        run = partial(self.inner.scatter, outputs, inputs, opts)
+        return self._make(Op.SCATTER, run, _flat(inputs), outputs, opts.rootRank)
 
     # Everybody.
 
     def allreduce(self, tensors: Any, opts: Any = None, *rest: Any) -> Work:
         tensors = [tensors] if isinstance(tensors, Tensor) else tensors
         opts = opts if isinstance(opts, dist.AllreduceOptions) else _with_op(dist.AllreduceOptions(), opts)
-        call = Call(Op.ALL_REDUCE, self.ranks, tensors, tensors, reduce=_name(opts.reduceOp))
-        return self._make(call, lambda: self.inner.allreduce(tensors, opts))
+        run = partial(self.inner.allreduce, tensors, opts)
+        return self._make(Op.ALL_REDUCE, run, tensors, tensors, reduce=_name(opts.reduceOp))
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any) -> Work:
-        call = Call(Op.ALL_REDUCE, self.ranks, tensors, tensors, reduce=_name(opts.reduceOp))
-        return self._make(call, lambda: self.inner.allreduce_coalesced(tensors, opts))
+        run = partial(self.inner.allreduce_coalesced, tensors, opts)
+        return self._make(Op.ALL_REDUCE, run, tensors, tensors, reduce=_name(opts.reduceOp))
 
     def allgather(self, outputs: Any, inputs: Any, *opts: Any) -> Work:
         if isinstance(inputs, Tensor):
             outputs, inputs = [outputs], [inputs]
-        call = Call(Op.ALL_GATHER, self.ranks, inputs, _flat(outputs))
-        return self._make(call, lambda: self.inner.allgather(outputs, inputs, *opts))
+        run = partial(self.inner.allgather, outputs, inputs, *opts)
+        return self._make(Op.ALL_GATHER, run, inputs, _flat(outputs))
 
     def all_gather_single(self, output: Tensor, input: Tensor, *opts: Any) -> Work:
-        call = Call(Op.ALL_GATHER, self.ranks, [input], [output])
-        return self._make(call, lambda: self.inner._allgather_base(output, input, *opts))
+        run = partial(self.inner._allgather_base, output, input, *opts)
+        return self._make(Op.ALL_GATHER, run, [input], [output])
 
     _allgather_base = all_gather_single
 
     def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], *opts: Any) -> Work:
-        call = Call(Op.ALL_GATHER, self.ranks, inputs, _flat(outputs))
-        return self._make(call, lambda: self.inner.allgather_coalesced(outputs, inputs, *opts))
+        run = partial(self.inner.allgather_coalesced, outputs, inputs, *opts)
+        return self._make(Op.ALL_GATHER, run, inputs, _flat(outputs))
 
     def all_gather_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], *opts: Any) -> Work:
-        call = Call(Op.ALL_GATHER, self.ranks, inputs, outputs)
-        return self._make(call, lambda: self.inner.allgather_into_tensor_coalesced(outputs, inputs, *opts))
+        run = partial(self.inner.allgather_into_tensor_coalesced, outputs, inputs, *opts)
+        return self._make(Op.ALL_GATHER, run, inputs, outputs)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
@@ -258,42 +274,40 @@ class Tap(ProcessGroup):
         if isinstance(outputs, Tensor):
             outputs, inputs = [outputs], [inputs]
         opts = opts if isinstance(opts, dist.ReduceScatterOptions) else _with_op(dist.ReduceScatterOptions(), opts)
-        call = Call(Op.REDUCE_SCATTER, self.ranks, _flat(inputs), outputs, reduce=_name(opts.reduceOp))
-        return self._make(call, lambda: self.inner.reduce_scatter(outputs, inputs, opts))
+        run = partial(self.inner.reduce_scatter, outputs, inputs, opts)
+        return self._make(Op.REDUCE_SCATTER, run, _flat(inputs), outputs, reduce=_name(opts.reduceOp))
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
         opts = opts or dist.ReduceScatterOptions()
-        call = Call(Op.REDUCE_SCATTER, self.ranks, [input], [output], reduce=_name(opts.reduceOp))
-        return self._make(call, lambda: self.inner._reduce_scatter_base(output, input, opts))
+        run = partial(self.inner._reduce_scatter_base, output, input, opts)
+        return self._make(Op.REDUCE_SCATTER, run, [input], [output], reduce=_name(opts.reduceOp))
 
     _reduce_scatter_base = reduce_scatter_single
 
     def reduce_scatter_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Work:
         opts = opts or dist.ReduceScatterOptions()
-        call = Call(Op.REDUCE_SCATTER, self.ranks, inputs, outputs, reduce=_name(opts.reduceOp))
-        return self._make(call, lambda: self.inner.reduce_scatter_tensor_coalesced(outputs, inputs, opts))
+        run = partial(self.inner.reduce_scatter_tensor_coalesced, outputs, inputs, opts)
+        return self._make(Op.REDUCE_SCATTER, run, inputs, outputs, reduce=_name(opts.reduceOp))
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def all_to_all_single(
         self, output: Tensor, input: Tensor, out_splits: list[int], in_splits: list[int], *opts: Any
     ) -> Work:
-        call = Call(Op.ALL_TO_ALL, self.ranks, [input], [output])
-        call.width = _row(input)
-        call.splits = self._splits(input, in_splits)
-        call.out_splits = self._splits(output, out_splits)
-        return self._make(call, lambda: self.inner.alltoall_base(output, input, out_splits, in_splits, *opts))
+        there, back = self._splits(input, in_splits), self._splits(output, out_splits)
+        run = partial(self.inner.alltoall_base, output, input, out_splits, in_splits, *opts)
+        return self._make(Op.ALL_TO_ALL, run, [input], [output], width=_row(input), splits=there, out_splits=back)
 
     alltoall_base = all_to_all_single
 
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], *opts: Any) -> Work:
-        call = Call(Op.ALL_TO_ALL, self.ranks, inputs, outputs)
-        call.splits = tuple(t.numel() for t in inputs)
-        call.out_splits = tuple(t.numel() for t in outputs)
-        return self._make(call, lambda: self.inner.alltoall(outputs, inputs, *opts))
+        there, back = tuple(t.numel() for t in inputs), tuple(t.numel() for t in outputs)
+        run = partial(self.inner.alltoall, outputs, inputs, *opts)
+        return self._make(Op.ALL_TO_ALL, run, inputs, outputs, splits=there, out_splits=back)
 
     def barrier(self, *args: Any, **options: Any) -> Work:
-        return self._make(Call(Op.BARRIER, self.ranks, [], []), lambda: self.inner.barrier(*args, **options))
+        run = partial(self.inner.barrier, *args, **options)
+        return self._make(Op.BARRIER, run, [], [])
 
     def _splits(self, tensor: Tensor, rows: list[int]) -> tuple[int, ...]:
         """Elements for each rank: rows along dim 0, or equal parts."""
@@ -321,7 +335,7 @@ class Tap(ProcessGroup):
 
 def _row(tensor: Tensor) -> int:
     """Elements of one row along dim 0."""
-    return tensor[0].numel() if tensor.dim() and tensor.shape[0] else 1
+    return prod(tensor.shape[1:]) if tensor.dim() and tensor.shape[0] else 1
 
 
 def _flat(lists: list[list[Tensor]]) -> list[Tensor]:

@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 from ...trace import Op
 from ...trace.calls import Call
 from .gradients import Gradients
+from .raw import checksum, stretch
 
 # Functions that look at a tensor's shape, type or place in memory, not at its numbers.
 _LOOKS_ONLY = frozenset(
@@ -59,24 +60,6 @@ class Flight:
     checksum: int  # of a buffer that is being sent
 
 
-def stretch(tensor: Tensor) -> tuple[int, int]:
-    """First and last address of a contiguous tensor; an empty stretch for any other."""
-    plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"
-    if not plain or tensor.layout is not torch.strided or not tensor.is_contiguous():
-        return 0, 0
-    start = tensor.data_ptr()
-    return start, start + tensor.numel() * tensor.element_size()
-
-
-def checksum(tensor: Tensor) -> int:
-    """A sum over the bytes of a contiguous tensor, eight at a time."""
-    data = tensor.detach().reshape(-1).view(torch.uint8)
-    whole = data.numel() // 8 * 8
-    # A storage that begins at an odd address can't be seen as int64.
-    words = data[:whole].view(torch.int64) if data.storage_offset() % 8 == 0 and whole else data[:whole]
-    return int(words.sum(dtype=torch.int64)) + 31 * int(data[whole:].sum(dtype=torch.int64))
-
-
 class Flights:
     """The buffers of all requests that have not been waited for."""
 
@@ -90,7 +73,7 @@ class Flights:
             start, end = stretch(tensor)
             if end > start:
                 filling = id(tensor) in written
-                sent = 0 if filling or call.op is not Op.SEND else checksum(tensor)
+                sent = 0 if filling or call.op is not Op.SEND else checksum(start, end)
                 self.flying.append(Flight(call, start, end, filling, tensor, sent))
 
     def end(self, call: Call) -> Flight | None:
@@ -98,9 +81,8 @@ class Flights:
         ended = [flight for flight in self.flying if flight.call is call]
         if ended:
             self.flying = [flight for flight in self.flying if flight.call is not call]
-        return next(
-            (f for f in ended if not f.filling and f.call.op is Op.SEND and f.checksum != checksum(f.tensor)), None
-        )
+        sent = (flight for flight in ended if not flight.filling and call.op is Op.SEND)
+        return next((flight for flight in sent if flight.checksum != checksum(flight.start, flight.end)), None)
 
     def touched(self, tensor: Tensor, *, writes: bool, index: Any = None) -> Flight | None:
         """The flight that reading (or writing) `tensor`, or `tensor[index]`, would disturb."""

@@ -4,6 +4,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,6 +12,7 @@ from ...trace import Op, frames
 from ...trace.calls import Call, dtype_name
 from ..errors import GroupError, NumericsError, PeerError, RankError, TensorError, ThreadError
 from .posts import elements_text, text_of
+from .raw import floats
 
 _SUMS = ("sum", "avg", "product")
 
@@ -166,6 +168,9 @@ def check_result(call: Call, rank: int) -> None:
 
 def _nonfinite(tensor: Tensor, *, infinities: bool) -> str:
     """The first NaN (or infinity) of a tensor and its place, "" where there is none."""
+    numbers = floats(tensor)
+    if numbers is not None and not (~np.isfinite(numbers) if infinities else np.isnan(numbers)).any():
+        return ""
     with torch.no_grad():
         flat = tensor.detach().reshape(-1)
         good = torch.isfinite(flat) if infinities else ~torch.isnan(flat)

@@ -51,11 +51,15 @@ def _tracing(tell: Callable[[BaseException, str, int], None]) -> Iterator[None]:
             tell(error, frame.f_code.co_filename, frame.f_lineno)
         return local
 
+    follow: dict[str, Any] = {}  # by file; this runs at every call of a function, and a dict is the quickest way out
+
     def entered(frame: FrameType, event: str, argument: Any) -> Any:
-        if frames.foreign(frame.f_code.co_filename):
-            return None
-        frame.f_trace_lines = False
-        return local
+        file = frame.f_code.co_filename
+        if file not in follow:
+            follow[file] = None if frames.foreign(file) else local
+        if (follower := follow[file]) is not None:
+            frame.f_trace_lines = False
+        return follower
 
     before = sys.gettrace()
     sys.settrace(entered)
