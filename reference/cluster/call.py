@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from ..trace import Event, Op, Trace, frames
@@ -28,7 +29,7 @@ class Outcome:
 
     result: Any
     events: tuple[Event, ...]
-    balance: list[int]  # messages sent to each rank, less those received: see `reference.trace.tap.Ledger`
+    balance: list[int]  # messages sent to each rank, less those received, or none: see `reference.trace.tap.Ledger`
     rounds: int  # collectives entered
     threads: int  # started and not ended
 
@@ -48,7 +49,7 @@ class Call:
 
     def send(self, payload: bytes, buffers: tuple[Any, ...], news: dict[str, Any]) -> None:
         """Hand the function to every rank, with what has changed around the caller."""
-        body = wire.with_header({"record": self.record} | news, payload)
+        body = wire.with_header(news | ({"record": True} if self.record else {}), payload)
         self.ranks.output.begin()
         for rank in range(self.world_size):
             try:
@@ -152,8 +153,9 @@ class Call:
         try:
             header, body = wire.split_header(payload)
             events = tuple(event(rank, row, self.begin) for row in header.get("rows", ()))
-            balance = [int(count) for count in header["balance"]]
-            return Outcome(self.load(body, buffers), events, balance, int(header["rounds"]), int(header["threads"]))
+            balance = [int(count) for count in header.get("balance", ())]
+            rounds, threads = int(header.get("rounds", 0)), int(header.get("threads", 0))
+            return Outcome(self.load(body, buffers), events, balance, rounds, threads)
         except Exception as error:
             raise ResultError("unpicklable result", f"fn's result does not arrive: {error}", rank=rank) from error
 
@@ -161,7 +163,7 @@ class Call:
     def dirty(self) -> bool:
         """True where the call left something: a thread, or a message that nobody took. Start the ranks again."""
         left = self.outcomes.values()
-        unheard = any(map(sum, zip(*(outcome.balance for outcome in left), strict=False)))
+        unheard = any(map(sum, zip_longest(*(outcome.balance for outcome in left), fillvalue=0)))
         return unheard or len({outcome.rounds for outcome in left}) > 1 or any(outcome.threads for outcome in left)
 
     def explain(self) -> RankError:

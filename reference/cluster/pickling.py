@@ -38,6 +38,7 @@ def _send_by_value(module: str) -> None:
         cloudpickle.register_pickle_by_value(found)
 
 
+_ATOMS = {type(None), bool, int, float, str}  # there is nothing in them that needs our pickler
 _known_classes: weakref.WeakSet[type] = weakref.WeakSet()  # that have left from here, or have arrived
 
 
@@ -71,6 +72,8 @@ def _tensor(data: Any, dtype: str, shape: tuple[int, ...], requires_grad: bool) 
 
 def dumps(obj: Any) -> tuple[bytes, tuple[memoryview, ...]]:
     """An object as a payload and the buffers that go with it."""
+    if type(obj) in _ATOMS:
+        return pickle.dumps(obj, protocol=5), ()
     buffers: list[pickle.PickleBuffer] = []
     with io.BytesIO() as file:
         _Pickler(file, protocol=5, buffer_callback=buffers.append).dump(obj)

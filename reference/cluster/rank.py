@@ -111,15 +111,18 @@ class Worker:
             process.move(header["path"], header["directory"])
         fn, args, kwargs = pickling.loads(body, buffers)
         threads = process.running_threads()
-        result = self.call(fn, args, kwargs, record=header["record"])
+        record = header.get("record", False)
+        result = self.call(fn, args, kwargs, record)
         self.flush()
         try:
             payload, out = pickling.dumps(result)
         except Exception as error:
             raise Unpicklable(result, error) from error
         del result
-        more = self.ledger.report() | {"threads": process.running_threads() - threads}
-        if header["record"]:
+        more = self.ledger.report()
+        if left := process.running_threads() - threads:
+            more["threads"] = left
+        if record:
             more["rows"] = [call.row() for call in self.recorder.calls]
         self.channel.send(Kind.RESULT, wire.with_header(more, payload), out)
 

@@ -101,14 +101,14 @@ def _memory(size: int) -> Buffer:
 
 
 def with_header(header: dict[str, Any], body: bytes) -> bytes:
-    """A payload of two parts."""
-    return json.dumps(header).encode() + b"\n" + body
+    """A payload of two parts: what there is to say besides, mostly nothing, and the rest."""
+    return (json.dumps(header).encode() if header else b"") + b"\n" + body
 
 
 def split_header(payload: bytes) -> tuple[dict[str, Any], bytes]:
     """The two parts of a payload."""
     header, _, body = payload.partition(b"\n")
-    return json.loads(header), body
+    return json.loads(header) if header else {}, body
 
 
 class Reader:

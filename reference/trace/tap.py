@@ -107,8 +107,9 @@ class Ledger:
             self.rounds += 1
 
     def report(self) -> dict[str, Any]:
-        """The counts, ready for JSON."""
-        return {"balance": self.balance, "rounds": self.rounds}
+        """The counts that are not zero, ready for JSON."""
+        balance = {"balance": self.balance} if any(self.balance) else {}
+        return balance | ({"rounds": self.rounds} if self.rounds else {})
 
 
 class TappedWork(Work):
