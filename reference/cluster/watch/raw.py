@@ -1,6 +1,7 @@
-"""The bytes behind a tensor as numpy sees them: a look that no mode of torch hears of, and that takes microseconds."""
+"""The bytes behind a tensor: a look that no mode of torch hears of, and that takes microseconds."""
 
 import ctypes
+import zlib
 
 import numpy as np
 import torch
@@ -25,10 +26,8 @@ def stretch(tensor: Tensor) -> tuple[int, int]:
 
 
 def checksum(start: int, end: int) -> int:
-    """A sum over the bytes from `start` up to `end`, eight at a time."""
-    data = _bytes(start, end)
-    whole = data.size // 8 * 8
-    return int(data[:whole].view(np.uint64).sum()) + 31 * int(data[whole:].sum())
+    """The CRC-32 of the bytes from `start` up to `end`, which also hears of numbers that change places."""
+    return zlib.crc32(_memory(start, end))
 
 
 def floats(tensor: Tensor) -> np.ndarray | None:
@@ -36,8 +35,8 @@ def floats(tensor: Tensor) -> np.ndarray | None:
     start, end = stretch(tensor)
     if end == start or tensor.dtype not in _FLOATS:
         return None
-    return _bytes(start, end).view(_FLOATS[tensor.dtype])
+    return np.frombuffer(_memory(start, end), _FLOATS[tensor.dtype])
 
 
-def _bytes(start: int, end: int) -> np.ndarray:
-    return np.frombuffer((ctypes.c_char * (end - start)).from_address(start), np.uint8)
+def _memory(start: int, end: int) -> ctypes.Array[ctypes.c_char]:
+    return (ctypes.c_char * (end - start)).from_address(start)
