@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
@@ -63,10 +65,14 @@ class Picture(Figure):
         if self.get_layout_engine() is not None:
             self.draw_without_rendering()
             self.set_layout_engine("none")  # a second layout would begin from the first, and differ
-        drawn, file = io.BytesIO(), io.BytesIO()
-        self.savefig(drawn, format="png", dpi=2 * DPI, pil_kwargs={"compress_level": 1})
+        canvas = FigureCanvasAgg(self)
+        self.set_dpi(2 * DPI)
+        canvas.draw()  # savefig would draw it twice
+        self.set_dpi(DPI)
         palette = {"colors": 256, "method": Image.Quantize.MAXCOVERAGE, "dither": Image.Dither.NONE}
-        Image.open(drawn).convert("RGB").quantize(**palette).save(file, "PNG", optimize=True)  # a third of the bytes
+        drawn = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").quantize(**palette)
+        file = io.BytesIO()
+        drawn.save(file, "PNG", compress_level=6)  # a third of the bytes of all colours
         return file.getvalue()
 
     def __repr__(self) -> str:
