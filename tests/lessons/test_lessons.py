@@ -4,11 +4,6 @@ What is tested are the notebooks as they were committed: a learner's answers in 
 """
 
 import json
-import os
-import shutil
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,19 +11,10 @@ import pytest
 from puzzles import catalog
 from puzzles.grading import text
 from puzzles.grading.state import State
+from tests.lessons.course import LESSONS, ROOT, committed, copy_course, run
 
-ROOT = Path(__file__).resolve().parents[2]
-LESSONS = sorted(path.name for path in (ROOT / "lessons").glob("[0-9]*.ipynb"))
-SECONDS = 30.0  # that a lesson may take, on a machine that has nothing else to do
 MOST_LINES = 15  # of a cell that is not a puzzle; what is longer lives in a module
 SECTIONS = ("## In the frameworks", "## Further reading", "**Next:**")
-
-
-def committed(lesson: str) -> str:
-    """The notebook as git has it; as it lies there where git has nothing."""
-    command = ["git", "-C", str(ROOT), "show", f"HEAD:lessons/{lesson}"]
-    found = subprocess.run(command, capture_output=True, text=True)
-    return found.stdout if found.returncode == 0 else (ROOT / "lessons" / lesson).read_text()
 
 
 def code_cells(lesson: str) -> list[dict]:
@@ -43,20 +29,6 @@ def puzzle_of(cell: dict) -> str:
     return first.removeprefix("%%puzzle ").strip() if first.startswith("%%puzzle ") else ""
 
 
-def copy_course(root: Path, solved: bool) -> Path:
-    """A course of its own at `root`: what lessons need, pristine, with all puzzles solved or none."""
-    leave = shutil.ignore_patterns("__pycache__", ".*", "*.ipynb")
-    for room in ("reference", "visualizations", "puzzles", "rankwise", "lessons"):
-        shutil.copytree(ROOT / room, root / room, ignore=leave)
-    shutil.copy(ROOT / "pyproject.toml", root)
-    for lesson in LESSONS:
-        (root / "lessons" / lesson).write_text(committed(lesson))
-    for puzzle in map(catalog.find, catalog.names()):
-        file = root / "puzzles" / puzzle.chapter / f"{puzzle.name.partition('.')[2]}.py"
-        file.write_text(text.solution(puzzle) if solved else text.stub(puzzle))
-    return root
-
-
 @pytest.fixture(scope="module")
 def unsolved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A course in which nothing is solved."""
@@ -67,21 +39,6 @@ def unsolved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def solved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A course in which everything is solved."""
     return copy_course(tmp_path_factory.mktemp("solved"), solved=True)
-
-
-def run(course: Path, lesson: str) -> None:
-    """Run every cell with nbval; none may fail, and all together must be quick."""
-    options = ["--nbval-lax", "--nbval-current-env", "-p", "no:cacheprovider", "--rootdir", str(course)]
-    places = {"PYTHONPATH": str(course), "IPYTHONDIR": str(course / ".ipython")}
-    begin = time.monotonic()
-    result = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, f"lessons/{lesson}"],
-        cwd=course, env=os.environ | places, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    seconds = time.monotonic() - begin
-    assert result.returncode == 0, result.stdout[-5000:] + result.stderr[-2000:]
-    others = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))  # how much else this machine has to do
-    assert seconds < SECONDS * others, f"{lesson} takes {seconds:.0f} s"
 
 
 @pytest.mark.parametrize("lesson", LESSONS)

@@ -1,0 +1,48 @@
+"""A course of its own in some folder, with all puzzles solved or none, and its lessons run there."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from puzzles import catalog
+from puzzles.grading import text
+
+ROOT = Path(__file__).resolve().parents[2]
+LESSONS = sorted(path.name for path in (ROOT / "lessons").glob("[0-9]*.ipynb"))
+
+
+def committed(lesson: str) -> str:
+    """The notebook as git has it; as it lies there where git has nothing."""
+    command = ["git", "-C", str(ROOT), "show", f"HEAD:lessons/{lesson}"]
+    found = subprocess.run(command, capture_output=True, text=True)
+    return found.stdout if found.returncode == 0 else (ROOT / "lessons" / lesson).read_text()
+
+
+def copy_course(root: Path, solved: bool) -> Path:
+    """A course of its own at `root`: what lessons need, pristine, with all puzzles solved or none."""
+    leave = shutil.ignore_patterns("__pycache__", ".*", "*.ipynb")
+    for room in ("reference", "visualizations", "puzzles", "rankwise", "lessons"):
+        shutil.copytree(ROOT / room, root / room, ignore=leave)
+    shutil.copy(ROOT / "pyproject.toml", root)
+    for lesson in LESSONS:
+        (root / "lessons" / lesson).write_text(committed(lesson))
+    for puzzle in map(catalog.find, catalog.names()):
+        file = root / "puzzles" / puzzle.chapter / f"{puzzle.name.partition('.')[2]}.py"
+        file.write_text(text.solution(puzzle) if solved else text.stub(puzzle))
+    return root
+
+
+def run(course: Path, lesson: str) -> float:
+    """Run every cell with nbval; none may fail. Returns the seconds that it took."""
+    options = ["--nbval-lax", "--nbval-current-env", "-p", "no:cacheprovider", "--rootdir", str(course)]
+    places = {"PYTHONPATH": str(course), "IPYTHONDIR": str(course / ".ipython")}
+    begin = time.monotonic()
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, f"lessons/{lesson}"],
+        cwd=course, env=os.environ | places, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout[-5000:] + result.stderr[-2000:]
+    return time.monotonic() - begin
