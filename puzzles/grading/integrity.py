@@ -42,8 +42,7 @@ def changed(before: Names) -> list[str]:
     replaced = [
         f"{owner}.{name}"
         for owner, names in before.items()
-        for held in (now.get(owner, {}),)
         for name, value in names.items()
-        if held.get(name) is not value and (owner in _CLASSES or callable(value))
+        if now.get(owner, {}).get(name) is not value and (owner in _CLASSES or callable(value))
     ]
     return replaced + [f"{owner}.{name}" for owner in _CLASSES for name in now[owner] if name not in before[owner]]

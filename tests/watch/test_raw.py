@@ -2,9 +2,12 @@
 
 import pytest
 import torch
-from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from reference.cluster.watch import raw
+from reference.cluster.watch.buffers import Flights
+from reference.trace import Op
+from reference.trace.calls import Call
 
 FLOATING = [torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128]
 
@@ -13,20 +16,20 @@ FLOATING = [torch.float16, torch.float32, torch.float64, torch.complex64, torch.
 @pytest.mark.parametrize("size", [1, 7, 8, 29])
 def test_the_checksum_hears_of_every_byte(start: int, size: int) -> None:
     data = torch.arange(start + size, dtype=torch.uint8)[start:]
-    before = raw.checksum(*raw.stretch(data))
-    assert raw.checksum(*raw.stretch(data.clone())) == before, "it is of the bytes, wherever they are"
+    before = raw.checksum(data)
+    assert raw.checksum(data.clone()) == before, "it is of the bytes, wherever they are"
     for index in range(size):
         data[index] += 1
-        assert raw.checksum(*raw.stretch(data)) != before
+        assert raw.checksum(data) != before
         data[index] -= 1
-    assert raw.checksum(*raw.stretch(data)) == before
+    assert raw.checksum(data) == before
 
 
 def test_the_checksum_hears_of_numbers_that_change_places() -> None:
     x = torch.arange(6.0, dtype=torch.float64)
-    before = raw.checksum(*raw.stretch(x))
+    before = raw.checksum(x)
     x.numpy()[:] = x.numpy()[::-1].copy()
-    assert raw.checksum(*raw.stretch(x)) != before
+    assert raw.checksum(x) != before
 
 
 @pytest.mark.parametrize("dtype", FLOATING, ids=str)
@@ -53,15 +56,28 @@ def test_what_it_can_t_read_it_leaves_to_torch(tensor: torch.Tensor) -> None:
     assert raw.floats(tensor) is None
 
 
-def test_no_mode_hears_of_a_look_at_the_bytes() -> None:
+def test_no_dispatch_mode_hears_of_a_look_at_the_bytes() -> None:
     heard = []
 
-    class Listen(TorchFunctionMode):
-        def __torch_function__(self, func, types, args=(), kwargs=None):
+    class Listen(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             heard.append(func)
             return func(*args, **(kwargs or {}))
 
-    start, end = raw.stretch(torch.ones(100))
+    x = torch.ones(100)
     with Listen():
-        raw.checksum(start, end)
-    assert not heard
+        raw.checksum(x)
+        raw.floats(x)
+        assert not heard
+        x.sum()
+    assert heard
+
+
+def test_a_buffer_that_gets_other_memory_on_its_way_was_changed() -> None:
+    x, flights = torch.ones(1 << 20), Flights()
+    call = Call(Op.SEND, (0, 1), [x], [], 1)
+    flights.begin(call)
+    x.data = torch.zeros(1 << 20)  # the old memory is gone: reading it would end the process
+    flight = flights.end(call)
+    assert flight is not None
+    assert flight.call is call

@@ -73,7 +73,7 @@ class Flights:
             start, end = stretch(tensor)
             if end > start:
                 filling = id(tensor) in written
-                sent = 0 if filling or call.op is not Op.SEND else checksum(start, end)
+                sent = 0 if filling or call.op is not Op.SEND else checksum(tensor)
                 self.flying.append(Flight(call, start, end, filling, tensor, sent))
 
     def end(self, call: Call) -> Flight | None:
@@ -82,7 +82,7 @@ class Flights:
         if ended:
             self.flying = [flight for flight in self.flying if flight.call is not call]
         sent = (flight for flight in ended if not flight.filling and call.op is Op.SEND)
-        return next((flight for flight in sent if flight.checksum != checksum(flight.start, flight.end)), None)
+        return next((flight for flight in sent if flight.checksum != checksum(flight.tensor)), None)
 
     def touched(self, tensor: Tensor, *, writes: bool, index: Any = None) -> Flight | None:
         """The flight that reading (or writing) `tensor`, or `tensor[index]`, would disturb."""

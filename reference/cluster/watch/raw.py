@@ -1,4 +1,4 @@
-"""The bytes behind a tensor: a look that no mode of torch hears of, and that takes microseconds."""
+"""The bytes behind a tensor: a look that no dispatch mode hears of, and that takes microseconds."""
 
 import ctypes
 import zlib
@@ -25,9 +25,9 @@ def stretch(tensor: Tensor) -> tuple[int, int]:
     return start, start + tensor.nbytes
 
 
-def checksum(start: int, end: int) -> int:
-    """The CRC-32 of the bytes from `start` up to `end`, which also hears of numbers that change places."""
-    return zlib.crc32(_memory(start, end))
+def checksum(tensor: Tensor) -> int:
+    """The CRC-32 of the bytes of a contiguous tensor, which also hears of numbers that change places."""
+    return zlib.crc32(_memory(*stretch(tensor)))
 
 
 def floats(tensor: Tensor) -> np.ndarray | None:
