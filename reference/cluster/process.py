@@ -38,7 +38,8 @@ def settle(output: int, dumps: int) -> None:
     tell_last_line(dumps)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     random.seed()
-    np.random.seed()
+    if "numpy.random" in sys.modules:  # numpy imports it when it is asked for; then it is new, and needs no seed
+        np.random.seed()
     keep_freed_memory()
     if LINUX:
         adopt_orphans()
