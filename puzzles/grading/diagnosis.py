@@ -91,36 +91,13 @@ def in_values(wrong: Sequence[Comparison], inputs: dict[Case, Inputs]) -> str | 
     return None
 
 
-def _pairs(comparison: Comparison) -> Iterable[tuple[int, str, Tensor, Tensor]]:
-    """(group rank, name, expected, got) of the tensors that differ, where both are of one shape."""
-    return (found for found in _leaves(comparison) if "[" not in found[1])
-
-
-def _leaves(comparison: Comparison) -> Iterable[tuple[int, str, Tensor, Tensor]]:
-    """The same, and those in lists: "returns[0]"."""
-    ranks = {difference.group_rank for difference in comparison.differences}
-    for rank in sorted(ranks):
-        for name, expected in comparison.expected[rank].items():
-            for place, asked, got in _tensors(name, expected, comparison.got[rank].get(name)):
-                if not comparison.same(asked, got):
-                    yield rank, place, asked, got
-
-
-def _tensors(name: str, expected: Any, got: Any) -> Iterable[tuple[str, Tensor, Tensor]]:
-    """(name, expected, got) of the tensors, of one shape, in two values; numbers as tensors, lists item by item."""
-    if isinstance(expected, list | tuple) and isinstance(got, list | tuple) and len(expected) == len(got):
-        for index, pair in enumerate(zip(expected, got, strict=True)):
-            yield from _tensors(f"{name}[{index}]", *pair)
-        return
-    if type(expected) in (int, float) and type(got) in (int, float):
-        expected, got = (torch.tensor([each], dtype=torch.float64) for each in (expected, got))
-    tensors = isinstance(expected, Tensor) and isinstance(got, Tensor)
-    if tensors and (expected.shape, expected.dtype) == (got.shape, got.dtype):
-        yield name, expected, got
+def _pairs(comparison: Comparison) -> list[tuple[int, str, Tensor, Tensor]]:
+    """(group rank, name, expected, got) of the tensors that differ, without those in lists."""
+    return [leaf for leaf in comparison.leaves if "[" not in leaf[1]]
 
 
 def _unreadable(comparison: Comparison, inputs: Inputs) -> str | None:
-    pairs = list(_leaves(comparison))
+    pairs = comparison.leaves
     if pairs and all(got.is_floating_point() and got.isnan().any() and not e.isnan().any() for _, _, e, got in pairs):
         return "it holds NaN: memory that was never written, or read before its message was there"
     return None
@@ -142,7 +119,7 @@ def _factor(wrong: Sequence[Comparison]) -> str | None:
 def _ratio(comparison: Comparison) -> float | None:
     """The one number that all wrong values are of what they should be; None where there is no such number."""
     ratios = set()
-    for _, _, expected, got in _leaves(comparison):
+    for _, _, expected, got in comparison.leaves:
         if not expected.numel() or not expected.double().abs().min() > 0:
             return None
         each = got.double() / expected.double()
@@ -170,7 +147,7 @@ def _mixed(comparison: Comparison, inputs: Inputs) -> str | None:
 
 
 def _own_input(comparison: Comparison, inputs: Inputs) -> str | None:
-    pairs = list(_pairs(comparison))
+    pairs = _pairs(comparison)
     for rank, _, _, got in pairs:
         own = [value for value in inputs[rank].values() if isinstance(value, Tensor) and value.shape == got.shape]
         if not any(comparison.same(value, got) for value in own):
@@ -197,7 +174,7 @@ def _another_rank(comparison: Comparison, inputs: Inputs) -> str | None:
 
 
 def _order(comparison: Comparison, inputs: Inputs) -> str | None:
-    pairs = list(_pairs(comparison))
+    pairs = _pairs(comparison)
     if pairs and all(comparison.same(*(x.flatten().sort().values for x in (e, got))) for _, _, e, got in pairs):
         return "the right values in the wrong order"
     return None

@@ -2,7 +2,10 @@
 
 import builtins
 import math
+import operator
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,15 +24,19 @@ _CLASSES = {
     "torch.distributed.ProcessGroup": ProcessGroup,
     "torch.distributed.P2POp": dist.P2POp,
 }
-_OURS = ("reference.cluster", "reference.trace", "reference.collectives", "puzzles.grading")
+_HOUSE = Path(__file__).resolve().parents[2]
+_OURS = [
+    ".".join(file.relative_to(_HOUSE).with_suffix("").parts).removesuffix(".__init__")
+    for package in ("reference/cluster", "reference/trace", "reference/collectives", "puzzles/grading")
+    for file in (_HOUSE / package).rglob("*.py")
+]  # by their files: a look at every module that is loaded would have a new rank copy a thousand pages
 
-Names = dict[str, dict[str, Any]]
+Names = dict[str, Mapping[str, Any]]
 
 
 def snapshot() -> Names:
     """What modules and classes hold now: of torch.distributed, of tensors, and of the machinery around the learner."""
-    ours = {name: module for name, module in sys.modules.items() if name.startswith(_OURS)}
-    return {owner: dict(vars(each)) for owner, each in (_MODULES | ours | _CLASSES).items()}
+    return {owner: dict(names) for owner, names in _held().items()}
 
 
 def changed(before: Names) -> list[str]:
@@ -38,11 +45,23 @@ def changed(before: Names) -> list[str]:
     Of modules only what can be called counts, for they also hold state that changes in honest use, and get new names.
     A new name in a class counts, too: it hides what the class inherits.
     """
-    now = snapshot()
+    now = _held()
     replaced = [
         f"{owner}.{name}"
         for owner, names in before.items()
+        if not _same(names, now.get(owner, {}))
         for name, value in names.items()
         if now.get(owner, {}).get(name) is not value and (owner in _CLASSES or callable(value))
     ]
     return replaced + [f"{owner}.{name}" for owner in _CLASSES for name in now[owner] if name not in before[owner]]
+
+
+def _held() -> Names:
+    """By owner, the names themselves: not a copy."""
+    ours = {name: module for name in _OURS if (module := sys.modules.get(name))}
+    return {owner: vars(each) for owner, each in (_MODULES | ours | _CLASSES).items()}
+
+
+def _same(names: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """True where each name holds the very same object."""
+    return all(map(operator.is_, names.values(), map(others.get, names)))

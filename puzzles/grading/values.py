@@ -4,8 +4,9 @@ A report is plain data (see `driver.described`); nothing of it is trusted to com
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -61,6 +62,14 @@ class Comparison:
     def wrong(self, expected: Tensor, got: Tensor) -> Tensor:
         """Elementwise, of one shape and dtype: which are not the same."""
         return ~_close(expected, got, self.tolerance)
+
+    @cached_property
+    def leaves(self) -> tuple[tuple[int, str, Tensor, Tensor], ...]:
+        """(group rank, place, expected, got) of the tensors that differ, where both are of one shape."""
+        ranks = sorted({difference.group_rank for difference in self.differences})
+        pairs = ((r, name, value, self.got[r].get(name)) for r in ranks for name, value in self.expected[r].items())
+        found = ((rank, *leaf) for rank, *pair in pairs for leaf in _tensors(*pair))
+        return tuple(leaf for leaf in found if not self.same(*leaf[2:]))
 
     @property
     def right(self) -> bool:
@@ -164,7 +173,22 @@ def _compare_sequence(name: str, expected: Sequence, got: Any, tolerance: float 
     return max(1, sum(count for count, _ in found)), next((difference for _, difference in found if difference), None)
 
 
+def _tensors(name: str, expected: Any, got: Any) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """(place, expected, got) of the tensors, of one shape, in two values; numbers as tensors, lists as "name[0]"."""
+    if isinstance(expected, list | tuple) and isinstance(got, list | tuple) and len(expected) == len(got):
+        for index, pair in enumerate(zip(expected, got, strict=True)):
+            yield from _tensors(f"{name}[{index}]", *pair)
+        return
+    if type(expected) in (int, float) and type(got) in (int, float):
+        expected, got = (torch.tensor([each], dtype=torch.float64) for each in (expected, got))
+    tensors = isinstance(expected, Tensor) and isinstance(got, Tensor)
+    if tensors and (expected.shape, expected.dtype) == (got.shape, got.dtype):
+        yield name, expected, got
+
+
 def _compare_tensors(name: str, expected: Tensor, got: Tensor, tolerance: float | None) -> tuple[int, tuple | None]:
+    if torch.equal(expected, got):
+        return max(1, expected.numel()), None
     wrong = ~_close(expected, got, tolerance)
     if not wrong.any():
         return max(1, expected.numel()), None
