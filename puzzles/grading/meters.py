@@ -43,9 +43,11 @@ class LiveBytes(Storages):
     def died(self, key: int) -> None:
         self.live -= self._sizes.pop(key, 0)
 
-    def watching(self, file: str) -> bool:
+    @staticmethod
+    @functools.lru_cache(maxsize=4096)
+    def watching(file: str) -> bool:
         """What a drive gives to the function, and the function calls, is the caller's as much as what torch has."""
-        return super().watching(file) and not file.startswith(tuple(drives.__path__))
+        return Storages.watching(file) and not file.startswith(tuple(drives.__path__))
 
 
 class Lines:

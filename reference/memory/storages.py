@@ -6,7 +6,8 @@ copy of a gradient cost nothing of their own. So whoever counts bytes counts sto
 
 import sys
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from functools import lru_cache
 from types import FrameType
 from typing import Any
 
@@ -17,6 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from reference.trace import frames
 
 _PLAIN = (Tensor, nn.Parameter)
+_REAL = frozenset({Tensor})  # what a dispatch mode calls a tensor that has memory of its own; not so a fake one
+_LIFT_FRESH = torch.ops.aten.lift_fresh.default
 _PASSING = ("__torch_function__", "guarded")  # frames that hand a call of the caller's on
 
 
@@ -43,7 +46,9 @@ class Storages(TorchDispatchMode):
     def after(self) -> None:
         """An operation has returned, and its storages were seen."""
 
-    def watching(self, file: str) -> bool:
+    @staticmethod
+    @lru_cache(maxsize=4096)
+    def watching(file: str) -> bool:
         """True where what a line of `file` asks for belongs to the watching of ranks: nobody hears of that."""
         return frames.machinery(file)
 
@@ -68,18 +73,17 @@ class Storages(TorchDispatchMode):
         return False  # else torch imports its compiler, for seconds, to keep it away from here
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+        real = _REAL.issuperset(types)
+        if not real and any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # a DTensor: what it does to the tensors inside comes by here again
         kwargs = kwargs or {}
-        fake = any(kind is not Tensor for kind in types)
-        mine = not fake and not self.watching(acting(sys._getframe(1)))
+        mine = real and not self.watching(acting(sys._getframe(1)))
         if mine:
             # torch.tensor(...) makes its tensor where nobody sees it, and shows it here first, as an argument.
-            fresh = function is torch.ops.aten.lift_fresh.default
-            self.before(() if fresh else tensors_in((args, kwargs)))
+            self.before([] if function is _LIFT_FRESH else tensors_in((*args, *kwargs.values())))
         result = function(*args, **kwargs)
         if mine:
-            for tensor in tensors_in(result):
+            for tensor in tensors_in((result,)):
                 storage = tensor.untyped_storage()
                 if (key := self.see(storage)) is not None:
                     self.born(key, storage)
@@ -87,15 +91,17 @@ class Storages(TorchDispatchMode):
         return result
 
 
-def tensors_in(values: Any) -> Iterator[Tensor]:
-    """The tensors in arguments or results, which hold them in tuples, lists and dicts."""
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, (tuple, list)):
-        for value in values:
-            yield from tensors_in(value)
-    elif isinstance(values, dict):
-        yield from tensors_in(tuple(values.values()))
+def tensors_in(values: Iterable[Any]) -> list[Tensor]:
+    """The tensors among arguments or results, which hold them in tuples, lists and dicts, too."""
+    found = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, (tuple, list)):
+            found += tensors_in(value)
+        elif isinstance(value, dict):
+            found += tensors_in(value.values())
+    return found
 
 
 def storages_of(tensor: Tensor) -> tuple[UntypedStorage, ...]:

@@ -37,7 +37,8 @@ class _Observed(Storages):
     def died(self, key: int) -> None:
         self.held -= self._sizes.pop(key, 0)
 
-    def watching(self, file: str) -> bool:
+    @staticmethod
+    def watching(file: str) -> bool:
         """Everything counts: the drive's own layers, too."""
         return False
 

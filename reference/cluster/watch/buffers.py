@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -121,11 +122,11 @@ class Copies:
 
     def __init__(self) -> None:
         self._copies: dict[int, weakref.ref] = {}
-        self._filled: dict[int, tuple[weakref.ref, Call]] = {}
+        self.filled: dict[int, tuple[weakref.ref, Call]] = {}  # copies that nobody has looked at since
 
     def made(self, source: Any, result: Any) -> None:
         """A function that may copy gave `result`."""
-        if type(result) is Tensor and isinstance(source, Tensor) and not _views(result, source):
+        if type(result) is Tensor and isinstance(source, Tensor) and not _shares(result, source):
             key = id(result)
             self._copies[key] = weakref.ref(result, lambda _: self._copies.pop(key, None))
 
@@ -133,22 +134,17 @@ class Copies:
         """A call is complete."""
         for tensor in call.outputs if call.direct and not call.inputs else ():
             if id(tensor) in self._copies:
-                self._filled[id(tensor)] = (weakref.ref(tensor), call)
+                self.filled[id(tensor)] = (weakref.ref(tensor), call)
 
     def used(self, tensors: Iterator[Tensor]) -> None:
         """Somebody looks at tensors: what they hold has arrived where it is wanted."""
         for tensor in tensors:
-            self._filled.pop(id(tensor), None)
-
-    @property
-    def pending(self) -> bool:
-        """True while some received copy has not been looked at."""
-        return bool(self._filled)
+            self.filled.pop(id(tensor), None)
 
     def lost(self) -> Call | None:
         """The call whose result went into a copy that is gone without a look."""
-        gone = [call for reference, call in self._filled.values() if reference() is None]
-        self._filled.clear()
+        gone = [call for reference, call in self.filled.values() if reference() is None]
+        self.filled.clear()
         return gone[0] if gone else None
 
 
@@ -162,7 +158,10 @@ def poison(call: Call) -> None:
 
 
 class TouchGuard(TorchFunctionMode):
-    """Looks at every torch function that the caller's code calls while a request is on its way."""
+    """Looks at every torch function that the caller's code calls while a request is on its way.
+
+    It is in the way of every operator: each Python function that it calls costs all of them, traced as they are.
+    """
 
     def __init__(
         self, flights: Flights, accuse: Callable[[Flight, str], Exception], gradients: Gradients, copies: Copies
@@ -173,7 +172,7 @@ class TouchGuard(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         communicates = _communicates(func)
-        if self.copies.pending and not communicates:
+        if self.copies.filled and not communicates:
             self.copies.used(_tensors(args, kwargs))
         if self.flights.flying and not communicates:
             return self.guarded(func, args, kwargs)
@@ -210,6 +209,7 @@ class TouchGuard(TorchFunctionMode):
         return result
 
 
+@lru_cache(maxsize=4096)
 def _communicates(func: Any) -> bool:
     """True for functions of torch.distributed, and for the operators that they end in. The tap sees them."""
     return (getattr(func, "__module__", None) or "").startswith(("torch.distributed", "torch._ops.c10d"))
@@ -241,5 +241,8 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
 def _views(result: Any, tensor: Tensor) -> bool:
     """True where a result shares the memory of `tensor`: a view was made and nothing was read."""
     results = list(_tensors((result,), {}))
-    own = tensor.untyped_storage().data_ptr()
-    return bool(results) and all(t.untyped_storage().data_ptr() == own for t in results if type(t) is not torch.Size)
+    return bool(results) and all(_shares(t, tensor) for t in results)
+
+
+def _shares(one: Tensor, other: Tensor) -> bool:
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
