@@ -16,11 +16,11 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup, Work
 
 from reference.collectives import fastest
+from reference.collectives.exchange import TAG
 
 from .passes import Channel, Receive, Send
 from .schedule import Schedule
@@ -56,7 +56,7 @@ class Messages:
     ) -> None:
         self._schedule, self._group, self._device, self._ahead = schedule, group, device, ahead
         self._channels, self._copies = channels or {}, copies
-        self._rank, self._ranks = group.rank(), dist.get_process_group_ranks(group)
+        self._rank = group.rank()
         self._forms: dict[int, Form] = {}  # of what each stage makes, as far as it is known here
         self._all_known = False  # to all ranks
         self.begin()
@@ -110,17 +110,17 @@ class Messages:
 
     def _begin(self, result: Result) -> None:
         channel = Channel(self._schedule.placement[result.stage], self._rank)
-        group, source = self._group_of(channel), self._ranks[channel.source]
+        group = self._group_of(channel)
         if (stage := self._like(result)) not in self._forms:
             header = torch.empty(MOST_DIMS + 2, dtype=torch.int64, device=self._device)
-            dist.recv(header, source, group)
+            group.recv([header], channel.source, TAG).wait()
             self._forms[stage] = form_of(header)
         shape, dtype = self._forms[stage]
         x = torch.empty(shape, dtype=dtype, device=self._device)
-        self._begun[result] = x, dist.irecv(self._slice(x), source, group)
+        self._begun[result] = x, group.recv([self._slice(x)], channel.source, TAG)
 
     def _leave(self, x: Tensor, channel: Channel) -> None:
-        work = dist.isend(x, self._ranks[channel.target], self._group_of(channel))
+        work = self._group_of(channel).send([x], channel.target, TAG)  # what dist.isend ends in
         self._leaving[channel].append((work, x))
         if self._all_known:
             self._wait_for_all_but(self._ahead + 1, channel)
