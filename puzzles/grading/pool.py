@@ -41,9 +41,9 @@ class Pool:
     def cluster(self, world_size: int) -> Cluster:
         """The cluster of this size."""
         if world_size not in self._clusters:
-            preload = dict.fromkeys((*PRELOAD, *self._more, *(BACKWARD if world_size == 1 else ())))
+            preload = (*PRELOAD, *self._more)
             self._clusters[world_size] = Cluster(
-                world_size, watch=True, timeout=self.timeout, untrusted=True, preload=tuple(preload)
+                world_size, watch=True, timeout=self.timeout, untrusted=True, preload=preload
             )
         return self._clusters[world_size]
 

@@ -1,6 +1,7 @@
 """memory.recompute_dropout: the second run must drop what the first one dropped, and leave no trace."""
 
 from puzzles.grading.drives.memory import through_blocks
+from puzzles.grading.pool import BACKWARD
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.memory.recompute import recomputed
 
@@ -58,6 +59,7 @@ PUZZLE = Puzzle(
     oracle=forward_and_backward,
     judge=once_there_once_back,
     drive=through_blocks,
+    preload=BACKWARD,
     tolerance=1e-10,
     budgets=(
         Budget(
