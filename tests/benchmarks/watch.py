@@ -5,6 +5,8 @@ programs in bare processes. A verdict's time runs from the call on a warm cluste
 torch imports when a rank first uses it has been imported before.
 """
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
@@ -50,7 +52,7 @@ class Seen:
 def measure(report: Callable[[Row], None]) -> None:
     """All mistakes once, all correct programs many times."""
     alone = Counter(outcomes_of_torch().values())
-    with WarmClusters() as warm:
+    with WarmClusters() as warm, contextlib.redirect_stdout(io.StringIO()):  # what the programs print
         seen = [see(warm, case) for case in zoo.CASES]
         accused = sum(accusations(warm, case) for case in correct.CASES)
     report(rows.plain("rows of the bug zoo", len({case.row for case in zoo.CASES} - {None}), "rows"))
