@@ -49,9 +49,10 @@ def changed(before: Names) -> list[str]:
     replaced = [
         f"{owner}.{name}"
         for owner, names in before.items()
-        if not _same(names, now.get(owner, {}))
+        for held in (now.get(owner, {}),)
+        if not _same(names, held)
         for name, value in names.items()
-        if now.get(owner, {}).get(name) is not value and (owner in _CLASSES or callable(value))
+        if held.get(name) is not value and (owner in _CLASSES or callable(value))
     ]
     return replaced + [f"{owner}.{name}" for owner in _CLASSES for name in now[owner] if name not in before[owner]]
 

@@ -308,6 +308,20 @@ def test_without_a_time_limit_a_call_runs():
         assert cluster.run(rank) == [0, 1]
 
 
+@pytest.mark.parametrize("preload", [[], ["numpy.random"]], ids=["imported by each rank", "imported before the fork"])
+def test_random_numbers_of_a_new_rank_are_its_own(preload):
+    def draw():
+        import random
+
+        import numpy as np
+
+        return random.random(), np.random.random()
+
+    with Cluster(3, preload=preload) as cluster:
+        for drawn in zip(*cluster.run(draw), strict=True):
+            assert len(set(drawn)) == 3, "ranks are forks of one process, whose state they must not share"
+
+
 def test_what_is_preloaded_is_there_before_a_rank_begins():
     with Cluster(2, preload=["xml.dom.minidom"]) as cluster:
         assert cluster.run(lambda: "xml.dom.minidom" in sys.modules) == [True, True]
