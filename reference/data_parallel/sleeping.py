@@ -23,36 +23,39 @@ class SleepingLayer(nn.Module):
     Args:
         weights: how many, in float32.
         seconds: that forward takes. Backward takes twice as long.
+        sleep: for so many seconds.
     """
 
-    def __init__(self, weights: int, seconds: float) -> None:
+    def __init__(self, weights: int, seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(weights))
-        self.seconds = seconds
+        self.seconds, self.sleep = seconds, sleep
 
     def forward(self, x: Tensor) -> Tensor:
         """A scalar -> a scalar."""
-        return _Sleep.apply(x, self.weight, self.seconds)
+        return _Sleep.apply(x, self.weight, self)
 
 
 class _Sleep(torch.autograd.Function):
-    """`apply(x, weight, seconds)`: x + the mean of weight, `seconds` later."""
+    """`apply(x, weight, layer)`: x + the mean of weight, some time later."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, seconds: float) -> Tensor:
-        ctx.shape, ctx.seconds = weight.shape, seconds
-        time.sleep(seconds)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, layer: SleepingLayer) -> Tensor:
+        ctx.shape, ctx.layer = weight.shape, layer
+        layer.sleep(layer.seconds)
         return x + weight.mean()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        time.sleep(2 * ctx.seconds)
+        ctx.layer.sleep(2 * ctx.layer.seconds)
         return gradient, gradient.new_ones(ctx.shape) * (gradient / ctx.shape.numel()), None
 
 
-def sleeping_model(layers: int, weights: int, seconds: float) -> nn.Sequential:
+def sleeping_model(
+    layers: int, weights: int, seconds: float, sleep: Callable[[float], None] = time.sleep
+) -> nn.Sequential:
     """So many layers, each with so many weights; forward of each takes `seconds`, backward 2 `seconds`."""
-    return nn.Sequential(*(SleepingLayer(weights, seconds) for _ in range(layers)))
+    return nn.Sequential(*(SleepingLayer(weights, seconds, sleep) for _ in range(layers)))
 
 
 def watch_step(

@@ -7,7 +7,7 @@ model on the same data with the same Adam, and in the end their losses must be e
 torch's plan is the one that its tutorials and TorchTitan recommend: inputs of attention and feed-forward are prepared
 once for all of their projections, logits stay split, and the loss is `loss_parallel`. Ours comes out of `parallelize`,
 as for whoever runs `rankwise train`. The asynchronous form hides messages behind matrix products; where ranks share
-cores there is nothing to hide behind, so it has no bar (`tests/sequence_parallel/test_overlap.py` shows that it hides).
+cores there is nothing to hide behind, so it has no bar (`rankwise bench overlap` shows that it hides).
 """
 
 from collections.abc import Callable, Mapping

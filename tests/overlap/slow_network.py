@@ -2,10 +2,9 @@
 
 A call carries its data at once, through gloo, and a wait for it returns when a link of so many bytes a second would
 have brought them: one call after the other, from the moment when it was launched. So a step takes as long as the order
-of its launches and waits allows, and how fast gloo is does not matter.
+of its launches and waits allows, and how fast gloo is does not matter. With `VirtualTime` nor does the machine.
 """
 
-import time
 from datetime import timedelta
 from typing import Any
 
@@ -16,33 +15,39 @@ from torch.distributed import ProcessGroup, Work
 
 from reference.collectives.backend import carrier_of_world, connect
 
+from .clocks import Clock
+
 NAME = "slow"
 
 
 class Link:
     """Of one rank into the network: one call after the other."""
 
-    def __init__(self, seconds_per_byte: float) -> None:
-        self._seconds_per_byte = seconds_per_byte
+    def __init__(self, seconds_per_byte: float, clock: Clock) -> None:
+        self._seconds_per_byte, self._clock = seconds_per_byte, clock
         self._free_at = 0.0
 
     def carry(self, size: float) -> float:
         """Send so many bytes when all before them are gone. Returns the moment at which they are gone, too."""
-        self._free_at = max(self._free_at, time.monotonic()) + size * self._seconds_per_byte
+        self._free_at = max(self._free_at, self._clock.monotonic()) + size * self._seconds_per_byte
         return self._free_at
+
+    def wait_until(self, moment: float) -> None:
+        """Return then, or at once if it is over."""
+        self._clock.sleep(max(0.0, moment - self._clock.monotonic()))
 
 
 class SlowWork(Work):
-    """A call on its way over a link."""
+    """A call on its way over a link, with so many bytes."""
 
-    def __init__(self, work: Work, done_at: float) -> None:
+    def __init__(self, work: Work, link: Link, size: float) -> None:
         super().__init__()
-        self._work, self._done_at = work, done_at
+        self._work, self._link, self._done_at = work, link, link.carry(size)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Return when it is through."""
         self._work.wait()
-        time.sleep(max(0.0, self._done_at - time.monotonic()))
+        self._link.wait_until(self._done_at)
         return True
 
 
@@ -58,10 +63,10 @@ class SlowGroup(ProcessGroup):
 
     def _pass(self, whole: int, passes: int, work: Work) -> Work:
         """Everything but an n-th of `whole` bytes leaves the rank in each pass."""
-        return SlowWork(work, self._link.carry(passes * whole * (self.size() - 1) / self.size()))
+        return SlowWork(work, self._link, passes * whole * (self.size() - 1) / self.size())
 
     def send(self, tensors: list[Tensor], dst: int, tag: int) -> Work:
-        return SlowWork(self._carrier.send(tensors, dst, tag), self._link.carry(tensors[0].nbytes))
+        return SlowWork(self._carrier.send(tensors, dst, tag), self._link, tensors[0].nbytes)
 
     def allreduce(self, tensors: list[Tensor], options: Any) -> Work:
         return self._pass(tensors[0].nbytes, 2, self._carrier.allreduce(tensors, options))
@@ -91,9 +96,9 @@ class SlowGroup(ProcessGroup):
         return NAME
 
 
-def slow_group(seconds_per_byte: float) -> ProcessGroup:
+def slow_group(seconds_per_byte: float, clock: Clock) -> ProcessGroup:
     """All ranks, each with one link."""
-    link = Link(seconds_per_byte)
+    link = Link(seconds_per_byte, clock)
 
     def create(options: Any, _: Any) -> SlowGroup:
         return SlowGroup(connect(carrier_of_world(), options), link)
