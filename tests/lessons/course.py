@@ -27,6 +27,7 @@ def copy_course(root: Path, solved: bool) -> Path:
     for room in ("reference", "visualizations", "puzzles", "rankwise", "lessons"):
         shutil.copytree(ROOT / room, root / room, ignore=leave)
     shutil.copy(ROOT / "pyproject.toml", root)
+    shutil.copy(ROOT / "tests" / "lessons" / "named_sockets.py", root / "conftest.py")
     for lesson in LESSONS:
         (root / "lessons" / lesson).write_text(committed(lesson))
     for puzzle in map(catalog.find, catalog.names()):
