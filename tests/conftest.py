@@ -1,5 +1,6 @@
 """Warm clusters that all tests share."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,6 +10,13 @@ import torch
 from reference.cluster import Cluster
 
 torch.set_num_threads(1)  # for small tensors a second thread saves nothing, and costs seconds where all cores are busy
+
+with contextlib.suppress(ImportError):  # `tests/gpu` does without it
+    from hypothesis import HealthCheck, settings
+
+    # how long an example takes says how busy the machine is
+    settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

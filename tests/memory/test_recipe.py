@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.optim import SGD, Adafactor, AdamW, Optimizer
 
@@ -64,7 +64,6 @@ def test_the_distributed_optimizer_of_megatron_is_zero_1():
         assert got.total == 8000 * 6 + 8000 * 12 // ranks
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(list(RECIPES.values())), st.integers(1, 9))
 def test_each_stage_shares_out_one_thing_more(parameters: int, recipe: Recipe, ranks: int):
     ddp, zero1, zero2, zero3 = (state_bytes(parameters, recipe, stage, ranks) for stage in Stage)
@@ -75,7 +74,6 @@ def test_each_stage_shares_out_one_thing_more(parameters: int, recipe: Recipe, r
     assert zero3 == mine
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 9))
 def test_padding_is_less_than_one_number_a_rank(parameters: int, ranks: int):
     assert 0 <= ranks * shard(parameters, ranks) - parameters < ranks

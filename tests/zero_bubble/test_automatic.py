@@ -116,7 +116,7 @@ def test_an_order_by_hand_is_taken_where_it_beats_the_greedy_ones(
     assert longest(automatic(p, m, costs, memory), costs) == longest(order(p, m), costs)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_random_costs_are_valid_and_never_worse_than_orders_by_hand(data: st.DataObject) -> None:
     p, m = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 10))
