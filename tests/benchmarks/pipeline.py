@@ -6,13 +6,17 @@ and take their steps in turns; a step takes as long as on its slowest rank; medi
 (`reference.pipeline_parallel.stages.Stage`, a copy each) and the same loss; before the clock starts, their losses and
 gradients must be equal. `ratio` is torch's time over ours.
 
+What is computed between two messages depends on the model: a stage of two wide blocks takes so long, even with short
+windows, that its messages are a tenth of a step, and no pipeline can gain much on another. With stages of one narrow
+block they are more than a quarter. A row says what the same stages take in the same step without any message.
+
 torch cuts the batch into micro-batches, infers shapes in a first step, and splits backward by walking the graph; ours
 splits linear layers. Where ranks share cores there is no bubble to see: who waits lends his core to another. So this
 measures what a schedule costs beside its computing (`tests/pipeline_parallel/test_measured.py` measures bubbles).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import rows
@@ -34,7 +38,8 @@ from reference.pipeline_parallel.stages import Stage, stages_of
 from reference.zero_bubble.orders import dual_pipe_v, zb_v
 
 RANKS, MICRO_BATCHES = 4, 8
-MODEL = GPTConfig(layers=8, width=256, heads=8, kv_heads=4, hidden=704)  # of bytes: 6.2 million parameters
+WIDE = GPTConfig(layers=8, width=256, heads=8, kv_heads=4, hidden=704)  # of bytes: 6.2 million parameters
+NARROW = GPTConfig(layers=1, width=64, heads=2, kv_heads=1, hidden=176)
 IMPORTS = ("torch._dynamo", "torch.distributed.pipelining")  # once, not once on each rank
 CPU = torch.device("cpu")
 
@@ -47,9 +52,14 @@ class Load:
     """How much the ranks compute between two messages."""
 
     name: str
+    model: GPTConfig  # its layers: at least so many, and one for each stage
     sequence: int  # S, of one window: a micro-batch has one
     rounds: int
-    bar: float
+    bar: float | None
+
+    def model_for(self, schedule: Schedule) -> GPTConfig:
+        """With a block, or more, for each stage of an order."""
+        return replace(self.model, layers=max(self.model.layers, len(schedule.routes[0])))
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,11 @@ class Order:
         return any(action.kind is Kind.WEIGHT for line in self.schedule.lines for action in line)
 
 
-LOADS = (Load("compute-heavy", 128, 15, 1.0), Load("communication-heavy", 32, 41, 1.05))
+LOADS = (
+    Load("compute-heavy", WIDE, 128, 15, 1.0),
+    Load("short windows", WIDE, 32, 21, None),
+    Load("communication-heavy", NARROW, 32, 61, 1.05),
+)
 ORDERS: Mapping[str, Order] = {
     "GPipe": Order(gpipe(RANKS, MICRO_BATCHES), "ScheduleGPipe"),
     "1F1B": Order(one_f_one_b(RANKS, MICRO_BATCHES), "Schedule1F1B"),
@@ -73,7 +87,7 @@ ORDERS: Mapping[str, Order] = {
     "ZB-V": Order(zb_v(RANKS, MICRO_BATCHES), "ScheduleZBVZeroBubble"),
     "DualPipeV": Order(dual_pipe_v(RANKS, MICRO_BATCHES), "ScheduleDualPipeV"),
 }
-COMPARED_WITH_ONE_PROCESS = "1F1B"
+COMPARED_WITH_LESS = "1F1B"  # with one process, and with stages that send nothing
 
 
 def measure(report: Callable[[Row], None]) -> None:
@@ -84,10 +98,10 @@ def measure(report: Callable[[Row], None]) -> None:
                 times, differences = zip(*cluster.run(on_rank, load, name), strict=True)
                 check(name, differences)
                 found = rows.medians(rows.of_ranks(list(times)))
-                ours, theirs, *alone = found.values()
+                ours, theirs, *less = found.values()
                 report(rows.faster(f"{name}, {load.name}", ours, theirs, "s", load.bar))
-                for time in alone:
-                    report(rows.faster(f"one process (against {name}), {load.name}", time, ours, "s"))
+                for what, time in zip(("no messages", "one process"), less, strict=False):
+                    report(rows.faster(f"{what} (against {name}), {load.name}", time, ours, "s"))
 
 
 def check(name: str, differences: Sequence[float]) -> None:
@@ -106,11 +120,13 @@ def on_rank(load: Load, name: str) -> tuple[dict[str, list[float]], float]:
     group = dist.new_group(backend="cpu:gloo")  # by this name, one without the cluster's tap
     group._set_default_backend(ProcessGroup.BackendType.GLOO)  # else torch warns that it looks for hooks in vain
     batch = Batches.of(python_text(), load.sequence, MICRO_BATCHES).of_step(0)
-    ours, theirs = (Program(make, ORDERS[name], group) for make in (by_hand, torchs))
+    order = ORDERS[name]
+    ours, theirs = (Program(make, load, order, group) for make in (by_hand, torchs))
     difference = ours.difference(theirs, *batch)
     programs: dict[str, Step] = {"ours": ours, "torch's": theirs}
-    if name == COMPARED_WITH_ONE_PROCESS:
-        programs["alone"] = alone(group.rank())
+    if name == COMPARED_WITH_LESS:
+        programs["silent"] = Program(without_messages, load, order, group)
+        programs["alone"] = alone(load.model_for(order.schedule), group.rank())
     calls = {whose: partial(program, *batch) for whose, program in programs.items()}
     return rows.interleaved(calls, load.rounds, partial(dist.barrier, group)), difference
 
@@ -120,14 +136,19 @@ class Program:
 
     Args:
         make: of an order, this rank's stages by number, and the ranks.
+        load: says of which model the stages are.
         order: that ranks follow.
         group: the ranks.
     """
 
     def __init__(
-        self, make: Callable[[Order, Mapping[int, Stage], ProcessGroup], Step], order: Order, group: ProcessGroup
+        self,
+        make: Callable[[Order, Mapping[int, Stage], ProcessGroup], Step],
+        load: Load,
+        order: Order,
+        group: ProcessGroup,
     ) -> None:
-        stages = stages_of(MODEL, order.schedule, group.rank())
+        stages = stages_of(load.model_for(order.schedule), order.schedule, group.rank())
         self.stages = nn.ModuleList(stages.values())
         self._step = make(order, stages, group)
 
@@ -182,9 +203,25 @@ def torchs(order: Order, stages: Mapping[int, Stage], group: ProcessGroup) -> St
     return step
 
 
-def alone(rank: int) -> Step:
+def without_messages(order: Order, stages: Mapping[int, Stage], group: ProcessGroup) -> Step:
+    """What the stages of a rank compute, of inputs and gradients that are made up."""
+
+    def step(tokens: Tensor, targets: Tensor) -> None:
+        for k in range(MICRO_BATCHES):
+            for stage in stages.values():
+                made_up = torch.ones(1, tokens.shape[1], stage.config.width, requires_grad=True)
+                y = stage(tokens[k : k + 1] if stage.first else made_up)
+                if stage.last:
+                    token_loss(y, targets[k : k + 1], targets.numel()).backward()
+                else:
+                    y.backward(torch.ones_like(y))
+
+    return step
+
+
+def alone(config: GPTConfig, rank: int) -> Step:
     """The same on one rank, without micro-batches, while the others are idle."""
-    model = create(GPT, MODEL, seed=0) if rank == 0 else None
+    model = create(GPT, config, seed=0) if rank == 0 else None
 
     def step(tokens: Tensor, targets: Tensor) -> Tensor | None:
         if model is None:
