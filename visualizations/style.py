@@ -62,8 +62,8 @@ class Picture(Figure):
 
     def png(self) -> bytes:
         """The picture as a PNG file, two pixels to a dot; the same bytes each time."""
-        if self.get_layout_engine() is not None:
-            self.draw_without_rendering()
+        if (engine := self.get_layout_engine()) is not None:
+            engine.execute(self)
             self.set_layout_engine("none")  # a second layout would begin from the first, and differ
         canvas = FigureCanvasAgg(self)
         self.set_dpi(2 * DPI)
