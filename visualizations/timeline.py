@@ -127,7 +127,8 @@ def _messages(axes: Axes, transfers: list[Transfer], now: float | None) -> bool:
             continue
         head = f"-|>,head_length={2.4 + width},head_width={0.9 + 0.7 * width}"
         style = {"arrowstyle": head, "linewidth": width, "color": Colour.INK, "shrinkA": 0, "shrinkB": 0, "zorder": 3}
-        axes.add_patch(FancyArrowPatch(start, stop, clip_on=transfer.end > axes.get_xlim()[1], **style))
+        clip = transfer.end > axes.get_xlim()[1]
+        axes.add_patch(FancyArrowPatch(start, stop, clip_on=clip, in_layout=False, **style))  # between lanes: inside
     axes.add_collection(LineCollection(lines, linewidths=widths, colors=Colour.INK, zorder=3, capstyle="butt"))
     return True
 
