@@ -51,8 +51,8 @@ class Supervisor:
         self.patience = float("inf")
         self.verdict: RankError | None = None
 
-    def take(self, rank: int, report: dict[str, Any]) -> RankError | None:
-        """One report of one rank. Returns the verdict once there is one."""
+    def take(self, rank: int, report: dict[str, Any]) -> None:
+        """One report of one rank. `judge` says what follows, once all that has come in is taken."""
         if "post" in report:
             self._post(from_report(rank, report))
         elif "wait" in report:
@@ -67,13 +67,11 @@ class Supervisor:
             self.verdict = self.verdict or from_fault(rank, report["accused"])
         elif "caught" in report:
             self.caught.setdefault(rank, report["caught"])
-        return self.judge()
 
-    def finish(self, rank: int) -> RankError | None:
+    def finish(self, rank: int) -> None:
         """A rank has returned from its function."""
         self.finished.add(rank)
         self.waits[rank].clear()
-        return self.judge()
 
     def judge(self, *, final: bool = False) -> RankError | None:
         """The verdict on what is known now. `final`: nothing more will come, so suspicion is enough."""
@@ -136,6 +134,8 @@ class Supervisor:
         """The error of a run in which nobody can go on."""
         blocked = {rank: wait for rank in range(self.world_size) if (wait := self.blocked(rank))}
         self.futures = [post for post in self.futures if not post.matched]
+        if not blocked and not self.futures:
+            return None
         settled = len(blocked) + len(self.finished) == self.world_size
         for wait in (*blocked.values(), *(Wait(post, post.place, 0) for post in self.futures)):
             if error := self._abandoned(wait):
