@@ -49,8 +49,7 @@ def changed(before: Names) -> list[str]:
     replaced = [
         f"{owner}.{name}"
         for owner, names in before.items()
-        for held in (now.get(owner, {}),)
-        if not _same(names, held)
+        if not _same(names, held := now.get(owner, {}))
         for name, value in names.items()
         if held.get(name) is not value and (owner in _CLASSES or callable(value))
     ]

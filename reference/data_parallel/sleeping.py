@@ -54,7 +54,7 @@ class _Sleep(torch.autograd.Function):
 def sleeping_model(
     layers: int, weights: int, seconds: float, sleep: Callable[[float], None] = time.sleep
 ) -> nn.Sequential:
-    """So many layers, each with so many weights; forward of each takes `seconds`, backward 2 `seconds`."""
+    """So many layers, each with so many weights; forward of each sleeps for `seconds`, backward for 2 `seconds`."""
     return nn.Sequential(*(SleepingLayer(weights, seconds, sleep) for _ in range(layers)))
 
 

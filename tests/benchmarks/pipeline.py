@@ -7,8 +7,8 @@ and take their steps in turns; a step takes as long as on its slowest rank; medi
 gradients must be equal. `ratio` is torch's time over ours.
 
 What is computed between two messages depends on the model: a stage of two wide blocks takes so long, even with short
-windows, that its messages are a tenth of a step, and no pipeline can gain much on another. With stages of one narrow
-block they are more than a quarter. A row says what the same stages take in the same step without any message.
+windows, that its messages are a tenth of a step; with stages of one narrow block they are more than a quarter. A row
+says what the same stages take in the same step without any message.
 
 torch cuts the batch into micro-batches, infers shapes in a first step, and splits backward by walking the graph; ours
 splits linear layers. Where ranks share cores there is no bubble to see: who waits lends his core to another. So this
@@ -55,7 +55,7 @@ class Load:
     model: GPTConfig  # its layers: at least so many, and one for each stage
     sequence: int  # S, of one window: a micro-batch has one
     rounds: int
-    bar: float | None
+    bar: float
 
     def model_for(self, schedule: Schedule) -> GPTConfig:
         """With a block, or more, for each stage of an order."""
@@ -77,8 +77,8 @@ class Order:
 
 LOADS = (
     Load("compute-heavy", WIDE, 128, 15, 1.0),
-    Load("short windows", WIDE, 32, 21, None),
-    Load("communication-heavy", NARROW, 32, 61, 1.05),
+    Load("communication-heavy, wide", WIDE, 32, 41, 1.05),
+    Load("communication-heavy, narrow", NARROW, 32, 61, 1.05),
 )
 ORDERS: Mapping[str, Order] = {
     "GPipe": Order(gpipe(RANKS, MICRO_BATCHES), "ScheduleGPipe"),
@@ -98,9 +98,9 @@ def measure(report: Callable[[Row], None]) -> None:
                 times, differences = zip(*cluster.run(on_rank, load, name), strict=True)
                 check(name, differences)
                 found = rows.medians(rows.of_ranks(list(times)))
-                ours, theirs, *less = found.values()
+                ours, theirs = found.pop("ours"), found.pop("torch's")
                 report(rows.faster(f"{name}, {load.name}", ours, theirs, "s", load.bar))
-                for what, time in zip(("no messages", "one process"), less, strict=False):
+                for what, time in found.items():
                     report(rows.faster(f"{what} (against {name}), {load.name}", time, ours, "s"))
 
 
@@ -125,8 +125,8 @@ def on_rank(load: Load, name: str) -> tuple[dict[str, list[float]], float]:
     difference = ours.difference(theirs, *batch)
     programs: dict[str, Step] = {"ours": ours, "torch's": theirs}
     if name == COMPARED_WITH_LESS:
-        programs["silent"] = Program(without_messages, load, order, group)
-        programs["alone"] = alone(load.model_for(order.schedule), group.rank())
+        programs["no messages"] = Program(without_messages, load, order, group)
+        programs["one process"] = alone(load.model_for(order.schedule), group.rank())
     calls = {whose: partial(program, *batch) for whose, program in programs.items()}
     return rows.interleaved(calls, load.rounds, partial(dist.barrier, group)), difference
 
