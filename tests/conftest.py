@@ -25,7 +25,7 @@ def clusters() -> Iterator[Callable[..., Cluster]]:
     warm: dict[Any, Cluster] = {}
 
     def cluster(world_size: int, **options: Any) -> Cluster:
-        options = {"timeout": 60} | options
+        options = {"timeout": 300} | options
         key = (world_size, *sorted(options.items()))
         if key not in warm:
             warm[key] = Cluster(world_size, **options)
