@@ -10,6 +10,7 @@ from types import EllipsisType, TracebackType
 from typing import Any, Self
 
 from ..trace import Trace
+from . import rest
 from .call import Call, definition, interrupted, pack
 from .errors import ClusterError, RankError
 from .ranks import Message, Ranks
@@ -17,6 +18,7 @@ from .wire import Kind
 
 MAX_RANKS = 32
 _START = 60.0  # seconds in which ranks must have come up
+_PUT_TO_SLEEP = 0.1  # seconds, more than enough to tell ranks to sleep
 
 
 class Cluster:
@@ -29,6 +31,7 @@ class Cluster:
     `fn` may be a closure, a lambda, a class or a function of a notebook. It runs on every rank at once, with the same
     arguments. Seeds, default dtype and process groups are as in a new process; imported modules stay. A call that
     fails raises one `RankError`; the ranks are started again and the next call works. No process outlives its owner.
+    Ranks that nobody calls for a while sleep, and cost nothing until they are called again.
     A rank computes with one thread, in the caller's working directory, and with the environment that the caller had
     when it made its first cluster.
 
@@ -69,8 +72,11 @@ class Cluster:
         self._closed = False
         self._lock = threading.Lock()
         self._start()
+        if device == "cpu":
+            rest.look_after(self)
 
     def _start(self) -> None:
+        self._used = time.monotonic()  # when they were last called, or started
         self._place = surroundings()
         self._ranks = Ranks(self.world_size, self._plan | self._place)
         self._ready = 0  # ranks that have come up
@@ -97,6 +103,13 @@ class Cluster:
         self._ranks.kill()
         self._start()
 
+    def rest(self, seconds: float) -> None:
+        """Put the ranks to sleep if nobody has called them for so long. The next call wakes them."""
+        mine = os.getpid() == self._owner and not self._closed
+        if mine and time.monotonic() > self._used + seconds and self._lock.acquire(blocking=False):
+            self._ranks.sleep()
+            self._lock.release()
+
     def close(self) -> None:
         """End the ranks and wait until they are gone. A closed cluster runs nothing."""
         if not self._closed:
@@ -122,11 +135,13 @@ class Cluster:
             raise ClusterError("the cluster is closed")
         if os.getpid() != self._owner:
             raise ClusterError("the cluster belongs to the process that made it: make another one in this process")
-        if not self._lock.acquire(blocking=False):
+        if not self._lock.acquire(timeout=_PUT_TO_SLEEP):
             raise ClusterError("the cluster is running another call: use one cluster for each thread")
         try:
+            self._ranks.wake()
             return self._attempt(fn, args, kwargs, record)
         finally:
+            self._used = time.monotonic()
             self._lock.release()
 
     def _attempt(self, fn: Callable[..., Any], args: tuple, kwargs: dict, record: bool) -> tuple[list[Any], Trace]:

@@ -67,6 +67,7 @@ class Ranks:
         self.world_size = world_size
         self.pids: list[int] = []
         self.exits: dict[int, Exit] = {}
+        self.asleep = False
         self.failure = ""  # why the server could not fork or keep them
         self.output = Output(world_size)
         self.ends: list[_End] = []
@@ -106,6 +107,23 @@ class Ranks:
         """Send to one rank; a rank that is gone will be reported by `poll`. Raises TimeoutError past the deadline."""
         with contextlib.suppress(BrokenPipeError, ConnectionError):
             wire.send(self.ends[rank].sock, kind, payload, buffers, deadline)
+
+    def sleep(self) -> None:
+        """Stop their processes: they run nothing, and need to hear nothing."""
+        if not self.asleep:
+            self.asleep = True
+            self._tell(wire.SLEEP)
+
+    def wake(self) -> None:
+        """Let stopped processes go on."""
+        if self.asleep:
+            self.asleep = False
+            self._tell(wire.WAKE)
+
+    def _tell(self, word: bytes) -> None:
+        """Have the parent of the ranks do something: it alone knows for sure which processes are theirs."""
+        with contextlib.suppress(OSError):  # it is gone: `poll` will report that
+            self._channel.sendall(word)
 
     def poll(self, seconds: float) -> Iterator[Message | Exit]:
         """What arrives within `seconds`, at once when something does. Prints go to the caller's stdout."""

@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from .wire import SLEEP
+
 LINUX = sys.platform == "linux"
 ORPHANED = signal.SIGHUP  # what the kernel sends the server when its owner dies
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -90,11 +92,21 @@ def nameless_file() -> tuple[int, str]:
     return tempfile.mkstemp(prefix="rankwise-")
 
 
+def received(sock: socket.socket) -> bytes | None:
+    """What has come in; nothing at the end of the stream, None where there is more to come, but not now."""
+    try:
+        return sock.recv(4096, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
 @dataclass
 class Generation:
     """The ranks of one cluster from one start to the next."""
 
-    channel: socket.socket  # to the owner: pids and exits; its end means "kill these ranks"
+    channel: socket.socket  # to the owner: pids and exits; from it: SLEEP, WAKE, and an end: "kill these ranks"
     store_fd: int
     store: str  # path of the file through which the ranks find each other
     alive: dict[int, int] = field(default_factory=dict)  # pid -> rank
@@ -103,6 +115,14 @@ class Generation:
         """Send one message to the owner, who may be gone."""
         with contextlib.suppress(OSError):
             self.channel.sendall(json.dumps(message).encode() + b"\n")
+
+    def heed(self) -> bool:
+        """Do what the owner said last. False where it has let go."""
+        said = received(self.channel)
+        if said:
+            for pid in self.alive:
+                os.kill(pid, signal.SIGSTOP if said.endswith(SLEEP) else signal.SIGCONT)
+        return said != b""
 
     def close(self) -> None:
         """Let go of it, which tells the owner that its ranks are gone."""
@@ -151,20 +171,10 @@ class Server:
     def step(self, ready: set[int]) -> bool:
         """React to what is ready. False when the owner is gone."""
         if self.wake.fileno() in ready:
-            self.drain(self.wake)
+            received(self.wake)
             self.reap()
-        self.end([g for g in self.generations if g.channel.fileno() in ready and not self.drain(g.channel)])
+        self.end([g for g in self.generations if g.channel.fileno() in ready and not g.heed()])
         return not self.orphaned and (self.control.fileno() not in ready or self.fork())
-
-    @staticmethod
-    def drain(sock: socket.socket) -> bool:
-        """Read what is there. False at the end of the stream."""
-        try:
-            return bool(sock.recv(4096, socket.MSG_DONTWAIT))
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
 
     def fork(self) -> bool:
         """Take one request: a JSON description and the file descriptors of the ranks. False when the owner is gone."""

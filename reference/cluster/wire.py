@@ -26,6 +26,8 @@ class Kind(IntEnum):
     READY = 5  # rank to owner: the process group is there
 
 
+SLEEP, WAKE = b"s", b"w"  # owner to fork server: stop the ranks of a generation, let them go on
+
 Buffer = bytearray | mmap.mmap  # what the bytes of a tensor arrive in
 
 _HEAD = struct.Struct("<BQI")

@@ -100,6 +100,9 @@ INSTANTS = {
             time.sleep(99)
         c = Cluster(4); c.run(int); say('now'); c.run(detach)
     """,
+    "while ranks sleep": """
+        c = Cluster(4); c.run(int); c.rest(0); say('now'); time.sleep(9)
+    """,
     "in a transfer": """
         big = bytearray(64 << 20)
         c = Cluster(4); c.run(int); say('now')

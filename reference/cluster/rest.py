@@ -1,0 +1,44 @@
+"""Ranks that nobody calls sleep: they stay as warm as they are, and cost nothing.
+
+A rank that waits for a call is not idle: gloo has a thread for each group, and it looks for messages a hundred times a
+second. Eight ranks take a few percent of a core, those of a notebook with several clusters a quarter of one.
+"""
+
+import os
+import threading
+import time
+import weakref
+from typing import Protocol
+
+AFTER = 5.0  # seconds without a call: new ranks are up sooner, as a rule
+
+
+class Restful(Protocol):
+    """What can be put to sleep."""
+
+    def rest(self, seconds: float) -> None:
+        """Sleep if nobody has called for so long."""
+
+
+_clusters: dict[int, weakref.ref[Restful]] = {}
+_looked_after_in = 0  # the process that has the thread: a fork of it has none
+
+
+def look_after(cluster: Restful) -> None:
+    """Let it sleep from now on whenever nobody calls it. Holds it no longer than others do."""
+    global _looked_after_in
+    key = id(cluster)
+    _clusters[key] = weakref.ref(cluster, lambda _: _clusters.pop(key, None))
+    if _looked_after_in != os.getpid():
+        _looked_after_in = os.getpid()
+        threading.Thread(target=_look_around, name="rankwise: rest", daemon=True).start()
+
+
+def _look_around() -> None:
+    """For ever, now and then: put to sleep who has nothing to do."""
+    while True:
+        time.sleep(AFTER / 2)
+        for reference in list(_clusters.values()):
+            if cluster := reference():
+                cluster.rest(AFTER)
+            del cluster
