@@ -21,7 +21,7 @@ sys.path.insert(0, str(HOUSE))
 from reference.cluster import Cluster, RankError, forkserver  # noqa: E402
 
 RANKS = 8
-COLD, WARM, ERRORS, LARGE = 3, 300, 7, 9  # runs of each kind
+COLD, WARM, ERRORS, LARGE, NAPS = 3, 300, 7, 9, 9  # runs of each kind
 START, CALL, HEAL, MEMORY, RESULT = 5.0, 1e-3, 0.3, 300.0, 0.06  # what was promised: a ratio, s, s, MB, s
 
 OURS = """
@@ -80,6 +80,12 @@ def measure(report: Callable[[Row], None]) -> None:
         cluster.restart()
         cluster.run(nothing)
         report(rows.below("memory of 8 idle ranks and their server (PSS)", memory(cluster), MEMORY, "MB"))
+        cluster.run(nothing)
+        report(rows.plain("processor time of 8 ranks that wait for a call, in a second", processor_time(cluster), "s"))
+        fall_asleep(cluster)
+        report(rows.plain("the same, asleep", processor_time(cluster), "s"))
+        woken = rows.interleaved({"call": lambda: cluster.run(nothing)}, NAPS, lambda: fall_asleep(cluster))
+        report(rows.plain("a call that wakes 8 ranks", rows.medians(woken)["call"], "s"))
     begin = time.perf_counter()
     with Cluster(32) as cluster:
         assert cluster.run(ranks_heard) == [32.0] * 32
@@ -149,6 +155,24 @@ def memory(cluster: Cluster) -> float:
     time.sleep(0.5)
     rollups = (Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in [*cluster.pids, forkserver.shared().pid])
     return sum(int(line.split()[1]) for text in rollups for line in text.splitlines() if line.startswith("Pss:")) / 1024
+
+
+def fall_asleep(cluster: Cluster) -> None:
+    """As ranks do that nobody has called for a while."""
+    cluster.rest(0)
+    time.sleep(0.1)
+
+
+def processor_time(cluster: Cluster) -> float:
+    """Seconds of a core that the ranks take in a second in which nobody calls them."""
+
+    def taken() -> int:
+        threads = (thread for pid in cluster.pids for thread in Path(f"/proc/{pid}/task").iterdir())
+        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads)
+
+    before, begin = taken(), time.monotonic()
+    time.sleep(2)
+    return (taken() - before) / (time.monotonic() - begin) / 1e9
 
 
 if __name__ == "__main__":
