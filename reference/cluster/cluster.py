@@ -18,6 +18,7 @@ from .wire import Kind
 
 MAX_RANKS = 32
 _START = 60.0  # seconds in which ranks must have come up
+_WARM, _NEW = 1.0, 10.0  # seconds without a call, after which ranks sleep; the new ones must have come up before
 _PUT_TO_SLEEP = 0.1  # seconds, more than enough to tell ranks to sleep
 
 
@@ -103,10 +104,12 @@ class Cluster:
         self._ranks.kill()
         self._start()
 
-    def rest(self, seconds: float) -> None:
-        """Put the ranks to sleep if nobody has called them for so long. The next call wakes them."""
+    def rest(self, after: float | None = None) -> None:
+        """Put the ranks to sleep if nobody has called them for so many seconds. The next call wakes them."""
         mine = os.getpid() == self._owner and not self._closed
-        if mine and time.monotonic() > self._used + seconds and self._lock.acquire(blocking=False):
+        if after is None:
+            after = _WARM if self._ready else _NEW
+        if mine and time.monotonic() > self._used + after and self._lock.acquire(blocking=False):
             self._ranks.sleep()
             self._lock.release()
 

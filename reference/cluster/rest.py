@@ -10,14 +10,14 @@ import time
 import weakref
 from typing import Protocol
 
-AFTER = 5.0  # seconds without a call: new ranks are up sooner, as a rule
+PERIOD = 0.5  # seconds from one look to the next
 
 
 class Restful(Protocol):
     """What can be put to sleep."""
 
-    def rest(self, seconds: float) -> None:
-        """Sleep if nobody has called for so long."""
+    def rest(self) -> None:
+        """Sleep if nobody has called for a while."""
 
 
 _clusters: dict[int, weakref.ref[Restful]] = {}
@@ -37,8 +37,8 @@ def look_after(cluster: Restful) -> None:
 def _look_around() -> None:
     """For ever, now and then: put to sleep who has nothing to do."""
     while True:
-        time.sleep(AFTER / 2)
+        time.sleep(PERIOD)
         for reference in list(_clusters.values()):
             if cluster := reference():
-                cluster.rest(AFTER)
+                cluster.rest()
             del cluster
