@@ -1,4 +1,4 @@
-"""Every algorithm gives what one process would, whatever the number of ranks, the length, the dtype, the reduction."""
+"""Every algorithm gives what one process would: any dtype, any reduction. Any number of ranks is in `test_sweep`."""
 
 from functools import partial
 
@@ -11,10 +11,6 @@ from reference.collectives import all_reduce, barrier, best
 
 from . import conformance as c
 from .conftest import MOST, in_group
-
-
-def of_lengths(group: dist.ProcessGroup) -> list[str]:
-    return c.mismatches(c.lengths((0, 3, 37), dist.get_world_size(group)), group)
 
 
 def does_nothing(*arguments: object) -> None:
@@ -41,11 +37,6 @@ def checked(ranks: Cluster, n: int, check: object) -> None:
     found = ranks.run(in_group, n, check)
     assert [differences for differences in found if differences] == []
     assert sum(differences is not None for differences in found) == n
-
-
-@pytest.mark.parametrize("n", range(1, MOST + 1))
-def test_any_number_of_ranks_any_length_any_root(ranks: Cluster, n: int) -> None:
-    checked(ranks, n, of_lengths)
 
 
 @pytest.mark.parametrize("n", [3, 4])

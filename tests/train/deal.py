@@ -59,7 +59,7 @@ def dealt(number: int, most_ranks: int = 8, layers: int = 8, seed: int = 0) -> D
     model = GPTConfig(**SHAPE | {"layers": layers}, tied=drawn.random() < 0.5, dropout=drawn.choice((0.0, 0.2)))
     batch = d * plan.accumulate * drawn.randint(1, 2)
     config = TrainConfig(
-        model, steps=4, batch=batch, sequence=8, warmup=2, seed=drawn.randint(0, 9), precision=PRECISIONS["fp64"]
+        model, steps=3, batch=batch, sequence=8, warmup=2, seed=drawn.randint(0, 9), precision=PRECISIONS["fp64"]
     )
     return Deal(p * d * t, config, plan)
 
