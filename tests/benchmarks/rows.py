@@ -98,6 +98,7 @@ def main(title: str, measure: Callable[[Callable[[Row], None]], None]) -> None:
     parser = argparse.ArgumentParser(description=f"rankwise bench {title}")
     parser.add_argument("--json", action="store_true", help="print one list of rows instead of a table")
     as_json = parser.parse_args().json
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # who starts a program has, as a rule, started it before
     load = os.getloadavg()[0]
     found: list[Row] = []
 
