@@ -1,7 +1,8 @@
 """Ranks that nobody calls sleep: they stay as warm as they are, and cost nothing.
 
 A rank that waits for a call is not idle: gloo has a thread for each group, and it looks for messages a hundred times a
-second. Left open, the ranks of a few clusters take a third of a core from those that work (`rankwise bench cluster`).
+second. Eight ranks take a percent of a core or two (`rankwise bench cluster`), and as much again for each group that
+their last call has made. What a notebook with several clusters leaves open adds up.
 """
 
 import os
