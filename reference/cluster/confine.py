@@ -54,6 +54,7 @@ def confine(scratch: str, refuse: Callable[[str], Exception]) -> None:
         refuse: makes the exception to raise where code reaches outside, of a sentence that says how it did.
     """
     os.environ["TMPDIR"] = scratch
+    sys.dont_write_bytecode = True  # it could not store what it compiles, and would be refused for trying to
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     if sys.platform == "linux":
         landlock([scratch, os.devnull])

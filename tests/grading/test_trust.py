@@ -244,3 +244,19 @@ def test_a_report_that_leaves_a_value_out_is_wrong() -> None:
     inputs = [dict(SHIFT.inputs(case, rank)) for rank in range(case.n)]
     expected = values.expectations(SHIFT, case, inputs)
     assert not values.compare(case, [{}] * case.n, expected, None).right
+
+
+def imported_here() -> int:
+    """A number out of a module that nobody has imported before."""
+    import never_compiled  # type: ignore[import-not-found]
+
+    return never_compiled.NUMBER
+
+
+def test_a_module_may_be_imported_on_a_rank_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python stores what it has compiled beside a module, where such a rank may not write."""
+    (tmp_path / "never_compiled.py").write_text("NUMBER = 7")
+    monkeypatch.syspath_prepend(tmp_path)
+    with Cluster(1, untrusted=True) as cluster:
+        assert cluster.run(imported_here) == [7]
+    assert not (tmp_path / "__pycache__").exists()
