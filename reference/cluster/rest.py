@@ -5,6 +5,7 @@ second. Eight ranks take a percent of a core or two (`rankwise bench cluster`), 
 their last call has made. What a notebook with several clusters leaves open adds up.
 """
 
+import functools
 import os
 import threading
 import time
@@ -21,25 +22,26 @@ class Restful(Protocol):
         """Sleep if nobody has called for a while."""
 
 
-_clusters: dict[int, weakref.ref[Restful]] = {}
-_looked_after_in = 0  # the process that has the thread: a fork of it has none
+_clusters: weakref.WeakValueDictionary[int, Restful] = weakref.WeakValueDictionary()  # by id
 
 
 def look_after(cluster: Restful) -> None:
     """Let it sleep from now on whenever nobody calls it. Holds it no longer than others do."""
-    global _looked_after_in
-    key = id(cluster)
-    _clusters[key] = weakref.ref(cluster, lambda _: _clusters.pop(key, None))
-    if _looked_after_in != os.getpid():
-        _looked_after_in = os.getpid()
-        threading.Thread(target=_look_around, name="rankwise: rest", daemon=True).start()
+    _clusters[id(cluster)] = cluster
+    _start_thread(os.getpid())
+
+
+@functools.cache
+def _start_thread(process: int) -> None:
+    """Once in each process: a fork of one that has the thread has none."""
+    threading.Thread(target=_look_around, name="rankwise: rest", daemon=True).start()
 
 
 def _look_around() -> None:
     """For ever, now and then: put to sleep who has nothing to do."""
     while True:
         time.sleep(PERIOD)
-        for reference in list(_clusters.values()):
+        for reference in _clusters.valuerefs():
             if cluster := reference():
                 cluster.rest()
             del cluster

@@ -24,6 +24,8 @@ import torch.distributed as dist
 
 from reference.cluster import Cluster, ClusterError, Interrupted, RankDied, RankError, forkserver
 
+from ..processes import gone, wait_until
+
 MARK = "RANKWISE_TEST_OWNER"
 
 
@@ -169,17 +171,6 @@ def test_an_owner_that_ends_without_closing_leaves_nothing(patience):
     owner.says("now")
     assert owner.process.wait(10) == 0
     assert owner.seconds_to_silence() < 1.0 * patience
-
-
-def gone(pids: list[int]) -> bool:
-    return not any(Path(f"/proc/{pid}").exists() for pid in pids)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 5) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_close_leaves_no_process_and_no_file_descriptor():

@@ -14,6 +14,8 @@ import torch.distributed as dist
 
 from reference.cluster import Cluster
 
+from ..processes import gone, wait_until
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 
@@ -32,20 +34,9 @@ def states(cluster: Cluster) -> set[str]:
     return {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in cluster.pids}
 
 
-def asleep(cluster: Cluster, limit: float = 30.0) -> None:
+def asleep(cluster: Cluster) -> None:
     """Wait until all ranks sleep."""
-    deadline = time.monotonic() + limit
-    while states(cluster) != {"T"}:
-        assert time.monotonic() < deadline, states(cluster)
-        time.sleep(0.05)
-
-
-def gone(pids: list[int], limit: float = 30.0) -> None:
-    """Wait until there are no such processes."""
-    deadline = time.monotonic() + limit
-    while left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+    wait_until(lambda: states(cluster) == {"T"}, 30)
 
 
 def noted(word: str) -> str:
@@ -82,7 +73,7 @@ def test_a_call_wakes_the_same_ranks(cluster: Cluster) -> None:
 def test_a_rank_killed_in_its_sleep_is_replaced(cluster: Cluster) -> None:
     pids = cluster.pids
     os.kill(pids[2], signal.SIGKILL)
-    gone(pids[2:3])
+    wait_until(lambda: gone(pids[2:3]), 30)
     assert cluster.run(total) == [6.0] * 4
     assert not {*pids} & {*cluster.pids}
 
@@ -90,7 +81,7 @@ def test_a_rank_killed_in_its_sleep_is_replaced(cluster: Cluster) -> None:
 def test_sleepers_can_be_closed(cluster: Cluster) -> None:
     pids = cluster.pids
     cluster.close()
-    gone(pids, limit=0)
+    assert gone(pids)
 
 
 def test_sleepers_can_be_started_again(cluster: Cluster) -> None:

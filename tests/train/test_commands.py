@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,8 @@ from reference.models import PRESETS
 from reference.oracle import one_process
 from reference.report import read_log
 from reference.train import TrainConfig
+
+from ..processes import wait_until
 
 RANKWISE = (sys.executable, "-c", "from rankwise.cli import main; main()")
 SMALL = ("--model", "tiny", "--steps", "4", "--batch", "4", "--sequence", "16")
@@ -164,13 +165,6 @@ def marked(mark: str) -> list[str]:
         except OSError:
             continue
     return found
-
-
-def wait_until(condition, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
 
 
 def test_bench_lists_what_there_is_and_refuses_what_there_is_not(capsys: pytest.CaptureFixture):
