@@ -48,9 +48,13 @@ def own(frames: Iterable[Frame]) -> Frame:
     Args:
         frames: innermost first.
     """
-    mine = [frame for frame in frames if not foreign(frame.file)]
-    outside = [frame for frame in mine if not frame.file.startswith(HOUSE)]
-    return (outside or mine or [Frame("", 0, "")])[0]
+    mine = None
+    for frame in frames:
+        if not foreign(frame.file):
+            if not frame.file.startswith(HOUSE):
+                return frame
+            mine = mine or frame
+    return mine or Frame("", 0, "")
 
 
 def of_stack(frame: FrameType | None) -> Iterator[Frame]:
