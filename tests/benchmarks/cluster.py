@@ -40,7 +40,7 @@ with Cluster(8) as cluster:
 """
 
 SPAWN = """
-import sys
+import tempfile
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -55,7 +55,8 @@ def total(rank, store, queue):
 
 if __name__ == "__main__":
     queue = mp.get_context("spawn").SimpleQueue()
-    mp.spawn(total, (sys.argv[0] + ".store", queue), nprocs=8)
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(total, (folder + "/store", queue), nprocs=8)
     print(queue.get())
 """
 
