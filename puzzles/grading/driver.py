@@ -5,6 +5,7 @@ comparing is done by the owner, from outside.
 """
 
 import contextlib
+import functools
 import linecache
 import sys
 from collections.abc import Callable, Iterator
@@ -74,13 +75,24 @@ def _inside(members: tuple[int, ...] | None) -> bool:
 def _report(job: Job, function: Callable[..., Any], arguments: dict[str, Any], group: Any) -> dict[str, Any]:
     """One case: the values, what the meters say, and which of this rank's calls belong to it (ticks from, to)."""
     readings: dict[str, float] = {}
-    measured = meters.measured(function, job.meters, readings)
+    measured = _noticed(meters.measured(function, job.meters, readings))
     if job.wants_group:
         arguments = {**arguments, "group": group}
     begin = _tick()
     values = job.drive(measured, arguments)
     values.pop("group", None)
     return {"values": {name: described(value) for name, value in values.items()}, "ticks": (begin, _tick()), **readings}
+
+
+def _noticed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The learner's function, and nothing else, as the caller's own code."""
+
+    @functools.wraps(function)
+    def noticed(*args: Any, **kwargs: Any) -> Any:
+        with dist.group.WORLD.recorder.noticing():
+            return function(*args, **kwargs)
+
+    return noticed
 
 
 def _tick() -> int:

@@ -42,6 +42,11 @@ def foreign(file: str) -> bool:
     )
 
 
+def callers(file: str) -> bool:
+    """True for code of the caller's own: neither foreign nor of `reference/`."""
+    return not foreign(file) and not file.startswith(HOUSE)
+
+
 def own(frames: Iterable[Frame]) -> Frame:
     """The innermost frame of the caller's own code; of `reference/` where the caller has none.
 
@@ -50,9 +55,9 @@ def own(frames: Iterable[Frame]) -> Frame:
     """
     mine = None
     for frame in frames:
+        if callers(frame.file):
+            return frame
         if not foreign(frame.file):
-            if not frame.file.startswith(HOUSE):
-                return frame
             mine = mine or frame
     return mine or Frame("", 0, "")
 

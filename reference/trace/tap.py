@@ -10,7 +10,7 @@ collectives, autograd, DDP's reducer and FSDP's hooks. It changes no value. A ca
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 from math import prod
@@ -54,6 +54,10 @@ class Recorder:
             self.on = False
             for call in self.calls:
                 call.release()
+
+    def noticing(self) -> AbstractContextManager[None]:
+        """To be entered around the caller's own code: what happens in there is the caller's doing."""
+        return nullcontext()
 
     def posted(self, call: Call) -> None:
         """`call` is about to be made."""

@@ -58,6 +58,19 @@ def test_a_right_program_passes_with_every_value_compared() -> None:
     assert "right in 2 cases at 2, 3 ranks" in verdict.reason
 
 
+def test_what_a_solution_swallows_before_a_hang_is_told() -> None:
+    swallows = """
+        try:
+            scale = {0: 1.0}[dist.get_rank(group)]
+            dist.all_reduce(x, group=group)
+        except KeyError:
+            pass
+        return x
+        """
+    reason = check(swallows).reason
+    assert "KeyError: 1" in reason, reason
+
+
 def test_the_first_difference_is_named() -> None:
     verdict = check(RIGHT + "[[1, 0, 2, 3, 4, 5]]")
     assert verdict.stage is Stage.VALUES

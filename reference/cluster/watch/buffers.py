@@ -14,6 +14,7 @@ from ...trace import Op
 from ...trace.calls import Call
 from .gradients import Gradients
 from .raw import checksum, stretch
+from .swallowed import unnoticed
 
 # Functions that look at a tensor's shape, type or place in memory, not at its numbers.
 _LOOKS_ONLY = frozenset(
@@ -160,7 +161,7 @@ def poison(call: Call) -> None:
 class TouchGuard(TorchFunctionMode):
     """Looks at every torch function that the caller's code calls while a request is on its way.
 
-    It is in the way of every operator: each Python function that it calls costs all of them, traced as they are.
+    It is in the way of every operator: each Python function that it calls costs all of them.
     """
 
     def __init__(
@@ -170,7 +171,12 @@ class TouchGuard(TorchFunctionMode):
         self.flights, self.accuse, self.gradients, self.copies = flights, accuse, gradients, copies
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        if func in _BACKWARDS or func is torch.autograd.grad:  # the caller's hooks run in there
+            return self.looked_at(func, args, kwargs or {})
+        return unnoticed(self.looked_at, func, args, kwargs or {})
+
+    def looked_at(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Call `func`, and note what becomes of tensors."""
         communicates = _communicates(func)
         if self.copies.filled and not communicates:
             self.copies.used(_tensors(args, kwargs))

@@ -14,10 +14,25 @@ _ORDINARY = (StopIteration, StopAsyncIteration, GeneratorExit)  # how Python end
 
 @contextmanager
 def noticed(tell: Callable[[BaseException, str, int], None]) -> Iterator[None]:
-    """Call `tell(exception, file, line)` for every exception that passes through the caller's own code."""
+    """Call `tell(exception, file, line)` for every exception that passes through the caller's own code.
+
+    Before PEP 669 this makes whatever runs inside half as fast: enter it around the caller's own code alone.
+    """
     use = _monitoring if sys.version_info >= (3, 12) else _tracing
     with use(tell):
         yield
+
+
+def unnoticed(function: Callable[..., Any], *args: Any) -> Any:
+    """`function(*args)`, which is not the caller's own code: nothing in it is told, and nothing costs more."""
+    trace = sys.gettrace()
+    if trace is None:
+        return function(*args)
+    sys.settrace(None)
+    try:
+        return function(*args)
+    finally:
+        sys.settrace(trace)
 
 
 @contextmanager
@@ -25,9 +40,12 @@ def _monitoring(tell: Callable[[BaseException, str, int], None]) -> Iterator[Non
     """PEP 669: costs nothing until something is raised."""
     monitoring = sys.monitoring  # type: ignore[attr-defined]
     tool = monitoring.DEBUGGER_ID
+    if monitoring.get_tool(tool) is not None:  # it hears already, of everything
+        yield
+        return
 
     def raised(code: CodeType, offset: int, error: BaseException) -> Any:
-        if not frames.foreign(code.co_filename) and not isinstance(error, _ORDINARY):
+        if frames.callers(code.co_filename) and not isinstance(error, _ORDINARY):
             line = next((line for start, end, line in code.co_lines() if start <= offset < end and line), 0)
             tell(error, code.co_filename, line)
 
@@ -56,7 +74,7 @@ def _tracing(tell: Callable[[BaseException, str, int], None]) -> Iterator[None]:
     def entered(frame: FrameType, event: str, argument: Any) -> Any:
         file = frame.f_code.co_filename
         if file not in follow:
-            follow[file] = None if frames.foreign(file) else local
+            follow[file] = local if frames.callers(file) else None
         if (follower := follow[file]) is not None:
             frame.f_trace_lines = False
         return follower

@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -57,12 +57,15 @@ class Watcher(Recorder):
             stack.enter_context(watched_groups(self))
             stack.enter_context(watched_threads())
             stack.enter_context(replaced(torch, "save", self._saving(torch.save)))
-            stack.enter_context(noticed(self._noticed))
             stack.enter_context(TouchGuard(self.flights, self._touched, self.gradients, self.copies))
             yield
             self._returned = True
             self._check_end()
             self._outlast(before)
+
+    def noticing(self) -> AbstractContextManager[None]:
+        """Hear of the exceptions that pass through the code inside, also of those that it catches."""
+        return noticed(self._noticed)
 
     def posted(self, call: Call) -> None:
         """Check a call, and report it before it is made."""

@@ -264,6 +264,30 @@ def error_of_its_own_swallowed_then_a_hang():
 @mistake(
     row=41,
     ranks=2,
+    error="DeadlockError",
+    blames=(0, 1),
+    says=["all_reduce", "KeyError"],
+    plain=Outcome.CLOSED,
+)
+def error_of_a_hook_swallowed_then_a_hang():
+    """A hook is the caller's own code, which torch runs in the middle of its own."""
+    scales = {} if dist.get_rank() == 1 else {"x": 0.5}
+    x = torch.ones(4, requires_grad=True)
+
+    def average(gradient):
+        try:
+            scaled = gradient * scales["x"]  # <- here
+            dist.all_reduce(scaled)  # <- here
+        except KeyError:
+            print("no scale, going on")
+
+    x.register_hook(average)
+    x.sum().backward()
+
+
+@mistake(
+    row=41,
+    ranks=2,
     error="RemoteException",
     blames=(1,),
     says=["ValueError: no such file", "rank 0", r"{there}\b"],
