@@ -129,7 +129,7 @@ class Worker:
     def call(self, fn: Callable[..., Any], args: tuple, kwargs: dict[str, Any], record: bool) -> Any:
         """`fn(*args, **kwargs)`, recorded or not, and a look at what it left behind."""
         file = getattr(getattr(fn, "__code__", None), "co_filename", "")
-        noticing = nullcontext() if not record or frames.machinery(file) else self.recorder.noticing()
+        noticing = nullcontext() if frames.machinery(file) else self.recorder.noticing()
         with self.recorder.recording() if record else nullcontext(), noticing:
             result = fn(*args, **kwargs)
         self.check_group()

@@ -20,7 +20,7 @@ from reference.trace import frames
 _PLAIN = (Tensor, nn.Parameter)
 _REAL = frozenset({Tensor})  # what a dispatch mode calls a tensor that has memory of its own; not so a fake one
 _LIFT_FRESH = torch.ops.aten.lift_fresh.default
-_PASSING = ("__torch_function__", "unnoticed", "looked_at", "guarded")  # frames that hand a call of the caller's on
+_PASSING = ("__torch_function__", "untraced", "looked_at", "guarded")  # frames that hand a call of the caller's on
 
 
 class Storages(TorchDispatchMode):

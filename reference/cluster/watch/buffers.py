@@ -47,6 +47,7 @@ _WRITES = frozenset({"__setitem__", *(f"__i{name}__" for name in _OPERATORS)})
 _EXACT = 1 << 20  # elements of a tensor with holes up to which overlaps are looked for one by one
 
 _BACKWARDS = (Tensor.backward, torch.autograd.backward)
+_RUN_HOOKS = (*_BACKWARDS, torch.autograd.grad)  # and hooks are the caller's own code
 _DETACHES = (Tensor.detach, Tensor.data.__get__)
 
 
@@ -171,9 +172,8 @@ class TouchGuard(TorchFunctionMode):
         self.flights, self.accuse, self.gradients, self.copies = flights, accuse, gradients, copies
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _BACKWARDS or func is torch.autograd.grad:  # the caller's hooks run in there
-            return self.looked_at(func, args, kwargs or {})
-        return unnoticed(self.looked_at, func, args, kwargs or {})
+        look = self.looked_at if func in _RUN_HOOKS else self.looked_at_unnoticed
+        return look(func, args, kwargs or {})
 
     def looked_at(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Call `func`, and note what becomes of tensors."""
@@ -192,6 +192,8 @@ class TouchGuard(TorchFunctionMode):
         elif func in _DETACHES:
             self.gradients.detach(args[0], result)
         return result
+
+    looked_at_unnoticed = unnoticed(looked_at)
 
     def guarded(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Call `func`. Raises RequestError where it reads or writes a buffer on its way."""

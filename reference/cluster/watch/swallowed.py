@@ -4,6 +4,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from types import CodeType, FrameType
 from typing import Any
 
@@ -23,16 +24,21 @@ def noticed(tell: Callable[[BaseException, str, int], None]) -> Iterator[None]:
         yield
 
 
-def unnoticed(function: Callable[..., Any], *args: Any) -> Any:
-    """`function(*args)`, which is not the caller's own code: nothing in it is told, and nothing costs more."""
-    trace = sys.gettrace()
-    if trace is None:
-        return function(*args)
-    sys.settrace(None)
-    try:
-        return function(*args)
-    finally:
-        sys.settrace(trace)
+def unnoticed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, not the caller's own: nothing in it is told, and nothing in it costs more."""
+
+    @wraps(function)
+    def untraced(*args: Any) -> Any:
+        trace = sys.gettrace()
+        if trace is None:
+            return function(*args)
+        sys.settrace(None)
+        try:
+            return function(*args)
+        finally:
+            sys.settrace(trace)
+
+    return untraced
 
 
 @contextmanager

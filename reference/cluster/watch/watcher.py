@@ -22,7 +22,7 @@ from .buffers import Copies, Flight, Flights, TouchGuard, poison, tensors_of
 from .gradients import Gradients
 from .patches import replaced, watched_groups, watched_threads
 from .posts import report, text_of
-from .swallowed import noticed
+from .swallowed import noticed, unnoticed
 
 _REQUESTS = ("isend", "irecv", "batch_isend_irecv")
 _FOLLOWER = "rankwise: follows waits"
@@ -67,6 +67,7 @@ class Watcher(Recorder):
         """Hear of the exceptions that pass through the code inside, also of those that it catches."""
         return noticed(self._noticed)
 
+    @unnoticed
     def posted(self, call: Call) -> None:
         """Check a call, and report it before it is made."""
         super().posted(call)
@@ -111,6 +112,7 @@ class Watcher(Recorder):
         self._requests[call.number] = work  # dropped by its owner, it would take its message with it
         return work
 
+    @unnoticed
     def waiting(self, call: Call) -> None:
         """Report where the rank begins to wait, and whether other threads of it run on."""
         if call.number in self._awaited and call.op.point_to_point:
@@ -129,6 +131,7 @@ class Watcher(Recorder):
         if others:
             self._follow(call, threading.current_thread())
 
+    @unnoticed
     def completed(self, call: Call) -> None:
         """The rank may touch the call's buffers again."""
         fresh = call.completed is None
