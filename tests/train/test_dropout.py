@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -79,9 +80,9 @@ def test_a_rank_that_drops_by_the_noise_of_another_is_seen(clusters: Clusters):
     assert largest_difference(clusters(2).run(record)[0], oracle(TIED))["gradients"] > 1e-3
 
 
-def test_validation_drops_nothing(clusters: Clusters):
+def test_validation_drops_nothing(clusters: Clusters, short_text: Path):
     def untrained(p: float) -> float:
-        config = replace(CONFIG, model=replace(TIED, dropout=p))
+        config = replace(CONFIG, data=str(short_text), model=replace(TIED, dropout=p))
         return validation_loss(Training(config, dist.group.WORLD, torch.device("cpu")))
 
     assert clusters(2).run(untrained, 0.5) == clusters(2).run(untrained, 0.0)

@@ -1,6 +1,7 @@
 """Pipelines, with data and tensor parallelism across them: any plan gives what one process gives."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,9 @@ def trained(config: TrainConfig, plan: Plan, saves: Saves) -> tuple[list[float],
     return losses, validation_loss(training)
 
 
-def test_a_run_goes_on_with_other_numbers_on_all_axes(clusters: Clusters, tmp_path: Path) -> None:
-    whole = one_process(CONFIG)
+def test_a_run_goes_on_with_other_numbers_on_all_axes(clusters: Clusters, short_text: Path, tmp_path: Path) -> None:
+    config = replace(CONFIG, data=str(short_text))
+    whole = one_process(config)
     legs = (
         (8, Plan(Form.ZERO1, 2, tensor_parallel=2, pipeline_parallel=2, schedule=Order.ZB_H1)),
         (4, Plan(Form.FLAT, 4, pipeline_parallel=4, schedule=Order.INTERLEAVED)),
@@ -47,18 +49,18 @@ def test_a_run_goes_on_with_other_numbers_on_all_axes(clusters: Clusters, tmp_pa
     )
     losses, held_out = [], []
     for number, (ranks, plan) in enumerate(legs):
-        config = TrainConfig(**{**vars(CONFIG), "stop_after": 2 * (number + 1)})
+        leg = replace(config, stop_after=2 * (number + 1))
         saves = Saves(tmp_path, every=2, resume=number > 0)
-        found, loss = clusters(ranks, preload=("torch._dynamo",)).run(trained, config, plan, saves)[0]
+        found, loss = clusters(ranks, preload=("torch._dynamo",)).run(trained, leg, plan, saves)[0]
         losses += found
         held_out.append(loss)
     assert losses == pytest.approx(whole.losses, rel=1e-12)
     assert held_out[0] > held_out[1] > held_out[2]
 
 
-def held_out(plan: Plan) -> list[float]:
+def held_out(config: TrainConfig, plan: Plan) -> list[float]:
     """Loss of the held-out text before a step, and after it."""
-    training, losses = Training(CONFIG, dist.group.WORLD, torch.device("cpu"), plan), []
+    training, losses = Training(config, dist.group.WORLD, torch.device("cpu"), plan), []
     for step in range(2):
         losses.append(validation_loss(training))
         training.backward(step)
@@ -67,11 +69,12 @@ def held_out(plan: Plan) -> list[float]:
 
 
 @pytest.mark.parametrize("form", [Form.DDP, Form.ZERO2, Form.FSDP, Form.HSDP])
-def test_inference_goes_through_the_same_stages(clusters: Clusters, form: Form) -> None:
+def test_inference_goes_through_the_same_stages(clusters: Clusters, short_text: Path, form: Form) -> None:
     """Whatever order training has; two stages on a rank hand over without a message where they follow each other."""
-    (expected,) = clusters(1, preload=("torch._dynamo",)).run(held_out, Plan())
+    config = replace(CONFIG, data=str(short_text))
+    (expected,) = clusters(1, preload=("torch._dynamo",)).run(held_out, config, Plan())
     plan = Plan(form, 2, pipeline_parallel=2, schedule=Order.ZB_V)
-    for found in clusters(4, preload=("torch._dynamo",)).run(held_out, plan):
+    for found in clusters(4, preload=("torch._dynamo",)).run(held_out, config, plan):
         assert found == pytest.approx(expected, rel=1e-12)
 
 

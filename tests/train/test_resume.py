@@ -37,18 +37,21 @@ def losses(clusters: Clusters, ranks: int, config: TrainConfig, plan: Plan, save
     ],
     ids=["fsdp to zero1", "ddp to hsdp", "zero2 to one", "4 tensor-parallel ranks to 2", "ddp to both axes"],
 )
-def test_the_loss_goes_on_where_it_was(clusters: Clusters, tmp_path: Path, before: tuple, after: tuple):
-    folder = tmp_path / "checkpoints"
+def test_the_loss_goes_on_where_it_was(
+    clusters: Clusters, short_text: Path, tmp_path: Path, before: tuple, after: tuple
+):
+    folder, config = tmp_path / "checkpoints", replace(CONFIG, data=str(short_text))
     (ranks, plan), (other_ranks, other_plan) = before, after
-    head = losses(clusters, ranks, replace(CONFIG, stop_after=3), plan, Saves(folder, 2), tmp_path / "1")
-    tail = losses(clusters, other_ranks, CONFIG, other_plan, Saves(folder, resume=True), tmp_path / "2")
+    head = losses(clusters, ranks, replace(config, stop_after=3), plan, Saves(folder, 2), tmp_path / "1")
+    tail = losses(clusters, other_ranks, config, other_plan, Saves(folder, resume=True), tmp_path / "2")
     assert len(head) == 3 and len(tail) == 3
-    assert head + tail == pytest.approx(one_process(CONFIG).losses, rel=1e-10)
+    assert head + tail == pytest.approx(one_process(config).losses, rel=1e-10)
 
 
-def test_the_command_line_saves_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture):
+def test_the_command_line_saves_and_goes_on(short_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
     folder, log = tmp_path / "checkpoints", tmp_path / "log"
     common = ["train", "--ranks", "2", "--model", "tiny", "--steps", "4", "--batch", "4", "--sequence", "16"]
+    common += ["--data", str(short_text)]
     split = ["--tensor-parallel", "2", "--sequence-parallel"]
     assert run([*common, *split, "--save", str(folder), "--save-every", "2"]) == 0
     assert len(list(folder.iterdir())) == 2
