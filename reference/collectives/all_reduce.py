@@ -4,7 +4,7 @@
 |--------------------|---------------------------|----------------------------------|---------------------------------|
 | naive              | 2(n-1)                    | root: (n-1) · size; others: size | nothing; simple                 |
 | ring               | 2(n-1)                    | 2(n-1)/n · size                  | large tensors                   |
-| direct             | 2 for each block          | 2(n-1)/n · size                  | large tensors within a machine  |
+| direct             | 1 + blocks                | 2(n-1)/n · size                  | large tensors within a machine  |
 | recursive doubling | log2 n                    | log2 n · size                    | small tensors                   |
 | eager doubling     | log2 n                    | log2 n · size                    | small tensors on gloo           |
 | halving-doubling   | 2 log2 n                  | 2(n-1)/n · size                  | the sizes between               |
@@ -16,19 +16,21 @@ All in place. All ranks end with the same bits: each sum is computed once, or in
 two, doubling and halving-doubling take two more steps, and some ranks send a whole tensor more.
 """
 
+from collections.abc import Iterator
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import ProcessGroup
+from torch.distributed import ProcessGroup, Work
 
 from . import all_gather, broadcast, double_tree, reduce, reduce_scatter
 from .double_tree import Hop
-from .exchange import PIECE, TAG, exchange, exchange_reduce, post
+from .exchange import PIECE, TAG, Message, exchange, exchange_reduce, one_ahead, post, wait
 from .hypercube import fold, hypercube, unfold
 from .reduction import SUM, combine, finish
 
 EAGER = PIECE  # bytes: larger tensors travel in pieces
-CHUNK = 1 << 18  # elements that a rank sends to another one at once: many enough to make a wake-up small
+CHUNK = 1 << 19  # elements that a rank sends to another one at once: many enough to make a wake-up small
 
 
 def naive(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
@@ -66,8 +68,8 @@ def ring(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
 def direct(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
     """Reduce `x` over `group`, in place: everybody sends chunk i to rank i, which sends the result to everybody.
 
-    As few bytes as a ring in two steps, if a rank can talk to all others at once. Large tensors go block by block, so
-    that a block is still in the processor's cache when it is added up and sent on.
+    As few bytes as a ring in two steps, if a rank can talk to all others at once. Large tensors go block by block: a
+    block is still in the processor's cache when it is added up and sent on, and meanwhile the next one is under way.
 
     Args:
         x: contiguous, the same shape and dtype on every rank.
@@ -76,17 +78,23 @@ def direct(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
     """
     rank, n = group.rank(), group.size()
     others = [(rank + distance) % n for distance in range(1, n)]
-    for block in x.view(-1).split(n * CHUNK):
-        chunks = block.tensor_split(n)
-        own, parts = chunks[rank], [torch.empty_like(chunks[rank]) for _ in others]
-        sends = [(chunks[other], other) for other in others]
-        for request in post(sends, list(zip(parts, others, strict=True)), group):
-            request.wait()
+
+    def departures() -> Iterator[tuple[list[Work], Tensor, list[Tensor], list[Message]]]:
+        for block in x.view(-1).split(n * CHUNK):
+            chunks = block.tensor_split(n)
+            parts = [torch.empty_like(chunks[rank]) for _ in others]
+            theirs = [(chunks[other], other) for other in others]
+            yield post(theirs, list(zip(parts, others, strict=True)), group), chunks[rank], parts, theirs
+
+    results: list[Work] = []
+    for requests, own, parts, theirs in one_ahead(departures()):
+        wait(requests)
         for part in parts:
             combine(own, part, op)
         finish(own, n, op)
-        for request in post([(own, other) for other in others], sends, group):
-            request.wait()
+        wait(results)
+        results = post([(own, other) for other in others], theirs, group)
+    wait(results)
 
 
 def recursive_doubling(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from .exchange import exchange, post
+from .exchange import exchange, post, wait
 
 
 def pairwise(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
@@ -51,8 +51,7 @@ def spread_out(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     others = [*range(rank + 1, n), *range(rank)]
     requests = post([(chunks[i], i) for i in others], [(places[i], i) for i in reversed(others)], group)
     places[rank].copy_(chunks[rank])
-    for request in requests:
-        request.wait()
+    wait(requests)
 
 
 def bruck(x: Tensor, out: Tensor, group: ProcessGroup) -> None:

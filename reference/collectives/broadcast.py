@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from . import binomial
-from .exchange import exchange, post
+from .exchange import exchange, post, wait
 
 PIECES = 8  # of a chain, unless said otherwise
 
@@ -47,8 +47,7 @@ def flat(x: Tensor, root: int, group: ProcessGroup) -> None:
         group: n ranks. Any n.
     """
     others = [(x, other) for other in range(group.size()) if other != root]
-    for request in post(others, [], group) if group.rank() == root else post([], [(x, root)], group):
-        request.wait()
+    wait(post(others, [], group) if group.rank() == root else post([], [(x, root)], group))
 
 
 def tree(x: Tensor, root: int, group: ProcessGroup) -> None:
@@ -115,5 +114,4 @@ def scatter_all_gather(x: Tensor, root: int, group: ProcessGroup) -> None:
         mine = chunks.pop(rank)
         exchange(None, None, mine, root, group)
         requests = post([(mine, other) for other in chunks], [(chunk, other) for other, chunk in chunks.items()], group)
-    for request in requests:
-        request.wait()
+    wait(requests)

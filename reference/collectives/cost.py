@@ -151,6 +151,11 @@ def _direct_all_reduce(rank: int, n: int, numel: int) -> int:
     return numel - own + (n - 1) * own
 
 
+def _direct_steps(n: int, numel: int, itemsize: int) -> int:
+    """A block is added up while the next one comes, so each but the first adds one step."""
+    return 0 if n == 1 else 1 + max(1, -(-numel // (n * all_reduce.CHUNK)))
+
+
 def _ring_steps(n: int, numel: int, itemsize: int) -> int:
     return (n - 1) * (_steps_of(_chunk(0, n, numel), itemsize) + 1)
 
@@ -229,9 +234,7 @@ _COSTS: dict[Callable[..., None], Cost] = {
         lambda n, numel, size: 2 * (n - 1), lambda rank, n, numel: numel if rank else (n - 1) * numel
     ),
     all_reduce.ring: Cost(_ring_steps, _ring_all_reduce),
-    all_reduce.direct: Cost(
-        lambda n, numel, size: 2 * min(1, n - 1) * max(1, -(-numel // (n * all_reduce.CHUNK))), _direct_all_reduce
-    ),
+    all_reduce.direct: Cost(_direct_steps, _direct_all_reduce),
     all_reduce.recursive_doubling: _DOUBLING,
     all_reduce.eager_doubling: _DOUBLING,
     all_reduce.halving_doubling: Cost(_halving_doubling_steps, _halving_doubling_all_reduce),

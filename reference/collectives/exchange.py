@@ -36,6 +36,12 @@ def post(sends: Sequence[Message], receives: Sequence[Message], group: ProcessGr
     return requests + [group.send([tensor], target, TAG) for tensor, target in sends]
 
 
+def wait(requests: Iterable[Work]) -> None:
+    """Return when all of these are done."""
+    for request in requests:
+        request.wait()
+
+
 def exchange(
     outgoing: Tensor | None, target: int | None, incoming: Tensor | None, source: int | None, group: ProcessGroup
 ) -> None:
@@ -50,8 +56,7 @@ def exchange(
     """
     sends = () if outgoing is None else ((outgoing, target),)
     receives = () if incoming is None else ((incoming, source),)
-    for request in post(sends, receives, group):
-        request.wait()
+    wait(post(sends, receives, group))
 
 
 def exchange_reduce(
@@ -84,8 +89,7 @@ def exchange_reduce(
             yield post(sends, receives, group), into, received
 
     for requests, into, received in one_ahead(departures()):
-        for request in requests:
-            request.wait()
+        wait(requests)
         if into is not None:
             combine(into, received, op)
 
