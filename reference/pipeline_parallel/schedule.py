@@ -88,20 +88,21 @@ class Schedule:
         return len(self.routes)
 
     @cached_property
-    def _place(self) -> dict[tuple[int, ...], dict[int, int]]:
-        return {route: {stage: at for at, stage in enumerate(route)} for route in set(self.routes)}
+    def neighbours(self) -> tuple[dict[int, tuple[int | None, int | None]], ...]:
+        """For each micro-batch, by the stages on its route: those before and behind them."""
+        of_route = {
+            route: dict(zip(route, zip((None, *route[:-1]), (*route[1:], None), strict=True), strict=True))
+            for route in set(self.routes)
+        }
+        return tuple(of_route[route] for route in self.routes)
 
     def before(self, stage: int, micro_batch: int) -> int | None:
         """The stage from which a micro-batch comes to this one, None if it begins here."""
-        route = self.routes[micro_batch]
-        at = self._place[route][stage]
-        return route[at - 1] if at else None
+        return self.neighbours[micro_batch][stage][0]
 
     def behind(self, stage: int, micro_batch: int) -> int | None:
         """The stage to which a micro-batch goes from this one, None if it ends here."""
-        route = self.routes[micro_batch]
-        at = self._place[route][stage] + 1
-        return route[at] if at < len(route) else None
+        return self.neighbours[micro_batch][stage][1]
 
     def __str__(self) -> str:
         return "\n".join(" ".join(map(str, line)) for line in self.lines)

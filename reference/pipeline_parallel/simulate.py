@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from .schedule import Action, Kind, Schedule
 
+FORWARD, BACKWARD, INPUT, WEIGHT = Kind
+
 
 class Deadlock(RuntimeError):
     """Some actions wait for each other."""
@@ -29,7 +31,7 @@ class Costs:
         """How long each kind of action takes on each stage."""
         forward, of_input, of_weight = (_each(x, stages) for x in (self.forward, self.input, self.weight))
         backward = [sum(halves) for halves in zip(of_input, of_weight, strict=True)]
-        return {Kind.FORWARD: forward, Kind.BACKWARD: backward, Kind.INPUT: of_input, Kind.WEIGHT: of_weight}
+        return {FORWARD: forward, BACKWARD: backward, INPUT: of_input, WEIGHT: of_weight}
 
 
 class Span(NamedTuple):
@@ -88,18 +90,19 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Simulation:
     while ready:
         rank = ready.popleft()
         line, done = schedule.lines[rank], spans[rank]
-        for action in line[len(done) :]:
-            begin = done[-1].end if done else 0.0
+        now = done[-1].end if done else 0.0
+        while len(done) < len(line):
+            action, begin = line[len(done)], now
             if needed := needs(schedule, action):
                 if needed not in ended:
                     waiting[needed] = rank
                     break
-                there = schedule.placement[needed.stage]
-                begin = max(begin, ended[needed] + (costs.message if there != rank else 0.0))
-            end = begin + seconds[action.kind][action.stage]
-            done.append(Span(action, begin, end))
-            if (made := makes(action)) is not None:
-                ended[made] = end
+                here = schedule.placement[needed.stage] == rank
+                begin = max(now, ended[needed] + (0.0 if here else costs.message))
+            now = begin + seconds[action.kind][action.stage]
+            done.append(Span(action, begin, now))
+            if made := makes(action):
+                ended[made] = now
                 if made in waiting:
                     ready.append(waiting.pop(made))
     if waiting:
@@ -118,20 +121,18 @@ class Result(NamedTuple):
 
 def makes(action: Action) -> Result | None:
     """What others may wait for; None of gradients of weights."""
-    if action.kind is Kind.WEIGHT:
-        return None
-    return Result(action.kind is not Kind.FORWARD, action.stage, action.micro_batch)
+    kind, stage, micro_batch = action
+    return None if kind is WEIGHT else Result(kind is not FORWARD, stage, micro_batch)
 
 
 def needs(schedule: Schedule, action: Action) -> Result | None:
     """What an action waits for; None if it begins a micro-batch."""
     kind, stage, micro_batch = action
-    if kind is Kind.WEIGHT:
+    if kind is WEIGHT:
         return Result(True, stage, micro_batch)
-    if kind is Kind.FORWARD:
-        before = schedule.before(stage, micro_batch)
+    before, behind = schedule.neighbours[micro_batch][stage]
+    if kind is FORWARD:
         return None if before is None else Result(False, before, micro_batch)
-    behind = schedule.behind(stage, micro_batch)
     return Result(False, stage, micro_batch) if behind is None else Result(True, behind, micro_batch)
 
 

@@ -59,8 +59,8 @@ def _require_complete(schedule: Schedule) -> None:
     done = Counter(action for line in schedule.lines for action in line)
     for rank, line in enumerate(schedule.lines):
         for action in line:
-            known = action.micro_batch < schedule.micro_batches and action.stage in schedule.routes[action.micro_batch]
-            if not known:
+            micro_batch = action.micro_batch
+            if micro_batch >= schedule.micro_batches or action.stage not in schedule.neighbours[micro_batch]:
                 raise BadInput(f"rank {rank} computes {action}, and no micro-batch takes that way")
             if schedule.placement[action.stage] != rank:
                 there = schedule.placement[action.stage]

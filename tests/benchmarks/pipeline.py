@@ -13,8 +13,12 @@ says what the same stages take in the same step without any message.
 torch cuts the batch into micro-batches, infers shapes in a first step, and splits backward by walking the graph; ours
 splits linear layers. Where ranks share cores there is no bubble to see: who waits lends his core to another. So this
 measures what a schedule costs beside its computing (`tests/pipeline_parallel/test_measured.py` measures bubbles).
+
+Last, how long it takes to know on paper when each action of a large pipeline begins and ends, in processor time.
 """
 
+import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,9 +37,10 @@ from reference.oracle import relative_difference
 from reference.pipeline_parallel.orders import gpipe, interleaved, one_f_one_b
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Kind, Schedule
+from reference.pipeline_parallel.simulate import simulate
 from reference.pipeline_parallel.split_backward import Later
 from reference.pipeline_parallel.stages import Stage, stages_of
-from reference.zero_bubble.orders import dual_pipe_v, zb_v
+from reference.zero_bubble.orders import dual_pipe_v, zb_h2, zb_v
 
 RANKS, MICRO_BATCHES = 4, 8
 WIDE = GPTConfig(layers=8, width=256, heads=8, kv_heads=4, hidden=704)  # of bytes: 6.2 million parameters
@@ -87,11 +92,12 @@ ORDERS: Mapping[str, Order] = {
     "ZB-V": Order(zb_v(RANKS, MICRO_BATCHES), "ScheduleZBVZeroBubble"),
     "DualPipeV": Order(dual_pipe_v(RANKS, MICRO_BATCHES), "ScheduleDualPipeV"),
 }
+LARGE = {"1F1B": one_f_one_b, "ZB-H2": zb_h2}
 COMPARED_WITH_LESS = "1F1B"  # with one process, and with stages that send nothing
 
 
 def measure(report: Callable[[Row], None]) -> None:
-    """All orders under both loads."""
+    """All orders under all loads, and then on paper."""
     with Cluster(RANKS, preload=IMPORTS) as cluster:
         for load in LOADS:
             for name in ORDERS:
@@ -100,8 +106,21 @@ def measure(report: Callable[[Row], None]) -> None:
                 found = rows.medians(rows.of_ranks(list(times)))
                 ours, theirs = found.pop("ours"), found.pop("torch's")
                 report(rows.faster(f"{name}, {load.name}", ours, theirs, "s", load.bar))
-                for what, time in found.items():
-                    report(rows.faster(f"{what} (against {name}), {load.name}", time, ours, "s"))
+                for what, seconds in found.items():
+                    report(rows.faster(f"{what} (against {name}), {load.name}", seconds, ours, "s"))
+    for name, order in LARGE.items():
+        seconds = statistics.median(simulation_times(order(64, 1024)))
+        report(rows.below(f"{name} on paper, 64 ranks, 1024 micro-batches", seconds, 1.0, "s"))
+
+
+def simulation_times(schedule: Schedule, repeats: int = 5) -> list[float]:
+    """Processor seconds of `simulate`."""
+    seconds = []
+    for _ in range(repeats):
+        begin = time.process_time()
+        simulate(schedule)
+        seconds.append(time.process_time() - begin)
+    return seconds
 
 
 def check(name: str, differences: Sequence[float]) -> None:
