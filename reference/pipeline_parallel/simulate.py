@@ -84,24 +84,32 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Simulation:
     """
     costs = costs or Costs()
     seconds, spans = costs.table(schedule.stages), [[] for _ in schedule.lines]
-    ended: dict[Result, float] = {}
-    waiting: dict[Result, int] = {}  # which rank waits for it
+    placement, neighbours = schedule.placement, schedule.neighbours
+    ended: dict[tuple[bool, int, int], float] = {}  # of what `Result` names, as a plain tuple
+    waiting: dict[tuple[bool, int, int], int] = {}  # which rank waits for it
     ready = deque(range(schedule.ranks))
     while ready:
         rank = ready.popleft()
         line, done = schedule.lines[rank], spans[rank]
         now = done[-1].end if done else 0.0
-        while len(done) < len(line):
-            action, begin = line[len(done)], now
-            if needed := needs(schedule, action):
+        for at in range(len(done), len(line)):
+            kind, stage, k = action = line[at]
+            before, behind = neighbours[k][stage]
+            if kind is FORWARD:  # as `needs` and `makes` say, whose calls would take half of the time
+                needed, made = before is not None and (False, before, k), (False, stage, k)
+            elif kind is WEIGHT:
+                needed, made = (True, stage, k), None
+            else:
+                needed, made = (False, stage, k) if behind is None else (True, behind, k), (True, stage, k)
+            begin = now
+            if needed:
                 if needed not in ended:
                     waiting[needed] = rank
                     break
-                here = schedule.placement[needed.stage] == rank
-                begin = max(now, ended[needed] + (0.0 if here else costs.message))
-            now = begin + seconds[action.kind][action.stage]
+                begin = max(now, ended[needed] + (0.0 if placement[needed[1]] == rank else costs.message))
+            now = begin + seconds[kind][stage]
             done.append(Span(action, begin, now))
-            if made := makes(action):
+            if made:
                 ended[made] = now
                 if made in waiting:
                     ready.append(waiting.pop(made))

@@ -8,8 +8,9 @@ import pytest
 from reference.errors import BadInput
 from reference.pipeline_parallel.orders import breadth_first, gpipe, interleaved, naive, one_f_one_b
 from reference.pipeline_parallel.schedule import Action, Kind, Schedule
-from reference.pipeline_parallel.simulate import Costs, simulate
+from reference.pipeline_parallel.simulate import Costs, makes, needs, simulate
 from reference.pipeline_parallel.validate import ends, validate
+from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_v
 
 Make = Callable[[int, int], Schedule]
 ORDERS: dict[str, Make] = {
@@ -105,6 +106,21 @@ def test_some_orders_need_room_for_messages() -> None:
     assert validate(one_f_one_b(4, 8)).room == 1
     assert not ends(one_f_one_b(4, 8), room=0) and ends(one_f_one_b(4, 8), room=1)
     assert [validate(breadth_first(4, m, 2)).room for m in (4, 8, 16)] == [1, 2, 4]
+
+
+@pytest.mark.parametrize("make", [*ORDERS.values(), zb_h1, zb_v, dual_pipe, dual_pipe_v])
+def test_an_action_begins_when_its_rank_is_free_and_what_it_needs_is_there(make: Make) -> None:
+    """`simulate` says in its own words what `needs` and `makes` say."""
+    schedule, costs = make(4, 8), Costs(2, 3, 1, message=0.25)
+    spans = simulate(schedule, costs).spans
+    assert tuple(tuple(span.action for span in line) for line in spans) == schedule.lines
+    ended = {made: (rank, end) for rank, line in enumerate(spans) for action, _, end in line if (made := makes(action))}
+    for rank, line in enumerate(spans):
+        free = 0.0
+        for action, begin, end in line:
+            there, arrived = ended.get(needs(schedule, action), (rank, 0.0))
+            assert begin == max(free, arrived + (costs.message if there != rank else 0.0)), action
+            free = end
 
 
 def test_messages_take_their_time_once_at_the_start_and_once_at_the_end() -> None:
