@@ -82,11 +82,9 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Simulation:
     Raises:
         Deadlock: if actions wait for each other, or for what nobody does.
     """
-    costs = costs or Costs()
-    seconds, spans = costs.table(schedule.stages), [[] for _ in schedule.lines]
-    placement, neighbours = schedule.placement, schedule.neighbours
-    ended: dict[tuple[bool, int, int], float] = {}  # of what `Result` names, as a plain tuple
-    waiting: dict[tuple[bool, int, int], int] = {}  # which rank waits for it
+    wires, spans = _wires(schedule, costs or Costs()), [[] for _ in schedule.lines]
+    ended: dict[tuple[Place, int], float] = {}  # of a place and a micro-batch
+    waiting: dict[tuple[Place, int], int] = {}  # which rank waits for it
     ready = deque(range(schedule.ranks))
     while ready:
         rank = ready.popleft()
@@ -94,25 +92,19 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Simulation:
         now = done[-1].end if done else 0.0
         for at in range(len(done), len(line)):
             kind, stage, k = action = line[at]
-            before, behind = neighbours[k][stage]
-            if kind is FORWARD:  # as `needs` and `makes` say, whose calls would take half of the time
-                needed, made = before is not None and (False, before, k), (False, stage, k)
-            elif kind is WEIGHT:
-                needed, made = (True, stage, k), None
-            else:
-                needed, made = (False, stage, k) if behind is None else (True, behind, k), (True, stage, k)
+            source, way, seconds, target = wires[k][kind, stage]
             begin = now
-            if needed:
-                if needed not in ended:
-                    waiting[needed] = rank
+            if source:
+                if (source, k) not in ended:
+                    waiting[source, k] = rank
                     break
-                begin = max(now, ended[needed] + (0.0 if placement[needed[1]] == rank else costs.message))
-            now = begin + seconds[kind][stage]
+                begin = max(now, ended[source, k] + way)
+            now = begin + seconds
             done.append(Span(action, begin, now))
-            if made:
-                ended[made] = now
-                if made in waiting:
-                    ready.append(waiting.pop(made))
+            if target:
+                ended[target, k] = now
+                if (target, k) in waiting:
+                    ready.append(waiting.pop((target, k)))
     if waiting:
         stuck = [f"rank {rank} waits in {schedule.lines[rank][len(spans[rank])]}" for rank in sorted(waiting.values())]
         raise Deadlock(f"{'; '.join(stuck)}")
@@ -142,6 +134,29 @@ def needs(schedule: Schedule, action: Action) -> Result | None:
     if kind is FORWARD:
         return None if before is None else Result(False, before, micro_batch)
     return Result(False, stage, micro_batch) if behind is None else Result(True, behind, micro_batch)
+
+
+Place = tuple[bool, int]
+"""A `Result`, of any micro-batch."""
+Wire = tuple[Place | None, float, float, Place | None]
+"""Of an action: what it needs, how long that is on its way, how long the action takes, and what it makes."""
+
+
+def _wires(schedule: Schedule, costs: Costs) -> list[dict[tuple[Kind, int], Wire]]:
+    """For each micro-batch, by kind and stage. Micro-batches on the same route have one table."""
+    seconds = costs.table(schedule.stages)
+
+    def wire(action: Action) -> Wire:
+        needed, made = needs(schedule, action), makes(action)
+        comes_far = needed and schedule.placement[needed.stage] != schedule.placement[action.stage]
+        took = seconds[action.kind][action.stage]
+        return needed and needed[:2], costs.message if comes_far else 0.0, took, made and made[:2]
+
+    of_route = {
+        route: {(kind, stage): wire(Action(kind, stage, k)) for kind in Kind for stage in route}
+        for route, k in {route: k for k, route in enumerate(schedule.routes)}.items()
+    }
+    return [of_route[route] for route in schedule.routes]
 
 
 def _each(x: float | Sequence[float], stages: int) -> list[float]:

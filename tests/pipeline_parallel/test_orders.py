@@ -110,7 +110,7 @@ def test_some_orders_need_room_for_messages() -> None:
 
 @pytest.mark.parametrize("make", [*ORDERS.values(), zb_h1, zb_v, dual_pipe, dual_pipe_v])
 def test_an_action_begins_when_its_rank_is_free_and_what_it_needs_is_there(make: Make) -> None:
-    """`simulate` says in its own words what `needs` and `makes` say."""
+    """The loop of `simulate` looks up what `needs` and `makes` say; here they are asked for each action."""
     schedule, costs = make(4, 8), Costs(2, 3, 1, message=0.25)
     spans = simulate(schedule, costs).spans
     assert tuple(tuple(span.action for span in line) for line in spans) == schedule.lines
