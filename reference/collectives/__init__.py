@@ -14,7 +14,7 @@ They run on gloo and on NCCL, with any number of ranks and any length.
 | reduce_scatter | ring, recursive_halving                                                                   |
 | all_reduce     | naive, ring, direct, recursive_doubling, eager_doubling, halving_doubling,                |
 |                | double_binary_tree, hierarchical                                                          |
-| all_to_all     | pairwise, spread_out, bruck, uneven                                                       |
+| all_to_all     | pairwise, spread_out, bruck, hypercube, uneven                                            |
 | barrier        | dissemination                                                                             |
 
 `exchange.py` is the step they are all made of. `cost.py` says what each costs, `best.py` picks one for a size,

@@ -5,6 +5,7 @@
 | pairwise   | n-1          | (n-1)/n · size           | large tensors: one message at a time on each link         |
 | spread out | 1            | (n-1)/n · size           | a network that sorts n-1 messages at once out by itself   |
 | Bruck      | ceil(log2 n) | about log2 n / 2 · size  | tiny tensors                                              |
+| hypercube  | log2 n       | log2 n / 2 · size        | small tensors, n a power of two                           |
 | uneven     | n-1          | all but its own rows     | chunks of different lengths: tokens on their way to experts |
 """
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from .chunks import copy
 from .exchange import exchange, post, wait
 
 
@@ -79,6 +81,36 @@ def bruck(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
             held[d] = chunk
         distance *= 2
     torch.cat([held[(rank - i) % n] for i in range(n)], out=out.view(-1))  # held[d] came from d ranks to the left
+
+
+def hypercube(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
+    """Send chunk j of `x` to rank j, whose `out` has it as chunk i: bit by bit of their ranks.
+
+    The number of a held chunk begins with bits of the rank that it has to go to and ends with bits of the one that it
+    comes from. A step trades half of the chunks for those of the neighbour whose first of these bits is the other one.
+    Now that bit is right in all of them, and where it came from is put at the end. So halves are contiguous, always,
+    and a step takes one copy. Other n than powers of two take Bruck's way.
+
+    Args:
+        x: contiguous, n chunks of the same length behind each other.
+        out: contiguous, the same shape and dtype as `x`, other memory.
+        group: n ranks. Any n; x.numel() divides by n.
+
+    Johnsson & Ho 1989, "Optimum broadcasting and personalized communication in hypercubes": standard exchange.
+    """
+    rank, n = group.rank(), group.size()
+    if n & (n - 1):
+        bruck(x, out, group)
+        return
+    held, distance = x, n // 2
+    while distance:
+        halves = held.view(2, n // 2, x.numel() // n).unbind()  # for ranks with a 0 here, and with a 1
+        bit = rank // distance % 2
+        received, neighbour = torch.empty_like(halves[bit]), rank ^ distance
+        exchange(halves[1 - bit], neighbour, received, neighbour, group)
+        held = torch.stack((received, halves[1]) if bit else (halves[0], received), dim=1)
+        distance //= 2
+    copy(held, out)
 
 
 def uneven(x: Tensor, out: Tensor, in_splits: list[int], out_splits: list[int], group: ProcessGroup) -> None:

@@ -20,7 +20,7 @@ from . import reduce_scatter as scatters
 from .reduction import SUM
 
 LATENCY = 192 << 10  # bytes that gloo moves between two processes of one machine while a message is on its way
-SMALL = 64 << 10  # bytes: up to here copies within a rank count for less than messages
+SMALL = 128 << 10  # bytes: up to here copies within a rank count for less than messages
 LARGE = 2 << 20  # bytes: from here on copies within a rank count for more than steps
 MANY = 8  # ranks: from here on it counts who of them sends how much
 
@@ -80,5 +80,5 @@ def all_reduce(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
 def all_to_all(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     """Send chunk j of `x` to rank j, whose `out` has it as chunk i."""
     many = group.size() >= MANY
-    algorithm = exchanges.bruck if many and x.nbytes <= SMALL else exchanges.spread_out
+    algorithm = exchanges.hypercube if many and x.nbytes <= SMALL else exchanges.spread_out
     algorithm(x, out, group)

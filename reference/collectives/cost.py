@@ -242,5 +242,6 @@ _COSTS: dict[Callable[..., None], Cost] = {
     all_to_all.pairwise: Cost(_linear, lambda rank, n, numel: numel - numel // n),
     all_to_all.spread_out: Cost(lambda n, numel, size: min(1, n - 1), lambda rank, n, numel: numel - numel // n),
     all_to_all.bruck: Cost(_logarithmic, _bruck_all_to_all),
+    all_to_all.hypercube: Cost(_logarithmic, _bruck_all_to_all),
     barrier.dissemination: Cost(_logarithmic, lambda rank, n, numel: _up(n)),
 }

@@ -59,7 +59,7 @@ ALGORITHMS: dict[str, tuple[Callable[..., None], ...]] = {
         all_reduce.double_binary_tree,
         best.all_reduce,
     ),
-    "all_to_all": (all_to_all.pairwise, all_to_all.spread_out, all_to_all.bruck, best.all_to_all),
+    "all_to_all": (all_to_all.pairwise, all_to_all.spread_out, all_to_all.bruck, all_to_all.hypercube, best.all_to_all),
     "uneven": (all_to_all.uneven,),
 }
 ROOTED = ("broadcast", "reduce", "scatter", "gather")
