@@ -6,48 +6,29 @@ Both are counted, not timed, so that the same program gives the same numbers in 
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from torch import Tensor, UntypedStorage
+from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from reference.memory.storages import Storages
+from reference.memory.storages import LiveBytes
 
 from . import drives
 
 
-class LiveBytes(Storages):
-    """The bytes of tensors made in here, now (`live`) and at most (`peak`). What came from outside counts nothing.
+class OwnBytes(LiveBytes):
+    """The bytes of tensors that a function makes. Not those of what was given to it: `arguments`."""
 
-    From outside are the tensors in `outside`, and whatever an operation takes before any has made it: the parameters of
-    a module, or what a given function has in its closure.
-    """
-
-    def __init__(self, outside: Any) -> None:
-        super().__init__()
-        self.live = self.peak = 0
-        self._sizes: dict[int, int] = {}
-        self.before(leaf for leaf in tree_leaves(outside) if isinstance(leaf, Tensor))
-
-    def before(self, arguments: Iterable[Tensor]) -> None:
-        for tensor in arguments:
-            self.see(tensor.untyped_storage())
-
-    def born(self, key: int, storage: UntypedStorage) -> None:
-        self._sizes[key] = storage.nbytes()
-        self.live += storage.nbytes()
-        self.peak = max(self.peak, self.live)
-
-    def died(self, key: int) -> None:
-        self.live -= self._sizes.pop(key, 0)
+    def __init__(self, arguments: Any) -> None:
+        super().__init__(leaf for leaf in tree_leaves(arguments) if isinstance(leaf, Tensor))
 
     @staticmethod
     @functools.lru_cache(maxsize=4096)
     def watching(file: str) -> bool:
         """What a drive gives to the function, and the function calls, is the caller's as much as what torch has."""
-        return Storages.watching(file) and not file.startswith(tuple(drives.__path__))
+        return LiveBytes.watching(file) and not file.startswith(tuple(drives.__path__))
 
 
 class Lines:
@@ -81,7 +62,7 @@ def measured(function: Callable[..., Any], names: tuple[str, ...], readings: dic
 
     @functools.wraps(function)
     def metered(*args: Any, **kwargs: Any) -> Any:
-        memory, lines = LiveBytes((args, kwargs)), Lines(function)
+        memory, lines = OwnBytes((args, kwargs)), Lines(function)
         with contextlib.ExitStack() as running:
             if {"peak", "kept"} & set(names):
                 running.enter_context(memory)

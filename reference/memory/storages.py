@@ -91,6 +91,35 @@ class Storages(TorchDispatchMode):
         return result
 
 
+class LiveBytes(Storages):
+    """The bytes of what is made while it looks: alive now (`live`), and at most (`peak`).
+
+    What an operation takes before any has made it was there before, and counts nothing: the parameters of a module, or
+    what a function has in its closure.
+
+    Args:
+        outside: what was there before, too.
+    """
+
+    def __init__(self, outside: Iterable[Tensor] = ()) -> None:
+        super().__init__()
+        self.live = self.peak = 0
+        self._sizes: dict[int, int] = {}
+        self.before(outside)
+
+    def before(self, arguments: Iterable[Tensor]) -> None:
+        for tensor in arguments:
+            self.see(tensor.untyped_storage())
+
+    def born(self, key: int, storage: UntypedStorage) -> None:
+        self._sizes[key] = storage.nbytes()
+        self.live += storage.nbytes()
+        self.peak = max(self.peak, self.live)
+
+    def died(self, key: int) -> None:
+        self.live -= self._sizes.pop(key, 0)
+
+
 def tensors_in(values: Iterable[Any]) -> list[Tensor]:
     """The tensors among arguments or results, which hold them in tuples, lists and dicts, too."""
     found = []

@@ -4,7 +4,7 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from reference.memory.activation_offload import offload_activations
 from reference.memory.homes import Folder, Home, Memory, Offload, home_of
 from reference.memory.offload import OffloadedOptimizer, move_home
 from reference.memory.recompute import Recompute, recompute
-from reference.memory.storages import Storages
+from reference.memory.storages import LiveBytes
 from reference.models import GPT, PRESETS, create, token_loss
 
 TOKENS = torch.randint(256, (2, 16), generator=torch.Generator().manual_seed(0))
@@ -165,26 +165,12 @@ def test_a_state_of_another_model_is_refused(home: Home):
         optimizer.load_state_dict(other.state_dict())
 
 
-class Resident(Storages):
-    """The most bytes of memory at one time, of storages that were made while it watches; files do not count."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = self.peak = 0
-        self._bytes: dict[int, int] = {}
-
-    def before(self, arguments: Iterable[Tensor]) -> None:
-        for tensor in arguments:
-            if (key := self.see(tensor.untyped_storage())) is not None:
-                self._bytes[key] = 0  # was there before
+class Resident(LiveBytes):
+    """Files do not count."""
 
     def born(self, key: int, storage: UntypedStorage) -> None:
-        self._bytes[key] = 0 if storage.filename else storage.nbytes()
-        self.now += self._bytes[key]
-        self.peak = max(self.peak, self.now)
-
-    def died(self, key: int) -> None:
-        self.now -= self._bytes.pop(key)
+        if not storage.filename:
+            super().born(key, storage)
 
 
 def test_one_parameter_at_a_time_needs_memory_for_its_update(tmp_path: Path):
@@ -196,7 +182,7 @@ def test_one_parameter_at_a_time_needs_memory_for_its_update(tmp_path: Path):
         optimizer.step()
         optimizer.step()
     assert resident.peak < 6 * 4000  # two moments before they have moved, and what the formula needs
-    assert resident.now < 20 * 100  # counts of steps
+    assert resident.live < 20 * 100  # counts of steps
 
 
 def files_in(folder: Path) -> list[str]:
@@ -351,7 +337,7 @@ def resident_after_forward(model: GPT, home: Home | None) -> int:
         else:
             with offload_activations(home, small=1024):
                 loss = token_loss(model(TOKENS), TOKENS, TOKENS.numel())
-        held = resident.now
+        held = resident.live
         loss.backward()
     return held
 

@@ -9,8 +9,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from puzzles.grading.meters import LiveBytes
 from reference.cluster import Cluster
+from reference.memory.storages import LiveBytes
 from reference.tensor_parallel import summa
 
 Clusters = Callable[..., Cluster]

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, UntypedStorage
+from torch import Tensor
 
-from reference.memory.storages import Storages
+from reference.memory.storages import LiveBytes
 
 from ..overlap import Work
 from .pipeline_parallel import ORDERS, in_order, written
@@ -17,25 +17,12 @@ Finish = Callable[[], None]
 """Computes a weight's gradient that was put off."""
 
 
-class _Observed(Storages):
-    """Counts matrix products, and the bytes of what is made while it looks and still held, whoever made it."""
+class _Observed(LiveBytes):
+    """Counts matrix products, too."""
 
     def __init__(self, outside: Iterable[Tensor]) -> None:
-        super().__init__()
-        self.products = self.held = 0
-        self._sizes: dict[int, int] = {}
-        self.before(outside)
-
-    def before(self, arguments: Iterable[Tensor]) -> None:
-        for tensor in arguments:
-            self.see(tensor.untyped_storage())
-
-    def born(self, key: int, storage: UntypedStorage) -> None:
-        self._sizes[key] = storage.nbytes()
-        self.held += storage.nbytes()
-
-    def died(self, key: int) -> None:
-        self.held -= self._sizes.pop(key, 0)
+        super().__init__(outside)
+        self.products = 0
 
     @staticmethod
     def watching(file: str) -> bool:
@@ -94,7 +81,7 @@ def in_two_halves(function: Callable[..., Tensor], arguments: dict[str, Any]) ->
         for kind, micro_batch in arguments["order"]:
             if kind == "W" and "held" not in found:
                 found |= {f"gradient of weight {i} before W": weight.grad for i, weight in enumerate(weights)}
-                found["held"] = observed.held
+                found["held"] = observed.live
             layers.run(kind, micro_batch, batches[micro_batch], upstreams[micro_batch])
     found |= {f"gradient of x {i}": x.grad for i, x in enumerate(batches)}
     found |= {f"gradient of weight {i}": weight.grad for i, weight in enumerate(weights)}
