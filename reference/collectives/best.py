@@ -20,7 +20,7 @@ from . import reduce_scatter as scatters
 from .reduction import SUM
 
 LATENCY = 192 << 10  # bytes that gloo moves between two processes of one machine while a message is on its way
-SMALL = 128 << 10  # bytes: up to here copies within a rank count for less than messages
+SMALL = 64 << 10  # bytes: up to here copies within a rank count for less than messages
 LARGE = 2 << 20  # bytes: from here on copies within a rank count for more than steps
 MANY = 8  # ranks: from here on it counts who of them sends how much
 
