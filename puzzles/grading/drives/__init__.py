@@ -5,11 +5,12 @@ there is to compare, by name: "returns" for what came back, arguments by their o
 code, so it knows nothing that would give the answer away.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
 from reference.trace import Op
 
@@ -83,7 +84,14 @@ def two_levels(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[
     """
     size, rank = arguments.pop("ranks_per_node"), dist.get_rank()
     node, number = divmod(rank, size)
-    intra = dist.new_group(range(node * size, (node + 1) * size), use_local_synchronization=True)
-    inter = dist.new_group(range(number, dist.get_world_size(), size), use_local_synchronization=True)
+    intra = group_of(range(node * size, (node + 1) * size))
+    inter = group_of(range(number, dist.get_world_size(), size))
     returned = function(**arguments, intra=intra, inter=inter)
     return {**arguments, "returns": returned}
+
+
+def group_of(ranks: Sequence[int]) -> ProcessGroup:
+    """The group of these ranks, of whom this is one. All of them have one already; another one takes its time."""
+    if len(ranks) == dist.get_world_size():
+        return dist.group.WORLD
+    return dist.new_group(list(ranks), use_local_synchronization=True)

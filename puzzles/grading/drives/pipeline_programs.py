@@ -20,6 +20,8 @@ from reference.pipeline_parallel.rehearse import Rehearsal, Step, action_of, par
 from reference.pipeline_parallel.schedule import Action, Kind
 from reference.pipeline_parallel.simulate import Result
 
+from . import group_of
+
 PROGRAMS, WRONG, NOTHING = "programs", "what is wrong", "nothing"
 
 
@@ -98,7 +100,7 @@ class _OnRanks:
         self.p, self.m, self.replicas = p, m, replicas
         self.rank, self.replica = divmod(dist.get_rank(), replicas)
         first = self.rank * replicas
-        self.data = dist.new_group(range(first, first + replicas), use_local_synchronization=True)
+        self.data = group_of(range(first, first + replicas))
         self.here: dict[Result, Tensor] = {}
         self.leaving: list[dist.Work] = []
 

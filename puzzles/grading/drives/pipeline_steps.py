@@ -1,15 +1,15 @@
 """Drives for programs of a whole step of a pipeline: they stand for stages, and for the ranks that are not there."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import ProcessGroup
 
 from reference.pipeline_parallel.schedule import Action, Kind
 
 from ..overlap import Work
+from . import group_of
 
 UNITS = {Kind.FORWARD: 1, Kind.BACKWARD: 2, Kind.INPUT: 1, Kind.WEIGHT: 1}
 """How long actions take, in units of the time of a forward."""
@@ -48,13 +48,9 @@ def on_a_mesh(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[s
     pipeline = range(replica, ranks, replicas)
     ends = sorted({pipeline[0], pipeline[-1]})
     groups = {
-        "data": _group_of(range(stage * replicas, (stage + 1) * replicas)),
-        "pipeline": _group_of(pipeline),
+        "data": group_of(range(stage * replicas, (stage + 1) * replicas)),
+        "pipeline": group_of(pipeline),
     }
-    of_ends = _group_of(ends if rank in ends else [rank])  # on each rank as many groups: torch's names follow from that
+    of_ends = group_of(ends if rank in ends else [rank])  # on each rank as many groups: torch's names follow from that
     returned = function(**arguments, **groups, ends=of_ends if rank in ends else None)
     return {**arguments["parameters"], "returns": returned}
-
-
-def _group_of(ranks: Iterable[int]) -> ProcessGroup:
-    return dist.new_group(list(ranks), use_local_synchronization=True)

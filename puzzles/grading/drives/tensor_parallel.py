@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from ..overlap import Work
-from . import two_levels
+from . import group_of, two_levels
 
 OPERATORS = "two functions"  # what stands for them in a report
 
@@ -65,7 +65,7 @@ def among_neighbours(function: Callable[..., Any], arguments: dict[str, Any]) ->
         if size < 1 or len(ranks) % size:
             raise ValueError(f"{len(ranks)} ranks do not make groups of {size} neighbours")
         first = own // size * size
-        return dist.new_group(ranks[first : first + size], use_local_synchronization=True)
+        return group_of(ranks[first : first + size])
 
     return there_and_back(lambda **given: function(**given, neighbours=neighbours), arguments)
 
