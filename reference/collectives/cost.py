@@ -134,8 +134,8 @@ def _bruck_gather(rank: int, n: int, numel: int) -> int:
     return sum(_chunk(rank + i, n, numel) for count in counts for i in range(count))
 
 
-def _bruck_all_to_all(rank: int, n: int, numel: int) -> int:
-    """A chunk that goes d ranks far travels once for each bit of d."""
+def _bitwise_all_to_all(rank: int, n: int, numel: int) -> int:
+    """A chunk travels once for each bit of its distance d: ranks to the right, or bits that differ."""
     return sum(d.bit_count() for d in range(n)) * (numel // n)
 
 
@@ -241,7 +241,7 @@ _COSTS: dict[Callable[..., None], Cost] = {
     all_reduce.double_binary_tree: Cost(_double_tree_steps, _double_tree),
     all_to_all.pairwise: Cost(_linear, lambda rank, n, numel: numel - numel // n),
     all_to_all.spread_out: Cost(lambda n, numel, size: min(1, n - 1), lambda rank, n, numel: numel - numel // n),
-    all_to_all.bruck: Cost(_logarithmic, _bruck_all_to_all),
-    all_to_all.hypercube: Cost(_logarithmic, _bruck_all_to_all),
+    all_to_all.bruck: Cost(_logarithmic, _bitwise_all_to_all),
+    all_to_all.hypercube: Cost(_logarithmic, _bitwise_all_to_all),
     barrier.dissemination: Cost(_logarithmic, lambda rank, n, numel: _up(n)),
 }

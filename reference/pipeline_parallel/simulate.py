@@ -82,7 +82,7 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Simulation:
     Raises:
         Deadlock: if actions wait for each other, or for what nobody does.
     """
-    wires, spans = _wires(schedule, costs or Costs()), [[] for _ in schedule.lines]
+    terms, spans = _terms(schedule, costs or Costs()), [[] for _ in schedule.lines]
     ended: dict[tuple[Place, int], float] = {}  # of a place and a micro-batch
     waiting: dict[tuple[Place, int], int] = {}  # which rank waits for it
     ready = deque(range(schedule.ranks))
@@ -92,19 +92,19 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Simulation:
         now = done[-1].end if done else 0.0
         for at in range(len(done), len(line)):
             kind, stage, k = action = line[at]
-            source, way, seconds, target = wires[k][kind, stage]
+            needed, travel, seconds, made = terms[k][kind, stage]
             begin = now
-            if source:
-                if (source, k) not in ended:
-                    waiting[source, k] = rank
+            if needed:
+                if (needed, k) not in ended:
+                    waiting[needed, k] = rank
                     break
-                begin = max(now, ended[source, k] + way)
+                begin = max(now, ended[needed, k] + travel)
             now = begin + seconds
             done.append(Span(action, begin, now))
-            if target:
-                ended[target, k] = now
-                if (target, k) in waiting:
-                    ready.append(waiting.pop((target, k)))
+            if made:
+                ended[made, k] = now
+                if (made, k) in waiting:
+                    ready.append(waiting.pop((made, k)))
     if waiting:
         stuck = [f"rank {rank} waits in {schedule.lines[rank][len(spans[rank])]}" for rank in sorted(waiting.values())]
         raise Deadlock(f"{'; '.join(stuck)}")
@@ -138,22 +138,22 @@ def needs(schedule: Schedule, action: Action) -> Result | None:
 
 Place = tuple[bool, int]
 """A `Result`, of any micro-batch."""
-Wire = tuple[Place | None, float, float, Place | None]
-"""Of an action: what it needs, how long that is on its way, how long the action takes, and what it makes."""
+Terms = tuple[Place | None, float, float, Place | None]
+"""Of an action: what it needs, how long that travels, how long the action takes, and what it makes."""
 
 
-def _wires(schedule: Schedule, costs: Costs) -> list[dict[tuple[Kind, int], Wire]]:
+def _terms(schedule: Schedule, costs: Costs) -> list[dict[tuple[Kind, int], Terms]]:
     """For each micro-batch, by kind and stage. Micro-batches on the same route have one table."""
     seconds = costs.table(schedule.stages)
 
-    def wire(action: Action) -> Wire:
+    def of(action: Action) -> Terms:
         needed, made = needs(schedule, action), makes(action)
         comes_far = needed and schedule.placement[needed.stage] != schedule.placement[action.stage]
         took = seconds[action.kind][action.stage]
         return needed and needed[:2], costs.message if comes_far else 0.0, took, made and made[:2]
 
     of_route = {
-        route: {(kind, stage): wire(Action(kind, stage, k)) for kind in Kind for stage in route}
+        route: {(kind, stage): of(Action(kind, stage, k)) for kind in Kind for stage in route}
         for route, k in {route: k for k, route in enumerate(schedule.routes)}.items()
     }
     return [of_route[route] for route in schedule.routes]

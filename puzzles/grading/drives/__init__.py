@@ -91,7 +91,7 @@ def two_levels(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[
 
 
 def group_of(ranks: Sequence[int]) -> ProcessGroup:
-    """The group of these ranks, of whom this is one. All of them have one already; another one takes its time."""
+    """The group of these ranks, of whom this is one. There is one of all ranks already; another takes its time."""
     if len(ranks) == dist.get_world_size():
         return dist.group.WORLD
     return dist.new_group(list(ranks), use_local_synchronization=True)
