@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from . import style, text
 from .pool import BACKWARD, Pool, shared
-from .puzzle import Measure, Puzzle
+from .puzzle import Budget, Measure, Puzzle
 from .runs import Broken, Run, Solution, run_cases
 from .trial import Trial, by_world_size, lines, unsolved
 from .verdict import Row, Stage, Verdict
@@ -160,16 +160,19 @@ def _impossible(puzzle: Puzzle, runs: list[Run]) -> tuple[Run, str] | None:
     return None
 
 
+def row(budget: Budget, run: Run) -> Row:
+    """What a run has cost. Who beats the best that was known sets a new one."""
+    yours = run.measured(budget.measure)
+    return Row(budget.measure, run.case, budget.target(run.case), yours, min(yours, budget.best(run.case)))
+
+
 def table(puzzle: Puzzle, runs: list[Run]) -> tuple[Row, ...]:
     """Each budget in the first case that breaks it, else in the case with the most ranks."""
     rows = []
     for budget in puzzle.budgets:
-        found = [
-            Row(budget.measure, run.case, budget.target(run.case), run.measured(budget.measure), budget.best(run.case))
-            for run in runs
-        ]
-        worst = next((row for row in found if not row.holds), None)
-        rows.append(worst or max(found, key=lambda row: (row.case.n, row.target)))
+        found = [row(budget, run) for run in runs]
+        worst = next((each for each in found if not each.holds), None)
+        rows.append(worst or max(found, key=lambda each: (each.case.n, each.target)))
     return tuple(rows)
 
 

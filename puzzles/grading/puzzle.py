@@ -131,7 +131,7 @@ class Budget:
 
     Attributes:
         target: the most that passes, for a case. The worst rank counts.
-        optimum: what the best known program needs; the target where that is best.
+        optimum: what the best known program needs, by this measure alone; the target where that is best.
         why: one line for whoever is above the target: what costs so much, and what to do instead.
     """
 

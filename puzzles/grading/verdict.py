@@ -21,7 +21,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True)
 class Row:
-    """One budget in the case where it is tightest."""
+    """One budget in the case where it is tightest. `optimum` is at most `yours`."""
 
     measure: Measure
     case: Case

@@ -1,6 +1,6 @@
 """A field guide to mistakes with messages: twelve programs for two ranks, each of which makes one.
 
-Alone, PyTorch lets most of them hang for half an hour, and some of them pass. `Cluster(2, watch=True)` gives each the
+Alone, PyTorch lets some of them hang for half an hour, and some of them pass. `Cluster(2, watch=True)` gives each the
 line that it deserves. They are here to be read, run and recognised; `tests/watch/zoo` has many more.
 """
 

@@ -29,6 +29,11 @@ def chunk_of(case: Case) -> int:
     return FLOAT * -(-prod(shape_of(case)) // case.n)
 
 
+def fewest_steps(case: Case) -> int:
+    """⌈log2 n⌉: in a step in which everybody sends to one other, at most twice as many hear of something."""
+    return (case.n - 1).bit_length()
+
+
 def operation(case: Case) -> dict[str, Any]:
     """The argument `op`, where the case names one: "AVG", "MAX"."""
     name = dict(case.parameters).get("op")

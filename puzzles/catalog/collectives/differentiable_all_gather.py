@@ -8,6 +8,8 @@ from reference.collectives import all_gather as gathers
 from reference.collectives import cost, reduce_scatter
 from reference.collectives.differentiable import all_gather
 
+from .common import fewest_steps
+
 
 def part_and_upstream(case, rank):
     """This rank's part, and the gradient of what it gathers: another one on every rank."""
@@ -93,6 +95,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.STEPS,
             target=lambda case: 2 * cost.of(gathers.ring).steps(case.n, numbers(case), 8),
+            optimum=lambda case: 2 * fewest_steps(case),
             why="one pass around the ring there, and one back",
         ),
     ),

@@ -7,7 +7,7 @@ from reference.collectives.exchange import exchange, exchange_reduce
 from reference.collectives.hypercube import fold, hypercube, unfold
 from reference.collectives.reduction import finish
 
-from .common import everybody_has_the_sum, one_tensor, size_of
+from .common import everybody_has_the_sum, fewest_steps, one_tensor, size_of
 
 
 def half(case):
@@ -60,6 +60,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.STEPS,
             target=lambda case: cost.of(halving_doubling).steps(case.n, case.length, 4),
+            optimum=fewest_steps,
             why="one step for each bit of a rank on the way there, and one on the way back",
         ),
         Budget(

@@ -5,7 +5,7 @@ from puzzles.grading.puzzle import Budget, Given, Measure, Puzzle, Wrong, cases
 from reference.collectives import all_gather, all_reduce, cost, reduce_scatter
 from reference.collectives.all_reduce import hierarchical
 
-from .common import everybody_has_the_sum, one_tensor
+from .common import everybody_has_the_sum, fewest_steps, one_tensor
 
 
 def in_nodes(case, rank):
@@ -63,6 +63,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.STEPS,
             target=lambda case: costs(case).steps(case.n, case.length, 4),
+            optimum=fewest_steps,
             why="l-1 steps to add up within the node, 2(m-1) between nodes, l-1 to share within the node",
         ),
         Budget(

@@ -6,7 +6,7 @@ from reference.collectives.all_reduce import recursive_doubling, ring
 from reference.collectives.exchange import exchange_reduce
 from reference.collectives.reduction import combine, finish
 
-from .common import everybody_has_the_sum, one_tensor, size_of
+from .common import everybody_has_the_sum, fewest_steps, one_tensor, size_of
 
 PUZZLE = Puzzle(
     name="collectives.recursive_doubling",
@@ -65,6 +65,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.STEPS,
             target=lambda case: cost.of(recursive_doubling).steps(case.n, case.length, 4),
+            optimum=fewest_steps,
             why="after k steps a rank must know the sum of 2^k ranks: swap sums, not single tensors",
         ),
         Budget(

@@ -8,7 +8,7 @@ from reference.collectives.exchange import exchange
 from reference.collectives.reduce_scatter import ring
 from reference.collectives.reduction import combine, finish
 
-from .common import chunk_of, neighbours_only, one_tensor, reduced
+from .common import chunk_of, fewest_steps, neighbours_only, one_tensor, reduced
 
 
 def tensor_and_room(case, rank):
@@ -81,6 +81,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.STEPS,
             target=lambda case: cost.of(ring).steps(case.n, case.length, 4),
+            optimum=fewest_steps,
             why="a partial sum has n ranks to visit, and begins at one of them",
         ),
         Budget(
