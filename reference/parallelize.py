@@ -111,7 +111,7 @@ def _part_of(config: GPTConfig, plan: Plan, axes: Axes) -> nn.Module:
     schedule, block = plan.pipeline(), (config.parameters - config.vocabulary * config.width) // config.layers
     costs = [block] * (config.layers - 1) + [block + config.vocabulary * config.width]  # the head is behind the last
     pieces = balanced(costs, schedule.stages)
-    own = [stage for stage, rank in enumerate(schedule.placement) if rank == axes.pipe.rank()]
+    own = schedule.stages_on(axes.pipe.rank())
     table = Table(config) if config.tied and {0, schedule.stages - 1} & set(own) else None
     return Stages({stage: Stage(config, pieces[stage], table) for stage in own}, table)
 

@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 
 from reference.composition.by_axis import matrices_by_axis
 from reference.composition.mesh import Mesh
+from reference.errors import BadInput
 from reference.trace import Trace
 
 from .mesh import colour_of
@@ -32,8 +33,13 @@ def draw(trace: Trace, mesh: Mesh, ranks_per_node: int = 8, *, title: str = "") 
         mesh: how they are arranged.
         ranks_per_node: ranks 0, 1, ... fill nodes in order; lines mark where nodes end.
         title: the finding; by default the share of each axis.
+
+    Raises:
+        BadInput: if nothing was sent.
     """
     sent = {axis: matrix for axis, matrix in matrices_by_axis(trace, mesh).items() if matrix.any()}
+    if not sent:
+        raise BadInput("there is nothing to draw: no rank has sent anything")
     ranks = trace.world_size
     cell = min(MOST_CELL, MATRIX / ranks)
     height = HEAD + max(ranks * cell, 0.62 * len(sent)) + FOOT

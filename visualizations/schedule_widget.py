@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from reference.errors import BadInput
 from reference.pipeline_parallel.orders import breadth_first, gpipe, interleaved, naive, one_f_one_b
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.simulate import Costs, Simulation, simulate
@@ -58,8 +57,6 @@ class Choice(explorer.Choice):
         """The schedule that is meant. Raises BadInput if there is none."""
         if self.schedule in LOOPED:
             return LOOPED[self.schedule](self.ranks, self.micro_batches, self.chunks)
-        if self.schedule == "DualPipe" and self.ranks % 2:
-            raise BadInput(f"DualPipe folds its ranks in pairs: an even number of them works, {self.ranks} does not")
         return SCHEDULES[self.schedule](self.ranks, self.micro_batches)
 
     @property

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
+from reference.errors import BadInput
 from reference.pipeline_parallel.schedule import Action, Kind
 from reference.pipeline_parallel.simulate import Simulation, simulate
 from reference.zero_bubble.convergence import Curve
@@ -101,7 +102,12 @@ def convergence(curves: Sequence[Curve], *, title: str = "", mean: int = 10) -> 
         curves: of the same training by several methods.
         title: the finding; by default where the best stand.
         mean: each point is the mean of so many batches.
+
+    Raises:
+        BadInput: if there are fewer updates than that.
     """
+    if (fewest := min(len(curve.losses) for curve in curves)) < mean:
+        raise BadInput(f"{fewest} updates have no mean of {mean}: draw means of fewer")
     picture = figure(3.3, title or _standings(curves, mean))
     left, right = picture.subplots(1, 2, sharey=True)
     for (colour, dash, _), curve in zip(LINES, curves, strict=False):
@@ -112,7 +118,7 @@ def convergence(curves: Sequence[Curve], *, title: str = "", mean: int = 10) -> 
     for axes, words in ((left, "updates"), (right, "time (forward of a batch through a stage)")):
         plain(axes).set_xlabel(words, fontsize=TEXT, loc="left")
         axes.set_xlim(left=0)
-    left.set_ylim(top=max(smooth(curve, mean)[len(curve.losses) // 8] for curve in curves))
+    left.set_ylim(top=max(means[len(means) // 8] for means in (smooth(curve, mean) for curve in curves)))
     left.set_ylabel("loss (nats per byte)", fontsize=TEXT)
     note = {"fontsize": SMALL, "color": Colour.FAINT, "transform": left.transAxes, "ha": "right", "va": "top"}
     left.text(0.99, 0.975, f"means of {mean} updates", **note)

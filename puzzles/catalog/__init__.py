@@ -66,13 +66,13 @@ between group and global ranks are always allowed.
 
 **budgets.** What a right answer may cost. `target` is what passes and `optimum` the best that is known by this measure
 alone (the target, if left out); both from a case, and best from `reference.collectives.cost`. `why` is the line to read
-for whoever is above. Measures: BYTES_SENT, PEAK_BYTES and KEPT_BYTES of the worst rank, STEPS (longest chain of messages), CALLS, LINES (of a
-formula), MICROSECONDS (on a modelled link, with the work that the drive notes between the calls: what does not overlap
-shows, in every run alike; see `puzzles.grading.overlap`). Of schedules BUBBLE, ACTIVATIONS of the worst rank,
-ALL_ACTIVATIONS, and ROOM, the messages that must find a place where sends block: to limit it refuses orders that work
-with buffered sends alone. The two of memory count the tensors that are made while the solution runs, by whatever it
-calls; not what its drive makes before and after. A puzzle that neither communicates nor makes tensors has LINES as its
-cost.
+for whoever is above. Measures: BYTES_SENT, PEAK_BYTES and KEPT_BYTES of the worst rank, STEPS (longest chain of
+messages), CALLS, LINES (of a formula), MICROSECONDS (on a modelled link, with the work that the drive notes between the
+calls: what does not overlap shows, in every run alike; see `puzzles.grading.overlap`). Of schedules BUBBLE, ACTIVATIONS
+of the worst rank, ALL_ACTIVATIONS, and ROOM, the messages that must find a place where sends block: to limit it refuses
+orders that work with buffered sends alone. The two of memory count the tensors that are made while the solution runs,
+by whatever it calls; not what its drive makes before and after. A puzzle that neither communicates nor makes tensors
+has LINES as its cost.
 
 **hints.** At least two. The first asks the question that leads on; the last is nearly the answer.
 

@@ -80,7 +80,7 @@ class Split:
     """How n ranks and a batch are split.
 
     Raises:
-        BadInput: if the batch does not divide.
+        BadInput: if a size is below 1, or the batch does not divide.
     """
 
     pipeline: int  # p
@@ -92,6 +92,9 @@ class Split:
     scatter_gather: bool = True  # between stages, each of t ranks sends a part of what all of them have
 
     def __post_init__(self) -> None:
+        sizes = self.pipeline, self.tensor, self.data, self.batch, self.micro_batch, self.chunks
+        if min(sizes) < 1:
+            raise BadInput(f"a split has at least 1 of everything, not {self} of {self.batch} with v = {self.chunks}")
         if self.batch % (self.data * self.micro_batch):
             together = f"{self.data} replicas with micro-batches of {self.micro_batch}"
             raise BadInput(f"a batch of {self.batch} windows does not divide among {together}")
@@ -271,9 +274,13 @@ def fastest(model: Transformer, ranks: int, batch: int, machine: Machine) -> Spl
     """The one of all splits whose step is shortest among those that fit.
 
     Raises:
-        BadInput: if none fits.
+        BadInput: if nothing divides, or nothing fits.
     """
-    fitting = [split for split in splits(model, ranks, batch) if memory_bytes(model, split) <= machine.memory]
+    found = splits(model, ranks, batch)
+    if not found:
+        sizes = f"{model.layers} layers, {model.heads} heads and {batch} windows"
+        raise BadInput(f"{ranks} ranks cannot be split so that {sizes} divide")
+    fitting = [split for split in found if memory_bytes(model, split) <= machine.memory]
     if not fitting:
         raise BadInput(f"no split of {ranks} ranks has room for {model.parameters / 1e9:.1f}B parameters")
     return min(fitting, key=lambda split: batch_seconds(model, split, machine))

@@ -22,7 +22,8 @@ import torch
 from torch import nn
 
 from reference.models import GPTConfig
-from reference.pipeline_parallel.schedule import Action, Kind, Schedule
+from reference.pipeline_parallel.passes import channels
+from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.stages import Stage, Table
 from reference.tensor_parallel import cost, placement
 from reference.tensor_parallel.cost import Crossings
@@ -87,10 +88,6 @@ class Work:
         """Of a micro-batch."""
         return self.windows * self.sequence
 
-    def stages_of(self, pipe: int) -> list[int]:
-        """The stages of a rank of the pipeline, by number."""
-        return [stage for stage, rank in enumerate(self.schedule.placement) if rank == pipe]
-
 
 def of_a_step(work: Work, rank: int) -> list[Talk]:
     """What a rank of the mesh says in a step of forward, backward and summing gradients, the dearest axis first."""
@@ -103,7 +100,7 @@ def along_tensor(work: Work, rank: int) -> list[Talk]:
     """Where tokens enter regions and leave them, for each micro-batch; once a step, what copies have found apart."""
     config, (t, place) = work.config, _on(work.mesh, rank, "tensor")
     pipe = work.mesh.coordinates(rank)["pipe"]
-    stages = work.stages_of(pipe)
+    stages = work.schedule.stages_on(pipe)
     blocks, last = sum(len(work.pieces[stage]) for stage in stages), work.schedule.stages - 1 in stages
     crossed = blocks * cost.block() + (0 in stages) * cost.EMBEDDING + last * cost.HEAD
     m, stream = work.schedule.micro_batches, work.tokens * config.width
@@ -112,8 +109,8 @@ def along_tensor(work: Work, rank: int) -> list[Talk]:
         *(Talk("tensor", "numbers of the loss", Op.ALL_REDUCE, n * work.tokens, t, place, m * last) for n in (1, 2)),
     ]
     if work.scatter_gather and not work.sequence_parallel:
-        arrivals = sum(_arrives(work.schedule, action) for action in work.schedule.lines[pipe])
-        found.append(Talk("tensor", "activations of the stage before", Op.ALL_GATHER, stream, t, place, arrivals))
+        arrivals = sum(len(results) for channel, results in channels(work.schedule).items() if channel.target == pipe)
+        found.append(Talk("tensor", "what other stages have sent", Op.ALL_GATHER, stream, t, place, arrivals))
     return [*found, *_once_a_step(work, blocks, last, t, place)] if t > 1 else []
 
 
@@ -141,7 +138,7 @@ def _crossings(work: Work, crossed: Crossings, stream: int, t: int, place: int) 
 def along_pipe(work: Work, rank: int) -> list[Talk]:
     """From stage to stage, whatever the schedule; and between both ends, where they have the same table."""
     (p, place), (t, _) = _on(work.mesh, rank, "pipe"), _on(work.mesh, rank, "tensor")
-    sends = sum(_leaves(work.schedule, action) for action in work.schedule.lines[place])
+    sends = sum(len(results) for channel, results in channels(work.schedule).items() if channel.source == place)
     parts = t if work.sequence_parallel or work.scatter_gather else 1
     found = [Talk("pipe", "activations", Op.SEND, work.tokens * work.config.width // parts, p, place, sends)]
     ends = [work.schedule.placement[stage] for stage in (0, -1)]
@@ -149,27 +146,6 @@ def along_pipe(work: Work, rank: int) -> list[Talk]:
         table = -(-work.config.vocabulary // t) * work.config.width
         found.append(Talk("pipe", "gradients of a tied table", Op.ALL_REDUCE, table, 2, ends.index(place), 1))
     return found
-
-
-def _leaves(schedule: Schedule, action: Action) -> bool:
-    """Whether what an action makes goes to another rank."""
-    stage = action.stage
-    to = _next(schedule, action, forward=action.kind is Kind.FORWARD)
-    return to is not None and schedule.placement[to] != schedule.placement[stage]
-
-
-def _arrives(schedule: Schedule, action: Action) -> bool:
-    """Whether what an action needs comes from another rank."""
-    stage = action.stage
-    source = _next(schedule, action, forward=action.kind is not Kind.FORWARD)
-    return source is not None and schedule.placement[source] != schedule.placement[stage]
-
-
-def _next(schedule: Schedule, action: Action, forward: bool) -> int | None:
-    """The next stage that way of an action's micro-batch; None of gradients of weights, which nobody sends."""
-    if action.kind is Kind.WEIGHT:
-        return None
-    return (schedule.behind if forward else schedule.before)(action.stage, action.micro_batch)
 
 
 def along_data(work: Work, rank: int) -> list[Talk]:
@@ -184,7 +160,7 @@ def along_data(work: Work, rank: int) -> list[Talk]:
 def parameters_of(work: Work, rank: int) -> list[int]:
     """How many numbers a rank of the mesh holds of each of its stages, and of a tied table."""
     config, at, t = work.config, work.mesh.coordinates(rank), work.mesh.size("tensor")
-    stages = work.stages_of(at["pipe"])
+    stages = work.schedule.stages_on(at["pipe"])
     with torch.device("meta"):
         table = Table(config) if config.tied else None
         parts: list[nn.Module] = [Stage(config, work.pieces[stage], table) for stage in stages]

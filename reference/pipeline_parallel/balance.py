@@ -15,12 +15,14 @@ def balanced(costs: Sequence[int], stages: int) -> list[range]:
     """The layers of each stage, so that the dearest stage is as cheap as can be.
 
     Args:
-        costs: of each layer, in order; at least 1 each.
+        costs: of each layer, in order; whole numbers, at least 1 each.
         stages: p; each gets a layer or more.
 
     Raises:
-        BadInput: if there are fewer layers than stages.
+        BadInput: if there are fewer layers than stages, or if a cost is no such number.
     """
+    if wrong := [cost for cost in costs if cost < 1 or cost % 1]:
+        raise BadInput(f"costs are whole numbers, at least 1, not {wrong[0]}: take a finer unit")
     if not 1 <= stages <= len(costs):
         raise BadInput(f"{len(costs)} layers make 1 to {len(costs)} stages, not {stages}")
     return [range(begin, end) for begin, end in pairwise(accumulate(balance(costs, stages), initial=0))]
@@ -30,7 +32,7 @@ def balance(costs: Sequence[int], stages: int) -> list[int]:
     """How many layers each stage gets, so that the dearest stage is as cheap as can be.
 
     Args:
-        costs: of each layer, in order; at least 1 each.
+        costs: of each layer, in order; whole numbers, at least 1 each.
         stages: p, at least 1 and at most as many as there are layers. Each gets a layer or more.
     """
     low, high = max(costs), sum(costs)

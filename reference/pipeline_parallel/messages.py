@@ -4,8 +4,8 @@ Receives are begun before their messages are needed, where a program says so, an
 channel has more messages under way than its receiver has room for, it waits for the oldest: that keeps nobody from
 ending, as `validate` has proved, and what has left need not be kept.
 
-Nothing but tensors is sent, except once: the first activation of a stage is preceded by its shape and dtype, and until
-then nothing can be received ahead. So in the first step nobody waits for room.
+Nothing but tensors is sent, except once: the first activation of a stage on a channel is preceded by its shape and
+dtype, and until then nothing can be received ahead. So in the first step nobody waits for room.
 
 Ranks of a tensor axis all have the same activation. Where they are given (`copies`), each sends an n-th of it to its
 counterpart, and those who receive gather it among themselves: fewer bytes between nodes, more within one (Narayanan et
@@ -21,6 +21,7 @@ from torch.distributed import ProcessGroup, Work
 
 from reference.collectives import fastest
 from reference.collectives.exchange import TAG
+from reference.errors import BadInput
 
 from .passes import Channel, Receive, Send
 from .schedule import Schedule
@@ -33,7 +34,7 @@ Form = tuple[tuple[int, ...], torch.dtype]
 
 
 class Messages:
-    """The messages of one rank, in any number of steps. All micro-batches have the same shape.
+    """The messages of one rank, in any number of steps. All micro-batches of all steps have one shape and dtype.
 
     Args:
         schedule: that all ranks follow.
@@ -58,6 +59,7 @@ class Messages:
         self._channels, self._copies = channels or {}, copies
         self._rank = group.rank()
         self._forms: dict[int, Form] = {}  # of what each stage makes, as far as it is known here
+        self._told: set[tuple[int, Channel]] = set()  # of which stages whom
         self._all_known = False  # to all ranks
         self.begin()
 
@@ -92,12 +94,21 @@ class Messages:
         return x
 
     def send(self, step: Send) -> None:
-        """Let a result leave."""
+        """Let a result leave.
+
+        Raises:
+            BadInput: if it has another shape or dtype than the micro-batches before it.
+        """
         x, result = self._here.pop(step.result).contiguous(), step.result
         channel = Channel(self._rank, step.to)
-        if not result.is_gradient and result.stage not in self._forms:
-            self._forms[result.stage] = tuple(x.shape), x.dtype
-            self._leave(described(x), channel)
+        if not result.is_gradient:
+            form = tuple(x.shape), x.dtype
+            if (known := self._forms.setdefault(result.stage, form)) != form:
+                made, before = (f"{list(shape)} of {dtype}" for shape, dtype in (form, known))
+                raise BadInput(f"stage {result.stage} makes {made}, after {before}: all micro-batches must be alike")
+            if (result.stage, channel) not in self._told:
+                self._told.add((result.stage, channel))
+                self._leave(described(x), channel)
         self._leave(self._slice(x), channel)
 
     def receive(self, step: Receive) -> None:
@@ -144,7 +155,14 @@ class Messages:
 
 
 def described(x: Tensor) -> Tensor:
-    """Shape and dtype as numbers: dims, dtype, sizes."""
+    """Shape and dtype as numbers: dims, dtype, sizes.
+
+    Raises:
+        BadInput: if there are too many dimensions, or it is of a dtype that stages do not exchange.
+    """
+    if x.dtype not in DTYPES or x.dim() > MOST_DIMS:
+        dtypes = ", ".join(map(str, DTYPES))
+        raise BadInput(f"stages exchange {dtypes} of up to {MOST_DIMS} dimensions, not {x.dtype} of {x.dim()}")
     sizes = [*x.shape, *[0] * (MOST_DIMS - x.dim())]
     return torch.tensor([x.dim(), DTYPES.index(x.dtype), *sizes], dtype=torch.int64, device=x.device)
 

@@ -10,12 +10,13 @@
 
 F and B are the times that all layers of a rank take, forward and backward, of one micro-batch; v is how many stages a
 rank has. The bubble is the time for which a rank waits, in a step in which it computes for m (F+B). Activations are
-counted in micro-batches: of all layers of a rank.
+counted in micro-batches: of all layers of a rank. Two rows have a condition: interleaved goes in groups of p, so p
+divides m, and breadth-first keeps its ranks busy where m is at least p; else they wait for longer.
 """
 
 from collections.abc import Callable
 
-from .schedule import Action, Kind, Schedule
+from .schedule import Action, Kind, Schedule, require_sizes
 from .unroll import Table, Work, unroll
 
 
@@ -35,7 +36,7 @@ def gpipe(p: int, m: int) -> Schedule:
 def one_f_one_b(p: int, m: int) -> Schedule:
     """As many forward as fill the pipeline, then a backward after each forward.
 
-    Narayanan et al. 2021, "Memory-efficient pipeline-parallel DNN training", sec. 2.2 (PipeDream-Flush).
+    Narayanan et al. 2021, "Memory-efficient pipeline-parallel DNN training", sec. 3.2 (PipeDream-Flush).
     """
     return of_tables(p, m, lambda rank, m: [(p - 1 - rank, "F"), (m - (p - 1 - rank), "F B"), (p - 1 - rank, "B")], p)
 
@@ -47,6 +48,7 @@ def forward_only(like: Schedule, m: int) -> Schedule:
         like: whose stages are to be gone through.
         m: micro-batches.
     """
+    require_sizes(m=m)
     route = like.routes[0]
     own = [[stage for stage in route if like.placement[stage] == rank] for rank in range(like.ranks)]
     lines = tuple(tuple(Action(Kind.FORWARD, stage, k) for stage in stages for k in range(m)) for stages in own)
@@ -62,6 +64,7 @@ def of_tables(p: int, m: int, table: Callable[[int, int], Table], least: int = 1
         table: of a rank, for at least `least` micro-batches.
         least: so many make the pattern; where there are fewer, the others are left out of it.
     """
+    require_sizes(p=p, m=m)
     enough = max(m, least)
     lines = [unroll(table(rank, enough), [[(rank, k) for k in range(enough)]]) for rank in range(p)]
     return Schedule.straight(lines, range(p), m)
@@ -74,6 +77,7 @@ def interleaved(p: int, m: int, v: int) -> Schedule:
 
     Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using Megatron-LM", sec. 2.2.
     """
+    require_sizes(p=p, m=m, v=v)
     groups = range(0, m, p)  # the last one is filled up, and what is too much left out
 
     def line(rank: int) -> list[Action]:
@@ -92,6 +96,7 @@ def breadth_first(p: int, m: int, v: int) -> Schedule:
 
     Lamy-Poirier 2023, "Breadth-first pipeline parallelism".
     """
+    require_sizes(p=p, m=m, v=v)
 
     def line(rank: int) -> list[Action]:
         forward = [(chunk * p + rank, k) for chunk in range(v) for k in range(m)]

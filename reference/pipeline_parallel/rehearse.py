@@ -47,7 +47,12 @@ def parse(text: str) -> Step:
     """
     if found := re.fullmatch(r"([Gf])(\d+)", text):
         return (Gather if found[1] == "G" else Free)(int(found[2]))
-    return Reduce(Action.parse(text[:-1])) if text.endswith("+") else Action.parse(text)
+    action = Action.parse(text.removesuffix("+"))
+    if not text.endswith("+"):
+        return action
+    if not brings_gradients(action):
+        raise BadInput(f"{action} brings no gradients of weights that {text} could sum")
+    return Reduce(action)
 
 
 def action_of(step: Step) -> Action | None:
@@ -71,6 +76,10 @@ def rehearse(programs: Sequence[Sequence[Step]], v: int, m: int, prices: Prices 
     lines = [tuple(filter(None, map(action_of, program))) for program in programs]
     if halves := [action for line in lines for action in line if action.kind in (Kind.INPUT, Kind.WEIGHT)]:
         raise BadInput(f"{halves[0]} is half a backward, and has no price here: take B")
+    for rank, program in enumerate(programs):
+        for step in program:
+            if isinstance(step, Gather | Free) and step.stage not in range(rank, p * v, p):
+                raise BadInput(f"rank {rank} has {step} in its program, and no stage {step.stage}")
     schedule = Schedule.straight(lines, [stage % p for stage in range(p * v)], m)
     validate(schedule)
     held = [most_held(rank, program) for rank, program in enumerate(programs)]

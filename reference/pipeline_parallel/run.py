@@ -16,6 +16,7 @@ from torch import Tensor, device, nn
 from torch.distributed import ProcessGroup
 
 from reference.collectives.fastest import give_way
+from reference.errors import BadInput
 
 from .messages import Messages
 from .passes import Channel, Free, Gather, Receive, Reduce, Send, programmed
@@ -71,7 +72,7 @@ class Pipeline:
         around: entered around each action that computes, for whoever measures or changes what it computes with.
 
     Raises:
-        BadInput: if the schedule computes no step.
+        BadInput: if the schedule computes no step, or not with these ranks and stages.
     """
 
     def __init__(
@@ -90,9 +91,15 @@ class Pipeline:
         self.schedule, self.stages = schedule, stages
         self._later, self._form, self._around = later, form or Alone(), around
         ahead = max(1, validate(schedule).room)
+        if schedule.ranks != group.size():
+            raise BadInput(f"a schedule of {schedule.ranks} ranks does not run on {group.size()}")
+        if set(stages) != set(own := schedule.stages_on(group.rank())):
+            raise BadInput(f"rank {group.rank()} has stages {own} in the schedule, and was given {(*stages,)}")
         self.line = programmed(schedule, ahead, self._form.shards_parameters).lines[group.rank()]
         actions = schedule.lines[group.rank()]
         self._split = {action[1:] for action in actions if action.kind is Kind.INPUT}
+        if self._split and later is None:
+            raise BadInput("the schedule splits backward: give `later=Later(...)` of this rank's stages")
         self._trains = any(action.kind is not Kind.FORWARD for action in actions)
         self._messages = Messages(schedule, group, device, ahead, channels, copies)
         self._held: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # input and output of a stage, until backward
@@ -167,7 +174,8 @@ class Pipeline:
         gradient = self._messages.take(needed) if needed.is_gradient else None
         keeping = self._later.keeping(place) if action.kind is Kind.INPUT else nullcontext()
         with self._around(action), finishing, keeping:
-            y.backward(gradient)
+            if y.requires_grad:  # not what frozen layers have made of tokens
+                y.backward(gradient)
         if x.requires_grad:
             self._messages.keep(makes(action), x.grad)
 

@@ -87,6 +87,10 @@ class Schedule:
         """How many micro-batches a step has."""
         return len(self.routes)
 
+    def stages_on(self, rank: int) -> tuple[int, ...]:
+        """The stages of a rank, by number."""
+        return tuple(stage for stage, owner in enumerate(self.placement) if owner == rank)
+
     @cached_property
     def neighbours(self) -> tuple[dict[int, tuple[int | None, int | None]], ...]:
         """For each micro-batch, by the stages on its route: those before and behind them."""
@@ -106,3 +110,17 @@ class Schedule:
 
     def __str__(self) -> str:
         return "\n".join(" ".join(map(str, line)) for line in self.lines)
+
+
+def require_sizes(**sizes: int) -> None:
+    """See that there is at least one of everything.
+
+    Args:
+        sizes: by name: p, m, v.
+
+    Raises:
+        BadInput: if there is not.
+    """
+    for name, size in sizes.items():
+        if size < 1:
+            raise BadInput(f"{name} must be at least 1, not {size}")

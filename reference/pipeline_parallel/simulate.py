@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from reference.errors import BadInput
+
 from .schedule import Action, Kind, Schedule
 
 FORWARD, BACKWARD, INPUT, WEIGHT = Kind
@@ -20,7 +22,7 @@ class Deadlock(RuntimeError):
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds, or any other unit: of all stages alike, or a number for each."""
+    """Seconds, or any other unit: of all stages alike, or a number for each stage of the schedule."""
 
     forward: float | Sequence[float] = 1.0
     input: float | Sequence[float] = 1.0
@@ -81,6 +83,7 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Simulation:
 
     Raises:
         Deadlock: if actions wait for each other, or for what nobody does.
+        BadInput: if there are costs of more stages than there are, or of fewer.
     """
     terms, spans = _terms(schedule, costs or Costs()), [[] for _ in schedule.lines]
     ended: dict[tuple[Place, int], float] = {}  # of a place and a micro-batch
@@ -160,4 +163,7 @@ def _terms(schedule: Schedule, costs: Costs) -> list[dict[tuple[Kind, int], Term
 
 
 def _each(x: float | Sequence[float], stages: int) -> list[float]:
-    return [x] * stages if isinstance(x, int | float) else list(x)
+    each = [x] * stages if isinstance(x, int | float) else list(x)
+    if len(each) != stages:
+        raise BadInput(f"there are costs of {len(each)} stages, and the schedule has {stages}")
+    return each

@@ -61,7 +61,7 @@ def on_rank(schedule: Schedule, costs: Costs) -> tuple[list[Span], int, dict[int
     """
     later = Later(nn.ModuleList())  # there is nothing to split: these stages themselves ask what is to wait
     shelf, notes = Shelf(), Notes()
-    own = [stage for stage, rank in enumerate(schedule.placement) if rank == dist.get_rank()]
+    own = schedule.stages_on(dist.get_rank())
     stages = {stage: SleepingStage(shelf, later) for stage in own}
     device = torch.device("cpu")
     pipeline = Pipeline(schedule, stages, dist.group.WORLD, device, later=later, around=notes.of)

@@ -96,7 +96,7 @@ def add_product(weight: nn.Parameter, gradient: Tensor, x: Tensor) -> None:
     """
     with torch.no_grad():
         accumulate = get_gradient_edge(weight).node  # where backward ends: quicker than a backward of its own
-        accumulate(gradient.flatten(0, -2).T @ x.flatten(0, -2))
+        accumulate(gradient.reshape(-1, gradient.shape[-1]).T @ x.reshape(-1, x.shape[-1]))
 
 
 def _linear(linear: nn.Linear, later: Later, x: Tensor) -> Tensor:

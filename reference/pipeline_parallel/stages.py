@@ -6,6 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from reference.errors import BadInput
 from reference.models import GPTConfig, create
 from reference.models.gpt import Block, RMSNorm, TiedHead, rotary_waves
 
@@ -109,7 +110,9 @@ def stages_of(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> dict[int, Stage]:
-    """The stages of one rank, by number, with the values that they have in the whole model. All have as many blocks.
+    """The stages of one rank, by number, with the values that they have in the whole model.
+
+    Blocks are shared out evenly: where they do not divide, some stages have one more.
 
     Args:
         config: of the whole model, whose head is its own.
@@ -118,8 +121,9 @@ def stages_of(
         seed, device, dtype: as of `create`.
 
     Raises:
-        BadInput: if there are fewer blocks than stages.
+        BadInput: if there are fewer blocks than stages, or the table is tied.
     """
-    pieces = balanced([1] * config.layers, len(schedule.routes[0]))
-    own = [stage for stage, owner in enumerate(schedule.placement) if owner == rank]
+    if config.tied:
+        raise BadInput("a tied table belongs to two stages: take a model whose head is its own, or `parallelize`")
+    pieces, own = balanced([1] * config.layers, len(schedule.routes[0])), schedule.stages_on(rank)
     return {s: create(partial(Stage, blocks=pieces[s % len(pieces)]), config, seed, device, dtype) for s in own}

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from reference.errors import BadInput
 
 from .ordering import stuck
-from .passes import Channel, programmed
+from .passes import Channel, channels, programmed
 from .schedule import Action, Kind, Schedule
 from .simulate import Deadlock, Result, makes, needs, simulate
 
@@ -56,11 +56,16 @@ def most_activations(line: tuple[Action, ...]) -> int:
 
 
 def _require_complete(schedule: Schedule) -> None:
+    if not schedule.lines or not schedule.routes:
+        raise BadInput(f"{schedule.ranks} ranks and {schedule.micro_batches} micro-batches make no step")
+    for micro_batch, route in enumerate(schedule.routes):
+        if not route or len(set(route)) < len(route):
+            raise BadInput(f"the route of micro-batch {micro_batch}, {route}, must pass a stage or more, each once")
     done = Counter(action for line in schedule.lines for action in line)
     for rank, line in enumerate(schedule.lines):
         for action in line:
             micro_batch = action.micro_batch
-            if micro_batch >= schedule.micro_batches or action.stage not in schedule.neighbours[micro_batch]:
+            if not 0 <= micro_batch < schedule.micro_batches or action.stage not in schedule.neighbours[micro_batch]:
                 raise BadInput(f"rank {rank} computes {action}, and no micro-batch takes that way")
             if schedule.placement[action.stage] != rank:
                 there = schedule.placement[action.stage]
@@ -99,12 +104,7 @@ class _Blocking:
         self.here: list[set[Result]] = [set() for _ in schedule.lines]
         self.sending: list[tuple[Channel, Result] | None] = [None] * schedule.ranks
         self.arrived: Counter[Channel] = Counter()  # messages that take up room
-        self.reader = {  # of what is needed on another rank
-            needed: rank
-            for rank, line in enumerate(schedule.lines)
-            for action in line
-            if (needed := needs(schedule, action)) and schedule.placement[needed.stage] != rank
-        }
+        self.way = {result: channel for channel, results in channels(schedule).items() for result in results}
 
     def ends(self) -> bool:
         """Let everybody go on until nobody can; whether all are through."""
@@ -143,8 +143,8 @@ class _Blocking:
         self.at[rank] += 1
         if (result := makes(action)) is not None:
             self.here[rank].add(result)
-            if result in self.reader:
-                self.sending[rank] = Channel(rank, self.reader[result]), result
+            if result in self.way:
+                self.sending[rank] = self.way[result], result
         return True
 
     def awaited_by(self, rank: int) -> Result | None:

@@ -45,6 +45,8 @@ class Course:
     def __post_init__(self) -> None:
         if self.model.tied:
             raise BadInput("a tied table would have versions on two stages: train a model whose head is its own")
+        if self.model.dropout:
+            raise BadInput(f"these pipelines train without dropout: set it to 0, not {self.model.dropout}")
         if self.batches.batch % self.micro_batches:
             raise BadInput(f"{self.batches.batch} windows do not divide among {self.micro_batches} micro-batches")
 

@@ -50,7 +50,8 @@ class Method:
         """
         warm_up = self.remedies.warm_up if self.remedies else 0
         flushed = updates if self.flushes else min(warm_up, updates)
-        return joined([one_f_one_b(p, m)] * flushed + [one_f_one_b(p, m * (updates - flushed))])
+        parts = [m] * flushed + [m * (updates - flushed)] * (flushed < updates)
+        return joined([one_f_one_b(p, part) for part in parts])
 
 
 def _none(p: int, m: int, stage: int) -> float:

@@ -7,27 +7,32 @@ for which nobody is. 1F1B makes both before it answers. Here the second half, W,
 |-----------|---------------------|-------------|----------------------------------|--------------------------------|
 | ZB-H1     | (p-1) (F+I-W)       | p           | a stage                          | Qi et al. 2023, "Zero bubble"  |
 | ZB-H2     | (p-1) (F+I-2W)      | 2p - 1      | a stage                          | Qi et al. 2023, "Zero bubble"  |
-| ZB-V      | 0 where F = I = W   | p           | two stages: there and back, a V  | Qi et al. 2024, "... memory"   |
-| DualPipe  | (p/2 - 1) (F+I-W)   | p + 1       | a stage of each of two pipelines | DeepSeek-AI 2024, V3           |
+| ZB-V      | 0 where F = I = W   | p           | two stages: there and back, a V  | Qi et al. 2023, "Zero bubble"  |
+| DualPipe  | (p/2 - 1) F, F=I=W  | p + 1       | a stage of each of two pipelines | DeepSeek-AI 2024, V3           |
 | DualPipeV | (p-1)/2 F, F=I=W    | p + 1/2     | two stages: there and back, a V  | Qi et al. 2025, by cutting it  |
 
 F, I and W are the times of all layers of a rank for one micro-batch, forward and the two halves of backward. The bubble
 is that of ranks which do not wait for each other between steps (`Simulation.longest`). Activations are counted in
 micro-batches, of all layers of a rank, and are held until W.
+
+The formulas hold where there are enough micro-batches to fill the pipeline, p for ZB-H1, 2p - 1 for ZB-H2, 2p for the
+others, an even number of them for DualPipe; and where W fits into what it is to fill: W <= F for ZB-H1, 2W <= F+I for
+ZB-H2. DeepSeek's table gives DualPipe (p/2 - 1) (F&B + B - 3W), twice as much where F = I = W: there forward and
+backward of a pair are one action, whose results leave when both are done, and here forward's leave before.
 """
 
 from collections.abc import Callable
 
 from reference.errors import BadInput
 from reference.pipeline_parallel.orders import of_tables
-from reference.pipeline_parallel.schedule import Schedule
+from reference.pipeline_parallel.schedule import Schedule, require_sizes
 from reference.pipeline_parallel.unroll import Table, unroll
 
 
 def zb_h1(p: int, m: int) -> Schedule:
     """As 1F1B, with each W as late as 1F1B's memory allows: rank r is r micro-batches behind with them.
 
-    Qi et al. 2023, "Zero bubble pipeline parallelism", sec. 2.2.
+    Qi et al. 2023, "Zero bubble pipeline parallelism", sec. 2.1.
     """
 
     def table(r: int, m: int) -> Table:
@@ -52,7 +57,7 @@ def zb_h2(p: int, m: int) -> Schedule:
 def zb_v(p: int, m: int) -> Schedule:
     """Micro-batches go through all ranks and back, so that the first rank has the last stage, too, and begins backward.
 
-    Qi et al. 2024, "Pipeline parallelism with controllable memory", sec. 3.3.
+    Qi et al. 2023, "Zero bubble pipeline parallelism", sec. 6.
     """
 
     def table(r: int, m: int) -> Table:
@@ -90,6 +95,7 @@ def dual_pipe(p: int, m: int) -> Schedule:
     Raises:
         BadInput: if p is odd: then one rank would have no partner.
     """
+    require_sizes(p=p, m=m)
     if p % 2:
         raise BadInput(f"DualPipe pairs ranks from both ends: it takes an even number, not {p}")
     half = max((m + 1) // 2, p)
@@ -123,6 +129,7 @@ def _dual(p: int, m: int, r: int) -> Table:
 
 def _v_shaped(p: int, m: int, table: Callable[[int, int], Table]) -> Schedule:
     """Rank r has stages r and 2p - 1 - r."""
+    require_sizes(p=p, m=m)
     enough = max(m, 2 * p)
     lines = []
     for r in range(p):

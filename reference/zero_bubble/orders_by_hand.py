@@ -3,7 +3,7 @@
 Backward is split: I is the gradient of the input, for which the stage before waits, and W those of the weights, for
 which nobody waits.
 
-Qi et al. 2023, "Zero bubble pipeline parallelism", sec. 2.2 and 3.1.
+Qi et al. 2023, "Zero bubble pipeline parallelism", sec. 2.1 and 3.1.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def place_weight_gradients(
     Args:
         lines: F and I of each rank, in an order that ends; rank r has stage r of p.
         forward, of_input, of_weight: how long F, I and W take.
-        limit: activations that a rank may hold, each from F to W.
+        limit: activations that a rank may hold, each from F to W; as many as F and I alone need, or more.
 
     Returns:
         The lines with W in them, for each micro-batch once.
@@ -60,7 +60,7 @@ def place_weight_gradients(
         for r in range(p):
             while left[r] and (begin := arrival(*left[r][0])) is not None:
                 kind, stage, k = left[r][0]
-                full = kind is Kind.FORWARD and held[r] == limit
+                full = kind is Kind.FORWARD and held[r] >= limit
                 if put_off[r] and (full or begin - clock[r] >= of_weight):
                     orders[r].append(put_off[r].pop(0))
                     clock[r] += of_weight

@@ -49,7 +49,6 @@ def both_ways(kind: type[Region], learns: bool) -> dict[str, list[Tensor | None]
     def in_halves(loss: Tensor) -> None:
         with later.keeping("key"):
             loss.backward()
-        found["first half"] = []
         later.finish("key")
 
     found["halves"] = gradients(split, in_halves)
@@ -87,7 +86,7 @@ def test_weights_wait_and_the_input_does_not(clusters: Clusters, kind: str) -> N
 
 
 def test_a_frozen_weight_gets_nothing(clusters: Clusters) -> None:
-    def gradient() -> Tensor | None:
+    def gradient() -> tuple[Tensor | None, bool]:
         region, later = Region(dist.group.WORLD), Later(nn.ModuleList())
         frozen = nn.Parameter(torch.ones(2, D), requires_grad=False)
         x = torch.ones(B, S, D, requires_grad=True)

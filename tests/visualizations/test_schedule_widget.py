@@ -40,5 +40,5 @@ def test_stages_of_a_rank_can_be_chosen_where_the_schedule_leaves_them_open():
 
 
 def test_dual_pipe_needs_an_even_number_of_ranks():
-    with pytest.raises(BadInput, match="an even number of them works, 3 does not"):
+    with pytest.raises(BadInput, match="an even number, not 3"):
         explore(schedule="DualPipe", ranks=3)

@@ -9,13 +9,13 @@ from visualizations.style import Colour
 
 from .reading import assert_readable
 
-COSTS = [1.0] * 8 + [2.5]
+COSTS = [2] * 8 + [5]
 CUTS = {"equal numbers": [range(0, 2), range(2, 4), range(4, 6), range(6, 9)], "by cost": balanced(COSTS, 4)}
 
 
 def test_loads_can_be_read(monkeypatch):
     assert_readable(stage_loads.draw(COSTS, CUTS, names={8: "head"}), monkeypatch)
-    assert_readable(stage_loads.draw([1.0] * 126, {"one": balanced([1.0] * 126, 16)}), monkeypatch)
+    assert_readable(stage_loads.draw([1] * 126, {"one": balanced([1] * 126, 16)}), monkeypatch)
 
 
 def test_every_layer_is_drawn_as_long_as_it_takes():
