@@ -3,8 +3,6 @@
 Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using Megatron-LM", sec. 3.
 """
 
-from reference.errors import BadInput
-
 
 def best_split(
     ranks: int,
@@ -19,7 +17,7 @@ def best_split(
     intra: float,
     inter: float,
 ) -> tuple[int, int, int]:
-    """(p, d, t) with the shortest step among those that fit.
+    """(p, d, t) with the shortest step among those that fit: one at least.
 
     Args:
         ranks: n = p d t.
@@ -32,9 +30,6 @@ def best_split(
         activations: bytes of all layers that a window needs until its backward.
         memory: bytes of a rank.
         intra, inter: bandwidth within nodes and between them, in bytes per second.
-
-    Raises:
-        BadInput: if none fits.
     """
 
     def step(p: int, d: int, t: int) -> float:
@@ -53,8 +48,4 @@ def best_split(
                 d = ranks // p // t
                 if ranks == p * d * t and batch % d == 0 and fits(p, d, t):
                     found.append((p, d, t))
-    if not found:
-        raise BadInput(
-            f"no split of {ranks} ranks divides {layers} layers and {batch} windows and fits into {memory:g} B"
-        )
     return min(found, key=lambda split: step(*split))

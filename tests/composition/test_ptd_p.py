@@ -172,7 +172,9 @@ def test_the_fastest_split_fits_and_no_other_is_faster() -> None:
     [
         (lambda: Split(2, 2, 3, 16), "16 windows does not divide among 3 replicas with micro-batches of 1"),
         (lambda: Split(4, 1, 1, 6, chunks=2), "6 micro-batches do not go in groups of 4"),
+        (lambda: Split(1, 1, 0, 8), "a split has at least 1 of everything, not p = 1, t = 1, d = 0"),
         (lambda: fastest(FIGURE_13, 16, 64, SELENE), "no split of 16 ranks has room for 162.2B parameters"),
+        (lambda: fastest(replace(SMALL, layers=4, heads=4), 7, 5, SELENE), "7 ranks cannot be split so that 4 layers"),
     ],
 )
 def test_what_does_not_divide_or_fit_is_refused(ask, said: str) -> None:

@@ -113,6 +113,8 @@ def test_gathering_for_free_is_breadth_first() -> None:
         ("G0 F0.0 I0.0 W0.0+ f0", "I0.0 is half a backward"),
         ("G0 B0.0+ F0.0 f0", "this order never ends"),
         ("g0", "an action is one of"),
+        ("G0 F0.0+ B0.0+ f0", r"F0.0 brings no gradients of weights that F0.0\+ could sum"),
+        ("G0 F0.0 B0.0+ f0 G7 f7", "rank 0 has G7 in its program, and no stage 7"),
     ],
 )
 def test_a_program_that_makes_no_step_is_refused(program: str, fault: str) -> None:

@@ -1,6 +1,7 @@
 """Every order computes a step, with the bubble and the memory that its paper says."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -98,6 +99,42 @@ def changed(schedule: Schedule, rank: int, change: Callable[[tuple[Action, ...]]
 def test_what_computes_no_step_is_refused_with_the_reason(change: Callable, said: str) -> None:
     with pytest.raises(BadInput, match=said.replace(".", r"\.")):
         validate(changed(gpipe(2, 3), 0, change))
+
+
+@pytest.mark.parametrize(
+    ("routes", "said"),
+    [
+        ((), "2 ranks and 0 micro-batches make no step"),
+        (((0, 1), ()), r"the route of micro-batch 1, \(\), must pass a stage or more, each once"),
+        (((0, 1, 0), (0, 1)), r"the route of micro-batch 0, \(0, 1, 0\), must pass a stage or more, each once"),
+    ],
+)
+def test_routes_that_lead_nowhere_are_refused(routes: tuple[tuple[int, ...], ...], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        validate(replace(gpipe(2, 2), routes=routes))
+
+
+def test_there_is_no_micro_batch_before_the_first() -> None:
+    with pytest.raises(BadInput, match=r"computes F0\.-1, and no micro-batch takes that way"):
+        validate(changed(gpipe(2, 2), 0, lambda line: (*line, Action(Kind.FORWARD, 0, -1))))
+
+
+@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize("sizes", [(0, 4), (2, 0), (2, -3)])
+def test_an_order_needs_a_rank_and_a_micro_batch(name: str, sizes: tuple[int, int]) -> None:
+    with pytest.raises(BadInput, match="must be at least 1, not"):
+        ORDERS[name](*sizes)
+
+
+@pytest.mark.parametrize("order", [interleaved, breadth_first])
+def test_a_rank_has_a_stage_at_least(order: Callable[[int, int, int], Schedule]) -> None:
+    with pytest.raises(BadInput, match="v must be at least 1, not 0"):
+        order(2, 4, 0)
+
+
+def test_costs_are_of_all_stages() -> None:
+    with pytest.raises(BadInput, match="costs of 2 stages, and the schedule has 4"):
+        simulate(gpipe(4, 2), Costs([1.0, 2.0]))
 
 
 def test_some_orders_need_room_for_messages() -> None:

@@ -4,9 +4,15 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
 
-from reference.cluster import Cluster
+from reference.cluster import Cluster, RankError
 from reference.oracle import relative_difference
+from reference.pipeline_parallel.orders import gpipe
+from reference.pipeline_parallel.run import Pipeline
+from reference.pipeline_parallel.schedule import Action, Schedule
 from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_h2, zb_v
 
 from .pipes import one_process, pipelined, together
@@ -41,3 +47,63 @@ def test_every_order_equals_one_process(clusters: Clusters, name: str, m: int) -
 def test_the_watch_has_nothing_to_say(clusters: Clusters, name: str) -> None:
     loss, _ = oracle(4)
     assert together(clusters(4, watch=True).run(pipelined, ALL[name], 4, 4))[0] == pytest.approx(loss, rel=1e-12)
+
+
+def a_fork(steps: int) -> list[float]:
+    """Losses of a schedule in which stage 0 hands one micro-batch to rank 1 and another to rank 2."""
+    lines = ("F0.0 F0.1 B0.0 B0.1", "F1.0 B1.0", "F2.1 B2.1")
+    actions = tuple(tuple(map(Action.parse, line.split())) for line in lines)
+    schedule = Schedule(actions, placement=(0, 1, 2), routes=((0, 1), (0, 2)))
+    stage = nn.Linear(3, 3, bias=False)
+    nn.init.constant_(stage.weight, dist.get_rank() + 1.0)
+    pipeline = Pipeline(schedule, {dist.get_rank(): stage}, dist.group.WORLD, torch.device("cpu"))
+    losses = [pipeline.step(lambda k: (torch.full((2, 3), k + 1.0),), lambda y, k: y.sum()) for _ in range(steps)]
+    return [0.0 if loss is None else loss.item() for loss in losses]
+
+
+def test_a_stage_may_hand_its_results_to_two_ranks(clusters: Clusters) -> None:
+    """A micro-batch of ones, through three 1s, then three 2s; one of twos, through 1s and 3s: 2 rows of 3 numbers."""
+    assert clusters(3, watch=True).run(a_fork, 2) == [[0.0] * 2, [6 * 3 * 6.0] * 2, [6 * 2 * 3 * 9.0] * 2]
+
+
+def with_frozen_first_stage() -> Tensor | None:
+    rank = dist.get_rank()
+    stage = nn.Linear(3, 3, bias=False).requires_grad_(rank > 0)
+    pipeline = Pipeline(gpipe(2, 2), {rank: stage}, dist.group.WORLD, torch.device("cpu"))
+    pipeline.step(lambda k: (torch.ones(2, 3),), lambda y, k: y.sum())
+    return stage.weight.grad
+
+
+def test_a_stage_may_have_nothing_to_learn(clusters: Clusters) -> None:
+    first, second = clusters(2, watch=True).run(with_frozen_first_stage)
+    assert first is None and second.abs().sum() > 0
+
+
+def with_another_shape(second: Tensor) -> None:
+    rank = dist.get_rank()
+    pipeline = Pipeline(gpipe(2, 2), {rank: nn.Linear(3, 3)}, dist.group.WORLD, torch.device("cpu"))
+    pipeline.step(lambda k: ((torch.ones(2, 3), second)[k],), lambda y, k: y.sum())
+
+
+def test_micro_batches_of_another_shape_are_refused(clusters: Clusters) -> None:
+    with pytest.raises(RankError, match=r"stage 0 makes \[1, 3\] of torch.float32, after \[2, 3\]"):
+        clusters(2).run(with_another_shape, torch.ones(1, 3))
+
+
+def of_other_sizes(schedule: Schedule, stages: tuple[int, ...]) -> None:
+    Pipeline(schedule, {stage: nn.Linear(3, 3) for stage in stages}, dist.group.WORLD, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "stages", "said"),
+    [
+        (gpipe(3, 2), (0,), "a schedule of 3 ranks does not run on 1"),
+        (gpipe(1, 2), (1,), r"rank 0 has stages \(0,\) in the schedule, and was given \(1,\)"),
+        (zb_h1(1, 2), (0,), "the schedule splits backward: give `later="),
+    ],
+)
+def test_what_a_pipeline_cannot_run_is_refused(
+    clusters: Clusters, schedule: Schedule, stages: tuple[int, ...], said: str
+) -> None:
+    with pytest.raises(RankError, match=said):
+        clusters(1).run(of_other_sizes, schedule, stages)

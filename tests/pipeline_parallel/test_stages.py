@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from reference.errors import BadInput
 from reference.models import GPT, PRESETS, GPTConfig, create
 from reference.pipeline_parallel.balance import balanced
-from reference.pipeline_parallel.stages import Stage, Table
+from reference.pipeline_parallel.orders import gpipe
+from reference.pipeline_parallel.stages import Stage, Table, stages_of
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=9), st.data())
@@ -35,6 +36,17 @@ def test_a_dear_last_layer_gets_a_stage_with_less_besides() -> None:
 def test_more_stages_than_layers_are_refused(stages: int) -> None:
     with pytest.raises(BadInput, match=f"3 layers make 1 to 3 stages, not {stages}"):
         balanced([1, 1, 1], stages)
+
+
+@pytest.mark.parametrize("cost", [0, -1, 1.5])
+def test_costs_are_whole_numbers(cost: float) -> None:
+    with pytest.raises(BadInput, match=f"whole numbers, at least 1, not {cost}"):
+        balanced([1, cost, 1], 2)
+
+
+def test_a_tied_table_belongs_to_no_stage_alone() -> None:
+    with pytest.raises(BadInput, match="a tied table belongs to two stages"):
+        stages_of(PRESETS["tiny"], gpipe(2, 1), 0)
 
 
 @pytest.mark.parametrize("config", [PRESETS["tiny"], GPTConfig(layers=5, width=12, heads=3, kv_heads=1, hidden=7)])

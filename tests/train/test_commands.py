@@ -12,6 +12,7 @@ import pytest
 
 from rankwise.cli import run
 from reference import launch
+from reference.errors import BadInput
 from reference.models import PRESETS
 from reference.oracle import one_process
 from reference.report import read_log
@@ -45,6 +46,20 @@ BAD = [
     (["--data-parallel", "hsdp", "--replicas", "3"], "do not divide into 3 replicas"),
     (["--resume", "--save", "no/such/folder"], "no checkpoint in no/such/folder"),
 ]
+
+
+WRONG = [
+    ({"stop_after": 0}, "stops after 1 to 4 steps, not 0"),
+    ({"stop_after": 5}, "stops after 1 to 4 steps, not 5"),
+    ({"warmup": -1}, "0 steps or more, not -1"),
+    ({"clip": -1.0}, "a positive norm, not -1"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), WRONG)
+def test_a_course_that_would_train_wrongly_is_refused(change: dict, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        replace(CONFIG, **change)
 
 
 def one_line(text: str) -> bool:

@@ -168,6 +168,12 @@ def test_a_tied_table_is_refused() -> None:
         replace(course(4, "adamw"), model=PRESETS["tiny"])
 
 
+def test_dropout_is_refused() -> None:
+    plain = course(4, "adamw")
+    with pytest.raises(BadInput, match=r"train without dropout: set it to 0, not 0\.1"):
+        replace(plain, model=replace(plain.model, dropout=0.1))
+
+
 def test_windows_that_do_not_divide_are_refused() -> None:
     with pytest.raises(BadInput, match="12 windows do not divide among 5 micro-batches"):
         course(5, "adamw")

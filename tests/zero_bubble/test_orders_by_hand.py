@@ -49,6 +49,12 @@ def test_in_twice_the_memory_it_becomes_that_of_zb_h2(p: int, m: int, costs: tup
     assert bubble(lines, m, costs, 2 * p - 1) == (p - 1) * (forward + of_input - 2 * of_weight)
 
 
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_less_memory_than_f_and_i_need_is_not_given_up(limit: int) -> None:
+    lines = place_weight_gradients(without_weight_gradients(one_f_one_b(4, 8)), 1, 1, 1, limit)
+    assert max(validate(Schedule.straight(lines, range(4), 8)).activations) == 4
+
+
 @pytest.mark.parametrize("more", [0, 1, 2, 3])
 def test_each_activation_more_fills_the_bubble_by_one_w(more: int) -> None:
     """Where F and I take twice as long as W, there is a gap for a second one on every rank."""

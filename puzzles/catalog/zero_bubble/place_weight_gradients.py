@@ -143,7 +143,7 @@ PUZZLE = Puzzle(
         Wrong(
             "room for one less than there is",
             diagnosis=r"right, but the bubble is \d+ units of time where \d+ must do",
-            edits=(("held[r] == limit", "held[r] >= limit - 1"),),
+            edits=(("held[r] >= limit", "held[r] >= limit - 1"),),
         ),
         Wrong(
             "an activation is held until I",
