@@ -129,7 +129,7 @@ class _Plan:
         ranks, chunks = len(every[0].held), len(every[0].held[0])
         plans = []
         for columns in range(1, panels + 1):
-            width = min(0.5, ((WIDTH - LABELS) / columns - GUTTER) / chunks)
+            width = min(0.72, ((WIDTH - LABELS) / columns - GUTTER) / chunks)
             height = min(0.9 * width, 0.27)
             if width >= SMALLEST or columns == 1:
                 plans.append(cls((width, height), columns, (chunks * width + GUTTER, ranks * height + HEAD)))
@@ -189,7 +189,8 @@ class _Panels:
         light = 1 - 0.09 * (share > 0) - 0.63 * share
         face = Colour.ERROR if wrong else (light, light + 0.015 * share, light + 0.04 * share)
         edge = Colour.LINE if share == 0 else "white"
-        box = Rectangle((x, y), self.width, self.height, facecolor=face, edgecolor=edge, zorder=1 + share)
+        above = 2.5 if share == 0 else 1 + share  # frames of empty cells above white edges of full ones
+        box = Rectangle((x, y), self.width, self.height, facecolor=face, edgecolor=edge, zorder=above)
         self.axes.add_patch(box)
         size = SMALL - 0.5 if len(words) * 0.075 < self.width else SMALL - 1.5
         ink = "white" if wrong or light < 0.55 else Colour.INK

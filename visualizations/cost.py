@@ -39,6 +39,8 @@ def draw(
     ends = _lines(axes, curves, sizes, measured or {}, dots)
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
+    if high / low < 200:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     _crossings(axes, curves, sizes)
     _names(axes, ends)
     return picture

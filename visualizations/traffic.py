@@ -14,7 +14,7 @@ from reference.trace import Trace
 
 from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, canvas
 
-LEFT, HEAD, FOOT, GAP = 0.62, 0.62, 0.5, 0.42  # inches
+LEFT, HEAD, FOOT, GAP = 0.62, 0.62, 0.7, 0.42  # inches
 WITHIN, BETWEEN = "#F6D9A0", Colour.COMMUNICATION
 MOST_CELL = 0.36
 
@@ -28,7 +28,7 @@ def matrix(trace: Trace) -> np.ndarray:
 
 
 def between_nodes(trace: Trace, ranks_per_node: int) -> np.ndarray:
-    """Bytes from each rank to ranks of other nodes: what its link to the network carries."""
+    """Bytes from each rank to ranks of other nodes: what its port to the network carries."""
     node = np.arange(trace.world_size) // ranks_per_node
     return (matrix(trace) * (node[:, None] != node[None, :])).sum(axis=1)
 
@@ -39,7 +39,7 @@ def draw(traces: Mapping[str, Trace], ranks_per_node: int, *, title: str = "") -
     Args:
         traces: by name, of as many ranks each.
         ranks_per_node: ranks 0, 1, ... fill nodes in order.
-        title: the finding; by default what the busiest link between nodes carries.
+        title: the finding; by default what the busiest port to other nodes carries.
     """
     ranks = max(trace.world_size for trace in traces.values())
     cell = min(MOST_CELL, ((WIDTH - LEFT) / len(traces) - GAP) / ranks)
@@ -50,7 +50,7 @@ def draw(traces: Mapping[str, Trace], ranks_per_node: int, *, title: str = "") -
         _panel(axes, left, cell, trace, ranks_per_node, largest, labels=place == 0)
         busiest = int(between_nodes(trace, ranks_per_node).max())
         _text(axes, left, HEAD - 0.42, name, TEXT, Colour.INK, weight="bold")
-        _text(axes, left, HEAD + ranks * cell + 0.16, f"busiest link between nodes: {bytes_text(busiest)}", SMALL)
+        _text(axes, left, HEAD + ranks * cell + 0.16, f"busiest port to other nodes: {bytes_text(busiest)}", SMALL)
         _text(
             axes,
             left,
@@ -58,13 +58,14 @@ def draw(traces: Mapping[str, Trace], ranks_per_node: int, *, title: str = "") -
             f"all that crosses: {bytes_text(_crossing(trace, ranks_per_node))}",
             SMALL,
         )
+    _text(axes, LEFT, HEAD + ranks * cell + 0.56, "area: bytes     dark: between nodes", SMALL)
     return picture
 
 
 def finding(traces: Mapping[str, Trace], ranks_per_node: int) -> str:
-    """The default title: the busiest link between nodes, program by program."""
+    """The default title: the busiest port to other nodes, program by program."""
     words = [f"{name} {bytes_text(int(between_nodes(trace, ranks_per_node).max()))}" for name, trace in traces.items()]
-    return f"The busiest link between nodes carries: {', '.join(words)}"
+    return f"The busiest port to other nodes carries: {', '.join(words)}"
 
 
 def _crossing(trace: Trace, ranks_per_node: int) -> int:

@@ -21,7 +21,7 @@ def crossing(steps: tuple[float, float], bytes_: tuple[float, float], alpha: flo
         alpha: α, in seconds.
         beta: β, in bytes per second.
 
-    Returns: the size in bytes; None if one of the two is faster at every size.
+    Returns: the size in bytes, above 0; None if one is never faster than the other, at whatever size.
 
     Budget: a formula.
     """

@@ -24,6 +24,6 @@ def take_turns(speak: Callable[[], None], group: ProcessGroup) -> None:
         speak: call it once on every rank.
         group: the ranks that take turns.
 
-    Budget: n-1 messages, one after the other, of a few bytes each.
+    Budget: n-1 messages, one after the other, of at most 8 bytes each.
     """
     raise NotImplementedError("not solved yet")

@@ -34,7 +34,7 @@ def test_between_nodes_counts_what_leaves_a_node(traces):
 
 def test_it_can_be_read(traces, monkeypatch):
     picture = traffic.draw(traces, 2)
-    assert repr(picture) == "<Picture: The busiest link between nodes carries: naive 8 KB, ring 6 KB>"
+    assert repr(picture) == "<Picture: The busiest port to other nodes carries: naive 8 KB, ring 6 KB>"
     assert_readable(picture, monkeypatch)
     assert "all that crosses: 12 KB" in [words for words, _, _ in drawn(picture, monkeypatch)]
     assert_readable(traffic.draw({"ring": traces["ring"]}, 4), monkeypatch)

@@ -31,7 +31,8 @@ PUZZLE = Puzzle(
     title="A barrier",
     statement="""
         Nobody goes on before everybody has come: when this function returns on one rank, every rank must have called
-        it. A barrier moves no data. What counts is that a message has come, and from whom it says that they are here.
+        it. A barrier moves no data. What counts is that a message has come:
+        its sender is here, and so is everybody of whom its sender had heard.
 
         Given is a way to send to one rank while you receive from another:
         `exchange(outgoing, target, incoming, source, group)` puts what comes into `incoming`. Send a tensor of one

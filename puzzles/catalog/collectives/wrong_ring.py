@@ -13,7 +13,7 @@ PUZZLE = Puzzle(
     title="Spot the wrong ring",
     statement="""
         An all-reduce around a ring that somebody has written, somebody else has reviewed, and a test has found right:
-        its sums are. But on n ranks it is slower than it should be, n times. Find out why, and mend it.
+        its sums are. But on n ranks it is more than n times slower than it should be. Find out why, and mend it.
 
         Given are `exchange(outgoing, target, incoming, source, group)`, `combine(accumulator, received, op)` and
         `finish(x, n, op)`.

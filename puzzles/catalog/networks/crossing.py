@@ -54,7 +54,7 @@ PUZZLE = Puzzle(
             alpha: α, in seconds.
             beta: β, in bytes per second.
 
-        Returns: the size in bytes; None if one of the two is faster at every size.
+        Returns: the size in bytes, above 0; None if one is never faster than the other, at whatever size.
 
         Budget: a formula.
         """,

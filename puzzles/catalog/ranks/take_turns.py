@@ -38,7 +38,7 @@ PUZZLE = Puzzle(
             speak: call it once on every rank.
             group: the ranks that take turns.
 
-        Budget: n-1 messages, one after the other, of a few bytes each.
+        Budget: n-1 messages, one after the other, of at most 8 bytes each.
         """,
     function=take_turns,
     cases=cases(worlds=(3, 4, 2, 1, 5, 8)) + cases(worlds=(4,), members=(0, 2, 3)),
