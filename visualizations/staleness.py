@@ -37,10 +37,10 @@ def versions(runs: Sequence[tuple[Method, int]], p: int = 4, until: float = 33.0
     every = picture.subplots(len(runs), sharex=True, squeeze=False)[:, 0]
     for axes, (method, m) in zip(every, runs, strict=True):
         schedule = method.order(p, m, updates=math.ceil(until / 3 / m) + p)
+        axes.set(xlim=(0, until), ylim=(p - 0.5, -0.5))
         _lanes(axes, simulate(schedule), method.seen(schedule, m), m, until)
         counted = "each micro-batch" if m == 1 else f"{m} micro-batches"
         axes.set_title(f"{method.name}: an update after {counted}", fontsize=TEXT, loc="left", pad=3)
-        axes.set(xlim=(0, until), ylim=(p - 0.5, -0.5))
     every[-1].set_xlabel("time (F)", fontsize=TEXT, loc="left")
     _legend(every[-1])
     return picture
@@ -76,6 +76,8 @@ def _box(axes: Axes, lane: int, begin: float, end: float, action: Action, seen: 
     look = {"facecolor": face, "edgecolor": "white", "linewidth": 0.7, "zorder": 1}
     axes.add_patch(Rectangle((begin, lane - HALF), end - begin, 2 * HALF, **look))
     words = {"ha": "center", "va": "center_baseline", "color": "white", "zorder": 4, "clip_on": True}
+    if end > axes.get_xlim()[1]:
+        return  # a box that the chart cuts off has no room for words
     axes.text((begin + end) / 2, lane - 0.2, str(action.micro_batch), fontsize=SMALL - 1, **words)
     differs = seen[action] != seen[action._replace(kind=Kind.FORWARD)]
     frame = {"boxstyle": "round,pad=0.12", "facecolor": Colour.ERROR, "edgecolor": "none"} if differs else None
@@ -123,6 +125,8 @@ def convergence(curves: Sequence[Curve], *, title: str = "", mean: int = 10) -> 
     note = {"fontsize": SMALL, "color": Colour.FAINT, "transform": left.transAxes, "ha": "right", "va": "top"}
     left.text(0.99, 0.975, f"means of {mean} updates", **note)
     right.axvline(_end(curves), color=Colour.INK, linewidth=1, zorder=0)
+    place = {"xytext": (4, 4), "textcoords": "offset points", "fontsize": SMALL, "color": Colour.INK}
+    right.annotate("the first is through", (_end(curves), 0), xycoords=right.get_xaxis_transform(), **place)
     right.legend(frameon=False, fontsize=TEXT - 0.5, labelcolor=Colour.INK)
     return picture
 

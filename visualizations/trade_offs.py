@@ -79,7 +79,7 @@ def micro_batches(
         axes.plot(*zip(*points, strict=True), color=colour, linestyle=dash, linewidth=1.7, label=name)
         top = max(points, key=lambda point: point[1])
         axes.plot(*top, marker, color=colour, markersize=8, markeredgecolor="white")
-        place = {"xytext": (0, 8), "textcoords": "offset points", "ha": "center", "zorder": 5}
+        place = {"xytext": (0, -14), "textcoords": "offset points", "ha": "center", "zorder": 5}
         axes.annotate(f"b = {top[0]}", top, fontsize=SMALL, bbox={"facecolor": "white", "lw": 0, "pad": 0.5}, **place)
     axes.set_xscale("log", base=2)
     axes.minorticks_off()
