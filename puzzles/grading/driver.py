@@ -54,7 +54,8 @@ def run(job: Job) -> dict[str, Any]:
     Returns "cases": for each case what `_report` says, None where this rank is not in the group; and "patched": names
     of functions that were replaced while the learner's code ran.
     """
-    before = integrity.snapshot()
+    keep_own(job)
+    before, modes = integrity.snapshot(), torch._C._len_torch_function_stack()
     groups = {ranks: dist.new_group(list(ranks)) for ranks in dict.fromkeys(job.members) if ranks is not None}
     if groups:
         dist.barrier()  # new_group returns while others still connect: nobody may be done before they are
@@ -65,7 +66,15 @@ def run(job: Job) -> dict[str, Any]:
         for members, inputs in zip(job.members, job.inputs, strict=True):
             rank = dist.get_group_rank(groups[members], dist.get_rank()) if _inside(members) else None
             reports.append(None if rank is None else _report(job, function, inputs[rank], groups[members]))
-    return {"cases": reports, "patched": integrity.changed(before)}
+    left = ["torch's stack of modes"] * (torch._C._len_torch_function_stack() != modes)  # entered, and never left
+    return {"cases": reports, "patched": integrity.changed(before) + left}
+
+
+def keep_own(job: Job) -> None:
+    """Forget what other ranks are given: whoever reads it here has not received it."""
+    for members, inputs in zip(job.members, job.inputs, strict=True):
+        ranks = range(dist.get_world_size()) if members is None else members
+        inputs[:] = [each if rank == dist.get_rank() else None for rank, each in zip(ranks, inputs, strict=True)]
 
 
 def _inside(members: tuple[int, ...] | None) -> bool:
@@ -121,7 +130,8 @@ def described(value: Any, depth: int = 0) -> tuple[str, Any]:
         return "value", value
     if type(value) in (list, tuple) and depth < 3 and len(value) < 10_000:
         return type(value).__name__, [described(each, depth + 1) for each in value]
-    return "other", f"a {type(value).__name__}"
+    size = f" of {len(value):,}" if isinstance(value, list | tuple) else ""
+    return "other", f"a {type(value).__name__}{size}"
 
 
 def _tensor(value: Tensor) -> tuple[str, Any]:

@@ -30,6 +30,7 @@ _COSTS = {
 }
 _OF_MEMORY = (Measure.PEAK_BYTES, Measure.KEPT_BYTES)
 _LOOKS_AT_MEMORY = 3
+LEAST = 2  # how many times less than the best that is known nobody needs to send
 _PICTURED = 4  # ranks of the case that a verdict shows
 
 
@@ -153,10 +154,11 @@ def _over_budget(puzzle: Puzzle, runs: list[Run]) -> tuple[Run, str] | None:
 def _impossible(puzzle: Puzzle, runs: list[Run]) -> tuple[Run, str] | None:
     """A run whose ranks know each other's data without a message."""
     for budget, run in itertools.product(puzzle.budgets, runs):
-        silent = budget.measure is Measure.BYTES_SENT and not run.measured(Measure.BYTES_SENT)
-        if silent and budget.best(run.case) > 0:
-            reason = f"the values are right, yet nothing was sent ({run.case}): data must travel by torch.distributed"
-            return run, reason
+        if budget.measure is Measure.BYTES_SENT:
+            sent, best = run.measured(Measure.BYTES_SENT), budget.best(run.case)
+            if sent < best / LEAST:
+                said = f"no rank sent more than {sent:,.10g} of {best:,.10g} B" if sent else "nothing was sent"
+                return run, f"the values are right, yet {said} ({run.case}): data must travel by torch.distributed"
     return None
 
 

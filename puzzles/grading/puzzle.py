@@ -61,12 +61,15 @@ class Case:
         """Global ranks of the group, in group order."""
         return tuple(range(self.world_size)) if self.members is None else self.members
 
-    def tensor(self, rank: int, *shape: int, dtype: torch.dtype = torch.float32, name: str = "x") -> Tensor:
+    def tensor(self, rank: int, *shape: int, dtype: torch.dtype | None = None, name: str = "x") -> Tensor:
         """Random whole numbers, other ones for each rank, seed and name; the same whenever it is asked again.
+
+        In the case's `dtype`, where it has one, else in float32.
 
         They are small enough for sums over eight ranks to be exact in float32 and int32, in any order, and large
         enough for no two elements to be equal by accident: 1 to 9999 (1 to 15 in types of one or two bytes).
         """
+        dtype = dtype or dict(self.parameters).get("dtype", torch.float32)
         generator = torch.Generator().manual_seed(zlib.crc32(f"{self.seed} {rank} {name}".encode()))
         high = 10_000 if dtype.itemsize > 2 else 16
         return torch.randint(1, high, shape, generator=generator).to(dtype)

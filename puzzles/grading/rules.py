@@ -24,13 +24,15 @@ BUILTINS = {
 """Built-in functions that lead out of the text."""
 
 ATTRIBUTES = BUILTINS | {
-    "ForwardRef", "UntypedStorage", "ag_frame", "attrgetter", "classes", "compiler", "cr_frame", "f_back", "f_builtins",
-    "f_code", "f_globals", "f_locals", "from_file", "frombuffer", "get_type_hints", "gi_code", "gi_frame", "inner",
-    "methodcaller", "recorder", "set_default_device", "set_default_dtype", "set_default_tensor_type",
-    "set_num_threads", "share_memory_", "singledispatch", "singledispatchmethod", "tb_frame", "tb_next",
-    "untyped_storage", "use_deterministic_algorithms",
+    "ForwardRef", "PyTorchFileReader", "PyTorchFileWriter", "UntypedStorage", "ag_frame", "attrgetter", "classes",
+    "compiler", "cr_frame", "dump", "f_back", "f_builtins", "f_code", "f_globals", "f_locals", "format", "format_map",
+    "from_file", "frombuffer", "get_device_module", "get_type_hints", "gi_code", "gi_frame", "hub", "import_module",
+    "inner", "methodcaller", "recorder", "resize_", "set_default_device", "set_default_dtype",
+    "set_default_tensor_type", "set_num_threads", "share_memory_", "singledispatch", "singledispatchmethod",
+    "tb_frame", "tb_next", "tofile", "untyped_storage", "update_wrapper", "use_deterministic_algorithms",
 }  # fmt: skip
-"""Attributes of whatever object that lead out of the text, around the process group, or change torch for everybody."""
+"""Attributes of whatever object that lead out of the text, around the process group or the count of memory, or change
+torch for everybody. `format` reads attributes that a string names, where nobody sees them; an f-string shows them."""
 
 DUNDERS = {
     "__add__", "__call__", "__enter__", "__eq__", "__exit__", "__getitem__", "__hash__", "__init__", "__iter__",

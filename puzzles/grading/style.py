@@ -61,7 +61,7 @@ def _check_entry(puzzle: Puzzle, tree: ast.Module) -> None:
     """Raises SyntaxError where the text does not define the function that is asked for."""
     found = [node for node in tree.body if getattr(node, "name", None) == puzzle.entry]
     if not found:
-        raise SyntaxError(f"it defines no `{puzzle.entry}`: the check calls that name")
+        raise SyntaxError(f"it defines no `{puzzle.entry}` by def or class at the top level: the check calls that")
     if isinstance(found[-1], ast.FunctionDef) and found[-1].args.kwarg is None:
         wanted = signature(puzzle.function).parameters.values()
         taken = found[-1].args
@@ -106,6 +106,10 @@ class _Reader:
                     found = self._name(node, id(node) in bases)
                 case ast.MatchClass():
                     found = (_reaching(name) for name in node.kwd_attrs if self._reaches(name))
+                case ast.FunctionDef() if node.name.startswith("__") and node.name not in rules.DUNDERS:
+                    found = (_reaching(node.name),)
+                case ast.keyword(arg="assigned" | "updated"):
+                    found = (f"uses {node.arg}= of functools.wraps: it copies attributes that nobody sees",)
                 case _:
                     found = ()
             yield from (Finding(getattr(node, "lineno", 1), message) for message in found)
@@ -152,7 +156,7 @@ class _Reader:
         if name in self.imported:
             yield f"patches {ast.unparse(node)}: a solution leaves alone what it imports"
         elif name not in ("self", "cls", "ctx") and node.attr not in rules.SETTABLE:
-            yield f"assigns {ast.unparse(node)}: keep what you need in variables of your own"
+            yield f"assigns {ast.unparse(node)}: keep what you need in variables, or let a method assign it to self"
 
     def _name(self, node: ast.Name, is_base: bool) -> Iterator[str]:
         if node.id in rules.BUILTINS or (node.id.startswith("__") and node.id not in rules.DUNDERS):

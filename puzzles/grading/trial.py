@@ -82,7 +82,7 @@ class Trial:
     def probe(self, groups: list[list[Case]], failure: Run | Broken) -> None:
         """Try other world sizes, to learn what sets right and wrong apart. Fewer where each may end in an error."""
         if isinstance(failure, Broken):
-            if isinstance(failure.error, _ENDLESS) or _not_written(failure.error):
+            if isinstance(failure.error, _ENDLESS) or self.unwritten(failure.error):
                 return
             groups = sorted(groups, key=lambda cases: abs(cases[0].world_size - _TELLING))[:_LOOKS]
         for cases in groups:
@@ -94,7 +94,7 @@ class Trial:
         puzzle, case = self.solution.puzzle, failure.case
         between = diagnosis.between_cases(self.judged)
         if isinstance(failure, Broken):
-            if _not_written(failure.error):
+            if self.unwritten(failure.error):
                 return unsolved(puzzle)
             reason = lines(str(failure.error), self.quoted(failure.error), f"({case})", between)
             return Verdict(puzzle.name, Stage.ERROR, reason, case, (), failure.error.trace, output=failure.output)
@@ -107,9 +107,18 @@ class Trial:
 
     def quoted(self, error: RankError) -> str:
         """The line that an error blames, as it stands in the solution: in a notebook nobody counts lines."""
+        line = self.blamed(error)
+        return f"    {error.line} | {line[:100]}" if line else ""
+
+    def unwritten(self, error: RankError) -> bool:
+        """Whether the stub's own line has raised it."""
+        return isinstance(error, RemoteException) and self.blamed(error).startswith("raise NotImplementedError")
+
+    def blamed(self, error: RankError) -> str:
+        """The line of the solution that an error names; "" where it names another file's."""
         text = self.solution.source.splitlines()
         known = error.file == self.solution.filename and 1 <= error.line <= len(text)
-        return f"    {error.line} | {text[error.line - 1].strip()[:100]}" if known else ""
+        return text[error.line - 1].strip() if known else ""
 
 
 def _difference(puzzle: Puzzle, run: Run) -> str:
@@ -136,7 +145,3 @@ def unsolved(puzzle: Puzzle) -> Verdict:
 def lines(*parts: str | None) -> str:
     """What there is to say, one below the other."""
     return "\n".join(part for part in parts if part)
-
-
-def _not_written(error: RankError) -> bool:
-    return isinstance(error, RemoteException) and any("NotImplementedError" in line for line in error.details)

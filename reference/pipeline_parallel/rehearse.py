@@ -76,12 +76,12 @@ def rehearse(programs: Sequence[Sequence[Step]], v: int, m: int, prices: Prices 
     lines = [tuple(filter(None, map(action_of, program))) for program in programs]
     if halves := [action for line in lines for action in line if action.kind in (Kind.INPUT, Kind.WEIGHT)]:
         raise BadInput(f"{halves[0]} is half a backward, and has no price here: take B")
+    schedule = Schedule.straight(lines, [stage % p for stage in range(p * v)], m)
+    validate(schedule)
     for rank, program in enumerate(programs):
         for step in program:
             if isinstance(step, Gather | Free) and step.stage not in range(rank, p * v, p):
                 raise BadInput(f"rank {rank} has {step} in its program, and no stage {step.stage}")
-    schedule = Schedule.straight(lines, [stage % p for stage in range(p * v)], m)
-    validate(schedule)
     held = [most_held(rank, program) for rank, program in enumerate(programs)]
     ranks = [_Rank(rank, program, schedule, prices or Prices()) for rank, program in enumerate(programs)]
     ended: dict[Result, float] = {}

@@ -238,6 +238,13 @@ def test_what_ends_a_call(body: str, stage: Stage, reason: str) -> None:
     assert check(RIGHT).passed, "the next check works"
 
 
+def test_what_torch_has_not_implemented_is_an_error() -> None:
+    """Only the stub's own line says that nothing is written yet."""
+    verdict = check("return torch.nn.Module()(x)")
+    assert verdict.stage is Stage.ERROR
+    assert 'is missing the required "forward" function' in verdict.reason
+
+
 def test_a_loop_without_end_is_ended(quick_pool: Pool) -> None:
     asked = puzzle(cases=cases(worlds=(2,), length=(6,)))
     for source in (

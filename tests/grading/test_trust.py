@@ -58,6 +58,14 @@ REACHES = {
     "the tap": (with_code(inside="group.recorder\n"), "uses recorder"),
     "a backend": (with_code(inside="group._get_backend(x.device)\n"), "uses _get_backend"),
     "shared memory": (with_code(inside="x.clone().share_memory_()\n"), "uses share_memory_"),
+    "a string that reads": (with_code(inside="'{0.__class__}'.format(x)\n"), "uses format"),
+    "a module by a string": (with_code(inside="torch.get_device_module('cpu')\n"), "uses torch.get_device_module"),
+    "files of torch's own": (with_code(inside="torch.PyTorchFileWriter\n"), "uses torch.PyTorchFileWriter"),
+    "files of numpy": (with_code(inside="x.numpy().tofile\n"), "uses tofile"),
+    "attributes by copying": (with_code(top="from functools import update_wrapper\n"), "uses .*update_wrapper"),
+    "attributes by wrapping": (with_code(top="import functools as f\nf.wraps(len, assigned=())\n"), "uses assigned="),
+    "a class of classes": (with_code(top="class M(type):\n def __instancecheck__(a, b): 1\n"), "__instancecheck__"),
+    "a tensor that grows": (with_code(inside="torch.empty(0).resize_(9)\n"), "uses resize_"),
     "everything": (with_code(top="from torch.distributed import *\n"), r"imports \* from torch.distributed"),
 }  # fmt: skip
 
@@ -112,6 +120,40 @@ def raw_run(body: str) -> list[dict]:
 def test_a_patch_that_the_rules_did_not_see_is_found_in_the_process() -> None:
     reports = raw_run("import torch.distributed as dist\ndist.send = dist.recv\nimport torch\ntorch.Tensor.add = None")
     assert {"torch.distributed.send", "torch.Tensor.add"} <= set(reports[0]["patched"])
+
+
+def test_a_mode_that_is_never_left_is_found() -> None:
+    reports = raw_run("import torch\ntorch.device('meta').__enter__()")
+    assert reports[0]["patched"] == ["torch's stack of modes"]
+
+
+def test_a_rank_is_given_nothing_of_others() -> None:
+    seen = raw_run("""
+        import sys
+        frame = sys._getframe()
+        while "job" not in frame.f_locals:
+            frame = frame.f_back
+        return str(frame.f_locals["job"].inputs)
+        """)
+    said = [report["cases"][0]["values"]["returns"] for report in seen]
+    assert said == [("value", "([{'x': 1}, None],)"), ("value", "([None, {'x': 2}],)")]
+
+
+def test_who_knows_the_answer_must_still_send_it() -> None:
+    puzzle = dataclasses.replace(SHIFT, cases=SHIFT.cases[-1:])
+    (case,) = puzzle.cases
+    known = [case.tensor(rank, case.length).tolist() for rank in range(case.n)]
+    body = f"""
+        crumb, received = x[:1].clone(), torch.empty(1)
+        across = [dist.P2POp(dist.isend, crumb, group=group, group_peer=(rank + 1) % n)]
+        across.append(dist.P2POp(dist.irecv, received, group=group, group_peer=(rank - 1) % n))
+        for request in dist.batch_isend_irecv(across):
+            request.wait()
+        return torch.tensor({known}[(rank - 1) % n])
+        """
+    verdict = grade(puzzle, with_code(inside=body))
+    assert verdict.stage is Stage.BUDGETS, verdict.reason
+    assert "no rank sent more than 4 of 24 B (3 ranks, length=6): data must travel" in verdict.reason
 
 
 def test_the_oracle_is_not_in_the_rank() -> None:

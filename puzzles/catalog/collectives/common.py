@@ -45,7 +45,7 @@ def reduced(case: Case, tensors: Sequence[Tensor]) -> Tensor:
     every = torch.stack(list(tensors))
     match dict(case.parameters).get("op", "SUM"):
         case "SUM":
-            return every.sum(0)
+            return every.sum(0, dtype=every.dtype)
         case "AVG":
             return every.sum(0) / case.n
         case "MAX":

@@ -1,5 +1,7 @@
 """collectives.halving_doubling: swap halves, quarters, eighths to add up, and go the same way back."""
 
+import torch
+
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
 from reference.collectives import cost
 from reference.collectives.all_reduce import halving_doubling, ring
@@ -45,6 +47,7 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(4, 2, 3, 1, 5, 8), length=(24,))
     + cases(worlds=(4, 2), length=(10, 1))
     + cases(worlds=(4,), members=(0, 2, 3), length=(9,))
+    + cases(worlds=(2,), length=(24,), dtype=(torch.int32,))
     + cases(worlds=(3,), length=(12,), shape=((3, 4),), op=("AVG", "MAX")),
     inputs=one_tensor,
     oracle=everybody_has_the_sum,

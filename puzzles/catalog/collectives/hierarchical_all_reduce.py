@@ -1,5 +1,7 @@
 """collectives.hierarchical_all_reduce: within nodes first, so that little crosses between them."""
 
+import torch
+
 from puzzles.grading.drives import two_levels
 from puzzles.grading.puzzle import Budget, Given, Measure, Puzzle, Wrong, cases
 from reference.collectives import all_gather, all_reduce, cost, reduce_scatter
@@ -49,6 +51,7 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(4,), length=(24,), ranks_per_node=(2,))
     + cases(worlds=(4,), length=(10,), ranks_per_node=(2,), op=("AVG",))
     + cases(worlds=(6,), length=(25,), ranks_per_node=(2,))
+    + cases(worlds=(4,), length=(24,), ranks_per_node=(2,), dtype=(torch.int32,))
     + cases(worlds=(1, 3), length=(10,), ranks_per_node=lambda n: {1, n})
     + cases(worlds=(8,), length=(40,), ranks_per_node=(4,)),
     inputs=in_nodes,

@@ -1,5 +1,7 @@
 """collectives.naive_all_reduce: everything to rank 0, and the sum back from there."""
 
+import torch
+
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
 from reference.collectives import cost
 from reference.collectives.all_reduce import naive, ring
@@ -42,6 +44,7 @@ PUZZLE = Puzzle(
         """,
     cases=cases(worlds=(3, 2, 4, 1, 5, 8), length=(6,))
     + cases(worlds=(4,), members=(0, 2, 3), length=(5,))
+    + cases(worlds=(2,), length=(6,), dtype=(torch.int32,))
     + cases(worlds=(3,), length=(6,), shape=((2, 3),), op=("AVG", "MAX")),
     inputs=one_tensor,
     oracle=everybody_has_the_sum,
@@ -127,7 +130,7 @@ PUZZLE = Puzzle(
             "collects everything first",
             diagnosis=r"right, but it keeps alive [\d,]+ B where [\d,]+ must do.*\n.*one buffer",
             edits=(
-                ("received = torch.empty_like(x)\n", "received = torch.empty(n, *x.shape)\n"),
+                ("received = torch.empty_like(x)\n", "received = torch.empty(n, *x.shape, dtype=x.dtype)\n"),
                 ("dist.recv(received, group", "dist.recv(received[other], group"),
                 ("combine(x, received, op)", "combine(x, received[other], op)"),
             ),

@@ -1,5 +1,7 @@
 """collectives.recursive_doubling: swap sums with a rank 1, then 2, then 4 away."""
 
+import torch
+
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
 from reference.collectives import cost
 from reference.collectives.all_reduce import recursive_doubling, ring
@@ -56,6 +58,7 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(4, 2, 3, 1, 5, 8), length=(6,))
     + cases(worlds=(6,), length=(1,))
     + cases(worlds=(4,), members=(0, 2, 3), length=(5,))
+    + cases(worlds=(2,), length=(6,), dtype=(torch.int32,))
     + cases(worlds=(3,), length=(6,), shape=((2, 3),), op=("AVG", "MAX")),
     inputs=one_tensor,
     oracle=everybody_has_the_sum,
@@ -150,7 +153,7 @@ PUZZLE = Puzzle(
             diagnosis=r"right, but (rank \d sent|it keeps alive)",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
-                received = torch.empty(n, *x.shape)
+                received = torch.empty(n, *x.shape, dtype=x.dtype)
                 requests = []
                 for other in range(n):
                     if other != rank:

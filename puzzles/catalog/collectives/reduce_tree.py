@@ -1,5 +1,7 @@
 """collectives.reduce_tree: pairs, then pairs of pairs: a broadcast that runs backwards."""
 
+import torch
+
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
 from reference.collectives import cost
 from reference.collectives.reduce import tree
@@ -50,6 +52,7 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(4, 2, 3, 1, 5), root=lambda n: {0, n - 1}, length=(6,))
     + cases(worlds=(8, 6), root=(3,), length=(6,))
     + cases(worlds=(4,), members=(0, 2, 3), root=(1,), length=(5,))
+    + cases(worlds=(2,), root=(1,), length=(6,), dtype=(torch.int32,))
     + cases(worlds=(3,), root=(0,), length=(6,), op=("AVG", "MAX"), shape=((2, 3),)),
     inputs=tensor_and_root,
     oracle=the_root_has_the_sum,

@@ -1,5 +1,7 @@
 """collectives.ring_all_reduce: sum chunks around a ring, then pass the sums around."""
 
+import torch
+
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
 from reference.collectives import cost
 from reference.collectives.all_reduce import ring
@@ -33,6 +35,7 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(2, 3, 4, 1, 5, 8), length=(24,))
     + cases(worlds=(3, 4), length=(10, 1))
     + cases(worlds=(4,), members=(0, 2, 3), length=(9,))
+    + cases(worlds=(2,), length=(24,), dtype=(torch.int32,))
     + cases(worlds=(3,), length=(12,), shape=((4, 3),), op=("AVG", "MAX")),
     inputs=one_tensor,
     oracle=everybody_has_the_sum,

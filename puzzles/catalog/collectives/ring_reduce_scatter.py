@@ -65,6 +65,7 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(3, 2, 4, 1, 5, 8), length=(24,))
     + cases(worlds=(3, 4), length=(10, 1))
     + cases(worlds=(4,), members=(0, 2, 3), length=(9,))
+    + cases(worlds=(2,), length=(24,), dtype=(torch.int32,))
     + cases(worlds=(3,), length=(18,), shape=((6, 3),), op=("AVG", "MAX")),
     inputs=tensor_and_room,
     oracle=everybody_has_one_chunk,

@@ -1,5 +1,7 @@
 """ranks.find_the_deadlock: a program that looks symmetric, and that is the trouble."""
 
+import torch
+
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
 from reference.ranks.neighbours import look_both_ways
 
@@ -43,7 +45,8 @@ PUZZLE = Puzzle(
     body=BROKEN,
     cases=cases(worlds=(3, 2, 4, 1, 5, 8), length=(4,))
     + cases(worlds=(3,), length=(0, 1))
-    + cases(worlds=(4,), members=(0, 1, 3), length=(3,)),
+    + cases(worlds=(4,), members=(0, 1, 3), length=(3,))
+    + cases(worlds=(2,), length=(4,), dtype=(torch.int32,)),
     inputs=lambda case, rank: {"x": case.tensor(rank, case.length)},
     oracle=beside,
     calls=POINT_TO_POINT,

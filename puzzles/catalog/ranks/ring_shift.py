@@ -1,5 +1,7 @@
 """ranks.ring_shift: one message to the right and one from the left, on every rank at the same time."""
 
+import torch
+
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
 from reference.ranks.shift import ring_shift
 
@@ -21,7 +23,8 @@ PUZZLE = Puzzle(
     function=ring_shift,
     cases=cases(worlds=(2, 3, 4, 1, 5, 8), length=(6,))
     + cases(worlds=(3,), length=(0, 1))
-    + cases(worlds=(4,), members=(0, 2, 3), length=(5,)),
+    + cases(worlds=(4,), members=(0, 2, 3), length=(5,))
+    + cases(worlds=(2,), length=(6,), dtype=(torch.int32,)),
     inputs=lambda case, rank: {"x": case.tensor(rank, case.length)},
     oracle=lambda case, inputs: [inputs[rank - 1]["x"] for rank in range(case.n)],
     calls=POINT_TO_POINT,

@@ -1,5 +1,7 @@
 """ranks.swap: a send and a receive that must not wait for each other."""
 
+import torch
+
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
 from reference.ranks.swap import swap
 
@@ -32,7 +34,8 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(2, 4, 1, 3, 8), length=(6,), pairs=("neighbours",))
     + cases(worlds=(4, 5), length=(3,), pairs=("mirrored",))
     + cases(worlds=(2,), length=(0, 1), pairs=("neighbours",))
-    + cases(worlds=(5,), members=(1, 2, 4), length=(4,), pairs=("mirrored",)),
+    + cases(worlds=(5,), members=(1, 2, 4), length=(4,), pairs=("mirrored",))
+    + cases(worlds=(2,), length=(6,), pairs=("neighbours",), dtype=(torch.int32,)),
     inputs=lambda case, rank: {"x": case.tensor(rank, case.length), "partner": partner_of(case, rank)},
     oracle=lambda case, inputs: [inputs[each["partner"]]["x"] for each in inputs],
     calls=POINT_TO_POINT,
