@@ -3,6 +3,7 @@
 Written so that nothing is lost, whatever is killed when: each entry is one transaction, write-ahead logged and synced.
 An attempt is entered before its check begins, and completed with the verdict after it. Any number of faces (a
 notebook, pytest, a terminal) may write at the same time. Connections live for one operation: nothing survives a fork.
+Reading takes no lock and needs no write access. A file that can't be used raises BadInput, whatever one does with it.
 """
 
 import contextlib
@@ -14,7 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_PATIENCE = 30.0  # seconds to wait for another writer
+from reference.errors import BadInput
+
+_PATIENCE = 10.0  # seconds to wait for another writer
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_READ_ONLY = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+_REMEDIES = dict.fromkeys(_BUSY, "close the program that holds it, or wait for it") | {
+    sqlite3.SQLITE_NOTADB: "move it away, and a new history begins",
+    sqlite3.SQLITE_CORRUPT: "move it away, and a new history begins",
+    sqlite3.SQLITE_FULL: "make room on the disk",
+}
+_USUAL_REMEDY = "it must be a file that you may write, in a folder that you may write"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS attempts (
     id INTEGER PRIMARY KEY AUTOINCREMENT, puzzle TEXT NOT NULL, began REAL NOT NULL, face TEXT NOT NULL,
@@ -118,26 +129,52 @@ class State:
         return json.loads(rows[0][0]) if rows else None
 
     def _read(self, query: str, values: tuple) -> list[tuple]:
-        if not self.path.exists():
-            return []
-        with self._open() as db:
-            return db.execute(query, values).fetchall()
+        """Rows; none where the file is missing, or made just now and still empty."""
+        with self._usable():
+            if not self.path.exists():
+                return []
+            where = self.path.absolute().as_uri()
+            try:
+                return _select(f"{where}?mode=rw", query, values)
+            except sqlite3.OperationalError as error:
+                if _code(error) not in _READ_ONLY:
+                    raise
+                return _select(f"{where}?mode=ro&immutable=1", query, values)  # nobody can write here, nor lock
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         """A connection inside a transaction that is committed at the end."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        db = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
+        with self._usable():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.closing(sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)) as db:
+                _log_ahead(db)
+                db.execute("PRAGMA synchronous = FULL")
+                db.execute("BEGIN IMMEDIATE")
+                for statement in _SCHEMA.split(";"):
+                    db.execute(statement)
+                yield db
+                db.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _usable(self) -> Iterator[None]:
+        """Raises BadInput with a remedy where the file can't be used."""
         try:
-            _log_ahead(db)
-            db.execute("PRAGMA synchronous = FULL")
-            db.execute("BEGIN IMMEDIATE")
-            for statement in _SCHEMA.split(";"):
-                db.execute(statement)
-            yield db
-            db.execute("COMMIT")
-        finally:
-            db.close()
+            yield
+        except (sqlite3.Error, OSError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            remedy = _REMEDIES.get(_code(error), _USUAL_REMEDY)
+            raise BadInput(f"the history {self.path} can't be used ({why}): {remedy}") from None
+
+
+def _select(where: str, query: str, values: tuple) -> list[tuple]:
+    with contextlib.closing(sqlite3.connect(where, timeout=_PATIENCE, uri=True)) as db:
+        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        return db.execute(query, values).fetchall() if tables else []
+
+
+def _code(error: Exception) -> int:
+    """SQLite's primary result code; 0 for an error that is not SQLite's own."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def _log_ahead(db: sqlite3.Connection) -> None:
@@ -147,7 +184,7 @@ def _log_ahead(db: sqlite3.Connection) -> None:
         try:
             db.execute("PRAGMA journal_mode = WAL")
             return
-        except sqlite3.OperationalError:
-            if time.monotonic() > deadline:
+        except sqlite3.OperationalError as error:
+            if _code(error) not in _BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)

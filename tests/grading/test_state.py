@@ -1,17 +1,21 @@
 """The history: whoever is killed when, no finished attempt is lost, and any number of faces may write."""
 
+import contextlib
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from puzzles.grading.state import State
+from reference.errors import BadInput
 
 _WRITE_FOR_EVER = """
 import sys
@@ -106,3 +110,77 @@ def test_many_faces_make_the_file_at_once(tmp_path: Path) -> None:
             path = tmp_path / f"{number}.db"
             list(faces.map(_write, [path] * 4, [1] * 4))
             assert len(State(path).history()) == 4
+
+
+def _a_folder(path: Path) -> None:
+    path.mkdir(parents=True)
+
+
+def _no_database(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text("something else " * 100)
+
+
+def _below_a_file(path: Path) -> None:
+    path.parent.write_text("")
+
+
+@pytest.mark.parametrize("spoil", [_a_folder, _no_database, _below_a_file])
+def test_a_file_that_cannot_be_used_is_said_with_a_remedy(state: State, spoil: Callable[[Path], None]) -> None:
+    spoil(state.path)
+    with pytest.raises(BadInput, match=r"state\.db can't be used \(.+\): (move it away|it must be a file)"):
+        state.begin("ranks.pair", "text", "test")
+    if spoil is not _below_a_file:
+        with pytest.raises(BadInput, match=r"state\.db can't be used"):
+            state.history()
+
+
+def _refused(code: int) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("unable to open database file")
+    error.sqlite_errorcode = code
+    return error
+
+
+class _Unwritable(sqlite3.Connection):
+    """What SQLite does in a folder that may not be written."""
+
+    def execute(self, sql: str, *values: object) -> sqlite3.Cursor:
+        if sql.startswith("PRAGMA journal_mode"):
+            raise _refused(sqlite3.SQLITE_CANTOPEN)
+        return super().execute(sql, *values)
+
+
+def test_only_another_writer_is_waited_for(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    def waits(seconds: float) -> None:
+        pytest.fail("waits for a folder to become writable")
+
+    monkeypatch.setattr("puzzles.grading.state.sqlite3.connect", partial(sqlite3.connect, factory=_Unwritable))
+    monkeypatch.setattr("puzzles.grading.state.time.sleep", waits)
+    with pytest.raises(BadInput, match="a folder that you may write"):
+        state.begin("ranks.pair", "text", "test")
+
+
+def test_reading_needs_no_write_access(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = sqlite3.connect
+
+    def read_only(where: str, **options: object) -> sqlite3.Connection:
+        if "mode=ro" not in where:
+            raise _refused(sqlite3.SQLITE_CANTOPEN)
+        return connect(where, **options)
+
+    state.begin("ranks.pair", "text", "test")
+    monkeypatch.setattr("puzzles.grading.state.sqlite3.connect", read_only)
+    assert [attempt.source for attempt in state.history()] == ["text"]
+
+
+def test_reading_waits_for_no_writer(state: State) -> None:
+    state.begin("ranks.pair", "text", "test")
+    with contextlib.closing(sqlite3.connect(state.path, isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        assert [attempt.source for attempt in state.history()] == ["text"]
+
+
+def test_an_empty_file_is_an_empty_history(state: State) -> None:
+    state.path.parent.mkdir()
+    state.path.touch()
+    assert state.history() == []
