@@ -1,13 +1,14 @@
 """What every face of the course does: check, hint, reset, look back. Cell, pytest and command line end up here."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from reference.errors import BadInput
 
 from .. import catalog
 from . import engine, text
-from .course import Course, here
+from .course import Course, here, unreadable
 from .puzzle import Puzzle
 from .verdict import Verdict
 
@@ -19,7 +20,7 @@ def check(
     course: Course | None = None,
     face: str = "python",
 ) -> Verdict:
-    """Grade a solution, and keep the attempt with its verdict.
+    """Grade a solution, and keep the attempt with its verdict. Where it can't be kept, the verdict's reason says so.
 
     Args:
         name: of the puzzle: "ranks.ring_shift", or "ring_shift" where that is clear.
@@ -34,10 +35,20 @@ def check(
     source, filename = read(puzzle, solution, course)
     if text.untouched(puzzle, source):
         return engine.grade(puzzle, source, filename=filename)  # the stub is nobody's attempt
-    attempt = course.state.begin(puzzle.name, source, face)
+    try:
+        attempt = course.state.begin(puzzle.name, source, face)
+    except BadInput as error:
+        return _not_kept(engine.grade(puzzle, source, filename=filename), error)
     verdict = engine.grade(puzzle, source, filename=filename)
-    course.state.finish(attempt, verdict.stage, verdict.reason, verdict.seconds)
+    try:
+        course.state.finish(attempt, verdict.stage, verdict.reason, verdict.seconds)
+    except BadInput as error:
+        return _not_kept(verdict, error)
     return verdict
+
+
+def _not_kept(verdict: Verdict, error: BadInput) -> Verdict:
+    return replace(verdict, reason=f"{verdict.reason}\nnot kept: {error}")
 
 
 def read(puzzle: Puzzle, solution: str | Path | Callable | None, course: Course) -> tuple[str, str]:
@@ -53,9 +64,9 @@ def read(puzzle: Puzzle, solution: str | Path | Callable | None, course: Course)
     if not isinstance(solution, Path) and not looks_like_a_path:
         return solution, f"{puzzle.entry}.py"
     try:
-        return Path(solution).read_text(encoding="utf-8"), str(Path(solution).resolve())
+        return Path(solution).read_text(encoding="utf-8-sig"), str(Path(solution).resolve())
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{solution} can't be read: {error}") from None
+        raise unreadable(Path(solution), error) from None
 
 
 def save_and_check(

@@ -32,22 +32,26 @@ class Course:
     def read(self, puzzle: Puzzle) -> str:
         """The learner's text; the stub where the file is missing. Raises BadInput where it is no text."""
         try:
-            return self.file(puzzle).read_text(encoding="utf-8")
+            return self.file(puzzle).read_text(encoding="utf-8-sig")
         except FileNotFoundError:
             return text.stub(puzzle)
         except (UnicodeDecodeError, OSError) as error:
-            raise BadInput(f"{self.file(puzzle)} can't be read: {error}") from None
+            raise unreadable(self.file(puzzle), error) from None
 
     def write(self, puzzle: Puzzle, source: str, why: str) -> None:
-        """Replace the learner's text, after what was there has been kept in the history."""
-        path = self.file(puzzle)
-        if path.exists():
-            before = path.read_text(encoding="utf-8", errors="replace")
-            if before == source:
-                return
-            if not text.untouched(puzzle, before):
-                self.state.keep(puzzle.name, before, why)
-        write_whole(path, source)
+        """Replace the learner's text, after what was there has been kept in the history.
+
+        Raises BadInput, with everything as before, where what is there is no text, or can't be kept or replaced.
+        """
+        path, before = self.file(puzzle), self.read(puzzle)
+        if before == source and path.exists():
+            return
+        if not text.untouched(puzzle, before):
+            self.state.keep(puzzle.name, before, why)
+        try:
+            write_whole(path, source)
+        except OSError as error:
+            raise BadInput(f"{path} can't be written: {error.strerror or error}; it is as it was") from None
 
 
 def here() -> Course:
@@ -56,6 +60,19 @@ def here() -> Course:
     if not (root / "pyproject.toml").exists():
         raise BadInput(f"{root} is not a copy of the course: clone it and install it there, with `make setup`")
     return Course(root)
+
+
+def at(root: Path) -> Course:
+    """The copy of the course in a folder. Raises BadInput where there is none."""
+    if not os.path.isdir(root / "puzzles"):
+        raise BadInput(f"{root} is not a copy of the course: it has no folder `puzzles`")
+    return Course(root.resolve())
+
+
+def unreadable(path: Path, error: OSError | UnicodeDecodeError) -> BadInput:
+    """The line for a solution's file that is no text."""
+    why = error.strerror if isinstance(error, OSError) else f"byte {error.start} is not UTF-8"
+    return BadInput(f"{path} can't be read: {why}; a solution is a file of UTF-8 text")
 
 
 def write_whole(path: Path, content: str) -> None:

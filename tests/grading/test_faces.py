@@ -22,6 +22,7 @@ PUZZLE = catalog.find("networks.ring_time")  # the quickest to check
 RANKS = catalog.find("ranks.ring_shift")
 SOLUTION, STUB = text.solution(PUZZLE), text.stub(PUZZLE)
 WRONG = text.wrong(PUZZLE, PUZZLE.wrong[0])
+NO_TEXT = b"\xff\xfe\x00"
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -69,9 +70,29 @@ class TestCheck:
     def test_a_missing_file_is_a_stub_and_an_unreadable_one_is_said(self, course: Course) -> None:
         course.file(PUZZLE).unlink()
         assert checking.check("ring_time", course=course).solved_not_yet
-        course.file(PUZZLE).write_bytes(b"\xff\xfe\x00")
-        with pytest.raises(BadInput, match="can't be read"):
+        course.file(PUZZLE).write_bytes(NO_TEXT)
+        with pytest.raises(BadInput, match="can't be read: byte 0 is not UTF-8"):
             checking.check("ring_time", course=course)
+
+    def test_a_byte_order_mark_is_no_part_of_a_solution(self, course: Course) -> None:
+        course.file(PUZZLE).write_text(SOLUTION, encoding="utf-8-sig")
+        assert checking.check("ring_time", course=course).passed
+        assert checking.check("ring_time", course.file(PUZZLE), course=course).passed
+
+    def test_a_verdict_that_cannot_be_kept_is_given(self, course: Course) -> None:
+        course.state.path.mkdir(parents=True)
+        verdict = checking.check("ring_time", SOLUTION, course=course)
+        _, note = verdict.reason.splitlines()
+        assert verdict.passed and note.startswith(f"not kept: the history {course.state.path} can't be used")
+
+    def test_a_history_that_breaks_during_a_check_costs_no_verdict(
+        self, course: Course, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def breaks(*row: object) -> None:
+            raise BadInput("the disk is full")
+
+        monkeypatch.setattr(course.state, "finish", breaks)
+        assert checking.check("ring_time", SOLUTION, course=course).reason.endswith("\nnot kept: the disk is full")
 
     def test_a_killed_check_leaves_its_text(self, course: Course, monkeypatch: pytest.MonkeyPatch) -> None:
         class Killed(BaseException):
@@ -192,6 +213,17 @@ class TestCommands:
         assert course.read(PUZZLE) == SOLUTION
         assert rankwise("reset", "ring_time", "--to", "99", course=course) == 2
 
+    @pytest.mark.parametrize("spoil", ["bytes", "folder"])
+    def test_reset_loses_nothing_that_the_history_cannot_keep(
+        self, course: Course, spoil: str, capsys: pytest.CaptureFixture
+    ) -> None:
+        file = course.file(PUZZLE)
+        file.unlink()
+        file.mkdir() if spoil == "folder" else file.write_bytes(NO_TEXT)
+        assert rankwise("reset", "ring_time", course=course) == 2
+        assert f"{file} can't be read" in capsys.readouterr().err
+        assert file.is_dir() or file.read_bytes() == NO_TEXT
+
     def test_the_solution_is_for_those_who_passed_or_give_up(
         self, course: Course, capsys: pytest.CaptureFixture
     ) -> None:
@@ -275,7 +307,7 @@ def test_writing_a_file_keeps_the_old_text_or_the_new_one(course: Course, monkey
         raise OSError("disk full")
 
     monkeypatch.setattr("puzzles.grading.course.os.replace", dies)
-    with pytest.raises(OSError):
+    with pytest.raises(BadInput, match=r"ring_time.py can't be written: disk full; it is as it was"):
         course.write(PUZZLE, SOLUTION, "test")
     assert course.read(PUZZLE) == STUB
     assert [path.name for path in course.file(PUZZLE).parent.iterdir()] == ["ring_time.py"]
