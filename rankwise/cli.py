@@ -5,8 +5,11 @@ It returns None or an exit code. Such a module imports what is heavy inside of i
 `rankwise --help` answers at once.
 """
 
+import os
 import sys
 from importlib import import_module
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -25,8 +28,30 @@ FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 
 def main() -> None:
-    """The console script `rankwise`."""
-    sys.exit(run(sys.argv[1:]))
+    """The console script `rankwise`. What a terminal's encoding lacks is a question mark there."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # closed by whoever started us
+            stream.reconfigure(errors="replace")
+    try:
+        code = run(sys.argv[1:])
+        print(end="", flush=True)
+    except OSError:
+        code = _unwritable()
+        if code is None:
+            raise
+    sys.exit(code)
+
+
+def _unwritable() -> int | None:
+    """The exit code where stdout can't be written, said on stderr; None where it can: one more line end tells."""
+    try:
+        print(flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        if isinstance(error, BrokenPipeError):  # who closes a pipe early, as `head` does, knows
+            return FAILED
+        return fail(f"stdout can't be written: {error.strerror}", BAD_INPUT)
+    return None
 
 
 def run(arguments: list[str]) -> int:
@@ -58,7 +83,8 @@ def run(arguments: list[str]) -> int:
 
 def build() -> typer.Typer:
     """The application with all its commands."""
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    names_of_help = {"help_option_names": ["-h", "--help"]}
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, context_settings=names_of_help)
     app.callback(invoke_without_command=True)(rankwise)
     for module in MODULES:
         for command in import_module(f"rankwise.commands.{module}").COMMANDS:
@@ -66,8 +92,14 @@ def build() -> typer.Typer:
     return app
 
 
-def rankwise(context: typer.Context) -> None:
+def rankwise(
+    context: typer.Context,
+    show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
     """Learn distributed training by building every piece of it, in real processes on this machine."""
+    if show_version:
+        typer.echo(f"rankwise {version('rankwise')}")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 

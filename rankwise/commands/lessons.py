@@ -29,7 +29,7 @@ def lab() -> int:
 
 def opening(path: Path) -> tuple[str, str]:
     """Title and first bold sentence of a lesson."""
-    first = "".join(json.loads(path.read_text())["cells"][0]["source"])
+    first = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
     title, _, rest = first.partition("\n")
     bold = rest.split("**")
     return title.lstrip("# "), bold[1] if len(bold) > 2 else ""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -265,6 +266,32 @@ class TestCommands:
         finally:
             watcher.send_signal(signal.SIGINT)
             assert watcher.wait(10) == 0
+
+
+class TestFrontDesk:
+    COMMAND = (sys.executable, "-c", "from rankwise.cli import main; main()")
+
+    @pytest.mark.parametrize("command", ["puzzles", "lessons"])
+    def test_a_terminal_of_ascii_is_enough(self, command: str) -> None:
+        ascii_alone = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+        done = subprocess.run([*self.COMMAND, command], capture_output=True, env=os.environ | ascii_alone, cwd=ROOT)
+        assert done.returncode == 0 and b"?" in done.stdout, done.stderr
+
+    @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+    @pytest.mark.parametrize("argument", ["--help", "lessons"])
+    def test_output_that_cannot_be_written_is_one_line(self, argument: str) -> None:
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([*self.COMMAND, argument], stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        assert (done.returncode, done.stderr) == (2, "rankwise: stdout can't be written: No space left on device\n")
+
+    @pytest.mark.parametrize("arguments", ["-h", "--help", "check -h"])
+    def test_help_is_at_hand(self, arguments: str, capsys: pytest.CaptureFixture) -> None:
+        assert cli.run(arguments.split()) == 0
+        assert "Usage:" in capsys.readouterr().out
+
+    def test_the_version_is_said(self, capsys: pytest.CaptureFixture) -> None:
+        assert cli.run(["--version"]) == 0
+        assert re.fullmatch(r"rankwise \d+\.\d+\.\d+\n", capsys.readouterr().out)
 
 
 class TestPytest:
