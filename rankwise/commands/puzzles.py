@@ -1,6 +1,7 @@
 """`rankwise puzzles | check | watch | hint | reset | history | solution`: the course at a command line."""
 
 import contextlib
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
     from puzzles.grading.verdict import Verdict
 
 FACE = "rankwise"
-PASSED, FAILED = 0, 1
+PASSED, FAILED, UNCHECKED = 0, 1, 2
+_BESIDE_A_NAME = 32  # columns for mark, title and attempts
 
 Name = Annotated[str, Argument(help="A puzzle, such as ranks.ring_shift or just ring_shift.", show_default=False)]
 Root = Annotated[Path | None, Option("--course", help="Another copy of the course.", show_default=False)]
@@ -33,7 +35,7 @@ def puzzles(
     history = home.state.history()
     table = Table(box=None, pad_edge=False, header_style="dim")
     for head in ("", "puzzle", "", "attempts"):
-        table.add_column(head)
+        table.add_column(head, no_wrap=head == "puzzle")
     for name in names:
         puzzle = catalog.find(name)
         attempts = [attempt for attempt in history if attempt.puzzle == name and attempt.stage]
@@ -41,6 +43,7 @@ def puzzles(
         mark = "[green]✓[/]" if passed else "[red]✗[/]" if attempts else "[dim]·[/]"
         table.add_row(mark, name, puzzle.title, str(len(attempts) or ""))
     console = Console()
+    console.width = max(console.width, max(map(len, names)) + _BESIDE_A_NAME)  # a name that is cut can't be typed
     console.print(table)
     done = len({attempt.puzzle for attempt in history if attempt.passed} & set(names))
     console.print(f"\n{done} of {len(names)} passed")
@@ -55,25 +58,26 @@ def check(
     json: Annotated[bool, Option("--json", help="One JSON object a line.")] = False,
     course: Root = None,
 ) -> int:
-    """Check solutions. The exit code is 0 where all of them pass, else 1."""
-    _warm_up()
-    from puzzles.grading import checking
+    """Check solutions. The exit code is 0 where all of them pass, 1 where one fails, 2 where one can't be read."""
     from reference.errors import BadInput
 
     home = _course(course)
+    _warm_up()
     chosen = _chosen(home, names)
     if (file or picture) and len(chosen) != 1:
         raise BadInput("--file and --picture go with the name of one puzzle")
-    passed = True
-    for name in chosen:
-        verdict = checking.check(name, file, course=home, face=FACE)
-        passed = passed and verdict.passed
-        print(_as_json(verdict)) if json else show(verdict)
-        if picture:
-            _draw(verdict, picture)
     if not chosen:
-        print("no puzzle has been begun: `rankwise puzzles` lists them, `rankwise hint <name>` helps to start")
-    return PASSED if passed and chosen else FAILED
+        _remark("no puzzle has been begun: `rankwise puzzles` lists them, `rankwise hint <name>` helps to start")
+        return FAILED
+    codes = []
+    for name in chosen:
+        verdict = _checked(home, name, file)
+        codes.append(UNCHECKED if verdict is None else PASSED if verdict.passed else FAILED)
+        if verdict:
+            print(_as_json(verdict)) if json else show(verdict)
+            if picture:
+                _draw(verdict, picture)
+    return max(codes)
 
 
 def watch(
@@ -83,13 +87,12 @@ def watch(
     course: Root = None,
 ) -> None:
     """Check a puzzle each time its file is saved, until Ctrl-C."""
-    _warm_up()
     import watchfiles
 
     from puzzles import catalog
-    from puzzles.grading import checking
 
     home = _course(course)
+    _warm_up()
     chosen = [each for name in names or [] for each in catalog.select(name)] or list(catalog.names())
     files = {home.file(catalog.find(name)).resolve(): name for name in chosen}
     print(
@@ -100,7 +103,9 @@ def watch(
         for changes in watchfiles.watch(home.root / "puzzles", debounce=200, step=50):
             paths = {Path(name).resolve() for _, name in changes}
             for name in sorted(files[path] for path in paths & files.keys() if path.exists()):
-                show(checking.check(name, course=home, face=FACE))
+                verdict = _checked(home, name)
+                if verdict:
+                    show(verdict)
 
 
 def hint(name: Name, course: Root = None) -> None:
@@ -175,6 +180,23 @@ def show(verdict: "Verdict") -> None:
         console.print(Text(rest))
 
 
+def _checked(home: "Course", name: str, file: Path | None = None) -> "Verdict | None":
+    """The verdict on a solution; None, and a line that says why, where it can't be read."""
+    from puzzles.grading import checking
+    from reference.errors import BadInput
+
+    try:
+        return checking.check(name, file, course=home, face=FACE)
+    except BadInput as error:
+        _remark(str(error))
+        return None
+
+
+def _remark(line: str) -> None:
+    """What is no verdict goes to stderr: stdout may be read by a program."""
+    print(f"rankwise: {line}", file=sys.stderr, flush=True)
+
+
 def _as_json(verdict: "Verdict") -> str:
     import json
 
@@ -194,31 +216,46 @@ def _as_json(verdict: "Verdict") -> str:
 
 def _draw(verdict: "Verdict", path: Path) -> None:
     from puzzles.grading import card
+    from reference.errors import BadInput
 
     picture = card.draw(verdict)
     if picture is None:
-        print("nothing was said, so there is nothing to draw")
+        _remark("nothing was said, so there is nothing to draw")
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(picture)
-    print(f"the run is drawn in {path}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(picture)
+    except OSError as error:
+        raise BadInput(f"the picture {path} can't be written: {error.strerror}") from None
+    _remark(f"the run is drawn in {path}")
 
 
 def _course(root: Path | None) -> "Course":
-    from puzzles.grading.course import Course, here
+    from puzzles.grading.course import at, here
 
-    return Course(root.resolve()) if root else here()
+    return at(root) if root else here()
 
 
 def _chosen(home: "Course", names: list[str] | None) -> list[str]:
     """The puzzles meant: those named, or all whose files are no longer the stub."""
     from puzzles import catalog
-    from puzzles.grading import text
 
     if names:
         return list(dict.fromkeys(each for name in names for each in catalog.select(name)))
-    puzzles = [catalog.find(name) for name in catalog.names()]
-    return [puzzle.name for puzzle in puzzles if not text.untouched(puzzle, home.read(puzzle))]
+    return [name for name in catalog.names() if _begun(home, name)]
+
+
+def _begun(home: "Course", name: str) -> bool:
+    """True where a puzzle's file is no longer the stub, be it a text or not."""
+    from puzzles import catalog
+    from puzzles.grading import text
+    from reference.errors import BadInput
+
+    puzzle = catalog.find(name)
+    try:
+        return not text.untouched(puzzle, home.read(puzzle))
+    except BadInput:
+        return True
 
 
 def _warm_up() -> None:

@@ -185,7 +185,30 @@ class TestCommands:
 
     def test_nothing_begun_is_not_passed(self, course: Course, capsys: pytest.CaptureFixture) -> None:
         assert rankwise("check", course=course) == 1
-        assert "no puzzle has been begun" in capsys.readouterr().out
+        shown = capsys.readouterr()
+        assert "no puzzle has been begun" in shown.err and not shown.out
+
+    def test_a_file_that_cannot_be_read_does_not_stand_in_the_way_of_others(
+        self, course: Course, capsys: pytest.CaptureFixture
+    ) -> None:
+        course.write(PUZZLE, SOLUTION, "test")
+        unreadable = course.file(catalog.find("networks.alpha_beta"))
+        unreadable.write_bytes(NO_TEXT)
+        assert rankwise("check", course=course) == 2
+        shown = capsys.readouterr()
+        assert f"rankwise: {unreadable} can't be read" in shown.err and "✓ networks.ring_time" in shown.out
+
+    @pytest.mark.parametrize(
+        "arguments", ["check ring_time", "puzzles", "hint ring_time", "reset ring_time", "watch", "history"]
+    )
+    def test_a_course_is_a_folder_with_puzzles(
+        self, tmp_path: Path, arguments: str, capsys: pytest.CaptureFixture
+    ) -> None:
+        (tmp_path / "a_file").touch()
+        for name in ("missing", "a_file"):
+            assert cli.run([*arguments.split(), "--course", str(tmp_path / name)]) == 2
+            assert f"{name} is not a copy of the course: it has no folder `puzzles`" in capsys.readouterr().err
+        assert [path.name for path in tmp_path.iterdir()] == ["a_file"]
 
     def test_json_and_a_picture(self, course: Course, capsys: pytest.CaptureFixture) -> None:
         file, picture = course.root / "shift.py", course.root / "out" / "run.png"
@@ -194,9 +217,18 @@ class TestCommands:
             rankwise("check", "ring_shift", "--json", "--file", str(file), "--picture", str(picture), course=course)
             == 0
         )
-        facts = json.loads(capsys.readouterr().out.splitlines()[0])
+        shown = capsys.readouterr()
+        facts = json.loads(shown.out)
+        assert f"the run is drawn in {picture}" in shown.err
         assert facts["passed"] and {row["measure"] for row in facts["table"]} == {"bytes sent by a rank", "steps"}
         assert picture.read_bytes().startswith(b"\x89PNG")
+
+    def test_a_picture_that_cannot_be_written_is_said(self, course: Course, capsys: pytest.CaptureFixture) -> None:
+        course.file(RANKS).parent.mkdir()
+        course.file(RANKS).write_text(text.solution(RANKS))
+        assert rankwise("check", "ring_shift", "--picture", str(course.root), course=course) == 2
+        shown = capsys.readouterr()
+        assert "✓ ranks.ring_shift" in shown.out and f"the picture {course.root} can't be written" in shown.err
 
     def test_hints_come_in_order(self, course: Course, capsys: pytest.CaptureFixture) -> None:
         for _ in range(2):
@@ -248,6 +280,35 @@ class TestCommands:
         rankwise("puzzles", "networks", course=course)
         listed = capsys.readouterr().out
         assert "✓ networks.ring_time" in " ".join(listed.split()) and "1 of" in listed
+
+    def test_names_are_never_cut(
+        self, course: Course, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "40")
+        rankwise("puzzles", course=course)
+        assert set(catalog.names()) <= set(capsys.readouterr().out.split())
+
+    def test_watch_goes_on_after_what_it_cannot_check(
+        self, course: Course, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    ) -> None:
+        file = course.file(PUZZLE)
+
+        def saves(*folder: Path, **options: object) -> Iterator[set[tuple[int, str]]]:
+            file.write_bytes(NO_TEXT)
+            yield {(1, str(file))}
+            file.unlink()
+            file.mkdir()
+            yield {(1, str(file))}
+            file.rmdir()
+            file.write_text(SOLUTION)
+            course.state.path.mkdir(parents=True)
+            yield {(1, str(file))}
+
+        monkeypatch.setattr("watchfiles.watch", saves)
+        assert rankwise("watch", course=course) == 0
+        shown = capsys.readouterr()
+        assert shown.err.count(f"{file} can't be read") == 2
+        assert "✓ networks.ring_time: passed" in shown.out and "not kept: " in shown.out
 
     def test_watch_checks_on_save(self, course: Course) -> None:
         command = [sys.executable, "-c", "from rankwise.cli import main; main()", "watch", "--course", str(course.root)]
