@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from puzzles.grading.course import Course, here
+from puzzles.grading.course import Course, at, here
 from reference.cluster.forkserver import shared
 
 
@@ -33,4 +33,4 @@ def strict(pytestconfig: pytest.Config) -> bool:
 def course(pytestconfig: pytest.Config) -> Course:
     """The copy of the course whose files are checked."""
     root = pytestconfig.getoption("course")
-    return Course(root.resolve()) if root else here()
+    return at(root) if root else here()
