@@ -15,12 +15,10 @@ LOOK = 0.1  # seconds between two looks at the log
 
 @contextmanager
 def following(log: Path, steps: int, console: Console) -> Iterator[None]:
-    """While the body runs, show the steps that appear in `log`: as a bar in a terminal, else as lines."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log.write_text("")
-    finished = threading.Event()
+    """While the body runs, show the steps that are added to `log`: as a bar in a terminal, else as lines."""
+    end, finished = log.stat().st_size, threading.Event()
     with bar(steps, console) if console.is_terminal else lines(steps) as show:
-        reader = threading.Thread(target=_read_along, args=(log, show, finished), daemon=True)
+        reader = threading.Thread(target=_read_along, args=(log, end, show, finished), daemon=True)
         reader.start()
         try:
             yield
@@ -29,8 +27,8 @@ def following(log: Path, steps: int, console: Console) -> Iterator[None]:
             reader.join()
 
 
-def _read_along(log: Path, show: Report, finished: threading.Event) -> None:
-    position, last_look = 0, False
+def _read_along(log: Path, position: int, show: Report, finished: threading.Event) -> None:
+    last_look = False
     while not last_look:
         last_look = finished.wait(LOOK)
         steps, position = read_log(log, position)

@@ -43,9 +43,12 @@ def train_on_cluster(
     if log and config.data and log.resolve() == Path(config.data).resolve():
         raise BadInput(f"--log would overwrite the text {config.data}")
     console = Console(soft_wrap=True, highlight=False)
+    goes_on = saves.check(config, text) if saves else ""
     with tempfile.TemporaryDirectory() as folder:
-        log = usable(log or Path(folder, "steps.jsonl"))
+        log = usable(log or Path(folder, "steps.jsonl"), "a" if goes_on else "w")
         console.print(f"{config.model.parameters:,} parameters, {len(text):,} bytes of text, {ranks} ranks, {device}")
+        if goes_on:
+            console.print(goes_on, markup=False)
         with (
             Cluster(ranks, device=device, timeout=None, preload=OPTIMIZER) as cluster,
             following(log, config.steps, console),
@@ -73,15 +76,19 @@ def choose_device(wanted: str, ranks: int) -> str:
     return "cuda" if wanted != "cpu" and gpus >= ranks else "cpu"
 
 
-def usable(log: Path) -> Path:
+def usable(log: Path, mode: str = "w") -> Path:
     """The log, ready to be written to, as a path that means the same to every process.
+
+    Args:
+        log: made if need be, with its folder.
+        mode: as of `open`: "w" for an empty log, "a" for one that goes on.
 
     Raises:
         BadInput: if it can't be written.
     """
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_text("")
+        log.open(mode).close()
     except OSError as error:
         raise BadInput(f"cannot write {log}: {error.strerror.lower()}") from error
     return log.resolve()

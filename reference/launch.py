@@ -10,7 +10,6 @@ import argparse
 import gc
 import os
 import sys
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -26,11 +25,12 @@ from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import PRESETS
 from reference.models.data import unigram_entropy
-from reference.options import configure, saves_of
+from reference.options import configure
 from reference.parallelize import Form, Order, Plan
 from reference.report import printer, silent
-from reference.saves import Saves
+from reference.saves import Saves, saves_of
 from reference.train import TrainConfig, batches_for, train, validation_loss
+from reference.zero.checkpoint import by_first
 
 BAD_INPUT, INTERRUPTED = 2, 130
 
@@ -124,7 +124,7 @@ def parse(arguments: list[str]) -> dict:
     parser.add_argument("--recompute", default=plan.recompute, help=", ".join(Recompute))
     parser.add_argument("--precision", default="fp32", help=", ".join(PRECISIONS))
     parser.add_argument("--offload", default=plan.offload, help=", ".join(Offload))
-    parser.add_argument("--save", type=Path, help="a folder for checkpoints")
+    parser.add_argument("--save", help="a folder for checkpoints")
     parser.add_argument("--save-every", type=int, default=100, help="steps from one checkpoint to the next")
     parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint in --save")
     return vars(parser.parse_args(arguments))
@@ -164,8 +164,12 @@ def run(config: TrainConfig, plan: Plan, saves: Saves | None, device: torch.devi
     """Train, and let rank 0 say how it goes."""
     first = dist.get_rank() == 0
     world_size = dist.get_world_size()
-    entropy = unigram_entropy(batches_for(config, plan.readers(world_size)).text)
+    text = batches_for(config, plan.readers(world_size)).text
+    goes_on = by_first(lambda: saves.check(config, text) if saves else "", dist.group.WORLD)
+    entropy = unigram_entropy(text)
     say(f"{config.model.parameters:,} parameters, {world_size} ranks, {device.type}; byte entropy {entropy:.3f} nats")
+    if goes_on:
+        say(goes_on)
     report = printer(config.steps, every=max(1, config.steps // 20)) if first else silent
     training = train(config, dist.group.WORLD, device, plan, report, saves)
     say(f"held-out loss {validation_loss(training):.3f} nats per byte")

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reference.errors import BadInput
-from reference.zero import checkpoint
+from reference.memory.precision import PRECISIONS
+from reference.models.data import Text
+from reference.zero import checkpoint, checkpoint_folder
 
 if TYPE_CHECKING:
-    from reference.train import Training
+    from reference.train import TrainConfig, Training
 
 
 @dataclass(frozen=True)
@@ -29,22 +31,50 @@ class Saves:
         if self.every < 1:
             raise BadInput(f"a checkpoint is saved every 1 step or more, not {self.every}")
 
-    def begin(self, training: Training) -> int:
-        """How many steps have been taken: 0, or those of the checkpoint that is loaded.
+    def check(self, config: TrainConfig, text: Text) -> str:
+        """See that this run may begin here, and that the folder can be written. Files alone are looked at, by one rank.
+
+        Returns:
+            Where it goes on, and which newer checkpoints are damaged, in a line; "" for a run that begins.
 
         Raises:
-            BadInput: if there is nothing to go on from, or something that a new run would replace.
+            BadInput: if there is nothing to go on from, or something that a new run would replace, or if nothing can
+                be saved.
         """
+        try:
+            line = self._goes_on(config, text) if self.resume else self._begins()
+            checkpoint_folder.discard(checkpoint_folder.begin(self.folder))
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise BadInput(f"cannot save in {self.folder}: {reason}; take a folder that can be written") from None
+        return line
+
+    def begin(self, training: Training) -> int:
+        """How many steps have been taken: 0, or those of the checkpoint that is loaded. All ranks call this together.
+
+        Raises:
+            BadInput: the same on every rank, as `check`, or if the checkpoint is damaged or another model's.
+        """
+        checkpoint.by_first(lambda: self.check(training.config, training.batches.text), training.group)
         if not self.resume:
-            if found := checkpoint.latest(self.folder):
-                raise BadInput(f"{found} is of a run before: say --resume to go on from it, or save somewhere else")
             return 0
         step, extra = checkpoint.load(self.folder, training.form, training.optimizer, training.group)
-        for name, value in self._learned(training).items():
-            if extra["learned"][name] != value:
-                raise BadInput(f"{self.folder} is of a run with {name} {extra['learned'][name]}, and this has {value}")
         training.scaler.load_state_dict(extra["scaler"])
         return step
+
+    def _begins(self) -> str:
+        if found := checkpoint.latest(self.folder):
+            raise BadInput(f"{found} is of a run before: say --resume to go on from it, or save somewhere else")
+        return ""
+
+    def _goes_on(self, config: TrainConfig, text: Text) -> str:
+        contents = checkpoint_folder.contents(checkpoint_folder.find(self.folder))
+        for name, here in learned(config, text).items():
+            if (there := contents["extra"]["learned"].get(name)) != here:
+                raise BadInput(f"{self.folder} is of a run with {name} {there}, and this has {here}")
+        step, last = contents["step"], config.stop_after or config.steps
+        left = "" if step < last else f": nothing is left to train, this run ends after step {last}"
+        return "; ".join([f"going on after step {step}{left}", *checkpoint_folder.damages(self.folder)])
 
     def due(self, step: int, last: int) -> bool:
         """Whether to save after `step` steps, of `last`."""
@@ -56,10 +86,32 @@ class Saves:
         Raises:
             BadInput: if that cannot be done. Those before it are still there.
         """
-        extra = {"scaler": training.scaler.state_dict(), "learned": self._learned(training)}
+        extra = {"scaler": training.scaler.state_dict(), "learned": learned(training.config, training.batches.text)}
         checkpoint.save(self.folder, training.form, training.optimizer, step, extra, training.group)
 
-    def _learned(self, training: Training) -> dict[str, int]:
-        """What decides which tokens a step reads: another value, and samples would be lost or read twice."""
-        config, text = training.config, training.batches.text
-        return {"batch": config.batch, "sequence": config.sequence, "seed": config.seed, "text of bytes": len(text)}
+
+def learned(config: TrainConfig, text: Text) -> dict[str, int | str]:
+    """What a run that goes on must have as before.
+
+    Another precision would learn something else. The rest decides which tokens a step reads: samples would be lost or
+    read twice.
+    """
+    precision = next((name for name, known in PRECISIONS.items() if known == config.precision), str(config.precision))
+    numbers = {"batch": config.batch, "sequence": config.sequence, "seed": config.seed, "text of bytes": len(text)}
+    return {"precision": precision} | numbers
+
+
+def saves_of(folder: str | None, every: int, resume: bool) -> Saves | None:
+    """What --save, --save-every and --resume ask for; None where nothing is saved.
+
+    Raises:
+        BadInput: if there is no folder, or nothing in it to go on from.
+    """
+    if folder == "" or (folder is None and resume):
+        raise BadInput("checkpoints are saved in a folder, and --resume goes on from those: name it with --save FOLDER")
+    if folder is None:
+        return None
+    place = Path(folder)
+    if resume and not checkpoint_folder.checkpoints(place):
+        raise BadInput(f"there is no checkpoint in {place} to go on from; without --resume a run begins there")
+    return Saves(place.resolve(), every, resume)

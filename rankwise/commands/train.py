@@ -30,7 +30,7 @@ def train(
     recompute: Annotated[str, Option(help="In backward, instead of keeping: none, selective or full.")] = "none",
     precision: Annotated[str, Option(help="fp32, bf16, fp16 or fp64.")] = "fp32",
     offload: Annotated[str, Option(help="Where optimizer state lives: none (with the model), cpu or disk.")] = "none",
-    save: Annotated[Path | None, Option(help="Save checkpoints in this folder.")] = None,
+    save: Annotated[str | None, Option(metavar="PATH", help="Save checkpoints in this folder.")] = None,
     save_every: Annotated[int, Option(help="Steps from one checkpoint to the next.")] = 100,
     resume: Annotated[bool, Option("--resume", help="Go on from the newest checkpoint in --save.")] = False,
     device: Annotated[str, Option(help="auto, cpu (gloo) or cuda (NCCL).")] = "auto",
@@ -38,7 +38,8 @@ def train(
 ) -> None:
     """Train a GPT by data, tensor and pipeline parallelism on ranks of this machine."""
     from rankwise.training import train_on_cluster
-    from reference.options import configure, saves_of
+    from reference.options import configure
+    from reference.saves import saves_of
 
     saves = saves_of(save, save_every, resume)
     config, plan = configure(

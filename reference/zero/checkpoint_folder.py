@@ -113,15 +113,33 @@ def keep_last(folder: Path, count: int) -> None:
         shutil.rmtree(old.rename(old.with_name(f".{old.name}-partial")))
 
 
+def checkpoints(folder: Path) -> list[Path]:
+    """Whatever has a checkpoint's name, the oldest first."""
+    return sorted((path for path in folder.glob("*-step-*") if _NAME.fullmatch(path.name)), key=_number)
+
+
 def complete(folder: Path) -> list[Path]:
     """The checkpoints that have all their files in full length, the oldest first. What files hold is not looked at."""
     found = []
-    for checkpoint in sorted(_checkpoints(folder), key=_number):
+    for checkpoint in checkpoints(folder):
         try:
             contents(checkpoint)
         except BadInput:
             continue
         found.append(checkpoint)
+    return found
+
+
+def damages(folder: Path) -> list[str]:
+    """What is wrong with the checkpoints that are newer than the newest complete one, the newest first."""
+    found: list[str] = []
+    for checkpoint in checkpoints(folder)[::-1]:
+        try:
+            contents(checkpoint)
+        except BadInput as error:
+            found.append(str(error))
+        else:
+            break
     return found
 
 
@@ -134,15 +152,13 @@ def find(place: Path) -> Path:
     """The checkpoint that `place` is, or else the newest one in that folder.
 
     Raises:
-        BadInput: if there is none; with what is wrong with the newest of those that are not complete.
+        BadInput: if there is none; with what is wrong with those that are not complete.
     """
     if (_NAME.fullmatch(place.name) and place.is_dir()) or (place / SUMS).exists():
         return place
     if checkpoint := latest(place):
         return checkpoint
-    for damaged in sorted(_checkpoints(place), key=_number, reverse=True):
-        contents(damaged)
-    raise BadInput(f"there is no checkpoint in {place}")
+    raise BadInput("; ".join(damages(place)) or f"there is no checkpoint in {place}")
 
 
 def contents(checkpoint: Path) -> dict[str, Any]:
@@ -186,10 +202,6 @@ def verify(checkpoint: Path, names: Iterable[str]) -> None:
             others = [other for other in complete(checkpoint.parent) if other != checkpoint]
             advice = f"; try {others[-1]}" if others else ""
             raise _damaged(checkpoint, f"{name} does not hold what was written{advice}")
-
-
-def _checkpoints(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if _NAME.fullmatch(path.name)] if folder.is_dir() else []
 
 
 def _number(checkpoint: Path) -> int:

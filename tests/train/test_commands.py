@@ -44,6 +44,7 @@ BAD = [
     (["--nonsense"], "--nonsense"),
     (["--data-parallel", "zero4"], "--data-parallel is one of naive, flat, ddp"),
     (["--data-parallel", "hsdp", "--replicas", "3"], "do not divide into 3 replicas"),
+    (["--save", ""], "--save FOLDER"),
     (["--resume", "--save", "no/such/folder"], "no checkpoint in no/such/folder"),
 ]
 

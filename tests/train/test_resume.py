@@ -9,13 +9,16 @@ import pytest
 from rankwise import on_rank
 from rankwise.cli import run
 from reference.cluster import Cluster
+from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.models import PRESETS
+from reference.models.data import file_text
 from reference.oracle import one_process
 from reference.parallelize import Form, Plan
 from reference.report import read_log
-from reference.saves import Saves
+from reference.saves import Saves, learned
 from reference.train import TrainConfig
+from reference.zero import checkpoint_folder
 
 Clusters = Callable[..., Cluster]
 CONFIG = TrainConfig(PRESETS["tiny"], steps=6, batch=24, sequence=16, precision=PRECISIONS["fp64"])
@@ -51,14 +54,67 @@ def test_the_loss_goes_on_where_it_was(
 def test_the_command_line_saves_and_goes_on(short_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
     folder, log = tmp_path / "checkpoints", tmp_path / "log"
     common = ["train", "--ranks", "2", "--model", "tiny", "--steps", "4", "--batch", "4", "--sequence", "16"]
-    common += ["--data", str(short_text)]
+    common += ["--data", str(short_text), "--log", str(log)]
     split = ["--tensor-parallel", "2", "--sequence-parallel"]
     assert run([*common, *split, "--save", str(folder), "--save-every", "2"]) == 0
     assert len(list(folder.iterdir())) == 2
-    assert run([*common, "--steps", "6", "--save", str(folder), "--resume", "--log", str(log)]) == 0
+    capsys.readouterr()
+    assert run([*common, "--steps", "6", "--save", str(folder), "--resume"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[1] == "going on after step 4"
+    assert [line.split()[1] for line in shown if line.startswith("step")] == ["5/6", "6/6"]
     steps, _ = read_log(log)
-    assert [step.step for step in steps] == [5, 6]
-    assert steps[0].rate == pytest.approx(64 / steps[0].seconds)
+    assert [step.step for step in steps] == [1, 2, 3, 4, 5, 6]  # the log goes on, too
+    assert steps[4].rate == pytest.approx(64 / steps[4].seconds)
+
+
+def saved(folder: Path, step: int, config: TrainConfig, text: Path) -> Path:
+    """A checkpoint with no more in it than says what it is of."""
+    extra = {"learned": learned(config, file_text(text)), "scaler": {}}
+    return checkpoint_folder.finish(checkpoint_folder.begin(folder), step, {"step": step, "extra": extra}, {})
+
+
+def test_damaged_checkpoints_are_named(short_text: Path, tmp_path: Path):
+    text, resume = file_text(short_text), Saves(tmp_path, resume=True)
+    first, second, third = (saved(tmp_path, step, CONFIG, short_text) for step in (1, 2, 3))
+    assert resume.check(CONFIG, text) == "going on after step 3"
+    for damaged in (second, third):
+        (damaged / "manifest.json").unlink()
+    wrong = "; ".join(f"{each} is damaged: manifest.json: No such file or directory" for each in (third, second))
+    assert resume.check(CONFIG, text) == f"going on after step 1; {wrong}"
+    (first / "SHA256SUMS").unlink()
+    with pytest.raises(BadInput) as refusal:
+        resume.check(CONFIG, text)
+    assert str(refusal.value).startswith(f"{wrong}; {first} is damaged: ")
+
+
+def test_a_run_that_has_no_step_left_says_so(short_text: Path, tmp_path: Path):
+    saved(tmp_path, 6, CONFIG, short_text)
+    line = Saves(tmp_path, resume=True).check(replace(CONFIG, steps=3), file_text(short_text))
+    assert line == "going on after step 6: nothing is left to train, this run ends after step 3"
+
+
+@pytest.mark.parametrize("there, here", [("fp32", "fp16"), ("fp16", "fp32"), ("fp64", "fp32")])
+def test_a_run_goes_on_in_its_precision(there: str, here: str, short_text: Path, tmp_path: Path):
+    saved(tmp_path, 2, replace(CONFIG, precision=PRECISIONS[there]), short_text)
+    with pytest.raises(BadInput, match=f"of a run with precision {there}, and this has {here}$"):
+        Saves(tmp_path, resume=True).check(replace(CONFIG, precision=PRECISIONS[here]), file_text(short_text))
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/checkpoints"])
+def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(
+    place: str, tmp_path: Path, clusters: Clusters, capsys: pytest.CaptureFixture
+):
+    (tmp_path / "file").touch()
+    common = ["train", "--ranks", "2", "--model", "tiny", "--batch", "4", "--sequence", "16"]
+    assert run([*common, "--save", str(tmp_path / place)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and f"cannot save in {tmp_path / place}: " in err
+    refused = clusters(2, preload=("torch._dynamo",)).run(
+        on_rank.train_or_refuse, CONFIG, tmp_path / "log", Plan(), Saves(tmp_path / place)
+    )
+    assert [str(each) for each in refused] == [err.removeprefix("rankwise: ").rstrip()] * 2
+    assert not (tmp_path / "log").exists()
 
 
 @pytest.mark.parametrize(
