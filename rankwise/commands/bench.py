@@ -1,6 +1,6 @@
 """`rankwise bench`: measure what the README claims, side by side with a peer, in one run."""
 
-import subprocess
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -24,7 +24,9 @@ def bench(
     if name not in names:
         raise BadInput(f"there is no benchmark {name!r}: choose one of {', '.join(names)}")
     file = BENCHMARKS / f"{name.replace('-', '_')}.py"
-    return subprocess.run([sys.executable, str(file), *(["--json"] if json else [])]).returncode
+    sys.stdout.flush()
+    command = [sys.executable, str(file), *(["--json"] if json else [])]
+    os.execv(sys.executable, command)  # so that signals reach the benchmark
 
 
 COMMANDS = (bench,)

@@ -192,6 +192,14 @@ def test_bench_lists_what_there_is_and_refuses_what_there_is_not(capsys: pytest.
     assert one_line(err) and ", ".join(names) in err
 
 
+def test_bench_becomes_the_benchmark_so_that_signals_reach_it(monkeypatch: pytest.MonkeyPatch):
+    became = []
+    monkeypatch.setattr(os, "execv", lambda path, arguments: became.append(arguments))
+    assert run(["bench", "data-parallel", "--json"]) == 0
+    ((_, file, option),) = became
+    assert (Path(file).name, option) == ("data_parallel.py", "--json") and Path(file).is_file()
+
+
 def test_help_answers_without_torch():
     code = "import sys; from rankwise.cli import run; run(['--help']); run(['train', '--help'])"
     check = "assert 'torch' not in sys.modules and 'matplotlib' not in sys.modules"
