@@ -35,8 +35,7 @@ def train_on_cluster(
     Raises:
         BadInput: if this can't work here; nothing has been started then.
     """
-    if not 1 <= ranks <= MAX_RANKS:
-        raise BadInput(f"--ranks is a number from 1 to {MAX_RANKS}, not {ranks}")
+    require_ranks(ranks)
     device = choose_device(device, ranks)
     plan.require_fit(ranks, config.model, config.sequence)
     text = batches_for(config, plan.readers(ranks), plan.accumulate).text
@@ -60,6 +59,12 @@ def train_on_cluster(
         f"held-out loss {outcome.validation_loss:.3f} nats per byte; "
         f"knowing how frequent each byte is, and nothing else, gives {unigram_entropy(text):.3f}"
     )
+
+
+def require_ranks(ranks: int) -> None:
+    """Raises BadInput for a number of ranks that no cluster has."""
+    if not 1 <= ranks <= MAX_RANKS:
+        raise BadInput(f"--ranks is a number from 1 to {MAX_RANKS}, not {ranks}")
 
 
 def choose_device(wanted: str, ranks: int) -> str:
@@ -92,3 +97,15 @@ def usable(log: Path, mode: str = "w") -> Path:
     except OSError as error:
         raise BadInput(f"cannot write {log}: {error.strerror.lower()}") from error
     return log.resolve()
+
+
+def require_writable(path: Path) -> None:
+    """See that a file can be written, and leave it as it is.
+
+    Raises:
+        BadInput: if it can't be written.
+    """
+    new = not path.exists()
+    usable(path, "a")
+    if new:
+        path.unlink()

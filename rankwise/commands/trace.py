@@ -1,5 +1,9 @@
 """`rankwise trace`: run a function on ranks, and see what they said to each other."""
 
+import runpy
+import sys
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -15,27 +19,53 @@ def trace(
     ),
 ) -> None:
     """Run a function on watched ranks; print bytes and steps, draw the messages, export for Perfetto."""
-    import runpy
-
+    from rankwise.training import require_ranks, require_writable
     from reference.cluster import Cluster
     from reference.errors import BadInput
     from visualizations import timeline
 
+    require_ranks(ranks)
     if not file.is_file():
         raise BadInput(f"there is no file {str(file)!r}")
-    chosen = runpy.run_path(str(file), run_name="rankwise_trace").get(function)
-    if not callable(chosen):
-        raise BadInput(f"{file} has no function {function!r}: --function names the one to run")
+    picture, exported = out / "timeline.png", out / "trace.json"
+    for path in (picture, exported):
+        require_writable(path)
+    chosen = function_of(file, function)
     with Cluster(ranks, watch=True, timeout=60) as cluster:
         _, said = cluster.trace(chosen)
     for rank in range(ranks):
         sent, received = said.bytes_sent[rank], said.bytes_received[rank]
         print(f"rank {rank}: {len(said.events[rank])} calls, {sent:,} B sent, {received:,} B received")
     print(f"{len(said.messages)} messages in {said.steps} steps")
-    out.mkdir(parents=True, exist_ok=True)
-    timeline.draw(said.timeline()).savefig(out / "timeline.png")
-    said.save(out / "trace.json")
-    print(f"drawn in {out / 'timeline.png'}; open {out / 'trace.json'} at ui.perfetto.dev")
+    timeline.draw(said.timeline()).savefig(picture)
+    said.save(exported)
+    print(f"drawn in {picture}; open {exported} at ui.perfetto.dev")
+
+
+def function_of(file: Path, name: str) -> Callable:
+    """A function of a program, which finds the modules beside it as `python FILE` does.
+
+    Raises:
+        BadInput: if the file cannot be run, with the line that is to blame; or if there is no such function.
+    """
+    from reference.errors import BadInput
+
+    sys.path.insert(0, str(file.resolve().parent))
+    try:
+        found = runpy.run_path(str(file), run_name="rankwise_trace").get(name)
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"{place(error, file)}: {type(error).__name__}: {str(error).partition(chr(10))[0]}") from None
+    if not callable(found):
+        raise BadInput(f"{file} has no function {name!r}: --function names the one to run")
+    return found
+
+
+def place(error: BaseException, file: Path) -> str:
+    """Where a program failed: the place that cannot be read, else its own last line that was run."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return f"{error.filename}:{error.lineno}"
+    return f"{file}:{lines[-1]}" if lines else str(file)
 
 
 COMMANDS = (trace,)
