@@ -52,6 +52,8 @@ def update(root: Path, upstream: str | None = None) -> Report:
 
     Raises BadInput where that can't be done safely; then nothing has been changed.
     """
+    if upstream is not None and (not upstream or upstream.startswith("-")):
+        raise BadInput(f"{upstream!r} is no upstream: say which, as in `rankwise update origin/main`")
     git = Git(root)
     recover(git)
     upstream = upstream or git.upstream()
@@ -94,14 +96,17 @@ class Git:
         """Output of a git command. Raises BadInput with git's own words where it fails."""
         done = self.attempt(*arguments)
         if done.returncode:
-            words = (done.stderr or done.stdout).strip().splitlines() or ["failed"]
-            raise BadInput(f"git {arguments[0]}: {words[-1]}")
+            raise BadInput(f"git {arguments[0]}: {complaint(done)}")
         return done.stdout.strip()
 
     def attempt(self, *arguments: str) -> subprocess.CompletedProcess:
         """A git command that may fail."""
         command = ["git", "-C", str(self.root), "-c", "core.quotepath=off", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, env=os.environ | {"GIT_TERMINAL_PROMPT": "0"})
+        environment = os.environ | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}  # `complaint` reads English
+        try:
+            return subprocess.run(command, capture_output=True, text=True, env=environment)
+        except OSError as error:
+            raise BadInput(f"cannot run git, which brings the course: {error.strerror.lower()}") from None
 
     def upstream(self) -> str:
         """What the current branch follows; origin's main branch where it follows nothing."""
@@ -127,6 +132,12 @@ class Git:
     def tracks(self, path: str) -> bool:
         """True where the last commit has this file."""
         return self.attempt("cat-file", "-e", f"HEAD:{path}").returncode == 0
+
+
+def complaint(done: subprocess.CompletedProcess) -> str:
+    """What git says is wrong, of all that it says: the first such line, for advice comes after it."""
+    lines = (done.stderr or done.stdout).strip().splitlines() or ["failed"]
+    return next((line for line in lines if line.startswith(("fatal: ", "error: "))), lines[-1])
 
 
 def owned(path: str) -> bool:
@@ -180,7 +191,9 @@ def merge(git: Git, upstream: str, backup: Path) -> list[tuple[str, str]]:
     conflicts = git("diff", "--name-only", "--diff-filter=U").splitlines()
     if not conflicts or not all(owned(path) for path in conflicts):
         git.attempt("merge", "--abort")
-        names = ", ".join(path for path in conflicts if not owned(path)) or (done.stderr or done.stdout).strip()
+        if not conflicts:
+            raise BadInput(f"git merge: {complaint(done)}")
+        names = ", ".join(path for path in conflicts if not owned(path))
         raise BadInput(f"your commits and the course's do not go together: {names}")
     beside = []
     for path in conflicts:
@@ -232,16 +245,24 @@ def put_back(git: Git, backup: Path, paths: list[str]) -> None:
 
 
 def recover(git: Git) -> None:
-    """Finish an update that was killed: put back what it had taken, except where the learner has written since."""
+    """Finish an update that was killed: put back what it had taken, except where the learner has written since.
+
+    Raises BadInput where the note of it cannot be read.
+    """
     note = _note(git.root)
     if not note.exists():
         return
     if (git.root / ".git" / "MERGE_HEAD").exists():
         git("merge", "--abort")
-    pending = json.loads(note.read_text())
-    backup = note.parent / pending["backup"]
+    try:
+        pending = json.loads(note.read_text())
+        backup, paths = note.parent / pending["backup"], list(pending["paths"])
+    except (ValueError, KeyError, TypeError):
+        raise BadInput(
+            f"{note} is damaged: copy back what you miss from the newest folder beside it, then delete this file"
+        ) from None
     since = set(git("diff", "--name-only", "HEAD").splitlines())
-    put_back(git, backup, [path for path in pending["paths"] if path not in since and (backup / path).exists()])
+    put_back(git, backup, [path for path in paths if path not in since and (backup / path).exists()])
 
 
 def _note(root: Path) -> Path:

@@ -1,6 +1,7 @@
 """`rankwise update` between two local repositories: the newer course comes, and nothing of the learner's goes."""
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -197,3 +198,53 @@ def test_new_requirements_are_said(course: Callable[..., None], mine: Path) -> N
 def test_a_directory_without_git_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="not a git checkout"):
         updating.update(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("upstream", "said"),
+    [
+        ("nowhere/main", "git fetch: fatal: 'nowhere' does not appear to be a git repository"),
+        ("origin/typo", "git rev-list: fatal: ambiguous argument 'HEAD..origin/typo'"),
+        ("--upload-pack=touch taken", "'--upload-pack=touch taken' is no upstream: say which"),
+        ("", "'' is no upstream: say which"),
+    ],
+)
+def test_an_upstream_that_is_not_there_is_refused_with_what_git_says_first(
+    upstream: str, said: str, mine: Path
+) -> None:
+    with pytest.raises(BadInput, match=f"^{re.escape(said)}"):
+        updating.update(mine, upstream)
+
+
+def test_a_course_that_has_moved_away_is_named(mine: Path, tmp_path: Path) -> None:
+    (tmp_path / "course").rename(tmp_path / "moved")
+    with pytest.raises(BadInput, match=r"^git fetch: fatal: .*course' does not appear to be a git repository"):
+        updating.update(mine)
+
+
+@pytest.mark.parametrize("edited", [{}, {PUZZLE: SOLVED}], ids=["nothing edited", "a solution"])
+def test_a_git_that_another_one_keeps_waiting_is_not_a_conflict(
+    edited: dict[str, str], course: Callable[..., None], mine: Path
+) -> None:
+    write(mine, edited)
+    course({"reference/ring.py": "new\n"})
+    (mine / ".git/index.lock").touch()
+    with pytest.raises(BadInput, match=r"index\.lock': File exists") as refusal:
+        updating.update(mine)
+    assert "go together" not in str(refusal.value) and "\n" not in str(refusal.value)
+    (mine / ".git/index.lock").unlink()
+    assert updating.update(mine).commits == 1
+    assert (mine / PUZZLE).read_text() == edited.get(PUZZLE, STUB)
+
+
+def test_without_git_there_is_no_update(mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BadInput, match=r"^cannot run git, which brings the course: no such file or directory$"):
+        updating.update(mine)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"backup": "x", "paths": null}'])
+def test_a_damaged_note_of_an_update_is_refused(text: str, mine: Path) -> None:
+    write(mine, {".rankwise/updates/pending.json": text})
+    with pytest.raises(BadInput, match=r"pending\.json is damaged: copy back"):
+        updating.update(mine)
