@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -29,11 +29,12 @@ def following(log: Path, steps: int, console: Console) -> Iterator[None]:
 
 def _read_along(log: Path, position: int, show: Report, finished: threading.Event) -> None:
     last_look = False
-    while not last_look:
-        last_look = finished.wait(LOOK)
-        steps, position = read_log(log, position)
-        for step in steps:
-            show(step)
+    with suppress(BrokenPipeError):  # nobody listens any more, as behind `head`: the run goes on, and its log
+        while not last_look:
+            last_look = finished.wait(LOOK)
+            steps, position = read_log(log, position)
+            for step in steps:
+                show(step)
 
 
 @contextmanager

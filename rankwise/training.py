@@ -13,6 +13,7 @@ from reference.cluster.cluster import MAX_RANKS
 from reference.errors import BadInput
 from reference.models.data import unigram_entropy
 from reference.parallelize import Plan
+from reference.report import held_out
 from reference.saves import Saves
 from reference.train import TrainConfig, batches_for
 
@@ -56,7 +57,7 @@ def train_on_cluster(
             if isinstance(outcome, BadInput):
                 raise outcome
     console.print(
-        f"held-out loss {outcome.validation_loss:.3f} nats per byte; "
+        f"{held_out(outcome.validation_loss)}; "
         f"knowing how frequent each byte is, and nothing else, gives {unigram_entropy(text):.3f}"
     )
 

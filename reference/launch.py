@@ -27,7 +27,7 @@ from reference.models import PRESETS
 from reference.models.data import unigram_entropy
 from reference.options import configure
 from reference.parallelize import Form, Order, Plan
-from reference.report import printer, silent
+from reference.report import held_out, printer, silent
 from reference.saves import Saves, saves_of
 from reference.train import TrainConfig, batches_for, train, validation_loss
 from reference.zero.checkpoint import by_first
@@ -172,7 +172,7 @@ def run(config: TrainConfig, plan: Plan, saves: Saves | None, device: torch.devi
         say(goes_on)
     report = printer(config.steps, every=max(1, config.steps // 20)) if first else silent
     training = train(config, dist.group.WORLD, device, plan, report, saves)
-    say(f"held-out loss {validation_loss(training):.3f} nats per byte")
+    say(held_out(validation_loss(training)))
 
 
 def say(text: str, stream=None) -> None:

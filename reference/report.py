@@ -5,6 +5,7 @@ grows. The ranks never wait for a reader, and the file stays as a record of the 
 """
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -54,6 +55,12 @@ def line(step: Step, steps: int) -> str:
         f"step {step.step:>{len(str(steps))}}/{steps}   loss {step.loss:.3f}   "
         f"{step.rate:,.0f} tokens/s   {step.left(steps):.0f} s left"
     )
+
+
+def held_out(loss: float) -> str:
+    """The loss on text that was not trained on, in nats per byte, for a person."""
+    advice = "" if math.isfinite(loss) else ": training has diverged, try a smaller --learning-rate"
+    return f"held-out loss {loss:.3f} nats per byte{advice}"
 
 
 def logger(path: Path) -> Report:

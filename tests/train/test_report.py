@@ -1,8 +1,17 @@
 """What a run says can be read while it grows."""
 
+import io
+import os
+import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 
-from reference.report import Step, line, logger, printer, read_log
+import pytest
+from rich.console import Console
+
+from rankwise.progress import following
+from reference.report import Step, held_out, line, logger, printer, read_log
 
 FIRST, SECOND = Step(1, 5.5, 1.25, 2048, 0.5), Step(2, 5.25, 1.0, 4096, 1.0)
 
@@ -39,3 +48,34 @@ def test_a_printer_speaks_first_last_and_now_and_then(capsys):
     for step in range(1, 8):
         report(Step(step, 1.0, 1.0, 100 * step, float(step)))
     assert [text.split("/")[0] for text in capsys.readouterr().out.splitlines()] == [f"step {n}" for n in (1, 3, 6, 7)]
+
+
+def test_a_run_that_has_diverged_says_so():
+    assert held_out(2.5) == "held-out loss 2.500 nats per byte"
+    for loss in (float("nan"), float("inf")):
+        assert held_out(loss).endswith("training has diverged, try a smaller --learning-rate")
+
+
+def test_only_what_is_added_to_a_log_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture):
+    log = tmp_path / "log"
+    logger(log)(FIRST)
+    with following(log, 2, Console()):
+        logger(log)(SECOND)
+    assert [text.split("/")[0] for text in capsys.readouterr().out.splitlines()] == ["step 2"]
+
+
+def test_a_run_goes_on_when_nobody_listens_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """As in `rankwise train | head -1`."""
+    read, write = os.pipe()
+    os.close(read)
+    failed: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    log = tmp_path / "log"
+    log.touch()
+    with suppress(BrokenPipeError), os.fdopen(write, "w") as nobody:
+        monkeypatch.setattr(sys, "stdout", nobody)
+        with following(log, 2, Console(file=io.StringIO())):
+            logger(log)(FIRST)
+            logger(log)(SECOND)
+    assert failed == []
+    assert len(read_log(log)[0]) == 2
