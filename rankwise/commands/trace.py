@@ -54,7 +54,8 @@ def function_of(file: Path, name: str) -> Callable:
     try:
         found = runpy.run_path(str(file), run_name="rankwise_trace").get(name)
     except (Exception, SystemExit) as error:
-        raise BadInput(f"{place(error, file)}: {type(error).__name__}: {str(error).partition(chr(10))[0]}") from None
+        words = error.msg if isinstance(error, SyntaxError) else str(error)  # without the place, which we say
+        raise BadInput(f"{place(error, file)}: {type(error).__name__}: {words.partition(chr(10))[0]}") from None
     if not callable(found):
         raise BadInput(f"{file} has no function {name!r}: --function names the one to run")
     return found
