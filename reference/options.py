@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from enum import StrEnum
-from pathlib import Path
 from typing import TypeVar
 
 from reference.errors import BadInput
@@ -11,9 +10,7 @@ from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import preset
 from reference.parallelize import Form, Order, Plan
-from reference.saves import Saves
 from reference.train import TrainConfig
-from reference.zero.checkpoint import latest
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -72,21 +69,6 @@ def configure(
         chunks=chunks,
     )
     return config, plan
-
-
-def saves_of(folder: Path | None, every: int, resume: bool) -> Saves | None:
-    """Where to save, and whether to go on from there; None for nowhere.
-
-    Raises:
-        BadInput: if there is nothing to go on from.
-    """
-    if folder is None:
-        if resume:
-            raise BadInput("--resume goes on from the checkpoints in a folder: name it with --save FOLDER")
-        return None
-    if resume and latest(folder) is None:
-        raise BadInput(f"there is no checkpoint in {folder} to go on from; without --resume a run begins there")
-    return Saves(folder.resolve(), every, resume)
 
 
 def choose(kind: type[Choice], word: str, option: str) -> Choice:

@@ -110,6 +110,9 @@ class Plan:
         p = self.pipeline_parallel
         if ranks % p:
             raise BadInput(f"{ranks} ranks do not divide into pipelines of {p}")
+        if p > 1 and ranks % (p * self.tensor_parallel):
+            axes = f"{p} stages of {self.tensor_parallel} tensor-parallel ranks"
+            raise BadInput(f"{ranks} ranks do not divide into {axes}: take a multiple of {p * self.tensor_parallel}")
         require_fit(model, self.tensor_parallel, ranks // p, sequence if self.sequence_parallel else None)
         if p > 1 and (stages := self.pipeline().stages) > model.layers:
             raise BadInput(f"{model.layers} layers do not make {stages} stages, as {self.schedule} has on {p} ranks")
