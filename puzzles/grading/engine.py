@@ -30,7 +30,7 @@ _COSTS = {
 }
 _OF_MEMORY = (Measure.PEAK_BYTES, Measure.KEPT_BYTES)
 _LOOKS_AT_MEMORY = 3
-LEAST = 2  # how many times less than the best that is known nobody needs to send
+_PLAUSIBLE = 0.5  # of the bytes that the best known program sends: with less, data has come another way
 _PICTURED = 4  # ranks of the case that a verdict shows
 
 
@@ -156,7 +156,7 @@ def _impossible(puzzle: Puzzle, runs: list[Run]) -> tuple[Run, str] | None:
     for budget, run in itertools.product(puzzle.budgets, runs):
         if budget.measure is Measure.BYTES_SENT:
             sent, best = run.measured(Measure.BYTES_SENT), budget.best(run.case)
-            if sent < best / LEAST:
+            if sent < _PLAUSIBLE * best:
                 said = f"no rank sent more than {sent:,.10g} of {best:,.10g} B" if sent else "nothing was sent"
                 return run, f"the values are right, yet {said} ({run.case}): data must travel by torch.distributed"
     return None
