@@ -35,8 +35,10 @@ ATTRIBUTES = BUILTINS | {
 torch for everybody. `format` reads attributes that a string names, where nobody sees them; an f-string shows them."""
 
 DUNDERS = {
-    "__add__", "__call__", "__enter__", "__eq__", "__exit__", "__getitem__", "__hash__", "__init__", "__iter__",
-    "__len__", "__lt__", "__name__", "__next__", "__post_init__", "__repr__", "__str__",
+    "__add__", "__bool__", "__call__", "__contains__", "__enter__", "__eq__", "__exit__", "__ge__", "__getitem__",
+    "__gt__", "__hash__", "__init__", "__iter__", "__le__", "__len__", "__lt__", "__matmul__", "__mul__", "__name__",
+    "__ne__", "__neg__", "__next__", "__or__", "__post_init__", "__radd__", "__repr__", "__rmul__", "__setitem__",
+    "__str__", "__sub__", "__truediv__",
 }  # fmt: skip
 """Names with two underscores that are harmless."""
 

@@ -128,6 +128,18 @@ def test_a_broken_program_is_shipped_as_the_stub() -> None:
     assert text.untouched(mend, text.stub(mend))
 
 
+def test_a_class_with_the_operators_of_numbers_keeps_the_rules() -> None:
+    """Actions that can be compared, dual numbers, schedules that can be asked for an action."""
+    operators = ("add", "radd", "sub", "mul", "rmul", "truediv", "matmul", "neg", "eq", "ne", "lt", "le", "gt", "ge")
+    names = (*operators, "bool", "contains", "getitem", "setitem", "len", "iter", "hash", "repr")
+    methods = "".join(f"    def __{name}__(self, *others):\n        return 0\n" for name in names)
+    source = text.solution(SHIFT) + f"\n\nclass Number:\n{methods}"
+    assert style.inspect(SHIFT, style.parse(SHIFT, source)) == []
+    for name in ("getattribute", "class_getitem", "del", "reduce"):
+        refused = style.inspect(SHIFT, style.parse(SHIFT, source + f"    def __{name}__(self):\n        return 0\n"))
+        assert [f"__{name}__" in finding.message for finding in refused] == [True]
+
+
 def test_names_are_found_and_guessed() -> None:
     assert catalog.find("ring_shift") is SHIFT
     assert catalog.select("ranks") == [name for name in catalog.names() if name.startswith("ranks.")]
