@@ -180,15 +180,15 @@ class TouchGuard(TorchFunctionMode):
         communicates = _communicates(func)
         if self.copies.filled and not communicates:
             self.copies.used(_tensors(args, kwargs))
-        if self.flights.flying and not communicates:
-            return self.guarded(func, args, kwargs)
-        result = func(*args, **kwargs)
+        flying = self.flights.flying and not communicates
+        result = self.guarded(func, args, kwargs) if flying else func(*args, **kwargs)
         if args and getattr(func, "__name__", "") in _COPYING:
             self.copies.made(args[0], result)
         if func in _BACKWARDS:
-            self.gradients.backward()
+            self.gradients.backward(args[0] if args else kwargs["tensors"])
         elif func is torch.autograd.grad:
-            self.gradients.asked(args[1] if len(args) > 1 else kwargs["inputs"], result)
+            inputs = args[1] if len(args) > 1 else kwargs["inputs"]
+            self.gradients.asked(args[0] if args else kwargs["outputs"], inputs, result)
         elif func in _DETACHES:
             self.gradients.detach(args[0], result)
         return result

@@ -13,6 +13,8 @@ from ...trace.calls import Call
 from ..errors import GradientError, RankError
 from .checks import at
 
+_PASSED = "rankwise: a backward pass has been here"
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -52,18 +54,27 @@ class Gradients:
 
     def cut(self, call: Call, history: Any, frame: FrameType | None) -> None:
         """Remember the leaves behind a collective, and what the caller calls them."""
-        found = leaves(history)
+        found = [node.variable for node in unpassed(history) if hasattr(node, "variable")]
         self.cuts.append(Cut(call, tuple(found), {id(leaf): name_of(leaf, frame) for leaf in found}))
 
-    def backward(self) -> None:
-        """A backward pass has ended: note which leaves have a gradient now."""
+    def backward(self, roots: Any) -> None:
+        """A backward pass from these tensors has ended: note where it was, and which leaves have a gradient now."""
         self.passes += bool(self.cuts)
         self.reached |= {id(leaf) for cut in self.cuts for leaf in cut.leaves if leaf.grad is not None}
+        self.pass_through(roots)
 
-    def asked(self, inputs: Tensor | Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
+    def asked(self, roots: Any, inputs: Tensor | Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
         """`torch.autograd.grad` has returned: whoever names inputs is told by torch itself if one cannot be reached."""
         inputs = (inputs,) if isinstance(inputs, Tensor) else inputs
         self.reached |= {id(leaf) for leaf, gradient in zip(inputs, gradients, strict=True) if gradient is not None}
+        self.pass_through(roots)
+
+    def pass_through(self, roots: Any) -> None:
+        """Mark what lies behind `roots`: a value of it that is only reported now, loses nothing. Leaves go on."""
+        for root in (roots,) if isinstance(roots, Tensor) else roots:
+            for node in unpassed(getattr(root, "grad_fn", None)):
+                if not hasattr(node, "variable"):
+                    node.metadata[_PASSED] = True
 
     def check(self, rank: int) -> RankError | None:
         """The error of a leaf that no backward pass ever reached."""
@@ -78,19 +89,15 @@ class Gradients:
         return None
 
 
-def leaves(history: Any) -> list[Tensor]:
-    """The leaves that a backward pass from a `grad_fn` would reach."""
-    found: dict[int, Tensor] = {}
-    seen, stack = set(), [history]
+def unpassed(history: Any) -> list[Any]:
+    """The nodes that a backward pass from a `grad_fn` would reach, as far as none has been there."""
+    found, stack = {}, [history]
     while stack:
         node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, "variable"):
-            found[id(node.variable)] = node.variable
-        stack += [following for following, _ in node.next_functions]
-    return list(found.values())
+        if node is not None and node not in found and _PASSED not in node.metadata:
+            found[node] = True
+            stack += [following for following, _ in node.next_functions]
+    return list(found)
 
 
 def name_of(leaf: Tensor, frame: FrameType | None) -> str:

@@ -171,6 +171,52 @@ def loss_reported_after_backward():
 
 
 @correct(2)
+def losses_of_several_models_reported_after_backward():
+    """One step for each model; its gradients are gone when its loss is summed for the log."""
+    for _ in range(2):
+        model = nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        outputs = model(torch.ones(2, 3))
+        loss = outputs.square().mean()
+        loss.backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+        optimizer.step()
+        optimizer.zero_grad()
+        report, largest = loss.detach(), outputs.detach().amax()
+        dist.all_reduce(report)
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+
+
+@correct(2, 3)
+def gradients_found_before_the_sum():
+    """A part of the output goes backward by itself, then the parts are added up: with a fresh leaf each time."""
+    for step in range(3):
+        table = torch.full((4, 3), float(step), requires_grad=True)
+        out = table.square()
+        out.backward(torch.ones(4, 3))
+        out = out.detach()
+        dist.all_reduce(out)
+        assert (table.grad == 2 * step).all()
+
+
+@correct(2)
+def backward_while_a_message_travels():
+    """What was sent of each has a history, and each goes backward before the messages of the other have come."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    for _ in range(2):
+        layers = [nn.Linear(4, 4) for _ in range(2)]
+        outputs = [layer(torch.ones(2, 4)) for layer in layers]
+        incoming = torch.empty(2, 4)
+        receive = dist.irecv(incoming, (rank - 1) % n)
+        send = dist.isend(outputs[0].detach(), (rank + 1) % n)
+        outputs[0].sum().backward()
+        send.wait()
+        receive.wait()
+        outputs[1].sum().backward()
+
+
+@correct(2)
 def own_part_put_back_after_all_gather():
     """The gathered parts carry no history, but the rank's own part is put back and carries it all."""
     encoder = nn.Linear(4, 4, bias=False)
