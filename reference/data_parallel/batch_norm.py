@@ -16,8 +16,9 @@ The mean is a function of every x, on every rank; its derivative takes the gradi
 | forward  | sum of x, of its squares, and count  | 1 all-reduce | 8 (2C + 1)        |
 | backward | sum of g, and of g x'                | 1 all-reduce | 8 · 2C            |
 
-Sums travel and are combined in float64: the variance is a small difference of large numbers. Weight and bias get this
-rank's part of their gradients, which are summed over ranks as all gradients are.
+Sums travel and are combined in float64: the variance is a small difference of large numbers, and known to 1e-16 of
+mean² + variance. That is plenty for inputs in float32; of one in float64, those digits are lost. Weight and bias get
+this rank's part of their gradients, which are summed over ranks as all gradients are.
 """
 
 from typing import Any
@@ -30,7 +31,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.distributed import ProcessGroup
 
-KINDS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+DIMS = {nn.BatchNorm1d: (2, 3), nn.BatchNorm2d: (4,), nn.BatchNorm3d: (5,)}  # of inputs
 
 
 def batch_norm(x: Tensor, weight: Tensor, bias: Tensor, group: ProcessGroup, epsilon: float = 1e-5) -> Tensor:
@@ -91,16 +92,19 @@ class SynchronisedBatchNorm(nn.Module):
     """Batch norm over all ranks of a group. Parameters, buffers and their names are those of torch's batch norm.
 
     In training it normalises by the whole batch, and every rank must run it equally often; a rank without samples
-    runs it on an empty batch. Otherwise it is torch's own: by running statistics, without a message.
+    runs it on an empty batch. Otherwise it is torch's own, without a message: by running statistics or, if it keeps
+    none, by this rank's batch alone.
     """
 
     def __init__(self, original: nn.Module, group: ProcessGroup) -> None:
         """Args:
-        original: one of `KINDS`, whose parameters and buffers this takes over: the same objects.
-        group: n ranks. At least two positions of the batch in each channel, over all of them.
+        original: one of torch's, whose parameters and buffers this takes over: the same objects.
+        group: n ranks.
         """
         super().__init__()
         self.group = group
+        self.channels = original.num_features
+        self.dims = next(dims for kind, dims in DIMS.items() if isinstance(original, kind))
         self.epsilon, self.momentum = original.eps, original.momentum
         self.weight, self.bias = original.weight, original.bias
         for name in ("running_mean", "running_var", "num_batches_tracked"):
@@ -108,13 +112,25 @@ class SynchronisedBatchNorm(nn.Module):
         self.train(original.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, C, ...] -> the same shape."""
+        """[B, C, ...] -> the same shape.
+
+        Raises:
+            ValueError: for another shape, and in training, on every rank, where all of them together have less than two
+                values in a channel, which have no variance.
+        """
+        if x.dim() not in self.dims or x.shape[1] != self.channels:
+            dims = " or ".join(map(str, self.dims))
+            raise ValueError(f"this takes [B, {self.channels}, ...] of {dims} dims, not {list(x.shape)}")
         if not self.training:
             by_batch = self.running_mean is None
             return F.batch_norm(
                 x, self.running_mean, self.running_var, self.weight, self.bias, by_batch, 0.0, self.epsilon
             )
         mean, variance, count = moments(x, self.group)
+        if count < 2:
+            raise ValueError(
+                f"all ranks have {count.item():.0f} values of a channel together: training takes 2 or more"
+            )
         if self.running_mean is not None:
             self._keep(mean, variance * count / (count - 1))
         weight = mean.new_ones(len(mean)) if self.weight is None else self.weight
@@ -133,13 +149,15 @@ class SynchronisedBatchNorm(nn.Module):
 def convert(module: nn.Module, group: ProcessGroup) -> nn.Module:
     """Put a synchronised batch norm in the place of every batch norm in `module`, with the same parameters.
 
+    One that is used in several places stays one.
+
     Returns: `module`, changed; another module if it is a batch norm itself.
     """
-    if isinstance(module, KINDS):
-        return SynchronisedBatchNorm(module, group)
-    for name, child in module.named_children():
-        setattr(module, name, convert(child, group))
-    return module
+    put = {each: SynchronisedBatchNorm(each, group) for each in module.modules() if isinstance(each, tuple(DIMS))}
+    for name, child in list(module.named_modules(remove_duplicate=False)):
+        if name and child in put:
+            module.set_submodule(name, put[child])
+    return put.get(module, module)
 
 
 def _normalised(x: Tensor, mean: Tensor, scale: Tensor) -> Tensor:

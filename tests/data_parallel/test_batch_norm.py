@@ -139,6 +139,47 @@ def test_convert_changes_only_batch_norms_and_keeps_their_state(clusters: Cluste
     assert kinds == ["Sequential", "Linear", "Sequential", "SynchronisedBatchNorm", "ReLU", "LayerNorm"]
 
 
+def test_convert_finds_a_batch_norm_wherever_it_is_used(clusters: Clusters) -> None:
+    """Twice in one module, and once in another."""
+
+    def on_rank() -> tuple[bool, int]:
+        norm = nn.BatchNorm1d(3)
+        model = convert(nn.Sequential(norm, nn.ReLU(), norm, nn.Sequential(norm)), dist.group.WORLD)
+        places = [model[0], model[2], model[3][0]]
+        return isinstance(places[0], SynchronisedBatchNorm), len({id(place) for place in places})
+
+    assert clusters(1).run(on_rank) == [(True, 1)]
+
+
+def refused(kind: type, shape: tuple[int, ...], training: bool = True) -> tuple[str, dict[str, Tensor]]:
+    """What is said of an input, which rank 1 has not a sample of; and the state afterwards."""
+    norm = convert(kind(CHANNELS), dist.group.WORLD).train(training)
+    try:
+        norm(torch.ones(shape)[: None if dist.get_rank() == 0 else 0])
+    except ValueError as error:
+        return str(error), norm.state_dict()
+    return "", norm.state_dict()
+
+
+def test_a_single_value_has_no_variance(clusters: Clusters) -> None:
+    for said, state in clusters(2).run(refused, nn.BatchNorm1d, (1, CHANNELS)):
+        assert said == "all ranks have 1 values of a channel together: training takes 2 or more"
+        assert torch.equal(state["running_var"], torch.ones(CHANNELS))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [(nn.BatchNorm1d, (4, 1)), (nn.BatchNorm1d, (3,)), (nn.BatchNorm1d, (2, 3, 2, 2)), (nn.BatchNorm2d, (4, 3))],
+)
+def test_it_takes_the_shapes_that_torchs_takes(
+    clusters: Clusters, kind: type, shape: tuple[int, ...], training: bool
+) -> None:
+    said, _ = clusters(1).run(refused, kind, shape, training)[0]
+    dims = "2 or 3" if kind is nn.BatchNorm1d else "4"
+    assert said == f"this takes [B, 3, ...] of {dims} dims, not {list(shape)}"
+
+
 def test_training_with_it_is_training_in_one_process(clusters: Clusters) -> None:
     """A model, a loss over all ranks' samples, gradients summed: those of the whole batch."""
 
