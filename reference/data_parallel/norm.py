@@ -14,6 +14,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from reference.errors import BadInput
+
 EPSILON = 1e-6  # as in torch.nn.utils.clip_grad_norm_: no division by zero where all gradients are zero
 
 
@@ -50,14 +52,19 @@ def gradient_norm(
 def clip(gradients: Iterable[Tensor | None], norm: Tensor, limit: float) -> None:
     """Scale all gradients down, in place, so that together they are no longer than `limit`.
 
-    Every rank must come with the same `norm`: that of the whole gradient, not of its own part. A norm that is
-    infinite or NaN makes NaN of the gradients; skip the step then.
+    Every rank must come with the same `norm`: that of the whole gradient, not of its own part. A norm of NaN makes NaN
+    of all gradients, an infinite one makes NaN of what is infinite and zero of the rest. Skip the step then.
 
     Args:
         gradients: as for `gradient_norm`.
         norm: what `gradient_norm` returned.
         limit: the longest that they may be.
+
+    Raises:
+        BadInput: for a negative limit, which would turn the gradients round.
     """
+    if not limit >= 0:
+        raise BadInput(f"gradients are clipped to a norm of 0 or more, not {limit}")
     factor = (limit / (norm + EPSILON)).clamp(max=1.0)
     for gradient in gradients:
         if gradient is not None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from reference.cluster import Cluster
 from reference.data_parallel.norm import clip, gradient_norm
+from reference.errors import BadInput
 from reference.trace import Op
 
 Clusters = Callable[..., Cluster]
@@ -62,11 +63,18 @@ def test_a_gradient_of_zeros_stays_zero() -> None:
     assert torch.equal(zeros, torch.zeros(3))
 
 
-def test_an_infinite_norm_does_not_go_unnoticed() -> None:
-    broken = torch.tensor([1.0, math.inf])
-    assert float(gradient_norm([broken])) == math.inf
+@pytest.mark.parametrize(("number", "expected"), [(math.inf, [0.0, math.nan]), (math.nan, [math.nan, math.nan])])
+def test_what_is_not_finite_does_not_go_unnoticed(number: float, expected: list[float]) -> None:
+    broken = torch.tensor([1.0, number])
+    assert not math.isfinite(gradient_norm([broken]))
     clip([broken], gradient_norm([broken]), 1.0)
-    assert broken.isnan().any()
+    torch.testing.assert_close(broken, torch.tensor(expected), equal_nan=True)
+
+
+@pytest.mark.parametrize("limit", [-1.0, math.nan])
+def test_a_limit_is_not_negative(limit: float) -> None:
+    with pytest.raises(BadInput, match=rf"to a norm of 0 or more, not {limit}"):
+        clip([torch.ones(1)], torch.ones(()), limit)
 
 
 def clipped_shards(limit: float, emptied: int | None) -> tuple[Tensor, Tensor]:
