@@ -62,7 +62,8 @@ def test_means_are_those_of_one_process(clusters: Clusters, n: int, counts: str)
 
 def test_the_mean_of_means_is_another_number(clusters: Clusters) -> None:
     """What this module is for: the cases above would notice it."""
-    each = [float(hits(*batch(rank, length)).sum_and_count[0]) / length for rank, length in enumerate([3, 4, 5])]
+    own = [hits(*batch(rank, length)) + hits(*batch(100 + rank, 2)) for rank, length in enumerate([3, 4, 5])]
+    each = [float(right / asked) for right, asked in (average.sum_and_count for average in own)]
     (together, *_) = clusters(3).run(lambda: measured([3, 4, 5])["accuracy"])
     assert together != pytest.approx(sum(each) / 3, rel=1e-3)
 
