@@ -118,6 +118,8 @@ class ShardedSampler:
 
     def after(self, steps: int) -> Self:
         """What is left when all ranks have taken `steps` more steps, of this epoch and those that follow."""
+        if steps < 0:
+            raise BadInput(f"a sampler goes forward, by 0 steps or more, not by {steps}")
         sampler = self
         while steps >= sampler.steps:
             steps -= sampler.steps

@@ -86,6 +86,11 @@ def test_it_deals_out_the_windows_that_training_reads(n: int) -> None:
             assert (tokens[:, 0] // 3).tolist() == windows
 
 
+def test_it_does_not_go_back() -> None:
+    with pytest.raises(BadInput, match="by 0 steps or more, not by -1"):
+        ShardedSampler(10, 4, consumed=8).after(-1)
+
+
 def test_a_data_loader_takes_it() -> None:
     data = torch.arange(100, 111)
     for rank in range(2):
