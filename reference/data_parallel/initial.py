@@ -1,8 +1,9 @@
 """Replicas start alike, and whether they still are.
 
 Data parallelism sums gradients and nothing else. Replicas that start from the same bits and take the same steps stay
-the same, bit by bit; whoever starts differently stays different, for ever, and no loss curve shows it at once. So
-rank 0's state is sent to all before the first step: parameters *and* buffers, which no gradient ever corrects.
+the same, bit by bit; whoever starts differently stays different, as far as gradients go, and no loss curve shows it
+at once. So rank 0's state is sent to all before the first step: parameters *and* buffers, which no gradient ever
+corrects.
 
 | function         | messages                         | bytes sent by a rank       |
 |------------------|----------------------------------|----------------------------|
@@ -10,6 +11,7 @@ rank 0's state is sent to all before the first step: parameters *and* buffers, w
 | find_drift       | one all-gather                   | 8 (n-1) for each tensor    |
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -45,7 +47,7 @@ def broadcast_state(module: nn.Module, group: ProcessGroup, root: int = 0) -> No
         views = layout.views(flat)
         if dist.get_rank(group) == root:
             _copy(tensors, views)
-        dist.broadcast(flat, group=group, group_src=root)
+        dist.broadcast(flat.view(torch.uint8), group=group, group_src=root)  # gloo does not know every dtype
         _copy(views, tensors)
 
 
@@ -77,19 +79,19 @@ def find_drift(tensors: Mapping[str, Tensor], group: ProcessGroup) -> tuple[str,
     """The first tensor that is not the same on every rank, bit by bit, and the ranks that are off.
 
     Tensors stay where they are: 64 bits of each are compared, in one message. That differing tensors agree in them has
-    a chance of 2^-64.
+    a chance of 2^-64. Tensors of other names, shapes or dtypes differ.
 
     Args:
-        tensors: by name; the same names in the same order on every rank.
+        tensors: by name, in the same order on every rank, and as many.
         group: n ranks, which all call this.
 
     Returns:
-        None if all agree; otherwise the name, and the group ranks that differ from what most ranks have (from what the
-        first of them has, where no value is in the majority). The same on every rank.
+        None if all agree; otherwise the name, and the group ranks that do not have the value that the largest number of
+        ranks has; of several such values, that of the lowest rank. The same on every rank, where names are.
     """
     if not tensors:
         return None
-    mine = torch.stack([fingerprint(tensor) for tensor in tensors.values()])
+    mine = torch.stack([fingerprint(tensor) ^ _hashed(name) for name, tensor in tensors.items()])
     everyones = mine.new_empty(dist.get_world_size(group) * len(mine))
     all_gather_single(everyones, mine, group=group)
     for name, *prints in zip(tensors, *everyones.view(-1, len(mine)).tolist(), strict=True):
@@ -101,19 +103,24 @@ def find_drift(tensors: Mapping[str, Tensor], group: ProcessGroup) -> tuple[str,
 
 @torch.no_grad()
 def fingerprint(x: Tensor) -> Tensor:
-    """64 bits that depend on every bit of `x` and on its place: an int64 scalar, where `x` is.
+    """64 bits that depend on dtype and shape, and on every bit of `x` and its place: an int64 scalar, where `x` is.
 
     Bits, not values: 0.0 and -0.0 differ, a NaN is like itself. Each element is mixed with its place as in splitmix64
     (Steele, Lea & Flood 2014), and the results are added up, which can be done in any order.
     """
+    total = torch.tensor(_hashed(f"{x.dtype} {list(x.shape)}"), device=x.device)
     x = torch.view_as_real(x) if x.is_complex() else x
     bits = x.reshape(-1).view(_INTEGERS[x.element_size()])
-    total = torch.zeros((), dtype=torch.int64, device=x.device)
     for first in range(0, len(bits), BLOCK):
         block = bits[first : first + BLOCK].to(torch.int64)
         places = torch.arange(first + 1, first + 1 + len(block), device=x.device)
         total += _mixed(block ^ (places * _signed(0x9E3779B97F4A7C15))).sum()
     return total
+
+
+def _hashed(text: str) -> int:
+    """An int64, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), signed=True)
 
 
 def _mixed(bits: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ Clusters = Callable[..., Cluster]
 
 
 class Mixed(nn.Module):
-    """State of many kinds: tied and frozen, not contiguous, empty, in five dtypes, kept by no checkpoint."""
+    """State of many kinds: tied and frozen, not contiguous, empty, in seven dtypes, kept by no checkpoint."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -30,6 +30,8 @@ class Mixed(nn.Module):
         self.brief, self.long = nn.Parameter(random(7).bfloat16()), nn.Parameter(random(2).double())
         self.nothing = nn.Parameter(random(0, 3))
         self.register_buffer("steps", torch.tensor(seed))
+        self.register_buffer("table", random(3, dtype=torch.int16))
+        self.register_buffer("scales", random(3, dtype=torch.float8_e4m3fn))
         self.register_buffer("mask", random(9) > 0)
         self.register_buffer("scratch", random(2, 2), persistent=False)
 
@@ -103,6 +105,22 @@ def test_one_bit_is_found(clusters: Clusters, changes: dict, expected: tuple | N
     assert clusters(4).run(drift, changes) == [expected] * 4
 
 
+def test_the_value_that_the_largest_number_of_ranks_has_is_right(clusters: Clusters) -> None:
+    """Two of five: no majority."""
+
+    def on_rank() -> tuple[str, list[int]] | None:
+        return find_drift({"x": torch.tensor([1, 2, 2, 3, 4][dist.get_rank()])}, dist.group.WORLD)
+
+    assert clusters(5).run(on_rank) == [("x", [0, 3, 4])] * 5
+
+
+def test_a_tensor_of_another_name_is_another_one(clusters: Clusters) -> None:
+    def on_rank() -> tuple[str, list[int]] | None:
+        return find_drift({"first" if dist.get_rank() else "second": torch.zeros(2)}, dist.group.WORLD)
+
+    assert clusters(3).run(on_rank) == [("second", [0]), ("first", [0]), ("first", [0])]
+
+
 def test_what_is_sent_is_eight_bytes_for_each_tensor(clusters: Clusters) -> None:
     _, trace = clusters(3).trace(drift, {})
     count = len(state(Mixed(0)))
@@ -118,8 +136,10 @@ def test_what_is_sent_is_eight_bytes_for_each_tensor(clusters: Clusters) -> None
         (torch.tensor([1.0]), torch.tensor([1.0]).nextafter(torch.tensor([2.0]))),
         (torch.zeros(3), torch.zeros(4)),
         (torch.tensor([1j]), torch.tensor([-1j])),
+        (torch.zeros(2, 3), torch.zeros(3, 2)),
+        (torch.zeros(3), torch.zeros(3, dtype=torch.int32)),
     ],
-    ids=["order", "two signs", "the sign of zero", "the last bit", "length", "complex"],
+    ids=["order", "two signs", "the sign of zero", "the last bit", "length", "complex", "shape", "dtype"],
 )
 def test_fingerprints_tell_what_sums_and_norms_do_not(one: Tensor, other: Tensor) -> None:
     assert fingerprint(one) == fingerprint(one.clone()) != fingerprint(other)
