@@ -9,8 +9,10 @@ are still to come. That is where communication can begin.
 | reduce_in_buckets | several, when the last of them is known    | one for each bucket     | at the end |
 | reduce_on_last    | as the first, but in one micro-batch of K  | one for each parameter  | in the last |
 
-To read, and to begin with: every parameter learns, and gets one gradient in each backward. `replicated.py` has the form
-that training uses, with parameters that are unused, tied or frozen, and with mixed precision.
+To read, and to begin with: every parameter learns, and gets one gradient in each backward; and gradients come in the
+same order on every rank, since the k-th message of one meets the k-th of the others. `replicated.py` has the form that
+training uses, which launches in one order whatever comes first, with parameters that are unused, tied or frozen, and
+with mixed precision.
 
 Li et al. 2020, "PyTorch distributed: experiences on accelerating data parallel training".
 """
