@@ -7,7 +7,8 @@ bytes in one all-reduce, and each divides the sum of its losses by that. Gradien
 *In number of batches.* Collectives need everybody. A rank that has run out must go on to take part in those of the
 others, bringing zeros, until the last has finished:
 
-    for batch, tokens in joined(batches, group):
+    form = DistributedDataParallel(model, group, unused=True)
+    for batch, tokens in joined(batches, group, tokens_of=lambda batch: batch[1].numel()):
         with form.micro_batch(last=True):
             if batch is not None:                     # without one, every parameter is unused, and zeros are sent
                 token_loss(model(batch[0]), batch[1], tokens).backward()
@@ -30,8 +31,8 @@ def weighted_loss(losses: Tensor, group: ProcessGroup) -> Tensor:
     """This rank's part of the mean over all tokens of all ranks.
 
     Args:
-        losses: of this rank's tokens, of any shape; as many as it has, none at all included. Not all ranks may have
-            none.
+        losses: of this rank's tokens, of any shape, in float32 at least, since they are added up; as many as it has,
+            none at all included. Not all ranks may have none.
         group: n ranks, which all call this.
 
     Returns:

@@ -105,6 +105,34 @@ def test_it_takes_one_message_a_step_and_one_more(clusters: Clusters) -> None:
     assert all([(e.op, e.bytes) for e in events] == [(Op.ALL_REDUCE, 16)] * 5 for events in trace.events)
 
 
+def learned_from_pairs() -> list[Tensor]:
+    """The loop of the module's docstring, on batches of inputs and targets; rank 1 has one less."""
+    learner, group = model(), dist.group.WORLD
+    form = DistributedDataParallel(learner, group, PRECISIONS["fp64"], unused=True)
+    optimizer = torch.optim.SGD([part.master for part in form.parts], lr=RATE)
+    batches = [(torch.full((2, 2), 1.0 + i).double(), torch.ones(2, 1).double()) for i in range(2 - dist.get_rank())]
+    for batch, tokens in joined(batches, group, tokens_of=lambda batch: batch[1].numel()):
+        with form.micro_batch(last=True):
+            if batch is not None:
+                ((learner(batch[0]) - batch[1]).square().sum() / tokens).backward()
+        form.collect()
+        optimizer.step()
+        form.publish()
+    return [p.detach() for p in learner.parameters()]
+
+
+def test_the_loop_of_the_docstring_learns(clusters: Clusters) -> None:
+    learner = model()
+    optimizer = torch.optim.SGD(learner.parameters(), lr=RATE)
+    for number in (1.0, 2.0):
+        optimizer.zero_grad()
+        (learner(torch.full((1, 2), number).double()) - 1).square().sum().backward()
+        optimizer.step()
+    for found in clusters(2).run(learned_from_pairs):
+        for got, expected in zip(found, learner.parameters(), strict=True):
+            torch.testing.assert_close(got, expected.detach(), rtol=1e-12, atol=1e-14)
+
+
 def test_a_batch_of_padding_alone_ends_nothing(clusters: Clusters) -> None:
     def on_rank() -> list:
         return list(joined([0, 3], dist.group.WORLD, tokens_of=lambda tokens: tokens))
