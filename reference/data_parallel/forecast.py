@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from reference.errors import BadInput
 from reference.models import GPT, GPTConfig
 from reference.trace.activity import Activity, Doing
 
@@ -83,9 +84,14 @@ def gpt_layers(config: GPTConfig, tokens: int, flops: float, dtype: torch.dtype 
         flops: F, what the GPU reaches, in FLOP/s.
         dtype: of gradients.
 
+    Raises:
+        BadInput: for a tied config, whose table is in two layers.
+
     A matrix of m numbers takes 2mT FLOPs forward and 4mT backward. What has no matrix (looking up an embedding, norms)
     takes no time here, and attention scores are left out: a few per cent, at a few thousand tokens in a sequence.
     """
+    if config.tied:
+        raise BadInput("a tied table has its gradient from the first layer and from the last: forecast an untied model")
     with torch.device("meta"):
         model = GPT(config).to(dtype)
     blocks = {f"block {number}": [block] for number, block in enumerate(model.blocks)}

@@ -1,6 +1,7 @@
 """A step before it runs: what hides, what does not, and that a program's messages say the same when replayed."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from puzzles.grading.overlap import Work, microseconds, notes_of
 from reference.cluster import Cluster
 from reference.data_parallel.forecast import Layer, gpt_layers, seconds, step, tail
 from reference.data_parallel.hooks import reduce_in_buckets
+from reference.errors import BadInput
 from reference.models import GPT, PRESETS, create
 from reference.networks import ring_time
 from reference.trace import Network
@@ -47,6 +49,15 @@ def test_an_all_reduce_waits_for_the_one_before_it():
 
 def test_a_bucket_leaves_when_the_last_of_its_gradients_is_known():
     assert messages(three_layers(1_000_000, 1_000_000, 1_000_000), 2e6) == [(7, 9), (9, 10)]
+
+
+def test_layers_without_parameters_send_nothing():
+    assert tail(step([Layer("tanh", 1.0, 2.0, ())], 100, lambda size: 1.0)) == 0
+
+
+def test_a_tied_table_is_in_no_single_layer():
+    with pytest.raises(BadInput, match="a tied table"):
+        gpt_layers(replace(PRESETS["tiny"], tied=True), tokens=10, flops=1e9)
 
 
 def test_one_bucket_for_everything_hides_nothing():
