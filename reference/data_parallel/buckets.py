@@ -79,8 +79,10 @@ class Buckets:
         self._launch = launch
         self._due: list[set[int]] = []  # what each bucket still waits for, in the backward that launches them
         self._launched = 0
+        self.closed = False  # no gradient may come: all are on their way
         for number, bucket in enumerate(self.buckets):
             for index, parameter in enumerate(bucket.parameters):
+                parameter.grad = None  # from before; it would be added to the first
                 parameter.register_post_accumulate_grad_hook(partial(_arrived, weakref.ref(self), number, index))
 
     def expect(self) -> None:
@@ -100,10 +102,20 @@ class Buckets:
         self.close(self.buckets)
         self._due = []
 
+    def forget(self) -> None:
+        """Drop what has come, and begin a step."""
+        self._due, self.closed = [], False
+        for bucket in self.buckets:
+            bucket.filled.clear()
+
     def take(self, number: int, index: int, parameter: nn.Parameter) -> None:
         """Move the gradient of a parameter into its place in bucket `number`."""
-        if self._due and number < self._launched:
-            raise RuntimeError("a second backward in the last micro-batch: its gradients have already been sent off")
+        if self.closed or (self._due and number < self._launched):
+            raise RuntimeError(
+                "a second backward in the last micro-batch, or one after it: its gradients have already been sent off"
+            )
+        if parameter.grad is None:
+            raise RuntimeError("another form has taken this gradient: a model has one form of data parallelism")
         self.buckets[number].add(index, parameter.grad)
         parameter.grad = None
         if self._due:
@@ -128,10 +140,10 @@ def in_order_of_use(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> li
     A model registers its parameters in about the order in which forward uses them; that is all that is known before
     the first step, and it is good enough.
     """
-    plan: list[list[nn.Parameter]] = [[]]
+    plan: list[list[nn.Parameter]] = []
     filled = 0
     for parameter in reversed(parameters):
-        if plan[-1] and filled + parameter.nbytes > bucket_bytes:
+        if not plan or filled + parameter.nbytes > bucket_bytes:
             plan.append([])
             filled = 0
         plan[-1].append(parameter)

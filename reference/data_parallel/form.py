@@ -20,6 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
+from reference.errors import BadInput
+
 from .box import Box, cut
 
 
@@ -83,5 +85,12 @@ def freeze_in(model: nn.Module, dtype: torch.dtype) -> None:
 
 
 def trainable(named: Iterable[tuple[str, nn.Parameter]]) -> dict[str, nn.Parameter]:
-    """The parameters that learn, by name. Tied ones have one name; frozen ones need no gradients and no optimizer."""
-    return {name: parameter for name, parameter in named if parameter.requires_grad}
+    """The parameters that learn, by name. Tied ones have one name; frozen ones need no gradients and no optimizer.
+
+    Raises:
+        BadInput: for a complex parameter.
+    """
+    found = {name: parameter for name, parameter in named if parameter.requires_grad}
+    if complex_ones := [name for name, parameter in found.items() if parameter.is_complex()]:
+        raise BadInput(f"{complex_ones[0]} is complex: make its real and its imaginary part two parameters")
+    return found

@@ -12,6 +12,7 @@ paid, and how much of the time is hidden behind backward.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import Enum
 
 import torch
 import torch.distributed as dist
@@ -58,6 +59,15 @@ def flat(gradients: Sequence[Tensor], group: ProcessGroup, all_reduce: AllReduce
         gradient.copy_(summed.view_as(gradient))
 
 
+class Step(Enum):
+    """How far a step is, and what to tell whoever does the wrong thing then."""
+
+    BEGUN = "no micro-batch of this step was the last: put micro_batch(last=True) around forward and backward of one"
+    INSIDE = "a micro-batch is open, or has failed: publish() forgets its gradients, then begin the step again"
+    SENT = "the last micro-batch of this step is over: collect() its gradients"
+    COLLECTED = "gradients are collected, and no optimizer can forget them: publish() ends a step"
+
+
 class Replicated:
     """A model whose gradients are summed after backward.
 
@@ -71,6 +81,7 @@ class Replicated:
 
     Raises:
         NoGradient: by `collect`, if a parameter got no gradient and `unused` is not set.
+        RuntimeError: where a step is not micro-batches, the last of them last, then `collect`, then `publish`.
     """
 
     shards = ()
@@ -92,18 +103,25 @@ class Replicated:
         self._names = {parameter: name for name, parameter in named.items()}
         self._masters = dict(zip(named.values(), (part.master for part in self.parts), strict=True))
         self._buckets = Buckets(buckets, self._launch)
+        self._step = Step.BEGUN
 
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:
         """Gradients add up from one micro-batch to the next; nothing is sent before the last."""
+        self._require(Step.BEGUN)
+        self._step = Step.INSIDE
         if last:
             self._buckets.expect()
         yield
         if last:
             self._buckets.flush()
+            self._buckets.closed = True
+        self._step = Step.SENT if last else Step.BEGUN
 
     def collect(self) -> None:
         """Sum over ranks, and give each master its gradient."""
+        self._require(Step.SENT)
+        self._step = Step.COLLECTED
         self._finish()
         used = self._used()
         for bucket in self._buckets.buckets:
@@ -118,12 +136,16 @@ class Replicated:
             master.grad = None
             if master is not parameter:
                 parameter.copy_(master)
-        for bucket in self._buckets.buckets:
-            bucket.filled.clear()
+        self._buckets.forget()
+        self._step = Step.BEGUN
 
     def gradients(self) -> list[Tensor]:
         """The flat buffers; they stay from one step to the next."""
         return [bucket.flat for bucket in self._buckets.buckets if bucket.flat is not None]
+
+    def _require(self, step: Step) -> None:
+        if self._step is not step:
+            raise RuntimeError(self._step.value)
 
     def _plan(self, parameters: list[nn.Parameter], dtype: torch.dtype) -> list[Bucket]:
         return [Bucket([parameter], dtype) for parameter in parameters]
@@ -133,13 +155,13 @@ class Replicated:
 
     def _finish(self) -> None:
         gradients = [bucket.complete() for bucket in self._buckets.buckets]
-        if self.group.size() > 1:
+        if gradients and self.group.size() > 1:
             self._reduce(gradients, self.group)
 
     def _used(self) -> dict[nn.Parameter, bool]:
         """Which parameters somebody has used in this step."""
         here = {p: index in b.filled for b in self._buckets.buckets for index, p in enumerate(b.parameters)}
-        if not self.unused:
+        if not (self.unused and here):
             if missing := [self._names[parameter] for parameter, filled in here.items() if not filled]:
                 raise NoGradient(
                     f"{missing[0]} got no gradient in this step ({len(missing)} of {len(here)} did not): "
@@ -178,6 +200,11 @@ class DistributedDataParallel(Replicated):
         whole = bucket.complete()
         if self.group.size() > 1:
             self._works.append(dist.all_reduce(whole, group=self.group, async_op=True))
+
+    def publish(self) -> None:
+        """As of `Replicated`. What a step that failed has sent must arrive before its buffers serve again."""
+        self._finish()
+        super().publish()
 
     def _finish(self) -> None:
         for work in self._works:

@@ -111,6 +111,27 @@ def test_the_next_step_begins_with_nothing() -> None:
     assert launched[:2] == launched[2:]
 
 
+def test_what_was_there_before_is_not_added() -> None:
+    model = Three()
+    model(C).backward()
+    buckets, launched = watched(model)
+    buckets.expect()
+    model(A, B, C).backward()
+    assert launched == [[6, 6, 6, 0], [4, 4, 2, 0]]
+
+
+def test_a_gradient_goes_into_the_buckets_of_one_form() -> None:
+    model = Three()
+    first, second = watched(model), watched(model)
+    with pytest.raises(RuntimeError, match="another form has taken this gradient"):
+        model(A).backward()
+    assert first[1] == second[1] == []
+
+
+def test_no_parameters_make_no_buckets() -> None:
+    assert in_order_of_use([], 100) == []
+
+
 sizes = st.lists(st.integers(1, 40), min_size=1, max_size=12)
 
 

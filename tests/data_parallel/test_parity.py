@@ -1,5 +1,6 @@
 """Every form with replicas equals one process: losses, norms, gradients, parameters, whatever is learned, and how."""
 
+import contextlib
 import itertools
 import re
 from collections.abc import Callable, Sequence
@@ -8,11 +9,13 @@ from functools import partial
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
+from reference.data_parallel.form import DataParallel
 from reference.data_parallel.replicated import DistributedDataParallel, Replicated, flat
+from reference.errors import BadInput
 from reference.trace import Op
 
 from .conftest import MOST, in_group, prove, records, wrong
@@ -108,6 +111,104 @@ def not_at_all(gradients: Sequence[Tensor], group: ProcessGroup) -> None:
 def test_a_wrong_sum_is_noticed(ranks: Cluster, reduce: Callable) -> None:
     [found] = records(ranks, 2, [Case("wrong", partial(Replicated, reduce=reduce))])
     assert wrong(found, one_process(Language(), parts=2), bound=1e-3)
+
+
+def begun(model: nn.Module, form: DataParallel) -> None:
+    with form.micro_batch(last=False):
+        model(torch.ones(1, 3)).sum().backward()
+
+
+def ended(model: nn.Module, form: DataParallel) -> None:
+    with form.micro_batch(last=True):
+        model(torch.ones(1, 3)).sum().backward()
+
+
+def collected(model: nn.Module, form: DataParallel) -> None:
+    ended(model, form)
+    form.collect()
+
+
+def failed(model: nn.Module, form: DataParallel) -> None:
+    """Half of backward has run."""
+    with contextlib.suppress(ZeroDivisionError), form.micro_batch(last=True):
+        hook = model[0].register_full_backward_hook(lambda *_: 1 / 0)
+        model(torch.ones(1, 3).requires_grad_()).sum().backward()
+    hook.remove()
+
+
+def publish(model: nn.Module, form: DataParallel) -> None:
+    form.publish()
+
+
+def collect(model: nn.Module, form: DataParallel) -> None:
+    form.collect()
+
+
+def alone(model: nn.Module, form: DataParallel) -> None:
+    model(torch.ones(1, 3)).sum().backward()
+
+
+def through(group: ProcessGroup, make: Make, actions: Sequence[Callable]) -> list[float]:
+    """Some actions, one after the other, and what gradient the first master has then."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2))
+    model(torch.ones(1, 3)).sum().backward()  # a gradient that is there before
+    form = make(model, group)
+    for action in actions:
+        action(model, form)
+    return form.parts[0].master.grad.flatten().tolist()
+
+
+@pytest.mark.parametrize("make", [FORMS["naive"], FORMS["flat"], FORMS["DDP, a bucket each"]])
+@pytest.mark.parametrize(
+    ("actions", "said"),
+    [
+        ((collect,), "no micro-batch of this step was the last"),
+        ((alone, collect), "no micro-batch of this step was the last"),
+        ((begun, collect), "no micro-batch of this step was the last"),
+        ((ended, ended), "the last micro-batch of this step is over"),
+        ((ended, begun), "the last micro-batch of this step is over"),
+        ((ended, alone), "or one after it: its gradients have already been sent off"),
+        ((collected, alone), "or one after it: its gradients have already been sent off"),
+        ((collected, collect), r"publish\(\) ends a step"),
+        ((collected, ended), r"publish\(\) ends a step"),
+        ((failed, ended), "a micro-batch is open, or has failed"),
+        ((failed, collect), "a micro-batch is open, or has failed"),
+    ],
+)
+def test_what_is_no_step_is_an_error(ranks: Cluster, make: Make, actions: tuple, said: str) -> None:
+    assert re.search(said, ranks.run(in_group, 2, complaint, through, make, actions)[-1])
+
+
+@pytest.mark.parametrize("make", [FORMS["naive"], FORMS["flat"], FORMS["DDP, a bucket each"]])
+@pytest.mark.parametrize("before", [(failed, publish), (begun, publish), (collected, publish)])
+def test_publish_forgets_every_gradient(ranks: Cluster, make: Make, before: tuple) -> None:
+    """Those of a micro-batch that failed half way, too."""
+    expected, got = (ranks.run(in_group, 2, through, make, (*actions, collected))[-1] for actions in ((), before))
+    assert got == expected
+
+
+@pytest.mark.parametrize("make", [*FORMS.values(), *PERMISSIVE.values()])
+def test_where_nothing_learns_nothing_is_sent(ranks: Cluster, make: Make) -> None:
+    def on_rank(group: ProcessGroup) -> int:
+        form = make(nn.Linear(2, 2).requires_grad_(False), group)
+        with form.micro_batch(last=True):
+            """Nothing to go backward through."""
+        form.collect()
+        form.publish()
+        return len(form.parts)
+
+    assert ranks.run(in_group, 2, on_rank)[-1] == 0
+
+
+def test_complex_parameters_are_refused() -> None:
+    class Complex(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.phase = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+
+    with pytest.raises(BadInput, match="phase is complex: make its real and its imaginary part two parameters"):
+        Replicated(Complex(), None)
 
 
 def twice_in_the_last(group: ProcessGroup) -> None:
