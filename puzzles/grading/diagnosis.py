@@ -56,7 +56,7 @@ def _remainder(right: list[Case], wrong: list[Case]) -> str | None:
         remains = [getattr(case, name) % case.n != 0 for case in wrong]
         if all(divides) and all(remains):
             where = f"{name}={getattr(wrong[0], name)} on {wrong[0].n} ranks"
-            return f"right where n divides {name}, wrong where it does not ({where}): the remainder is lost"
+            return f"right where n divides {name}, wrong where it does not ({where}): who gets the remainder?"
     return None
 
 

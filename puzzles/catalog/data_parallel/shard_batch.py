@@ -49,7 +49,7 @@ PUZZLE = Puzzle(
     wrong=(
         Wrong(
             "the rest is nobody's",
-            diagnosis=r"right where n divides rows, wrong where it does not.*the remainder is lost",
+            diagnosis=r"right where n divides rows, wrong where it does not.*who gets the remainder",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
                 size = len(batch) // n
