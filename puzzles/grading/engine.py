@@ -158,7 +158,8 @@ def _impossible(puzzle: Puzzle, runs: list[Run]) -> tuple[Run, str] | None:
             sent, best = run.measured(Measure.BYTES_SENT), budget.best(run.case)
             if sent < _PLAUSIBLE * best:
                 said = f"no rank sent more than {sent:,.10g} of {best:,.10g} B" if sent else "nothing was sent"
-                return run, f"the values are right, yet {said} ({run.case}): data must travel by torch.distributed"
+                said = f"the values are right, yet {said} ({run.case}): data must travel by torch.distributed"
+                return run, said + (", in a dtype that also holds large numbers" if sent else "")
     return None
 
 
