@@ -62,6 +62,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), lengths=("different",)),
     inputs=predictions_of_a_rank,
     oracle=share_of_hits,
+    tolerance=1e-6,  # a quotient in float32 is off by 6e-8, and a token more or less by 1e-2
     calls=(dist.all_reduce,),
     budgets=(
         Budget(Measure.CALLS, target=lambda case: 1, why="numbers of one dtype travel together: torch.stack"),
