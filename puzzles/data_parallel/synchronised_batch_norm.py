@@ -39,6 +39,6 @@ def batch_norm(x: Tensor, weight: Tensor, bias: Tensor, group: ProcessGroup, eps
 
     Returns: y, like `x`.
 
-    Budget: one all-reduce of 2 C + 1 numbers in forward, one of 2 C in backward.
+    Budget: one all-reduce in forward and one in backward, of 2 C + 1 numbers at most.
     """
     raise NotImplementedError("not solved yet")
