@@ -29,8 +29,8 @@ def find_drift(tensors: Mapping[str, Tensor], group: ProcessGroup) -> tuple[str,
         group: n ranks. Any n.
 
     Returns: the same on every rank: None if all tensors are alike everywhere, bit by bit. Otherwise (name, ranks):
-    the first tensor that is not, and the group ranks, ascending, that do not have what most ranks have. Where no
-    value is had by most, that of the lowest rank counts as right.
+    the first tensor that is not, and the group ranks, ascending, that do not have the right value. Right is what
+    the largest number of ranks has; of several such values, that of the lowest rank.
 
     Budget: 8 bytes for each tensor, to each of the others, in one message.
     """
