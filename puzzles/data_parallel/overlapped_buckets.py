@@ -24,7 +24,7 @@ def reduce_in_buckets(model: nn.Module, group: ProcessGroup, bucket_bytes: int) 
     over `group` in one all-reduce with `async_op=True`; and put the sums back when backward is done.
 
     `parameter.register_post_accumulate_grad_hook(hook)` lets autograd call `hook(parameter)` each time it has
-    written `parameter.grad`. The gradients of one layer may come in any order.
+    written `parameter.grad`. The gradients of one layer may come in any order, the same on every rank.
 
     Args:
         model: an `nn.Module`, the same on every rank. Each backward gives all of its parameters a gradient.

@@ -14,8 +14,8 @@ from torch.distributed import ProcessGroup
 def broadcast_state(module: nn.Module, group: ProcessGroup, root: int = 0) -> None:
     """Let all replicas start alike.
 
-    Ranks that sum their gradients take the same steps. So replicas that start from the same numbers stay the same
-    for ever, and those that do not never become so. Give every rank the state of rank `root`, bit by bit: the
+    Ranks that sum their gradients take the same steps. So replicas that start from the same numbers stay the same,
+    and no gradient brings those together that do not. Give every rank the state of rank `root`, bit by bit: the
     parameters, and also the buffers, such as the running mean of a batch norm, which no gradient ever corrects.
 
     `module.parameters()` and `module.buffers()` name each tensor once. Not everything is in `state_dict()`: some

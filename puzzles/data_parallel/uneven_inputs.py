@@ -27,13 +27,14 @@ def joined(
     Yield, step by step, this rank's next batch, or None once it has no more; and with it the number of samples
     that all ranks have in this step. The loop that you serve does this with it, on every rank:
 
-        for batch, samples in joined(batches, group):
+        for batch, samples in joined(batches, group, tokens_of):
             total = torch.zeros(width) if batch is None else batch.sum(0)
             dist.all_reduce(total, group=group)
-            mean = total / samples
+            mean = total / max(samples, 1)
 
     Args:
-        batches: this rank's; tensors [B, width]. It can be gone through once.
+        batches: this rank's; tensors [B, width]. It can be gone through once. B may be 0, and some rows are
+            padding: zeros, which are no samples.
         group: n ranks. Any n.
         tokens_of: how many samples a batch has.
         device: where your own messages live.

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from puzzles.grading.drives.data_parallel import FUNCTION, Layered, part_of_loss, taken
+from puzzles.grading.drives.data_parallel import FUNCTION, SAME_MEMORY, Layered, part_of_loss, taken
 from puzzles.grading.overlap import NETWORK
 from puzzles.grading.puzzle import Case, Inputs
 from reference.collectives import cost
@@ -100,8 +100,9 @@ def gradients_of_a_rank(case: Case, rank: int) -> dict[str, Any]:
 
 
 def summed_over_ranks(case: Case, inputs: Inputs) -> list[dict[str, list[Tensor]]]:
-    """Each gradient, added up."""
-    return [{"gradients": [sum(parts) for parts in zip(*(each["gradients"] for each in inputs), strict=True)]}] * case.n
+    """Each gradient, added up where it is."""
+    sums = [sum(parts) for parts in zip(*(each["gradients"] for each in inputs), strict=True)]
+    return [{"gradients": sums, "in place": SAME_MEMORY}] * case.n
 
 
 LENGTHS = ("different", "equal", "one is empty")  # of what the ranks have

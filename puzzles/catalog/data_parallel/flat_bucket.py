@@ -2,6 +2,7 @@
 
 import torch.distributed as dist
 
+from puzzles.grading.drives.data_parallel import in_place
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.collectives import cost
 from reference.collectives.all_reduce import ring
@@ -40,6 +41,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), widths=((3, 2),)),
     inputs=gradients_of_a_rank,
     oracle=summed_over_ranks,
+    drive=in_place,
     calls=(dist.all_reduce,),
     given=(native,),
     budgets=(
@@ -67,6 +69,16 @@ PUZZLE = Puzzle(
             diagnosis=r"gradients\[0\]\[0, 0\]: expected \d+, got \d+\n",
             edits=(
                 ("        gradient.copy_(summed.view_as(gradient))", "        gradient = summed.view_as(gradient)"),
+            ),
+        ),
+        Wrong(
+            "other memory for each gradient",
+            diagnosis=r"in place: expected 'the same memory as before', got 'other memory for gradients\[0\], ",
+            edits=(
+                (
+                    "        gradient.copy_(summed.view_as(gradient))",
+                    "        gradient.data = summed.view_as(gradient)",
+                ),
             ),
         ),
         Wrong(

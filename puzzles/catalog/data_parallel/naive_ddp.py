@@ -2,6 +2,7 @@
 
 import torch.distributed as dist
 
+from puzzles.grading.drives.data_parallel import in_place
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.data_parallel.replicated import naive, native
 
@@ -35,6 +36,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), widths=((3, 2),)),
     inputs=gradients_of_a_rank,
     oracle=summed_over_ranks,
+    drive=in_place,
     calls=(dist.all_reduce,),
     given=(native,),
     budgets=(

@@ -3,7 +3,7 @@
 import torch.distributed as dist
 
 from puzzles.grading.drives.data_parallel import with_hooks
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases
 from reference.data_parallel.hooks import reduce_in_buckets
 
 from .common import STEPS, gradients_of_one_process, hidden, model_and_batches, sent, sizes_of
@@ -23,6 +23,14 @@ def best(case):
     """Microseconds where only those messages have nothing to hide behind that wait for the first layer."""
     sizes = sizes_of(case)
     return hidden(case, *(sum(sizes[each] for each in bucket) for bucket in buckets_of(case) if {0, 1} & {*bucket}))
+
+
+def no_bucket_holds_too_much(case, inputs, outputs, trace):
+    """A message of more than fits into a bucket is a parameter that is larger."""
+    sent = {event.bytes for events in trace.events for event in events}
+    too_large = [size for size in sent - {*sizes_of(case)} if size > case.bucket_bytes]
+    fact = f"a message has {max(too_large, default=0):,} B where bucket_bytes={case.bucket_bytes:,}"
+    return [Claim(not too_large, f"{fact}: what does not fit begins a new bucket")]
 
 
 AFTERWARDS = """
@@ -49,7 +57,7 @@ PUZZLE = Puzzle(
         over `group` in one all-reduce with `async_op=True`; and put the sums back when backward is done.
 
         `parameter.register_post_accumulate_grad_hook(hook)` lets autograd call `hook(parameter)` each time it has
-        written `parameter.grad`. The gradients of one layer may come in any order.
+        written `parameter.grad`. The gradients of one layer may come in any order, the same on every rank.
 
         Args:
             model: an `nn.Module`, the same on every rank. Each backward gives all of its parameters a gradient.
@@ -69,6 +77,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), widths=((24, 24, 24, 24),), bucket_bytes=(4800,)),
     inputs=lambda case, rank: {**model_and_batches(case, rank), "bucket_bytes": case.bucket_bytes},
     oracle=gradients_of_one_process,
+    judge=no_bucket_holds_too_much,
     drive=with_hooks,
     tolerance=1e-10,
     calls=(dist.all_reduce,),
@@ -167,6 +176,29 @@ PUZZLE = Puzzle(
             diagnosis=r"right, but a rank makes \d+ calls where \d+ must do.*\n.*as much in a bucket as fits",
             edits=(
                 ("in_order_of_use(list(model.parameters()), bucket_bytes)", "[[each] for each in model.parameters()]"),
+            ),
+        ),
+        Wrong(
+            "buckets of two layers, whatever they hold",
+            diagnosis=r"right, but a message has 1,440 B where bucket_bytes=8: what does not fit",
+            edits=(
+                (
+                    "in_order_of_use(list(model.parameters()), bucket_bytes)",
+                    "[list(model.parameters())[::-1][i : i + 4] for i in range(0, len(list(model.parameters())), 4)]",
+                ),
+            ),
+        ),
+        Wrong(
+            "closed when it holds too much",
+            diagnosis=r"right, but a message has [\d,]+ B where bucket_bytes=[\d,]+: what does not fit",
+            edits=(("filled + parameter.nbytes > bucket_bytes", "filled >= bucket_bytes"),),
+        ),
+        Wrong(
+            "the last of the list comes last",
+            diagnosis=r"'NoneType' object has no attribute 'flatten'",
+            edits=(
+                ("missing = set(bucket)", "missing = {bucket[-1]}"),
+                ("missing.update(bucket)", "missing.add(bucket[-1])"),
             ),
         ),
         Wrong(

@@ -3,20 +3,20 @@
 import torch
 import torch.distributed as dist
 
-from puzzles.grading.drives.data_parallel import on_a_module
+from puzzles.grading.drives.data_parallel import SAME_MEMORY, on_a_module
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.collectives import broadcast, cost
 from reference.data_parallel.initial import broadcast_state
 
 
 def state_of_a_rank(case, rank):
-    """Parameters and buffers of three dtypes; the number of steps is odd, and more than a float32 can count."""
+    """Parameters and buffers of three dtypes; the seed is odd, and more than a float64 can count."""
     width = case.width
     return {
         "parameters": {"weight": case.normal(rank, width, 3).float(), "bias": case.normal(rank, width).float()},
         "buffers": {
             "running_mean": case.normal(rank, width, name="mean").float(),
-            "steps": torch.tensor(2**25 + 2 * rank + 1),
+            "seed": torch.tensor(2**53 + 2 * rank + 1),
             "mask": case.normal(rank, 5, name="mask") > 0,
         },
         "root": case.root,
@@ -24,7 +24,8 @@ def state_of_a_rank(case, rank):
 
 
 def everybody_has_the_roots_state(case, inputs):
-    return [{**inputs[case.root]["parameters"], **inputs[case.root]["buffers"]}] * case.n
+    state = {**inputs[case.root]["parameters"], **inputs[case.root]["buffers"]}
+    return [{**state, "in place": SAME_MEMORY}] * case.n
 
 
 def sent(case):
@@ -50,8 +51,8 @@ PUZZLE = Puzzle(
     name="data_parallel.start_alike",
     title="Let all replicas start alike",
     statement="""
-        Ranks that sum their gradients take the same steps. So replicas that start from the same numbers stay the same
-        for ever, and those that do not never become so. Give every rank the state of rank `root`, bit by bit: the
+        Ranks that sum their gradients take the same steps. So replicas that start from the same numbers stay the same,
+        and no gradient brings those together that do not. Give every rank the state of rank `root`, bit by bit: the
         parameters, and also the buffers, such as the running mean of a batch norm, which no gradient ever corrects.
 
         `module.parameters()` and `module.buffers()` name each tensor once. Not everything is in `state_dict()`: some
@@ -82,7 +83,11 @@ PUZZLE = Puzzle(
             optimum=lambda case: 1,
             why="tensors of one dtype fit into one flat tensor: torch.cat. (As bytes, even all of them do.)",
         ),
-        Budget(Measure.BYTES_SENT, target=sent, why="each tensor is sent once, also where it has two names"),
+        Budget(
+            Measure.BYTES_SENT,
+            target=sent,
+            why="each tensor is sent once, in its own dtype, also where it has two names",
+        ),
     ),
     hints=(
         "What does a module have besides parameters? Which tensors can travel in one message?",
@@ -108,11 +113,11 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "everything in float32",
-            diagnosis=r"steps: expected 33554433, got 33554432",
+            "everything in float64",
+            diagnosis=r"seed: expected 9007199254740993, got 900719925474099[24]",
             body="""
                 tensors = [each.detach() for each in [*module.parameters(), *module.buffers()]]
-                flat = torch.cat([tensor.flatten().float() for tensor in tensors])
+                flat = torch.cat([tensor.flatten().double() for tensor in tensors])
                 dist.broadcast(flat, group=group, group_src=root)
                 for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors])):
                     tensor.copy_(part.view_as(tensor))
@@ -132,6 +137,14 @@ PUZZLE = Puzzle(
             "received, and not put back",
             diagnosis=r"weight\[0, 0\]: expected",
             edits=(("tensor.copy_(part.view_as(tensor))", "tensor = part.view_as(tensor)"),),
+        ),
+        Wrong(
+            "other memory for each tensor",
+            diagnosis=r"in place: expected 'the same memory as before', got 'other memory for weight, bias, ",
+            edits=(
+                ("append(tensor.detach())", "append(tensor)"),
+                ("tensor.copy_(part.view_as(tensor))", "tensor.data = part.view_as(tensor)"),
+            ),
         ),
         Wrong(
             "one message for each tensor",

@@ -14,23 +14,27 @@ BATCHES = {
     "one more each": lambda rank, n: 1 + rank,
     "all alike": lambda rank, n: 2,
     "the first has none": lambda rank, n: 2 * (rank > 0),
+    "the second is empty": lambda rank, n: 3,
 }
 
 
 def batches_of_a_rank(case, rank):
-    """Batches of different sizes, as many as the parameter `batches` says."""
-    count = BATCHES[case.batches](rank, case.n)
-    return {
-        "batches": [case.normal(rank, 1 + (rank + 2 * step) % 3, WIDTH, name=f"batch {step}") for step in range(count)],
-        "width": WIDTH,
-    }
+    """Batches of different sizes, as many as the parameter `batches` says; their second row is padding."""
+    batches = []
+    for step in range(BATCHES[case.batches](rank, case.n)):
+        batch = case.normal(rank, 1 + (rank + 2 * step) % 3, WIDTH, name=f"batch {step}")
+        batch[1:2] = 0
+        batches.append(batch[:0] if case.batches == "the second is empty" and step == 1 else batch)
+    return {"batches": batches, "width": WIDTH}
 
 
 def means_of_all_that_there_is(case, inputs):
-    """In each step, one process takes the mean over everybody's samples, as long as anybody has some."""
-    everybody = [each["batches"] for each in inputs]
-    steps = max(map(len, everybody))
-    found = [torch.cat([own[step] for own in everybody if step < len(own)]).mean(0) for step in range(steps)]
+    """In each step, one process takes the mean over everybody's samples, as long as anybody has a batch."""
+    everybody, found = [each["batches"] for each in inputs], []
+    for step in range(max(map(len, everybody))):
+        rows = torch.cat([own[step] for own in everybody if step < len(own)])
+        samples = rows[rows.any(dim=1)]
+        found.append(samples.sum(0) / max(len(samples), 1))
     return [{"the means": found}] * case.n
 
 
@@ -58,13 +62,14 @@ PUZZLE = Puzzle(
         Yield, step by step, this rank's next batch, or None once it has no more; and with it the number of samples
         that all ranks have in this step. The loop that you serve does this with it, on every rank:
 
-            for batch, samples in joined(batches, group):
+            for batch, samples in joined(batches, group, tokens_of):
                 total = torch.zeros(width) if batch is None else batch.sum(0)
                 dist.all_reduce(total, group=group)
-                mean = total / samples
+                mean = total / max(samples, 1)
 
         Args:
-            batches: this rank's; tensors [B, width]. It can be gone through once.
+            batches: this rank's; tensors [B, width]. It can be gone through once. B may be 0, and some rows are
+                padding: zeros, which are no samples.
             group: n ranks. Any n.
             tokens_of: how many samples a batch has.
             device: where your own messages live.
@@ -77,6 +82,7 @@ PUZZLE = Puzzle(
     function=joined,
     cases=cases(worlds=(3, 2, 4, 1, 5, 8), batches=("one more each",))
     + cases(worlds=(2, 3), batches=("all alike", "the first has none"))
+    + cases(worlds=(3,), batches=("the second is empty",))
     + cases(worlds=(4,), members=(0, 2, 3), batches=("one more each",)),
     inputs=batches_of_a_rank,
     oracle=means_of_all_that_there_is,
@@ -104,7 +110,7 @@ PUZZLE = Puzzle(
             diagnosis=r"rank \d finished without it|never|deadlock",
             body="""
                 for batch in batches:
-                    samples = torch.tensor(len(batch))
+                    samples = torch.tensor(tokens_of(batch))
                     dist.all_reduce(samples, group=group)
                     yield batch, samples.item()
                 """,
@@ -123,7 +129,7 @@ PUZZLE = Puzzle(
                 dist.all_reduce(most, dist.ReduceOp.MAX, group)
                 for step in range(most.item()):
                     batch = own[step % len(own)] if own else None
-                    samples = torch.tensor(0 if batch is None else len(batch))
+                    samples = torch.tensor(0 if batch is None else tokens_of(batch))
                     dist.all_reduce(samples, group=group)
                     yield batch, samples.item()
                 """,
@@ -139,6 +145,21 @@ PUZZLE = Puzzle(
             edits=(("yield batch, tokens", "yield batch, ranks"),),
         ),
         Wrong(
+            "counts padding",
+            diagnosis=r"the means\[\d\]\[0\]: expected",
+            edits=(("(1, tokens_of(batch))", "(1, len(batch))"),),
+        ),
+        Wrong(
+            "done where nobody has a sample",
+            diagnosis=r"wrong with batches=the second is empty",
+            edits=(("if ranks == 0:", "if tokens == 0:"),),
+        ),
+        Wrong(
+            "an empty batch for the end",
+            diagnosis=r"wrong with batches=the second is empty",
+            edits=(("(0, 0) if batch is None else", "(0, 0) if batch is None or not len(batch) else"),),
+        ),
+        Wrong(
             "the last batch once more",
             diagnosis=r"the means\[\d\]\[0\]: expected|exception",
             body="""
@@ -146,7 +167,8 @@ PUZZLE = Puzzle(
                 while True:
                     upcoming = next(rest, None)
                     batch = batch if upcoming is None else upcoming
-                    ranks_and_tokens = torch.tensor([upcoming is not None, 0 if batch is None else len(batch)]).long()
+                    mine = (upcoming is not None, 0 if batch is None else tokens_of(batch))
+                    ranks_and_tokens = torch.tensor(mine).long()
                     dist.all_reduce(ranks_and_tokens, group=group)
                     ranks, tokens = ranks_and_tokens.tolist()
                     if ranks == 0:
@@ -162,7 +184,7 @@ PUZZLE = Puzzle(
                 while True:
                     batch = next(rest, None)
                     anybody = torch.tensor(int(batch is not None))
-                    samples = torch.tensor(0 if batch is None else len(batch))
+                    samples = torch.tensor(0 if batch is None else tokens_of(batch))
                     dist.all_reduce(anybody, dist.ReduceOp.MAX, group)
                     if not anybody:
                         return

@@ -1,19 +1,23 @@
 """Drives of the chapter `data_parallel`: they stand for the training loop around a learner's function."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..overlap import Work
 
 FUNCTION = "a function"  # what stands for one in a report
+SAME_MEMORY = "the same memory as before"  # what stands for tensors that were changed in place
 
 
 class Layered(nn.Module):
     """Linear layers with tanh between them; going backward through one of them takes `seconds` on the model's clock.
+
+    Backward finds the bias of the first layer before its weight, the weight of the second before its bias, and so on.
 
     Args:
         weights: weight (out, in) and bias (out) of each layer, one after the other; copied.
@@ -28,9 +32,11 @@ class Layered(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, in of the first layer] -> [B, out of the last]."""
-        for layer in self.layers[:-1]:
-            x = _Takes.apply(layer(x), self.seconds, self.work).tanh()
-        return _Takes.apply(self.layers[-1](x), self.seconds, self.work)
+        for number, layer in enumerate(self.layers):
+            x = x.tanh() if number else x
+            y = F.linear(x, layer.weight, layer.bias * 1) if number % 2 else layer(x)
+            x = _Takes.apply(y, self.seconds, self.work)
+        return x
 
 
 class _Takes(torch.autograd.Function):
@@ -113,8 +119,26 @@ def _kind(returned: Any) -> Any:
     return FUNCTION if callable(returned) else returned
 
 
+def in_place(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Call it. Compare what it returns, the argument `gradients` afterwards, and whether they are where they were."""
+    gradients = {f"gradients[{number}]": gradient for number, gradient in enumerate(arguments["gradients"])}
+    before = _addresses(gradients)
+    returned = function(**arguments)
+    return {**arguments, "returns": returned, "in place": _whether_the_same(before, gradients)}
+
+
+def _addresses(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    return {name: tensor.data_ptr() for name, tensor in tensors.items()}
+
+
+def _whether_the_same(before: Mapping[str, int], tensors: Mapping[str, Tensor]) -> str:
+    """Memory as before, or which tensors have other memory."""
+    moved = [name for name, address in _addresses(tensors).items() if address != before.get(name)]
+    return f"other memory for {', '.join(moved)}" if moved else SAME_MEMORY
+
+
 def on_a_module(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Give it a `module` that has the arguments `parameters` and `buffers`, by name. Compare all of them afterwards.
+    """Give it a `module` of the arguments `parameters` and `buffers`. Compare them afterwards, and where they are.
 
     The first parameter is tied: it has a second name. The last buffer is one that no checkpoint keeps.
     """
@@ -125,9 +149,14 @@ def on_a_module(function: Callable[..., Any], arguments: dict[str, Any]) -> dict
     module.register_parameter("tied", next(module.parameters()))
     for number, (name, value) in enumerate(buffers.items(), 1):
         module.register_buffer(name, value, persistent=number < len(buffers))
+    before = _addresses(_state(module))
     returned = function(module=module, **arguments)
-    named = [*module.named_parameters(), *module.named_buffers()]
-    return {**{name: tensor.detach() for name, tensor in named}, "returns": returned}
+    state = _state(module)
+    return {**state, "returns": returned, "in place": _whether_the_same(before, state)}
+
+
+def _state(module: nn.Module) -> dict[str, Tensor]:
+    return {name: x.detach() for name, x in [*module.named_parameters(), *module.named_buffers()]}
 
 
 def backward_of_the_loss(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -142,16 +171,20 @@ def backward_of_the_loss(function: Callable[..., Any], arguments: dict[str, Any]
 def step_after_step(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
     """Go through what it returns, and in each step take part in the sum of everybody's batch.
 
-    The argument `batches` is a list of tensors, of which the function gets an iterator. Compare the mean over all
-    samples of each step.
+    The argument `batches` is a list of tensors, of which the function gets an iterator; rows of zeros are padding.
+    Compare the mean over all samples of each step; zeros, where there are none.
     """
     batches, width = arguments.pop("batches"), arguments.pop("width")
     means = []
-    for batch, samples in function(batches=iter(batches), **arguments):
+    for batch, samples in function(batches=iter(batches), tokens_of=_without_padding, **arguments):
         total = torch.zeros(width, dtype=torch.float64) if batch is None else batch.sum(0)
         dist.all_reduce(total, group=arguments["group"])
-        means.append(total / samples)
+        means.append(total / max(samples, 1))
     return {"the means": means}
+
+
+def _without_padding(batch: Tensor) -> int:
+    return int(batch.any(dim=1).sum())
 
 
 def backward_of_a_layer(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
