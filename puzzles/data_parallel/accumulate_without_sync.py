@@ -38,7 +38,8 @@ def reduce_on_last(model: nn.Module, group: ProcessGroup) -> Callable[[bool], Ab
         group: n ranks. Any n.
 
     Returns: `micro_batch`, a function of `last` that returns what to put around a micro-batch. At the end of the
-    last one, every `.grad` must be the sum over all micro-batches of all ranks. So also in the second step.
+    last one, every `.grad` must be the sum over all micro-batches of all ranks. So also in the second step, when
+    nothing may hold the gradients of the first any more.
 
     Budget: every gradient is sent once in each step, however many micro-batches it has.
     """

@@ -30,7 +30,7 @@ def reduce_when_ready(model: nn.Module, group: ProcessGroup) -> Callable[[], Non
         group: n ranks. Any n.
 
     Returns: a function without arguments, which is called after each backward. When it returns, every `.grad` must
-    be the sum over all ranks, also in the second step.
+    be the sum over all ranks, also in the second step, when nothing may hold the gradients of the first any more.
 
     Budget: one message for each parameter. On a modelled link, where layers take longer than their messages, only
     the messages of the first layer may take time of their own.

@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from puzzles.grading.drives.data_parallel import FUNCTION, Layered, in_micro_batches, part_of_loss, taken
+from puzzles.grading.drives.data_parallel import FUNCTION, ONE_STEP, Layered, in_micro_batches, part_of_loss, taken
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.data_parallel.hooks import reduce_on_last
 
@@ -33,7 +33,7 @@ def model_and_micro_batches(case, rank):
 
 def gradients_of_one_process(case, inputs):
     """The gradients of every step, where one process has all samples, and they fit."""
-    model, found = Layered(inputs[0]["weights"]), {"returns": FUNCTION}
+    model, found = Layered(inputs[0]["weights"]), {"returns": FUNCTION, "gradients held": ONE_STEP}
     for step in range(STEPS):
         x = torch.cat([part for each in inputs for part in each["batches"][step]])
         part_of_loss(model, x, len(x)).backward()
@@ -95,7 +95,8 @@ PUZZLE = Puzzle(
             group: n ranks. Any n.
 
         Returns: `micro_batch`, a function of `last` that returns what to put around a micro-batch. At the end of the
-        last one, every `.grad` must be the sum over all micro-batches of all ranks. So also in the second step.
+        last one, every `.grad` must be the sum over all micro-batches of all ranks. So also in the second step, when
+        nothing may hold the gradients of the first any more.
 
         Budget: every gradient is sent once in each step, however many micro-batches it has.
         """,
@@ -171,6 +172,11 @@ PUZZLE = Puzzle(
             body=with_totals(
                 "dist.all_reduce(parameter.grad, group=group)\n            total += parameter.grad", "pass"
             ),
+        ),
+        Wrong(
+            "requests that nobody forgets",
+            diagnosis=r"gradients held: expected 'of one step at most', got '(\d+) of \1 in 2 steps'",
+            edits=(("        works.clear()\n", ""),),
         ),
         Wrong(
             "not waited for",

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from puzzles.grading.drives.data_parallel import FUNCTION, SAME_MEMORY, Layered, part_of_loss, taken
+from puzzles.grading.drives.data_parallel import FUNCTION, ONE_STEP, SAME_MEMORY, Layered, part_of_loss, taken
 from puzzles.grading.overlap import NETWORK
 from puzzles.grading.puzzle import Case, Inputs
 from reference.collectives import cost
@@ -56,7 +56,7 @@ def model_and_batches(case: Case, rank: int) -> dict[str, Any]:
 
 def gradients_of_one_process(case: Case, inputs: Inputs) -> list[dict[str, Tensor]]:
     """The gradients of every step, where one process has all samples."""
-    model, found = Layered(inputs[0]["weights"]), {"returns": FUNCTION}
+    model, found = Layered(inputs[0]["weights"]), {"returns": FUNCTION, "gradients held": ONE_STEP}
     for step in range(STEPS):
         x = torch.cat([each["batches"][step] for each in inputs])
         part_of_loss(model, x, len(x)).backward()

@@ -27,7 +27,7 @@ PUZZLE = Puzzle(
             group: n ranks. Any n.
 
         Returns: a function without arguments, which is called after each backward. When it returns, every `.grad` must
-        be the sum over all ranks, also in the second step.
+        be the sum over all ranks, also in the second step, when nothing may hold the gradients of the first any more.
 
         Budget: one message for each parameter. On a modelled link, where layers take longer than their messages, only
         the messages of the first layer may take time of their own.
@@ -104,6 +104,11 @@ PUZZLE = Puzzle(
             "nobody waits",
             diagnosis=r"wait\(\)|never waited",
             edits=(("        for work in works:\n            work.wait()\n", ""),),
+        ),
+        Wrong(
+            "requests that nobody forgets",
+            diagnosis=r"gradients held: expected 'of one step at most', got '(\d+) of \1 in 2 steps'",
+            edits=(("        works.clear()\n", ""),),
         ),
         Wrong(
             "a hook before accumulation",

@@ -1,5 +1,6 @@
 """Drives of the chapter `data_parallel`: they stand for the training loop around a learner's function."""
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from ..overlap import Work
 
 FUNCTION = "a function"  # what stands for one in a report
+ONE_STEP = "of one step at most"  # what stands for gradients that nobody holds for ever
 SAME_MEMORY = "the same memory as before"  # what stands for tensors that were changed in place
 
 
@@ -72,28 +74,40 @@ def taken(model: nn.Module, step: int) -> dict[str, Tensor | None]:
         f"step {step}, {name}": p.detach().clone() for name, p in model.named_parameters()
     }
     for name, parameter in model.named_parameters():
-        found[f"step {step}, {name}.grad"] = parameter.grad
+        found[f"step {step}, {name}.grad"] = None if parameter.grad is None else parameter.grad.clone()
         parameter.grad = None
     return found
+
+
+def _gradients_of(model: nn.Module) -> list[weakref.ref[Tensor]]:
+    """The gradients that are there, held by nobody here."""
+    return [weakref.ref(parameter.grad) for parameter in model.parameters() if parameter.grad is not None]
+
+
+def _held(gradients: Sequence[weakref.ref[Tensor]], steps: int) -> str:
+    """Of how many steps the gradients of all `steps` are still there."""
+    alive = {id(gradient) for each in gradients if (gradient := each()) is not None}
+    return ONE_STEP if len(alive) * steps <= len(gradients) else f"{len(alive)} of {len(gradients)} in {steps} steps"
 
 
 def with_hooks(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
     """Give it a `model` of the argument `weights`; it returns what to call after each backward.
 
     The argument `batches` has this rank's samples of each step, `samples` how many all ranks have together. Compare
-    parameters and gradients of every step.
+    parameters and gradients of every step, and whether gradients are held when their step is over.
     """
     weights, seconds, batches, samples = (arguments.pop(name) for name in ("weights", "seconds", "batches", "samples"))
     work = Work()
     model = Layered(weights, seconds, work)
     finish = function(model=model, **arguments)
-    found = {"returns": _kind(finish)}
+    found, gradients = {"returns": _kind(finish)}, []
     if callable(finish):
         for step, (x, of_all) in enumerate(zip(batches, samples, strict=True)):
             part_of_loss(model, x, of_all).backward()
             finish()
+            gradients += _gradients_of(model)
             found |= taken(model, step)
-    return found | work.notes
+    return {**found, "gradients held": _held(gradients, len(batches)), **work.notes}
 
 
 def in_micro_batches(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -104,14 +118,15 @@ def in_micro_batches(function: Callable[..., Any], arguments: dict[str, Any]) ->
     weights, batches, samples = (arguments.pop(name) for name in ("weights", "batches", "samples"))
     model = Layered(weights)
     micro_batch = function(model=model, **arguments)
-    found = {"returns": _kind(micro_batch)}
+    found, gradients = {"returns": _kind(micro_batch)}, []
     if callable(micro_batch):
         for step, (parts, of_all) in enumerate(zip(batches, samples, strict=True)):
             for number, x in enumerate(parts):
                 with micro_batch(number == len(parts) - 1):
                     part_of_loss(model, x, of_all).backward()
+            gradients += _gradients_of(model)
             found |= taken(model, step)
-    return found
+    return {**found, "gradients held": _held(gradients, len(batches))}
 
 
 def _kind(returned: Any) -> Any:
