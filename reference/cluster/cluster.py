@@ -1,16 +1,17 @@
 """`Cluster`: N ranks on this machine, kept warm."""
 
+import math
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import EllipsisType, TracebackType
 from typing import Any, Self
 
 from ..trace import Trace
-from . import rest
+from . import forkserver, rest
 from .call import Call, definition, interrupted, pack
 from .errors import ClusterError, RankError
 from .ranks import Message, Ranks
@@ -20,6 +21,7 @@ MAX_RANKS = 32
 _START = 60.0  # seconds in which ranks must have come up
 _WARM, _NEW = 1.0, 10.0  # seconds without a call, after which ranks sleep; the new ones must have come up before
 _PUT_TO_SLEEP = 0.1  # seconds, more than enough to tell ranks to sleep
+_LETS_GO = 10.0  # seconds in which a call must have ended whose ranks are gone
 
 
 class Cluster:
@@ -34,7 +36,8 @@ class Cluster:
     fails raises one `RankError`; the ranks are started again and the next call works. No process outlives its owner.
     Ranks that nobody calls for a while sleep, and cost nothing until they are called again.
     A rank computes with one thread, in the caller's working directory, and with the environment that the caller had
-    when it made its first cluster.
+    when it made its first cluster. On a CPU its backend is gloo behind `reference.trace.tap`: `dist.get_backend()`
+    says "tapped", and what torch has for a group of that very name alone, as `dist.monitored_barrier`, it refuses.
 
     Args:
         world_size: number of ranks, 1 to 32.
@@ -59,15 +62,15 @@ class Cluster:
         untrusted: bool = False,
     ) -> None:
         check_platform()
-        if not isinstance(world_size, int) or not 1 <= world_size <= MAX_RANKS:
-            raise ClusterError(f"a cluster has 1 to {MAX_RANKS} ranks, not {world_size!r}")
+        check_process()
+        check_world_size(world_size)
         check_device(device, world_size)
+        check_preload(preload)
         if watch and device != "cpu":
             raise ClusterError('only ranks on device="cpu" can be watched: what runs there runs on NCCL unchanged')
         self.world_size = world_size
         self.timeout = (10.0 if watch else 300.0) if timeout is ... else timeout
-        if self.timeout is not None and self.timeout <= 0:
-            raise ClusterError(f"timeout is a number of seconds above 0, or None for no limit, not {timeout!r}")
+        check_timeout(self.timeout)
         self._plan = {"device": device, "watch": watch, "preload": list(preload), "untrusted": untrusted}
         self._owner = os.getpid()
         self._closed = False
@@ -99,10 +102,20 @@ class Cluster:
         return self._call(fn, args, kwargs, record=True)
 
     def restart(self) -> None:
-        """Start the ranks afresh, so that they import changed modules again."""
+        """Start the ranks afresh, so that they import changed modules again.
+
+        Raises:
+            ClusterError: the cluster is closed, or another thread's call runs on it.
+        """
+        with self._held():
+            self._restart()
+
+    def _restart(self) -> None:
         self._dirty = True
         self._ranks.kill()
         self._start()
+        if self._closed:  # meanwhile, by another thread, which has ended those before
+            self._ranks.end()
 
     def rest(self, after: float | None = None) -> None:
         """Put the ranks to sleep if nobody has called them for so many seconds. The next call wakes them."""
@@ -114,15 +127,20 @@ class Cluster:
             self._lock.release()
 
     def close(self) -> None:
-        """End the ranks and wait until they are gone. A closed cluster runs nothing."""
-        if not self._closed:
-            self._closed = True
-            if os.getpid() == self._owner:
-                self._ranks.kill()
-            else:
-                self._ranks.close()
+        """End the ranks and wait until they are gone. A closed cluster runs nothing; a call of another thread fails."""
+        self._closed = True
+        if os.getpid() != self._owner:
+            self._ranks.close()
+            return
+        self._ranks.end()  # so that a call that runs lets go of them
+        held = self._lock.acquire(timeout=_LETS_GO)
+        self._ranks.kill()
+        if held:
+            self._lock.release()
 
     def __enter__(self) -> Self:
+        if self._closed:
+            raise ClusterError("the cluster is closed")
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
@@ -133,19 +151,32 @@ class Cluster:
         """Process ids of the ranks, once they are up."""
         return list(self._ranks.pids)
 
-    def _call(self, fn: Callable[..., Any], args: tuple, kwargs: dict, *, record: bool) -> tuple[list[Any], Trace]:
-        if self._closed:
-            raise ClusterError("the cluster is closed")
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """The ranks for one caller. Raises ClusterError where nobody may have them, or another one has."""
         if os.getpid() != self._owner:
             raise ClusterError("the cluster belongs to the process that made it: make another one in this process")
-        if not self._lock.acquire(timeout=_PUT_TO_SLEEP):
-            raise ClusterError("the cluster is running another call: use one cluster for each thread")
+        held = self._lock.acquire(timeout=_PUT_TO_SLEEP)
         try:
-            self._ranks.wake()
-            return self._attempt(fn, args, kwargs, record)
+            if self._closed:
+                raise ClusterError("the cluster is closed")
+            if not held:
+                raise ClusterError("the cluster is running another call: use one cluster for each thread")
+            yield
         finally:
-            self._used = time.monotonic()
-            self._lock.release()
+            if held:
+                self._used = time.monotonic()
+                self._lock.release()
+
+    def _call(self, fn: Callable[..., Any], args: tuple, kwargs: dict, *, record: bool) -> tuple[list[Any], Trace]:
+        with self._held():
+            self._ranks.wake()
+            try:
+                return self._attempt(fn, args, kwargs, record)
+            except (ClusterError, RankError):
+                if self._closed:
+                    raise ClusterError("the cluster was closed while it ran this call") from None
+                raise
 
     def _attempt(self, fn: Callable[..., Any], args: tuple, kwargs: dict, record: bool) -> tuple[list[Any], Trace]:
         payload, buffers = pack(fn, args, kwargs)
@@ -163,8 +194,9 @@ class Cluster:
             error = found
         if not error.file:
             error.file, error.line = definition(fn)
-        with suppress(ClusterError):  # the next call will try again, and say so
-            self.restart()
+        if not self._closed:
+            with suppress(ClusterError):  # the next call will try again, and say so
+                self._restart()
         raise error
 
     def _settle(self) -> None:
@@ -173,7 +205,7 @@ class Cluster:
             self._hear(0)
         if not self._dirty and self._come_up():
             return
-        self.restart()
+        self._restart()
         if not self._come_up():
             self._ranks.drain()
             raise ClusterError(f"the ranks did not start: {self._ranks.failure or 'see what they have printed'}")
@@ -213,6 +245,31 @@ def check_platform() -> None:
     """Raises ClusterError on Windows."""
     if os.name == "nt":
         raise ClusterError("there is no fork on Windows: use WSL (https://learn.microsoft.com/windows/wsl)")
+
+
+def check_process() -> None:
+    """Raises ClusterError in a rank."""
+    if forkserver.in_rank():
+        raise ClusterError("a rank can't have ranks of its own: make the cluster in the process that runs this one")
+
+
+def check_world_size(world_size: int) -> None:
+    """Raises ClusterError for a number of ranks that no cluster has."""
+    if isinstance(world_size, bool) or not isinstance(world_size, int) or not 1 <= world_size <= MAX_RANKS:
+        raise ClusterError(f"a cluster has 1 to {MAX_RANKS} ranks, not {world_size!r}")
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Raises ClusterError for a time limit that is none."""
+    number = isinstance(timeout, int | float) and not isinstance(timeout, bool) and not math.isnan(timeout)
+    if timeout is not None and not (number and timeout > 0):
+        raise ClusterError(f"timeout is a number of seconds above 0, or None for no limit, not {timeout!r}")
+
+
+def check_preload(preload: Sequence[str]) -> None:
+    """Raises ClusterError for what is no list of names."""
+    if not isinstance(preload, list | tuple) or not all(isinstance(module, str) for module in preload):
+        raise ClusterError(f'preload is a list of module names, such as ["torch"], not {preload!r}')
 
 
 def check_device(device: str, world_size: int) -> None:

@@ -95,6 +95,17 @@ class _OfProcess:
 
 
 _servers: dict[int, _OfProcess] = {}  # by process id: a fork of the owner has a server of its own
+_ranks: set[int] = set()  # process id of the rank that this process is, or is a fork of
+
+
+def become_rank() -> None:
+    """Note that this process is a rank."""
+    _ranks.add(os.getpid())
+
+
+def in_rank() -> bool:
+    """True in a rank, and in a fork of it."""
+    return bool(_ranks)
 
 
 def shared() -> ForkServer:

@@ -136,7 +136,7 @@ def _command(pid: int) -> str:
     """The command line of a running process, "" for one that is gone or only waits to be reaped."""
     try:
         name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
-        command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ").strip()
+        command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")
     except OSError:
         return ""
-    return "" if rest.split()[0] == "Z" else command or name  # there is no command line while a program is loaded
+    return "" if rest.split()[0] == "Z" else " ".join(command.split()) or name  # none while a program is loaded

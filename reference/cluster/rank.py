@@ -18,7 +18,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from ..trace import frames
 from ..trace.tap import BACKEND, Ledger, Recorder, Tap, register
-from . import pickling, process, wire
+from . import forkserver, pickling, process, wire
 from .confine import confine
 from .errors import Forbidden, GroupError, StrayProcess
 from .faults import Unpicklable, describe
@@ -31,6 +31,7 @@ _LEAVING = 0.1  # seconds that a child may take to end once its parent has let g
 
 def main(rank: int, plan: dict[str, Any], requests: int, output: int, dumps: int) -> None:
     """Become a rank of the generation that `plan` describes, and serve its owner until it hangs up."""
+    forkserver.become_rank()
     process.settle(output, dumps)
     process.move(plan["path"], plan["directory"])
     channel = wire.Channel(socket.socket(fileno=requests))

@@ -223,12 +223,17 @@ class Ranks:
             text += data
         return text.decode(errors="replace")
 
+    def end(self) -> None:
+        """Have every rank and everything below it ended. Returns at once."""
+        with contextlib.suppress(OSError):  # they are gone
+            self._channel.shutdown(socket.SHUT_WR)
+
     def kill(self) -> None:
         """End every rank and everything below it, wait until they are gone, and show their last words."""
         if self._channel.fileno() < 0:
             return
+        self.end()
         with contextlib.suppress(OSError):
-            self._channel.shutdown(socket.SHUT_WR)
             self._channel.settimeout(_GONE)
             while self._channel.recv(_CHUNK):
                 pass

@@ -189,6 +189,34 @@ def test_close_leaves_no_process_and_no_file_descriptor():
         cluster.run(rank)
 
 
+def test_close_ends_the_call_of_another_thread_and_leaves_no_process():
+    cluster = Cluster(2)
+    cluster.run(rank)
+    pids = cluster.pids
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(cluster.run, time.sleep, 30)
+        time.sleep(0.2)
+        cluster.close()
+        with pytest.raises(ClusterError, match="was closed while it ran this call"):
+            call.result()
+    assert gone(pids)
+    assert gone(cluster.pids)
+    with pytest.raises(ClusterError, match="closed"):
+        cluster.run(rank)
+
+
+@pytest.mark.parametrize("use", [Cluster.restart, Cluster.__enter__])
+def test_a_closed_cluster_stays_closed(use):
+    cluster = Cluster(1)
+    cluster.run(rank)
+    pids = cluster.pids
+    cluster.close()
+    with pytest.raises(ClusterError, match="the cluster is closed"):
+        use(cluster)
+    assert cluster.pids == pids
+    assert gone(pids)
+
+
 def test_a_cluster_that_is_forgotten_ends():
     cluster = Cluster(2)
     cluster.run(rank)
@@ -316,6 +344,8 @@ def test_one_cluster_in_two_threads_is_refused(clusters):
     time.sleep(0.2)
     with pytest.raises(ClusterError, match="running another call"):
         cluster.run(rank)
+    with pytest.raises(ClusterError, match="running another call"):
+        cluster.restart()
     thread.join()
     assert cluster.run(rank) == [0, 1]
 

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from reference.cluster import Cluster, ClusterError
+from reference.cluster import Cluster, ClusterError, RankError
 
 
 @dataclass
@@ -291,16 +291,27 @@ def test_trace_gives_results_and_events(clusters):
     assert [event.op.value for event in trace.events[1]] == ["all_reduce"]
 
 
-@pytest.mark.parametrize("world_size", [0, -1, 33, "4", 2.0])
+@pytest.mark.parametrize("world_size", [0, -1, 33, "4", 2.0, True])
 def test_a_world_size_out_of_range_is_refused(world_size):
     with pytest.raises(ClusterError, match="1 to 32 ranks"):
         Cluster(world_size)
 
 
-@pytest.mark.parametrize("timeout", [0, -1.0])
-def test_a_time_limit_of_nothing_is_refused(timeout):
+@pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), True, "5"])
+def test_a_time_limit_that_is_none_is_refused(timeout):
     with pytest.raises(ClusterError, match="above 0, or None"):
         Cluster(2, timeout=timeout)
+
+
+@pytest.mark.parametrize("preload", ["torch", None, [torch]])
+def test_a_preload_that_is_no_list_of_names_is_refused(preload):
+    with pytest.raises(ClusterError, match="a list of module names"):
+        Cluster(2, preload=preload)
+
+
+def test_a_rank_has_no_ranks_of_its_own(clusters):
+    with pytest.raises(RankError, match="a rank can't have ranks of its own"):
+        clusters(2).run(lambda: Cluster(2))
 
 
 def test_without_a_time_limit_a_call_runs():
