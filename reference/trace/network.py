@@ -58,6 +58,12 @@ class Network:
     ranks_per_node: int | None = None  # None: all ranks in one node
     world_size: int | None = None  # None: as many as the trace has
 
+    def __post_init__(self) -> None:
+        for name in ("ranks_per_node", "world_size"):
+            number = getattr(self, name)
+            if number is not None and not (isinstance(number, int) and number >= 1):
+                raise ValueError(f"{name} of a network is a whole number, 1 or more, or None, not {number!r}")
+
     @classmethod
     def uniform(cls, alpha: float, beta: float, world_size: int | None = None, name: str = "link") -> "Network":
         """Every pair of ranks is linked alike: `alpha` seconds, `beta` bytes per second."""
@@ -71,8 +77,8 @@ class Network:
     @classmethod
     def cluster(cls, nodes: int, ranks_per_node: int, intra: Link = NVLINK4, inter: Link = INFINIBAND_NDR) -> "Network":
         """`nodes` nodes of `ranks_per_node` ranks; by default H100 nodes on InfiniBand."""
-        if nodes < 1 or ranks_per_node < 1:
-            raise ValueError(f"a cluster has at least one node and one rank in it, not {nodes} x {ranks_per_node}")
+        if not all(isinstance(number, int) and number >= 1 for number in (nodes, ranks_per_node)):
+            raise ValueError(f"a cluster is whole nodes of whole ranks, 1 or more, not {nodes} x {ranks_per_node}")
         return cls(intra, inter, ranks_per_node, nodes * ranks_per_node)
 
     @property
