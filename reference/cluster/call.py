@@ -194,7 +194,7 @@ class Call:
     def as_trace(self) -> Trace:
         """What the ranks said, as far as they have told."""
         said = (self.outcomes[rank].events if rank in self.outcomes else () for rank in range(self.world_size))
-        return Trace(self.world_size, tuple(said))
+        return Trace(self.world_size, tuple(said), frozenset(self.outcomes))
 
 
 def event(rank: int, row: list[Any], zero: float) -> Event:

@@ -24,7 +24,10 @@ Key = tuple[int, int]  # rank and tick: which event
 def timeline(
     calls: Sequence[Sequence[Lowered]], messages: Sequence[Message], unmatched: Iterable[Event], duration: float
 ) -> Timeline:
-    """The measured timeline of the calls of all ranks; calls in `unmatched` that never returned last to the end."""
+    """The measured timeline of the calls of all ranks; calls in `unmatched` that never returned last to the end.
+
+    Until its last tick a rank has gone on all the same: from then on it is held up.
+    """
     stuck = {_key(event) for event in unmatched if event.completed is None}
     end = horizon(duration, stuck=bool(stuck))
     complete = _when_all_were_there(calls, messages)
@@ -64,5 +67,5 @@ def _lane(rank: int, own: Sequence[Lowered], complete: dict[Key, float], stuck: 
         since = before[event.completed]
         moving.append((min(max(complete[_key(event)], since), event.end), event.end, words))
         held.append((since, event.end, words))
-    waits_for_ever = [(call.event.begin, end, describe(call)) for call in own if _key(call.event) in stuck]
+    waits_for_ever = [(ticks[-1][1], end, describe(call)) for call in own if _key(call.event) in stuck]
     return lane(rank, moving, held, waits_for_ever)

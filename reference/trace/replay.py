@@ -5,6 +5,8 @@ The rules:
 - A message starts when both sides have posted it and every port that it needs is free. It keeps them busy to its end.
 - Messages that could start at the same moment do so by (moment they were ready, sender, sender's tick).
 - A wait returns when all messages of its call have ended.
+- First come, first served is not the best order: where messages are in each other's way, a slower link may let another
+  one go first, and make the whole shorter.
 
 With the times and ports of a network this replays the trace. With one unit for every message and no ports, the end of a
 message is its step: one more than the step of the last message that had to be complete before it was sent or received.
@@ -77,6 +79,7 @@ class _Rank:
 
     program: list[tuple[int, bool, _Progress]]  # tick, whether it is a wait, the call
     at: int = 0
+    moved: int = 0  # when it last went on
     blocked_since: int | None = None
     blocked: list[tuple[int, int, Lowered]] = field(default_factory=list)  # begin, end, what it waited for
 
@@ -92,7 +95,7 @@ class Run:
 
     flights: list[Flight]  # those that happened, in order of their end
     blocked: list[list[tuple[int, int, Lowered]]]  # for each rank: begin, end, the call it waited for
-    stuck: list[tuple[int, Lowered]]  # when it was posted, and the call that never finished
+    stuck: list[tuple[int, Lowered]]  # when its rank last went on, and the call that never finished
 
 
 def run(calls: Sequence[Sequence[Lowered]], cost: Cost) -> Run:
@@ -103,16 +106,18 @@ def run(calls: Sequence[Sequence[Lowered]], cost: Cost) -> Run:
     return Run(flown, [rank.blocked for rank in model.ranks], model.stuck)
 
 
-def replay(calls: Sequence[Sequence[Lowered]], network: Network) -> Timeline:
-    """Run the calls of all ranks on `network`, and say what each rank did when."""
+def replay(calls: Sequence[Sequence[Lowered]], network: Network, returned: frozenset[int] = frozenset()) -> Timeline:
+    """Run the calls of all ranks on `network`, and say what each rank did when. `returned` ranks are never stuck."""
 
     def cost(src: int, dst: int, size: int) -> tuple[int, tuple]:
         return int(network.time(src, dst, size) * SECOND), network.ports(src, dst)
 
-    return _timeline(run(calls, cost), str(network))
+    result = run(calls, cost)
+    waiting = [(since, call) for since, call in result.stuck if call.event.rank not in returned]
+    return _timeline(result, waiting, str(network))
 
 
-def _timeline(result: Run, title: str) -> Timeline:
+def _timeline(result: Run, waiting: list[tuple[int, Lowered]], title: str) -> Timeline:
     world_size = len(result.blocked)
     moving: list[list[Interval]] = [[] for _ in range(world_size)]
     stuck: list[list[Interval]] = [[] for _ in range(world_size)]
@@ -124,8 +129,8 @@ def _timeline(result: Run, title: str) -> Timeline:
         for call in (flight.send.call, flight.recv.call):
             moving[call.event.rank].append((begin, end, describe(call)))
     last = max((transfer.end for transfer in transfers), default=0.0)
-    duration = horizon(last, stuck=bool(result.stuck))
-    for since, call in result.stuck:
+    duration = horizon(last, stuck=bool(waiting))
+    for since, call in waiting:
         stuck[call.event.rank].append((since / SECOND, duration, describe(call)))
     spans = []
     for rank, blocked in enumerate(result.blocked):
@@ -186,9 +191,9 @@ class _Model:
 
     @property
     def stuck(self) -> list[tuple[int, Lowered]]:
-        """Calls that were posted and finished neither here nor in the real run, with the moment of their post."""
+        """Calls that were posted and finished neither here nor in the real run, with when their rank last went on."""
         open_ = [p for own in self.progress for p in own if p.finished is None and p.event.completed is None]
-        return [(p.posted, p.call) for p in open_ if p.posted is not None]
+        return [(self.ranks[p.event.rank].moved, p.call) for p in open_ if p.posted is not None]
 
     def _advance(self, rank: _Rank) -> None:
         """Go on with the rank's program until a wait that has not ended."""
@@ -204,7 +209,7 @@ class _Model:
             elif rank.blocked_since is not None:
                 rank.blocked.append((rank.blocked_since, self.now, progress.call))
                 rank.blocked_since = None
-            rank.at += 1
+            rank.at, rank.moved = rank.at + 1, self.now
 
     def _next_round(self, progress: _Progress) -> None:
         """Post the halves of the next round; pass over rounds in which there is nothing to wait for."""
@@ -266,7 +271,7 @@ class _Model:
         for rank in [rank for rank in held if rank.awaited.event.op is Op.SEND] or held:
             rank.blocked.append((rank.blocked_since, self.now, rank.awaited.call))
             rank.blocked_since = None
-            rank.at += 1
+            rank.at, rank.moved = rank.at + 1, self.now
             self._advance(rank)
         return bool(held)
 

@@ -46,10 +46,12 @@ class Trace:
     """The calls of every rank. `events[rank]` is in program order, that is by `posted`.
 
     A trace may be partial: of ranks that died or wait for ever. Calls that never met their other side are `unmatched`.
+    `returned` are the ranks whose function came to its end: whatever they posted, they wait for nothing.
     """
 
     world_size: int
     events: tuple[tuple[Event, ...], ...]
+    returned: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         if len(self.events) != self.world_size:
@@ -58,7 +60,8 @@ class Trace:
         object.__setattr__(self, "events", in_order)
 
     def __getstate__(self) -> dict:
-        return {"world_size": self.world_size, "events": self.events}  # what is derived is derived again
+        # what is derived is derived again
+        return {"world_size": self.world_size, "events": self.events, "returned": self.returned}
 
     def __setstate__(self, state: dict) -> None:
         self.__dict__.update(state)
@@ -131,7 +134,7 @@ class Trace:
         """The same messages on `network`, computing nothing: see `replay.py` for the rules."""
         if network.world_size is not None and network.world_size < self.world_size:
             raise ValueError(f"the network has {network.world_size} ranks, the trace has {self.world_size}")
-        return replay(self._lowered, network)
+        return replay(self._lowered, network, self.returned)
 
     def timeline(self) -> Timeline:
         """What was measured: real clocks, so no two runs are alike.
@@ -139,7 +142,8 @@ class Trace:
         A rank waits while the other side of its call is not there yet; from then on it communicates. What a native
         collective does inside is not seen: its messages are not drawn.
         """
-        return measured.timeline(self._lowered, self.messages, self.unmatched, self.duration)
+        waiting = [event for event in self.unmatched if event.rank not in self.returned]
+        return measured.timeline(self._lowered, self.messages, waiting, self.duration)
 
     def to_chrome(self) -> dict:
         """The measured calls in the trace event format, for ui.perfetto.dev. A replay has the same method."""

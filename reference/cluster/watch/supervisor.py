@@ -95,7 +95,7 @@ class Supervisor:
         held = {wait.post for waits in self.waits for wait in waits.values()}
         said = [[post for number, post in posts.items() if number >= 0] for posts in self.posts]
         events = [[post.event(zero, complete=post.matched and post not in held) for post in posts] for posts in said]
-        return Trace(self.world_size, tuple(map(tuple, events)))
+        return Trace(self.world_size, tuple(map(tuple, events)), frozenset(self.finished))
 
     def left_waiting(self) -> str:
         """Which ranks wait where, in one line."""
