@@ -158,7 +158,7 @@ def _run(
     puzzle: Puzzle, case: Case, inputs: Inputs, part: list[Any], whole: Trace, output: str, patched: tuple[str, ...]
 ) -> Run:
     """One case out of a call. `part` is what each global rank reports about it."""
-    trace = Trace(case.world_size, tuple(map(_during, whole.events, part)))
+    trace = Trace(case.world_size, tuple(map(_during, whole.events, part)), whole.returned)
     mine = [part[rank] for rank in case.global_ranks]
     said = objection = ""
     step, told = None, [report["values"] for report in mine]
