@@ -22,18 +22,22 @@ class GPTConfig:
     hidden: int  # F, inside the SwiGLU
     vocabulary: int = 256  # V; 256 when a token is a byte
     tied: bool = False  # the output projection is the embedding table
-    rotary_base: float = 10_000.0  # the slowest wave is about 2 pi x this many tokens long
+    rotary_base: float = 10_000.0  # the slowest wave is 2 pi x base^(1 - 2 / head_dim) tokens long
     norm_epsilon: float = 1e-5
     dropout: float = 0.0  # share of what a block adds to the residual stream that training leaves out
 
     def __post_init__(self) -> None:
         counts = (self.layers, self.width, self.heads, self.kv_heads, self.hidden, self.vocabulary)
-        if min(counts) < 1:
-            raise BadInput(f"every size of a model is at least 1: {self}")
+        if not all(isinstance(count, int) and count >= 1 for count in counts):
+            raise BadInput(f"every size of a model is a whole number, 1 or more: {self}")
         if self.width % (2 * self.heads):
             raise BadInput(f"width {self.width} must be an even multiple of heads {self.heads}: rotary turns pairs")
         if self.heads % self.kv_heads:
             raise BadInput(f"heads {self.heads} must be a multiple of kv_heads {self.kv_heads}")
+        if not self.rotary_base > 0:
+            raise BadInput(f"rotary_base is above 0, not {self.rotary_base}")
+        if not self.norm_epsilon >= 0:
+            raise BadInput(f"norm_epsilon is 0 or more, not {self.norm_epsilon}")
         if not 0 <= self.dropout < 1:
             raise BadInput(f"dropout is a share from 0 to below 1, not {self.dropout}")
 

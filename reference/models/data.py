@@ -14,6 +14,7 @@ first input of the next. No token is predicted twice in a pass, nor both in trai
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 from typing import Self
 
@@ -73,6 +74,11 @@ def _order(windows: int, seed: int, epoch: int) -> NDArray[np.int64]:
     return np.random.default_rng([seed, epoch]).permutation(windows)
 
 
+def _held_out(windows: int) -> int:
+    """How many of all windows are held out."""
+    return max(1, int(windows * HELD_OUT))
+
+
 @dataclass(frozen=True, eq=False)
 class Batches:
     """Which tokens each rank reads in each step."""
@@ -93,10 +99,11 @@ class Batches:
             raise BadInput(f"a batch has at least 1 window of at least 1 token, not {batch} of {sequence}")
         batches = cls(text, sequence, batch, seed)
         if batches.windows < batch:
-            needed = (batch + 1) * sequence + 1
+            needed = next(windows for windows in count(batch + 1) if windows - _held_out(windows) >= batch)
             raise BadInput(
-                f"the text has {len(text):,} tokens, and one batch of {batch} windows of {sequence} tokens "
-                f"with one window held out needs {needed:,}: give a longer text, or a smaller batch or sequence"
+                f"the text has {len(text):,} tokens, and one batch of {batch} windows of {sequence} tokens with "
+                f"{needed - batch} more held out needs {needed * sequence + 1:,}: give a longer text, or a smaller "
+                "batch or sequence"
             )
         return batches
 
@@ -104,7 +111,7 @@ class Batches:
     def windows(self) -> int:
         """Windows to train on; those behind them are held out."""
         total = (len(self.text) - 1) // self.sequence
-        return total - max(1, int(total * HELD_OUT))
+        return total - _held_out(total)
 
     @property
     def held_out(self) -> range:
@@ -123,7 +130,7 @@ class Batches:
             Two tensors [B / world_size, S] of int64: tokens, and the token after each.
 
         Raises:
-            BadInput: if the batch does not divide by the number of ranks.
+            BadInput: if there is no such step or rank, or the batch does not divide by the number of ranks.
         """
         return self._read(self._windows(step, rank, world_size))
 
@@ -133,13 +140,13 @@ class Batches:
         It depends on the seed, the step and where the token stands in the text: not on who reads it.
 
         Raises:
-            BadInput: if the batch does not divide by the number of ranks.
+            BadInput: as `of_step`.
         """
         places = self._places(self._windows(step, rank, world_size))
         return token_noise(self.seed, step, torch.from_numpy(places[:, :-1]))
 
     def validation(self, rank: int = 0, world_size: int = 1) -> list[tuple[Tensor, Tensor]]:
-        """Every `world_size`-th held-out window from the `rank`-th on, in pieces of at most a step's share.
+        """Every `world_size`-th held-out window from the `rank`-th on, in pieces of at most B of them.
 
         Returns:
             Pairs of tensors [at most B, S], as `of_step` gives them; none if there are more ranks than windows.
@@ -153,6 +160,8 @@ class Batches:
 
     def _windows(self, step: int, rank: int, world_size: int) -> NDArray[np.int64]:
         """Which windows `rank` of `world_size` reads in `step`: [B / world_size]."""
+        if step < 0 or not 0 <= rank < world_size:
+            raise BadInput(f"there is no step {step} of rank {rank} of {world_size}: both count from 0")
         if self.batch % world_size:
             raise BadInput(f"a batch of {self.batch} windows does not divide among {world_size} ranks")
         epoch, step_of_epoch = divmod(step, self.windows // self.batch)

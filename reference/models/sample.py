@@ -18,13 +18,20 @@ def continue_tokens(
         model: a language model.
         tokens: [S] of int64, at least one.
         more: how many to draw.
-        window: the model sees this many of the last tokens.
-        temperature: below 1 it prefers the likely.
+        window: the model sees this many of the last tokens, at least one.
+        temperature: above 0; below 1 it prefers the likely.
         seed: of the draws.
 
     Returns:
         [S + more] of int64.
+
+    Raises:
+        ValueError: a temperature or a window of nothing.
     """
+    if not temperature > 0:
+        raise ValueError(f"temperature is above 0, not {temperature}: for the likeliest token take a small one")
+    if window < 1:
+        raise ValueError(f"window is the number of tokens that the model sees, 1 or more, not {window}")
     generator = torch.Generator(tokens.device).manual_seed(seed)
     for _ in range(more):
         logits = model(tokens[None, -window:])[0, -1]

@@ -94,10 +94,20 @@ def test_a_batch_must_divide_among_the_ranks():
         numbered().of_step(0, rank=0, world_size=5)
 
 
-@pytest.mark.parametrize("batch, sequence", [(1, 1), (3, 8), (12, 8), (5, 16)])
-def test_the_shortest_text_is_one_batch_and_a_held_out_window(batch: int, sequence: int):
-    needed = (batch + 1) * sequence + 1
+@pytest.mark.parametrize("step, rank, world_size", [(-1, 0, 1), (0, 2, 2), (0, -1, 2), (0, 0, 0), (0, 0, -1)])
+def test_there_is_no_such_step_or_rank(step: int, rank: int, world_size: int):
+    for read in (numbered().of_step, numbered().noise):
+        with pytest.raises(BadInput, match=f"there is no step {step} of rank {rank} of {world_size}"):
+            read(step, rank, world_size)
+
+
+@pytest.mark.parametrize(
+    "batch, sequence, held_out", [(1, 1, 1), (3, 8, 1), (12, 8, 1), (5, 16, 1), (18, 4, 1), (19, 4, 2), (40, 4, 4)]
+)
+def test_the_shortest_text_is_one_batch_and_what_is_held_out(batch: int, sequence: int, held_out: int):
+    needed = (batch + held_out) * sequence + 1
     batches = numbered(needed, sequence, batch)
+    assert len(batches.held_out) == held_out
     assert batches.of_step(7)[0].shape == (batch, sequence)
     assert len(batches.validation()) == 1
     with pytest.raises(BadInput, match=f"needs {needed}:"):

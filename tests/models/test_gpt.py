@@ -1,6 +1,7 @@
 """The GPT computes what its papers say."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -152,6 +153,24 @@ def test_losses_of_parts_add_up_to_the_loss_of_the_whole():
 def test_sizes_that_do_not_fit_are_refused(sizes: tuple[int, ...]):
     with pytest.raises(BadInput):
         GPTConfig(*sizes)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("layers", 2.5),
+        ("layers", "2"),
+        ("width", 64.0),
+        ("rotary_base", 0.0),
+        ("rotary_base", -1.0),
+        ("rotary_base", math.nan),
+        ("norm_epsilon", -1e-5),
+        ("norm_epsilon", math.nan),
+    ],
+)
+def test_numbers_that_no_model_has_are_refused(field: str, value: object):
+    with pytest.raises(BadInput, match=field if "_" in field else "every size of a model is a whole number"):
+        replace(TINY, **{field: value})
 
 
 def test_an_unknown_preset_is_answered_with_the_known_ones():
