@@ -19,6 +19,9 @@ however many copies there are of it. What every rank does to its own tensor diff
 they all do alike counts once. So all-gather is followed by work that differs from rank to rank (its gradients are
 summed), and join, which moves the same bytes, by work that does not (each keeps its part of the gradient).
 
+Backward is a collective too: every rank must take part, so `x` requires a gradient on all ranks or on none. That goes
+for `broadcast` and `scatter` as well: the others' `x`, of which nothing is used, requires one as the root's does.
+
 Nothing here is in place. Shoeybi et al. 2019, "Megatron-LM", sec. 3; Korthikanti et al. 2022, "Reducing activation
 recomputation in large transformer models", sec. 4.2.
 """
@@ -154,7 +157,8 @@ def _part(x: Tensor, group: ProcessGroup, dim: int) -> Tensor:
 
 
 def _transpose(x: Tensor, group: ProcessGroup, split_dim: int, join_dim: int) -> Tensor:
-    parts = torch.stack(x.split(_share(x.shape[split_dim], group), split_dim))
+    _share(x.shape[split_dim], group)
+    parts = torch.stack(x.tensor_split(group.size(), split_dim)).contiguous()
     out = torch.empty_like(parts)
     best.all_to_all(parts, out, group)
     return torch.cat(out.unbind(), join_dim)

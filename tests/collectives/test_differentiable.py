@@ -12,6 +12,8 @@ from torch import Tensor
 from reference.cluster import Cluster
 from reference.collectives import differentiable as d
 
+from .conftest import in_group
+
 Tensors = list[Tensor]
 
 
@@ -38,9 +40,14 @@ def parts(dim: int, total: Callable[[Tensors], Tensor]) -> Callable[[Tensors], T
     return lambda xs: list(total(xs).tensor_split(len(xs), dim))
 
 
-def at_root(root: int, total: Callable[[Tensors], Tensor]) -> Callable[[Tensors], Tensors]:
-    """A value on the root, zeros elsewhere."""
-    return lambda xs: [total(xs) if rank == root else torch.zeros_like(total(xs)) for rank in range(len(xs))]
+def last(group: dist.ProcessGroup) -> int:
+    """The root of those that have one."""
+    return group.size() - 1
+
+
+def at_last(total: Callable[[Tensors], Tensor]) -> Callable[[Tensors], Tensors]:
+    """A value on the last rank, zeros elsewhere."""
+    return lambda xs: [torch.zeros_like(total(xs)) for _ in xs[1:]] + [total(xs)]
 
 
 def transposed(split_dim: int, join_dim: int) -> Callable[[Tensors], Tensors]:
@@ -65,7 +72,7 @@ def uneven_oracle(xs: Tensors) -> Tensors:
     return [torch.cat([x.split(rows(i, n))[rank] for i, x in enumerate(xs)]) for rank in range(n)]
 
 
-MAPS = {  # of tensors of shape [2n, 2n, 3]
+MAPS = {  # of tensors of shape [2n, 2n, 3, 2], and others
     "copy": Map(d.copy, list, same_in=True),
     "all_reduce": Map(d.all_reduce, everywhere(sum), same_out=True),
     "all_gather": Map(partial(d.all_gather, dim=1), everywhere(lambda xs: torch.cat(xs, 1))),
@@ -74,10 +81,12 @@ MAPS = {  # of tensors of shape [2n, 2n, 3]
     "join": Map(partial(d.join, dim=1), everywhere(lambda xs: torch.cat(xs, 1)), same_out=True),
     "all_to_all": Map(partial(d.all_to_all, split_dim=0, join_dim=1), transposed(0, 1)),
     "all_to_all_uneven": Map(uneven, uneven_oracle),
-    "broadcast": Map(lambda x, group: d.broadcast(x, 0, group), everywhere(lambda xs: xs[0])),
-    "reduce": Map(lambda x, group: d.reduce(x, 0, group), at_root(0, sum)),
-    "scatter": Map(lambda x, group: d.scatter(x[: len(x) // 2], 0, group), lambda xs: list(xs[0][: len(xs)])),
-    "gather": Map(lambda x, group: d.gather(x, 0, group), at_root(0, torch.stack)),
+    "broadcast": Map(lambda x, group: d.broadcast(x, last(group), group), everywhere(lambda xs: xs[-1])),
+    "reduce": Map(lambda x, group: d.reduce(x, last(group), group), at_last(sum)),
+    "scatter": Map(
+        lambda x, group: d.scatter(x[: len(x) // 2], last(group), group), lambda xs: list(xs[-1][: len(xs)])
+    ),
+    "gather": Map(lambda x, group: d.gather(x, last(group), group), at_last(torch.stack)),
 }
 
 
@@ -93,21 +102,34 @@ def derivatives(xs: Tensors, ys: Tensors, same_out: bool, ranks: list[int]) -> t
     return [g.detach() for g in first], list(torch.autograd.grad(again, xs, materialize_grads=True))
 
 
-def on_rank(name: str) -> tuple[Tensor, Tensor, Tensor]:
+LAYOUTS: dict[str, tuple[tuple[int, int], Callable[[Tensor], Tensor]]] = {  # last two dimensions; in memory
+    "contiguous": ((3, 2), lambda x: x),
+    "channels last": ((3, 2), lambda x: x.to(memory_format=torch.channels_last)),
+    "transposed": ((3, 2), lambda x: x.transpose(0, 1).contiguous().transpose(0, 1)),
+    "empty": ((0, 2), lambda x: x),
+}
+
+
+def values(n: int, layout: str, seed: int) -> Tensor:
+    """What a rank brings."""
+    shape, placed = LAYOUTS[layout]
+    return placed(random((2 * n, 2 * n, *shape), seed)).requires_grad_()
+
+
+def on_rank(group: dist.ProcessGroup, name: str, layout: str) -> tuple[Tensor, Tensor, Tensor]:
     """Value, first and second derivative on this rank."""
-    group, rank, n = dist.group.WORLD, dist.get_rank(), dist.get_world_size()
-    kind = MAPS[name]
-    x = random((2 * n, 2 * n, 3), 100 if kind.same_in else 100 + rank).requires_grad_()
+    rank, kind = group.rank(), MAPS[name]
+    x = values(group.size(), layout, 100 if kind.same_in else 100 + rank)
     y = kind.call(x, group)
     (first,), (second,) = derivatives([x], [y], kind.same_out, [rank])
     return y.detach(), first, second
 
 
-def in_one_process(name: str, n: int) -> list[tuple[Tensor, Tensor, Tensor]]:
+def in_one_process(name: str, n: int, layout: str) -> list[tuple[Tensor, Tensor, Tensor]]:
     """The same for all ranks."""
     kind = MAPS[name]
     seeds = [100] if kind.same_in else range(100, 100 + n)
-    xs = [random((2 * n, 2 * n, 3), seed).requires_grad_() for seed in seeds]
+    xs = [values(n, layout, seed) for seed in seeds]
     ys = kind.oracle(xs * n if kind.same_in else xs)
     counted = [0] if kind.same_out else list(range(n))
     first, second = derivatives(xs, [ys[rank] for rank in counted], kind.same_out, counted)
@@ -116,13 +138,27 @@ def in_one_process(name: str, n: int) -> list[tuple[Tensor, Tensor, Tensor]]:
     return [(y.detach(), *both) for y, *both in zip(ys, first, second, strict=True)]
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("n", "layout"), [(1, "contiguous"), (2, "contiguous"), (4, "contiguous"), *((3, each) for each in LAYOUTS)]
+)
 @pytest.mark.parametrize("name", MAPS)
-def test_values_and_derivatives(clusters: Callable[..., Cluster], name: str, n: int) -> None:
-    for got, want in zip(clusters(n).run(on_rank, name), in_one_process(name, n), strict=True):
+def test_values_and_derivatives(ranks: Cluster, name: str, n: int, layout: str) -> None:
+    found = [each for each in ranks.run(in_group, n, on_rank, name, layout) if each]
+    expected = in_one_process(name, n, layout)
+    for got, want in zip(found, expected, strict=True):
         for ours, theirs in zip(got, want, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
-    assert any(second.abs().sum() > 0 for _, _, second in in_one_process(name, n))
+    assert layout == "empty" or any(second.abs().sum() > 0 for _, _, second in expected)
+
+
+def test_a_dimension_of_nothing_comes_back_as_nothing(clusters: Callable[..., Cluster]) -> None:
+    def there_and_back() -> tuple[torch.Size, torch.Size]:
+        x = torch.ones(4, 0).requires_grad_()
+        y = d.all_to_all(x, dist.group.WORLD, split_dim=0, join_dim=1)
+        y.sum().backward()
+        return y.shape, x.grad.shape
+
+    assert clusters(2).run(there_and_back) == [((2, 0), (4, 0))] * 2
 
 
 def does_not_divide(name: str) -> str:
