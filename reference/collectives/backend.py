@@ -8,11 +8,12 @@
 A group of this backend is a Python subclass of `ProcessGroup`. Sends and receives it hands on to a carrier: gloo, NCCL,
 or whatever the world is on. Every collective it makes of them, with the functions of this package or with one's own.
 
-Collectives run in the caller, who finds them done: nothing overlaps with compute. Everything else is as on gloo.
+Collectives run in the caller, who finds them done: nothing overlaps with compute. A list of all ranks' tensors has
+tensors of one length, where gloo takes others for `reduce_scatter`. Everything else is as on gloo.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
@@ -126,6 +127,7 @@ class Handmade(ProcessGroup):
             c10d._world.pg_group_ranks[carrier] = {rank: place for place, rank in enumerate(ranks)}
             c10d._world.pg_map[carrier] = (dist.Backend.NCCL, None)
 
+    @torch.no_grad()  # values travel, histories stay
     def run(self, collective: str, *arguments: Any, op: Any = SUM) -> None:
         """Run a collective: `function(*arguments, group)`, with `op` where it is not the sum."""
         function = self.functions[collective]
@@ -139,7 +141,7 @@ class Handmade(ProcessGroup):
     # Point to point.
 
     def send(self, tensors: list[Tensor], dst: int, tag: int) -> Work:
-        with torch.no_grad():  # values travel, histories stay: a pipeline sends activations that have one
+        with torch.no_grad():  # as in `run`: a pipeline sends activations that have a history
             return self.carrier.send(tensors, dst, tag)
 
     def recv(self, tensors: list[Tensor], src: int, tag: int) -> Work:
@@ -161,12 +163,16 @@ class Handmade(ProcessGroup):
         return Done(tensors)
 
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], options: Any) -> Work:
+        if inputs:
+            check_list(inputs[0], self.size(), outputs[0])
         chunks = torch.cat([tensor.reshape(-1) for tensor in inputs[0]]) if inputs else None
         self.run("scatter", outputs[0], chunks, options.rootRank)
         return Done(outputs)
 
     def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], options: Any) -> Work:
         (x,) = inputs
+        if outputs:
+            check_list(outputs[0], self.size(), x)
         out = x.new_empty(self.size(), *x.shape) if outputs else None
         self.run("gather", x.contiguous(), out, options.rootRank)
         for tensor, row in zip(outputs[0], out, strict=True) if outputs else ():
@@ -183,6 +189,7 @@ class Handmade(ProcessGroup):
     allreduce_coalesced = allreduce
 
     def all_gather_single(self, output: Tensor, input: Tensor, options: Any = None) -> Work:
+        check_size(output, self.size() * input.numel(), input.dtype)
         self.run("all_gather", input.contiguous(), output)
         return Done([output])
 
@@ -190,13 +197,14 @@ class Handmade(ProcessGroup):
 
     def all_gather_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], options: Any = None) -> Work:
         for output, input in zip(outputs, inputs, strict=True):
-            self.run("all_gather", input.contiguous(), output)
+            self.all_gather_single(output, input)
         return Done(outputs)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], options: Any = None) -> Work:
         for places, x in zip(outputs, inputs, strict=True):
+            check_list(places, self.size(), x)
             out = x.new_empty(self.size(), *x.shape)
             self.run("all_gather", x.contiguous(), out)
             for place, row in zip(places, out, strict=True):
@@ -204,6 +212,7 @@ class Handmade(ProcessGroup):
         return Done(outputs[0])
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, options: Any) -> Work:
+        check_size(input, self.size() * output.numel(), output.dtype)
         self.run("reduce_scatter", input.contiguous(), output, op=options.reduceOp.op)
         return Done([output])
 
@@ -211,13 +220,14 @@ class Handmade(ProcessGroup):
 
     def reduce_scatter_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], options: Any) -> Work:
         for output, input in zip(outputs, inputs, strict=True):
-            self.run("reduce_scatter", input.contiguous(), output, op=options.reduceOp.op)
+            self.reduce_scatter_single(output, input, options)
         return Done(outputs)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], options: Any) -> Work:
         for output, chunks in zip(outputs, inputs, strict=True):
+            check_list(chunks, self.size(), output)
             self.run("reduce_scatter", torch.stack(list(chunks)), output, op=options.reduceOp.op)
         return Done(outputs)
 
@@ -228,6 +238,7 @@ class Handmade(ProcessGroup):
             rows = [input.shape[0] // self.size()] * self.size(), [output.shape[0] // self.size()] * self.size()
             self.run("all_to_all_uneven", input.contiguous(), output, in_splits or rows[0], out_splits or rows[1])
         else:
+            check_size(output, input.numel(), input.dtype)
             self.run("all_to_all", input.contiguous(), output)
         return Done([output])
 
@@ -261,6 +272,21 @@ class Handmade(ProcessGroup):
 
     def getBackendName(self) -> str:  # noqa: N802
         return self.backends[0]
+
+
+def check_size(tensor: Tensor, numel: int, dtype: torch.dtype) -> None:
+    """Raises ValueError for a tensor that does not fit the other one of its call."""
+    if tensor.numel() != numel or tensor.dtype != dtype:
+        given = f"{tensor.numel()} of {tensor.dtype}"
+        raise ValueError(f"a tensor of {numel} elements of {dtype} is needed here, not of {given}")
+
+
+def check_list(tensors: Sequence[Tensor], ranks: int, like: Tensor) -> None:
+    """Raises ValueError for a list that has not one tensor for each rank, all of them of the size of the other one."""
+    if len(tensors) != ranks:
+        raise ValueError(f"a list has one tensor for each of the {ranks} ranks of the group, not {len(tensors)}")
+    for tensor in tensors:
+        check_size(tensor, like.numel(), like.dtype)
 
 
 class Done(Work):

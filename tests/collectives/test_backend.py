@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 
@@ -64,6 +65,10 @@ def every_call(group: dist.ProcessGroup) -> dict[str, Results]:
         results[f"reduce_scatter {op}"] = filled(
             lambda out=out, whole=whole, kind=kind: dist.reduce_scatter(out, list(whole.chunk(n)), kind, group), out
         )
+    learned = values(r, 4).requires_grad_()
+    for name, call in {"all_reduce": dist.all_reduce, "broadcast": partial(dist.broadcast, group_src=root)}.items():
+        loss = learned**2
+        results[f"{name} with a history"] = [filled(partial(call, loss, group=group), loss)[0].detach()]
     x = values(r, 4).to(torch.complex128)
     results["all_reduce complex"] = filled(lambda: dist.all_reduce(x, group=group), x)
     b = values(r, 4)
