@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any
 
+from torch.distributed.distributed_c10d import GroupMember
+
 from ..trace import frames
 from .errors import GroupError, PeerError, RankError, TensorError
 
@@ -42,6 +44,10 @@ def translated(error: BaseException, rank: int, destroyed: frames.Frame | None =
         if isinstance(cause, RankError):
             return cause
         cause = cause.__context__
+    if isinstance(error, AttributeError) and error.obj is GroupMember.NON_GROUP_MEMBER:
+        what = "this rank is not in the group: what new_group gave it is no process group"
+        fix = "only members call: if group is not dist.GroupMember.NON_GROUP_MEMBER"
+        return GroupError("not a member", what, fix, rank=rank)
     calls = list(_calls(error.__traceback__))
     if not calls:
         return None

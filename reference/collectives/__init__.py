@@ -1,7 +1,8 @@
 """Every collective, by hand, from send and receive.
 
 One module for each collective, one function for each algorithm, named as in its paper: `all_reduce.ring`,
-`broadcast.tree`. Each takes its tensors first and the `ProcessGroup` as an argument; roots and peers are group ranks.
+`broadcast.tree`. Each takes its tensors first and the `ProcessGroup` as an argument: `dist.group.WORLD` for all ranks,
+never None. Roots and peers are group ranks.
 They run on gloo and on NCCL, with any number of ranks and any length.
 
 | module         | algorithms                                                                                |

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup, Work
 
 from . import all_gather, broadcast, double_tree, reduce, reduce_scatter
+from .checks import check_op
 from .double_tree import Hop
 from .exchange import PIECE, TAG, Message, exchange, exchange_reduce, one_ahead, post, wait
 from .hypercube import fold, hypercube, unfold
@@ -76,6 +77,7 @@ def direct(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
         group: n ranks. Any n; x.numel() need not divide by n.
         op: how to combine.
     """
+    check_op(op, x.dtype)
     rank, n = group.rank(), group.size()
     others = [(rank + distance) % n for distance in range(1, n)]
 
@@ -185,6 +187,7 @@ def double_binary_tree(
 
     Sanders, Speck & Träff 2009, "Two-tree algorithms for full bandwidth broadcast, reduction and scan".
     """
+    check_op(op, x.dtype)
     rank, n = group.rank(), group.size()
     halves = [half.tensor_split(pieces) for half in x.view(-1).tensor_split(2)]
     buffer = torch.empty_like(halves[0][0])

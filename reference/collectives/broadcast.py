@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from . import binomial
+from .checks import check_root
 from .exchange import exchange, post, wait
 
 PIECES = 8  # of a chain, unless said otherwise
@@ -29,6 +30,7 @@ def naive(x: Tensor, root: int, group: ProcessGroup) -> None:
         root: group rank.
         group: n ranks. Any n.
     """
+    check_root(root, group)
     rank, n = group.rank(), group.size()
     if rank != root:
         dist.recv(x, group=group, group_src=root)
@@ -46,6 +48,7 @@ def flat(x: Tensor, root: int, group: ProcessGroup) -> None:
         root: group rank.
         group: n ranks. Any n.
     """
+    check_root(root, group)
     others = [(x, other) for other in range(group.size()) if other != root]
     wait(post(others, [], group) if group.rank() == root else post([], [(x, root)], group))
 
@@ -60,6 +63,7 @@ def tree(x: Tensor, root: int, group: ProcessGroup) -> None:
 
     Binomial tree; Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
     """
+    check_root(root, group)
     rank, n = group.rank(), group.size()
     vertex = (rank - root) % n
     # isend and wait: dist.send would do the same, and look up ranks before
@@ -82,6 +86,7 @@ def chain(x: Tensor, root: int, group: ProcessGroup, pieces: int = PIECES) -> No
 
     Pipelined linear tree; Träff & Ripke 2008, "Optimal broadcast for fully connected processor-node networks", sec. 1.
     """
+    check_root(root, group)
     rank, n = group.rank(), group.size()
     is_first, is_last = rank == root, (rank + 1) % n == root
     parts = [None, *x.view(-1).tensor_split(pieces), None]
@@ -103,6 +108,7 @@ def scatter_all_gather(x: Tensor, root: int, group: ProcessGroup) -> None:
 
     Barnett et al. 1994, "Interprocessor collective communication library (InterCom)"; known as van de Geijn's.
     """
+    check_root(root, group)
     rank, n = group.rank(), group.size()
     if n == 1:
         return

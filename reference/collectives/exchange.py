@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup, Work
 
+from .checks import check_op
 from .reduction import SUM, combine
 
 TAG = 0  # of all messages: those between two ranks keep their order
@@ -75,6 +76,7 @@ def exchange_reduce(
         group: the ranks that talk.
         op: how to combine.
     """
+    check_op(op, accumulator.dtype)
     if max(outgoing.nbytes, accumulator.nbytes) <= PIECE:
         received = torch.empty_like(accumulator)
         exchange(outgoing, target, received, source, group)

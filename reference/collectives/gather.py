@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from . import binomial
+from .checks import check_root
 from .chunks import copy
 
 
@@ -25,6 +26,7 @@ def naive(x: Tensor, out: Tensor | None, root: int, group: ProcessGroup) -> None
         root: group rank.
         group: n ranks. Any n.
     """
+    check_root(root, group)
     rank, n = group.rank(), group.size()
     if rank != root:
         dist.send(x, group=group, group_dst=root)
@@ -47,6 +49,7 @@ def tree(x: Tensor, out: Tensor | None, root: int, group: ProcessGroup) -> None:
 
     Binomial tree; Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
     """
+    check_root(root, group)
     rank, n = group.rank(), group.size()
     vertex = (rank - root) % n
     held = x.new_empty(binomial.family(vertex, n), x.numel())

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from .checks import check_op
 from .reduction import combine
 
 
@@ -52,6 +53,7 @@ def hypercube(rank: int, n: int) -> Hypercube:
 
 def fold(x: Tensor, cube: Hypercube, group: ProcessGroup, op: dist.ReduceOp) -> None:
     """Before: combine the `x` of each rank that sits out into its partner's."""
+    check_op(op, x.dtype)
     if cube.sits_out:
         dist.send(x, group=group, group_dst=cube.partner)
     elif cube.partner is not None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from . import binomial
+from .checks import check_op, check_root
 from .reduction import SUM, combine, finish
 
 
@@ -26,6 +27,8 @@ def naive(x: Tensor, root: int, group: ProcessGroup, op: dist.ReduceOp = SUM) ->
         group: n ranks. Any n.
         op: how to combine.
     """
+    check_root(root, group)
+    check_op(op, x.dtype)
     rank, n = group.rank(), group.size()
     if rank != root:
         dist.send(x, group=group, group_dst=root)
@@ -49,6 +52,8 @@ def tree(x: Tensor, root: int, group: ProcessGroup, op: dist.ReduceOp = SUM) -> 
 
     Binomial tree; Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
     """
+    check_root(root, group)
+    check_op(op, x.dtype)
     rank, n = group.rank(), group.size()
     vertex = (rank - root) % n
     received = torch.empty_like(x)

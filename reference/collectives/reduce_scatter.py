@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from .checks import check_op
 from .chunks import copy, offsets
 from .exchange import exchange
 from .hypercube import fold, hypercube
@@ -32,6 +33,7 @@ def ring(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -
 
     Patarasuk & Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of workstations".
     """
+    check_op(op, x.dtype)
     rank, n = group.rank(), group.size()
     right, left = (rank + 1) % n, (rank - 1) % n
     chunks = x.view(-1).tensor_split(n)
@@ -57,6 +59,7 @@ def recursive_halving(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.Redu
 
     Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
     """
+    check_op(op, x.dtype)
     rank, n = group.rank(), group.size()
     cube, start = hypercube(rank, n), offsets(x.numel(), n)
     alone = n > 1 and cube.partner is None  # at its vertex: what it receives last is its chunk

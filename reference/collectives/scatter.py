@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from . import binomial
+from .checks import check_root
 from .chunks import copy
 
 
@@ -23,6 +24,7 @@ def naive(out: Tensor, chunks: Tensor | None, root: int, group: ProcessGroup) ->
         root: group rank.
         group: n ranks. Any n.
     """
+    check_root(root, group)
     rank, n = group.rank(), group.size()
     if rank != root:
         dist.recv(out, group=group, group_src=root)
@@ -45,6 +47,7 @@ def tree(out: Tensor, chunks: Tensor | None, root: int, group: ProcessGroup) -> 
 
     Binomial tree; Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
     """
+    check_root(root, group)
     rank, n = group.rank(), group.size()
     vertex = (rank - root) % n
     if vertex == 0:

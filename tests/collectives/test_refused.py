@@ -1,0 +1,153 @@
+"""A call that can't be done is refused on every rank, in one line, before anybody waits for a message."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from reference.cluster import Cluster, GroupError
+from reference.collectives import all_reduce, backend, differentiable
+from reference.collectives.native import all_gather_single, reduce_scatter_single
+
+from . import conformance as c
+from .conftest import in_group, members
+
+Group = dist.ProcessGroup
+
+
+def told(calls: list[Callable[[Group], object]], group: Group) -> set[str]:
+    """What these calls are refused with; "" for one that is not."""
+    words = set()
+    for call in calls:
+        try:
+            call(group)
+            words.add("")
+        except ValueError as error:
+            words.add(str(error))
+    return words
+
+
+def of_root(root: int, group: Group) -> set[str]:
+    """What all rooted functions say about a root."""
+    cases = [c.Case(kind, algorithm, 4, root=root) for kind in c.ROOTED for algorithm in c.ALGORITHMS[kind]]
+    calls = [lambda group, case=case: c.run(case, group) for case in cases]
+    x = torch.ones(4, 4)
+    calls += [lambda group, name=name: getattr(differentiable, name)(x, root, group) for name in c.ROOTED]
+    return told(calls, group)
+
+
+@pytest.mark.parametrize("root", [-1, 4])
+def test_a_root_is_a_group_rank(ranks: Cluster, root: int) -> None:
+    words = f"root is a group rank, 0 to 3, not {root}: see dist.get_group_rank"
+    found = ranks.run(in_group, 4, lambda group: of_root(root, group))
+    assert [each for each in found if each is not None] == [{words}] * 4
+
+
+def of_reduction(op: dist.ReduceOp, dtype: torch.dtype, group: Group) -> set[str]:
+    """What all that reduce say about a reduction."""
+    cases = [c.Case(kind, algorithm, 7, dtype, op) for kind in c.REDUCING for algorithm in c.ALGORITHMS[kind]]
+    return told([lambda group, case=case: c.run(case, group) for case in cases], group)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "words"),
+    [
+        (c.AVG, torch.int64, "is for floating-point or complex tensors, not for torch.int64"),
+        (c.AVG, torch.bool, "is for floating-point or complex tensors, not for torch.bool"),
+        (c.BITS[0], torch.float32, "is for integer or bool tensors, not for torch.float32"),
+        (c.BITS[2], torch.complex64, "is for integer or bool tensors, not for torch.complex64"),
+        (c.MIN, torch.complex64, "is for real tensors, not for torch.complex64"),
+        (dist.ReduceOp.PREMUL_SUM, torch.float32, "op is dist.ReduceOp.SUM, AVG, "),
+        ("sum", torch.float32, "not 'sum'"),
+    ],
+    ids=str,
+)
+def test_a_reduction_is_one_that_the_dtype_has(ranks: Cluster, op: dist.ReduceOp, dtype: torch.dtype, words: str):
+    found = ranks.run(in_group, 4, lambda group: of_reduction(op, dtype, group))
+    found = [each for each in found if each is not None]
+    assert len(found) == 4
+    assert all(words in line for each in found for line in each)
+
+
+N = 3
+FITS = {  # calls that gloo refuses, and what is wrong with them
+    "all_gather: other lengths": (
+        lambda group: dist.all_gather([torch.ones(3 + i) for i in range(N)], torch.ones(3), group),
+        "a tensor of 3 elements of torch.float32 is needed here, not of 4 of torch.float32",
+    ),
+    "all_gather: one too few": (
+        lambda group: dist.all_gather([torch.ones(3)] * (N - 1), torch.ones(3), group),
+        "a list has one tensor for each of the 3 ranks of the group, not 2",
+    ),
+    "all_gather_single: other length": (
+        lambda group: all_gather_single(torch.ones(N + 1), torch.ones(1), group=group),
+        "a tensor of 3 elements of torch.float32 is needed here, not of 4 of torch.float32",
+    ),
+    "all_gather_single: other dtype": (
+        lambda group: all_gather_single(torch.ones(N).double(), torch.ones(1), group=group),
+        "a tensor of 3 elements of torch.float32 is needed here, not of 3 of torch.float64",
+    ),
+    "reduce_scatter_single: other length": (
+        lambda group: reduce_scatter_single(torch.ones(1), torch.ones(N + 1), group=group),
+        "a tensor of 3 elements of torch.float32 is needed here, not of 4 of torch.float32",
+    ),
+    "reduce_scatter_single: other dtype": (
+        lambda group: reduce_scatter_single(torch.ones(1), torch.ones(N).double(), group=group),
+        "a tensor of 3 elements of torch.float32 is needed here, not of 3 of torch.float64",
+    ),
+    "all_to_all_single: other length": (
+        lambda group: dist.all_to_all_single(torch.ones(2 * N), torch.ones(N), group=group),
+        "a tensor of 3 elements of torch.float32 is needed here, not of 6 of torch.float32",
+    ),
+    "all_reduce: average of whole numbers": (
+        lambda group: dist.all_reduce(torch.arange(3), c.AVG, group),
+        "is for floating-point or complex tensors, not for torch.int64",
+    ),
+    "all_reduce: bits of fractions": (
+        lambda group: dist.all_reduce(torch.ones(3), c.BITS[1], group),
+        "is for integer or bool tensors, not for torch.float32",
+    ),
+    "all_reduce: a factor before": (
+        lambda group: dist.all_reduce(torch.ones(3), dist._make_nccl_premul_sum(2.0), group),
+        "op is dist.ReduceOp.SUM, AVG, ",
+    ),
+}
+
+
+def of_backend(kind: str, name: str) -> str:
+    """The class and words of what a call on a group of this backend raises."""
+    backend.register()
+    group = dist.new_group(backend=kind)
+    try:
+        FITS[name][0](group)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_what_gloo_refuses_the_handmade_backend_refuses_on_every_rank(
+    clusters: Callable[..., Cluster], name: str
+) -> None:
+    assert all(clusters(N).run(of_backend, "gloo", name))
+    for line in clusters(N).run(of_backend, backend.NAME, name):
+        assert line.startswith("ValueError: ")
+        assert FITS[name][1] in line
+
+
+def test_a_list_of_uneven_pieces_is_refused(clusters: Callable[..., Cluster]) -> None:
+    def uneven() -> set[str]:
+        backend.register()
+        group = dist.new_group(backend=backend.NAME)
+        out, pieces = torch.ones(1 + dist.get_rank()), [torch.ones(1 + i) for i in range(N)]
+        return told([lambda group: dist.reduce_scatter(out, pieces, group=group)], group)
+
+    assert all("is needed here" in words for found in clusters(N).run(uneven) for words in found)
+
+
+def test_who_is_no_member_is_told_so(ranks: Cluster) -> None:
+    outsider = next(rank for rank in range(ranks.world_size) if rank not in members(2))
+    with pytest.raises(GroupError, match="this rank is not in the group") as caught:
+        ranks.run(lambda: all_reduce.ring(torch.ones(2), dist.new_group(members(2))))
+    assert caught.value.rank == outsider
