@@ -15,6 +15,7 @@ def bus_factor(op: Op, ranks: int) -> float:
 
     The size is that of the whole tensor: of an all-gather its result, of a reduce-scatter its input.
     """
+    op = Op(op)  # or its name
     if op is Op.ALL_REDUCE:
         return 2 * (ranks - 1) / ranks
     if op in (Op.REDUCE_SCATTER, Op.ALL_GATHER, Op.ALL_TO_ALL, Op.SCATTER, Op.GATHER):

@@ -26,4 +26,6 @@ def alpha_beta(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[float,
     covariance = sum(w * (s - mean_size) * (t - mean_time) for w, s, t in zip(weights, sizes, seconds, strict=True))
     variance = sum(w * (s - mean_size) ** 2 for w, s in zip(weights, sizes, strict=True))
     slope = covariance / variance
+    if not slope > 0:
+        raise ValueError("time does not grow with size: measure larger messages")
     return mean_time - slope * mean_size, 1 / slope

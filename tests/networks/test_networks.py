@@ -144,6 +144,15 @@ def test_alpha_and_beta_are_found_again():
     assert (alpha, beta) == (pytest.approx(ALPHA, rel=0.05), pytest.approx(BETA, rel=0.05))
     with pytest.raises(ValueError, match="two sizes"):
         alpha_beta([8, 8], [1.0, 1.0])
+    for seconds in ([2.0, 1.0], [1.0, 1.0]):
+        with pytest.raises(ValueError, match="time does not grow with size"):
+            alpha_beta([8, 16], seconds)
+
+
+def test_a_collective_may_be_given_by_its_name():
+    assert bus_factor("all_reduce", 4) == bus_factor(Op.ALL_REDUCE, 4) == 1.5
+    with pytest.raises(ValueError, match="barrier has no bus bandwidth"):
+        bus_factor("barrier", 4)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
