@@ -95,16 +95,24 @@ def draw(trace: Trace, contents: Sequence[Contents], *, title: str = "", shown: 
 def finding(trace: Trace) -> str:
     """The default title: what the collective took."""
     sent = trace.bytes_sent
-    busiest = max(range(trace.world_size), key=lambda rank: sent[rank])
-    who = "each rank sends" if len(set(sent)) == 1 else f"rank {busiest} sends most,"
+    most = bytes_text(max(sent))
+    busiest = [rank for rank, size in enumerate(sent) if size == max(sent)]
+    if len(busiest) == trace.world_size:
+        who = f"each rank sends {most}"
+    elif len(busiest) == 1:
+        who = f"rank {busiest[0]} sends most, {most}"
+    else:
+        who = f"ranks {', '.join(map(str, busiest))} send {most} each"
+        who += ", the others less" if sum(sent) > len(busiest) * max(sent) else ""
     native = "".join(f"{op} counted as {name}: " for op, name in trace.counted_as.items())
-    return f"{native}{trace.steps} steps; {who} {bytes_text(sent[busiest])}"
+    return f"{native}{trace.steps} step{'s' * (trace.steps != 1)}; {who}"
 
 
 LABELS, HEAD, GUTTER, FOOT = 0.62, 0.44, 0.45, 0.34  # inches: names of ranks, headings, messages, legend
 MOST_HEIGHT = 7.5
 SMALLEST, EASY = 0.19, 0.32  # width of a cell that can be read at all, and with ease
 LETTER = 0.066  # at most, in a cell
+LINE, LEGEND = 0.16, 120  # height of a line of the legend, and letters in it
 
 
 @dataclass(frozen=True)
@@ -223,9 +231,14 @@ class _Panels:
             [f"{twice[0]}: rank {twice[0].partition('×')[2]}'s, {twice[0].partition('×')[0]} times"] if twice else []
         )
         words += ["~: pieces of several kinds"] if "~" in self.said else []
-        self._outline(LABELS, y - 0.08, 0.2, 0.16)
-        words = ["changed in this step", *words]
-        self._text(LABELS + 0.27, y, "     ".join(words), SMALL, Colour.FAINT, ha="left")
+        lines = ["changed in this step"]
+        for each in words:
+            longer = f"{lines[-1]}     {each}"
+            lines[-1:] = [longer] if len(longer) <= LEGEND else [lines[-1], each]
+        tops = [y + LINE * (i - (len(lines) - 1) / 2) for i in range(len(lines))]
+        self._outline(LABELS, tops[0] - LINE / 2, 0.2, LINE)
+        for top, line in zip(tops, lines, strict=True):
+            self._text(LABELS + 0.27, top, line, SMALL, Colour.FAINT, ha="left")
 
     def _text(
         self, x: float, y: float, words: str, size: float, colour: str, ha: str = "center", weight: str = "normal"

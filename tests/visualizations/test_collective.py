@@ -6,7 +6,9 @@ import torch.distributed as dist
 
 from reference.cluster import RemoteException
 from reference.collectives import all_gather, all_reduce, broadcast
-from reference.trace.contents import counts, observe, tagged
+from reference.trace import Op, Trace
+from reference.trace.contents import Contents, Counts, counts, observe, tagged
+from tests.trace import programs as p
 from visualizations import collective
 
 from .reading import assert_readable, drawn
@@ -80,6 +82,43 @@ def test_what_was_added_twice_is_shown_as_an_error(clusters, monkeypatch):
     contents, trace = clusters(4).trace(counted_twice)
     texts = [words for words, _, _ in drawn(collective.draw(trace, contents), monkeypatch)]
     assert texts.count("2×0") == 4 and any("rank 0's, 2 times" in words for words in texts)
+
+
+def held_and_said(held: list[list[Counts | None]], sent: list[int]) -> tuple[Trace, list[Contents]]:
+    """A run of one step in which ranks hold these at the end, and send so many elements of 4 bytes to the next."""
+
+    def program(rank: p.Rank) -> None:
+        sources = [r for r, numel in enumerate(sent) if numel and (r + 1) % len(held) == rank.rank]
+        posts = [rank.post(Op.RECV, sent[r], r) for r in sources]
+        if numel := sent[rank.rank]:
+            posts.append(rank.post(Op.SEND, numel, (rank.rank + 1) % len(held)))
+        rank.wait(*posts)
+
+    return p.trace(len(held), program), [Contents((tuple(row), tuple(row))) for row in held]
+
+
+def test_the_legend_is_never_cut_off(monkeypatch):
+    every_kind = [(0, 1), (1, 1), (1,) * 10, (1,) * 12, (2,), None]
+    trace, contents = held_and_said([every_kind] * 12, [1] * 12)
+    picture = collective.draw(trace, contents)
+    assert_readable(picture, monkeypatch)
+    said = " ".join(words for words, _, _ in drawn(picture, monkeypatch))
+    for words in ("1: rank 1's data", "Σ10: sum of 10 ranks'", "Σ: sum of everybody's", "~: pieces of several kinds"):
+        assert words in said
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        ([0, 8, 0, 8, 8], "1 step; ranks 1, 3, 4 send 32 B each"),
+        ([2, 8, 2, 8, 8], "1 step; ranks 1, 3, 4 send 32 B each, the others less"),
+        ([2, 8, 2, 4, 4], "1 step; rank 1 sends most, 32 B"),
+        ([8, 8, 8, 8, 8], "1 step; each rank sends 32 B"),
+    ],
+)
+def test_the_title_says_who_sends_most(sent, words):
+    trace, _ = held_and_said([[None]] * 5, sent)
+    assert collective.finding(trace) == words
 
 
 @pytest.mark.parametrize("name", ["naive", "ring", "recursive_doubling", "halving_doubling", "double_binary_tree"])
