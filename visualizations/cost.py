@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator
 
-from .style import LINES, SMALL, TEXT, Colour, Picture, bandwidth_text, bytes_text, figure, plain, seconds_text
+from .style import SMALL, TEXT, Colour, Picture, bandwidth_text, bytes_text, figure, lines, plain, seconds_text
 
 Curve = Callable[[float], float]
 """Bytes to seconds, or to bytes per second."""
@@ -15,6 +15,7 @@ Curve = Callable[[float], float]
 Points = Sequence[tuple[float, float]]
 """(bytes, seconds) or (bytes, bytes per second)."""
 
+NUMBER = 0.1  # of the width of a chart: more than a size in bytes takes
 SAMPLES = 400  # points of a line
 
 
@@ -126,8 +127,8 @@ def _lines(
     """Theory as lines, measurements as dots; a name in both has one colour. Returns x and y of its end, and colour."""
     grid = np.geomspace(*sizes, SAMPLES)
     ends = {}
-    for index, name in enumerate(dict.fromkeys([*curves, *measured])):
-        colour, dash, marker = LINES[index % len(LINES)]
+    names = list(dict.fromkeys([*curves, *measured]))
+    for name, (colour, dash, marker) in zip(names, lines(len(names)), strict=True):
         if name in measured:
             x, y = zip(*measured[name], strict=True)
             style = {"marker": marker, "markersize": 5, "linestyle": "none", "markeredgecolor": "white"}
@@ -169,17 +170,22 @@ def _apart(values: Sequence[float], gap: float) -> list[float]:
 
 
 def _crossings(axes: Axes, curves: Mapping[str, Curve], sizes: tuple[float, float]) -> None:
-    """A ring and a number at each size where the fastest algorithm changes."""
+    """A ring at each size where the fastest algorithm changes, and its number, where that lies on no other's."""
+    ends = [0.0, 0.0]  # of the last number in each of two rows
     for index, (size, _, _) in enumerate(crossings(curves, sizes)):
         fastest = min(curve(size) for curve in curves.values())
         low = axes.get_ylim()[0]
         axes.plot([size, size], [low, fastest], color=Colour.FAINT, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
         axes.plot(size, fastest, marker="o", color=Colour.INK, markersize=4, markerfacecolor="white", zorder=6)
-        left = np.log(size / sizes[0]) > 0.85 * np.log(sizes[1] / sizes[0])
+        at = np.log(size / sizes[0]) / np.log(sizes[1] / sizes[0])
+        left = at > 0.85
+        row, begin = index % 2, at - left * NUMBER
+        if begin < ends[row]:
+            continue
+        ends[row] = begin + NUMBER
         place = {
             "xycoords": axes.get_xaxis_transform(),
             "textcoords": "offset points",
             "ha": "right" if left else "left",
         }
-        height = 0.03 + 0.07 * (index % 2)
-        axes.annotate(bytes_text(size), (size, height), (-4 if left else 4, 0), fontsize=SMALL, **place)
+        axes.annotate(bytes_text(size), (size, 0.03 + 0.07 * row), (-4 if left else 4, 0), fontsize=SMALL, **place)

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from .style import LINES, SMALL, TEXT, Colour, Picture, figure, plain
+from . import style
+from .style import SMALL, TEXT, Colour, Picture, figure, plain
 
 Points = Sequence[tuple[float, float]]
 HEIGHT = 3.4  # inches
@@ -47,8 +49,9 @@ def draw(
     picture = figure(HEIGHT, title)
     axes = plain(picture.add_subplot())
     dots = dots or {}
-    for index, name in enumerate(dict.fromkeys([*lines, *dots])):
-        _line(axes, name, index, lines.get(name, ()), dots.get(name, ()))
+    names = list(dict.fromkeys([*lines, *dots]))
+    for name, look in zip(names, style.lines(len(names)), strict=True):
+        _line(axes, name, look, lines.get(name, ()), dots.get(name, ()))
     if limit:
         name, level = limit
         axes.axhline(level, color=Colour.INK, linewidth=1, zorder=2)
@@ -63,14 +66,14 @@ def draw(
     return picture
 
 
-def _line(axes: Axes, name: str, index: int, line: Points, dots: Points) -> None:
-    colour, dash, marker = LINES[index % len(LINES)]
+def _line(axes: Axes, name: str, look: tuple[str, Any, str], line: Points, dots: Points) -> None:
+    colour, dash, marker = look
     if line:
         axes.plot(*zip(*line, strict=True), color=colour, linestyle=dash, linewidth=1.7, label=name, zorder=3)
     if dots:
         label = None if line else name
-        style = {"marker": marker, "markersize": 5.5, "linestyle": "none", "markeredgecolor": "white"}
-        axes.plot(*zip(*dots, strict=True), color=colour, label=label, zorder=4, clip_on=False, **style)
+        mark = {"marker": marker, "markersize": 5.5, "linestyle": "none", "markeredgecolor": "white"}
+        axes.plot(*zip(*dots, strict=True), color=colour, label=label, zorder=4, clip_on=False, **mark)
 
 
 def _divide(axes: Axes, scale: Scale, text: Callable[[float], str]) -> None:

@@ -41,12 +41,15 @@ def draw(network: Network, *, world_size: int | None = None, title: str = "") ->
     if len(nodes) > 1:
         axes.plot([LEFT, right], [bus, bus], color=Colour.INK, linewidth=thickness(network.inter), zorder=2)
         _text(axes, LEFT, bus + 0.15, network.inter.name, SMALL, Colour.INK, ha="left")
-    _table(axes, *((right + GAP, TOP + 0.1) if beside else (LEFT, bus + 0.44)), links)
+    if links:
+        _table(axes, *((right + GAP, TOP + 0.1) if beside else (LEFT, bus + 0.44)), links)
     return picture
 
 
 def finding(network: Network, ranks: int) -> str:
     """The default title: the two classes of link compared."""
+    if ranks == 1:
+        return "1 rank: nobody to talk to"
     one_node, alone = network.node(ranks - 1) == 0, network.ranks_per_node == 1
     if one_node or alone or network.intra == network.inter:
         link = network.intra if one_node else network.inter

@@ -18,7 +18,7 @@ from reference.zero_bubble.convergence import Curve
 from reference.zero_bubble.methods import Method
 from reference.zero_bubble.versions import Seen, kept
 
-from .style import LINES, SMALL, TEXT, Colour, Picture, figure, plain
+from .style import SMALL, TEXT, Colour, Picture, figure, lines, plain
 
 LANE, HALF = 0.33, 0.44  # inches of a lane; half of a box, of the lane
 HEAD = 0.4  # inches above each chart
@@ -112,7 +112,7 @@ def convergence(curves: Sequence[Curve], *, title: str = "", mean: int = 10) -> 
         raise BadInput(f"{fewest} updates have no mean of {mean}: draw means of fewer")
     picture = figure(3.3, title or _standings(curves, mean))
     left, right = picture.subplots(1, 2, sharey=True)
-    for (colour, dash, _), curve in zip(LINES, curves, strict=False):
+    for (colour, dash, _), curve in zip(lines(len(curves)), curves, strict=True):
         losses = smooth(curve, mean)
         look = {"color": colour, "linestyle": dash, "linewidth": 1.6, "label": curve.method.name}
         left.plot(range(mean, len(curve.losses) + 1), losses, **look)

@@ -41,7 +41,8 @@ class Colour(StrEnum):
     LINE = "#BBBBBB"
 
 
-# Lines of a chart, in order; each has its own dash and marker, so that it is known without its colour.
+# Lines of a chart, in order; each has its own dash and marker, so that it is known without its colour. In a chart of
+# lines a colour means nothing but its line.
 LINES: tuple[tuple[str, Any, str], ...] = (
     ("#0072B2", "-", "o"),
     ("#E69F00", (0, (6, 1.5)), "s"),
@@ -50,6 +51,13 @@ LINES: tuple[tuple[str, Any, str], ...] = (
     ("#222222", (0, (1, 1.2)), "v"),
     ("#56B4E9", (0, (8, 2, 1, 1, 1, 2)), "P"),
 )
+
+
+def lines(count: int) -> tuple[tuple[str, Any, str], ...]:
+    """Colour, dash and marker of each of the lines of a chart. Raises ValueError for more than can be told apart."""
+    if count > len(LINES):
+        raise ValueError(f"a chart tells {len(LINES)} lines apart, not {count}: draw two charts")
+    return LINES[:count]
 
 
 class Picture(Figure):

@@ -10,7 +10,7 @@ from reference.composition.ptd_p import Machine, Split, Transformer, memory_byte
 from reference.composition.published import Row
 
 from .mesh import AXIS_COLOURS
-from .style import LINES, SMALL, TEXT, Colour, Picture, bytes_text, figure, plain, seconds_text, time_axis
+from .style import LINES, SMALL, TEXT, Colour, Picture, bytes_text, figure, lines, plain, seconds_text, time_axis
 
 PARTS: Mapping[str, str] = {
     "computing": "#4D4D4D",
@@ -74,7 +74,7 @@ def micro_batches(
     """Speed over the size of a micro-batch: a line for each family of splits, its best marked."""
     picture = figure(3.0, title)
     axes = plain(picture.add_subplot())
-    for (name, splits), (colour, dash, marker) in zip(curves.items(), LINES, strict=False):
+    for (name, splits), (colour, dash, marker) in zip(curves.items(), lines(len(curves)), strict=True):
         points = [(split.micro_batch, rank_flops(model, split, machine) / 1e12) for split in splits]
         axes.plot(*zip(*points, strict=True), color=colour, linestyle=dash, linewidth=1.7, label=name)
         top = max(points, key=lambda point: point[1])

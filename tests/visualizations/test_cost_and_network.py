@@ -7,6 +7,7 @@ import pytest
 from reference.networks import TIMES, bus_bandwidth, crossing, ring_time
 from reference.trace import ETHERNET_100G, HOME_INTERNET, NVLINK4, Network
 from visualizations import cost, network
+from visualizations import curves as curves_of
 
 from .reading import assert_readable, drawn
 
@@ -51,6 +52,7 @@ def test_bandwidth_is_held_against_the_hardware(monkeypatch):
     ("drawing", "ranks"),
     [
         (Network.of(NVLINK4), 8),
+        (Network.of(NVLINK4), 1),
         (Network.uniform(alpha=1e-6, beta=1e9), 16),
         (Network.cluster(2, 4), None),
         (Network.cluster(3, 1, NVLINK4, HOME_INTERNET), None),
@@ -62,6 +64,24 @@ def test_bandwidth_is_held_against_the_hardware(monkeypatch):
 )
 def test_every_network_can_be_read(monkeypatch, drawing, ranks):
     assert_readable(network.draw(drawing, world_size=ranks), monkeypatch)
+
+
+def test_one_rank_has_no_links():
+    assert network.finding(Network.of(NVLINK4), 1) == "1 rank: nobody to talk to"
+
+
+def test_numbers_of_crossings_that_are_close_do_not_touch(monkeypatch):
+    tangents = {f"line {i}": lambda size, i=i: size ** (1 - i / 10) * 2.0 ** (i * i / 30) for i in range(6)}
+    assert len(cost.crossings(tangents, (1, 1e9))) == 5
+    assert_readable(cost.draw(tangents, (1, 1e9)), monkeypatch)
+
+
+def test_more_lines_than_can_be_told_apart_are_refused():
+    seven = {f"line {i}": lambda size, i=i: size * (i + 1) for i in range(7)}
+    with pytest.raises(ValueError, match="tells 6 lines apart, not 7"):
+        cost.draw(seven, (1, 100))
+    with pytest.raises(ValueError, match="tells 6 lines apart, not 7"):
+        curves_of.draw({name: [(1, 1), (2, 2)] for name in seven}, title="too many", x="x", y="y")
 
 
 def test_a_network_shows_its_numbers(monkeypatch):
