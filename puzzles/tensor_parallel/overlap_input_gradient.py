@@ -26,7 +26,7 @@ def column_backward(
     One of them has to travel, the other has not. So the one can travel while the other is computed.
 
     `dist.all_reduce(tensor, group=group, async_op=True)` returns at once, and gives you a request. Until
-    `request.wait()` has returned, nobody may read or write the tensor.
+    that is done, nobody may read or write the tensor: `request.wait()` returns when it is.
 
     Args:
         x: [T, D], the same on every rank.

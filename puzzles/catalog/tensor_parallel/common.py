@@ -1,6 +1,6 @@
 """Calls, inputs and costs that several puzzles of this chapter share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -8,7 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from puzzles.grading.puzzle import Case
+from puzzles.grading.overlap import notes_of
+from puzzles.grading.puzzle import Case, Claim, Inputs
 from reference.collectives import cost
 from reference.collectives.all_reduce import ring
 from reference.collectives.native import all_gather_single
@@ -43,6 +44,21 @@ def gradients(y: Tensor, upstream: Tensor, leaves: Mapping[str, Tensor]) -> dict
     """`y` as "returns", and the gradient of every leaf it was made of as "<name>.grad", by autograd in one process."""
     found = torch.autograd.grad((y * upstream).sum(), list(leaves.values()))
     return {"returns": y.detach(), **{f"{name}.grad": each for name, each in zip(leaves, found, strict=True)}}
+
+
+def by_multiply(products: Callable[[Case], int]) -> Callable[..., list[Claim]]:
+    """A judge for products of `case.microseconds` each: all of a rank's went through `multiply`, where time passes.
+
+    Args:
+        products: how many a rank has to do, in a case; one that is done in pieces counts once.
+    """
+
+    def judge(case: Case, inputs: Inputs, outputs: list[dict[str, Any]], trace: Any) -> list[Claim]:
+        seconds = min(sum(taken for _, taken in notes_of(each)) for each in outputs)
+        done, asked = round(1e6 * seconds / case.microseconds, 3), products(case)
+        return [Claim(done >= asked, f"`multiply` did {done:g} of {asked} products: use it for all of them")]
+
+    return judge
 
 
 def by_definition(

@@ -10,7 +10,7 @@ from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.networks.time import ring_time
 from reference.tensor_parallel.overlap_by_hand import column_backward
 
-from .common import ALL_GATHER, DOUBLE, all_reduces, part, whole
+from .common import ALL_GATHER, DOUBLE, all_reduces, by_multiply, part, whole
 
 NAMES = ("gradient of x", "gradient of weight")
 WIDTH, FEATURES = 6, 3  # of x, and of y on a rank
@@ -63,7 +63,7 @@ PUZZLE = Puzzle(
         One of them has to travel, the other has not. So the one can travel while the other is computed.
 
         `dist.all_reduce(tensor, group=group, async_op=True)` returns at once, and gives you a request. Until
-        `request.wait()` has returned, nobody may read or write the tensor.
+        that is done, nobody may read or write the tensor: `request.wait()` returns when it is.
 
         Args:
             x: [T, D], the same on every rank.
@@ -85,6 +85,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), tokens=(1,), microseconds=(40,)),
     inputs=features_and_speed,
     oracle=in_one_process,
+    judge=by_multiply(lambda case: 2),
     drive=partial(with_products_that_take_time, NAMES),
     tolerance=1e-10,
     calls=(dist.all_reduce, *ALL_GATHER),
@@ -148,6 +149,15 @@ PUZZLE = Puzzle(
                 ),
                 ("    work.wait()\n", "    for work in works:\n        work.wait()\n"),
             ),
+        ),
+        Wrong(
+            "in a row, by products that take no time",
+            diagnosis=r"right, but `multiply` did 0 of 2 products: use it for all of them",
+            body="""
+                of_x = upstream @ weight
+                dist.all_reduce(of_x, group=group)
+                return of_x, upstream.T @ x
+                """,
         ),
         Wrong(
             "nobody waits",

@@ -9,7 +9,7 @@ from puzzles.grading.overlap import NETWORK
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
 from reference.tensor_parallel.overlap_by_hand import all_gather_matmul
 
-from .common import ALL_GATHER, DOUBLE
+from .common import ALL_GATHER, DOUBLE, by_multiply
 
 WIDTH = 32  # of x: its rows are larger than what they are multiplied to
 
@@ -83,6 +83,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), rows=(2,), features=(1,), microseconds=(20,)),
     inputs=rows_weight_and_speed,
     oracle=gathered_and_multiplied,
+    judge=by_multiply(lambda case: case.n),
     drive=partial(with_products_that_take_time, ()),
     tolerance=1e-10,
     calls=(*POINT_TO_POINT, *ALL_GATHER),
@@ -157,6 +158,17 @@ PUZZLE = Puzzle(
                     "        incoming, requests = buffers",
                     "        places[(rank - step) % n].copy_(multiply(held, weight.T))\n"
                     "        incoming, requests = buffers",
+                ),
+            ),
+        ),
+        Wrong(
+            "waits, then multiplies in no time",
+            diagnosis=r"right, but `multiply` did 0 of 4 products: use it for all of them",
+            edits=(
+                ("        places[(rank - step) % n].copy_(multiply(held, weight.T))\n", ""),
+                (
+                    "        held = incoming\n",
+                    "        places[(rank - step) % n].copy_(held @ weight.T)\n        held = incoming\n",
                 ),
             ),
         ),
