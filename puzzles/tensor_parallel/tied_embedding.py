@@ -41,8 +41,8 @@ def tied_gradient(
         table: [V / n, D], this rank's rows.
         y: [T, D], what the layers have made of the embeddings, the same on every rank.
         upstream: [T, V / n], gradient of the loss with respect to this rank's logits.
-        backward: `backward(gradient)` goes through the layers between: from the gradient of y, [T, D], to that of
-            the embeddings, [T, D].
+        backward: `backward(gradient)` goes through the layers between, once: from the whole gradient of y, [T, D],
+            to that of the embeddings, [T, D].
         group: n ranks. Any n.
 
     Returns: the gradient of this rank's rows, [V / n, D].

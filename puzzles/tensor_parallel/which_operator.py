@@ -27,7 +27,8 @@ def operators(group: ProcessGroup) -> tuple[Callable[[Tensor], Tensor], Callable
     "nothing" is among them.
 
     Write them so that autograd goes through: a `torch.autograd.Function` each, with `forward(ctx, x)` and
-    `backward(ctx, gradient)`, whose `apply` is the operator. Neither changes the tensor that it is given.
+    `backward(ctx, gradient)`, whose `apply` is the operator. Both leave the tensor that they are given as it is,
+    in backward, too.
 
     Args:
         group: n ranks. Any n.

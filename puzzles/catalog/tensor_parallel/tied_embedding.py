@@ -38,7 +38,8 @@ def autograd_through_both(case, inputs):
     table.requires_grad_()
     logits = torch.nn.functional.embedding(inputs[0]["tokens"], table) @ layers @ table.T
     (logits * upstream).sum().backward()
-    return [part(table.grad, case, rank, 0) for rank in range(case.n)]
+    once = {"calls of backward": 1, "what backward is given": upstream @ table.detach()}
+    return [{"returns": part(table.grad, case, rank, 0), **once} for rank in range(case.n)]
 
 
 PUZZLE = Puzzle(
@@ -64,8 +65,8 @@ PUZZLE = Puzzle(
             table: [V / n, D], this rank's rows.
             y: [T, D], what the layers have made of the embeddings, the same on every rank.
             upstream: [T, V / n], gradient of the loss with respect to this rank's logits.
-            backward: `backward(gradient)` goes through the layers between: from the gradient of y, [T, D], to that of
-                the embeddings, [T, D].
+            backward: `backward(gradient)` goes through the layers between, once: from the whole gradient of y, [T, D],
+                to that of the embeddings, [T, D].
             group: n ranks. Any n.
 
         Returns: the gradient of this rank's rows, [V / n, D].
@@ -126,6 +127,33 @@ PUZZLE = Puzzle(
             "layers go backward from this rank's part",
             diagnosis=r"result\[\d+, 0\]: expected",
             edits=(("    dist.all_reduce(of_y, group=group)\n", ""),),
+        ),
+        Wrong(
+            "layers go backward from this rank's part, and what comes out is summed",
+            diagnosis=r"what backward is given\[0, 0\]: expected",
+            edits=(
+                (
+                    "    dist.all_reduce(of_y, group=group)\n",
+                    "    of_embeddings = backward(of_y)\n    dist.all_reduce(of_embeddings, group=group)\n",
+                ),
+                ("backward(of_y) * mine", "of_embeddings * mine"),
+            ),
+        ),
+        Wrong(
+            "layers go backward from the places of this rank's tokens alone",
+            diagnosis=r"what backward is given\[\d, 0\]: expected",
+            edits=(("backward(of_y) * mine.unsqueeze(-1)", "backward(of_y * mine.unsqueeze(-1))"),),
+        ),
+        Wrong(
+            "layers go backward anew for each of this rank's tokens",
+            diagnosis=r"calls of backward: expected 1, got \d",
+            edits=(
+                (
+                    "    return gradient.index_add_(0, row, backward(of_y) * mine.unsqueeze(-1))",
+                    "    for place in mine.nonzero().flatten():\n"
+                    "        gradient[row[place]] += backward(of_y)[place]\n    return gradient",
+                ),
+            ),
         ),
         Wrong(
             "gradients of other rows are added to this rank's, as if the tables were replicas",

@@ -34,8 +34,12 @@ def both_layers_in_one_process(case, inputs):
         "what g gives": x @ both,
         "the gradient that g gives back": upstream,
         "the gradient that f gives back": upstream @ both.T,
+        "x, which f was given": x,
     }
-    return [values] * case.n
+    inside = [part(first, case, rank, 0).T @ part(second, case, rank, 1).T for rank in range(case.n)]
+    parts = [(x @ own, upstream @ own.T) for own in inside]
+    names = "the part, which g was given", "the gradient, which f was given"
+    return [values | dict(zip(names, own, strict=True)) for own in parts]
 
 
 TWO_FUNCTIONS = """
@@ -50,6 +54,7 @@ TWO_FUNCTIONS = """
 """
 SUM_OF = "total = {0}.clone()\n            dist.all_reduce(total, group=group)\n            return total"
 SUM, SUM_BACK = SUM_OF.format("x"), SUM_OF.format("gradient")
+SUM_IN_PLACE = "dist.all_reduce({0}, group=group)\n            return {0}"
 NOTHING, NOTHING_BACK = "return x.view_as(x)", "return gradient"
 
 
@@ -76,7 +81,8 @@ PUZZLE = Puzzle(
         "nothing" is among them.
 
         Write them so that autograd goes through: a `torch.autograd.Function` each, with `forward(ctx, x)` and
-        `backward(ctx, gradient)`, whose `apply` is the operator. Neither changes the tensor that it is given.
+        `backward(ctx, gradient)`, whose `apply` is the operator. Both leave the tensor that they are given as it is,
+        in backward, too.
 
         Args:
             group: n ranks. Any n.
@@ -162,6 +168,16 @@ PUZZLE = Puzzle(
 
                 return F.apply, g
                 """,
+        ),
+        Wrong(
+            "g adds up in the tensor that it is given",
+            diagnosis=r"the part, which g was given\[0, 0\]: expected",
+            body=bodies((NOTHING, SUM_BACK), (SUM_IN_PLACE.format("x"), NOTHING_BACK)),
+        ),
+        Wrong(
+            "f adds up in the gradient that it is given",
+            diagnosis=r"the gradient, which f was given\[0, 0\]: expected",
+            body=bodies((NOTHING, SUM_IN_PLACE.format("gradient")), (SUM, NOTHING_BACK)),
         ),
         Wrong(
             "the gradient of x is averaged",

@@ -33,7 +33,7 @@ def around_two_layers(function: Callable[..., Any], arguments: dict[str, Any]) -
     """Put the two operators f and g that it returns around x Aᵀ Bᵀ, and go backward from the argument `upstream`.
 
     The argument `first` has this rank's rows of A, `second` its columns of B. Compare what each operator gives, on the
-    way there and on the way back.
+    way there and on the way back, and what each was given, as it is afterwards.
     """
     x, first, second, upstream = (arguments.pop(name) for name in ("x", "first", "second", "upstream"))
     found = function(**arguments)
@@ -41,6 +41,9 @@ def around_two_layers(function: Callable[..., Any], arguments: dict[str, Any]) -
         return {"returns": found}
     f, g = found
     inside = f(x.requires_grad_())
+    given: list[Tensor] = []
+    if isinstance(inside, Tensor) and inside.requires_grad:
+        inside.register_hook(given.append)  # it sees the gradient before f does
     part = (inside if _like(x, inside) else x) @ first.T @ second.T
     part.requires_grad_().retain_grad()
     y = g(part)
@@ -52,6 +55,9 @@ def around_two_layers(function: Callable[..., Any], arguments: dict[str, Any]) -
         "returns": OPERATORS,
         **{name: each.detach() if isinstance(each, Tensor) else each for name, each in there.items()},
         **back,
+        "x, which f was given": x.detach(),
+        "the part, which g was given": part.detach(),
+        "the gradient, which f was given": (*given, None)[0],
     }
 
 
@@ -83,13 +89,18 @@ def by_name(names: Sequence[str], returned: Any) -> dict[str, Any]:
 
 
 def with_layers_between(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Give the function `backward`, through layers that the argument `layers` stands for: y = rows @ layers."""
-    layers = arguments.pop("layers")
+    """Give the function `backward`, through layers that the argument `layers` stands for: y = rows @ layers.
+
+    Compare what `backward` is called with, too, and how often: real layers sum up gradients of their own there.
+    """
+    layers, given = arguments.pop("layers"), []
 
     def backward(gradient: Tensor) -> Tensor:
+        given.append(gradient.clone())
         return gradient @ layers.T
 
-    return {"returns": function(**arguments, backward=backward)}
+    returned = function(**arguments, backward=backward)
+    return {"returns": returned, "calls of backward": len(given), "what backward is given": (*given, None)[0]}
 
 
 def with_products_that_take_time(
