@@ -98,7 +98,8 @@ PUZZLE = Puzzle(
         case
         for n, heads, kv_heads in ((4, 4, 2), (4, 8, 2), (4, 4, 1), (2, 4, 1), (2, 4, 2), (2, 4, 4), *ODD_AND_LARGE)
         for case in cases(worlds=(n,), heads=(heads,), kv_heads=(kv_heads,), ranks_per_head=(max(1, n // kv_heads),))
-    ),
+    )
+    + cases(worlds=(5,), members=(0, 1, 3, 4), heads=(4,), kv_heads=(2,), ranks_per_head=(2,)),
     inputs=own_queries,
     oracle=one_process,
     drive=among_neighbours,
@@ -156,6 +157,11 @@ PUZZLE = Puzzle(
             "everybody takes the first head",
             diagnosis=r"result\[0, 0, 0\]: expected",
             edits=(("first, sharers = rank // copies * own,", "first, sharers = 0,"),),
+        ),
+        Wrong(
+            "counts ranks of the world, not of the group",
+            diagnosis=r"in the group \[0, 1, 3, 4\]: a rank of the group is not a global rank",
+            edits=(("dist.get_rank(group), dist.get_world_size(group)", "dist.get_rank(), dist.get_world_size()"),),
         ),
         Wrong(
             "only for more ranks than heads",

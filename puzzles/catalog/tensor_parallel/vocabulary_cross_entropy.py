@@ -17,8 +17,8 @@ SHARE = 32  # columns of a rank
 
 
 def whole_logits(case):
-    """All of them; the largest are near three times `scale`."""
-    return case.scale * whole(case, "logits", case.tokens + 2, case.n * SHARE)
+    """All of them, `around` some number; the largest are near three times `scale` above it."""
+    return case.around + case.scale * whole(case, "logits", case.tokens + 2, case.n * SHARE)
 
 
 def columns_and_targets(case, rank):
@@ -93,11 +93,12 @@ PUZZLE = Puzzle(
         best. Memory for 3 tensors like `logits` at most, and for a few numbers of each token.
         """,
     function=loss_and_gradient,
-    cases=cases(worlds=(4,), tokens=(5,), scale=(1.0, 1000.0), of=("any rank",))
-    + cases(worlds=(2, 3), tokens=(4,), scale=(1.0, 1000.0), of=("any rank",))
-    + cases(worlds=(1, 5, 8), tokens=(4,), scale=(1000.0,), of=("any rank",))
-    + cases(worlds=(3,), tokens=(3,), scale=(1.0,), of=("one rank",))
-    + cases(worlds=(4,), members=(0, 2, 3), tokens=(3,), scale=(1.0,), of=("any rank",)),
+    cases=cases(worlds=(4,), tokens=(5,), scale=(1.0, 1000.0), around=(0.0,), of=("any rank",))
+    + cases(worlds=(4,), tokens=(3,), scale=(1.0,), around=(-1000.0,), of=("any rank",))
+    + cases(worlds=(2, 3), tokens=(4,), scale=(1.0, 1000.0), around=(0.0,), of=("any rank",))
+    + cases(worlds=(1, 5, 8), tokens=(4,), scale=(1000.0,), around=(0.0,), of=("any rank",))
+    + cases(worlds=(3,), tokens=(3,), scale=(1.0,), around=(0.0,), of=("one rank",))
+    + cases(worlds=(4,), members=(0, 2, 3), tokens=(3,), scale=(1.0,), around=(0.0,), of=("any rank",)),
     inputs=columns_and_targets,
     oracle=one_process_with_all_logits,
     drive=partial(named, NAMES),
@@ -170,6 +171,11 @@ PUZZLE = Puzzle(
                     "    largest = torch.zeros_like(logits[:, 0])\n",
                 ),
             ),
+        ),
+        Wrong(
+            "a maximum that begins at zero: all exponentials vanish",
+            diagnosis=r"losses\[0\]: expected .*, got -?inf\n.*right with around=0, wrong with around=-1000",
+            edits=(("logits.amax(-1)", "logits.amax(-1).clamp(min=0)"),),
         ),
         Wrong(
             "each rank takes off its own maximum",
