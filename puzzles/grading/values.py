@@ -160,7 +160,7 @@ def _compare(name: str, expected: Any, got: Any, tolerance: float | None) -> tup
     if type(expected) in (int, float) and type(got) in (int, float):
         tolerance = 0.0 if type(expected) is int else _RELATIVE[torch.float64] if tolerance is None else tolerance
         close = expected == got or math.isclose(expected, got, rel_tol=tolerance, abs_tol=0.0)
-        return 1, None if close else (place, _number(expected), _number(got))
+        return 1, None if close else (place, *_numbers(expected, got))
     same = type(expected) is type(got) and expected == got
     return 1, None if same else (place, _kind(expected), _kind(got))
 
@@ -195,7 +195,7 @@ def _compare_tensors(name: str, expected: Tensor, got: Tensor, tolerance: float 
     index = tuple(wrong.nonzero()[0].tolist())
     base = "result" if name == RETURNS else name
     place = f"{base}[{', '.join(map(str, index))}]" if index else base
-    return expected.numel(), (place, _number(expected[index].item()), _number(got[index].item()))
+    return expected.numel(), (place, *_numbers(expected[index].item(), got[index].item()))
 
 
 def _close(expected: Tensor, got: Tensor, tolerance: float | None) -> Tensor:
@@ -218,6 +218,14 @@ def _kind(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"{len(value)} values"
     return repr(value) if value is not None else "None"
+
+
+def _numbers(expected: float | int | bool, got: float | int | bool) -> tuple[str, str]:
+    """Both as short as they are still told apart: 3528 and 3528.0000000000005."""
+    short = _number(expected), _number(got)
+    if short[0] != short[1]:
+        return short
+    return repr(expected), f"{got!r} (an int is asked for)" if type(expected) is int else repr(got)
 
 
 def _number(value: float | int | bool | complex) -> str:

@@ -166,6 +166,21 @@ def test_an_empty_list_is_a_value_to_compare() -> None:
         assert (comparison.compared, comparison.right) == (1, right)
 
 
+@pytest.mark.parametrize(
+    ("expected", "got", "texts"),
+    [
+        (3528, 3528.0000000000005, ("3528", "3528.0000000000005 (an int is asked for)")),
+        (0.1, 0.100000000001, ("0.1", "0.100000000001")),
+        (3528, 3529.0, ("3528", "3529")),
+    ],
+)
+def test_numbers_that_differ_are_written_as_two(expected: float, got: float, texts: tuple[str, str]) -> None:
+    (case,) = cases(worlds=(1,))
+    comparison = values.compare(case, [{"returns": ("value", got)}], ({"returns": expected},), tolerance=1e-12)
+    (difference,) = comparison.differences
+    assert (difference.expected, difference.got) == texts
+
+
 def test_the_same_calls_on_swapped_tensors_are_named() -> None:
     def two(a: Tensor, b: Tensor, group: ProcessGroup) -> None:
         pass
