@@ -5,6 +5,8 @@ import torch
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.sequence_parallel.envelope import activation_bytes
 
+from ..tensor_parallel.common import an_int
+
 
 def tensor_after_tensor(case, inputs):
     """Every tensor that a rank keeps, made without memory for it, and weighed."""
@@ -77,6 +79,7 @@ PUZZLE = Puzzle(
         scores=(True, False),
     ),
     oracle=tensor_after_tensor,
+    judge=an_int,
     budgets=(
         Budget(
             Measure.LINES,
@@ -133,6 +136,11 @@ PUZZLE = Puzzle(
             "slices split what lies inside once more",
             diagnosis=r"right with sequence_parallel=False, wrong with sequence_parallel=True",
             edits=(("* scores) // ranks", "* scores) // ranks // (ranks if sequence_parallel else 1)"),),
+        ),
+        Wrong(
+            "a number that is no int",
+            diagnosis=r"right, but \d+\.0 is a float where an int is asked for: divide by //",
+            edits=(("* scores) // ranks", "* scores) / ranks"),),
         ),
         Wrong(
             "masks have 2 bytes, too",
