@@ -27,9 +27,9 @@ def column_linear(x: Tensor, weight: Tensor, group: ProcessGroup) -> Tensor:
     rank keeps its own, and backward gathers them again. (Megatron-LM does this, and hides the message behind the
     product that does not need it.)
 
-    Write a `torch.autograd.Function`, and return what its `apply` returns. `ctx.save_for_backward(...)` keeps
-    tensors, `ctx.saved_tensors` has them again. `backward` returns one gradient for each argument of `forward`
-    after ctx.
+    Write a `torch.autograd.Function`, by hand and without `torch.utils.checkpoint`, and return what its `apply`
+    returns. `ctx.save_for_backward(...)` keeps tensors, `ctx.saved_tensors` has them again. `backward` returns one
+    gradient for each argument of `forward` after ctx.
 
     Given are `gather_slices(x, group)`, [B, S/n, D] -> [B, S, D], and `sum_slices(x, group)`, [B, S, D] ->
     [B, S/n, D], which adds up what all ranks have made and gives each its slice. No gradients pass through them.

@@ -3,7 +3,7 @@
 import torch
 
 from puzzles.grading.drives.sequence_parallel import through_a_layer
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases
 from reference.sequence_parallel.on_slices import column_linear
 from reference.sequence_parallel.slices import gather_slices, sum_slices
 
@@ -27,6 +27,16 @@ def whole_matrix_in_one_process(case, inputs):
     features = y.detach().chunk(case.n, dim=-1)
     found = zip(features, slices_of(x.grad, case.n), weight.grad.chunk(case.n), strict=True)
     return [{"returns": y, "x.grad": of_x, "weight.grad": of_weight} for y, of_x, of_weight in found]
+
+
+def gathered_twice(case, inputs, outputs, trace):
+    """Whoever sends less has kept the tokens, in whatever form."""
+    return [
+        Claim(
+            max(trace.bytes_sent) >= 3 * one_pass(case),
+            "nothing was gathered for backward: keep this rank's slice alone, and gather the others' again",
+        )
+    ]
 
 
 SOLUTION = """
@@ -62,9 +72,9 @@ PUZZLE = Puzzle(
         rank keeps its own, and backward gathers them again. (Megatron-LM does this, and hides the message behind the
         product that does not need it.)
 
-        Write a `torch.autograd.Function`, and return what its `apply` returns. `ctx.save_for_backward(...)` keeps
-        tensors, `ctx.saved_tensors` has them again. `backward` returns one gradient for each argument of `forward`
-        after ctx.
+        Write a `torch.autograd.Function`, by hand and without `torch.utils.checkpoint`, and return what its `apply`
+        returns. `ctx.save_for_backward(...)` keeps tensors, `ctx.saved_tensors` has them again. `backward` returns one
+        gradient for each argument of `forward` after ctx.
 
         Given are `gather_slices(x, group)`, [B, S/n, D] -> [B, S, D], and `sum_slices(x, group)`, [B, S, D] ->
         [B, S/n, D], which adds up what all ranks have made and gives each its slice. No gradients pass through them.
@@ -87,6 +97,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), batch=(2,), slice=(2,), width=(3,), hidden=(2,)),
     inputs=a_slice_and_my_columns,
     oracle=whole_matrix_in_one_process,
+    judge=gathered_twice,
     drive=through_a_layer,
     tolerance=1e-10,
     given=(gather_slices, sum_slices),
@@ -122,6 +133,22 @@ PUZZLE = Puzzle(
                     "            x, weight = ctx.saved_tensors\n            tokens = gather_slices(x, group)\n",
                     "            tokens, weight = ctx.saved_tensors\n",
                 ),
+            ),
+        ),
+        Wrong(
+            "the gathered tokens are kept, as numbers of Python's",
+            diagnosis=r"right, but nothing was gathered for backward: keep this rank's slice alone",
+            edits=(
+                (
+                    "            ctx.save_for_backward(x, weight)\n",
+                    "            tokens = gather_slices(x, group)\n            ctx.tokens = tokens.tolist()\n"
+                    "            ctx.save_for_backward(weight)\n",
+                ),
+                (
+                    "            x, weight = ctx.saved_tensors\n            tokens = gather_slices(x, group)\n",
+                    "            (weight,) = ctx.saved_tensors\n            tokens = weight.new_tensor(ctx.tokens)\n",
+                ),
+                ("            return gather_slices(x, group) @ weight.T", "            return tokens @ weight.T"),
             ),
         ),
         Wrong(
