@@ -16,7 +16,7 @@ from reference.collectives.native import all_gather_single, reduce_scatter_singl
 
 DOUBLE = 8  # bytes of an element: everything is compared in float64
 
-ALL_GATHER = (all_gather_single, dist.all_gather_into_tensor)  # one call: torch has renamed it
+ALL_GATHER = (all_gather_single, dist.all_gather_into_tensor, dist.all_gather)  # the first two are one call: renamed
 REDUCE_SCATTER = (reduce_scatter_single, dist.reduce_scatter_tensor)
 
 

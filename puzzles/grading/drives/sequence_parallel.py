@@ -14,7 +14,7 @@ def through_a_pair(function: Callable[..., Any], arguments: dict[str, Any]) -> d
     """
     mine, whole, of_mine, of_whole = (arguments.pop(name) for name in ("mine", "whole", "of_mine", "of_whole"))
     pair = function(**arguments)
-    if not isinstance(pair, tuple) or len(pair) != 2 or not all(map(callable, pair)):
+    if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(map(callable, pair)):
         return {"gather(x)": pair}
     found = {}
     for name, each, x, upstream in zip(("gather", "scatter"), pair, (mine, whole), (of_whole, of_mine), strict=True):
