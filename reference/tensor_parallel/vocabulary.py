@@ -23,6 +23,7 @@ from torch.autograd.function import once_differentiable
 from torch.distributed import ProcessGroup
 
 from reference.collectives import fastest
+from reference.errors import BadInput
 
 if TYPE_CHECKING:
     from .region import Region
@@ -34,13 +35,17 @@ def embedding(tokens: Tensor, table: Tensor, region: Region) -> Tensor:
     """Look tokens up in a table of which each rank has some rows: who has the row gives it, the others give zeros.
 
     Args:
-        tokens: [B, S] of integers, the same on every rank.
+        tokens: [B, S] of integers from 0 to V - 1, the same on every rank.
         table: [V / t, D]: rows [rank · V/t, (rank + 1) · V/t).
         region: whose t ranks share the table.
 
     Returns:
         [B, S, D] as it lies outside of the region.
+
+    Raises:
+        BadInput: at what is no token, on a CPU. On a GPU nobody looks, and no rank has its row: it gets zeros.
     """
+    require_tokens("token", tokens, len(table) * region.ranks)
     here = tokens - region.rank * len(table)
     mine = (here >= 0) & (here < len(table))
     found = F.embedding(here.where(mine, 0), table)
@@ -69,11 +74,37 @@ def cross_entropy(
 
     Returns:
         [N], in nats, the same on every rank.
+
+    Raises:
+        BadInput: at a target that is no token, on a CPU. On a GPU nobody looks: its logit counts as the largest.
     """
     share = logits.shape[-1]
     first, vocabulary = group.rank() * share, vocabulary or share * group.size()
+    require_tokens("target", targets, vocabulary, ignored)
     here = min(max(vocabulary - first, 0), share)  # padding stands behind the last token
     return VocabularyParallelCrossEntropy.apply(logits, targets, group, first, here, vocabulary, smoothing, ignored)
+
+
+def require_tokens(kind: str, tokens: Tensor, vocabulary: int, *ignored: int) -> None:
+    """See whether these are tokens, where it keeps nobody waiting: on a CPU.
+
+    Args:
+        kind: what they are called.
+        tokens: integers of any shape.
+        vocabulary: V; tokens are numbers from 0 to V - 1.
+        ignored: what they may be besides.
+
+    Raises:
+        BadInput: that names the first that is none.
+    """
+    if tokens.device.type != "cpu":
+        return  # the CPU would have to wait for the GPU
+    strange = (tokens < 0) | (tokens >= vocabulary)
+    for other in ignored:
+        strange &= tokens != other
+    if strange.any():
+        beside = "".join(f", nor the ignored {other}" for other in ignored)
+        raise BadInput(f"{kind} {tokens[strange][0]} is not a token of 0 to {vocabulary - 1}{beside}")
 
 
 class VocabularyParallelCrossEntropy(Function):

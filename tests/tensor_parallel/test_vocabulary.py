@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
+from reference.errors import BadInput
 from reference.memory.gauge import Gauge
 from reference.models import token_loss
 from reference.sequence_parallel import SequenceRegion
@@ -217,6 +218,32 @@ def test_an_embedding_is_that_of_the_whole_table(ranks: Cluster, region: type[Re
     for embedding, gradient in (results[rank] for rank in members(t)):
         assert embedding == 0.0  # one rank gives the row, all others zeros
         assert gradient < EXACT
+
+
+def refused(group: ProcessGroup) -> list[str]:
+    """What is said of targets and tokens that a vocabulary of 8 does not have."""
+    region, logits, said = Region(group), torch.zeros(3, 8 // group.size()), []
+    table = torch.zeros(8 // group.size(), 3)
+    for look in (
+        lambda: vocabulary.cross_entropy(logits, torch.tensor([7, vocabulary.IGNORED, 99]), group),
+        lambda: vocabulary.cross_entropy(logits, torch.tensor([0, 7, 1]), group, vocabulary=7, ignored=-1),
+        lambda: vocabulary.embedding(torch.tensor([[0, 7, -1]]), table, region),
+    ):
+        with pytest.raises(BadInput) as error:
+            look()
+        said.append(str(error.value))
+    return said
+
+
+def test_what_is_no_token_is_refused(ranks: Cluster) -> None:
+    """On every rank, also where another one would have its row."""
+    results = ranks.run(in_group, 2, refused)
+    for rank in members(2):
+        assert results[rank] == [
+            "target 99 is not a token of 0 to 7, nor the ignored -100",
+            "target 7 is not a token of 0 to 6, nor the ignored -1",
+            "token -1 is not a token of 0 to 7",
+        ]
 
 
 def kept(group: ProcessGroup) -> set[int]:
