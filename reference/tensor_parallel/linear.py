@@ -30,6 +30,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from reference.collectives.differentiable import join, split
+from reference.errors import BadInput
 
 if TYPE_CHECKING:
     from .region import Region
@@ -92,6 +93,13 @@ def weight_gradient(gradient: Tensor, x: Tensor, region: Region) -> Tensor:
     return region.multiply(gradient.flatten(0, -2).T, x.flatten(0, -2))
 
 
+def require_shares(features: int, kind: str, ranks: int) -> None:
+    """See whether features of this kind can be shared out. Raises BadInput that says how many could be."""
+    if rest := features % ranks:
+        would = [str(count) for count in (features - rest, features - rest + ranks) if count]
+        raise BadInput(f"{features} {kind} features do not divide among {ranks} ranks; {' or '.join(would)} would do")
+
+
 def _nothing() -> None:
     """The end of a collective that nobody began."""
 
@@ -103,9 +111,13 @@ class ColumnParallelLinear(nn.Module):
         whole: the layer, the same on every rank; of its parameters this rank copies its part.
         region: whose t ranks share the layer; its output features divide by t.
         join: put everybody's features together behind it, for work that is the same on every rank.
+
+    Raises:
+        BadInput: if the features do not divide.
     """
 
     def __init__(self, whole: nn.Linear, region: Region, join: bool = False) -> None:
+        require_shares(whole.out_features, "output", region.ranks)
         super().__init__()
         self.region, self.join = region, join
         self.weight = nn.Parameter(whole.weight.detach().tensor_split(region.ranks)[region.rank].clone())
@@ -129,9 +141,13 @@ class RowParallelLinear(nn.Module):
         whole: the layer, the same on every rank; of its weight this rank copies its part.
         region: whose t ranks share the layer; its input features divide by t.
         split: take this rank's features out of an input that is the same on every rank.
+
+    Raises:
+        BadInput: if the features do not divide.
     """
 
     def __init__(self, whole: nn.Linear, region: Region, split: bool = False) -> None:
+        require_shares(whole.in_features, "input", region.ranks)
         super().__init__()
         self.region, self.split = region, split
         self.weight = nn.Parameter(whole.weight.detach().tensor_split(region.ranks, dim=1)[region.rank].clone())

@@ -11,6 +11,7 @@ from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
 from reference.collectives.differentiable import all_reduce
+from reference.errors import BadInput
 from reference.sequence_parallel import SequenceRegion
 from reference.tensor_parallel import ColumnParallelLinear, Region, RowParallelLinear
 from reference.trace import Op
@@ -174,6 +175,30 @@ def test_what_leaves_a_region_is_summed_once(ranks: Cluster, t: int) -> None:
     for regions in REGIONS:
         results = ranks.run(in_group, t, left, regions)
         assert all(results[rank] < EXACT for rank in members(t))
+
+
+def refused(group: ProcessGroup) -> list[str]:
+    """What is said of layers whose features cannot be shared out."""
+    said = []
+    for kind, inside, outside in (
+        (ColumnParallelLinear, D, 6),
+        (ColumnParallelLinear, D, 3),
+        (RowParallelLinear, 6, D),
+    ):
+        with pytest.raises(BadInput) as error:
+            kind(whole_layer(inside, outside, bias=True), Region(group))
+        said.append(str(error.value))
+    return said
+
+
+def test_features_that_do_not_divide_are_refused_with_what_would_do(ranks: Cluster) -> None:
+    results = ranks.run(in_group, 4, refused)
+    for rank in members(4):
+        assert results[rank] == [
+            "6 output features do not divide among 4 ranks; 4 or 8 would do",
+            "3 output features do not divide among 4 ranks; 4 would do",
+            "6 input features do not divide among 4 ranks; 4 or 8 would do",
+        ]
 
 
 # What is frozen
