@@ -120,6 +120,8 @@ def require_fit(config: GPTConfig, t: int, ranks: int | None = None, sequence: i
     Raises:
         BadInput: that says what does not divide, and what other t would do.
     """
+    if t < 1:
+        raise BadInput(f"tensor parallelism takes at least 1 rank, not {t}")
     if misfit := _misfit(config, t, ranks, sequence):
         fitting = [str(other) for other in range(1, config.heads + 1) if not _misfit(config, other, ranks, sequence)]
         would = f"{', '.join(fitting[:-1])} or {fitting[-1]}" if fitting[1:] else fitting[0]

@@ -146,6 +146,8 @@ FIT = GPTConfig(layers=1, width=48, heads=12, kv_heads=4, hidden=40)
         ),
         (FIT, (4, 6), "6 ranks do not divide into groups of 4 tensor-parallel ones; 1 or 2 would do"),
         (FIT, (4, 8, 50), "50 tokens of a window do not divide among 4 tensor-parallel ranks; 1 or 2 would do"),
+        (FIT, (0,), "tensor parallelism takes at least 1 rank, not 0"),
+        (FIT, (-1,), "tensor parallelism takes at least 1 rank, not -1"),
         (FIT, (4, 4, 7), "7 tokens of a window do not divide among 4 tensor-parallel ranks; 1 would do"),
     ],
 )

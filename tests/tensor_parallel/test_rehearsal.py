@@ -108,5 +108,7 @@ def test_halves_of_an_all_reduce_take_as_long_together() -> None:
 def test_what_does_not_divide_is_said() -> None:
     with pytest.raises(BadInput, match="12 heads do not divide among 5"):
         small(5, False)
+    with pytest.raises(BadInput, match="at least 1 rank, not 0"):
+        small(0, False)
     with pytest.raises(BadInput, match="tokens of a window"):
         rehearse(CONFIG, 4, 1, 22, slices_tokens=True)
