@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
@@ -12,7 +13,7 @@ from reference.collectives import differentiable
 from reference.tensor_parallel import cost
 from reference.tensor_parallel.heads import attention
 from reference.tensor_parallel.mlp import mlp
-from reference.tensor_parallel.pairs import operators
+from reference.tensor_parallel.pairs import enter, leave, operators
 from reference.tensor_parallel.volume import layer_bytes
 
 from ..data_parallel.conftest import in_group, members
@@ -72,6 +73,20 @@ def test_the_formula_is_the_cost_of_a_block(n: int) -> None:
     assert layer_bytes(B, S, D, n, DOUBLE, side_by_side=False) == elements * DOUBLE
 
 
-def test_side_by_side_half_of_the_sums_are_left() -> None:
-    apart, together = (layer_bytes(B, S, D, 8, DOUBLE, side_by_side=each) for each in (False, True))
-    assert apart == 2 * together
+def one_layer_side_by_side(group: ProcessGroup) -> None:
+    """Attention of 24 heads and an MLP that read the same and add to the same: one f in front, one g behind."""
+    n = group.size()
+    x = torch.ones(B, S, D, dtype=torch.float64, requires_grad=True)
+    into, out = torch.ones(D // n, D, dtype=torch.float64), torch.ones(D, D // n, dtype=torch.float64)
+    made = enter(x, group) @ into.T
+    heads = made.unflatten(-1, (24 // n, -1)).transpose(1, 2)
+    mixed = F.scaled_dot_product_attention(heads, heads, heads, is_causal=True).transpose(1, 2).flatten(2)
+    (x + leave(mixed @ out.T + (F.silu(made) * made) @ out.T, group)).sum().backward()
+
+
+@pytest.mark.parametrize("n", RANKS)
+def test_side_by_side_half_of_the_sums_are_left(ranks: Cluster, n: int) -> None:
+    _, trace = ranks.trace(in_group, n, one_layer_side_by_side)
+    sent = layer_bytes(B, S, D, n, DOUBLE, side_by_side=True)
+    assert {trace.bytes_sent[rank] for rank in members(n)} == {sent}
+    assert 2 * sent == layer_bytes(B, S, D, n, DOUBLE, side_by_side=False)
