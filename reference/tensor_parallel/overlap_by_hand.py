@@ -15,9 +15,10 @@ Two ways to find something to compute while a message travels:
 In the second, c and m are those of one rank's rows. The bytes are those of the plain all-reduce and all-gather. Layers
 that do the first are `linear.Columns`; the second is what `reference.sequence_parallel.ring` makes of a whole region.
 
-Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using Megatron-LM" (the first);
-Wang et al. 2023, "Overlap communication with dependent computation via decomposition in large deep learning models"
-(the second, as a compiler does it); PyTorch calls it asynchronous tensor parallelism.
+Megatron-LM does the first in `linear_with_grad_accumulation_and_async_allreduce`, and hides gathers in the same way
+(Korthikanti et al. 2022, "Reducing activation recomputation in large transformer models", sec. 4.2.2). The second is
+Wang et al. 2023, "Overlap communication with dependent computation via decomposition in large deep learning models", in
+a compiler; PyTorch calls it asynchronous tensor parallelism.
 """
 
 from collections.abc import Callable

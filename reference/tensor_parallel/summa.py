@@ -22,7 +22,7 @@ ranks each holds a q²-th of everything, and sends on average
     3 (q-1)/q² · (size of A + size of B)                in forward and backward together, `bytes_sent`
 
 which falls as ranks are added. But weights travel, too, and that in 6 q calls that wait for each other. Where the
-activations are as large as the weight, 4 ranks send more than an all-reduce would, 9 or more send less.
+activations are as large as the weight, 4 ranks send as much as in an all-reduce, 9 or more send less.
 
 van de Geijn & Watts 1997, "SUMMA: scalable universal matrix multiplication algorithm"; for transformers: Xu et al.
 2021, "An efficient 2D method for training super-large deep learning models" (Optimus).
