@@ -8,8 +8,8 @@ models", sec. 4.2.2):
     gather      all-gather: everybody's slices, behind each other           backward: reduce-scatter
     sum         reduce-scatter: the sum, and of it this rank's slice        backward: all-gather
 
-A reduce-scatter and an all-gather are the two halves of an all-reduce. So the same bytes travel as before, and what
-lies outside takes a t-th of the memory and of the work.
+A reduce-scatter and an all-gather are the two halves of an all-reduce. So the same bytes travel as before, but for two
+gathers that backward repeats in each block, and what lies outside takes a t-th of the memory and of the work.
 """
 
 from torch import Tensor
