@@ -1,7 +1,8 @@
 """What hides behind what: for each rank a lane of what it computes, and below it one for each kind of collective.
 
-Drawn from `reference.trace.activity`: forward is blue, backward green, the optimizer purple, communication orange. What
-is orange under green costs nothing; what is orange under white is what one waits for.
+Drawn from `reference.trace.activity`: forward is blue, backward green (gradients of weights dark teal, where they are
+told apart), the optimizer purple, communication orange. What is orange under another colour costs nothing; what is
+orange under white is what one waits for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from .style import SMALL, WIDTH, Colour, Picture, bytes_text, figure, plain, sec
 FACES: Mapping[Doing, Colour] = {
     Doing.FORWARD: Colour.FORWARD,
     Doing.BACKWARD: Colour.BACKWARD,
+    Doing.WEIGHT_GRADIENT: Colour.WEIGHT_GRADIENT,
     Doing.OPTIMIZER: Colour.OPTIMIZER,
     Doing.COMMUNICATION: Colour.COMMUNICATION,
 }

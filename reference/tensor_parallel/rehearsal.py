@@ -94,9 +94,9 @@ class Rehearsal:
             if step.flops:
                 begin, now = now, now + step.flops / speed
                 last = done[-1] if done else None
-                if last and (last.doing, last.label, last.end) == (step.doing, step.site, begin):
+                if last and (last.doing, last.label, last.end) == (step.spent_on, step.site, begin):
                     begin = done.pop().begin  # the next product of the same place
-                done.append(Activity(step.doing, step.site, begin, now))
+                done.append(Activity(step.spent_on, step.site, begin, now))
             if call := collective(step):
                 begin = max(now, free)
                 free = begin + price(call, self.ranks)

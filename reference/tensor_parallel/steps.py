@@ -68,6 +68,11 @@ class Step:
         """Whether it is a product that makes the gradient of a weight: [out, in], without tokens."""
         return self.kind is Kind.PRODUCT and len(self.made) == 2
 
+    @property
+    def spent_on(self) -> Doing:
+        """What its time goes into: `doing`, with gradients of weights told apart."""
+        return Doing.WEIGHT_GRADIENT if self.of_weight else self.doing
+
 
 class Border(Function):
     """`apply(seen, *tensors)`: the tensors as they are; in backward, `seen` hears of their gradients."""

@@ -35,6 +35,7 @@ class Doing(StrEnum):
 
     FORWARD = "forward"
     BACKWARD = "backward"
+    WEIGHT_GRADIENT = "weight gradient"  # where it is told apart from the rest of backward
     OPTIMIZER = "optimizer"
     COMMUNICATION = "communication"
 

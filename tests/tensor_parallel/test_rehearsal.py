@@ -80,7 +80,8 @@ def test_sums_of_gradients_travel_while_weights_have_theirs_computed() -> None:
     _, waiting = rehearsal.times(price, 400e12)
     assert len(sums) == 4
     one = sums[0].end - sums[0].begin
-    hidden = next(a for a in done if a.doing is Doing.BACKWARD and a.label == "gate, up" and a.begin >= sums[2].begin)
+    hidden = next(a for a in done if a.doing is Doing.WEIGHT_GRADIENT and a.begin >= sums[2].begin)
+    assert hidden.label == "gate, up"
     assert hidden.end > sums[2].end  # all of the third
     products = next(a for a in done if a.label == "query, key, value" and a.begin >= sums[3].begin)
     assert waiting == pytest.approx(2 * one + sums[3].end - products.end)
