@@ -2,7 +2,7 @@
 
 The products and collectives of a block, their order and their shapes are those of its own code, rehearsed on the meta
 device (`reference.tensor_parallel.rehearsal`). Times are modelled: FLOPs at the rate that a GPU reaches, and messages
-replayed on a network. Blue and green compute; orange is what a rank waits for the network.
+replayed on a network. Blue, green and dark teal compute; orange is what a rank waits for the network.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reference.tensor_parallel.rehearsal import Price, Rehearsal
+from reference.trace.activity import Doing
 
 from . import overlap
 from .style import SMALL, TEXT, Colour, Picture, figure, plain, seconds_text
@@ -20,39 +21,44 @@ Prices = Mapping[str, Price]
 """What collectives cost, by the name of the network."""
 
 
-def draw(rehearsals: Sequence[Rehearsal], prices: Prices, speed: float, *, node: int = 8, title: str = "") -> Picture:
+def draw(
+    rehearsals: Sequence[Rehearsal], prices: Prices, speed: float, *, nodes: Mapping[str, int] = {}, title: str = ""
+) -> Picture:
     """Time of a block over t, a panel for each network: computing, and waiting for the network on top of it.
 
     Args:
         rehearsals: of one block and one micro-batch on t = 2, 4, 8, 16 ranks, say.
         prices: of collectives, by name: `{"NVLink": rings(Network.of(NVLINK4)), ...}`.
         speed: FLOP/s that a GPU reaches.
-        node: ranks of a node; a line is drawn behind it.
+        nodes: ranks of a node, for the networks that have nodes, by name; what does not fit into one is shaded.
         title: the finding; by default the share of the time that ranks wait, at the largest t of a node.
     """
-    picture = figure(3.4, title or finding(rehearsals, prices, speed, node))
+    picture = figure(3.4, title or finding(rehearsals, prices, speed, max(nodes.values(), default=8)))
     panels = picture.subplots(1, len(prices), sharey=True, squeeze=False)[0]
     times = {name: [one.times(price, speed) for one in rehearsals] for name, price in prices.items()}
     highest = max(sum(pair) for pairs in times.values() for pair in pairs)
     for axes, (name, pairs) in zip(panels, times.items(), strict=True):
         plain(axes).grid(False, axis="x")
-        for place, (computing, waiting) in enumerate(pairs):
-            _bar(axes, place, computing, waiting)
+        for place, (one, (_, waiting)) in enumerate(zip(rehearsals, pairs, strict=True)):
+            _bar(axes, place, computing(one, speed), waiting)
         axes.set(ylim=(0, 1.14 * highest), xlim=(-0.6, len(pairs) - 0.4))
         axes.set_xticks(range(len(pairs)), [str(one.ranks) for one in rehearsals])
         axes.tick_params(axis="x", length=0)
         axes.set_title(name, fontsize=TEXT, color=Colour.INK, fontweight="bold", loc="left")
         axes.set_xlabel("t, ranks that share the block", fontsize=SMALL, color=Colour.INK)
-        _border(axes, [one.ranks for one in rehearsals], node)
+        if name in nodes:
+            _border(axes, [one.ranks for one in rehearsals], nodes[name])
     panels[0].yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
     panels[0].yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: seconds_text(seconds) if seconds else "0"))
     panels[0].set_ylabel("modelled time of a block", fontsize=TEXT)
-    marks = [Patch(facecolor=face, label=label) for label, face in FACES.items()]
-    picture.legend(handles=marks, loc="outside lower right", frameon=False, fontsize=SMALL, ncols=2)
+    faces = {str(doing): overlap.FACES[doing] for doing in COMPUTING}
+    faces["waiting for the network, and its share of the time"] = Colour.COMMUNICATION
+    marks = [Patch(facecolor=face, label=label) for label, face in faces.items()]
+    picture.legend(handles=marks, loc="outside lower right", frameon=False, fontsize=SMALL, ncols=len(marks))
     return picture
 
 
-FACES = {"computing": Colour.FORWARD, "waiting for the network, and its share of the time": Colour.COMMUNICATION}
+COMPUTING = (Doing.FORWARD, Doing.BACKWARD, Doing.WEIGHT_GRADIENT)  # from the bottom of a bar
 WAITING = "#9A6500"  # the orange of communication, dark enough to be read
 
 
@@ -63,10 +69,16 @@ def finding(rehearsals: Sequence[Rehearsal], prices: Prices, speed: float, node:
     return f"Modelled from a block's own collectives: of its time {inside.ranks} ranks wait {words}"
 
 
+def computing(rehearsal: Rehearsal, speed: float) -> dict[Doing, float]:
+    """Seconds that a rank computes in a block, by what they go into."""
+    steps = rehearsal.steps
+    return {doing: sum(step.flops for step in steps if step.spent_on is doing) / speed for doing in COMPUTING}
+
+
 def share(rehearsal: Rehearsal, price: Price, speed: float) -> float:
     """Of the time of a block, the share in which ranks wait for the network."""
-    computing, waiting = rehearsal.times(price, speed)
-    return waiting / (computing + waiting)
+    computes, waiting = rehearsal.times(price, speed)
+    return waiting / (computes + waiting)
 
 
 def draw_step(rehearsal: Rehearsal, prices: Prices, speed: float, *, title: str = "") -> Picture:
@@ -81,12 +93,13 @@ def draw_step(rehearsal: Rehearsal, prices: Prices, speed: float, *, title: str 
     return overlap.draw(list(lanes.values()), title=words, names=list(lanes))
 
 
-def _bar(axes: Axes, place: int, computing: float, waiting: float) -> None:
-    look = {"edgecolor": "white", "linewidth": 0.5, "zorder": 2}
-    axes.bar(place, computing, 0.8, color=Colour.FORWARD, **look)
-    axes.bar(place, waiting, 0.8, computing, color=Colour.COMMUNICATION, **look)
+def _bar(axes: Axes, place: int, computes: Mapping[Doing, float], waiting: float) -> None:
+    total = 0.0
+    for doing, seconds in {**computes, Doing.COMMUNICATION: waiting}.items():
+        look = {"color": overlap.FACES[doing], "edgecolor": "white", "linewidth": 0.5, "zorder": 2}
+        axes.bar(place, seconds, 0.8, total, **look)
+        total += seconds
     words = {"ha": "center", "fontsize": SMALL, "textcoords": "offset points", "zorder": 5}
-    total = computing + waiting
     axes.annotate(seconds_text(total), (place, total), (0, 11), **words)
     axes.annotate(f"{waiting / total:.0%}", (place, total), (0, 2), color=WAITING, **words)
 

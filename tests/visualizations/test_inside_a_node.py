@@ -28,9 +28,13 @@ def rehearsals() -> list[Rehearsal]:
 def test_bars_are_computing_and_what_ranks_wait(rehearsals: list[Rehearsal]) -> None:
     panels = draw(rehearsals, PRICES, SPEED).axes
     for axes, price in zip(panels, PRICES.values(), strict=True):
-        bars = [bar for container in axes.containers for bar in container]
-        heights = list(zip([b.get_height() for b in bars[::2]], [b.get_height() for b in bars[1::2]], strict=True))
-        assert heights == [one.times(price, SPEED) for one in rehearsals]
+        heights = iter([bar.get_height() for container in axes.containers for bar in container])
+        for one, forward, of_inputs, of_weights, waits in zip(rehearsals, *[heights] * 4, strict=True):
+            computes, waiting = one.times(price, SPEED)
+            assert forward + of_inputs + of_weights == pytest.approx(computes)
+            assert of_weights < forward < of_inputs  # attention has no weights, and costs twice as much in backward
+            assert waits == waiting
+        assert next(heights, None) is None
 
 
 def test_the_share_that_waits_grows_with_ranks_and_with_slower_links(rehearsals: list[Rehearsal]) -> None:
@@ -61,6 +65,15 @@ def test_lanes_have_one_scale_and_the_same_computing(rehearsals: list[Rehearsal]
     computing = [sum(a.end - a.begin for a in lane if a.doing is not Doing.COMMUNICATION) for lane in lanes]
     assert computing == pytest.approx([rehearsals[1].flops / SPEED] * 3)
     assert len(picture.axes[0].patches) == sum(map(len, lanes))
+
+
+def test_what_does_not_fit_into_a_node_is_shaded_where_there_are_nodes(rehearsals: list[Rehearsal]) -> None:
+    for nodes, shaded in (({"nodes of 8": 8}, ["nodes of 8"]), ({}, [])):
+        panels = draw(rehearsals, PRICES, SPEED, nodes=nodes).axes
+        found = [
+            axes.get_title("left") for axes in panels if "more\nthan 8" in [text.get_text() for text in axes.texts]
+        ]
+        assert found == shaded
 
 
 def test_totals_are_written_over_bars(monkeypatch: pytest.MonkeyPatch, rehearsals: list[Rehearsal]) -> None:
