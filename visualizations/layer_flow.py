@@ -85,8 +85,8 @@ def finding(ranks: Ranks) -> str:
     sent = bytes_text(sum(step.sent for step in ranks[0]))
     work = [number for number, step in enumerate(ranks[0]) if not step.kind.talks]
     alike = sum(is_same([own[number] for own in ranks]) for number in work)
-    rest = f"{alike}\u00a0of\u00a0{len(work)} steps are done alike on every rank" if alike else "no step is done twice"
-    return f"A block on {len(ranks)} ranks: {said}, {sent} sent by each; {rest}"
+    repeats = f"{alike}\u00a0of\u00a0{len(work)} steps are" if alike else "no step is"
+    return f"A block on {len(ranks)} ranks: {said}, {sent} sent by each; {repeats} done alike on every rank"
 
 
 def collective(step: Step) -> str:
@@ -164,7 +164,7 @@ def _residual(axes: Axes, places: dict[Column, Place], top: float, forward: bool
         left, right, high = norm.left + 0.02, add.right - 0.02, top - 0.08
         axes.plot([left, left, right, right], [top + 0.02, high, high, top + 0.02], color=Colour.FAINT, linewidth=0.9)
         axes.plot(right if forward else left, top + 0.01, marker="v", color=Colour.FAINT, markersize=3.5)
-        _text(axes, core.middle, high, "+ x" if forward else "+ gradient", TINY, Colour.FAINT, box=True)
+        _text(axes, core.right, high, "+ x" if forward else "+ gradient", TINY, Colour.FAINT, box=True)
 
 
 def _column(axes: Axes, place: Place, steps: Sequence[Sequence[Step]], top: float, lane: float) -> None:
