@@ -318,6 +318,20 @@ def test_the_judge_decides_what_no_oracle_knows() -> None:
     assert "nothing was sent" in grade(asked, text.with_body(asked, "return 1.0")).reason
 
 
+def test_operators_may_come_in_a_list_and_slices_be_gathered_into_one() -> None:
+    asked = catalog.find("sequence_parallel.scatter_gather")
+    found = text.solution(asked).replace("return Gather.apply, Scatter.apply", "return [Gather.apply, Scatter.apply]")
+    begin, end = found.index("        slices = x.new_empty(n, *x.shape)"), found.index("    def my_sum")
+    lists = """\
+        slices = [torch.empty_like(x) for _ in range(n)]
+        dist.all_gather(slices, x.contiguous(), group=group)
+        return torch.cat(slices, dim=1)
+
+"""
+    verdict = grade(asked, found[:begin] + lists + found[end:])
+    assert verdict.passed, verdict.reason
+
+
 def test_gradients_are_compared() -> None:
     def double(x: Tensor, group: ProcessGroup) -> Tensor:
         return x
