@@ -63,6 +63,9 @@ class FullySharded:
         prefetch: gather the next unit while one computes.
         value: of a parameter, by name and shape, where the model is on the meta device.
         device: where to keep shards; that of the model by default.
+
+    Raises:
+        NoGradient: by `collect`, if the last micro-batch has not come to its end.
     """
 
     def __init__(
@@ -144,6 +147,7 @@ class FullySharded:
             self._open = False
         self._buckets.flush()
         self._free_all_but(())
+        self._gradients.complete = last
 
     def collect(self) -> None:
         """Wait, and give each master its piece of the summed gradient."""
@@ -158,6 +162,7 @@ class FullySharded:
         for part in self.parts:
             part.master.grad = None
         self._gradients.forget()
+        self._buckets.forget()
 
     def gradients(self) -> list[Tensor]:
         """Buckets and shards that hold gradients now."""

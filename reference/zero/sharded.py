@@ -76,6 +76,7 @@ class Sharded:
 
     Raises:
         BadInput: for another stage.
+        NoGradient: by `collect`, if the last micro-batch has not come to its end.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Sharded:
         yield
         if launches:
             self._buckets.flush()
+        self._gradients.complete = last
 
     def collect(self) -> None:
         """Wait, and give each master its piece of the summed gradient."""
@@ -124,6 +126,7 @@ class Sharded:
         for part in self.parts:
             part.master.grad = None
         self._gradients.forget()
+        self._buckets.forget()
 
     def gradients(self) -> list[Tensor]:
         """Buckets and shards that hold gradients now."""

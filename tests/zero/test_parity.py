@@ -1,14 +1,18 @@
 """Every form that shards equals one process: losses, norms, gradients, parameters, however the model is cut."""
 
 import itertools
+from collections.abc import Callable, Sequence
 
 import pytest
+from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
+from reference.data_parallel.form import NoGradient
 
-from ..data_parallel.conftest import MOST, prove
+from ..data_parallel.conftest import MOST, in_group, prove
 from ..data_parallel.low_precision import prove_low_precision
-from ..data_parallel.training import OPTIMIZERS, TIED, UNTIED, Case, Language, LeavingOut, TwoLayers
+from ..data_parallel.test_parity import alone, begun, collect, collected, failed, publish, through
+from ..data_parallel.training import OPTIMIZERS, TIED, UNTIED, Case, Language, LeavingOut, Make, TwoLayers
 from .forms import FORMS, FULLY, OF_A_GPT, STAGES
 
 FROZEN = ("embedding", "blocks.0.attention")
@@ -59,3 +63,26 @@ def test_low_precision_is_off_by_its_rounding_alone(ranks: Cluster, name: str, p
 @pytest.mark.parametrize("name", ["ZeRO-1", "FSDP"])
 def test_frozen_parameters_are_rounded_like_the_others(ranks: Cluster, name: str) -> None:
     prove_low_precision(ranks, Case(name, FORMS[name], Language(frozen=FROZEN), precision="bf16"))
+
+
+@pytest.mark.parametrize("make", [*STAGES.values(), *FULLY.values()], ids=[*STAGES, *FULLY])
+@pytest.mark.parametrize("before", [begun, failed, alone, collected])
+def test_publish_forgets_whatever_was_not_sent(ranks: Cluster, make: Make, before: Callable) -> None:
+    """And what was: the next step is as if there had been none."""
+    expected, got = (
+        ranks.run(in_group, 2, through, make, (*actions, collected)) for actions in ((), (before, publish))
+    )
+    assert got == expected
+
+
+def early(group: ProcessGroup, make: Make, actions: Sequence[Callable]) -> str:
+    """What `collect` says after these."""
+    with pytest.raises(NoGradient) as error:
+        through(group, make, (*actions, collect))
+    return str(error.value)
+
+
+@pytest.mark.parametrize("make", [*STAGES.values(), FULLY["FSDP"]], ids=[*STAGES, "FSDP"])
+@pytest.mark.parametrize("actions", [(), (alone,), (failed,)])
+def test_collect_without_a_last_micro_batch_is_an_error(ranks: Cluster, make: Make, actions: tuple) -> None:
+    assert ranks.run(in_group, 2, early, make, actions)[-1].startswith("collect() before the last micro-batch")
