@@ -218,13 +218,18 @@ class FullySharded:
         self._buckets.close([bucket for bucket, unit in self._unit_of.items() if unit not in unfinished])
 
     def _enter(self, visit: Visit, following: Sequence[Visit], keep: Collection[Unit]) -> None:
-        """Make whole what this visit needs, begin with what the `following` one needs, free the rest."""
+        """Make whole what this visit needs, then begin with what the `following` one needs; free the rest.
+
+        In this order: two gathers at a time would share the link, and the visit wait for more than it needs.
+        """
         now, soon = visit.needs, [unit for other in following if self._prefetch for unit in other.needs]
         self._free_all_but({*now, *soon, *keep})
-        for unit in (*now, *soon):
+        for unit in now:
             unit.gather()
         for unit in now:
             unit.wait()
+        for unit in soon:
+            unit.gather()
 
     def _free_all_but(self, keep: Collection[Unit]) -> None:
         for unit in self.units:

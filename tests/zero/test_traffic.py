@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 
 import pytest
 import torch
@@ -136,6 +137,15 @@ class TwiceInOneStep(Language):
 def test_a_second_forward_is_gathered_for_and_reduced_with_the_first(ranks: Cluster) -> None:
     case = Case("FSDP", partial(FullySharded, prefetch=False), TwiceInOneStep(), precision="fp32", steps=1)
     assert sent(ranks, 2, [case])[str(case)].bytes == [(4 + 1) * 1740 * 4 // 2] * 2
+
+
+def test_one_gather_is_under_way_at_a_time(ranks: Cluster) -> None:
+    """The next one begins when the unit that computes is whole: both at a time would share the link."""
+    _, trace = ranks.trace(in_group, 2, steps, Case("FSDP", FullySharded, steps=2))
+    for rank in members(2):
+        gathers = [event for event in trace.events[rank] if event.op is Op.ALL_GATHER]
+        assert len(gathers) == 2 * 2 * len(UNITS)
+        assert all(one.completed < other.posted for one, other in pairwise(gathers))
 
 
 def test_a_model_that_is_only_asked_is_gathered_once(ranks: Cluster) -> None:
