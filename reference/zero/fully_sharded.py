@@ -28,7 +28,7 @@ from reference.data_parallel.form import Part
 from reference.memory.precision import PRECISIONS, Precision
 
 from .shards import ShardedGradients, parts_of
-from .unit import Unit, Value, replace, split, units_of
+from .unit import Unit, Value, replace, require_units, require_values, split, units_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +56,9 @@ class FullySharded:
         group: the n ranks that share parameters.
         precision: in which parameters are gathered, gradients reduced, shards kept.
         units: groups of modules whose parameters are gathered together; `units_of(model)` by default. One may lie
-            within another: then the inner one comes first. What they leave is one more unit, whole for as long as the
-            model computes.
+            within another: then the inner one comes first. Each is called as `module(...)`, since hooks tell when it is
+            needed, and gives tensors, or tuples, lists and dicts of them. What they leave is one more unit, whole for
+            as long as the model computes.
         replicas: the ranks that hold the same shard as this one, for hybrid sharding.
         reshard_after_forward: free each unit after its forward; else it stays whole until its backward is over.
         prefetch: gather the next unit while one computes.
@@ -65,6 +66,7 @@ class FullySharded:
         device: where to keep shards; that of the model by default.
 
     Raises:
+        BadInput: for units that nobody could gather in time, and a model without values.
         NoGradient: by `collect`, if the last micro-batch has not come to its end.
     """
 
@@ -90,9 +92,11 @@ class FullySharded:
         self._held = False  # whole, whoever computes
 
         named = dict(model.named_parameters())
-        value = value or (lambda name, shape: named[name])
-        device = device or next(iter(named.values())).device
         modules = units_of(model) if units is None else units
+        device = device or next((parameter.device for parameter in named.values()), torch.device("cpu"))
+        require_units(model, modules)
+        require_values(named, value, device)
+        value = value or (lambda name, shape: named[name])
         self.units = make_units(model, modules, lambda own: Unit(own, value, group, precision, device))
         self._needs = who_needs_what(model, modules, self.units)
         self._watch(model)

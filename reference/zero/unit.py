@@ -13,6 +13,7 @@ from torch.distributed import ProcessGroup, Work
 
 from reference.collectives.native import all_gather_single
 from reference.data_parallel.layout import FlatLayout
+from reference.errors import BadInput
 from reference.memory.precision import Precision
 
 Value = Callable[[str, torch.Size], Tensor]
@@ -86,18 +87,66 @@ class Unit:
 
 
 def units_of(model: nn.Module) -> list[list[nn.Module]]:
-    """The usual choice: each block of a list of blocks, and each other child; the children behind the blocks as one."""
+    """The usual choice: each block of a list of blocks, and each other child; the children behind the blocks as one.
+
+    Other containers, which compute nothing themselves, are left to the model.
+    """
     found: list[list[nn.Module]] = []
     behind: list[nn.Module] | None = None
     for child in model.children():
         if isinstance(child, nn.ModuleList):
             found += [[block] for block in child]
             behind = []
+        elif not computes(child):
+            continue
         elif behind is None:
             found.append([child])
         else:
             behind.append(child)
     return found + ([behind] if behind else [])
+
+
+def require_units(model: nn.Module, units: Sequence[Sequence[nn.Module]]) -> None:
+    """Refuse units that nobody could gather when they are needed.
+
+    Raises:
+        BadInput: that says what is wrong with one of them.
+    """
+    modules = set(model.modules())
+    within: set[nn.Module] = set()  # units that came before
+    for unit in units:
+        if isinstance(unit, nn.Module):
+            raise BadInput("a unit is a list of modules that are gathered together: units=[[block] for block in ...]")
+        for module in unit:
+            kind = type(module).__name__
+            if module not in modules:
+                raise BadInput(f"a {kind} in units is no module of the model")
+            if not computes(module):
+                raise BadInput(
+                    f"a {kind} computes nothing, so nobody can tell when to gather it: name its blocks, "
+                    "units=[[block] for block in ...]"
+                )
+            if module in within:
+                raise BadInput(f"a {kind} lies within a unit before it, which has its parameters: name the inner first")
+        within |= {inner for module in unit for inner in module.modules()} - set(unit)
+
+
+def require_values(named: dict[str, nn.Parameter], value: Value | None, device: torch.device) -> None:
+    """Refuse parameters of which nobody knows what a shard would hold.
+
+    Raises:
+        BadInput: that says why, and where it could come from.
+    """
+    for name, parameter in named.items():
+        if parameter.is_meta and value is None and device.type != "meta":
+            raise BadInput(f"{name} is on the meta device, so a shard on {device} needs a value: say value=...")
+        if parameter.untyped_storage().nbytes() < parameter.nbytes:
+            raise BadInput(f"{name} has no memory: the model is FullySharded already")
+
+
+def computes(module: nn.Module) -> bool:
+    """False for containers, such as a `ModuleList`: nobody calls them, so their hooks say nothing."""
+    return type(module).forward is not nn.Module.forward
 
 
 def replace(model: nn.Module, new: dict[nn.Parameter, nn.Parameter]) -> None:

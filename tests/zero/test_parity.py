@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Callable, Sequence
 
 import pytest
+import torch
+from torch import nn
 from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
@@ -86,3 +88,17 @@ def early(group: ProcessGroup, make: Make, actions: Sequence[Callable]) -> str:
 @pytest.mark.parametrize("actions", [(), (alone,), (failed,)])
 def test_collect_without_a_last_micro_batch_is_an_error(ranks: Cluster, make: Make, actions: tuple) -> None:
     assert ranks.run(in_group, 2, early, make, actions)[-1].startswith("collect() before the last micro-batch")
+
+
+@pytest.mark.parametrize("model", [nn.Tanh(), nn.Linear(2, 2).requires_grad_(False)])
+@pytest.mark.parametrize("make", [*STAGES.values(), *FULLY.values()], ids=[*STAGES, *FULLY])
+def test_where_nothing_learns_nothing_is_updated(ranks: Cluster, make: Make, model: nn.Module) -> None:
+    def on_rank(group: ProcessGroup) -> int:
+        form = make(model, group)
+        with form.micro_batch(last=True):
+            model(torch.ones(1, 2))
+        form.collect()
+        form.publish()
+        return len(form.parts)
+
+    assert ranks.run(in_group, 2, on_rank)[-1] == 0
