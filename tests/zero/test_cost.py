@@ -33,7 +33,7 @@ def test_without_resharding_stage_3_sends_two_passes_and_holds_everything(n: int
 
 
 @pytest.mark.parametrize("n", range(1, 9))
-def test_what_a_rank_keeps_is_table_1(n: int) -> None:
+def test_what_a_rank_keeps_is_figure_1(n: int) -> None:
     """ZeRO, figure 1: each stage divides one more of parameters, gradients and optimizer state by n."""
     whole, part = sum(DIVISIBLE), sum(DIVISIBLE) // n
     kept = {each: each(DIVISIBLE, n) for each in (cost.ddp, cost.zero_1, cost.zero_2, cost.zero_3)}
