@@ -14,8 +14,9 @@ def clip_by_global_norm(shards: list[Tensor], lengths: list[int], limit: float, 
     """Clip by the norm of the whole gradient.
 
     Gradient clipping looks at all gradients as one long vector. If it is longer than `limit`, all of it is scaled
-    to that length; if not, it stays as it is. Now each rank has only its shards. If each clipped by the norm of
-    what it has, every shard would be scaled by another factor, and the vector would point elsewhere.
+    to that length; if not, it stays as it is. Exactly, without the 1e-6 that torch adds to the norm. Now each rank
+    has only its shards. If each clipped by the norm of what it has, every shard would be scaled by another factor,
+    and the vector would point elsewhere.
 
     Args:
         shards: of each gradient (summed over ranks before), this rank's n-th. Scale them in place.

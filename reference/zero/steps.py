@@ -150,8 +150,9 @@ def clip_by_global_norm(shards: list[Tensor], lengths: list[int], limit: float, 
         square += shard[:own].square().sum()
     dist.all_reduce(square, group=group)
     norm = square.sqrt()
-    for shard in shards:
-        shard.mul_((limit / norm).clamp(max=1.0))
+    if norm > limit:
+        for shard in shards:
+            shard.mul_(limit / norm)
     return norm
 
 

@@ -10,6 +10,7 @@ from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
 from reference.data_parallel.form import NoGradient
+from reference.zero.steps import clip_by_global_norm
 
 from ..data_parallel.conftest import MOST, in_group, prove
 from ..data_parallel.low_precision import prove_low_precision
@@ -102,3 +103,11 @@ def test_where_nothing_learns_nothing_is_updated(ranks: Cluster, make: Make, mod
         return len(form.parts)
 
     assert ranks.run(in_group, 2, on_rank)[-1] == 0
+
+
+def test_gradients_of_zero_may_be_clipped_to_nothing(ranks: Cluster) -> None:
+    def on_rank(group: ProcessGroup) -> tuple[float, list[float]]:
+        shard = torch.zeros(2)
+        return clip_by_global_norm([shard], [2], 0.0, group).item(), shard.tolist()
+
+    assert ranks.run(in_group, 1, on_rank)[-1] == (0.0, [0.0, 0.0])

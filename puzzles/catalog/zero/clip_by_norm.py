@@ -1,5 +1,7 @@
 """zero.clip_by_norm: one gradient, in pieces, is clipped as one."""
 
+import math
+
 import torch
 import torch.distributed as dist
 
@@ -8,9 +10,9 @@ from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.zero import cost
 from reference.zero.steps import clip_by_global_norm
 
-from .common import ALL_GATHER, DOUBLE, cut
+from .common import ALL_GATHER, DOUBLE, cut, shard_of
 
-RUBBISH = 1e3  # what lies in the padding
+RUBBISH = (math.inf, 1e3, 1e3)  # what lies in the padding of each gradient
 
 
 def gradients(case):
@@ -20,7 +22,8 @@ def gradients(case):
 
 def shards_with_rubbish(case, rank):
     """This rank's shards; whoever made them did not fill the padding."""
-    shards = [cut(gradient, case.n, padding=RUBBISH)[rank] for gradient in gradients(case)]
+    padded = zip(gradients(case), RUBBISH, strict=False)
+    shards = [cut(gradient, case.n, padding)[rank] for gradient, padding in padded]
     return {"shards": shards, "lengths": list(case.lengths), "limit": case.limit}
 
 
@@ -29,12 +32,10 @@ def one_long_vector(case, inputs):
     whole = torch.cat(gradients(case))
     norm = (whole * whole).sum().sqrt()
     factor = case.limit / norm if norm > case.limit else 1.0
-    clipped = [gradient * factor for gradient in gradients(case)]
-    found = []
-    for rank in range(case.n):
-        shards = [cut(gradient, case.n, padding=RUBBISH)[rank] for gradient in clipped]
-        found.append({"returns": norm, "shards": [shard[shard != RUBBISH] for shard in shards]})
-    return found
+    clipped = [(gradient * factor).split(shard_of(len(gradient), case.n)) for gradient in gradients(case)]
+    nothing = torch.empty(0, dtype=torch.float64)
+    within = [[*shards, *[nothing] * (case.n - len(shards))] for shards in clipped]
+    return [{"returns": norm, "shards": [shards[rank] for shards in within]} for rank in range(case.n)]
 
 
 PUZZLE = Puzzle(
@@ -42,8 +43,9 @@ PUZZLE = Puzzle(
     title="Clip by the norm of the whole gradient",
     statement="""
         Gradient clipping looks at all gradients as one long vector. If it is longer than `limit`, all of it is scaled
-        to that length; if not, it stays as it is. Now each rank has only its shards. If each clipped by the norm of
-        what it has, every shard would be scaled by another factor, and the vector would point elsewhere.
+        to that length; if not, it stays as it is. Exactly, without the 1e-6 that torch adds to the norm. Now each rank
+        has only its shards. If each clipped by the norm of what it has, every shard would be scaled by another factor,
+        and the vector would point elsewhere.
 
         Args:
             shards: of each gradient (summed over ranks before), this rank's n-th. Scale them in place.
@@ -84,7 +86,7 @@ PUZZLE = Puzzle(
         "Of a shard of s elements, rank r holds elements r·s to (r+1)·s of the padded gradient. How many of them come "
         "before `length`? None, perhaps.",
         "Add `shard[:own].square().sum()` over all shards to a scalar in float64, `dist.all_reduce` it, take the root. "
-        "The factor is limit / norm, but at most 1: `.clamp(max=1.0)`.",
+        "Where it is more than `limit`, scale by limit / norm.",
     ),
     wrong=(
         Wrong(
@@ -104,8 +106,18 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "padding counts",
-            diagnosis=r"lengths=\(7, 5, 1\).*result: expected [\d.]+, got [\d.]+\n.*wrong with lengths",
+            diagnosis=r"all_reduce\(sum\)\n *the tensor holds Inf[\s\S]*wrong with lengths=.*\(7, 5, 1\)",
             edits=(("shard[:own].square()", "shard.square()"),),
+        ),
+        Wrong(
+            "padding is multiplied by zero",
+            diagnosis=r"all_reduce\(sum\)\n *the tensor holds NaN[\s\S]*wrong with lengths=.*\(7, 5, 1\)",
+            edits=(("shard[:own].square()", "(shard * (torch.arange(shard.numel()) < own)).square()"),),
+        ),
+        Wrong(
+            "padding is subtracted",
+            diagnosis=r"all_reduce\(sum\)\n *the tensor holds NaN[\s\S]*wrong with lengths=.*\(7, 5, 1\)",
+            edits=(("shard[:own].square().sum()", "shard.square().sum() - shard[own:].square().sum()"),),
         ),
         Wrong(
             "every rank's shard is taken for the last",
@@ -120,7 +132,7 @@ PUZZLE = Puzzle(
         Wrong(
             "short gradients are made longer",
             diagnosis=r"right with limit=1, wrong with limit=100|expected -?[\d.]+, got",
-            edits=((".clamp(max=1.0)", ""),),
+            edits=(("    if norm > limit:\n", "    if True:\n"),),
         ),
         Wrong(
             "the norm is averaged over ranks",
