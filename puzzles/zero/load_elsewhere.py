@@ -30,6 +30,7 @@ def load(
 
     Returns: this rank's shard, ceil(length / n) elements, with zeros where the tensor has ended.
 
-    Budget: a rank reads each of its elements once, and no others. Memory for two shards. No messages.
+    Budget: a rank reads each of its elements once, and no others; of each file at most once. Memory for two shards.
+    No messages.
     """
     raise NotImplementedError("not solved yet")

@@ -1,12 +1,14 @@
 """zero.load_elsewhere: what four ranks have saved, three can load."""
 
+from math import ceil
+
 import torch
 
 from puzzles.grading.drives.zero import with_files
 from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases
 from reference.zero.steps import load
 
-from .common import DOUBLE, cut, shard_of
+from .common import cut, shard_of
 
 RUBBISH = -7777.0  # in the padding of what was saved
 
@@ -14,18 +16,24 @@ RUBBISH = -7777.0  # in the padding of what was saved
 def files_of_the_old_ranks(case, rank):
     """What each of them has saved, its padding included."""
     files = cut(tensor(case), case.saved_by, padding=RUBBISH)
-    return {"files": files, "saved_by": case.saved_by, "length": case.length, "dtype": torch.float64}
+    return {"files": files, "saved_by": case.saved_by, "length": case.length, "dtype": tensor(case).dtype}
 
 
 def tensor(case):
     """The whole one: different numbers."""
-    return case.tensor(0, case.length, dtype=torch.float64)
+    return case.tensor(0, case.length)
 
 
-def own_elements(case, rank):
-    """How many of a rank's elements are not padding."""
-    shard = shard_of(case.length, case.n)
-    return max(0, min(shard, case.length - rank * shard))
+def shard_bytes(case):
+    """Bytes of a shard of today."""
+    return tensor(case).element_size() * shard_of(case.length, case.n)
+
+
+def needed(case, rank):
+    """How many of a rank's elements are not padding, and how many of yesterday's files they lie in."""
+    old, new = shard_of(case.length, case.saved_by), shard_of(case.length, case.n)
+    begin, end = (min(edge, case.length) for edge in (rank * new, (rank + 1) * new))
+    return end - begin, ceil(end / old) - begin // old if begin < end else 0
 
 
 def cut_anew(case, inputs):
@@ -34,12 +42,15 @@ def cut_anew(case, inputs):
 
 
 def reads_its_own_only(case, inputs, outputs, trace):
-    """Nobody reads what others need."""
+    """Nobody reads what others need, nor comes twice for what lies together."""
     claims = []
     for rank, output in enumerate(outputs):
-        needed = own_elements(case, rank)
-        said = f"rank {rank} reads {output['read']} elements where {needed} must do: {case.n} times the traffic on disk"
-        claims.append(Claim(output["read"] <= needed, said))
+        elements, files = needed(case, rank)
+        read, times = output["read"], output["times"]
+        said = f"rank {rank} reads {read} elements where {elements} must do: {case.n} times the traffic on disk"
+        claims.append(Claim(read <= elements, said))
+        said = f"rank {rank} reads {times} times where {files} must do: what it needs of a file lies in one piece"
+        claims.append(Claim(times <= files, said))
     return claims
 
 
@@ -60,13 +71,14 @@ PUZZLE = Puzzle(
 
         Returns: this rank's shard, ceil(length / n) elements, with zeros where the tensor has ended.
 
-        Budget: a rank reads each of its elements once, and no others. Memory for two shards. No messages.
+        Budget: a rank reads each of its elements once, and no others; of each file at most once. Memory for two shards.
+        No messages.
         """,
     function=load,
     cases=cases(worlds=(3,), saved_by=(4, 2), length=(12, 10))
     + cases(worlds=(2, 4), saved_by=(3, 8), length=(12, 10))
     + cases(worlds=(1, 5, 8), saved_by=(4,), length=(9,))
-    + cases(worlds=(4,), saved_by=(4,), length=(5,))
+    + cases(worlds=(4,), saved_by=(4,), length=(5,), dtype=(torch.int64,))
     + cases(worlds=(4,), members=(0, 2, 3), saved_by=(2,), length=(7,)),
     inputs=files_of_the_old_ranks,
     oracle=cut_anew,
@@ -75,8 +87,8 @@ PUZZLE = Puzzle(
     budgets=(
         Budget(
             Measure.PEAK_BYTES,
-            target=lambda case: 2 * DOUBLE * shard_of(case.length, case.n),
-            optimum=lambda case: DOUBLE * shard_of(case.length, case.n),
+            target=lambda case: 2 * shard_bytes(case),
+            optimum=shard_bytes,
             why="nobody needs the whole tensor, and one day it will not fit",
         ),
     ),
@@ -112,6 +124,16 @@ PUZZLE = Puzzle(
             edits=(("read(owner, inside, inside + count)", "read(owner, 0, old)[inside : inside + count]"),),
         ),
         Wrong(
+            "one element after another",
+            diagnosis=r"right, but rank \d reads \d times where \d must do: what it needs of a file lies in one piece",
+            edits=(("count = min(old - inside, end - at)", "count = 1"),),
+        ),
+        Wrong(
+            "always in the same dtype",
+            diagnosis=r"expected a int64 tensor of shape \(2,\), got a float32 tensor",
+            edits=(("torch.zeros(new, dtype=dtype)", "torch.zeros(new)"),),
+        ),
+        Wrong(
             "yesterday's padding comes along",
             diagnosis=r"expected 0, got -7777|IndexError: read\(",
             edits=(
@@ -128,7 +150,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "shards rounded down",
-            diagnosis=r"a float64 tensor of shape \(\d,\), got a float64 tensor of shape \(\d,\)",
+            diagnosis=r"a float32 tensor of shape \(\d,\), got a float32 tensor of shape \(\d,\)",
             edits=(("math.ceil(length / n)", "length // n"),),
         ),
         Wrong(

@@ -62,15 +62,15 @@ def without_padding(function: Callable[..., Any], arguments: dict[str, Any]) -> 
 def with_files(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
     """Give the function `read(rank, begin, end)` in place of the argument `files`, one flat tensor of each rank.
 
-    Compare, as "read", how many elements it has read.
+    Compare, as "read", how many elements it has read, and as "times", how often.
     """
-    files, read = arguments.pop("files"), [0]
+    files, read = arguments.pop("files"), []
 
     def read_file(rank: int, begin: int, end: int) -> Tensor:
         if not (0 <= rank < len(files) and 0 <= begin <= end <= files[rank].numel()):
             kept = f"{len(files)} ranks saved {files[0].numel()} elements each"
             raise IndexError(f"read({rank}, {begin}, {end}): {kept}")
-        read[0] += end - begin
+        read.append(end - begin)
         return files[rank][begin:end].clone()
 
-    return {"returns": function(**arguments, read=read_file), "read": read[0]}
+    return {"returns": function(**arguments, read=read_file), "read": sum(read), "times": len(read)}
