@@ -32,7 +32,7 @@ def forward(x: Tensor, shards: Sequence[Tensor], shapes: Sequence[Shape], group:
 
     Returns: what the last layer gives, (B, out).
 
-    Budget: (n-1)/n of all weights sent. Memory for what the layers give out and for two weights, however many
-    layers there are.
+    Budget: (n-1)/n of all weights sent, in n-1 steps for each weight. Memory for what the layers give out and for
+    two weights, however many layers there are.
     """
     raise NotImplementedError("not solved yet")

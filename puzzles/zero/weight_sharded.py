@@ -26,9 +26,9 @@ def weight_sharded(
 
         gradient of the weight = upstream.T @ x           gradient of x = upstream @ weight
 
-    So backward needs each weight once more, and it may be gathered once more. The gradient of a weight is the sum
-    over ranks, and in this puzzle everybody gets all of it, by an all-reduce. (What that wastes is the next
-    puzzle.)
+    So backward needs each weight once more: let go of it in forward, and gather it again. The gradient of a weight
+    is the sum over ranks, and in this puzzle everybody gets all of it, by an all-reduce. (What that wastes is the
+    next puzzle.)
 
     Given is `gather(shard, shape, group)`: the whole weight. You know how it works.
 
@@ -43,6 +43,6 @@ def weight_sharded(
     the gradients of everybody's loss with respect to each weight, (out, in).
 
     Budget: 4(n-1)/n of all weights sent. Memory for the gradients, for what the layers give out and get back, and
-    for two weights.
+    for two weights. The room for the gradients is empty in forward, but no room for weights.
     """
     raise NotImplementedError("not solved yet")

@@ -3,7 +3,16 @@
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.zero.just_in_time import forward
 
-from .common import ALL_GATHER, DOUBLE, a_batch_and_shards, activations, largest_layer, layers_sent, weights_of
+from .common import (
+    ALL_GATHER,
+    DOUBLE,
+    a_batch_and_shards,
+    activations,
+    largest_layer,
+    layers_sent,
+    shapes_of,
+    weights_of,
+)
 
 EVEN, ODD = (6, 6, 6, 6, 6, 6), (5, 7, 3, 4)
 
@@ -38,8 +47,8 @@ PUZZLE = Puzzle(
 
         Returns: what the last layer gives, (B, out).
 
-        Budget: (n-1)/n of all weights sent. Memory for what the layers give out and for two weights, however many
-        layers there are.
+        Budget: (n-1)/n of all weights sent, in n-1 steps for each weight. Memory for what the layers give out and for
+        two weights, however many layers there are.
         """,
     function=forward,
     cases=cases(worlds=(4,), widths=(EVEN, ODD), batch=(2,))
@@ -55,6 +64,11 @@ PUZZLE = Puzzle(
             Measure.BYTES_SENT,
             target=layers_sent,
             why="each weight is gathered once, and of it each rank sends its shard, passed on n-1 times",
+        ),
+        Budget(
+            Measure.STEPS,
+            target=lambda case: (case.n - 1) * len(shapes_of(case)),
+            why="a weight is gathered at once, not piece by piece",
         ),
         Budget(
             Measure.PEAK_BYTES,
@@ -93,6 +107,20 @@ PUZZLE = Puzzle(
                     "    whole = {}\n"
                     "    for shard, shape in zip(shards, shapes, strict=True):\n"
                     "        weight = whole[len(whole)] = gather(shard, shape, group)\n",
+                ),
+            ),
+        ),
+        Wrong(
+            "a gather for every element",
+            diagnosis=r"right, but it takes [\d,]+ steps where [\d,]+ must do.*\n.*not piece by piece",
+            edits=(
+                (
+                    "    all_gather_single(flat, shard, group=group)\n",
+                    "    columns = flat.view(-1, shard.numel()).T\n"
+                    "    for element, column in zip(shard, columns):\n"
+                    "        everybodys = shard.new_empty(len(column))\n"
+                    "        all_gather_single(everybodys, element.reshape(1), group=group)\n"
+                    "        column.copy_(everybodys)\n",
                 ),
             ),
         ),

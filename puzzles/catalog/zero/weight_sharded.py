@@ -4,7 +4,8 @@ from math import prod
 
 import torch.distributed as dist
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases
+from reference.trace import Op
 from reference.zero import cost
 from reference.zero.just_in_time import gather, weight_sharded
 
@@ -35,6 +36,19 @@ def memory(case, weights):
     return gradients + 3 * widest(case) + weights * largest_layer(case)
 
 
+def weights_are_gathered_again(case, inputs, outputs, trace):
+    """The room for gradients is empty in forward, but no room for weights. Two may stay, and turn around with it."""
+    layers = len(shapes_of(case))
+    claims = []
+    for rank, member in enumerate(case.global_ranks):
+        made = sum(event.op is Op.ALL_GATHER for event in trace.events[member])
+        said = (
+            f"rank {rank} makes {made} gathers for {layers} layers: what is not gathered again was kept since forward"
+        )
+        claims.append(Claim(made >= 2 * layers - 2, said))
+    return claims
+
+
 PUZZLE = Puzzle(
     name="zero.weight_sharded",
     title="Weight-sharded data parallelism",
@@ -44,9 +58,9 @@ PUZZLE = Puzzle(
 
             gradient of the weight = upstream.T @ x           gradient of x = upstream @ weight
 
-        So backward needs each weight once more, and it may be gathered once more. The gradient of a weight is the sum
-        over ranks, and in this puzzle everybody gets all of it, by an all-reduce. (What that wastes is the next
-        puzzle.)
+        So backward needs each weight once more: let go of it in forward, and gather it again. The gradient of a weight
+        is the sum over ranks, and in this puzzle everybody gets all of it, by an all-reduce. (What that wastes is the
+        next puzzle.)
 
         Given is `gather(shard, shape, group)`: the whole weight. You know how it works.
 
@@ -61,7 +75,7 @@ PUZZLE = Puzzle(
         the gradients of everybody's loss with respect to each weight, (out, in).
 
         Budget: 4(n-1)/n of all weights sent. Memory for the gradients, for what the layers give out and get back, and
-        for two weights.
+        for two weights. The room for the gradients is empty in forward, but no room for weights.
         """,
     function=weight_sharded,
     cases=cases(worlds=(4,), widths=(EVEN, ODD), batch=(2,))
@@ -70,6 +84,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), widths=(ODD,), batch=(2,)),
     inputs=a_batch_and_its_upstream,
     oracle=outputs_and_gradients,
+    judge=weights_are_gathered_again,
     tolerance=1e-10,
     calls=(dist.all_reduce, *ALL_GATHER),
     given=(gather,),
@@ -107,6 +122,22 @@ PUZZLE = Puzzle(
                 (
                     "        weight = gather(shard, shape, group)\n        upstream",
                     "        weight = weights[len(inputs)]\n        upstream",
+                ),
+            ),
+        ),
+        Wrong(
+            "gathers everything before forward, and lets go of it in backward, where gradients need the room",
+            diagnosis=r"right, but rank \d makes \d gathers for \d layers: .* kept since forward",
+            edits=(
+                (
+                    "    inputs = []\n    for shard, shape in zip(shards, shapes, strict=True):\n"
+                    "        weight = gather(shard, shape, group)\n",
+                    "    weights = [gather(*each, group) for each in zip(shards, shapes, strict=True)]\n"
+                    "    inputs = []\n    for weight in weights:\n",
+                ),
+                (
+                    "        weight = gather(shard, shape, group)\n        upstream = upstream @ weight\n",
+                    "        weight = weights.pop()\n        upstream = upstream @ weight\n",
                 ),
             ),
         ),
