@@ -43,6 +43,6 @@ def zero_1(
     Returns: (m, v) of this rank's slice, elements [rank * length / n, (rank + 1) * length / n).
 
     Budget: 2(n-1)/n of the parameters sent in each step, as much as one all-reduce. Memory for one whole gradient
-    and six slices.
+    and six slices: a name that still stands for the last step's gradient keeps a second one.
     """
     raise NotImplementedError("not solved yet")

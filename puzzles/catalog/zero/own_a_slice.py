@@ -63,7 +63,7 @@ PUZZLE = Puzzle(
         Returns: (m, v) of this rank's slice, elements [rank * length / n, (rank + 1) * length / n).
 
         Budget: 2(n-1)/n of the parameters sent in each step, as much as one all-reduce. Memory for one whole gradient
-        and six slices.
+        and six slices: a name that still stands for the last step's gradient keeps a second one.
         """,
     function=zero_1,
     cases=cases(worlds=(4,), slice=(8, 5), steps=(3,))
@@ -86,7 +86,8 @@ PUZZLE = Puzzle(
             Measure.PEAK_BYTES,
             target=lambda case: memory(case, slices=6) + DOUBLE,
             optimum=lambda case: memory(case, slices=3),
-            why="a rank updates its slice, so it needs moments of its slice, and of nothing else",
+            why="a rank needs moments of its slice alone, and the last step's gradient must be gone before the next is "
+            "made: `del` it",
         ),
     ),
     hints=(
@@ -111,6 +112,17 @@ PUZZLE = Puzzle(
                     adam(parameters, gradient, m, v, step)
                 return m.view(n, -1)[rank].clone(), v.view(n, -1)[rank].clone()
                 """,
+        ),
+        Wrong(
+            "the last step's gradient is still there when backward makes the next",
+            diagnosis=r"right, but it keeps alive [\d,]+ B where [\d,]+ must do.*\n.*`del` it",
+            edits=(
+                (
+                    "        reduce_scatter_single(gradient, backward(parameters), group=group)\n",
+                    "        whole = backward(parameters)\n"
+                    "        reduce_scatter_single(gradient, whole, group=group)\n",
+                ),
+            ),
         ),
         Wrong(
             "everybody gets the whole sum, and uses a slice of it",

@@ -33,7 +33,8 @@ PUZZLE = Puzzle(
         computes, the network is idle. Let each weight travel while the layer before it computes.
 
         With `async_op=True` a collective returns at once, and gives you a request. Between that and the return of
-        `request.wait()` the weight is on its way: nobody may read or write it.
+        `request.wait()` the weight is on its way: nobody may read or write it. One gather at a time: two share the
+        link, and the one that is waited for takes longer.
 
         Args:
             x: (B, in), this rank's own batch.
@@ -68,7 +69,8 @@ PUZZLE = Puzzle(
             Measure.MICROSECONDS,
             target=lambda case: overlapped(case) + 0.1,
             optimum=overlapped,
-            why="a gather must be under way while the layer before computes: begun before it, waited for after it",
+            why="a gather must be under way while the layer before computes: begun before it, waited for after it, and "
+            "not before this layer's own weight has arrived: they would share the link",
         ),
         Budget(
             Measure.BYTES_SENT,
@@ -122,6 +124,17 @@ PUZZLE = Puzzle(
                     "        if index + 1 < len(shards):\n"
                     "            upcoming = begin_to_gather(shards[index + 1], group)\n"
                     "    return x",
+                ),
+            ),
+        ),
+        Wrong(
+            "begins the next gather before this layer's weight has arrived",
+            diagnosis=r"right, but on a slow link it takes [\d,.]+ µs where [\d,.]+ must do.*\n.*share the link",
+            edits=(
+                ("        work.wait()\n", ""),
+                (
+                    "            upcoming = begin_to_gather(shards[index + 1], group)\n",
+                    "            upcoming = begin_to_gather(shards[index + 1], group)\n        work.wait()\n",
                 ),
             ),
         ),
