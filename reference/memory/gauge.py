@@ -45,7 +45,7 @@ class _Life:
 
     kind: Kind
     claimed: bool = False  # by a source: final
-    bytes: int = 0  # its size
+    bytes: int | None = None  # its size; None of what was there before, and counts nothing
     counted: int = 0  # what it adds to the bytes in use
 
 
@@ -61,7 +61,7 @@ class Gauge(Storages):
 
     What was there before counts where a source names it, and nothing otherwise: hand in the batch as a buffer if it
     shall count. Storages may change their size (`untyped_storage().resize_`, by which FSDP frees what it gathered):
-    of those that a source has ever named this is noticed at the next operation.
+    of those that a source has ever named this is noticed at the next operation, of others at the next that uses them.
     """
 
     def __init__(
@@ -141,6 +141,11 @@ class Gauge(Storages):
     def born(self, key: int, storage: UntypedStorage) -> None:
         life = self._lives[key] = _Life(Kind.ACTIVATIONS if torch.is_grad_enabled() else Kind.BUFFERS)
         self._resize(life, storage)
+
+    def used(self, key: int, storage: UntypedStorage) -> None:
+        life = self._lives[key]
+        if life.bytes is not None and storage.nbytes() != life.bytes:
+            self._resize(life, storage)
 
     def died(self, key: int) -> None:
         self._change(self._lives.pop(key), 0)

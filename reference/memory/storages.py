@@ -26,8 +26,9 @@ _PASSING = ("__torch_function__", "untraced", "looked_at", "guarded")  # frames 
 class Storages(TorchDispatchMode):
     """Hears of every operation of torch between entering and leaving: forward, backward, optimizer, collectives.
 
-    Subclasses say what to do when an operation begins and ends, and when a storage is first seen and is gone. What the
-    watching of ranks makes for itself is not seen, nor what a kernel takes and gives back before it returns.
+    Subclasses say what to do when an operation begins and ends, and when a storage is first seen, is used again and is
+    gone. What the watching of ranks makes for itself is not seen, nor what a kernel takes and gives back before it
+    returns.
     """
 
     def __init__(self) -> None:
@@ -39,6 +40,9 @@ class Storages(TorchDispatchMode):
 
     def born(self, key: int, storage: UntypedStorage) -> None:
         """An operation has returned a storage that was not seen before."""
+
+    def used(self, key: int, storage: UntypedStorage) -> None:
+        """An operation has taken or returned a storage that was seen before. Its size may be another one: `out=`."""
 
     def died(self, key: int) -> None:
         """Nobody holds the storage any more."""
@@ -80,13 +84,16 @@ class Storages(TorchDispatchMode):
         mine = real and not self.watching(acting(sys._getframe(1)))
         if mine:
             # torch.tensor(...) makes its tensor where nobody sees it, and shows it here first, as an argument.
-            self.before([] if function is _LIFT_FRESH else tensors_in((*args, *kwargs.values())))
+            arguments = [] if function is _LIFT_FRESH else tensors_in((*args, *kwargs.values()))
+            self.before(arguments)
         result = function(*args, **kwargs)
         if mine:
-            for tensor in tensors_in((result,)):
+            for tensor in (*arguments, *tensors_in((result,))):
                 storage = tensor.untyped_storage()
                 if (key := self.see(storage)) is not None:
                     self.born(key, storage)
+                else:
+                    self.used(storage._cdata, storage)
             self.after()
         return result
 
@@ -94,8 +101,8 @@ class Storages(TorchDispatchMode):
 class LiveBytes(Storages):
     """The bytes of what is made while it looks: alive now (`live`), and at most (`peak`).
 
-    What an operation takes before any has made it was there before, and counts nothing: the parameters of a module, or
-    what a function has in its closure.
+    What an operation takes before any has made it was there before, and counts nothing but what it grows by: the
+    parameters of a module, or what a function has in its closure.
 
     Args:
         outside: what was there before, too.
@@ -104,20 +111,28 @@ class LiveBytes(Storages):
     def __init__(self, outside: Iterable[Tensor] = ()) -> None:
         super().__init__()
         self.live = self.peak = 0
-        self._sizes: dict[int, int] = {}
+        self._given: dict[int, int] = {}  # the bytes that a storage had before
+        self._counted: dict[int, int] = {}  # what it adds to those that are alive
         self.before(outside)
 
     def before(self, arguments: Iterable[Tensor]) -> None:
         for tensor in arguments:
-            self.see(tensor.untyped_storage())
+            storage = tensor.untyped_storage()
+            if (key := self.see(storage)) is not None:
+                self._given[key] = storage.nbytes()
 
     def born(self, key: int, storage: UntypedStorage) -> None:
-        self._sizes[key] = storage.nbytes()
-        self.live += storage.nbytes()
+        self.used(key, storage)
+
+    def used(self, key: int, storage: UntypedStorage) -> None:
+        counted = max(storage.nbytes() - self._given.get(key, 0), 0)
+        self.live += counted - self._counted.get(key, 0)
+        self._counted[key] = counted
         self.peak = max(self.peak, self.live)
 
     def died(self, key: int) -> None:
-        self.live -= self._sizes.pop(key, 0)
+        self._given.pop(key, None)
+        self.live -= self._counted.pop(key, 0)
 
 
 def tensors_in(values: Iterable[Any]) -> list[Tensor]:

@@ -165,6 +165,18 @@ def test_a_storage_that_changes_its_size_is_followed():
     assert [history.units["weight"][mark.moment] for mark in history.marks] == sizes
 
 
+def test_a_result_that_makes_its_storage_grow_is_followed():
+    given = torch.empty(0)
+    with (gauge := Gauge({})), torch.no_grad():
+        made = torch.empty(0)
+        for out in (made, given):  # what was there before counts nothing
+            torch.stack([torch.ones(100)] * 3, out=out)
+        gauge.mark("stacked")
+        made.resize_(1000)
+        gauge.mark("resized")
+    assert [sum(gauge.history.at(label).values()) for label in ("stacked", "resized")] == [1200, 4000]
+
+
 def test_a_tensor_of_several_kinds_is_of_the_first():
     """The optimizer updates the model's own parameters: they are no master copies."""
     weight = nn.Parameter(torch.ones(100))
