@@ -42,6 +42,7 @@ def offload_activations(home: Home, small: int = SMALL) -> Iterator[None]:
 
     Raises:
         BadInput: from forward, if `home` has no room left.
+        RuntimeError: from backward, if what stayed here was written to; what travelled is as it was.
     """
     luggage = Luggage(home, small)
     with saved_tensors_hooks(luggage.pack, luggage.unpack):
@@ -111,8 +112,19 @@ class View:
     offset: int
 
 
+@dataclass(frozen=True)
+class Stays:
+    """A tensor that stays here, and how often it had been written to when it was saved."""
+
+    tensor: Tensor
+    version: int
+
+
 class Luggage:
-    """What autograd hands over in one forward, and gets back in backward."""
+    """What autograd hands over in one forward, and gets back in backward.
+
+    Where hooks pack what is saved, autograd leaves it to them to notice that somebody has written to it.
+    """
 
     def __init__(self, home: Home, small: int) -> None:
         self._home, self._small = home, small
@@ -120,16 +132,18 @@ class Luggage:
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self._latest: weakref.ref[Away] | None = None
 
-    def pack(self, x: Tensor) -> Tensor | View:
+    def pack(self, x: Tensor) -> Stays | View:
         """Send the storage of `x` home, unless it is there or has to stay."""
         if _is_parameter(x) or x.is_meta or x.untyped_storage().nbytes() < self._small:
-            return x
+            return Stays(x, x._version)
         return View(self._away(x), x.dtype, x.shape, x.stride(), x.storage_offset())
 
-    def unpack(self, kept: Tensor | View) -> Tensor:
+    def unpack(self, kept: Stays | View) -> Tensor:
         """The tensor that was packed."""
-        if isinstance(kept, Tensor):
-            return kept
+        if isinstance(kept, Stays):
+            if kept.tensor._version != kept.version:
+                raise RuntimeError("a tensor that backward needs was written to")
+            return kept.tensor
         storage = kept.away.storage()
         return torch.empty(0, dtype=kept.dtype, device=storage.device).set_(
             storage, kept.offset, kept.shape, kept.stride

@@ -168,9 +168,9 @@ def test_a_state_of_another_model_is_refused(home: Home):
 class Resident(LiveBytes):
     """Files do not count."""
 
-    def born(self, key: int, storage: UntypedStorage) -> None:
+    def used(self, key: int, storage: UntypedStorage) -> None:
         if not storage.filename:
-            super().born(key, storage)
+            super().used(key, storage)
 
 
 def test_one_parameter_at_a_time_needs_memory_for_its_update(tmp_path: Path):
@@ -311,6 +311,16 @@ def test_a_tensor_that_was_written_to_in_between_travels_again():
     loss.backward()
     assert x.grad.tolist() == [2 * (2 * 2 + 2 * 3)] * 64
     assert home.rooms == [256, 256]
+
+
+def test_a_small_tensor_that_was_written_to_is_no_longer_what_backward_needs():
+    x = torch.ones(4, requires_grad=True)
+    with offload_activations(Memory()):
+        y = x * 2
+        loss = y.square().sum()
+        y += 1
+    with pytest.raises(RuntimeError, match="a tensor that backward needs was written to"):
+        loss.backward()
 
 
 def test_parameters_and_small_tensors_stay():
