@@ -20,7 +20,7 @@ recomputation in large transformer models", sec. 5, for the selective form.
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -30,6 +30,8 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import saved_tensors_hooks
+
+from reference.errors import BadInput
 
 Tensors = Tensor | tuple[Tensor, ...]
 
@@ -47,25 +49,39 @@ def recompute(model: nn.Module, how: Recompute) -> None:
 
     The loss stays bitwise the same, and with FULL so do all gradients; SELECTIVE adds some of them up in another order.
     `forward` is replaced on the instances, so that a block's hooks stay outside: they do not run again.
+
+    Raises:
+        BadInput: if no way to recompute is called so.
     """
+    if how not in tuple(Recompute):
+        raise BadInput(f"nothing is recomputed in a way called {how!r}; there are {', '.join(Recompute)}")
     for block in model.blocks:
-        if how is Recompute.FULL:
+        if how == Recompute.FULL:
             block.forward = partial(recomputed, block.forward)
-        if how is Recompute.SELECTIVE:
+        if how == Recompute.SELECTIVE:
             _select(block)
 
 
 def recomputed(function: Callable[..., Tensors], *inputs: Tensor) -> Tensors:
     """`function(*inputs)`, of which backward keeps nothing but the inputs, and runs the function again.
 
-    Dropout drops the same elements both times, and the random state outside is none the wiser. What else a function
-    changes, it changes twice: the running statistics of a batch norm, for example. Where two recomputed functions share
-    a parameter, its gradient comes in two parts, and its post-accumulate hooks run for each.
+    Dropout drops the same elements both times, and the random state outside is none the wiser; `torch.autocast` is as
+    it was. A generator of one's own is not put back, and a model that goes over to `eval()` in between computes
+    something else the second time. What else a function changes, it changes twice: the running statistics of a batch
+    norm, for example. Where two recomputed functions share a parameter, its gradient comes in two parts, and its
+    post-accumulate hooks run for each.
 
     Args:
         function: from tensors to a tensor or a tuple of them. It may use parameters; they get their gradients.
         inputs: what it is given; nothing else that it uses may have been computed from a parameter.
+
+    Raises:
+        BadInput: if an input is no tensor.
     """
+    for x in inputs:
+        if not isinstance(x, Tensor):
+            kind = type(x).__name__
+            raise BadInput(f"a recomputed function is given tensors, not {kind}; bind others with functools.partial")
     anchor = torch.empty(0, requires_grad=True)
     return Recomputed.apply(anchor, function, *inputs)
 
@@ -79,7 +95,7 @@ class Recomputed(Function):
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, function: Callable[..., Tensors], *inputs: Tensor) -> Tensors:
-        ctx.function, ctx.random, ctx.second_run = function, RandomState(inputs), None
+        ctx.function, ctx.random, ctx.autocast, ctx.second_run = function, RandomState(inputs), Autocast(inputs), None
         ctx.save_for_backward(*inputs)
         ctx.set_materialize_grads(False)  # of an output that nobody used there is no gradient: None
         return function(*inputs)
@@ -105,7 +121,7 @@ def run_again(node: Any) -> tuple[list[Tensor], tuple[Tensor, ...]]:
     """
     if node.second_run is None:
         inputs = [x.detach().requires_grad_(x.requires_grad) for x in node.saved_tensors]
-        with node.random.restored(), torch.enable_grad():
+        with node.random.restored(), node.autocast.restored(), torch.enable_grad():
             outputs = node.function(*inputs)
         node.second_run = inputs, (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
     return node.second_run
@@ -128,6 +144,25 @@ class RandomState:
             yield
 
 
+class Autocast:
+    """In which dtypes `torch.autocast` lets the CPU, and the devices of `tensors`, compute at this moment."""
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        kinds = {"cpu", *(x.device.type for x in tensors)}
+        self.dtypes = {
+            kind: torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+            for kind in filter(torch.amp.is_autocast_available, kinds)
+        }
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Go back there. Casts that forward has cached have no graph, and are not used."""
+        with ExitStack() as stack:
+            for kind, dtype in self.dtypes.items():
+                stack.enter_context(torch.autocast(kind, dtype, enabled=dtype is not None, cache_enabled=False))
+            yield
+
+
 def forgetting(function: Callable[[Tensor], Tensors], x: Tensor) -> Tensors:
     """`function(x)`; if `x` came out of `recomputed`, backward does not keep it, but makes it again.
 
@@ -139,8 +174,8 @@ def forgetting(function: Callable[[Tensor], Tensors], x: Tensor) -> Tensors:
     here = weakref.ref(x)  # the hooks outlive this call, and must not keep x
 
     def forget(saved: Tensor) -> Tensor | torch.Size:
-        same = _base(saved) is _base(here()) and saved.numel() == here().numel()
-        return saved.shape if same else saved
+        mine = _base(saved) is _base(here()) and saved.numel() == here().numel()
+        return saved.shape if mine and saved.is_contiguous() and here().is_contiguous() else saved
 
     def remember(kept: Tensor | torch.Size) -> Tensor:
         return kept if isinstance(kept, Tensor) else run_again(node)[1][place].detach().view(kept)

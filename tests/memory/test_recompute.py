@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from reference.errors import BadInput
 from reference.memory.gauge import Gauge
 from reference.memory.history import Kind
-from reference.memory.recompute import Recompute, recompute, recomputed
+from reference.memory.recompute import Recompute, forgetting, recompute, recomputed
 from reference.models import GPT, PRESETS, GPTConfig, create, token_loss
 from reference.models.gpt import rotary_waves
 from reference.oracle import relative_difference
@@ -252,3 +253,46 @@ def test_autograd_grad_is_refused_since_gradients_would_go_to_the_wrong_place():
     x = torch.ones(2, requires_grad=True)
     with pytest.raises(RuntimeError, match=r"call backward\(\)"):
         torch.autograd.grad(recomputed(torch.exp, x).sum(), x)
+
+
+@pytest.mark.parametrize("how", FORMS)
+@pytest.mark.parametrize("backward_inside", [False, True])
+def test_the_second_run_computes_in_the_dtypes_of_the_first(how: Recompute, backward_inside: bool):
+    kept, made_again = (model_with(each, dtype=torch.float32) for each in (Recompute.NONE, how))
+    for model in (kept, made_again):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = token_loss(model(TOKENS), TOKENS, TOKENS.numel())
+            if backward_inside:
+                loss.backward()
+        if not backward_inside:
+            loss.backward()
+    assert worst(made_again, kept) == 0
+
+
+def test_what_is_saved_the_other_way_around_is_not_forgotten():
+    weight = torch.randn(4, 4, dtype=torch.float64, requires_grad=True)
+
+    def gradients_with(x: Tensor, call: Callable[..., Tensor], keep: Callable[..., Tensor]) -> tuple[Tensor, Tensor]:
+        loss = keep(lambda y: weight @ y.t(), call(torch.tanh, x)).square().sum()
+        loss.backward()
+        found = x.grad, weight.grad
+        x.grad = weight.grad = None
+        return found
+
+    x = torch.randn(4, 4, dtype=torch.float64, requires_grad=True)
+    right = gradients_with(x, lambda function, x: function(x), lambda function, y: function(y))
+    mine = gradients_with(x, recomputed, forgetting)
+    assert all(map(torch.equal, mine, right))
+
+
+def test_what_cannot_be_is_said():
+    with pytest.raises(BadInput, match="a way called 'nonsense'; there are none, selective, full"):
+        recompute(model_with(Recompute.NONE), "nonsense")
+    with pytest.raises(BadInput, match="given tensors, not int; bind others with functools.partial"):
+        recomputed(torch.mul, torch.ones(1), 3)
+
+
+def test_a_way_may_be_given_by_its_name():
+    model = model_with(Recompute.NONE)
+    recompute(model, "full")
+    assert all("forward" in vars(block) for block in model.blocks)
