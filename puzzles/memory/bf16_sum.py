@@ -14,8 +14,8 @@ def total(parts: Sequence[Tensor]) -> Tensor:
     """Mend a sum that stalls.
 
     The gradients of many micro-batches, in 16 bits, are added up in 16 bits. It works for a few of them. With
-    hundreds, what comes later is lost: see `memory.bf16_stall`. Mend it, so that the sum is right to the last bit
-    but one or two.
+    hundreds, what comes later is lost: see `memory.bf16_stall`. Mend it, so that the sum is right to two
+    units in the last place.
 
     Args:
         parts: at least one tensor, all of the same shape and dtype, torch.bfloat16 or torch.float16.

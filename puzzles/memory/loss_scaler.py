@@ -45,6 +45,6 @@ def scaled_step(
 
     Returns: (scale, good_steps) to go on with, a float and an int, the same on every rank.
 
-    Budget: one call, of one number.
+    Budget: one call, of one number. Send a flag and not the overflow itself: no message may hold inf or NaN.
     """
     raise NotImplementedError("not solved yet")

@@ -33,6 +33,7 @@ def recomputed(function: Callable[..., Tensors], *inputs: Tensor) -> Tensors:
 
     Returns: function(*inputs), and with it a backward that gives inputs and parameters their gradients.
 
-    Budget: between forward and backward, nothing but the output is there. The function runs twice, not more.
+    Budget: between forward and backward, nothing but the output is there, and at most one number beside it. The
+    function runs twice, not more.
     """
     raise NotImplementedError("not solved yet")

@@ -30,7 +30,8 @@ def recomputed(function: Callable[..., Tensors], *inputs: Tensor) -> Tensors:
 
     Returns: function(*inputs), and with it a backward that gives inputs and parameters their gradients.
 
-    Budget: between forward and backward, nothing but the output is there, no mask either. (A state of the random
-    numbers is not counted. It has 5 KB, however large the block.) The function runs twice, not more.
+    Budget: between forward and backward, nothing but the output is there, no mask either, and at most one number
+    beside it. (A state of the random numbers is not counted. It has 5 KB, however large the block.) The function
+    runs twice, not more.
     """
     raise NotImplementedError("not solved yet")

@@ -49,7 +49,7 @@ def the_whole_batch_at_once(case, inputs):
     mean = F.cross_entropy(model(tokens[counts]), targets[counts])
     loss = mean * counts.sum() / (counts.sum() + ELSEWHERE)
     loss.backward()
-    return [{"returns": loss.detach(), **gradients_of(model)}]
+    return [{"returns": loss.detach(), "the result has a history": False, **gradients_of(model)}]
 
 
 def affordable(case):
@@ -110,7 +110,8 @@ PUZZLE = Puzzle(
             Measure.PEAK_BYTES,
             target=affordable,
             optimum=kept_at_least,
-            why="go backward after each micro-batch's forward: what it keeps is gone then, and `.grad` holds the sum",
+            why="go backward after each micro-batch's forward: what it keeps is gone then, and `.grad` holds the sum; "
+            "the last micro-batch's own gradients beside it would be a third copy",
         ),
     ),
     hints=(
@@ -160,6 +161,25 @@ PUZZLE = Puzzle(
             "the gradients of the last micro-batch alone",
             diagnosis=r"right with windows=\(9,\), wrong with windows=",
             edits=(("        loss.backward()\n", "        model.zero_grad()\n        loss.backward()\n"),),
+        ),
+        Wrong(
+            "the loss still has its graph",
+            diagnosis=r"the result has a history: expected False, got True",
+            edits=((".detach()", ""),),
+        ),
+        Wrong(
+            "the gradients of the last micro-batch are held while the next ones are made",
+            diagnosis=r"right, but it keeps alive [\d,]+ B where [\d,]+ must do.*\n.*would be a third copy",
+            edits=(
+                (
+                    "        loss.backward()\n",
+                    "        parameters = list(model.parameters())\n"
+                    "        gradients = torch.autograd.grad(loss, parameters)\n"
+                    "        for parameter, gradient in zip(parameters, gradients):\n"
+                    "            old = parameter.grad\n"
+                    "            parameter.grad = gradient if old is None else old + gradient\n",
+                ),
+            ),
         ),
         Wrong(
             "one backward in the end",

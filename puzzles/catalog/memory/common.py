@@ -60,3 +60,8 @@ def once_there_once_back(case: Case, inputs: Inputs, outputs: list[dict[str, Any
 def output_bytes(case: Case) -> int:
     """Of what a block returns."""
     return 8 * case.rows * WIDTH
+
+
+def output_and_anchor(case: Case) -> int:
+    """Of what a block returns, and of one number that requires a gradient."""
+    return output_bytes(case) + 8

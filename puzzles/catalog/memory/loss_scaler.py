@@ -7,7 +7,8 @@ from puzzles.grading.drives.memory import scaled_steps
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.memory.scaled_step import scaled_step
 
-SHAPES = ((3, 4), (7,))
+SHAPES = ((3, 4), (7,), (5,))
+SIZES = (1.0, 1.0, 1e-8)  # of the numbers in each: fp16 holds the last ones with the scale, and not without it
 START = 16384.0  # times 1 to 2 fits into float16, times 100 does not
 HISTORIES = {  # what befalls the gradients, step by step: (which rank's, what to multiply one of them by)
     "calm": [None] * 6,
@@ -20,17 +21,17 @@ def slices_and_histories(case, rank):
     """This rank's slice of the weights, and its gradients for each step, some of them too large."""
     generator = torch.Generator().manual_seed(1000 * case.seed + rank)
 
-    def numbers(shape):
-        return 1 + torch.rand(shape, generator=generator)
+    def numbers():
+        return [(1 + torch.rand(shape, generator=generator)) * size for shape, size in zip(SHAPES, SIZES, strict=True)]
 
     steps = []
     for number, event in enumerate(HISTORIES[case.history]):
-        gradients = [numbers(shape) for shape in SHAPES]
+        gradients = numbers()
         if event and event[0] % case.n == rank:
-            gradients[number % len(SHAPES)].view(-1)[number] *= event[1]
+            gradients[number % 2].view(-1)[number] *= event[1]
         steps.append(gradients)
     return {
-        "masters": [numbers(shape) for shape in SHAPES],
+        "masters": numbers(),
         "gradients": steps,
         "scale": START,
         "interval": case.interval,
@@ -92,7 +93,7 @@ PUZZLE = Puzzle(
 
         Returns: (scale, good_steps) to go on with, a float and an int, the same on every rank.
 
-        Budget: one call, of one number.
+        Budget: one call, of one number. Send a flag and not the overflow itself: no message may hold inf or NaN.
         """,
     function=scaled_step,
     cases=cases(worlds=(3,), history=("spikes", "nan"), interval=(2,))
@@ -112,7 +113,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.BYTES_SENT,
             target=lambda case: steps(case) * 8 * 2 * (case.n - 1),
-            optimum=lambda case: steps(case) * 4 * (case.n > 1),
+            optimum=lambda case: steps(case) * (case.n > 1),  # a flag may have one byte
             why="one of your numbers overflows or none does; the others need not know which",
         ),
     ),
@@ -180,6 +181,11 @@ PUZZLE = Puzzle(
             "the scale is still in the update",
             diagnosis=r"masters 0\[0, 0\]: expected",
             edits=(("(gradient.float() / scale)", "gradient.float()"),),
+        ),
+        Wrong(
+            "divided in 16 bits, where it underflows",
+            diagnosis=r"masters 2\[0\]: expected",
+            edits=(("(gradient.float() / scale)", "(gradient / scale).float()"),),
         ),
         Wrong(
             "one call for each tensor",

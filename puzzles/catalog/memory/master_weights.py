@@ -44,7 +44,7 @@ def as_one_long_vector(case, inputs):
     masters = [piece.view(shape).float() for piece, shape in zip(pieces, SHAPES, strict=True)]
     said = {f"masters {i}": master for i, master in enumerate(masters)}
     said |= {f"working {i}": master.to(case.dtype) for i, master in enumerate(masters)}
-    return [{"returns": [norm.float() for norm in norms], **said}]
+    return [{"returns": [norm.float() for norm in norms], **said, "gradients": given["gradients"]}]
 
 
 PUZZLE = Puzzle(
@@ -177,6 +177,11 @@ PUZZLE = Puzzle(
             "the scale is never divided out",
             diagnosis=r"right with scale=1, wrong with scale=1024, 65536",
             edits=(("    norm = ", "    scale = 1.0\n    norm = "),),
+        ),
+        Wrong(
+            "the gradients are cleared",
+            diagnosis=r"gradients\[0\]\[0\]\[0, 0\]: expected",
+            edits=(("        weight.copy_(master)\n", "        weight.copy_(master)\n        gradient.zero_()\n"),),
         ),
         Wrong(
             "all gradients in float32 at once",

@@ -20,7 +20,7 @@ def parameters_and_gradients(case, rank):
     return {
         "parameters": [case.normal(rank, *shape, name=f"parameter {i}") for i, shape in enumerate(SHAPES)],
         "gradients": steps,
-        "learning_rate": 0.1,
+        "learning_rate": case.learning_rate,
         "beta1": case.beta1,
         "beta2": case.beta2,
         "epsilon": case.epsilon,
@@ -37,9 +37,9 @@ def by_the_definition(case, inputs):
             m = sum((1 - case.beta1) * case.beta1 ** (t - 1 - s) * g for s, g in enumerate(past))
             v = sum((1 - case.beta2) * case.beta2 ** (t - 1 - s) * g * g for s, g in enumerate(past))
             root = (v / (1 - case.beta2**t)).sqrt() + case.epsilon
-            parameter = parameter - 0.1 * m / (1 - case.beta1**t) / root
+            parameter = parameter - case.learning_rate * m / (1 - case.beta1**t) / root
         said[f"parameter {i}"] = parameter
-    return [said]
+    return [{**said, "gradients": given["gradients"]}]
 
 
 PUZZLE = Puzzle(
@@ -67,8 +67,8 @@ PUZZLE = Puzzle(
         Budget: on the device, the state of one parameter at a time; and between two steps, nothing.
         """,
     function=offloaded_adam,
-    cases=cases(worlds=(1,), steps=(4, 1), beta1=(0.9,), beta2=(0.99,), epsilon=(1e-8,))
-    + cases(worlds=(1,), steps=(3,), beta1=(0.5,), beta2=(0.9,), epsilon=(0.3,)),
+    cases=cases(worlds=(1,), learning_rate=(0.1,), steps=(4, 1), beta1=(0.9,), beta2=(0.99,), epsilon=(1e-8,))
+    + cases(worlds=(1,), learning_rate=(0.04,), steps=(3,), beta1=(0.5,), beta2=(0.9,), epsilon=(0.3,)),
     inputs=parameters_and_gradients,
     oracle=by_the_definition,
     drive=with_a_host,
@@ -81,7 +81,7 @@ PUZZLE = Puzzle(
         ),
         Budget(
             Measure.PEAK_BYTES,
-            target=lambda case: 6 * LARGEST * FLOAT,
+            target=lambda case: 8 * LARGEST * FLOAT,
             optimum=lambda case: 2 * LARGEST * FLOAT,
             why="fetch the state of one parameter, use it, store it, and only then fetch the next",
         ),
@@ -96,7 +96,7 @@ PUZZLE = Puzzle(
     wrong=(
         Wrong(
             "the whole state is fetched first",
-            diagnosis=r"right, but it keeps alive [\d,]+ B where 960 must do.*\n.*only then fetch the next",
+            diagnosis=r"right, but it keeps alive [\d,]+ B where 1,280 must do.*\n.*only then fetch the next",
             body="""
                 moments = [(fetch(f"m{i}"), fetch(f"v{i}")) for i in range(len(parameters))]
                 for i, (parameter, gradient, (m, v)) in enumerate(zip(parameters, gradients, moments)):
@@ -162,6 +162,16 @@ def offloaded_adam(
                     '        if not gradient.any():\n            continue\n        m = fetch(f"m{i}")',
                 ),
             ),
+        ),
+        Wrong(
+            "a learning rate of one's own",
+            diagnosis=r"right with learning_rate=0\.1, wrong with learning_rate=0\.04",
+            edits=(("value=-learning_rate", "value=-0.1"),),
+        ),
+        Wrong(
+            "the gradients are cleared",
+            diagnosis=r"gradients\[0\]\[0\]\[0, 0\]: expected",
+            edits=(('        store(f"v{i}", v)\n', '        store(f"v{i}", v)\n        gradient.zero_()\n'),),
         ),
         Wrong(
             "all parameters share one name",

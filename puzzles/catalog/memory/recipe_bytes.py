@@ -5,7 +5,7 @@ import torch
 from puzzles.grading.puzzle import Budget, Case, Measure, Puzzle, Wrong
 from reference.memory.envelope import recipe_bytes
 
-FP32, BF16 = torch.float32, torch.bfloat16
+FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
 LARGE, SMALL = 7_000_000_000, 20_000_001
 RECIPES = (  # trained, frozen, compute, gradients, master, moments
     (LARGE, 0, BF16, BF16, FP32, 2),  # mixed precision with Adam, as in the ZeRO paper
@@ -18,6 +18,9 @@ RECIPES = (  # trained, frozen, compute, gradients, master, moments
     (SMALL, 0, BF16, BF16, FP32, 2),
     (SMALL, LARGE, BF16, BF16, FP32, 2),
     (SMALL, LARGE, BF16, BF16, BF16, 2),
+    (SMALL, LARGE, FP32, FP32, FP32, 2),
+    (LARGE, 0, BF16, BF16, torch.float64, 2),
+    (LARGE, 0, FP16, FP16, BF16, 2),  # as wide as the model's, and yet a copy
 )
 NAMES = ("trained", "frozen", "compute", "gradients", "master", "moments")
 
@@ -94,6 +97,25 @@ PUZZLE = Puzzle(
             "the master copy is forgotten",
             diagnosis=r"expected 112000000000, got 84000000000",
             edits=((" + (master != compute)", ""),),
+        ),
+        Wrong(
+            "a master copy of 4 bytes, whatever its dtype",
+            diagnosis=r"master=float64, .*expected 196000000000, got 168000000000",
+            body="""
+                copy = 4 * (master != compute)
+                each = compute.itemsize + gradients.itemsize + copy + moments * master.itemsize
+                return trained * each + frozen * compute.itemsize
+                """,
+        ),
+        Wrong(
+            "no master copy where the dtypes are equally wide",
+            diagnosis=r"compute=float16, .*expected 70000000000, got 56000000000",
+            edits=(("master != compute", "master.itemsize != compute.itemsize"),),
+        ),
+        Wrong(
+            "frozen parameters weigh 2 bytes",
+            diagnosis=r"frozen=7000000000, compute=float32, .*: expected",
+            edits=(("frozen * compute.itemsize", "frozen * 2"),),
         ),
         Wrong(
             "moments in the dtype of the model",

@@ -5,7 +5,7 @@ from puzzles.grading.pool import BACKWARD
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.memory.recompute import recomputed
 
-from .common import blocks_and_data, forward_and_backward, once_there_once_back, output_bytes
+from .common import blocks_and_data, forward_and_backward, once_there_once_back, output_and_anchor, output_bytes
 
 SOLUTION = """
     class Recomputed(torch.autograd.Function):
@@ -47,7 +47,8 @@ PUZZLE = Puzzle(
 
         Returns: function(*inputs), and with it a backward that gives inputs and parameters their gradients.
 
-        Budget: between forward and backward, nothing but the output is there. The function runs twice, not more.
+        Budget: between forward and backward, nothing but the output is there, and at most one number beside it. The
+        function runs twice, not more.
         """,
     function=recomputed,
     answer=SOLUTION,
@@ -61,7 +62,8 @@ PUZZLE = Puzzle(
     budgets=(
         Budget(
             Measure.KEPT_BYTES,
-            target=output_bytes,
+            target=output_and_anchor,
+            optimum=output_bytes,
             why="a graph holds on to all that was computed: let forward make none, and keep the inputs alone",
         ),
     ),
@@ -71,18 +73,18 @@ PUZZLE = Puzzle(
         "ends there, and their `.grad` is what you return.",
         "`torch.autograd.backward(output, gradient)` goes back through the new graph, and adds to the `.grad` of all "
         "its leaves: your inputs, and the function's parameters.",
-        "For the first block: hand one argument more to `apply`, an empty tensor that requires a gradient, and return "
-        "None for it.",
+        "For the first block: hand one argument more to `apply`, a tensor of one number that requires a gradient, and "
+        "return None for it.",
     ),
     wrong=(
         Wrong(
             "nothing is forgotten",
-            diagnosis=r"right, but when it has returned it still holds [\d,]+ B where 240 must do.*\n.*a graph holds",
+            diagnosis=r"right, but when it has returned it still holds [\d,]+ B where 248 must do.*\n.*a graph holds",
             body="return function(*inputs)",
         ),
         Wrong(
             "the graph is kept for backward",
-            diagnosis=r"right, but when it has returned it still holds [\d,]+ B where 240 must do",
+            diagnosis=r"right, but when it has returned it still holds [\d,]+ B where 248 must do",
             body="""
                 class Recomputed(torch.autograd.Function):
                     @staticmethod

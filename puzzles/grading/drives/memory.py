@@ -36,9 +36,14 @@ def gradients_of(model: nn.Module, prefix: str = "") -> dict[str, Tensor | None]
 
 
 def on_a_model(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Give the function a `model` with the argument `weights`. Compare what it returns, and all gradients."""
+    """Give the function a `model` with the argument `weights`. Compare what it returns, and all gradients.
+
+    And whether what it returns has a history, which would keep a graph alive.
+    """
     model = small_model(arguments.pop("weights"))
-    return {"returns": function(model=model, **arguments), **gradients_of(model)}
+    loss = function(model=model, **arguments)
+    history = isinstance(loss, Tensor) and loss.requires_grad
+    return {"returns": loss, "the result has a history": history, **gradients_of(model)}
 
 
 def through_blocks(wrapper: Callable[..., Tensor], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -79,12 +84,12 @@ def through_blocks(wrapper: Callable[..., Tensor], arguments: dict[str, Any]) ->
 def mixed_precision_steps(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
     """Call it once for each step's list in the argument `gradients`.
 
-    Compare what it returned each time, and all weights afterwards.
+    Compare what it returned each time, and all weights and gradients afterwards.
     """
     steps = arguments.pop("gradients")
     norms = [function(gradients=gradients, **arguments) for gradients in steps]
     weights = {f"{kind} {i}": x for kind in ("masters", "working") for i, x in enumerate(arguments[kind])}
-    return {"returns": norms, **weights}
+    return {"returns": norms, **weights, "gradients": steps}
 
 
 def scaled_steps(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -108,12 +113,13 @@ def scaled_steps(function: Callable[..., Any], arguments: dict[str, Any]) -> dic
 def with_a_host(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
     """Call it for one step after the other, with a host that has zeros for the moments of each parameter.
 
-    The argument `gradients` has those of each step. Compare the parameters afterwards.
+    The argument `gradients` has those of each step. Compare the parameters and the gradients afterwards.
     """
     parameters, host = arguments["parameters"], Host()
     for i, parameter in enumerate(parameters):
         host.store(f"m{i}", torch.zeros_like(parameter))
         host.store(f"v{i}", torch.zeros_like(parameter))
-    for step, gradients in enumerate(arguments.pop("gradients"), 1):
+    steps = arguments.pop("gradients")
+    for step, gradients in enumerate(steps, 1):
         function(gradients=gradients, fetch=host.fetch, store=host.store, step=step, **arguments)
-    return {f"parameter {i}": parameter for i, parameter in enumerate(parameters)}
+    return {**{f"parameter {i}": parameter for i, parameter in enumerate(parameters)}, "gradients": steps}
