@@ -288,7 +288,7 @@ def test_what_is_saved_the_other_way_around_is_not_forgotten():
 def test_what_cannot_be_is_said():
     with pytest.raises(BadInput, match="a way called 'nonsense'; there are none, selective, full"):
         recompute(model_with(Recompute.NONE), "nonsense")
-    with pytest.raises(BadInput, match="given tensors, not int; bind others with functools.partial"):
+    with pytest.raises(BadInput, match=r"given tensors, not int; bind others with functools\.partial"):
         recomputed(torch.mul, torch.ones(1), 3)
 
 

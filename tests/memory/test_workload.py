@@ -39,9 +39,10 @@ def measured(work: Workload) -> History:
 @pytest.mark.parametrize("how", Recompute)
 @pytest.mark.parametrize("recipe", ["fp32 Adam", "pure bf16 Adam"])
 @pytest.mark.parametrize("vocabulary", [256, 4000], ids=["small vocabulary", "large vocabulary"])
-def test_the_planned_peaks_are_the_measured_ones(recipe, how, vocabulary):
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_planned_peaks_are_the_measured_ones(recipe, how, vocabulary, tied):
     """In forward and in backward, whether logits or a block need most. 1 %: counts of steps, scalars."""
-    config = GPTConfig(layers=3, width=64, heads=4, kv_heads=2, hidden=176, vocabulary=vocabulary)
+    config = GPTConfig(layers=3, width=64, heads=4, kv_heads=2, hidden=176, vocabulary=vocabulary, tied=tied)
     work = Workload(config, RECIPES[recipe], batch=2, sequence=64, recompute=how)
     plan, real = work.history(), measured(work)
     for phase in ("forward", "backward"):
@@ -49,6 +50,16 @@ def test_the_planned_peaks_are_the_measured_ones(recipe, how, vocabulary):
         for kind in Kind:
             got, said = plan.during(phase).at_peak[kind], real.during(phase).at_peak[kind]
             assert got == pytest.approx(said, abs=0.01 * real.peak), kind
+
+
+def test_a_tied_table_has_two_gradients_and_their_sum_when_backward_comes_to_the_embedding():
+    """With few tokens that is the peak."""
+    config = GPTConfig(layers=2, width=128, heads=4, kv_heads=4, hidden=344, vocabulary=8000, tied=True)
+    work = Workload(config, RECIPES["fp32 Adam"], batch=1, sequence=16)
+    plan, real = work.history().during("backward"), measured(work).during("backward")
+    assert plan.peak == pytest.approx(real.peak, rel=0.01)
+    assert plan.at_peak[Kind.GRADIENTS] == 4 * config.parameters
+    assert plan.at_peak[Kind.BUFFERS] > 2 * 4 * config.vocabulary * config.width
 
 
 def test_units_hold_every_parameter_once():
