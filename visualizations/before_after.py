@@ -4,6 +4,7 @@ Kinds are stacked and coloured as in `visualizations.memory`.
 """
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
-from reference.memory.history import KINDS, History
+from reference.memory.history import KINDS, History, Mark
 
 from .memory import FACES, Limit
 from .style import SMALL, TEXT, Colour, Picture, bytes_text, figure, plain
@@ -32,11 +33,15 @@ def draw(histories: Mapping[str, History], *, limit: Limit | None = None, title:
     highest = max(*(history.peak for history in histories.values()), limit[1] if limit else 0)
     for axes, (name, history) in zip(panels, histories.items(), strict=True):
         _panel(plain(axes), name, history, limit)
+        _phases(axes, history, 0.72 * picture.get_figwidth() / len(histories))
         axes.set(xlim=(0, 1), ylim=(0, 1.12 * highest))
         axes.tick_params(axis="y", left=axes is panels[0])
     panels[0].yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
     panels[0].yaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(size)))
     panels[0].set_ylabel("memory", fontsize=TEXT)
+    moments = next(iter(histories.values())).moment
+    scale = f"{moments}, in the order in which they run; each panel has its own scale from left to right"
+    picture.supxlabel(scale, fontsize=SMALL)
     if limit:
         words = {"xycoords": panels[0].get_yaxis_transform(), "textcoords": "offset points", "fontsize": SMALL}
         box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
@@ -66,8 +71,6 @@ def _panel(axes: Axes, name: str, history: History, limit: Limit | None) -> None
     axes.stackplot(edges, usage.T, step="post", linewidth=0, colors=[FACES[kind] for kind in KINDS])
     axes.grid(False, axis="x")
     axes.set_xticks([])
-    for mark in history.marks:
-        axes.axvline(mark.moment / len(history.usage), color=Colour.INK, linewidth=0.6, linestyle=(0, (2, 2)), zorder=5)
     place = {"textcoords": "offset points", "ha": "center", "fontsize": SMALL, "zorder": 7}
     summit = min(max((history.peak_moment + 0.5) / len(history.usage), 0.15), 0.85)
     axes.annotate(bytes_text(history.peak), (summit, history.peak), (0, 4), fontweight="bold", **place)
@@ -77,3 +80,13 @@ def _panel(axes: Axes, name: str, history: History, limit: Limit | None) -> None
         over = {"facecolor": "none", "edgecolor": Colour.ERROR, "hatch": "////", "linewidth": 0, "zorder": 4}
         if history.peak > limit[1]:
             axes.fill_between(edges, limit[1], np.maximum(total, limit[1]), step="post", **over)
+
+
+def _phases(axes: Axes, history: History, inches: float) -> None:
+    """A line where a phase begins, and above it its name, or where there is no room its first letter."""
+    words = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "annotation_clip": False}
+    for mark, following in pairwise([*history.marks, Mark("", len(history.usage))]):
+        place, share = mark.moment / len(history.usage), (following.moment - mark.moment) / len(history.usage)
+        name = mark.label if share * inches > 0.075 * len(mark.label) + 0.05 else mark.label[:1]
+        axes.axvline(place, color=Colour.INK, linewidth=0.6, linestyle=(0, (2, 2)), zorder=5)
+        axes.annotate(name, (place, 1), (1, 3), fontsize=SMALL, color=Colour.FAINT, **words)

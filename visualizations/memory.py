@@ -203,6 +203,9 @@ def _phases(axes: Axes, history: History) -> None:
         axes.axvline(mark.moment, color=Colour.INK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=5)
         if (following.moment - mark.moment) * inches > 0.075 * len(mark.label) + 0.05:
             axes.annotate(mark.label, (mark.moment, 1), (2, 3), fontsize=SMALL, color=Colour.FAINT, **words)
+        elif not following.label:  # the last one may begin before its line
+            end = len(history.usage)
+            axes.annotate(mark.label, (end, 1), (0, 3), ha="right", fontsize=SMALL, color=Colour.FAINT, **words)
 
 
 def _peak(axes: Axes, history: History) -> None:
