@@ -74,6 +74,9 @@ class Folder:
                 os.posix_fallocate(file.fileno(), 0, x.nbytes)
                 name = f"/proc/self/fd/{file.fileno()}"
                 return torch.from_file(name, shared=True, size=x.numel(), dtype=x.dtype).view(x.shape)
+        except RuntimeError as error:
+            why = "no addresses are left to map a file to; leave more of `ulimit -v`"
+            raise BadInput(f"no room for {x.nbytes:,} bytes in {self.path}: {why}") from error
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             why = "the disk is full" if full else error.strerror

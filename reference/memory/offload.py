@@ -21,6 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from reference.errors import BadInput
+
 from .homes import Folder, Home, Memory, Offload, home_of
 
 __all__ = ["Folder", "Home", "Memory", "Offload", "OffloadedOptimizer", "home_of", "move_home"]
@@ -40,7 +42,7 @@ class OffloadedOptimizer(Optimizer):
         options: for the optimizer, such as lr.
 
     Raises:
-        BadInput: if `home` has no room for the state.
+        BadInput: if `home` has no room for the state, or the optimizer needs more than a gradient for each parameter.
     """
 
     def __init__(
@@ -54,33 +56,46 @@ class OffloadedOptimizer(Optimizer):
         self._home = home
         self._of: dict[nn.Parameter, Optimizer] = {}  # an optimizer for each parameter, over a guest in its place
         self._rooms: dict[nn.Parameter, dict[str, Tensor]] = {}  # its state at home, by name
-        example = self._make(_guest(torch.Size([1])))
+        example = self._make(_guest(torch.Size([1, 1])))
+        if isinstance(example, (torch.optim.LBFGS, torch.optim.SparseAdam)):
+            raise BadInput(f"{type(example).__name__} does not step from one dense gradient at a time; AdamW does")
         self.kind = type(example)  # what it would be if its state lived where the parameters do
         super().__init__(parameters, example.defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
         group = self.param_groups[-1]
-        names = self._names_of_state(group)
+        names = {dim: self._names_of_state(group, dim) for dim in {p.dim() for p in group["params"]}}
         for parameter in group["params"]:
             guest = _guest(parameter.shape, parameter.dtype)
             self._of[parameter] = self._make(guest)
-            self._rooms[parameter] = {name: self._home.room_for(guest) for name in names}
+            self._rooms[parameter] = {name: self._home.room_for(guest) for name in names[parameter.dim()]}
             guest.data = _nothing(parameter.dtype)
             self._send_home(parameter)
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:
-        """Update each parameter that has a gradient, one after the other."""
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
+        """Update each parameter that has a gradient, one after the other; `closure` goes backward and says the loss."""
+        loss = None if closure is None else torch.enable_grad()(closure)()
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     self._update(parameter, group)
+        return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Copy a state of this class, or of the optimizer without offload, to where this one's lives."""
+        """Copy a state of this class, or of the optimizer without offload, to where this one's lives.
+
+        Raises:
+            BadInput: if a moment has another shape than its parameter.
+        """
+        numbers = [*chain.from_iterable(group["params"] for group in state_dict["param_groups"])]
+        for number, parameter in zip(numbers, self._of, strict=False):
+            for name in self._rooms[parameter].keys() & state_dict["state"].get(number, {}).keys():
+                if (shape := state_dict["state"][number][name].shape) != parameter.shape:
+                    wanted = f"{tuple(parameter.shape)}, and not {tuple(shape)}: it is of another model"
+                    raise BadInput(f"{name} of parameter {number} must have shape {wanted}")
         super().load_state_dict(state_dict | {"state": {}})
-        numbers = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
         for number, parameter in zip(numbers, self._of, strict=True):
             state = self._of[parameter].state[self._guest_of(parameter)]
             state.clear()
@@ -112,9 +127,9 @@ class OffloadedOptimizer(Optimizer):
     def _guest_of(self, parameter: nn.Parameter) -> nn.Parameter:
         return self._of[parameter].param_groups[0]["params"][0]
 
-    def _names_of_state(self, group: dict[str, Any]) -> list[str]:
-        """Which tensors of a parameter's shape the optimizer keeps for it: those it has after a step on two numbers."""
-        guest = _guest(torch.Size([2]))
+    def _names_of_state(self, group: dict[str, Any], dim: int) -> list[str]:
+        """Which tensors of a parameter's shape the optimizer keeps for it: those it has after a step on a small one."""
+        guest = _guest(torch.Size([2] * max(dim, 1)))
         optimizer = self._make(guest)
         optimizer.param_groups[0].update({name: value for name, value in group.items() if name != "params"})
         guest.grad = torch.zeros_like(guest)

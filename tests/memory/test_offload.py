@@ -31,6 +31,7 @@ OPTIMIZERS: dict[str, tuple[Callable[..., Optimizer], dict]] = {
     "Adagrad": (torch.optim.Adagrad, {"lr": 1e-2}),
     "RMSprop": (torch.optim.RMSprop, {"lr": 1e-3, "momentum": 0.5, "centered": True}),
     "Adamax": (torch.optim.Adamax, {"lr": 1e-2}),
+    "Adafactor": (torch.optim.Adafactor, {"lr": 1e-2}),
 }
 
 
@@ -165,6 +166,44 @@ def test_a_state_of_another_model_is_refused(home: Home):
         optimizer.load_state_dict(other.state_dict())
 
 
+def test_a_moment_of_another_shape_is_refused(home: Home):
+    one, three = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(3))
+    other = torch.optim.Adam([one])
+    one.grad = torch.ones(1)
+    other.step()
+    optimizer = OffloadedOptimizer(torch.optim.Adam, [three], home)
+    with pytest.raises(BadInput, match=r"parameter 0 must have shape \(3,\), and not \(1,\)"):
+        optimizer.load_state_dict(other.state_dict())
+
+
+def test_matrices_alone_may_have_an_optimizer_for_matrices(home: Home):
+    mine, right = (nn.Parameter(torch.arange(12.0).view(3, 4)) for _ in range(2))
+    optimizers = OffloadedOptimizer(torch.optim.Muon, [mine], home), torch.optim.Muon([right])
+    for _ in range(3):
+        for parameter, optimizer in zip((mine, right), optimizers, strict=True):
+            parameter.grad = parameter.detach().cos()
+            optimizer.step()
+    assert torch.equal(mine, right)
+
+
+def test_who_does_not_treat_each_parameter_by_itself_is_refused(home: Home):
+    with pytest.raises(BadInput, match="LBFGS does not step from one dense gradient at a time"):
+        OffloadedOptimizer(torch.optim.LBFGS, [nn.Parameter(torch.ones(1))], home)
+
+
+def test_a_closure_makes_the_gradients(home: Home):
+    parameter = nn.Parameter(torch.ones(3))
+    optimizer = OffloadedOptimizer(torch.optim.SGD, [parameter], home, lr=0.25)
+
+    def closure() -> Tensor:
+        loss = parameter.square().sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() == 3
+    assert parameter.tolist() == [0.5] * 3
+
+
 class Resident(LiveBytes):
     """Files do not count."""
 
@@ -248,6 +287,15 @@ def test_a_full_disk_is_known_before_the_first_step(tmp_path: Path, monkeypatch:
 def test_more_than_any_disk_holds_is_refused_by_the_disk_itself(tmp_path: Path):
     with pytest.raises(BadInput, match=r"no room for [\d,]+ bytes"):
         Folder(tmp_path).room_for(torch.empty(1 << 60, dtype=torch.uint8, device="meta"))
+
+
+def test_a_process_without_addresses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def no_addresses(*_: object, **__: object) -> None:
+        raise RuntimeError("unable to mmap 400 bytes: Cannot allocate memory (12)")
+
+    monkeypatch.setattr(torch, "from_file", no_addresses)
+    with pytest.raises(BadInput, match="no addresses are left to map a file to"):
+        Folder(tmp_path).room_for(torch.empty(100))
 
 
 @pytest.mark.parametrize("missing", ["nowhere", "file"])
