@@ -8,9 +8,10 @@
 | fp16 | 2       | 4         | 4      | dynamic      | 2 + 4 + 4 + 8 = 18                  |
 
 Matrix products of 16 bits are fast, and activations take half of the room. Sums are another matter: what is added to a
-number 256 times as large vanishes in bf16, which keeps 8 bits. An update is about a thousandth of its weight, and one
-micro-batch's gradient a K-th of the sum: both would be lost, a bit at a time and without any error (see `sums`). So the
-optimizer updates a master copy of each weight in fp32, and gradients are added up in fp32.
+number more than 512 times as large vanishes in bf16, which keeps 8 bits; at a power of two 256 times is enough. An
+update is about a thousandth of its weight, and one micro-batch's gradient a K-th of the sum: both would be lost, a bit
+at a time and without any error (see `sums`). So the optimizer updates a master copy of each weight in fp32, and
+gradients are added up in fp32.
 
 fp16 has a second trouble: it ends at 6e-8 below and at 65504 above, and many gradients are smaller than that. See
 `LossScaler`. bf16 reaches as far as fp32, which is why it won.
@@ -28,6 +29,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
+
+from reference.errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -62,17 +65,21 @@ class MasterWeights:
     parameter for longer than that takes. In several processes the forms of data parallelism do all this on buckets.
 
     Args:
-        parameters: as exact as they are known. They are rounded to `precision.compute` here, after the copy.
+        parameters: as exact as they are known. They are rounded to `precision.compute` here, after the copy; those that
+            are frozen have no master.
         precision: one with masters of their own.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], precision: Precision) -> None:
         self._dtype = precision.gradients
-        self._master = {p: nn.Parameter(p.detach().to(precision.master, copy=True)) for p in parameters}
+        self._master: dict[nn.Parameter, nn.Parameter] = {}
         self._sum: dict[nn.Parameter, Tensor] = {}
-        for parameter in self._master:
-            parameter.data = parameter.data.to(precision.compute)
-            parameter.register_post_accumulate_grad_hook(partial(_add, weakref.ref(self)))
+        for parameter in dict.fromkeys(parameters):
+            exact = parameter.detach()
+            parameter.data = exact.to(precision.compute)
+            if parameter.requires_grad:
+                self._master[parameter] = nn.Parameter(exact.to(precision.master, copy=True))
+                parameter.register_post_accumulate_grad_hook(partial(_add, weakref.ref(self)))
 
     @property
     def masters(self) -> list[nn.Parameter]:
@@ -106,6 +113,10 @@ def _add(weights: "weakref.ref[MasterWeights]", parameter: nn.Parameter) -> None
         found.take(parameter)
 
 
+LARGEST_SCALE = 2.0**127
+"""The largest power of two in fp32, in which the loss is."""
+
+
 class LossScaler:
     """Scale the loss up before backward, so that small gradients survive fp16, and gradients down after it.
 
@@ -116,12 +127,20 @@ class LossScaler:
 
     How much? As much as possible: until some gradient overflows to infinity. Then the step is skipped and the scale is
     halved; after `interval` good steps in a row it is doubled again. A power of two changes exponents alone, so scaling
-    rounds nothing. Micikevicius et al. 2018, sec. 3.2.
+    rounds nothing. Micikevicius et al. 2018, sec. 3.2, scale by a constant; the rule is that of NVIDIA's tools.
+
+    Raises:
+        BadInput: if the scale is not positive, would not grow or would not shrink.
     """
 
     def __init__(
         self, factor: float = 2.0**16, growth: float = 2.0, backoff: float = 0.5, interval: int = 2000
     ) -> None:
+        if not (factor > 0 and growth > 1 and 0 < backoff < 1 and interval >= 1):
+            raise BadInput(
+                f"factor {factor}, growth {growth}, backoff {backoff}, interval {interval}: "
+                "a scale is above 0, grows by more than 1, shrinks by less than 1, and after at least 1 step"
+            )
         self.factor = factor  # the scale of the next loss
         self.growth, self.backoff, self.interval = growth, backoff, interval
         self.good_steps = 0  # in a row, since the scale has changed
@@ -141,8 +160,13 @@ class LossScaler:
 
         Returns:
             True if no gradient of any rank is infinite or NaN.
+
+        Raises:
+            BadInput: if a gradient is in fp16, where it would be rounded to 0.
         """
         known = [gradient for gradient in gradients if gradient is not None and gradient.numel()]
+        if any(gradient.dtype == torch.float16 for gradient in known):
+            raise BadInput("gradients in fp16 vanish when they are scaled down: hand in copies in fp32")
         for gradient in known:
             gradient.mul_(1 / self.factor)
         largest = [torch.linalg.vector_norm(gradient, ord=math.inf) for gradient in known]
@@ -163,7 +187,7 @@ class LossScaler:
             if self.factor < 1:
                 raise FloatingPointError("gradients are infinite or NaN however little the loss is scaled")
         elif self.good_steps == self.interval:
-            self.factor *= self.growth
+            self.factor = min(self.factor * self.growth, LARGEST_SCALE)
             self.good_steps = 0
 
     def state_dict(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from reference.cluster import Cluster
+from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS, LossScaler, MasterWeights, NoScaler, scaler_of
 from reference.memory.sums import kahan_sum, running_sum, stochastic_round, stochastic_sum
 from reference.models import GPT, PRESETS, create, token_loss
@@ -32,6 +33,11 @@ def test_a_compensated_sum_does_not_stall():
     exact = values.double().cumsum(0)
     assert relative_difference(kahan_sum(values, torch.bfloat16), exact) < 2**-8  # half a step of the last sum
     assert relative_difference(running_sum(values, torch.bfloat16), exact) > 0.5
+
+
+def test_a_compensated_sum_of_equal_terms_stalls_at_the_square_of_where_a_plain_one_does():
+    sums = kahan_sum(torch.ones(70_000), torch.bfloat16)
+    assert sums[2**16 - 1] == sums[-1] == 2**16
 
 
 def test_random_rounding_is_right_on_average():
@@ -98,6 +104,16 @@ def test_who_is_used_by_nobody_gets_no_gradient():
     used.sum().backward()
     weights.collect()
     assert [master.grad is None for master in weights.masters] == [False, True]
+
+
+def test_who_is_frozen_is_rounded_and_has_no_master():
+    trained, frozen = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1), requires_grad=False)
+    weights = MasterWeights([frozen, trained], PRECISIONS["bf16"])
+    assert len(weights.masters) == 1
+    (trained * frozen).sum().backward()
+    weights.collect()
+    assert weights.masters[0].grad.item() == 1
+    assert frozen.dtype == trained.dtype == torch.bfloat16
 
 
 def train(name: str, steps: int = 8) -> tuple[list[float], list[float]]:
@@ -173,6 +189,22 @@ def test_a_loss_that_overflows_at_any_scale_is_an_error_and_no_endless_skipping(
         for _ in range(100):
             scaler.update(finite=False)
     assert scaler.factor > 0
+
+
+def test_the_scale_stays_a_number_of_fp32():
+    scaler = LossScaler(interval=1)
+    for _ in range(200):
+        scaler.update(finite=True)
+    assert scaler.factor == 2.0**127
+    assert scaler.scale(torch.ones(())).isfinite()
+
+
+def test_what_scales_nothing_is_refused():
+    for option in ({"factor": 0.0}, {"interval": 0}, {"growth": 1.0}, {"backoff": 1.0}):
+        with pytest.raises(BadInput, match="a scale is above 0, grows by more than 1"):
+            LossScaler(**option)
+    with pytest.raises(BadInput, match="gradients in fp16 vanish"):
+        LossScaler().unscale([torch.ones(1, dtype=torch.float16)])
 
 
 def test_a_scaler_goes_on_where_it_was():
