@@ -33,9 +33,11 @@ def micro_batches(tokens: Tensor, targets: Tensor, count: int) -> list[MicroBatc
         count: K, from 1 to B.
 
     Raises:
-        BadInput: if there are fewer windows than micro-batches.
+        BadInput: if there are fewer windows than micro-batches, or not as many targets as tokens.
     """
     windows = len(tokens)
+    if tokens.shape != targets.shape:
+        raise BadInput(f"each token has a target: {tuple(tokens.shape)} tokens, {tuple(targets.shape)} targets")
     if not 1 <= count <= windows:
         raise BadInput(f"a batch of {windows} windows cannot be cut into {count} micro-batches; 1 to {windows} can be")
     return list(zip(tokens.tensor_split(count), targets.tensor_split(count), strict=True))
@@ -51,7 +53,12 @@ def accumulate(model: nn.Module, batches: Sequence[MicroBatch], global_tokens: i
 
     Returns:
         A scalar, in nats: these micro-batches' part of the loss of the step.
+
+    Raises:
+        BadInput: if there is no micro-batch or no token.
     """
+    if not batches or global_tokens < 1:
+        raise BadInput(f"a step has 1 micro-batch and 1 token at least, not {len(batches)} and {global_tokens}")
     loss_of_all = torch.zeros((), device=batches[0][0].device)
     for tokens, targets in batches:
         loss = token_loss(model(tokens), targets, global_tokens)

@@ -19,9 +19,11 @@ Letters: s sequence, b batch, h width, a heads, t tensor-parallel ranks.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import Enum
 from fractions import Fraction
+
+from reference.errors import BadInput
 
 
 class Split(Enum):
@@ -66,6 +68,9 @@ class Layer:
     """A layer, and among how many ranks it is split.
 
     Each form is a method: bytes on one rank, exact; a fraction where the ranks do not divide it.
+
+    Raises:
+        BadInput: if a number is below 1.
     """
 
     sequence: int  # s
@@ -73,6 +78,10 @@ class Layer:
     width: int  # h
     heads: int  # a
     tensor_parallel: int = 1  # t
+
+    def __post_init__(self) -> None:
+        if min(astuple(self)) < 1:
+            raise BadInput(f"s, b, h, a and t of a layer are at least 1, not {astuple(self)}")
 
     def everything(self) -> Fraction:
         """On one rank of one: no parallelism, nothing made again."""

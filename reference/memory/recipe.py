@@ -1,4 +1,4 @@
-"""What training keeps for each parameter, from one step to the next: 16 bytes with Adam, whatever the precision.
+"""What training keeps for each parameter, from one step to the next: 16 bytes with Adam, in fp32 as in mixed precision.
 
     state_bytes(7_500_000_000, RECIPES["mixed Adam"], Stage.ZERO1, ranks=64).total   # 31.4e9, where DDP takes 120e9
 
@@ -64,8 +64,10 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "fp32 Adam": Recipe(4, 4, 0, 8, "Kingma and Ba 2014"),
         "mixed Adam": Recipe(2, 2, 4, 8, "Micikevicius et al. 2017; Rajbhandari et al. 2019 (ZeRO), section 3.1"),
         "mixed Adam, fp32 gradients": Recipe(2, 4, 4, 8, "Megatron-LM, distributed optimizer: 18 bytes, 6 + 12/d"),
-        "mixed Adam, both gradients": Recipe(2, 6, 4, 8, "Megatron-LM, fp16: gradients in fp16 and fp32; 20 bytes"),
-        "fp32 Adam, bf16 compute": Recipe(4, 4, 0, 8, "Zhao et al. 2023 (FSDP), section 4.4; autocast", compute=2),
+        "mixed Adam, both gradients": Recipe(
+            2, 6, 4, 8, "Megatron-LM, fp16 gradients beside fp32 ones; 20 bytes, unsharded"
+        ),
+        "fp32 Adam, bf16 compute": Recipe(4, 4, 0, 8, "Zhao et al. 2023 (FSDP), section 4.4", compute=2),
         "pure bf16 Adam": Recipe(2, 2, 0, 4, "Zamirai et al. 2020, Revisiting BFloat16 Training: updates get lost"),
         "fp8 Adam": Recipe(1, 4, 4, 4, "DeepSeek-V3 (2024), section 3.3: fp32 master and gradients, bf16 moments"),
         "mixed Adam, 8-bit moments": Recipe(2, 2, 4, 2 + 2 * 4 / 2048, "Dettmers et al. 2021, a scale per 2048 values"),
@@ -121,9 +123,11 @@ def state_bytes(parameters: int, recipe: Recipe, stage: Stage, ranks: int) -> Br
         Bytes, padding included, each rounded up to whole bytes.
 
     Raises:
-        BadInput: if there are no ranks, or no stage is called so.
+        BadInput: if there are no ranks, fewer parameters than none, or no stage is called so.
     """
     stage = _stage(stage)
+    if parameters < 0:
+        raise BadInput(f"a model has at least 0 parameters, not {parameters}")
     if ranks < 1:
         raise BadInput(f"a training state is shared among at least 1 rank, not {ranks}")
     mine = shard(parameters, ranks)

@@ -81,3 +81,12 @@ def peak_activations(count: int) -> int:
 
 def test_three_micro_batches_need_a_third_of_the_activations():
     assert peak_activations(3) == pytest.approx(peak_activations(1) / 3, rel=0.02)  # positions are as many in each
+
+
+def test_what_cannot_be_is_said():
+    with pytest.raises(BadInput, match=r"\(4, 2\) tokens, \(5, 2\) targets"):
+        micro_batches(torch.zeros(4, 2), torch.zeros(5, 2), 2)
+    with pytest.raises(BadInput, match="not 0 and 5"):
+        accumulate(double(), [], 5)
+    with pytest.raises(BadInput, match="not 1 and 0"):
+        accumulate(double(), [(TOKENS, TARGETS)], 0)

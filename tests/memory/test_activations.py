@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.optim import SGD
 
+from reference.errors import BadInput
 from reference.memory import activations
 from reference.memory.gauge import Gauge
 from reference.memory.history import Kind
@@ -127,3 +128,9 @@ def test_a_storage_saved_twice_counts_once():
     saved = saved_tensors(lambda: (x * x) * x.view(2, 5).view(10))
     assert [one.bytes for one in saved] == [40, 40]  # x, and its square
     assert [one.tensor for one in saved] == ["[10] float32", "[10] float32"]
+
+
+@pytest.mark.parametrize("ranks", [0, -1])
+def test_a_layer_is_split_among_one_rank_at_least(ranks: int):
+    with pytest.raises(BadInput, match="are at least 1"):
+        Layer(8, 1, 4, 2, ranks)

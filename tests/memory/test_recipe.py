@@ -138,3 +138,8 @@ def test_real_optimizers_keep_what_the_recipe_says(name: str, optimizer: Callabl
     allowed = 0.02 * expected.total
     assert got[Kind.PARAMETERS] == expected.parameters and got[Kind.GRADIENTS] == expected.gradients
     assert expected.optimizer <= got[Kind.OPTIMIZER] <= expected.optimizer + allowed
+
+
+def test_a_model_of_fewer_than_no_parameters_is_refused():
+    with pytest.raises(BadInput, match="at least 0 parameters, not -5"):
+        state_bytes(-5, RECIPES["fp32 Adam"], Stage.DDP, 1)
