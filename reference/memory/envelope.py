@@ -56,6 +56,6 @@ def layer_bytes(sequence: int, batch: int, width: int, heads: int, scores: bool)
         heads: a.
         scores: whether attention's s x s matrices are kept; not with flash attention or selective recomputation.
 
-    Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", equation 2.
+    Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", section 4.
     """
     return sequence * batch * (34 * width + 5 * heads * sequence * scores)

@@ -2,7 +2,8 @@
 
 fp16 ends at 65,504 and begins at 6e-8. The loss is multiplied by a scale, so that small gradients do not vanish, and
 the scale is as large as it can be: it doubles after some good steps, and when a gradient overflows, the step is
-skipped and the scale is halved (Micikevicius et al. 2018, "Mixed precision training"; NVIDIA's apex).
+skipped and the scale is halved. Micikevicius et al. 2018, "Mixed precision training", scale by a constant; the rule is
+that of NVIDIA's tools (apex).
 
 Where each rank has a slice of the gradients, one rank sees the overflow and the others do not. If it alone skipped,
 its slice would be a step behind for ever. For any optimizer, see `reference.memory.precision.LossScaler`.

@@ -21,6 +21,8 @@ def stalls_at(value: float, dtype: torch.dtype) -> float:
     The grid becomes wider at powers of two. From 2^e on its width is 2^e · eps, and half of that is too much for
     `value` for the first time where 2^e · eps / 2 >= value: a tie is rounded to even, which is to 2^e itself.
 
+    In float16, for values above 16, that is beyond 65,504: such a sum overflows before it stalls.
+
     Args:
         value: positive, and a number of `dtype`.
         dtype: of floats.

@@ -7,10 +7,11 @@ ever. Nothing warns. Gradients that are added up over micro-batches and weights 
 |---------------------|--------------------------|-------------------------|-------------------------------------|
 | in bf16             | 2                        | stalls                  |                                     |
 | in fp32             | 4                        | as fp32                 | Micikevicius et al. 2018            |
-| bf16, compensated   | 2 + 2                    | 2 roundings, whatever n | Kahan 1965                          |
+| bf16, compensated   | 2 + 2                    | 2 roundings, n << 2^16  | Kahan 1965                          |
 | bf16, at random     | 2                        | right on average        | Gupta et al. 2015; Zamirai et al. 2020 |
 
-Each function returns every partial sum, to look at.
+Of equal terms a compensated sum stalls, too, when there are 2^16 of them. Each function returns every partial sum, to
+look at.
 """
 
 import torch

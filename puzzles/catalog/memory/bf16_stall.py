@@ -28,7 +28,8 @@ PUZZLE = Puzzle(
         whose last bit is 0; a power of two ends in zeros.
 
         Args:
-            value: what is added, positive; a number of `dtype`.
+            value: what is added, positive; a number of `dtype`, in float16 at most 16: beyond that the sum overflows
+                before it stalls.
             dtype: of floats: torch.bfloat16, torch.float16.
 
         Returns: the last s, as a Python float.
