@@ -38,3 +38,10 @@ def test_no_peak_is_lost_where_moments_share_a_column():
     assert before_after.columns(history.usage).sum(axis=1).max() == history.peak
     few = history.usage[:10]
     assert (before_after.columns(few) == few).all()
+
+
+def test_each_phase_has_its_name_or_its_first_letter(monkeypatch):
+    short = History(step(100, 4).usage, (Mark("forward", 0), Mark("step", 98)))
+    words = [words for words, _, _ in drawn(before_after.draw({"even": step(100, 4), "uneven": short}), monkeypatch)]
+    assert [word for word in words if word in ("forward", "step", "f", "s")] == ["forward", "step", "forward", "s"]
+    assert "operations, in the order in which they run; each panel has its own scale from left to right" in words
