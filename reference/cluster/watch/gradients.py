@@ -14,15 +14,17 @@ from ..errors import GradientError, RankError
 from .checks import at
 
 _PASSED = "rankwise: a backward pass has been here"
+_CUTS = "rankwise: collectives that took what this node made"
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Cut:
     """A collective that took a tensor with a history, and the leaves of that history."""
 
     call: Call
     leaves: tuple[Tensor, ...]
     names: dict[int, str]
+    passed: bool = False  # that very tensor has gone backward since
 
 
 class Gradients:
@@ -55,7 +57,9 @@ class Gradients:
     def cut(self, call: Call, history: Any, frame: FrameType | None) -> None:
         """Remember the leaves behind a collective, and what the caller calls them."""
         found = [node.variable for node in unpassed(history) if hasattr(node, "variable")]
-        self.cuts.append(Cut(call, tuple(found), {id(leaf): name_of(leaf, frame) for leaf in found}))
+        cut = Cut(call, tuple(found), {id(leaf): name_of(leaf, frame) for leaf in found})
+        self.cuts.append(cut)
+        history.metadata.setdefault(_CUTS, []).append(cut)
 
     def backward(self, roots: Any) -> None:
         """A backward pass from these tensors has ended: note where it was, and which leaves have a gradient now."""
@@ -70,16 +74,18 @@ class Gradients:
         self.pass_through(roots)
 
     def pass_through(self, roots: Any) -> None:
-        """Mark what lies behind `roots`: a value of it that is only reported now, loses nothing. Leaves go on."""
+        """Mark what lies behind `roots`: whatever has been or will be sent of it loses nothing. Leaves go on."""
         for root in (roots,) if isinstance(roots, Tensor) else roots:
             for node in unpassed(getattr(root, "grad_fn", None)):
+                for cut in node.metadata.get(_CUTS, ()):
+                    cut.passed = True
                 if not hasattr(node, "variable"):
                     node.metadata[_PASSED] = True
 
     def check(self, rank: int) -> RankError | None:
         """The error of a leaf that no backward pass ever reached."""
         for cut in self.cuts if self.passes else ():
-            missing = [leaf for leaf in cut.leaves if id(leaf) not in self.reached]
+            missing = [] if cut.passed else [leaf for leaf in cut.leaves if id(leaf) not in self.reached]
             if missing:
                 what = f"the gradient of {cut.names[id(missing[0])]} is missing: {cut.call.function} has no backward"
                 fix = (

@@ -217,6 +217,21 @@ def backward_while_a_message_travels():
 
 
 @correct(2)
+def weight_gradient_by_hand():
+    """Backward is asked for the input's gradient alone; that of the weight is a product, made later."""
+    weight, x = torch.ones(4, 4, requires_grad=True), torch.ones(2, 4, requires_grad=True)
+    y, gradient = x @ weight, torch.empty(2, 4)
+    if dist.get_rank() == 0:
+        dist.send(y, dst=1)
+        dist.recv(gradient, src=1)
+        torch.autograd.backward(y, gradient, inputs=[x])
+        assert (gradient.T @ x.detach() == 2).all() and weight.grad is None
+    else:
+        dist.recv(gradient, src=0)
+        dist.send(torch.ones(2, 4), dst=0)
+
+
+@correct(2)
 def own_part_put_back_after_all_gather():
     """The gathered parts carry no history, but the rank's own part is put back and carries it all."""
     encoder = nn.Linear(4, 4, bias=False)
