@@ -47,9 +47,9 @@ class Visit:
 class FullySharded:
     """A model of which each rank holds a shard.
 
-    Works with any optimizer that treats each element by itself, since shards cut through parameters. A parameter that
-    nobody used has a gradient of zero. All ranks must use the same units in the same order; within a unit, a rank may
-    leave out parameters that another one uses.
+    Works with any optimizer that treats each element by itself, since shards cut through parameters;
+    `require_elementwise` refuses the others. A parameter that nobody used has a gradient of zero. All ranks must use
+    the same units in the same order; within a unit, a rank may leave out parameters that another one uses.
 
     Args:
         model: the same on every rank, or on the meta device: then it never exists whole. Its parameters are replaced.

@@ -64,8 +64,8 @@ class Shard:
 class Sharded:
     """A model whose update is shared out: ZeRO stage 1 or 2.
 
-    Works with any optimizer that treats each element by itself, since shards cut through parameters. A parameter that
-    nobody used has a gradient of zero.
+    Works with any optimizer that treats each element by itself, since shards cut through parameters;
+    `require_elementwise` refuses the others. A parameter that nobody used has a gradient of zero.
 
     Args:
         model: the same on every rank. Its parameters become views of flat tensors in `precision.compute`.

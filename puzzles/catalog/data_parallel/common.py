@@ -69,12 +69,6 @@ def message(case: Case, size: int) -> float:
     return ring_time(case.n, size, NETWORK.intra.alpha, NETWORK.intra.beta)
 
 
-def layers_of(case: Case) -> list[int]:
-    """Bytes of each layer, in order."""
-    sizes = sizes_of(case)
-    return [sum(pair) for pair in zip(sizes[::2], sizes[1::2], strict=True)]
-
-
 def seconds_of(case: Case) -> float:
     """How long the backward of a layer takes."""
     each = [message(case, size) for size in sizes_of(case)]
