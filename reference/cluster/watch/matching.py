@@ -22,17 +22,36 @@ class Mail:
         self.counts: dict[tuple[str, int, int], int] = defaultdict(int)
 
     def post(self, post: Post) -> RankError | None:
-        """Pair a new send or receive with the oldest that fits. Returns the error of a pair that does not agree."""
+        """Pair a new send or receive with the oldest that fits. Returns the error of a pair that does not agree.
+
+        Whom a receive from anybody is paired with is a guess until it has `heard`: another's message, of which the
+        report is still to come, may have been first.
+        """
         partner = next((other for other in self._candidates(post) if other.tag == post.tag), None)
         if partner is None:
             self._box(post).append(post)
+            self._box(post).sort(key=lambda other: other.number)
             return None
         self._box(partner).remove(partner)
         send, recv = (post, partner) if post.op == Op.SEND else (partner, post)
         for one, other in ((send, recv), (recv, send)):
             one.matched, one.partners = True, (other,)
-        self.races.served(send, recv)
-        return self._disagreement(send, recv)
+        self.races.served(recv)
+        guess = recv.peer is None and recv.source is None
+        return None if guess else self._disagreement(send, recv)
+
+    def heard(self, recv: Post, source: int) -> RankError | None:
+        """A receive from anybody has got its message from `source`: if its partner is another one, pair both anew."""
+        if recv.matched and recv.partners[0].rank == source:
+            recv.source = source
+            return self._disagreement(recv.partners[0], recv)
+        if not recv.matched:
+            self._box(recv).remove(recv)
+        recv.source, again = source, (recv, *recv.partners)
+        for post in again:
+            post.matched, post.partners = False, ()
+        errors = [self.post(post) for post in again]
+        return next(filter(None, errors), None)
 
     def unmatched(self) -> Iterator[Post]:
         """Sends and receives without a partner so far."""
@@ -55,8 +74,8 @@ class Mail:
         if post.op == Op.SEND:
             for source in (post.rank, None):
                 yield from (p for p in self._between(post.group_name, source, post.peer) if p.op == Op.RECV)
-        elif post.peer is not None:
-            yield from (p for p in self._between(post.group_name, post.peer, post.rank) if p.op == Op.SEND)
+        elif (source := _source(post)) is not None:
+            yield from (p for p in self._between(post.group_name, source, post.rank) if p.op == Op.SEND)
         else:
             for source in post.group:
                 yield from (p for p in self._between(post.group_name, source, post.rank) if p.op == Op.SEND)
@@ -65,7 +84,7 @@ class Mail:
         return self.waiting.get((group, src if src is not None else -1, dst), [])
 
     def _box(self, post: Post) -> list[Post]:
-        src, dst = (post.rank, post.peer) if post.op == Op.SEND else (post.peer, post.rank)
+        src, dst = (post.rank, post.peer) if post.op == Op.SEND else (_source(post), post.rank)
         return self.waiting[post.group_name, src if src is not None else -1, dst]
 
     def _disagreement(self, send: Post, recv: Post) -> RankError | None:
@@ -83,6 +102,11 @@ class Mail:
         message = f"message {self.counts[key]} has {what} (from rank {send.rank} to rank {recv.rank}):"
         line = f"rank {send.rank} {ends[0]} ({send.place}), rank {recv.rank} {ends[1]} ({recv.place})"
         return blame(MismatchError, kind, recv, message, line)
+
+
+def _source(recv: Post) -> int | None:
+    """Whom a receive names, or has heard."""
+    return recv.source if recv.peer is None else recv.peer
 
 
 class Rounds:

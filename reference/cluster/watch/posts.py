@@ -50,6 +50,7 @@ class Post:
     when: float = field(default_factory=time.monotonic)  # at which the report of it came in
     matched: bool = False
     partners: tuple["Post", ...] = field(default=(), repr=False)
+    source: int | None = None  # whom a receive from anybody has heard
     ordinal: int = 0  # position among the collectives of its group on its rank, from 1
     previous: "Post | None" = field(default=None, repr=False)  # the call of this rank before
     waited: list["Post"] = field(default_factory=list, repr=False)  # calls whose waits ended between the two
@@ -57,6 +58,11 @@ class Post:
     @property
     def point_to_point(self) -> bool:
         return self.op in (Op.SEND, Op.RECV)
+
+    @property
+    def done(self) -> bool:
+        """True where nothing that others have yet to post holds it up."""
+        return self.matched or self.source is not None
 
     @property
     def text(self) -> str:

@@ -17,17 +17,19 @@ class Races:
 
     def __init__(self, world_size: int) -> None:
         self._world_size = world_size
-        self._served: dict[tuple[str, int, int], list[tuple[Post, Post]]] = defaultdict(list)  # (group, rank, tag)
+        self._served: dict[tuple[str, int, int], set[Post]] = defaultdict(set)  # (group, rank, tag)
         self._clocks: dict[Post, Clock] = {}
 
-    def served(self, send: Post, recv: Post) -> None:
+    def served(self, recv: Post) -> None:
         """A receive has met a message."""
         if recv.peer is None:
-            self._served[recv.group_name, recv.rank, recv.tag].append((send, recv))
+            self._served[recv.group_name, recv.rank, recv.tag].add(recv)
 
     def check(self) -> RankError | None:
         """The error of a receive that two messages could have reached first, once the run is over."""
-        for pairs in self._served.values():
+        for receives in self._served.values():
+            in_order = sorted(receives, key=lambda recv: recv.number)
+            pairs = [(recv.partners[0], recv) for recv in in_order if recv.matched]
             for i, (first, taken) in enumerate(pairs):
                 rivals = {later.rank for later, _ in pairs[i + 1 :] if not self._knew(later, taken)} | {first.rank}
                 if len(rivals) > 1:
@@ -42,18 +44,20 @@ class Races:
 
     def _clock(self, post: Post) -> Clock:
         """How many calls of each rank came before `post`, itself included, as far as its rank could know."""
-        pending = [post]
+        pending, begun = [post], set()
         while pending:  # a recursion on a stack of our own: programs are longer than Python's
             now = pending[-1]
+            if now in self._clocks:
+                pending.pop()
+                continue
+            begun.add(now)
             known = [] if now.previous is None else [now.previous]
             known += [partner for waited in now.waited for partner in waited.partners if partner is not now]
-            missing = [other for other in known if other not in self._clocks]
-            if missing and now not in self._clocks:
+            if missing := [other for other in known if other not in self._clocks and other not in begun]:
                 pending += missing
                 continue
-            clock = [
-                max(ticks) for ticks in zip([0] * self._world_size, *(self._clocks[k] for k in known), strict=True)
-            ]
+            clocks = [self._clocks[other] for other in known if other in self._clocks]  # all, unless a guess was wrong
+            clock = [max(ticks) for ticks in zip([0] * self._world_size, *clocks, strict=True)]
             clock[now.rank] += 1
             self._clocks[now] = tuple(clock)
             pending.pop()

@@ -61,6 +61,9 @@ class Supervisor:
             self.waits[rank][report["thread"]] = Wait(post, place, report["others"], report["name"])
         elif "running" in report and (wait := self.waits[rank].get(report["thread"])):
             self.waits[rank][report["thread"]] = replace(wait, others=report["running"])
+        elif "heard" in report:
+            post = self.posts[rank][report["heard"]]
+            self.verdict = self.verdict or self.mail.heard(post, int(report["source"]))
         elif "future" in report:
             self.futures.append(self.posts[rank][report["future"]])
         elif "accused" in report:
@@ -127,13 +130,13 @@ class Supervisor:
 
     def blocked(self, rank: int) -> Wait | None:
         """The wait that holds a rank up: all its threads wait, and one of them for a call without its partner."""
-        waits = [wait for wait in self.waits[rank].values() if not wait.post.matched]
+        waits = [wait for wait in self.waits[rank].values() if not wait.post.done]
         return waits[0] if waits and len(waits) > max(wait.others for wait in waits) else None
 
     def _stuck(self) -> RankError | None:
         """The error of a run in which nobody can go on."""
         blocked = {rank: wait for rank in range(self.world_size) if (wait := self.blocked(rank))}
-        self.futures = [post for post in self.futures if not post.matched]
+        self.futures = [post for post in self.futures if not post.done]
         if not blocked and not self.futures:
             return None
         settled = len(blocked) + len(self.finished) == self.world_size

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.distributed import Work
 
-from ...trace import frames
+from ...trace import Op, frames
 from ...trace.calls import Call
 from ...trace.tap import Recorder
 from .. import wire
@@ -45,6 +45,7 @@ class Watcher(Recorder):
         self._requests: dict[int, Work] = {}
         self._futures: set[int] = set()
         self._awaited: set[int] = set()
+        self._from_anybody: set[int] = set()
         self._caught = 0
         self._returned = False
 
@@ -78,6 +79,8 @@ class Watcher(Recorder):
             self._accuse(error)
             raise
         self.tell(report(call))
+        if call.op is Op.RECV and call.peer is None:
+            self._from_anybody.add(call.number)
         if call.direct:
             self.gradients.begin(call, next(frames.own_stack(sys._getframe(1)), None))
             if call.function in _REQUESTS:
@@ -140,6 +143,8 @@ class Watcher(Recorder):
         if changed:
             raise self._touched(changed, "modified")
         if fresh:
+            if call.number in self._from_anybody:
+                self.tell({"heard": call.number, "source": call.peer})
             checks.check_result(call, self.rank)
             self.copies.received(call)
         super().completed(call)

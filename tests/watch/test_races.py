@@ -1,0 +1,94 @@
+"""Receives from anybody, where reports of ranks reach the supervisor late: who was first is what the receiver says."""
+
+from collections import Counter
+from itertools import count
+
+import pytest
+
+from reference.cluster.errors import MismatchError, RaceError
+from reference.cluster.watch.supervisor import Supervisor
+
+CALL = {
+    "function": "call", "group": [0, 1, 2], "group_name": "0", "tag": 0, "shape": [2], "bytes": 8,
+    "dtype": "float32", "reduce": "", "strides": [], "sends": [], "receives": [], "width": 1, "file": "f.py", "line": 1,
+}  # fmt: skip
+
+
+class Told:
+    """A supervisor of three ranks, and short ways to report to it."""
+
+    def __init__(self) -> None:
+        self.supervisor = Supervisor(3)
+        self.numbers = [count() for _ in range(3)]
+        self.last = Counter()
+
+    def __call__(self, rank: int, op: str, peer: int | None, elements: int = 2) -> None:
+        """`rank` posts a send or a receive, and waits for it."""
+        self.last[rank] = number = next(self.numbers[rank])
+        self.supervisor.take(rank, CALL | {"post": number, "op": op, "peer": peer, "elements": elements})
+        self.supervisor.take(rank, {"wait": number, "file": "f.py", "line": 1, "thread": rank, "name": "", "others": 0})
+
+    def heard(self, rank: int, source: int) -> None:
+        """The receive that `rank` has posted last has got its message from `source`."""
+        self.supervisor.take(rank, {"heard": self.last[rank], "source": source})
+
+    def verdict(self) -> object:
+        """What follows once all ranks have returned."""
+        assert self.supervisor.judge() is None
+        for rank in range(3):
+            self.supervisor.finish(rank)
+        return self.supervisor.judge()
+
+
+def one_after_the_other(told: Told, *, last_elements: int = 2) -> None:
+    """Rank 0 hears of 1, of 2 and of 1, each when it has told them to. That rank 2 has sent is the last to be known."""
+    told(1, "send", 0)
+    told(0, "recv", None), told.heard(0, 1)
+    told(0, "send", 2), told(0, "recv", None)
+    told(2, "recv", 0)
+    told.heard(0, 2)
+    told(0, "send", 1), told(1, "recv", 0)
+    told(1, "send", 0, last_elements)
+    told(0, "recv", None), told.heard(0, 1)
+    told(2, "send", 0)
+
+
+def test_a_late_report_makes_no_race() -> None:
+    told = Told()
+    one_after_the_other(told)
+    assert told.verdict() is None
+
+
+def test_a_late_report_makes_no_message_the_wrong_size() -> None:
+    told = Told()
+    told(1, "send", 0, 3)
+    told(0, "recv", None, 2)  # which might be the one from rank 1
+    assert told.supervisor.judge() is None
+    told(2, "send", 0, 2), told.heard(0, 2)
+    told(0, "recv", 1, 3)
+    assert told.verdict() is None
+
+
+def test_what_has_come_must_have_the_right_size() -> None:
+    told = Told()
+    told(1, "send", 0, 3), told(0, "recv", None, 2), told.heard(0, 1)
+    assert isinstance(told.supervisor.judge(), MismatchError)
+
+
+def test_a_race_is_one_in_whatever_order_reports_come() -> None:
+    told = Told()
+    told(0, "recv", None), told(1, "send", 0), told.heard(0, 2)
+    told(0, "recv", None), told.heard(0, 1)
+    told(2, "send", 0)
+    assert isinstance(told.verdict(), RaceError)
+
+
+@pytest.mark.parametrize("rounds", (1, 3))
+def test_a_guess_that_nobody_corrects_ends(rounds: int) -> None:
+    """Who takes the future of a receive waits out of sight: then a message may seem to come from what it led to."""
+    told = Told()
+    for _ in range(rounds):
+        told(0, "recv", None), told(1, "send", 0)
+        told(0, "recv", None), told(0, "send", 1), told(1, "recv", 0), told(1, "send", 0)
+        told(2, "send", 0), told(0, "recv", None)
+    told.verdict()
