@@ -35,8 +35,8 @@ def run_and_reduce(
     Args:
         line: this rank's actions, in order. `kind, stage, micro_batch = action`.
         compute: `compute(action)` takes its time.
-        gradients: of each stage of this rank, by its number; zeros to begin with. In the end, the sum over all
-            micro-batches of all replicas.
+        gradients: of each stage of this rank, by its number; zeros to begin with. In the end, in place, the sum
+            over all micro-batches of all replicas.
         group: the n replicas of this rank, which all have the same line. Any n.
 
     Budget: the gradient of each stage is sent once. On a modelled link the time of computing and of one message.

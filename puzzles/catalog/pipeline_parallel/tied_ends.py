@@ -136,6 +136,16 @@ PUZZLE = Puzzle(
     ),
     wrong=(
         Wrong(
+            "a new tensor under the old name, and no update in place",
+            diagnosis=r"rank 0, (table|layers)\[0(, 0)?\]: expected",
+            edits=(
+                (
+                    "        parameter -= rate * min(1.0, limit / norm) * gradients[name]\n",
+                    "        parameters[name] = parameter - rate * min(1.0, limit / norm) * gradients[name]\n",
+                ),
+            ),
+        ),
+        Wrong(
             "each end keeps to its own part",
             diagnosis=r"replicas=1, limit=1e\+09: rank 0, table\[0, 0\]: expected",
             edits=((SUM_OF_ENDS, ""),),

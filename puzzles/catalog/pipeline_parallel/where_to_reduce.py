@@ -24,6 +24,8 @@ LINES = {  # of a rank with two stages, or with one
     "breadth-first": orders.breadth_first(2, 3, 2).lines[1],
     "last in, first out": actions("F0.0 F0.1 F0.2 B0.2 B0.1 B0.0"),
     "backward in two halves": actions("F0.0 F0.1 F2.0 F2.1 I2.0 I2.1 W2.0 I0.0 W2.1 I0.1 W0.1 W0.0"),
+    "some backwards in halves": actions("F0.0 F0.1 F2.0 F2.1 I2.0 W2.0 B2.1 I0.0 W0.0 B0.1"),
+    "two directions": actions("F0.0 F0.1 F3.2 F3.3 B3.2 B3.3 B0.0 B0.1"),
 }
 
 
@@ -89,8 +91,8 @@ PUZZLE = Puzzle(
         Args:
             line: this rank's actions, in order. `kind, stage, micro_batch = action`.
             compute: `compute(action)` takes its time.
-            gradients: of each stage of this rank, by its number; zeros to begin with. In the end, the sum over all
-                micro-batches of all replicas.
+            gradients: of each stage of this rank, by its number; zeros to begin with. In the end, in place, the sum
+                over all micro-batches of all replicas.
             group: the n replicas of this rank, which all have the same line. Any n.
 
         Budget: the gradient of each stage is sent once. On a modelled link the time of computing and of one message.
@@ -142,6 +144,16 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
+            "a sum beside the gradient, and not in place",
+            diagnosis=r"gradients\[\d\]\[0\]: expected",
+            edits=(
+                (
+                    "            works.append(",
+                    "            gradients[action.stage] = gradients[action.stage].clone()\n            works.append(",
+                ),
+            ),
+        ),
+        Wrong(
             "each micro-batch's part is summed by itself",
             diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*parts of a gradient add up at home",
             body="""
@@ -170,6 +182,35 @@ PUZZLE = Puzzle(
             "behind the last I",
             diagnosis=r"modified before wait(\n.*)*wrong with order=backward in two halves",
             edits=(("(Kind.BACKWARD, Kind.WEIGHT)", "(Kind.BACKWARD, Kind.INPUT)"),),
+        ),
+        Wrong(
+            "where one backward is in halves, all are",
+            diagnosis=r"wrong with order=some backwards in halves",
+            edits=(
+                (
+                    "    last = {action.stage: action for action in line "
+                    "if action.kind in (Kind.BACKWARD, Kind.WEIGHT)}\n",
+                    "    halves = any(action.kind is Kind.WEIGHT for action in line)\n"
+                    "    final = Kind.WEIGHT if halves else Kind.BACKWARD\n"
+                    "    last = {action.stage: action for action in line if action.kind is final}\n",
+                ),
+            ),
+        ),
+        Wrong(
+            "all micro-batches up to the highest number are expected on each stage",
+            diagnosis=r"order=two directions|gradients\[\d\]\[0\]: expected",
+            body="""
+                m = 1 + max(action.micro_batch for action in line)
+                done, works = {}, []
+                for action in line:
+                    compute(action)
+                    if action.kind in (Kind.BACKWARD, Kind.WEIGHT):
+                        done[action.stage] = done.get(action.stage, 0) + 1
+                        if done[action.stage] == m:
+                            works.append(dist.all_reduce(gradients[action.stage], group=group, async_op=True))
+                for work in works:
+                    work.wait()
+                """,
         ),
         Wrong(
             "before the last backward",

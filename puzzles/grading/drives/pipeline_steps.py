@@ -19,7 +19,8 @@ def with_stages_that_take_time(function: Callable[..., Any], arguments: dict[str
     """Give it `compute`, which does an action, and `gradients`, a tensor of zeros for each stage.
 
     The argument `parts` has the gradient that each stage finds in each micro-batch, by stage and micro-batch, `seconds`
-    how long a forward takes on the model's clock. Compare what was computed, and all gradients.
+    how long a forward takes on the model's clock. Compare what was computed, and all gradients. The function has a dict
+    of its own: what counts is what it does to the tensors.
     """
     parts, seconds = arguments.pop("parts"), arguments.pop("seconds")
     work, computed = Work(), []
@@ -32,7 +33,7 @@ def with_stages_that_take_time(function: Callable[..., Any], arguments: dict[str
         if kind in (Kind.BACKWARD, Kind.WEIGHT):
             gradients[stage] += parts[stage, micro_batch]
 
-    returned = function(**arguments, compute=compute, gradients=gradients)
+    returned = function(**arguments, compute=compute, gradients=dict(gradients))
     found = {f"gradients[{stage}]": gradient for stage, gradient in gradients.items()}
     return {"what was computed": " ".join(computed), **found, "returns": returned, **work.notes}
 
@@ -41,9 +42,11 @@ def on_a_mesh(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[s
     """Call it with three groups: `pipeline`, `data`, and `ends`, the first and last rank of a pipeline.
 
     The argument `replicas` says how many pipelines there are; those of one stage stand side by side. `parameters` is a
-    dict by name. Compare what it returns, and all parameters by their names.
+    dict by name. Compare what it returns, and all parameters by their names. The function has a dict of its own: what
+    counts is what it does to the tensors.
     """
-    rank, ranks, replicas = dist.get_rank(), dist.get_world_size(), arguments.pop("replicas")
+    parameters, replicas = arguments.pop("parameters"), arguments.pop("replicas")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
     stage, replica = divmod(rank, replicas)
     pipeline = range(replica, ranks, replicas)
     ends = sorted({pipeline[0], pipeline[-1]})
@@ -52,5 +55,5 @@ def on_a_mesh(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[s
         "pipeline": group_of(pipeline),
     }
     of_ends = group_of(ends if rank in ends else [rank])  # on each rank as many groups: torch's names follow from that
-    returned = function(**arguments, **groups, ends=of_ends if rank in ends else None)
-    return {**arguments["parameters"], "returns": returned}
+    returned = function(parameters=dict(parameters), **arguments, **groups, ends=of_ends if rank in ends else None)
+    return {**parameters, "returns": returned}
