@@ -5,9 +5,9 @@ from reference.trace import Op
 MAX_TEXT = 200_000  # characters
 
 MODULES = {
-    "__future__", "abc", "collections", "collections.abc", "contextlib", "dataclasses", "enum", "functools",
-    "itertools", "math", "statistics", "time", "torch", "torch.autograd", "torch.distributed", "torch.linalg",
-    "torch.nn", "torch.nn.functional", "torch.random", "typing",
+    "__future__", "abc", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "enum",
+    "functools", "heapq", "itertools", "math", "statistics", "time", "torch", "torch.autograd", "torch.distributed",
+    "torch.linalg", "torch.nn", "torch.nn.functional", "torch.random", "typing",
 }  # fmt: skip
 """What may be imported."""
 

@@ -27,7 +27,7 @@ def cheapest(costs, stages):
 def as_cheap_as_can_be(case, inputs, outputs, trace):
     """All layers are there, each stage has some, and the dearest is no dearer than it must be."""
     found, layers, p = outputs[0]["returns"], len(case.costs), case.stages
-    numbers = isinstance(found, list) and all(type(each) is int for each in found)
+    numbers = isinstance(found, list | tuple) and all(type(each) is int for each in found)
     if not numbers:
         return [Claim(False, "it must return a list with a whole number for each stage: how many layers it has")]
     ends = [0, *itertools.accumulate(found)]
@@ -60,7 +60,8 @@ PUZZLE = Puzzle(
         Returns: p whole numbers: how many layers the first stage gets, the second, and so on. Each gets one or more.
         Where several cuts are equally good, any will do.
 
-        Budget: 126 layers can be cut into 16 stages in 10^19 ways: nobody can try them all. 2 L² p lines, for L layers.
+        Budget: 126 layers can be cut into 16 stages in 10^19 ways: nobody can try them all. 200 + 6 L² p lines, for L
+        layers.
         """,
     function=balance,
     cases=cases(worlds=(1,), costs=(UNEVEN,), stages=(3, 2, 1, 6))
@@ -68,12 +69,13 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), costs=(MIXED,), stages=(3, 5, 7))
     + cases(worlds=(1,), costs=((9, 1, 1, 1, 1, 1),), stages=(3, 5))
     + cases(worlds=(1,), costs=((7,),), stages=(1,))
-    + cases(worlds=(1,), costs=(LONG,), stages=(4,)),
+    + cases(worlds=(1,), costs=(LONG,), stages=(4, 7)),
+    inputs=lambda case, rank: {"costs": list(case.costs), "stages": case.stages},
     judge=as_cheap_as_can_be,
     budgets=(
         Budget(
             Measure.LINES,
-            target=lambda case: 200 + 2 * len(case.costs) ** 2 * case.stages,
+            target=lambda case: 200 + 6 * len(case.costs) ** 2 * case.stages,
             optimum=lambda case: 30 + 6 * len(case.costs) * sum(case.costs).bit_length(),
             why="never try all cuts: the best one for the first layers, with one stage less, is part of the best one",
         ),
@@ -179,6 +181,22 @@ PUZZLE = Puzzle(
                     return best
 
                 return dearest(costs, stages)[1]
+                """,
+        ),
+        Wrong(
+            "every cut is tried, one after the other",
+            diagnosis=r"right, but it runs [\d,]+ lines where 20,528 must do.*\n.*never try all cuts",
+            body="""
+                import itertools
+
+                ends = list(itertools.accumulate(costs))
+
+                def dearest(cuts):
+                    return max(end - begin for begin, end in itertools.pairwise((0, *cuts, ends[-1])))
+
+                cuts = min(itertools.combinations(ends[:-1], stages - 1), key=dearest)
+                at = [0, *(1 + ends.index(cut) for cut in cuts), len(costs)]
+                return [end - begin for begin, end in itertools.pairwise(at)]
                 """,
         ),
     ),
