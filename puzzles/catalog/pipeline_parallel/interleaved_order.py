@@ -52,7 +52,7 @@ PUZZLE = Puzzle(
         """,
     function=interleaved_order,
     given=(Action, Kind),
-    cases=cases(worlds=(2,), v=(2,), m=lambda n: (2 * n, n))
+    cases=cases(worlds=(2,), v=(2,), m=lambda n: (2 * n, n, 3 * n))
     + cases(worlds=(3,), v=(3, 1), m=lambda n: (2 * n,))
     + cases(worlds=(4,), v=(2,), m=lambda n: (n,))
     + cases(worlds=(1,), v=(2,), m=(3,)),
@@ -132,6 +132,15 @@ PUZZLE = Puzzle(
                 ("    for first in range(0, m, p):\n", "    for first in [0]:\n"),
                 ("rank, k) for k in range(first, first + p)]\n        for", "rank, k) for k in range(m)]\n        for"),
                 ("rank, k) for k in range(first, first + p)]\n    warm_up", "rank, k) for k in range(m)]\n    warm_up"),
+            ),
+        ),
+        Wrong(
+            "the first group of p, and all others as one",
+            diagnosis=r"m=6.*(\n.*)*|right, but",
+            edits=(
+                ("    for first in range(0, m, p):\n", "    for group in (range(min(p, m)), range(p, m)):\n"),
+                ("rank, k) for k in range(first, first + p)]\n        for", "rank, k) for k in group]\n        for"),
+                ("rank, k) for k in range(first, first + p)]\n    warm_up", "rank, k) for k in group]\n    warm_up"),
             ),
         ),
         Wrong(
