@@ -1,5 +1,7 @@
 """pipeline_parallel.pipeline_and_fsdp: 16 ranks, of which each has a sixteenth of the model."""
 
+from collections import Counter
+
 import torch
 
 from puzzles.grading.drives.pipeline_programs import NOTHING, PROGRAMS, WRONG, gradient_of, in_programs, rehearsed
@@ -92,12 +94,20 @@ def hidden(case):
 
 def in_time_and_in_memory(case, inputs, outputs, trace):
     """What the programs come to on paper."""
-    _, found = rehearsed(outputs[0][PROGRAMS], case.v, case.m)
+    programs, found = rehearsed(outputs[0][PROGRAMS], case.v, case.m)
+    steps = [step for program in programs for step in program]
+    gathered = Counter(step.stage for step in steps if isinstance(step, Gather)).most_common(1)[0]
+    summed = Counter(step.action.stage for step in steps if isinstance(step, Reduce)).most_common(1)[0]
     gradients = f"a rank has {found.gradients} whole gradients at a time where 1 must do: sum each behind its last B"
     stages = f"a rank has {found.whole} whole stages at a time where 2 must do: the one that computes, and the next one"
     seconds = f"a step takes {found.seconds:g} units of time where {hidden(case):g} must do: "
     advice = "all micro-batches through one stage, while the next one is gathered"
     return [
+        Claim(
+            gathered[1] <= 2,
+            "stage {} is gathered {} times where 2 must do: free it when a turn is over".format(*gathered),
+        ),
+        Claim(summed[1] <= 1, "the gradient of stage {} is summed {} times where 1 must do".format(*summed)),
         Claim(found.gradients <= 1, gradients),
         Claim(found.whole <= 2, stages),
         Claim(found.seconds <= hidden(case), seconds + advice),
@@ -211,6 +221,30 @@ PUZZLE = Puzzle(
                 (
                     "            program[-1] = Reduce(program[-1])\n",
                     "            program[-m:] = map(Reduce, program[-m:])\n",
+                ),
+            ),
+        ),
+        Wrong(
+            "what the turn spares is spent on the first stage",
+            diagnosis=r"right, but stage 0 is gathered 3 times where 2 must do",
+            edits=(
+                (
+                    "        whole = soon\n",
+                    "        if at > v and own[0] in soon and own[0] not in whole:\n"
+                    "            program += [Free(own[0]), Gather(own[0])]\n"
+                    "        whole = soon\n",
+                ),
+            ),
+        ),
+        Wrong(
+            "what the turn spares is spent on a second sum",
+            diagnosis=r"right, but the gradient of stage \d is summed 2 times where 1 must do",
+            edits=(
+                (
+                    "            program[-1] = Reduce(program[-1])\n",
+                    "            program[-1] = Reduce(program[-1])\n"
+                    "            if stage == own[-1]:\n"
+                    "                program[-m] = Reduce(program[-m])\n",
                 ),
             ),
         ),
