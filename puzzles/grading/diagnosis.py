@@ -104,7 +104,7 @@ def _unreadable(comparison: Comparison, inputs: Inputs) -> str | None:
 
 
 def _factor(wrong: Sequence[Comparison]) -> str | None:
-    """All values are off by the same factor, or by the world size."""
+    """All values are off by the same factor, or by the world size. One value always is off by some factor."""
     ratios = [(comparison.case.n, _ratio(comparison)) for comparison in wrong]
     if not ratios or any(ratio is None for _, ratio in ratios):
         return None
@@ -113,7 +113,8 @@ def _factor(wrong: Sequence[Comparison]) -> str | None:
     if all(n > 1 and ratio == round(1 / n, 5) for n, ratio in ratios):
         return "off by exactly the world size, too little: averaged, and not summed?"
     same = {ratio for _, ratio in ratios}
-    return f"off by a factor of {same.pop():g} everywhere" if len(same) == 1 else None
+    values = sum(expected.numel() for comparison in wrong for _, _, expected, _ in comparison.leaves)
+    return f"off by a factor of {same.pop():g} everywhere" if len(same) == 1 and values > 1 else None
 
 
 def _ratio(comparison: Comparison) -> float | None:

@@ -159,6 +159,13 @@ def test_a_factor_is_found_in_lists_of_tensors_of_several_lengths() -> None:
     assert "off by exactly the world size, too little: averaged" in verdict.reason
 
 
+def test_one_number_has_no_factor_of_its_own() -> None:
+    best = catalog.find("pipeline_parallel.micro_batch_size")
+    verdict = grade(best, text.solution(best).replace("min(p, samples // b)", "p"))
+    assert "expected 8, got 2" in verdict.reason
+    assert "factor" not in verdict.reason
+
+
 def test_an_empty_list_is_a_value_to_compare() -> None:
     (case,) = cases(worlds=(1,))
     for reported, right in (([], True), ([("value", 1)], False)):

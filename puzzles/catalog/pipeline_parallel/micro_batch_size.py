@@ -8,8 +8,9 @@ from reference.pipeline_parallel.simulate import Costs, simulate
 from reference.pipeline_parallel.throughput import best_micro_batch
 from reference.pipeline_parallel.validate import most_activations
 
-STATE, ACTIVATION = 20_000, 1_000  # bytes of a rank; of a sample on a stage
 PLENTY = 10**9
+SMALL = {"state": (20_000,), "activation": (1_000,)}  # bytes of a rank; of a sample on a stage
+LARGE = {"state": (50_000,), "activation": (3_000,)}
 TIMES = {  # milliseconds forward and backward, by the size of a micro-batch
     "a GPU": ({1: 10, 2: 13, 3: 17, 4: 21, 6: 30, 8: 38, 16: 75}, {1: 18, 2: 27, 3: 38, 4: 44, 6: 68, 8: 89, 16: 171}),
     "short kernels": ({1: 100, 2: 101, 4: 103, 8: 110}, {1: 200, 2: 203, 4: 207, 8: 214}),
@@ -19,15 +20,19 @@ TIMES = {  # milliseconds forward and backward, by the size of a micro-batch
 def measured(case, rank):
     """The arguments, of which the times are two tables."""
     forward, backward = TIMES[case.times]
-    sizes = {"samples": case.samples, "p": case.p, "memory": case.memory}
-    return {**sizes, "forward": forward, "backward": backward, "state": STATE, "activation": ACTIVATION}
+    sizes = {name: getattr(case, name) for name in ("samples", "p", "memory", "state", "activation")}
+    return {**sizes, "forward": forward, "backward": backward}
 
 
 def step_by_step(case, inputs):
     """Simulate a step with every size that divides it, and count what its first rank holds."""
     steps = {size: a_step(case.p, case.samples // size, case.times, size) for size in sizes_of(case)}
-    fitting = {size: seconds for size, (seconds, held) in steps.items() if STATE + held * ACTIVATION <= case.memory}
+    fitting = {size: seconds for size, (seconds, held) in steps.items() if fits(case, held)}
     return [min(fitting, key=fitting.get, default=None)]
+
+
+def fits(case, held):
+    return case.state + held * case.activation <= case.memory
 
 
 def sizes_of(case):
@@ -72,10 +77,12 @@ PUZZLE = Puzzle(
         Budget: a formula for each size. Nobody waits for a simulation of 2048 micro-batches.
         """,
     function=best_micro_batch,
-    cases=cases(worlds=(1,), samples=(128, 8), p=(8, 4, 16), memory=(PLENTY,), times=("a GPU",))
-    + cases(worlds=(1,), samples=(512,), p=(4, 8, 1), memory=(PLENTY,), times=("a GPU",))
-    + cases(worlds=(1,), samples=(512,), p=(2,), memory=(45_000, 36_000, 35_999, 20_500), times=("a GPU",))
-    + cases(worlds=(1,), samples=(8,), p=(4,), memory=(28_000, 27_999), times=("short kernels",)),
+    cases=cases(worlds=(1,), samples=(128, 8), p=(8, 4, 16), memory=(PLENTY,), times=("a GPU",), **SMALL)
+    + cases(worlds=(1,), samples=(512,), p=(4, 8, 1), memory=(PLENTY,), times=("a GPU",), **SMALL)
+    + cases(worlds=(1,), samples=(9, 24), p=(1,), memory=(PLENTY,), times=("a GPU",), **SMALL)
+    + cases(worlds=(1,), samples=(512,), p=(2,), memory=(45_000, 36_000, 35_999, 20_500), times=("a GPU",), **SMALL)
+    + cases(worlds=(1,), samples=(512,), p=(2,), memory=(98_000, 97_999), times=("a GPU",), **LARGE)
+    + cases(worlds=(1,), samples=(8,), p=(4,), memory=(28_000, 27_999), times=("short kernels",), **SMALL),
     inputs=measured,
     oracle=step_by_step,
     budgets=(
@@ -137,6 +144,30 @@ PUZZLE = Puzzle(
             "memory for activations alone",
             diagnosis=r"memory=45000, .*: expected 8, got 16",
             edits=(("state + min(p", "min(p"),),
+        ),
+        Wrong(
+            "powers of two, and not what divides",
+            diagnosis=r"best_micro_batch\(samples=9, p=1, .*: expected \d, got \d",
+            edits=(("samples % b == 0 and fits(b)", "b & (b - 1) == 0 and b <= samples and fits(b)"),),
+        ),
+        Wrong(
+            "as far as the next size is faster",
+            diagnosis=r"best_micro_batch\(samples=24, p=1, .*: expected \d, got \d",
+            body="""
+                best = None
+                for b in forward:
+                    if samples % b == 0 and state + min(p, samples // b) * b * activation <= memory:
+                        seconds = (samples // b + p - 1) * (forward[b] + backward[b])
+                        if best is not None and seconds > best[0]:
+                            break
+                        best = seconds, b
+                return best and best[1]
+                """,
+        ),
+        Wrong(
+            "bytes of the first model",
+            diagnosis=r"memory=98000, .*: expected 8, got 16",
+            edits=(("    def fits", "    state, activation = 20_000, 1_000\n\n    def fits"),),
         ),
         Wrong(
             "micro-batch after micro-batch",
