@@ -38,6 +38,7 @@ def changed(schedule: Schedule, rank: int, change: Callable[[tuple[Action, ...]]
 
 
 STEP, LONG, GPIPE = orders.one_f_one_b(4, 6), orders.one_f_one_b(8, 64), orders.gpipe(5, 3)
+LIFO = Schedule(tuple(line[:3] + line[:2:-1] for line in GPIPE.lines), GPIPE.placement, GPIPE.routes)
 FORWARD = orders.forward_only(orders.gpipe(3, 1), 4)
 SCENES = {
     "rank 2 hangs": Scene(STEP, "computing", (2,), hangs="F2.3"),
@@ -46,8 +47,10 @@ SCENES = {
     "backward too early": Scene(swapped(STEP, 1, "F1.3", "B1.3"), "circle", (1, 2)),
     "one micro-batch fewer": Scene(without(STEP, 1, "F1.5", "B1.5"), "missing", (1,)),
     "one forward is forgotten": Scene(without(STEP, 2, "F2.2"), "missing", (2,)),
+    "one backward is forgotten": Scene(without(STEP, 2, "B2.3"), "missing", (2,)),
     "the first rank hangs": Scene(GPIPE, "computing", (0,), hangs="F0.2"),
     "the last rank hangs": Scene(GPIPE, "computing", (4,), hangs="B4.0"),
+    "last in, first out": Scene(LIFO, "computing", (4,), hangs="B4.0"),
     "the last gradient is lost": Scene(GPIPE, "message", (1, 0), lost="B1.2"),
     "lost in inference": Scene(FORWARD, "message", (1, 2), lost="F1.3"),
     "one fewer in inference": Scene(without(FORWARD, 0, "F0.3"), "missing", (0,)),
@@ -185,6 +188,22 @@ PUZZLE = Puzzle(
             "holes are circles",
             diagnosis=r"IndexError|scene=one micro-batch fewer.*: expected 'missing'",
             edits=(('        if needed not in lines[source]:\n            return "missing", [source]\n', ""),),
+        ),
+        Wrong(
+            "only forwards can be missing",
+            diagnosis=r"IndexError|scene=one backward is forgotten.*: expected 'missing'",
+            edits=(("        if needed not in", "        if kind is Kind.FORWARD and needed not in"),),
+        ),
+        Wrong(
+            "as many sent as the micro-batch's number says",
+            diagnosis=r"scene=.*: expected 'computing', got 'message'",
+            edits=(
+                (
+                    "        if needed in lines[source][: done[source]]:\n",
+                    "        sent = [each.kind for each in lines[source][: done[source]]]\n"
+                    "        if sent.count(kind) > micro_batch and needed in lines[source]:\n",
+                ),
+            ),
         ),
         Wrong(
             "the first rank is never through",
