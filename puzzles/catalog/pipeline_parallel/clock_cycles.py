@@ -46,7 +46,7 @@ PUZZLE = Puzzle(
     budgets=(
         Budget(
             Measure.LINES,
-            target=lambda case: 4 * case.p * case.m + 4 * (case.p + case.m) + 10,
+            target=lambda case: 6 * case.p * (case.m + case.p) + 20,
             optimum=lambda case: 3 * (case.p + case.m) + 1,
             why="each pair computes in one cycle, and you can say in which: nothing is to be searched",
         ),
