@@ -26,8 +26,8 @@ def exchange_between_stages(
     receives first, too. If all take turns from the first rank to the last, nobody waits for ever, and all wait for
     all. Let everything travel at once.
 
-    With `isend` and `irecv` alone this would still hang on NCCL: it runs what is said between two ranks in the
-    order in which it was said. `dist.batch_isend_irecv` says all of it together.
+    With `isend` and `irecv` alone this can hang on NCCL, which runs what is said between two ranks in the order in
+    which it was said; this check cannot see that. `dist.batch_isend_irecv` says all of it together.
 
     Args:
         activation: [B, D], for the next rank; None on the last rank. Leave it as it is.

@@ -1,16 +1,17 @@
 """pipeline_parallel.exchange_between_stages: activations go down and gradients up, and nobody waits for ever."""
 
+import torch
+
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
 from reference.pipeline_parallel.by_hand import exchange_between_stages
-
-DOUBLE = 8  # bytes of an element
 
 
 def what_each_has_made(case, rank):
     """An activation for the rank behind and a gradient for the rank before, where there are such."""
+    shape = case.batch, case.features
     return {
-        "activation": case.normal(rank, case.batch, 3, name="activation") if rank < case.n - 1 else None,
-        "gradient": case.normal(rank, case.batch, 3, name="gradient") if rank > 0 else None,
+        "activation": case.normal(rank, *shape, dtype=case.dtype, name="activation") if rank < case.n - 1 else None,
+        "gradient": case.normal(rank, *shape, dtype=case.dtype, name="gradient") if rank > 0 else None,
     }
 
 
@@ -40,8 +41,8 @@ PUZZLE = Puzzle(
         receives first, too. If all take turns from the first rank to the last, nobody waits for ever, and all wait for
         all. Let everything travel at once.
 
-        With `isend` and `irecv` alone this would still hang on NCCL: it runs what is said between two ranks in the
-        order in which it was said. `dist.batch_isend_irecv` says all of it together.
+        With `isend` and `irecv` alone this can hang on NCCL, which runs what is said between two ranks in the order in
+        which it was said; this check cannot see that. `dist.batch_isend_irecv` says all of it together.
 
         Args:
             activation: [B, D], for the next rank; None on the last rank. Leave it as it is.
@@ -53,7 +54,9 @@ PUZZLE = Puzzle(
         Budget: one step. Each rank sends what it was given, once.
         """,
     function=exchange_between_stages,
-    cases=cases(worlds=(4, 3, 2, 1, 8), batch=(2,)) + cases(worlds=(4,), members=(0, 2, 3), batch=(1,)),
+    cases=cases(worlds=(4, 3, 2, 1, 8), batch=(2,), features=(3,), dtype=(torch.float64,))
+    + cases(worlds=(3,), batch=(2,), features=(5,), dtype=(torch.float32,))
+    + cases(worlds=(4,), members=(0, 2, 3), batch=(1,), features=(3,), dtype=(torch.float64,)),
     inputs=what_each_has_made,
     oracle=of_both_neighbours,
     calls=POINT_TO_POINT,
@@ -65,7 +68,7 @@ PUZZLE = Puzzle(
         ),
         Budget(
             Measure.BYTES_SENT,
-            target=lambda case: case.batch * 3 * DOUBLE * min(2, case.n - 1),
+            target=lambda case: case.batch * case.features * case.dtype.itemsize * min(2, case.n - 1),
             why="a rank in the middle sends one activation and one gradient, a rank at an end one of them",
         ),
     ),
@@ -163,6 +166,14 @@ PUZZLE = Puzzle(
                     "    operations = []\n"
                     "    if activation is not None:\n",
                 ),
+            ),
+        ),
+        Wrong(
+            "a shape and a dtype that happen to fit",
+            diagnosis=r"features=5, dtype=float32",
+            edits=(
+                ("torch.empty_like(gradient)", "torch.empty(len(gradient), 3, dtype=torch.float64)"),
+                ("torch.empty_like(activation)", "torch.empty(len(activation), 3, dtype=torch.float64)"),
             ),
         ),
         Wrong(
