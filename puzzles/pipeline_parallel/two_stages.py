@@ -28,7 +28,7 @@ def two_stages(x: Tensor | None, target: Tensor | None, weight: Tensor, group: P
         group: 2 ranks.
 
     Returns: on rank 1 the loss, the mean over all elements of (y - target)², as a float. None on rank 0, which has
-    no loss. Afterwards `weight.grad` of each rank is the gradient of the loss.
+    no loss. Afterwards `weight.grad` of each rank is the gradient of the loss; arguments stay as they are.
 
     Budget: one tensor [B, H] of float64 from each rank, in 2 steps.
     """

@@ -7,16 +7,18 @@ from puzzles.grading.pool import BACKWARD
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
 from reference.pipeline_parallel.by_hand import two_stages
 
-IN, HIDDEN, OUT, DOUBLE = 3, 4, 2, 8  # features; bytes of an element
+DOUBLE = 8  # bytes of an element
+SMALL = {"features": (3,), "hidden": (4,), "outputs": (2,)}
 
 
 def samples_or_targets(case, rank):
     """The first rank has samples and the first weight, the second has targets and the second weight."""
     first = rank == 0
+    shape = (case.hidden, case.features) if first else (case.outputs, case.hidden)
     return {
-        "x": case.normal(0, case.batch, IN, name="x") if first else None,
-        "target": None if first else case.normal(0, case.batch, OUT, name="target"),
-        "weight": case.normal(rank, *((HIDDEN, IN) if first else (OUT, HIDDEN)), name="weight"),
+        "x": case.normal(0, case.batch, case.features, name="x") if first else None,
+        "target": None if first else case.normal(0, case.batch, case.outputs, name="target"),
+        "weight": case.normal(rank, *shape, name="weight"),
     }
 
 
@@ -27,12 +29,13 @@ def in_one_process(case, inputs):
     loss = ((y - inputs[1]["target"]) ** 2).mean()
     gradients = torch.autograd.grad(loss, (first, second))
     losses = None, loss.item()
-    return [{"returns": each, "weight.grad": gradient} for each, gradient in zip(losses, gradients, strict=True)]
+    found = zip(losses, gradients, inputs, strict=True)
+    return [{"returns": each, "weight.grad": gradient, **given} for each, gradient, given in found]
 
 
 def activation(case):
     """Bytes of what the first layer makes of a batch; those of its gradient are as many."""
-    return case.batch * HIDDEN * DOUBLE
+    return case.batch * case.hidden * DOUBLE
 
 
 PUZZLE = Puzzle(
@@ -54,12 +57,14 @@ PUZZLE = Puzzle(
             group: 2 ranks.
 
         Returns: on rank 1 the loss, the mean over all elements of (y - target)², as a float. None on rank 0, which has
-        no loss. Afterwards `weight.grad` of each rank is the gradient of the loss.
+        no loss. Afterwards `weight.grad` of each rank is the gradient of the loss; arguments stay as they are.
 
         Budget: one tensor [B, H] of float64 from each rank, in 2 steps.
         """,
     function=two_stages,
-    cases=cases(worlds=(2,), batch=(3, 1, 5)) + cases(worlds=(4,), members=(1, 3), batch=(2,)),
+    cases=cases(worlds=(2,), batch=(3, 1, 5), **SMALL)
+    + cases(worlds=(2,), batch=(4,), features=(2,), hidden=(5,), outputs=(3,))
+    + cases(worlds=(4,), members=(1, 3), batch=(2,), **SMALL),
     inputs=samples_or_targets,
     oracle=in_one_process,
     drive=with_a_weight,
@@ -126,6 +131,21 @@ PUZZLE = Puzzle(
             "the gradient of the sum, not of the mean",
             diagnosis=r"rank 0, weight\.grad\[0, 0\]: expected|rank 1, result: expected",
             edits=((".square().mean()", ".square().sum()"),),
+        ),
+        Wrong(
+            "takes a step as well",
+            diagnosis=r"rank 0, weight\[0, 0\]: expected",
+            edits=(
+                (
+                    "        h.backward(gradient)\n",
+                    "        h.backward(gradient)\n        weight.data -= 0.1 * weight.grad\n",
+                ),
+            ),
+        ),
+        Wrong(
+            "four columns and two targets",
+            diagnosis=r"hidden=5|shape",
+            edits=(("weight.new_empty(len(target), weight.shape[1])", "weight.new_empty(len(target), 4)"),),
         ),
         Wrong(
             "both wait for each other's message",

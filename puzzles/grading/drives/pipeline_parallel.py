@@ -78,6 +78,6 @@ def gradient_of(stage: int) -> str:
 
 
 def with_a_weight(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Call it with a `weight` that requires a gradient. Compare what it returns, and "weight.grad"."""
+    """Call it with a `weight` that requires a gradient. Compare what it returns, "weight.grad", and arguments."""
     weight = arguments["weight"].requires_grad_()
-    return {"returns": function(**arguments), "weight.grad": weight.grad}
+    return {"returns": function(**arguments), "weight.grad": weight.grad, **arguments}
