@@ -48,7 +48,8 @@ PUZZLE = Puzzle(
         Budget(
             Measure.BUBBLE,
             target=lambda case: 3 * (case.n - 1),
-            why="a rank must not wait for a micro-batch to come back before it begins the next one",
+            why="a rank must not wait for a micro-batch to come back before it begins the next one: no backward before "
+            "all forwards are done",
         ),
         Budget(
             Measure.ACTIVATIONS,
