@@ -30,8 +30,8 @@ def tied_step(
 
     There are n replicas of the whole pipeline, each with a part of the batch. The loss was divided by the number of
     tokens of all replicas before backward: gradients are summed. Then they are clipped: if the gradient of the
-    whole model, as one long vector, is longer than `limit`, all of it is scaled to that length. The model has one
-    table.
+    whole model, as one long vector, is longer than `limit`, all of it is scaled to exactly that length (no 1e-6, as
+    torch adds). The model has one table.
 
     Args:
         parameters: of this rank, by name. On the first and the last rank of a pipeline, one of them is "table".

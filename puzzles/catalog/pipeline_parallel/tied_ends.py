@@ -9,7 +9,7 @@ from reference.pipeline_parallel.tied import TABLE, tied_step
 from reference.zero import cost
 
 ROWS, WIDTH, LAYERS = 4, 6, 24  # of the table; numbers in the layers of a stage
-RATE, DOUBLE = 0.125, 8
+DOUBLE = 8
 
 
 def place(case, rank):
@@ -21,14 +21,19 @@ def at_an_end(case, rank):
     return place(case, rank)[0] in (0, case.n // case.replicas - 1)
 
 
+def layers_of(stage):
+    """The name of a stage's own parameter."""
+    return "bias" if stage % 2 else "layers"
+
+
 def parameters_and_gradients(case, rank):
     """Replicas of a stage have the same parameters, and so have both ends; gradients are everybody's own."""
     stage, _ = place(case, rank)
-    shapes = {"layers": (LAYERS,)} | ({TABLE: (ROWS, WIDTH)} if at_an_end(case, rank) else {})
+    shapes = {layers_of(stage): (LAYERS,)} | ({TABLE: (ROWS, WIDTH)} if at_an_end(case, rank) else {})
     return {
         "parameters": {name: case.normal(0 if name == TABLE else stage, *shapes[name], name=name) for name in shapes},
         "gradients": {name: case.normal(rank, *shapes[name], name=f"gradient of {name}") for name in shapes},
-        "rate": RATE,
+        "rate": case.rate,
         "limit": case.limit,
         "replicas": case.replicas,
     }
@@ -43,32 +48,42 @@ def one_process_with_one_table(case, inputs):
             parameters[key] = value
             gradients[key] = gradients.get(key, 0) + each["gradients"][name]
     norm = torch.cat([gradient.flatten() for gradient in gradients.values()]).norm()
-    factor = RATE * case.limit / norm if norm > case.limit else RATE
+    factor = case.rate * min(1.0, case.limit / norm)
     after = {key: parameters[key] - factor * gradients[key] for key in parameters}
     tables = [{TABLE: after[TABLE]} if at_an_end(case, rank) else {} for rank in range(case.n)]
-    return [{**table, "layers": after[place(case, rank)[0]], "returns": norm} for rank, table in enumerate(tables)]
+    stages = [place(case, rank)[0] for rank in range(case.n)]
+    own = [{layers_of(stage): after[stage], "returns": norm} for stage in stages]
+    return [{**table, **each} for table, each in zip(tables, own, strict=True)]
 
 
-def the_same_bits(case, inputs, outputs, trace):
-    """Copies that differ by a bit differ by more after every step."""
+def the_same_bits_and_no_more(case, inputs, outputs, trace):
+    """Copies that differ by a bit differ by more after every step. Ranks between the ends have less to send."""
     ends = [rank for rank in range(case.n) if at_an_end(case, rank)]
     first = outputs[ends[0]][TABLE]
     other = next((rank for rank in ends if not torch.equal(outputs[rank][TABLE], first)), None)
     fact = f"the copies of the table on ranks {ends[0]} and {other} differ in their last bits, and will drift apart"
-    return [Claim(other is None, f"{fact}: let both ends add the same numbers in the same order")]
+    between = [rank for rank in range(case.n) if rank not in ends]
+    most = max((trace.bytes_sent[rank] for rank in between), default=0)
+    enough = max((sent_by(case, rank) for rank in between), default=0)
+    return [
+        Claim(other is None, f"{fact}: let both ends add the same numbers in the same order"),
+        Claim(most <= enough, f"between the ends, a rank sent {most:,} B where {enough:,} must do: it has no table"),
+    ]
 
 
 def sent(case):
-    """Bytes that an end sends: gradients to its replicas, that of the table to the other end, and a number."""
+    """Bytes that an end sends."""
+    return max(sent_by(case, rank) for rank in range(case.n))
+
+
+def sent_by(case, rank):
+    """Bytes that a rank sends: gradients to its replicas, that of the table to the other end, and a number."""
     p, table = case.n // case.replicas, ROWS * WIDTH
-    return DOUBLE * max(
-        cost.all_reduce(LAYERS, case.replicas, replica)
-        + cost.all_reduce(table, case.replicas, replica)
-        + cost.all_reduce(table, min(p, 2), end)
-        + cost.all_reduce(1, p, end * (p - 1))
-        for replica in range(case.replicas)
-        for end in range(min(p, 2))
-    )
+    stage, replica = place(case, rank)
+    elements = cost.all_reduce(LAYERS, case.replicas, replica) + cost.all_reduce(1, p, stage)
+    if at_an_end(case, rank):
+        elements += cost.all_reduce(table, case.replicas, replica) + cost.all_reduce(table, min(p, 2), min(stage, 1))
+    return DOUBLE * elements
 
 
 SUM_OF_ENDS = """\
@@ -87,8 +102,8 @@ PUZZLE = Puzzle(
 
         There are n replicas of the whole pipeline, each with a part of the batch. The loss was divided by the number of
         tokens of all replicas before backward: gradients are summed. Then they are clipped: if the gradient of the
-        whole model, as one long vector, is longer than `limit`, all of it is scaled to that length. The model has one
-        table.
+        whole model, as one long vector, is longer than `limit`, all of it is scaled to exactly that length (no 1e-6, as
+        torch adds). The model has one table.
 
         Args:
             parameters: of this rank, by name. On the first and the last rank of a pipeline, one of them is "table".
@@ -108,14 +123,14 @@ PUZZLE = Puzzle(
         does not travel.
         """,
     function=tied_step,
-    cases=cases(worlds=(4,), replicas=(1, 2), limit=(1e9, 1.0))
-    + cases(worlds=(6,), replicas=(2, 3), limit=(2.0,))
-    + cases(worlds=(3,), replicas=(1, 3), limit=(2.0,))
-    + cases(worlds=(1, 5), replicas=(1,), limit=(2.0,))
-    + cases(worlds=(8,), replicas=(2,), limit=(2.0,)),
+    cases=cases(worlds=(4,), replicas=(1, 2), limit=(1e9, 1.0), rate=(0.125,))
+    + cases(worlds=(6,), replicas=(2, 3), limit=(2.0,), rate=(0.5,))
+    + cases(worlds=(3,), replicas=(1, 3), limit=(2.0,), rate=(0.125,))
+    + cases(worlds=(1, 5), replicas=(1,), limit=(2.0,), rate=(0.125,))
+    + cases(worlds=(8,), replicas=(2,), limit=(2.0,), rate=(0.125,)),
     inputs=parameters_and_gradients,
     oracle=one_process_with_one_table,
-    judge=the_same_bits,
+    judge=the_same_bits_and_no_more,
     drive=on_a_mesh,
     tolerance=1e-10,
     calls=(dist.all_reduce, dist.send, dist.recv, dist.isend, dist.irecv, dist.batch_isend_irecv, dist.P2POp),
@@ -147,7 +162,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "each end keeps to its own part",
-            diagnosis=r"replicas=1, limit=1e\+09: rank 0, table\[0, 0\]: expected",
+            diagnosis=r"replicas=1, limit=1e\+09, .*: rank 0, table\[0, 0\]: expected",
             edits=((SUM_OF_ENDS, ""),),
         ),
         Wrong(
@@ -199,12 +214,12 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "the table is summed over replicas twice",
-            diagnosis=r"right with replicas=1, wrong with replicas=.*2|replicas=2, limit=1e\+09: rank 0, table",
+            diagnosis=r"right with replicas=1, wrong with replicas=.*2|replicas=2, limit=1e\+09, .*: rank 0, table",
             edits=((SUM_OF_ENDS, SUM_OF_ENDS + "        dist.all_reduce(gradients[TABLE], group=data)\n"),),
         ),
         Wrong(
             "the norm is summed over replicas, too",
-            diagnosis=r"right with replicas=1, wrong with replicas=.*2|replicas=2, limit=1e\+09: rank 0, result",
+            diagnosis=r"right with replicas=1, wrong with replicas=.*2|replicas=2, limit=1e\+09, .*: rank 0, result",
             edits=(
                 (
                     "    dist.all_reduce(squares, group=pipeline)\n",
@@ -216,6 +231,34 @@ PUZZLE = Puzzle(
             "the whole pipeline sums the table",
             diagnosis=r"KeyError: 'table'",
             edits=((SUM_OF_ENDS, "    dist.all_reduce(gradients[TABLE], group=pipeline)\n"),),
+        ),
+        Wrong(
+            "a rate that is no argument",
+            diagnosis=r"right with rate=0\.125, wrong with rate=0\.5|rate=0\.5",
+            edits=(("rate * min(", "0.125 * min("),),
+        ),
+        Wrong(
+            "names that are guessed",
+            diagnosis=r"KeyError: 'layers'",
+            edits=(
+                (
+                    "    for gradient in gradients.values():\n        dist.all_reduce(gradient, group=data)\n",
+                    '    dist.all_reduce(gradients["layers"], group=data)\n'
+                    "    if ends is not None:\n        dist.all_reduce(gradients[TABLE], group=data)\n",
+                ),
+            ),
+        ),
+        Wrong(
+            "ranks between the ends sum something, too",
+            diagnosis=r"right, but between the ends, a rank sent \d+ B where \d+ must do: it has no table",
+            edits=(
+                (
+                    SUM_OF_ENDS,
+                    SUM_OF_ENDS + "    else:\n        for gradient in gradients.values():\n"
+                    "            dist.all_reduce(torch.zeros_like(gradient), group=data)\n",
+                ),
+                ("import torch.distributed as dist\n", "import torch\nimport torch.distributed as dist\n"),
+            ),
         ),
         Wrong(
             "the copies are made equal after the step, to be on the safe side",
@@ -245,7 +288,7 @@ PUZZLE = Puzzle(
                     ]
                     for work in dist.batch_isend_irecv(operations):
                         work.wait()
-                squares = gradients["layers"].square().sum()
+                squares = sum(value.square().sum() for name, value in gradients.items() if name != "table")
                 if ends is not None and dist.get_rank(ends) == 0:
                     whole = gradients["table"] if other is None else gradients["table"] + other
                     squares += whole.square().sum()
