@@ -5,7 +5,7 @@ from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.pipeline_parallel.orders_by_hand import gpipe_order
 from reference.pipeline_parallel.schedule import Action, Kind
 
-from .common import one_stage_a_rank, rank_p_and_m
+from .common import one_stage_a_rank, rank_p_and_m, whole_backwards
 
 PUZZLE = Puzzle(
     name="pipeline_parallel.gpipe_order",
@@ -38,6 +38,7 @@ PUZZLE = Puzzle(
     inputs=rank_p_and_m,
     drive=in_order,
     pipe=one_stage_a_rank,
+    judge=whole_backwards,
     budgets=(
         Budget(
             Measure.ROOM,
@@ -126,6 +127,16 @@ PUZZLE = Puzzle(
             "stage and micro-batch have changed places",
             diagnosis=r"rank 0 computes F1\.0, and stage 1 is on rank 1",
             edits=(("Kind.FORWARD, rank, k", "Kind.FORWARD, k, rank"),),
+        ),
+        Wrong(
+            "backward in halves",
+            diagnosis=r"right, but I0\.0 is half a backward: take B, halves come in zero_bubble",
+            edits=(
+                (
+                    "[Action(Kind.BACKWARD, rank, k) for k in range(m)]",
+                    "[Action(half, rank, k) for k in range(m) for half in (Kind.INPUT, Kind.WEIGHT)]",
+                ),
+            ),
         ),
         Wrong(
             "both halves of backward, and backward",

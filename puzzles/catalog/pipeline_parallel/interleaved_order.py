@@ -6,6 +6,8 @@ from puzzles.grading.schedules import Pipe
 from reference.pipeline_parallel.orders_by_hand import interleaved_order
 from reference.pipeline_parallel.schedule import Action, Kind
 
+from .common import whole_backwards
+
 
 def rounds(case):
     """Rank r has the stages r, p + r, 2p + r, ...: one for each round of a micro-batch."""
@@ -59,6 +61,7 @@ PUZZLE = Puzzle(
     inputs=lambda case, rank: {"rank": rank, "p": case.n, "m": case.m, "v": case.v},
     drive=in_order,
     pipe=rounds,
+    judge=whole_backwards,
     budgets=(
         Budget(
             Measure.ACTIVATIONS,
@@ -162,6 +165,18 @@ PUZZLE = Puzzle(
             "more forwards to begin with than there are",
             diagnosis=r"is computed 2 times|is missing|must be B",
             edits=(("min((v - 1) * p + 2 * (p - 1 - rank), m * v)", "(v - 1) * p + 2 * (p - 1 - rank)"),),
+        ),
+        Wrong(
+            "backward in halves",
+            diagnosis=r"right, but I\d\.0 is half a backward: take B, halves come in zero_bubble",
+            edits=(
+                (
+                    "    return order + backward[m * v - warm_up :]",
+                    "    order += backward[m * v - warm_up :]\n"
+                    "    halves = {Kind.FORWARD: [Kind.FORWARD], Kind.BACKWARD: [Kind.INPUT, Kind.WEIGHT]}\n"
+                    "    return [Action(half, stage, k) for kind, stage, k in order for half in halves[kind]]",
+                ),
+            ),
         ),
         Wrong(
             "what is left of backward is left out",

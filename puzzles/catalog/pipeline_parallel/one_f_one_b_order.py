@@ -5,7 +5,7 @@ from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.pipeline_parallel.orders_by_hand import one_f_one_b_order
 from reference.pipeline_parallel.schedule import Action, Kind
 
-from .common import one_stage_a_rank, rank_p_and_m
+from .common import one_stage_a_rank, rank_p_and_m, whole_backwards
 
 
 def on_their_way(case, rank):
@@ -47,6 +47,7 @@ PUZZLE = Puzzle(
     inputs=rank_p_and_m,
     drive=in_order,
     pipe=one_stage_a_rank,
+    judge=whole_backwards,
     budgets=(
         Budget(
             Measure.ACTIVATIONS,
@@ -118,6 +119,16 @@ PUZZLE = Puzzle(
             "forward of the micro-batch that goes backward",
             diagnosis=r"F0\.0 is computed 2 times",
             edits=(("rank, warm_up + k", "rank, k"),),
+        ),
+        Wrong(
+            "backward in halves",
+            diagnosis=r"right, but I0\.0 is half a backward: take B, halves come in zero_bubble",
+            edits=(
+                (
+                    "        order.append(Action(Kind.BACKWARD, rank, k))\n",
+                    "        order += [Action(Kind.INPUT, rank, k), Action(Kind.WEIGHT, rank, k)]\n",
+                ),
+            ),
         ),
         Wrong(
             "what is left of backward is left out",
