@@ -28,6 +28,10 @@ _COSTS = {
     Measure.ROOM: ("where sends block, a channel must have room for", "messages"),
     Measure.LINES: ("it runs", "lines"),
 }
+_ONE = {
+    "steps": "step", "calls": "call", "units of time": "unit of time", "activations": "activation",
+    "messages": "message", "lines": "line",
+}  # fmt: skip
 _OF_MEMORY = (Measure.PEAK_BYTES, Measure.KEPT_BYTES)
 _LOOKS_AT_MEMORY = 3
 _PLAUSIBLE = 0.5  # of the bytes that the best known program sends: with less, data has come another way
@@ -145,7 +149,7 @@ def _over_budget(puzzle: Puzzle, runs: list[Run]) -> tuple[Run, str] | None:
         yours, target = run.measured(budget.measure), budget.target(run.case)
         if yours > target:
             who, unit = _COSTS[budget.measure]
-            who = who.format(rank=run.worst_sender)
+            who, unit = who.format(rank=run.worst_sender), _ONE.get(unit, unit) if yours == 1 else unit
             fact = f"right, but {who} {yours:,.10g} {unit} where {target:,.10g} must do ({run.case})"
             return run, lines(fact, budget.why)
     return None

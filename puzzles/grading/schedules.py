@@ -82,9 +82,18 @@ def _parsed(rank: int, order: Any) -> tuple[Action, ...]:
         what = "None" if order is None else getattr(order, "description", f"{type(order).__name__} {order!r}"[:60])
         raise BadInput(f"the order of rank {rank} must be a list of actions, not {what}")
     if wrong := [each for each in order if not isinstance(each, str)]:
-        what = getattr(wrong[0], "description", repr(wrong[0])[:60])
-        raise BadInput(f"the order of rank {rank} must be a list of actions, and there is {what} in it")
+        raise BadInput(
+            f"the order of rank {rank} must be a list of actions, and there is {_called(wrong[0])} in it: write "
+            "Action(kind, stage, micro_batch)"
+        )
     return tuple(map(Action.parse, order))
+
+
+def _called(value: Any) -> str:
+    """What stands where an action should be."""
+    if isinstance(value, list | tuple):
+        return f"a {type(value).__name__}"
+    return getattr(value, "description", repr(value)[:60])
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,8 @@ def test_the_card_shows_the_chart_of_the_schedule() -> None:
         ("pass", "the order of rank 0 must be a list of actions, not None"),
         ("return rank", "the order of rank 0 must be a list of actions, not int 0"),
         ("yield Action(Kind.FORWARD, rank, 0)", "the order of rank 0 must be a list of actions, not a generator"),
-        ("return [(rank, 0)]", "the order of rank 0 must be a list of actions, and there is (0, 0) in it"),
+        ("return [rank]", "the order of rank 0 must be a list of actions, and there is 0 in it"),
+        ("return [(Kind.FORWARD, rank, 0)]", "there is a tuple in it: write Action(kind, stage, micro_batch)"),
         ("return [Action('X', rank, 0)]", "an action is one of F, B, I and W, a stage and a micro-batch"),
         ("return [Action(Kind.FORWARD, rank, -1)]", "such as F0.3, not 'F0.-1'"),
         ("return []", "F0.0 is missing"),
@@ -134,6 +135,26 @@ def test_a_dear_order_is_told_what_it_costs(body: str, budget: Budget, reason: s
     assert verdict.stage is Stage.BUDGETS
     assert verdict.reason.startswith(reason), verdict.reason
     assert verdict.step is not None
+
+
+def test_one_message_is_one() -> None:
+    one_too_many = f"return ({FORWARD} + {BACKWARD}) if rank else {FORWARD}[:2][::-1] + {FORWARD}[2:] + {BACKWARD}"
+    assert "must have room for 1 message where 0 must do" in check(one_too_many, budgets=(BUDGETS[3],)).reason
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("yield Gather(rank)", "the program of rank 0 must be a list of steps, not a generator"),
+        ("pass", "the program of rank 0 must be a list of steps, not None"),
+        ("return [(Kind.FORWARD, rank, 0)]", "the program of rank 0 must be a list of steps, and a tuple is none"),
+    ],
+)
+def test_what_is_no_program_is_called_alike_on_every_rank(body: str, reason: str) -> None:
+    puzzle = catalog.find("pipeline_parallel.pipeline_and_fsdp")
+    verdict = grade(puzzle, text.with_body(puzzle, body))
+    assert reason in verdict.reason
+    assert "on every rank" not in verdict.reason
 
 
 def test_costs_are_those_of_the_pipe() -> None:

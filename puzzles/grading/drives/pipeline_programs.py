@@ -77,11 +77,16 @@ def rehearsed(programs: Any, v: int, m: int) -> tuple[list[list[Step]], Rehearsa
     """
     for rank, program in enumerate(programs):
         if not isinstance(program, list | tuple):
-            raise BadInput(f"the program of rank {rank} must be a list of steps, not {program!r}"[:200])
+            raise BadInput(f"the program of rank {rank} must be a list of steps, not {called(program)}")
         if strange := [each for each in program if not isinstance(each, str)]:
-            raise BadInput(f"the program of rank {rank} must be a list of steps, and {strange[0]!r} is none"[:200])
+            raise BadInput(f"the program of rank {rank} must be a list of steps, and {called(strange[0])} is none")
     steps = [[parse(step) for step in program] for program in programs]
     return steps, rehearse(steps, v, m)
+
+
+def called(value: Any) -> str:
+    """What stands where a step or a program should be, in the same words on every rank."""
+    return repr(value)[:60] if value is None or isinstance(value, int | float | str) else f"a {type(value).__name__}"
 
 
 def take_turns(programs: Sequence[Sequence[Step]], everybody: "_Rank") -> None:
