@@ -35,6 +35,6 @@ def split_linear(x: Tensor, weight: Tensor, later: Callable[[Callable[[], None]]
     Returns: [T, F], x Aᵀ, with a backward in two halves.
 
     Budget: one product in forward, one in I (none if x needs no gradient), one in W. Between I and W nothing is
-    held but x and u.
+    held but x and u, and after W neither of them.
     """
     raise NotImplementedError("not solved yet")

@@ -12,6 +12,7 @@ Qi et al. 2023, "Zero bubble pipeline parallelism", sec. 1.
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
@@ -46,8 +47,9 @@ class SplitLinear(Function):
         (x,), weight = ctx.saved_tensors, ctx.weight
 
         def finish() -> None:
-            of_weight = gradient.T @ x
-            weight.grad = of_weight if weight.grad is None else weight.grad + of_weight
+            with torch.no_grad():  # else weight.grad remembers what it was made of, and that stays
+                of_weight = gradient.T @ x
+                weight.grad = of_weight if weight.grad is None else weight.grad + of_weight
 
         ctx.later(finish)
         return gradient @ weight if ctx.needs_input_grad[0] else None, None, None

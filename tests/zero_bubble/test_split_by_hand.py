@@ -57,3 +57,12 @@ def test_data_gets_no_gradient() -> None:
     (split_linear(x, weight.requires_grad_(), put_off.append) * upstream).sum().backward()
     assert x.grad is None
     assert len(put_off) == 1
+
+
+def test_the_gradient_of_the_weight_remembers_nothing() -> None:
+    x, weight, upstream = layer(4, 3, 2)
+    put_off: list[Callable[[], None]] = []
+    (split_linear(x.requires_grad_(), weight.requires_grad_(), put_off.append) * upstream).sum().backward()
+    put_off.pop()()
+    assert weight.grad is not None
+    assert weight.grad.grad_fn is None

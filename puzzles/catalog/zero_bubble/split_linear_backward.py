@@ -18,8 +18,9 @@ SOLUTION = """
             (x,) = ctx.saved_tensors
 
             def finish():
-                of_weight = gradient.T @ x
-                weight.grad = of_weight if weight.grad is None else weight.grad + of_weight
+                with torch.no_grad():
+                    of_weight = gradient.T @ x
+                    weight.grad = of_weight if weight.grad is None else weight.grad + of_weight
 
             later(finish)
             return gradient @ weight if ctx.needs_input_grad[0] else None, None
@@ -65,13 +66,17 @@ def each_product_in_its_half(case, inputs, outputs, trace):
         "I": "the data waits for no gradient" if case.first else "the layer before waits for nothing but its gradient",
         "W": "W is where the weights' gradients are multiplied, once each",
     }
-    claims = []
+    claims, of_layers = [], f"{layers} layer{'s' * (layers > 1)}"
     for kind, count in wanted.items():
         yours = next((each for each in got[f"products of {kind}"] if each != count), count)
-        said = f"{kind} of {layers} layers takes {yours} matrix products where {count} must do: {why[kind]}"
+        said = f"{kind} of {of_layers} takes {yours} matrix products where {count} must do: {why[kind]}"
         claims.append(Claim(yours == count, said))
+    early = f"F calls `later` {got['handed over in F']} times: there is nothing to finish until backward comes"
+    claims.append(Claim(got["handed over in F"] == 0, early))
     said = f"between I and W {got['held']:,} B are held where {held(case):,} must do: W needs x and upstream, no more"
-    return [*claims, Claim(got["held"] <= held(case), said)]
+    claims.append(Claim(got["held"] <= held(case), said))
+    said = "autograd records W: `weight.grad` holds x and u of all micro-batches; compute it under `torch.no_grad()`"
+    return [*claims, Claim(not got["recorded"], said)]
 
 
 def held(case):
@@ -106,12 +111,12 @@ PUZZLE = Puzzle(
         Returns: [T, F], x Aᵀ, with a backward in two halves.
 
         Budget: one product in forward, one in I (none if x needs no gradient), one in W. Between I and W nothing is
-        held but x and u.
+        held but x and u, and after W neither of them.
         """,
     function=split_linear,
     answer=SOLUTION,
     cases=cases(worlds=(1,), first=(False, True), widths=((5, 7, 3, 4),), tokens=(6,))
-    + cases(worlds=(1,), first=(False,), widths=((2, 3),), tokens=(1,)),
+    + cases(worlds=(1,), first=(False,), widths=((2, 3),), tokens=(2,)),
     inputs=three_micro_batches,
     oracle=by_autograd,
     judge=each_product_in_its_half,
@@ -121,7 +126,8 @@ PUZZLE = Puzzle(
         "Which two tensors does W need? Which of them does backward give you, and which must forward keep?",
         "In `backward`, define `finish` as a function inside: it remembers `gradient` and x. Call `later(finish)`, and "
         "return `gradient @ weight` for x and None for the weight: autograd then adds nothing to `weight.grad`.",
-        "Micro-batches add up: `weight.grad = of_weight if weight.grad is None else weight.grad + of_weight`. And "
+        "Micro-batches add up: `weight.grad = of_weight if weight.grad is None else weight.grad + of_weight`, in "
+        "`finish` under `with torch.no_grad():`, for it is called where autograd records. And "
         "`ctx.needs_input_grad[0]` says whether anybody waits for the gradient of x.",
     ),
     wrong=(
@@ -134,8 +140,14 @@ PUZZLE = Puzzle(
             "multiplied at once, added later",
             diagnosis=r"right, but I of 3 layers takes 6 matrix products where 3 must do: the layer before",
             edits=(
-                ("            def finish():\n                of_weight", "            of_weight"),
-                ("                weight.grad = of", "\n            def finish():\n                weight.grad = of"),
+                (
+                    "            def finish():\n                with torch.no_grad():\n        ",
+                    "",
+                ),
+                (
+                    "                    weight.grad = of",
+                    "\n            def finish():\n                weight.grad = of",
+                ),
             ),
         ),
         Wrong(
@@ -170,7 +182,7 @@ PUZZLE = Puzzle(
                 ("ctx.save_for_backward(x)\n", "y = x @ weight.T\n            ctx.save_for_backward(x, y)\n"),
                 ("            return x @ weight.T\n", "            return y\n"),
                 ("(x,) = ctx.saved_tensors", "kept = x, y = ctx.saved_tensors"),
-                ("of_weight = gradient.T @ x", "x, y = kept\n                of_weight = gradient.T @ x"),
+                ("of_weight = gradient.T @ x", "x, y = kept\n                    of_weight = gradient.T @ x"),
             ),
         ),
         Wrong(
@@ -200,6 +212,47 @@ PUZZLE = Puzzle(
 
                 return SplitLinear.apply(x, weight)
                 """,
+        ),
+        Wrong(
+            "autograd records the gradient of the weight",
+            diagnosis=r"right, but autograd records W: `weight\.grad` holds x and u.*no_grad",
+            edits=(("with torch.no_grad():", "with torch.enable_grad():"),),
+        ),
+        Wrong(
+            "handed over in forward already",
+            diagnosis=r"right, but F calls `later` 9 times",
+            body="""
+                class SplitLinear(torch.autograd.Function):
+                    @staticmethod
+                    def forward(ctx, x, weight):
+                        ctx.save_for_backward(x)
+                        kept = ctx.kept = []
+
+                        def finish():
+                            gradient, x = kept
+                            with torch.no_grad():
+                                of_weight = gradient.T @ x
+                                weight.grad = of_weight if weight.grad is None else weight.grad + of_weight
+
+                        later(finish)
+                        return x @ weight.T
+
+                    @staticmethod
+                    def backward(ctx, gradient):
+                        ctx.kept += [gradient, *ctx.saved_tensors]
+                        return gradient @ weight if ctx.needs_input_grad[0] else None, None
+
+                return SplitLinear.apply(x, weight)
+                """,
+        ),
+        Wrong(
+            "multiplied at once, into a gradient of its own",
+            diagnosis=r"right, but I of 3 layers takes 6 matrix products where 3 must do",
+            edits=(
+                ("            (x,) = ctx", "            of_weight = torch.zeros_like(weight)\n            (x,) = ctx"),
+                ("saved_tensors\n", "saved_tensors\n            of_weight.addmm_(gradient.T, x)\n"),
+                ("                    of_weight = gradient.T @ x\n", ""),
+            ),
         ),
         Wrong(
             "the shape of the product the other way around",

@@ -16,6 +16,9 @@ from .tensor_parallel import by_name
 Finish = Callable[[], None]
 """Computes a weight's gradient that was put off."""
 
+PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "addr"}
+"""Matrix products of torch; with _ behind its name one adds in place."""
+
 
 class _Observed(LiveBytes):
     """Counts matrix products, too."""
@@ -30,7 +33,7 @@ class _Observed(LiveBytes):
         return False
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.products += function.__name__.partition(".")[0] in ("mm", "addmm", "bmm", "baddbmm", "mv", "dot")
+        self.products += function.__name__.partition(".")[0].rstrip("_") in PRODUCTS
         return super().__torch_dispatch__(function, types, args, kwargs)
 
 
@@ -41,6 +44,7 @@ class _Layers:
         self.layer, self.weights, self.observed = layer, [each.requires_grad_() for each in weights], observed
         self.outputs: dict[int, Tensor] = {}
         self.put_off: dict[int, list[Finish]] = {}
+        self.early = 0
         self.products: dict[str, list[int]] = {"F": [], "I": [], "W": []}
 
     def run(self, kind: str, micro_batch: int, x: Tensor, upstream: Tensor) -> None:
@@ -54,6 +58,7 @@ class _Layers:
         for number, weight in enumerate(self.weights):
             x = self.layer(x=x.tanh() if number else x, weight=weight, later=finishes.append)
         self.outputs[micro_batch] = x
+        self.early += len(finishes)
 
     def gradient_of_input(self, micro_batch: int, x: Tensor, upstream: Tensor) -> None:
         output = self.outputs.pop(micro_batch)
@@ -70,7 +75,8 @@ def in_two_halves(function: Callable[..., Tensor], arguments: dict[str, Any]) ->
 
     The argument `order` has pairs of "F", "I" or "W" and a micro-batch, all W behind all I. `first` says that x comes
     from the data and needs no gradient. Compare the gradients of x, those of the weights before the first W, and after
-    the last. Reported beside that: "products" of F, I and W, by micro-batch; "held" bytes before the first W.
+    the last. Reported beside that: "products" of F, I and W, by micro-batch; the number of functions "handed over in
+    F"; "held" bytes before the first W; whether autograd has "recorded" any of the weights' gradients.
     """
     weights, batches, upstreams = (arguments[name] for name in ("weights", "batches", "upstreams"))
     for x in batches:
@@ -85,7 +91,9 @@ def in_two_halves(function: Callable[..., Tensor], arguments: dict[str, Any]) ->
             layers.run(kind, micro_batch, batches[micro_batch], upstreams[micro_batch])
     found |= {f"gradient of x {i}": x.grad for i, x in enumerate(batches)}
     found |= {f"gradient of weight {i}": weight.grad for i, weight in enumerate(weights)}
-    return found | {f"products of {kind}": counts for kind, counts in layers.products.items()}
+    found |= {f"products of {kind}": counts for kind, counts in layers.products.items()}
+    recorded = any(weight.grad is not None and weight.grad.requires_grad for weight in weights)
+    return found | {"handed over in F": layers.early, "recorded": recorded}
 
 
 def all_orders_at_once(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
