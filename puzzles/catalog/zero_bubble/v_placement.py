@@ -5,8 +5,8 @@ from functools import partial
 import torch
 
 from puzzles.grading.drives.zero_bubble import through_its_stages
-from puzzles.grading.overlap import NETWORK
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.overlap import NETWORK, notes_of
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases
 from reference.zero_bubble.v_by_hand import through_a_v
 
 from .common import DOUBLE
@@ -57,6 +57,16 @@ def without_waiting_for_weights(case):
     return at_the_turn if n == 1 else max(at_the_turn, 4 * n * product + 4 * (n - 1) * one)
 
 
+def by_multiply(case, inputs, outputs, trace):
+    """Three products for each of a rank's two stages, and one less on rank 0: its data waits for no gradient."""
+    claims = []
+    for rank, output in zip(case.global_ranks, outputs, strict=True):
+        done, asked = len(notes_of(output)), 6 - (rank == case.global_ranks[0])
+        said = f"`multiply` did {done} of {asked} products on rank {rank}: use it for all of them"
+        claims.append(Claim(done >= asked, said))
+    return claims
+
+
 PUZZLE = Puzzle(
     name="zero_bubble.v_placement",
     title="A model in the shape of a V",
@@ -94,6 +104,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), samples=(2,), microseconds=(20,)),
     inputs=data_on_rank_0,
     oracle=in_one_process,
+    judge=by_multiply,
     drive=partial(through_its_stages, NAMES),
     tolerance=1e-10,
     calls=POINT_TO_POINT,
@@ -175,6 +186,16 @@ PUZZLE = Puzzle(
                 (
                     "requests.append(dist.isend(outgoing, group=group, group_dst=destination))",
                     "dist.send(outgoing, group=group, group_dst=destination)",
+                ),
+            ),
+        ),
+        Wrong(
+            "products that take no time",
+            diagnosis=r"right, but `multiply` did 4 of 5 products on rank 0: use it for all of them",
+            edits=(
+                (
+                    "        send(of_middle, rank + 1)\n        of_second = multiply(upstream.T, middle)\n",
+                    "        send(of_middle, rank + 1)\n        of_second = upstream.T @ middle\n",
                 ),
             ),
         ),
