@@ -32,6 +32,7 @@ A100 = {"memory": (80e9,), "intra": (300e9,), "inter": (25e9,)}
 SMALL = {"layers": (32,), "seconds": (0.48,), "stream": (2.0e9,), "state": (94e9,), "activations": (6e9,), **A100}
 MIDDLE = {"layers": (40,), "seconds": (1.5,), "stream": (4.0e9,), "state": (294e9,), "activations": (10e9,), **A100}
 KEPT = SMALL | {"activations": (48e9,), "memory": (24e9,)}  # the small one without recomputation, on smaller GPUs
+PCIE = SMALL | {"state": (16e9,), "intra": (150e9,), "inter": (12.5e9,)}  # a smaller model, on slower links
 LARGE = {"layers": (32,), "seconds": (13.2,), "stream": (10.7e9,), "state": (2.6e12,), "activations": (30e9,), **A100}
 
 PUZZLE = Puzzle(
@@ -69,22 +70,23 @@ PUZZLE = Puzzle(
         Budget: each p and each t is tried once. Three loops up to n are too many.
         """,
     function=best_split,
-    cases=cases(worlds=(1,), ranks=(64,), node=(8,), batch=(32, 128), **LARGE)
+    cases=cases(worlds=(1,), ranks=(64,), node=(8,), batch=(32, 128, 512), **LARGE)
     + cases(worlds=(1,), ranks=(64,), node=(8,), batch=(64, 512), **SMALL)
     + cases(worlds=(1,), ranks=(64, 16), node=(8,), batch=(512,), **KEPT)
-    + cases(worlds=(1,), ranks=(128,), node=(8, 4), batch=(1024, 256), **MIDDLE)
-    + cases(worlds=(1,), ranks=(256,), node=(8,), batch=(512,), **LARGE)
-    + cases(worlds=(1,), ranks=(12,), node=(4,), batch=(36,), **SMALL)
+    + cases(worlds=(1,), ranks=(32,), node=(8, 4), batch=(1024, 256), **MIDDLE)
+    + cases(worlds=(1,), ranks=(12,), node=(6,), batch=(36,), **SMALL)
     + cases(worlds=(1,), ranks=(8,), node=(1, 8), batch=(4, 64), **SMALL | {"state": (16e9,)})
     + cases(worlds=(1,), ranks=(8,), node=(1,), batch=(4, 64), **SMALL)
-    + cases(worlds=(1,), ranks=(16,), node=(1,), batch=(64,), **KEPT | {"state": (96e9,)}),
+    + cases(worlds=(1,), ranks=(8,), node=(2,), batch=(2,), **KEPT)
+    + cases(worlds=(1,), ranks=(8,), node=(4,), batch=(64,), **PCIE)
+    + cases(worlds=(1,), ranks=(16,), node=(1,), batch=(64,), **KEPT | {"state": (96e9,), "memory": (24e9, 23.9e9)}),
     oracle=everything_tried,
     budgets=(
         Budget(
             Measure.LINES,
-            target=lambda case: 200 * case.ranks,
+            target=lambda case: max(200 * case.ranks, 6 * case.ranks**2),
             optimum=lambda case: 20 * case.ranks,
-            why="d follows from p and t: try those that divide n alone",
+            why="d follows from p and t: a loop for each of these two is enough",
         ),
     ),
     hints=(
@@ -103,13 +105,33 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "memory is no matter",
-            diagnosis=r"memory=2\.4e\+10.*expected 2, got 4",
+            diagnosis=r"batch=512.*expected 16, got 8",
             edits=((" and fits(p, d, t)", ""),),
         ),
         Wrong(
             "one window in flight",
             diagnosis=r"memory=2\.4e\+10.*expected 2, got 4",
             edits=(("min(p, batch // d) * activations", "activations"),),
+        ),
+        Wrong(
+            "p windows in flight, where there are fewer",
+            diagnosis=r"node=2, batch=2.*expected 4, got 2",
+            edits=(("min(p, batch // d) * activations", "p * activations"),),
+        ),
+        Wrong(
+            "a bit more than there is room for",
+            diagnosis=r"memory=2\.39e\+10.*expected 4, got 2",
+            edits=(("<= memory", "<= memory * 1.02"),),
+        ),
+        Wrong(
+            "NVLink, whatever the links are",
+            diagnosis=r"intra=1\.5e\+11.*expected 2, got 1",
+            edits=(("intra if reach", "300e9 if reach"),),
+        ),
+        Wrong(
+            "InfiniBand HDR, whatever the links are",
+            diagnosis=r"inter=1\.25e\+10.*expected 2, got 1",
+            edits=(("else inter for", "else 25e9 for"),),
         ),
         Wrong(
             "all windows in flight, as with GPipe",
@@ -152,6 +174,21 @@ PUZZLE = Puzzle(
                     "            for t in range(1, ranks + 1):\n                for d in range(1, ranks + 1):\n"
                     "                    if ranks == p * d * t and batch % d == 0 and fits(p, d, t):\n"
                     "                        found.append((p, d, t))",
+                ),
+            ),
+        ),
+        Wrong(
+            "every triple of numbers up to n",
+            diagnosis=r"right, but it runs [\d,]+ lines where [\d,]+ must do.*\n.*d follows from p and t",
+            edits=(
+                (
+                    "        if ranks % p == 0 and layers % p == 0:\n"
+                    "            for t in range(1, ranks // p + 1):\n                d = ranks // p // t\n"
+                    "                if ranks == p * d * t and batch % d == 0 and fits(p, d, t):\n"
+                    "                    found.append((p, d, t))",
+                    "        for d in range(1, ranks + 1):\n            for t in range(1, ranks + 1):\n"
+                    "                if ranks == p * d * t and layers % p == batch % d == 0 and fits(p, d, t):\n"
+                    "                    found.append((p, d, t))",
                 ),
             ),
         ),
