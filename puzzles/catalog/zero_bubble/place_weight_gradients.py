@@ -1,7 +1,7 @@
 """zero_bubble.place_weight_gradients: W where a rank would wait, in the memory that there is."""
 
 from puzzles.grading.drives.zero_bubble import all_orders_at_once
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import RETURNS, Budget, Claim, Measure, Puzzle, Wrong, cases
 from puzzles.grading.schedules import Pipe
 from reference.pipeline_parallel.schedule import Action, Kind
 from reference.pipeline_parallel.simulate import Costs
@@ -40,6 +40,17 @@ def bubble(case):
     return full + max(case.ahead * (case.p - 1) + 1 - case.m, 0) * of_weight
 
 
+def lines_with_weight_gradients(case, inputs, outputs, trace):
+    """F and I stay in the order in which they were given, in what is returned and in the argument."""
+    lines = [[str(action) for action in line] for line in inputs[0]["every"][0]["lines"]]
+    claims = []
+    for rank, (line, order) in enumerate(zip(lines, outputs[0][RETURNS], strict=True)):
+        same = line == [action for action in order if not action.startswith("W")]
+        claims.append(Claim(same, f"F and I of rank {rank} are in another order than in `lines`: only W has no place"))
+    said = "it changes `lines`, which somebody else may need: make lists of your own"
+    return [*claims, Claim(outputs[0]["lines"] == lines, said)]
+
+
 PUZZLE = Puzzle(
     name="zero_bubble.place_weight_gradients",
     title="Fill the bubble with W",
@@ -74,11 +85,13 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), p=(4,), m=(8,), ahead=(1,), costs=((4, 4, 3),), more=(0,))  # from here on it is only planned
     + cases(worlds=(1,), p=(4,), m=(8,), ahead=(1,), costs=((2, 2, 1),), more=(1, 3))
     + cases(worlds=(1,), p=(4, 3), m=(7,), ahead=(2,), costs=((3, 4, 2),), more=(0,))
+    + cases(worlds=(1,), p=(3,), m=(7,), ahead=(2,), costs=((5, 2, 2),), more=(0,))
     + cases(worlds=(1,), p=(1, 8), m=(3,), ahead=(1,), costs=((1, 1, 1),), more=(0,))
     + cases(worlds=(3,), p=(3,), m=(4,), ahead=(2,), costs=((1, 1, 1),), more=(0,)),
     inputs=order_costs_and_limit,
     drive=all_orders_at_once,
     pipe=a_stage_a_rank,
+    judge=lines_with_weight_gradients,
     budgets=(
         Budget(
             Measure.ACTIVATIONS,
@@ -152,6 +165,29 @@ PUZZLE = Puzzle(
                 ("                    held[r] -= 1\n", ""),
                 ("put_off[r].append(", "held[r] -= 1\n                    put_off[r].append("),
             ),
+        ),
+        Wrong(
+            "I takes as long as F",
+            diagnosis=r"right, but .*costs=\(5, 2, 2\)",
+            edits=(("(forward if kind is Kind.FORWARD else of_input)", "forward"),),
+        ),
+        Wrong(
+            "one F of the second rank earlier",
+            diagnosis=r"right, but F and I of rank 1 are in another order than in `lines`: only W",
+            edits=(
+                (
+                    "    clock, held =",
+                    "    if p == 4 and forward == of_weight:\n"
+                    "        at = left[1].index(Action(Kind.INPUT, 1, 0))\n"
+                    "        left[1].insert(at, left[1].pop(at + 1))\n"
+                    "    clock, held =",
+                ),
+            ),
+        ),
+        Wrong(
+            "the caller's lines are used up",
+            diagnosis=r"right, but it changes `lines`, which somebody else may need",
+            edits=(("[list(line) for line in lines], [[]", "lines, [[]"),),
         ),
         Wrong(
             "what is left is left out",

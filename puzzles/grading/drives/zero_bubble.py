@@ -97,13 +97,17 @@ def in_two_halves(function: Callable[..., Tensor], arguments: dict[str, Any]) ->
 
 
 def all_orders_at_once(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """As `in_order`, of a function that returns the orders of all ranks in one list."""
+    """As `in_order`, of a function that returns the orders of all ranks in one list.
+
+    Reported beside that: its argument "lines", as it is afterwards.
+    """
     pipe, (given, *_) = arguments["pipe"], arguments["every"]
     orders = function(**given)
     if not isinstance(orders, list | tuple) or len(orders) != pipe.ranks:
         return {ORDERS: written(orders)}
     every = [{"rank": rank} for rank in range(pipe.ranks)]
-    return in_order(lambda rank: orders[rank], {"pipe": pipe, "every": every})
+    found = in_order(lambda rank: orders[rank], {"pipe": pipe, "every": every})
+    return {**found, "lines": [written(line) for line in given["lines"]]}
 
 
 class _Stage:
