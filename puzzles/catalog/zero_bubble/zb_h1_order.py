@@ -32,9 +32,9 @@ PUZZLE = Puzzle(
         weights, for which nobody waits. In 1F1B a rank waits while micro-batches drain. With W apart there is
         something to do then, if enough of it was put off; but what is put off holds its activations.
 
-        ZB-H1 is 1F1B, with I in place of B and each W put off for as long as memory allows: no rank holds more
-        activations than rank 0 does in 1F1B, which is p. Look at the last rank, which holds one activation in 1F1B.
-        How many W may it be behind? And rank 0?
+        ZB-H1 is 1F1B with I in place of B. Behind each I a rank does one W, but of an older micro-batch; by how many,
+        memory decides: no rank holds more activations than rank 0 does in 1F1B, which is p. Look at the last rank,
+        which holds one activation in 1F1B. How many W may it be behind? And rank 0?
 
         Actions are `Action(Kind.FORWARD, stage, k)`, F, of micro-batch k; I is `Kind.INPUT`, W is `Kind.WEIGHT`.
         I waits for I of the stage behind, on the last stage for its own F; W for its own I. An activation is held
@@ -47,7 +47,8 @@ PUZZLE = Puzzle(
 
         Returns: the actions of this rank, in order.
 
-        Budget: a bubble of (p-1)(F+I-W), for m of at least p; activations of p micro-batches, or m if that is less.
+        Budget: a bubble of (p-1)(F+I-W), and a W more for each micro-batch that m is short of p; activations of p
+        micro-batches, or m if that is less.
         """,
     function=zb_h1_order,
     given=(Action, Kind),
@@ -68,7 +69,8 @@ PUZZLE = Puzzle(
         Budget(
             Measure.BUBBLE,
             target=bubble,
-            why="put off W, for the time when the last micro-batches come back: the later the rank, the more of them",
+            why="put off W, for the time when the last micro-batches come back: the later the rank, the more of them, "
+            "and no more than memory asks for: rank 0 puts off none",
         ),
     ),
     hints=(
@@ -128,6 +130,23 @@ PUZZLE = Puzzle(
                 ("k - rank)", "k - min(rank, 1))"),
                 ("max(m - rank, 0)", "max(m - min(rank, 1), 0)"),
             ),
+        ),
+        Wrong(
+            "W when there is no room for an F, no sooner",
+            diagnosis=r"right, but the bubble is \d+ units of time where 3 must do.*\n.*rank 0 puts off none",
+            body="""
+                order, done = [], 0
+                ahead = min(p - rank, m)
+                for k in range(m + ahead):
+                    if k < m:
+                        if k - done == p:
+                            order.append(Action(Kind.WEIGHT, rank, done))
+                            done += 1
+                        order.append(Action(Kind.FORWARD, rank, k))
+                    if 0 <= k - ahead + 1 < m:
+                        order.append(Action(Kind.INPUT, rank, k - ahead + 1))
+                return order + [Action(Kind.WEIGHT, rank, k) for k in range(done, m)]
+                """,
         ),
         Wrong(
             "the last W are forgotten",
