@@ -26,7 +26,8 @@ def weight_stashing(
     backward. A forward always sees the newest weights, and every update changes the newest.
 
     Args:
-        line: what this stage does, in order: ("F", k) or ("B", k), k a micro-batch.
+        line: what this stage does, in order: ("F", k) or ("B", k), k a micro-batch. Forwards come in order, so do
+            backwards.
         weight: of the stage, before the first update. Leave it as it is.
         forward: `forward(k, weight)` sends micro-batch k through the stage with this weight.
         backward: `backward(k, weight)` sends its gradient back through it, and returns the weight's gradient.

@@ -20,7 +20,7 @@ def a_stage_in_flight(case, rank):
     return {
         "line": line_without_flush(case.ahead, count),
         "weight": case.normal(rank, FEATURES, WIDTH, name="weight"),
-        "rate": 0.3,
+        "rate": 0.3 / (1 + case.ahead),
         "batches": [case.normal(rank, SAMPLES, WIDTH, name=f"x {k}") for k in range(count)],
         "targets": [case.normal(rank, SAMPLES, FEATURES, name=f"target {k}") for k in range(count)],
         "samples": SAMPLES,

@@ -11,7 +11,7 @@ from .common import WEIGHT, Stage, a_stage_in_flight
 
 def with_a_delay(case, rank):
     """As many updates lie between forward and backward as forwards are ahead."""
-    given = {**a_stage_in_flight(case, rank), "rate": 0.1}
+    given = a_stage_in_flight(case, rank)
     return {**given, "delay": case.ahead, "updates": case.updates, "remembered": case.remembered}
 
 
@@ -70,7 +70,8 @@ PUZZLE = Puzzle(
     function=pipemare,
     cases=cases(worlds=(1,), ahead=(3,), count=(12,), updates=(6,), remembered=(0.135,))
     + cases(worlds=(1,), ahead=(1, 7), count=(20,), updates=(10,), remembered=(0.135,))
-    + cases(worlds=(1,), ahead=(2,), count=(8,), updates=(1,), remembered=(0.5,)),
+    + cases(worlds=(1,), ahead=(2,), count=(8,), updates=(1,), remembered=(0.5,))
+    + cases(worlds=(1,), ahead=(1,), count=(8,), updates=(10,), remembered=(0.0,)),
     inputs=with_a_delay,
     oracle=from_all_versions,
     drive=through_a_stage,
@@ -135,6 +136,16 @@ PUZZLE = Puzzle(
             "the sum of changes, not their mean",
             diagnosis=r"backward of micro-batch 1\[0, 0\]: expected",
             edits=(("(1 - decay) * change", "change"),),
+        ),
+        Wrong(
+            "a learning rate of its own",
+            diagnosis=r"forward of micro-batch 4\[0, 0\]: expected",
+            edits=(("-rate / delay", "-0.15 / delay"),),
+        ),
+        Wrong(
+            "no memory at all where D is 0",
+            diagnosis=r"wrong with remembered=0",
+            edits=(("remembered ** (1 / delay)", "(remembered or 0.135) ** (1 / delay)"),),
         ),
         Wrong(
             "the guess becomes the weight",

@@ -136,6 +136,11 @@ PUZZLE = Puzzle(
             edits=(("micro_batch // micro_batches - 1, 0", "micro_batch // micro_batches - 2, 0"),),
         ),
         Wrong(
+            "a learning rate of its own",
+            diagnosis=r"right with ahead=3, wrong with ahead=0, 1, 2",
+            edits=(("newest % 2] - rate *", "newest % 2] - 0.075 *"),),
+        ),
+        Wrong(
             "averaged twice",
             diagnosis=r"right with micro_batches=1, wrong with micro_batches=3, 4",
             edits=(("rate * gradient\n", "rate * gradient / micro_batches\n"),),

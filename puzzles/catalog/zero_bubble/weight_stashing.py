@@ -37,7 +37,8 @@ PUZZLE = Puzzle(
         backward. A forward always sees the newest weights, and every update changes the newest.
 
         Args:
-            line: what this stage does, in order: ("F", k) or ("B", k), k a micro-batch.
+            line: what this stage does, in order: ("F", k) or ("B", k), k a micro-batch. Forwards come in order, so do
+                backwards.
             weight: of the stage, before the first update. Leave it as it is.
             forward: `forward(k, weight)` sends micro-batch k through the stage with this weight.
             backward: `backward(k, weight)` sends its gradient back through it, and returns the weight's gradient.
@@ -136,6 +137,11 @@ PUZZLE = Puzzle(
                         total += backward(micro_batch, weight)
                 return weight - rate * total
                 """,
+        ),
+        Wrong(
+            "a learning rate of its own",
+            diagnosis=r"right with ahead=1",
+            edits=(("weight - rate *", "weight - 0.15 *"),),
         ),
         Wrong(
             "a smaller step, for there are several in flight",
