@@ -23,7 +23,7 @@ def axis_bytes(
     All numbers have 2 bytes. Embedding, head and biases are left out, and nothing is recomputed.
 
     Args:
-        p, d, t: ranks on the axes pipe, data and tensor; all divide what they should.
+        p, d, t: ranks on the axes pipe, data and tensor; all divide what they should. p is 1 or at least 3.
         batch: B, windows in a step, of all replicas together.
         micro_batch: b, windows in a micro-batch.
         layers: l, of all stages together.

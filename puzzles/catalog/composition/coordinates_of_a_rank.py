@@ -44,7 +44,7 @@ PUZZLE = Puzzle(
     budgets=(
         Budget(
             Measure.LINES,
-            target=lambda case: 12 + 4 * len(case.sizes),
+            target=lambda case: 20 + 10 * len(case.sizes),
             optimum=lambda case: 3 + 3 * len(case.sizes),
             why="a division for each axis says it: nobody has to be seated for that",
         ),

@@ -56,7 +56,7 @@ PUZZLE = Puzzle(
     budgets=(
         Budget(
             Measure.LINES,
-            target=lambda case: 40 + (8 + 4 * len(case.sizes)) * math.prod(case.sizes),
+            target=lambda case: 40 + (16 + 8 * len(case.sizes)) * math.prod(case.sizes),
             optimum=lambda case: 8 + (2 + 2 * len(case.sizes)) * math.prod(case.sizes),
             why="where a rank stands on the other axes is the name of its group: one look at each rank is enough",
         ),
