@@ -147,3 +147,10 @@ def test_names_are_found_and_guessed() -> None:
         catalog.find("ring_shfit")
     with pytest.raises(BadInput, match="rankwise puzzles"):
         catalog.find("qqqqqqqq")
+
+
+def test_a_solution_may_ask_whether_it_is_in_a_group() -> None:
+    puzzle = catalog.find("composition.sum_along")
+    asks = text.solution(puzzle).replace("dist.get_rank() in members", "group is not dist.GroupMember.NON_GROUP_MEMBER")
+    assert asks != text.solution(puzzle)
+    assert style.inspect(puzzle, style.parse(puzzle, asks)) == []
