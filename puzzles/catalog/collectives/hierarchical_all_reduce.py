@@ -3,11 +3,11 @@
 import torch
 
 from puzzles.grading.drives import two_levels
-from puzzles.grading.puzzle import Budget, Given, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Claim, Given, Measure, Puzzle, Wrong, cases
 from reference.collectives import all_gather, all_reduce, cost, reduce_scatter
 from reference.collectives.all_reduce import hierarchical
 
-from .common import everybody_has_the_sum, fewest_steps, one_tensor
+from .common import FLOAT, everybody_has_the_sum, fewest_steps, one_tensor
 
 
 def in_nodes(case, rank):
@@ -18,6 +18,20 @@ def in_nodes(case, rank):
 def costs(case):
     """Formulas of the reference for this many nodes."""
     return cost.hierarchical(case.n // case.ranks_per_node, case.ranks_per_node)
+
+
+def little_crosses(case, inputs, outputs, trace):
+    """Between nodes, a rank sends its share in an all-reduce of one part."""
+    part = -(-case.length // case.ranks_per_node)
+    enough = cost.of(all_reduce.ring).most(case.n // case.ranks_per_node, part, FLOAT)
+    claims = []
+    for rank in range(case.n):
+        sent = [message for message in trace.messages if message.src == rank]
+        node = rank // case.ranks_per_node
+        crossed = sum(message.bytes for message in sent if message.dst // case.ranks_per_node != node)
+        said = f"rank {rank} sends {crossed} B to other nodes, where {enough} must do"
+        claims.append(Claim(crossed <= enough, said))
+    return claims
 
 
 PUZZLE = Puzzle(
@@ -51,11 +65,13 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(4,), length=(24,), ranks_per_node=(2,))
     + cases(worlds=(4,), length=(10,), ranks_per_node=(2,), op=("AVG",))
     + cases(worlds=(6,), length=(25,), ranks_per_node=(2,))
+    + cases(worlds=(6,), length=(24,), ranks_per_node=(3,), op=("AVG", "MAX"))
     + cases(worlds=(4,), length=(24,), ranks_per_node=(2,), dtype=(torch.int32,))
     + cases(worlds=(1, 3), length=(10,), ranks_per_node=lambda n: {1, n})
     + cases(worlds=(8,), length=(40,), ranks_per_node=(4,)),
     inputs=in_nodes,
     oracle=everybody_has_the_sum,
+    judge=little_crosses,
     drive=two_levels,
     given=(
         Given(reduce_scatter.ring, "reduce_scatter"),
@@ -123,6 +139,30 @@ PUZZLE = Puzzle(
             "shards of one length",
             diagnosis=r"length|elements|size|shape|remainder",
             edits=(("torch.empty_like(mine)", "x.new_empty(x.numel() // dist.get_world_size(intra))"),),
+        ),
+        Wrong(
+            "the two groups exchanged, throughout",
+            diagnosis=r"right, but rank 0 sends 96 B to other nodes, where 48 must do",
+            body="""
+                mine = x.tensor_split(dist.get_world_size(inter))[dist.get_rank(inter)]
+                shard = torch.empty_like(mine)
+                reduce_scatter(x, shard, inter, op)
+                all_reduce(shard, intra, op)
+                all_gather(shard, x, inter)
+                """,
+        ),
+        Wrong(
+            "always a sum, divided where it is no sum",
+            diagnosis=r"op=MAX: rank 0.*expected",
+            body="""
+                mine = x.tensor_split(dist.get_world_size(intra))[dist.get_rank(intra)]
+                shard = torch.empty_like(mine)
+                reduce_scatter(x, shard, intra)
+                all_reduce(shard, inter)
+                if op != dist.ReduceOp.SUM:
+                    shard /= dist.get_world_size(intra) * dist.get_world_size(inter)
+                all_gather(shard, x, intra)
+                """,
         ),
     ),
 )
