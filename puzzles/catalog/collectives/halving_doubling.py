@@ -48,7 +48,8 @@ PUZZLE = Puzzle(
     + cases(worlds=(4, 2), length=(10, 1))
     + cases(worlds=(4,), members=(0, 2, 3), length=(9,))
     + cases(worlds=(2,), length=(24,), dtype=(torch.int32,))
-    + cases(worlds=(3,), length=(12,), shape=((3, 4),), op=("AVG", "MAX")),
+    + cases(worlds=(3,), length=(12,), shape=((3, 4),), op=("AVG", "MAX"))
+    + cases(worlds=(4,), length=(12,), op=("AVG", "MAX")),
     inputs=one_tensor,
     oracle=everybody_has_the_sum,
     calls=POINT_TO_POINT,
@@ -127,6 +128,27 @@ PUZZLE = Puzzle(
             "a copy of everything",
             diagnosis=r"right, but it keeps alive [\d,]+ B where [\d,]+ must do.*\n.*halves are views",
             edits=(("mine, way_back = x, []", "before, mine, way_back = x.clone(), x, []"),),
+        ),
+        Wrong(
+            "divided in every step",
+            diagnosis=r"op=AVG: rank 0.*\n.*too little: averaged",
+            edits=(
+                (
+                    "            way_back.append((mine, theirs, neighbour))\n        finish(mine, cube.n, op)\n",
+                    "            way_back.append((mine, theirs, neighbour))\n            finish(mine, cube.n, op)\n",
+                ),
+            ),
+        ),
+        Wrong(
+            "only the first step heeds op",
+            diagnosis=r"op=MAX: rank 0.*expected",
+            edits=(
+                (
+                    "exchange_reduce(theirs, neighbour, mine, neighbour, group, op)",
+                    "exchange_reduce(theirs, neighbour, mine, neighbour, group, "
+                    "op if distance == 1 else dist.ReduceOp.SUM)",
+                ),
+            ),
         ),
     ),
 )

@@ -57,9 +57,10 @@ PUZZLE = Puzzle(
         """,
     cases=cases(worlds=(4, 2, 3, 1, 5, 8), length=(6,))
     + cases(worlds=(6,), length=(1,))
-    + cases(worlds=(4,), members=(0, 2, 3), length=(5,))
+    + cases(worlds=(4,), members=(1, 2, 3), length=(5,))
     + cases(worlds=(2,), length=(6,), dtype=(torch.int32,))
-    + cases(worlds=(3,), length=(6,), shape=((2, 3),), op=("AVG", "MAX")),
+    + cases(worlds=(3,), length=(6,), shape=((2, 3),), op=("AVG", "MAX"))
+    + cases(worlds=(4,), length=(6,), op=("AVG", "MAX")),
     inputs=one_tensor,
     oracle=everybody_has_the_sum,
     calls=POINT_TO_POINT,
@@ -166,6 +167,30 @@ PUZZLE = Puzzle(
                         combine(x, received[other], op)
                 finish(x, n, op)
                 """,
+        ),
+        Wrong(
+            "divided in every step",
+            diagnosis=r"op=AVG: rank 0.*\n.*too little: averaged",
+            edits=(
+                ("        distance *= 2\n    finish(x, n, op)\n", "        finish(x, n, op)\n        distance *= 2\n"),
+            ),
+        ),
+        Wrong(
+            "only the first step heeds op",
+            diagnosis=r"op=MAX: rank 0.*expected",
+            edits=(
+                ("rank ^ distance, group, op)", "rank ^ distance, group, op if distance == 1 else dist.ReduceOp.SUM)"),
+            ),
+        ),
+        Wrong(
+            "group ranks taken for global ranks",
+            diagnosis=r"group",
+            edits=(
+                ("dist.send(x, group=group, group_dst=rank - p)", "dist.send(x, rank - p, group)"),
+                ("dist.recv(x, group=group, group_src=rank - p)", "dist.recv(x, rank - p, group)"),
+                ("dist.recv(received, group=group, group_src=rank + p)", "dist.recv(received, rank + p, group)"),
+                ("dist.send(x, group=group, group_dst=rank + p)", "dist.send(x, rank + p, group)"),
+            ),
         ),
     ),
 )
