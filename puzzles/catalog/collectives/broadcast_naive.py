@@ -1,10 +1,21 @@
 """collectives.broadcast_naive: the root tells everybody, one after another."""
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases
 from reference.collectives import cost
 from reference.collectives.broadcast import naive
 
 from .common import everybody_has_the_roots, fewest_steps, size_of, tensor_and_root
+
+
+def only_the_root_sends(case, inputs, outputs, trace):
+    """Nobody passes on what has come."""
+    root = case.global_ranks[case.root]
+    claims = []
+    for message in trace.messages:
+        said = f"rank {message.src} sends to rank {message.dst}; here the root alone, rank {root}, sends"
+        claims.append(Claim(message.src == root, said))
+    return claims
+
 
 PUZZLE = Puzzle(
     name="collectives.broadcast_naive",
@@ -35,6 +46,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), root=(2,), length=(6,), shape=((2, 3),)),
     inputs=tensor_and_root,
     oracle=everybody_has_the_roots,
+    judge=only_the_root_sends,
     calls=POINT_TO_POINT,
     budgets=(
         Budget(
@@ -117,6 +129,18 @@ PUZZLE = Puzzle(
                             mine = received
                 if rank != root:
                     x.copy_(mine)
+                """,
+        ),
+        Wrong(
+            "from neighbour to neighbour",
+            diagnosis=r"right, but rank 1 sends to rank 2; here the root alone, rank 0, sends",
+            body="""
+                rank, n = dist.get_rank(group), dist.get_world_size(group)
+                vertex = (rank - root) % n
+                if vertex > 0:
+                    dist.recv(x, group=group, group_src=(rank - 1) % n)
+                if vertex < n - 1:
+                    dist.send(x, group=group, group_dst=(rank + 1) % n)
                 """,
         ),
     ),

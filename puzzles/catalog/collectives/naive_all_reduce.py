@@ -2,12 +2,23 @@
 
 import torch
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases
 from reference.collectives import cost
 from reference.collectives.all_reduce import naive, ring
 from reference.collectives.reduction import combine, finish
 
 from .common import everybody_has_the_sum, fewest_steps, one_tensor, size_of
+
+
+def through_rank_0(case, inputs, outputs, trace):
+    """Of two who talk, one is the first rank of the group."""
+    first = case.global_ranks[0]
+    claims = []
+    for message in trace.messages:
+        said = f"rank {message.src} sends to rank {message.dst}, and not everything through rank {first}"
+        claims.append(Claim(first in (message.src, message.dst), said))
+    return claims
+
 
 PUZZLE = Puzzle(
     name="collectives.naive_all_reduce",
@@ -43,11 +54,12 @@ PUZZLE = Puzzle(
             dist.send(x, group=group, group_dst=other)
         """,
     cases=cases(worlds=(3, 2, 4, 1, 5, 8), length=(6,))
-    + cases(worlds=(4,), members=(0, 2, 3), length=(5,))
+    + cases(worlds=(4,), members=(1, 2, 3), length=(5,))
     + cases(worlds=(2,), length=(6,), dtype=(torch.int32,))
     + cases(worlds=(3,), length=(6,), shape=((2, 3),), op=("AVG", "MAX")),
     inputs=one_tensor,
     oracle=everybody_has_the_sum,
+    judge=through_rank_0,
     calls=POINT_TO_POINT,
     given=(combine, finish),
     budgets=(
@@ -150,6 +162,32 @@ PUZZLE = Puzzle(
                             combine(total, received, op)
                 finish(total, n, op)
                 x.copy_(total)
+                """,
+        ),
+        Wrong(
+            "group ranks taken for global ranks",
+            diagnosis=r"group",
+            edits=(
+                ("dist.send(x, group=group, group_dst=0)", "dist.send(x, 0, group)"),
+                ("dist.recv(x, group=group, group_src=0)", "dist.recv(x, 0, group)"),
+            ),
+        ),
+        Wrong(
+            "through the last rank",
+            diagnosis=r"right, but rank 1 sends to rank 2, and not everything through rank 0",
+            body="""
+                rank, n = dist.get_rank(group), dist.get_world_size(group)
+                if rank != n - 1:
+                    dist.send(x, group=group, group_dst=n - 1)
+                    dist.recv(x, group=group, group_src=n - 1)
+                    return
+                received = torch.empty_like(x)
+                for other in range(n - 1):
+                    dist.recv(received, group=group, group_src=other)
+                    combine(x, received, op)
+                finish(x, n, op)
+                for other in range(n - 1):
+                    dist.send(x, group=group, group_dst=other)
                 """,
         ),
     ),
