@@ -5,6 +5,8 @@ import torch
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
 from reference.ranks.neighbours import look_both_ways
 
+from .common import shape_of
+
 
 def beside(case, inputs):
     tensors = [each["x"] for each in inputs]
@@ -46,8 +48,9 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(3, 2, 4, 1, 5, 8), length=(4,))
     + cases(worlds=(3,), length=(0, 1))
     + cases(worlds=(4,), members=(0, 1, 3), length=(3,))
-    + cases(worlds=(2,), length=(4,), dtype=(torch.int32,)),
-    inputs=lambda case, rank: {"x": case.tensor(rank, case.length)},
+    + cases(worlds=(2,), length=(4,), dtype=(torch.int32,))
+    + cases(worlds=(2,), length=(6,), shape=((2, 3),)),
+    inputs=lambda case, rank: {"x": case.tensor(rank, *shape_of(case))},
     oracle=beside,
     calls=POINT_TO_POINT,
     budgets=(
@@ -121,6 +124,11 @@ PUZZLE = Puzzle(
                     "    if batch:\n        dist.batch_isend_irecv(batch)\n",
                 ),
             ),
+        ),
+        Wrong(
+            "a flat buffer",
+            diagnosis=r"shape \(2, 3\).*shape \(6,\)",
+            edits=(("torch.zeros_like(x), torch.zeros_like(x)", "x.new_zeros(x.numel()), x.new_zeros(x.numel())"),),
         ),
     ),
 )

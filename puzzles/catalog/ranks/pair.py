@@ -1,7 +1,11 @@
 """ranks.pair: one tensor, from one rank to another."""
 
+import torch
+
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
 from reference.ranks.pair import hand_over
+
+from .common import shape_of
 
 
 def the_target_has_it(case, inputs):
@@ -9,7 +13,7 @@ def the_target_has_it(case, inputs):
 
 
 def arguments(case, rank):
-    return {"x": case.tensor(rank, case.length), "source": case.source, "target": case.target}
+    return {"x": case.tensor(rank, *shape_of(case)), "source": case.source, "target": case.target}
 
 
 PUZZLE = Puzzle(
@@ -33,7 +37,9 @@ PUZZLE = Puzzle(
     function=hand_over,
     cases=cases(worlds=(2, 4, 1, 3, 8), length=(5,), source=(0,), target=lambda n: [n - 1])
     + cases(worlds=(3, 5), length=(4,), source=(2,), target=(0, 1, 2))
-    + cases(worlds=(4,), members=(1, 2, 3), length=(3,), source=(2,), target=(1,)),
+    + cases(worlds=(4,), members=(1, 2, 3), length=(3,), source=(2,), target=(1,))
+    + cases(worlds=(2,), length=(5,), source=(0,), target=(1,), dtype=(torch.int32,))
+    + cases(worlds=(2,), length=(6,), source=(0,), target=(1,), shape=((2, 3),)),
     inputs=arguments,
     oracle=the_target_has_it,
     calls=POINT_TO_POINT,
@@ -110,6 +116,31 @@ PUZZLE = Puzzle(
                 if rank != target:
                     dist.send(parcel, group=group, group_dst=rank + way)
                 """,
+        ),
+        Wrong(
+            "a buffer of float32, whatever x is",
+            diagnosis=r"sends int32.*receives float32",
+            edits=(
+                ("import torch.distributed as dist\n", "import torch\nimport torch.distributed as dist\n"),
+                (
+                    "        dist.recv(x, group=group, group_src=source)\n",
+                    "        buffer = torch.empty(x.shape)\n"
+                    "        dist.recv(buffer, group=group, group_src=source)\n"
+                    "        x.copy_(buffer)\n",
+                ),
+            ),
+        ),
+        Wrong(
+            "a buffer as long as x has rows",
+            diagnosis=r"sends 6 elements.*receives 2 elements",
+            edits=(
+                (
+                    "        dist.recv(x, group=group, group_src=source)\n",
+                    "        buffer = x.new_empty(len(x))\n"
+                    "        dist.recv(buffer, group=group, group_src=source)\n"
+                    "        x.copy_(buffer)\n",
+                ),
+            ),
         ),
     ),
 )

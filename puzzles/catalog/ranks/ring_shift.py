@@ -5,6 +5,8 @@ import torch
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
 from reference.ranks.shift import ring_shift
 
+from .common import shape_of
+
 PUZZLE = Puzzle(
     name="ranks.ring_shift",
     title="Pass it on around a ring",
@@ -24,8 +26,9 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(2, 3, 4, 1, 5, 8), length=(6,))
     + cases(worlds=(3,), length=(0, 1))
     + cases(worlds=(4,), members=(0, 2, 3), length=(5,))
-    + cases(worlds=(2,), length=(6,), dtype=(torch.int32,)),
-    inputs=lambda case, rank: {"x": case.tensor(rank, case.length)},
+    + cases(worlds=(2,), length=(6,), dtype=(torch.int32,))
+    + cases(worlds=(2,), length=(6,), shape=((2, 3),)),
+    inputs=lambda case, rank: {"x": case.tensor(rank, *shape_of(case))},
     oracle=lambda case, inputs: [inputs[rank - 1]["x"] for rank in range(case.n)],
     calls=POINT_TO_POINT,
     budgets=(
@@ -89,5 +92,10 @@ PUZZLE = Puzzle(
             edits=(("isend, x, group=group, group_peer=(rank + 1) % n", "isend, x, (rank + 1) % n, group"),),
         ),
         Wrong("gives back its own", diagnosis=r"its own", body="return x.clone()"),
+        Wrong(
+            "a flat buffer",
+            diagnosis=r"shape \(2, 3\).*shape \(6,\)",
+            edits=(("received = torch.empty_like(x)", "received = x.new_empty(x.numel())"),),
+        ),
     ),
 )

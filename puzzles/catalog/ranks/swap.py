@@ -5,6 +5,8 @@ import torch
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
 from reference.ranks.swap import swap
 
+from .common import shape_of
+
 
 def partner_of(case, rank):
     """Ranks 0 and 1, 2 and 3, ...; or the first and the last, the second and the last but one, ..."""
@@ -35,8 +37,9 @@ PUZZLE = Puzzle(
     + cases(worlds=(4, 5), length=(3,), pairs=("mirrored",))
     + cases(worlds=(2,), length=(0, 1), pairs=("neighbours",))
     + cases(worlds=(5,), members=(1, 2, 4), length=(4,), pairs=("mirrored",))
-    + cases(worlds=(2,), length=(6,), pairs=("neighbours",), dtype=(torch.int32,)),
-    inputs=lambda case, rank: {"x": case.tensor(rank, case.length), "partner": partner_of(case, rank)},
+    + cases(worlds=(2,), length=(6,), pairs=("neighbours",), dtype=(torch.int32,))
+    + cases(worlds=(2,), length=(6,), pairs=("neighbours",), shape=((2, 3),)),
+    inputs=lambda case, rank: {"x": case.tensor(rank, *shape_of(case)), "partner": partner_of(case, rank)},
     oracle=lambda case, inputs: [inputs[each["partner"]]["x"] for each in inputs],
     calls=POINT_TO_POINT,
     budgets=(
@@ -48,7 +51,8 @@ PUZZLE = Puzzle(
         ),
     ),
     hints=(
-        "`send` returns when somebody has received. If both of a pair are in `send`, who receives?",
+        "How soon `send` returns depends on the backend; here it counts as one that waits until somebody receives. If "
+        "both of a pair are in `send`, who receives?",
         "`isend` and `irecv` return at once, with a request. `request.wait()` waits for it.",
         "`dist.batch_isend_irecv([dist.P2POp(dist.isend, x, group=group, group_peer=partner), ...])` posts all of a "
         "list at once and returns the requests. Receive into a new tensor: `x` is still being sent.",
@@ -109,5 +113,10 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong("gives back its own", diagnosis=r"its own input", body="return x.clone()"),
+        Wrong(
+            "a flat buffer",
+            diagnosis=r"shape \(2, 3\).*shape \(6,\)",
+            edits=(("received = torch.empty_like(x)", "received = x.new_empty(x.numel())"),),
+        ),
     ),
 )
