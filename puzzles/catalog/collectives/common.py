@@ -11,12 +11,9 @@ from torch import Tensor
 from puzzles.grading.puzzle import Case, Claim, Inputs
 from reference.trace import Trace
 
+from ..ranks.common import shape_of
+
 FLOAT = 4  # bytes of an element
-
-
-def shape_of(case: Case) -> tuple[int, ...]:
-    """The shape of the tensor that each rank has: the parameter `shape`, or (length,)."""
-    return dict(case.parameters).get("shape", (case.length,))
 
 
 def size_of(case: Case) -> int:
@@ -74,10 +71,10 @@ def everybody_has_the_roots(case: Case, inputs: Inputs) -> list[dict[str, Tensor
 
 
 def neighbours_only(case: Case, inputs: Inputs, outputs: list[dict[str, Any]], trace: Trace) -> list[Claim]:
-    """A ring: each rank sends to one other rank."""
-    claims = []
-    for rank in range(case.world_size):
+    """A ring: each rank sends to its right neighbour, and to nobody else."""
+    ranks, claims = case.global_ranks, []
+    for rank, right in zip(ranks, ranks[1:] + ranks[:1], strict=True):
         targets = sorted({message.dst for message in trace.messages if message.src == rank})
-        said = f"this is no ring: rank {rank} sends to ranks {', '.join(map(str, targets))}, not to one neighbour alone"
-        claims.append(Claim(len(targets) <= 1, said))
+        said = f"this is no ring: rank {rank} sends to {', '.join(map(str, targets))}, not to its right neighbour alone"
+        claims.append(Claim(targets in ([], [right]), said))
     return claims

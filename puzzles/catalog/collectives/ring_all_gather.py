@@ -11,12 +11,11 @@ from .common import FLOAT, fewest_steps, neighbours_only
 
 
 def chunk_and_room(case, rank):
-    """Rank r brings chunk r of `length` elements; a case with a `shape` brings rows of that shape."""
+    """Rank r brings chunk r of `length` elements. `shape` is of x, `room` of out; both are flat where none is given."""
     parameters = dict(case.parameters)
-    if "shape" in parameters:
-        return {"x": case.tensor(rank, *case.shape), "out": torch.zeros(case.n, *case.shape)}
     own = torch.empty(case.length).tensor_split(case.n)[rank].numel()
-    return {"x": case.tensor(rank, own), "out": torch.zeros(case.length)}
+    x = case.tensor(rank, *parameters.get("shape", (own,)))
+    return {"x": x, "out": case.tensor(rank, *parameters.get("room", (case.length,)), name="left over")}
 
 
 def everybody_has_all(case, inputs):
@@ -57,7 +56,8 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(3, 2, 4, 1, 5, 8), length=(24,))
     + cases(worlds=(3, 4), length=(10, 1))
     + cases(worlds=(4,), members=(0, 2, 3), length=(9,))
-    + cases(worlds=(3,), length=(18,), shape=((2, 3),)),
+    + cases(worlds=(3,), length=(18,), shape=((2, 3),), room=((3, 2, 3),))
+    + cases(worlds=(3,), length=(12,), room=((4, 3),)),
     inputs=chunk_and_room,
     oracle=everybody_has_all,
     judge=neighbours_only,
@@ -94,7 +94,7 @@ PUZZLE = Puzzle(
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
                 received = torch.empty_like(out)
-                out.view(-1).tensor_split(n)[rank].copy_(x.view(-1))
+                out.zero_().view(-1).tensor_split(n)[rank].copy_(x.view(-1))
                 for _ in range(n - 1):
                     exchange(out, (rank + 1) % n, received, (rank - 1) % n, group)
                     out += received * (out == 0)
@@ -107,7 +107,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "straight to everybody",
-            diagnosis=r"right, but this is no ring: rank \d sends to ranks \d, \d",
+            diagnosis=r"right, but this is no ring: rank \d sends to \d, \d",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
                 chunks = out.view(-1).tensor_split(n)
@@ -148,8 +148,29 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "its own chunk is missing",
-            diagnosis=r"expected \d+, got 0",
+            diagnosis=r"expected \d+, got \d+",
             edits=(("    chunks[rank].copy_(x.view(-1))\n", ""),),
+        ),
+        Wrong(
+            "added to what is in `out`",
+            diagnosis=r"expected \d+, got \d+",
+            edits=((".copy_(x.view(-1))", ".add_(x.view(-1))"),),
+        ),
+        Wrong(
+            "cut along dim 0",
+            diagnosis=r"room=\(4, 3\)|size of tensor|shape",
+            edits=(("out.view(-1).tensor_split(n)", "[rows.view(-1) for rows in out.tensor_split(n)]"),),
+        ),
+        Wrong(
+            "to the left",
+            diagnosis=r"right, but this is no ring: rank 0 sends to 2, not to its right neighbour",
+            edits=(
+                ("right, left = (rank + 1) % n, (rank - 1) % n", "right, left = (rank - 1) % n, (rank + 1) % n"),
+                (
+                    "exchange(chunks[(rank - step) % n], right, chunks[(rank - step - 1) % n], left, group)",
+                    "exchange(chunks[(rank + step) % n], right, chunks[(rank + step + 1) % n], left, group)",
+                ),
+            ),
         ),
     ),
 )

@@ -8,22 +8,26 @@ from reference.collectives.exchange import exchange
 from reference.collectives.reduce_scatter import ring
 from reference.collectives.reduction import combine, finish
 
-from .common import chunk_of, fewest_steps, neighbours_only, one_tensor, reduced
+from .common import chunk_of, fewest_steps, neighbours_only, one_tensor, reduced, shape_of
 
 
 def tensor_and_room(case, rank):
     """A tensor, and room for this rank's chunk of the sum."""
     arguments = one_tensor(case, rank)
     own = arguments["x"].view(-1).tensor_split(case.n)[rank]
-    rows = (-1, *arguments["x"].shape[1:])
-    return {**arguments, "out": torch.zeros_like(own).view(rows)}
+    return {**arguments, "out": in_rows(case, case.tensor(rank, *own.shape, name="left over"))}
+
+
+def in_rows(case, chunk):
+    """A chunk in rows like those of `x`; flat where n does not divide the rows."""
+    rows, *rest = shape_of(case)
+    return chunk if rows % case.n else chunk.view(-1, *rest)
 
 
 def everybody_has_one_chunk(case, inputs):
     """Rank i has chunk i of the sum."""
     total = reduced(case, [each["x"] for each in inputs]).view(-1)
-    rows = (-1, *inputs[0]["x"].shape[1:])
-    return [{"out": chunk.view(rows)} for chunk in total.tensor_split(case.n)]
+    return [{"out": in_rows(case, chunk)} for chunk in total.tensor_split(case.n)]
 
 
 PUZZLE = Puzzle(
@@ -66,7 +70,8 @@ PUZZLE = Puzzle(
     + cases(worlds=(3, 4), length=(10, 1))
     + cases(worlds=(4,), members=(0, 2, 3), length=(9,))
     + cases(worlds=(2,), length=(24,), dtype=(torch.int32,))
-    + cases(worlds=(3,), length=(18,), shape=((6, 3),), op=("AVG", "MAX")),
+    + cases(worlds=(3,), length=(18,), shape=((6, 3),), op=("AVG", "MAX"))
+    + cases(worlds=(3,), length=(12,), shape=((4, 3),)),
     inputs=tensor_and_room,
     oracle=everybody_has_one_chunk,
     judge=neighbours_only,
@@ -147,7 +152,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "straight to where it belongs",
-            diagnosis=r"right, but this is no ring: rank \d sends to ranks \d, \d",
+            diagnosis=r"right, but this is no ring: rank \d sends to \d, \d",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
                 chunks = x.view(-1).tensor_split(n)
@@ -168,6 +173,16 @@ PUZZLE = Puzzle(
             "the remainder is left out",
             diagnosis=r"the remainder|size|shape|elements",
             edits=(("x.view(-1).tensor_split(n)", "x.view(-1)[: x.numel() // n * n].tensor_split(n)"),),
+        ),
+        Wrong(
+            "added to what is in `out`",
+            diagnosis=r"expected \d+, got \d+",
+            edits=(("    out.view(-1).copy_(partial)\n", "    out.view(-1).add_(partial)\n"),),
+        ),
+        Wrong(
+            "cut along dim 0",
+            diagnosis=r"size of tensor|shape",
+            edits=(("x.view(-1).tensor_split(n)", "[rows.view(-1) for rows in x.tensor_split(n)]"),),
         ),
     ),
 )

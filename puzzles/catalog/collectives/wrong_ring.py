@@ -1,5 +1,7 @@
 """collectives.wrong_ring: a ring that moves whole tensors, to be mended."""
 
+import torch
+
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
 from reference.collectives import cost
 from reference.collectives.all_reduce import ring
@@ -13,7 +15,8 @@ PUZZLE = Puzzle(
     title="Spot the wrong ring",
     statement="""
         An all-reduce around a ring that somebody has written, somebody else has reviewed, and a test has found right:
-        its sums are. But on n ranks it is more than n times slower than it should be. Find out why, and mend it.
+        its sums are. But on n ranks it is more than n times slower than it should be. Find out why, and mend it;
+        the ring still goes to the right.
 
         Given are `exchange(outgoing, target, incoming, source, group)`, `combine(accumulator, received, op)` and
         `finish(x, n, op)`.
@@ -61,7 +64,8 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(4, 2, 3, 1, 5, 8), length=(24,))
     + cases(worlds=(3, 4), length=(10, 1))
     + cases(worlds=(4,), members=(0, 2, 3), length=(9,))
-    + cases(worlds=(3,), length=(12,), shape=((3, 4),), op=("AVG", "MAX")),
+    + cases(worlds=(2,), length=(24,), dtype=(torch.int32,))
+    + cases(worlds=(3,), length=(12,), shape=((4, 3),), op=("AVG", "MAX")),
     inputs=one_tensor,
     oracle=everybody_has_the_sum,
     judge=neighbours_only,
@@ -130,6 +134,16 @@ PUZZLE = Puzzle(
             "the remainder is lost",
             diagnosis=r"the remainder|shape|size|elements",
             edits=(("x.view(-1).tensor_split(n)", "x.view(-1)[: x.numel() // n * n].tensor_split(n)"),),
+        ),
+        Wrong(
+            "a buffer of float32, whatever x is",
+            diagnosis=r"dtype=int32|int32",
+            edits=(("buffer = torch.empty_like(chunks[0])", "buffer = torch.empty(chunks[0].numel())"),),
+        ),
+        Wrong(
+            "cut along dim 0",
+            diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do",
+            edits=(("x.view(-1).tensor_split(n)", "[rows.view(-1) for rows in x.tensor_split(n)]"),),
         ),
     ),
 )
