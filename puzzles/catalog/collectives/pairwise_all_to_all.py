@@ -14,7 +14,7 @@ def chunks_and_room(case, rank):
     """A chunk for everybody, and room for one from everybody: rows of dim 0, or elements."""
     first, *rest = shape_of(case)
     x = case.tensor(rank, case.n * first, *rest)
-    return {"x": x, "out": torch.zeros_like(x)}
+    return {"x": x, "out": case.tensor(rank, *x.shape, name="left over")}
 
 
 def transposed(case, inputs):
@@ -89,7 +89,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "its own chunk is missing",
-            diagnosis=r"expected \d+, got 0",
+            diagnosis=r"expected \d+, got \d+",
             edits=(("    places[rank] = chunks[rank]\n", ""),),
         ),
         Wrong(
@@ -145,6 +145,11 @@ PUZZLE = Puzzle(
                         if rank == target != source:
                             dist.recv(places[source], group=group, group_src=source)
                 """,
+        ),
+        Wrong(
+            "added to what is in `out`",
+            diagnosis=r"expected \d+, got \d+",
+            edits=(("places[rank] = chunks[rank]", "places[rank] += chunks[rank]"),),
         ),
     ),
 )

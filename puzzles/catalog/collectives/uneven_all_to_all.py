@@ -9,22 +9,20 @@ from reference.collectives.exchange import exchange
 
 from .common import FLOAT, fewest_steps
 
-WIDTH = 2  # numbers in a row
-
 
 def rows(case):
-    """rows[i][j]: how many rank i has for rank j. Zeros among them, and nobody gets as many as anybody else."""
-    return torch.randint(
-        0, case.most + 1, (case.n, case.n), generator=torch.Generator().manual_seed(case.seed)
-    ).tolist()
+    """rows[i][j]: how many rank i has for rank j, from `least` to `most`."""
+    generator = torch.Generator().manual_seed(case.seed)
+    return torch.randint(case.least, case.most + 1, (case.n, case.n), generator=generator).tolist()
 
 
 def splits_and_room(case, rank):
     """Rows for everybody, and room for what comes."""
     counts = rows(case)
     given, taken = counts[rank], [each[rank] for each in counts]
-    x = case.tensor(rank, sum(given), WIDTH)
-    return {"x": x, "out": torch.zeros(sum(taken), WIDTH), "in_splits": given, "out_splits": taken}
+    x = case.tensor(rank, sum(given), case.width)
+    out = case.tensor(rank, sum(taken), case.width, name="left over")
+    return {"x": x, "out": out, "in_splits": given, "out_splits": taken}
 
 
 def rows_by_sender(case, inputs):
@@ -55,9 +53,9 @@ PUZZLE = Puzzle(
         Budget: n-1 steps; only rows for others are sent, each once. No memory besides what is there.
         """,
     function=uneven,
-    cases=cases(worlds=(3, 2, 4, 1, 5, 8), most=(3,))
-    + cases(worlds=(3, 4), most=(0, 1, 9))
-    + cases(worlds=(4,), members=(0, 2, 3), most=(4,)),
+    cases=cases(worlds=(3, 2, 4, 1, 5, 8), least=(1,), most=(3,), width=(2,))
+    + cases(worlds=(3, 4), least=(0,), most=(0, 1, 9), width=(3,))
+    + cases(worlds=(4,), members=(0, 2, 3), least=(0,), most=(4,), width=(2,)),
     inputs=splits_and_room,
     oracle=rows_by_sender,
     calls=POINT_TO_POINT,
@@ -66,7 +64,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.BYTES_SENT,
             target=lambda case: max(
-                cost.uneven_bytes(rank, given, WIDTH * FLOAT) for rank, given in enumerate(rows(case))
+                cost.uneven_bytes(rank, given, case.width * FLOAT) for rank, given in enumerate(rows(case))
             ),
             why="the rows that a rank has for another, and nothing to make parts equally long",
         ),
@@ -110,7 +108,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "its own rows are missing",
-            diagnosis=r"expected \d+, got 0",
+            diagnosis=r"expected \d+, got \d+",
             edits=(("    places[rank].copy_(chunks[rank])\n", ""),),
         ),
         Wrong(
@@ -143,6 +141,21 @@ PUZZLE = Puzzle(
                         incoming = places[source][row] if row < out_splits[source] else None
                         exchange(outgoing, target, incoming, source, group)
                 """,
+        ),
+        Wrong(
+            "added to what is in `out`",
+            diagnosis=r"expected \d+, got \d+",
+            edits=(("places[rank].copy_(chunks[rank])", "places[rank].add_(chunks[rank])"),),
+        ),
+        Wrong(
+            "rows of two numbers",
+            diagnosis=r"right with .*width=2, wrong with .*width=3|split",
+            edits=(
+                (
+                    "x.split(in_splits), out.split(out_splits)",
+                    "x.view(-1).split([2 * s for s in in_splits]), out.view(-1).split([2 * s for s in out_splits])",
+                ),
+            ),
         ),
     ),
 )
