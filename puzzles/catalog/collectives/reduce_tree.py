@@ -53,7 +53,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(8, 6), root=(3,), length=(6,))
     + cases(worlds=(4,), members=(0, 2, 3), root=(1,), length=(5,))
     + cases(worlds=(2,), root=(1,), length=(6,), dtype=(torch.int32,))
-    + cases(worlds=(3,), root=(0,), length=(6,), op=("AVG", "MAX"), shape=((2, 3),)),
+    + cases(worlds=(3,), root=(1,), length=(6,), op=("AVG", "MAX"), shape=((2, 3),)),
     inputs=tensor_and_root,
     oracle=the_root_has_the_sum,
     scratch=("x",),
@@ -135,6 +135,11 @@ PUZZLE = Puzzle(
                 ("group_dst=(rank - distance) % n", "group_dst=rank - distance"),
                 ("group_src=(rank + distance) % n", "group_src=rank + distance"),
             ),
+        ),
+        Wrong(
+            "rank 0 finishes, whoever the root is",
+            diagnosis=r"off by exactly the world size, too much: summed, and not averaged",
+            edits=(("    finish(x, n, op)\n", "    if rank == 0:\n        finish(x, n, op)\n"),),
         ),
     ),
 )
