@@ -1,5 +1,7 @@
 """collectives.differentiable_all_gather: what everybody does with my part comes back to me, added up."""
 
+from math import prod
+
 import torch
 
 from puzzles.grading.drives import backward
@@ -13,10 +15,9 @@ from .common import fewest_steps
 
 def part_and_upstream(case, rank):
     """This rank's part, and the gradient of what it gathers: another one on every rank."""
-    shape = [3, 2]
-    whole = list(shape)
+    whole = list(case.shape)
     whole[case.dim] *= case.n
-    x, upstream = (case.tensor(rank, *each, dtype=torch.float64, name=str(each)) for each in (shape, whole))
+    x, upstream = (case.tensor(rank, *each, name=str(each)) for each in (case.shape, whole))
     return {"x": x, "upstream": upstream, "dim": case.dim}
 
 
@@ -29,7 +30,7 @@ def values_and_gradients(case, inputs):
 
 def numbers(case):
     """Elements of what is gathered."""
-    return 6 * case.n
+    return prod(case.shape) * case.n
 
 
 PUZZLE = Puzzle(
@@ -79,9 +80,10 @@ PUZZLE = Puzzle(
 
         return AllGather.apply(x)
         """,
-    cases=cases(worlds=(3, 2, 4, 1, 8), dim=(0,))
-    + cases(worlds=(3,), dim=(1,))
-    + cases(worlds=(4,), members=(0, 2, 3), dim=(0,)),
+    cases=cases(worlds=(3, 2, 4, 1, 8), shape=((3, 2),), dim=(0,), dtype=(torch.float64,))
+    + cases(worlds=(3,), shape=((3, 2),), dim=(1,), dtype=(torch.float64,))
+    + cases(worlds=(3,), shape=((1, 3, 2),), dim=(2,), dtype=(torch.float32,))
+    + cases(worlds=(4,), members=(0, 2, 3), shape=((3, 2),), dim=(0,), dtype=(torch.float64,)),
     inputs=part_and_upstream,
     oracle=values_and_gradients,
     drive=backward,
@@ -89,12 +91,12 @@ PUZZLE = Puzzle(
     budgets=(
         Budget(
             Measure.BYTES_SENT,
-            target=lambda case: 2 * cost.of(gathers.ring).most(case.n, numbers(case), 8),
+            target=lambda case: 2 * cost.of(gathers.ring).most(case.n, numbers(case), case.dtype.itemsize),
             why="the gradient of all parts need not reach everybody: only its sum for my part, and only me",
         ),
         Budget(
             Measure.STEPS,
-            target=lambda case: 2 * cost.of(gathers.ring).steps(case.n, numbers(case), 8),
+            target=lambda case: 2 * cost.of(gathers.ring).steps(case.n, numbers(case), case.dtype.itemsize),
             optimum=lambda case: 2 * fewest_steps(case),
             why="one pass around the ring there, and one back",
         ),
@@ -161,6 +163,27 @@ PUZZLE = Puzzle(
                     "            every = rows.new_empty(n, *rows.shape)\n"
                     "            gather(rows, every, group)\n"
                     "            out.copy_(every.sum(0).chunk(n)[dist.get_rank(group)])\n",
+                ),
+            ),
+        ),
+        Wrong(
+            "two dims only",
+            diagnosis=r"t\(\) expects a tensor with <= 2 dimensions",
+            edits=(
+                ("rows = x.movedim(dim, 0).contiguous()", "rows = (x.t() if dim else x).contiguous()"),
+                (
+                    "            return out.movedim(0, dim)\n\n        @",
+                    "            return out.t() if dim else out\n\n        @",
+                ),
+            ),
+        ),
+        Wrong(
+            "always float64",
+            diagnosis=r"float32",
+            edits=(
+                (
+                    "out = rows.new_empty(n * rows.shape[0], *rows.shape[1:])",
+                    "out = torch.empty(n * rows.shape[0], *rows.shape[1:], dtype=torch.float64)",
                 ),
             ),
         ),
