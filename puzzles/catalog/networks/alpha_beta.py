@@ -6,13 +6,14 @@ from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.networks.estimate import alpha_beta
 
 SIZES = (8, 1_000, 30_000, 1_000_000, 40_000_000)
+UNSORTED = (1_000_000, 64, 30_000, 64)
 NOISE = (1.04, 0.97, 1.02, 0.95, 1.03)  # what a busy machine does to them
 
 
 def arguments(case, rank):
-    noise = NOISE if case.noisy else (1.0,) * len(SIZES)
-    seconds = [(case.alpha + size / case.beta) * factor for size, factor in zip(SIZES, noise, strict=True)]
-    return {"sizes": list(SIZES), "seconds": seconds}
+    noise = NOISE if case.noisy else (1.0,) * len(NOISE)
+    seconds = [(case.alpha + size / case.beta) * factor for size, factor in zip(case.sizes, noise, strict=False)]
+    return {"sizes": list(case.sizes), "seconds": seconds}
 
 
 def least_squares(case, inputs):
@@ -45,7 +46,8 @@ PUZZLE = Puzzle(
         Budget: sums over the points, and a formula.
         """,
     function=alpha_beta,
-    cases=cases(worlds=(1,), noisy=(True, False), alpha=(2e-6, 1e-3), beta=(25e9, 1e9)),
+    cases=cases(worlds=(1,), sizes=(SIZES,), noisy=(True, False), alpha=(2e-6, 1e-3), beta=(25e9, 1e9))
+    + cases(worlds=(1,), sizes=(UNSORTED, (64, 4_096)), noisy=(True,), alpha=(2e-6,), beta=(1e9,)),
     inputs=arguments,
     oracle=least_squares,
     tolerance=1e-6,
@@ -96,6 +98,17 @@ PUZZLE = Puzzle(
                     slope = sum(w * b * (t - alpha) for b, t, w in points) / sum(w * b * b for b, t, w in points)
                 return alpha, 1 / slope
                 """,
+        ),
+        Wrong(
+            "one time for each size",
+            diagnosis=r"sizes=\[1000000, 64, 30000, 64\].*expected",
+            edits=(
+                (
+                    "    weights = [",
+                    "    seconds = list(dict(zip(sizes, seconds)).values())\n"
+                    "    sizes = list(dict.fromkeys(sizes))\n    weights = [",
+                ),
+            ),
         ),
     ),
 )

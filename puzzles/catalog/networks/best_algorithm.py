@@ -56,12 +56,14 @@ PUZZLE = Puzzle(
     function=best_algorithm,
     answer=SOLUTION,
     cases=cases(worlds=(1,), ranks=(6, 8, 2, 3, 96, 16_384), size=(1e3, 1e6, 4e9), alpha=(4e-6,), beta=(50e9,))
-    + cases(worlds=(1,), ranks=(5, 48), size=(1e4,), alpha=(20e-3,), beta=(2.5e6,)),
+    + cases(worlds=(1,), ranks=(5, 48), size=(1e4,), alpha=(20e-3,), beta=(2.5e6,))
+    + cases(worlds=(1,), ranks=(6, 3), size=(2e5, 6e5), alpha=(4e-6,), beta=(50e9,))
+    + cases(worlds=(1,), ranks=(12,), size=(5e5,), alpha=(4e-6,), beta=(50e9,)),
     oracle=one_message_after_another,
     budgets=(
         Budget(
             Measure.LINES,
-            target=lambda case: 60,
+            target=lambda case: 200,
             optimum=lambda case: 3,
             why="all steps of a ring take the same time, and halves, quarters, eighths, ... have a sum: multiply",
         ),
@@ -91,7 +93,7 @@ PUZZLE = Puzzle(
         Wrong("the slowest", diagnosis=r"best_algorithm\(ranks=6, size=1000", edits=(("min(times", "max(times"),)),
         Wrong(
             "a loop over the steps",
-            diagnosis=r"right, but it runs [\d,]+ lines where 60 must do.*\n.*: multiply",
+            diagnosis=r"right, but it runs [\d,]+ lines where 200 must do.*\n.*: multiply",
             edits=(
                 (
                     '"ring": 2 * (ranks - 1) * (alpha + size / ranks / beta)',

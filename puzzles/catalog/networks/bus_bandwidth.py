@@ -31,7 +31,7 @@ PUZZLE = Puzzle(
         Budget: a formula.
         """,
     function=bus_bandwidth,
-    cases=cases(worlds=(1,), ranks=(8, 4, 2, 3, 1, 512), size=(1e9, 4e6), seconds=(5e-3,)),
+    cases=cases(worlds=(1,), ranks=(8, 4, 2, 3, 1, 512), size=(1e9, 4e6), seconds=(5e-3, 40e-3)),
     oracle=through_one_link,
     tolerance=1e-9,
     budgets=(
@@ -69,6 +69,11 @@ PUZZLE = Puzzle(
                     passed += size / ranks
                 return passed / seconds
                 """,
+        ),
+        Wrong(
+            "always the same time",
+            diagnosis=r"seconds=0\.04\): expected 4\.375e\+10, got 3\.5e\+11",
+            edits=(("/ seconds", "/ 5e-3"),),
         ),
     ),
 )

@@ -66,7 +66,8 @@ PUZZLE = Puzzle(
         alpha=(4e-6, 20e-3),
         beta=(50e9, 2.5e6),
     )
-    + cases(worlds=(1,), steps=((2, 2), (14, 6)), bytes_=((1.0, 1.0), (1.75, 1.75)), alpha=(1e-6,), beta=(1e9,)),
+    + cases(worlds=(1,), steps=((2, 2), (14, 6)), bytes_=((1.0, 1.0), (1.75, 1.75)), alpha=(1e-6,), beta=(1e9,))
+    + cases(worlds=(1,), steps=((6, 6),), bytes_=((1.75, 3.0), (3.0, 1.75)), alpha=(4e-6,), beta=(50e9,)),
     oracle=bisected,
     tolerance=1e-6,
     budgets=(
@@ -105,5 +106,15 @@ PUZZLE = Puzzle(
             edits=(("if more_steps * fewer_bytes <= 0:", "if more_steps <= 0 or fewer_bytes <= 0:"),),
         ),
         Wrong("a search", diagnosis=r"right, but it runs [\d,]+ lines where 12 must do.*\n.*one division", body=SEARCH),
+        Wrong(
+            "equal steps cross at 0 bytes",
+            diagnosis=r"steps=\(6, 6\).*expected None, got 0",
+            body="""
+                if bytes_[0] == bytes_[1]:
+                    return None
+                size = (steps[0] - steps[1]) / (bytes_[1] - bytes_[0]) * alpha * beta
+                return size if size >= 0 else None
+                """,
+        ),
     ),
 )

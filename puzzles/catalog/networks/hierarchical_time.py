@@ -3,7 +3,7 @@
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.networks.hierarchical import hierarchical_time
 
-NVLINK, INFINIBAND = (1.9e-6, 450e9), (4e-6, 50e9)
+NVLINK, PCIE, INFINIBAND = (1.9e-6, 450e9), (5e-6, 25e9), (4e-6, 50e9)
 HOME = (20e-3, 2.5e6)
 
 
@@ -50,7 +50,7 @@ PUZZLE = Puzzle(
         intra=(NVLINK,),
         inter=(INFINIBAND,),
     )
-    + cases(worlds=(1,), nodes=(5,), ranks_per_node=(8,), size=(4e6,), intra=(NVLINK,), inter=(HOME,)),
+    + cases(worlds=(1,), nodes=(5,), ranks_per_node=(8,), size=(4e6,), intra=(NVLINK, PCIE), inter=(HOME,)),
     oracle=phase_by_phase,
     tolerance=1e-9,
     budgets=(
@@ -107,6 +107,11 @@ PUZZLE = Puzzle(
                     seconds += inter[0] + piece / nodes / inter[1]
                 return seconds
                 """,
+        ),
+        Wrong(
+            "always the same links within a node",
+            diagnosis=r"right with intra=\(1\.9e-06, .*wrong with intra=\(5e-06, ",
+            edits=(("    piece = size", "    intra = (1.9e-6, 450e9)\n    piece = size"),),
         ),
     ),
 )

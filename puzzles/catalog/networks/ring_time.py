@@ -28,7 +28,7 @@ PUZZLE = Puzzle(
         Budget: a formula. Nobody waits for a loop over the steps of 16,384 ranks.
         """,
     function=ring_time,
-    cases=cases(worlds=(1,), ranks=(2, 1, 3, 8, 16_384), size=(1e9, 0.0), alpha=(2e-6, 1e-3), beta=(25e9,)),
+    cases=cases(worlds=(1,), ranks=(2, 1, 3, 8, 16_384), size=(1e9, 0.0), alpha=(2e-6, 1e-3), beta=(25e9, 2.5e6)),
     oracle=one_step_after_another,
     tolerance=1e-9,
     budgets=(
@@ -61,6 +61,11 @@ PUZZLE = Puzzle(
                     seconds += alpha + size / ranks / beta
                 return seconds
                 """,
+        ),
+        Wrong(
+            "always the same link",
+            diagnosis=r"beta=2\.5e\+06\): expected 400",
+            edits=(("/ beta", "/ 25e9"),),
         ),
     ),
 )
