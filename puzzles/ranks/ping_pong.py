@@ -22,7 +22,7 @@ def ping_pong(
 
     Now and then a round trip takes much longer, because somebody else uses the link, and the very first one
     because the connection is opened. Don't let those count: warm up with one round trip of each size, time each
-    of the next `rounds`, and take their median.
+    of the next `rounds`, and take a value that a few slow ones do not move, such as their median.
 
     Args:
         small: bytes of the small message.

@@ -57,6 +57,11 @@ PUZZLE = Puzzle(
             optimum=lambda case: 0,
             why="it does not matter what a token says, only that it comes",
         ),
+        Budget(
+            Measure.CALLS,
+            target=lambda case: min(2, case.n - 1),
+            why="one message comes from the rank before, and one goes to the next",
+        ),
     ),
     hints=(
         "How can rank 1 know that rank 0 has spoken? Not from a clock.",
@@ -124,6 +129,19 @@ def take_turns(speak, group):
                     if turn == dist.get_rank(group):
                         speak()
                     dist.barrier(group)
+                """,
+        ),
+        Wrong(
+            "an empty token to all who come later",
+            diagnosis=r"right, but a rank makes \d calls where 2 must do.*\n.*one goes to the next",
+            body="""
+                rank, n, token = dist.get_rank(group), dist.get_world_size(group), torch.empty(0)
+                for earlier in range(rank):
+                    dist.recv(token, group=group, group_src=earlier)
+                speak()
+                requests = [dist.isend(token, group=group, group_dst=later) for later in range(rank + 1, n)]
+                for request in requests:
+                    request.wait()
                 """,
         ),
     ),

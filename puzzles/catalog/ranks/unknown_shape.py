@@ -3,7 +3,7 @@
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
 from reference.ranks.parcel import deliver
 
-SHAPES = ((2, 3), (), (7,), (3, 0), (1, 2, 3, 4))
+SHAPES = ((2, 3), (), (7,), (3, 0), (1, 2, 3, 4), (1_001,))
 
 
 def arguments(case, rank):
@@ -44,9 +44,11 @@ PUZZLE = Puzzle(
         Budget(
             Measure.BYTES_SENT,
             target=lambda case: case.tensor(0, *case.shape).nbytes + 40,
+            optimum=lambda case: case.tensor(0, *case.shape).nbytes,
             why="send the tensor and its shape, and nothing to fill up with",
         ),
         Budget(Measure.STEPS, target=lambda case: 2, why="one message can hold all that there is to say about a shape"),
+        Budget(Measure.CALLS, target=lambda case: 2, why="one message for the shape, one for the tensor"),
     ),
     hints=(
         "What must `target` know before it can call `torch.empty`? Who knows it?",
@@ -118,6 +120,38 @@ PUZZLE = Puzzle(
                 dims, *sizes = label.tolist()
                 shape = torch.Size(sizes[:dims])
                 return box[: shape.numel()].reshape(shape).clone()
+                """,
+        ),
+        Wrong(
+            "sizes of one byte each",
+            diagnosis=r"overflow|sends 1001 elements.*receives \d+ elements|shape=\(1001,\)",
+            edits=(
+                ("+ [0] * (MOST_DIMS - x.dim()))", "+ [0] * (MOST_DIMS - x.dim())).to(torch.uint8)"),
+                ("dtype=torch.int64", "dtype=torch.uint8"),
+            ),
+        ),
+        Wrong(
+            "all numbers at once, each in a message of its own",
+            diagnosis=r"right, but a rank makes 6 calls where 2 must do",
+            body="""
+                rank = dist.get_rank(group)
+                numbers = [torch.zeros(1, dtype=torch.int64) for _ in range(5)]
+                if rank == source:
+                    for number, value in zip(numbers, (x.dim(), *x.shape)):
+                        number.fill_(value)
+                    requests = [dist.isend(number, group=group, group_dst=target) for number in numbers]
+                    for request in requests:
+                        request.wait()
+                    dist.send(x, group=group, group_dst=target)
+                if rank != target:
+                    return None
+                requests = [dist.irecv(number, group=group, group_src=source) for number in numbers]
+                for request in requests:
+                    request.wait()
+                dims, *sizes = [int(number) for number in numbers]
+                received = torch.empty(sizes[:dims])
+                dist.recv(received, group=group, group_src=source)
+                return received
                 """,
         ),
     ),
