@@ -200,7 +200,8 @@ class _Reader:
 
     def _no_module(self, module: str) -> str:
         given = "".join(f", {name} of {home}" for home, name in sorted(self.given))
-        return f"imports {module}: a solution may import torch, math, time and the like{given}"
+        known = ", ".join(sorted(name for name in rules.MODULES if "." not in name and not name.startswith("_")))
+        return f"imports {module}: a solution may import {known}{given}"
 
 
 def _without_main(tree: ast.Module) -> ast.Module:
@@ -224,4 +225,6 @@ def _defined(node: ast.AST) -> list[str]:
 
 
 def _reaching(name: str) -> str:
+    if name in ("format", "format_map"):
+        return f"uses {name}: write an f-string, which shows what it reads"
     return f"uses {name}: a solution needs its arguments, torch and the calls of its puzzle, nothing around them"
