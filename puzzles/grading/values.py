@@ -161,6 +161,8 @@ def _compare(name: str, expected: Any, got: Any, tolerance: float | None) -> tup
         tolerance = 0.0 if type(expected) is int else _RELATIVE[torch.float64] if tolerance is None else tolerance
         close = expected == got or math.isclose(expected, got, rel_tol=tolerance, abs_tol=0.0)
         return 1, None if close else (place, *_numbers(expected, got))
+    if type(expected) in (int, float) and isinstance(got, Tensor) and got.numel() == 1:
+        return 1, (place, _kind(expected), f"{_kind(got)} (a number is asked for: .item())")
     same = type(expected) is type(got) and expected == got
     return 1, None if same else (place, _kind(expected), _kind(got))
 

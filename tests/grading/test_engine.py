@@ -179,11 +179,17 @@ def test_an_empty_list_is_a_value_to_compare() -> None:
         (3528, 3528.0000000000005, ("3528", "3528.0000000000005 (an int is asked for)")),
         (0.1, 0.100000000001, ("0.1", "0.100000000001")),
         (3528, 3529.0, ("3528", "3529")),
+        (0.5, torch.tensor(0.5), ("0.5", "a float32 tensor of shape () (a number is asked for: .item())")),
     ],
 )
-def test_numbers_that_differ_are_written_as_two(expected: float, got: float, texts: tuple[str, str]) -> None:
+def test_numbers_that_differ_are_written_as_two(expected: float, got: float | Tensor, texts: tuple[str, str]) -> None:
     (case,) = cases(worlds=(1,))
-    comparison = values.compare(case, [{"returns": ("value", got)}], ({"returns": expected},), tolerance=1e-12)
+    comparison = values.compare(
+        case,
+        [{"returns": ("tensor" if isinstance(got, Tensor) else "value", got)}],
+        ({"returns": expected},),
+        tolerance=1e-12,
+    )
     (difference,) = comparison.differences
     assert (difference.expected, difference.got) == texts
 
