@@ -1,5 +1,6 @@
 """Sleeping pieces and late messages: a pair takes as long as what it does in a row."""
 
+from collections import Counter
 from collections.abc import Callable
 
 from reference.cluster import Cluster
@@ -34,5 +35,5 @@ def test_messages_hide_behind_the_other_direction(clusters: Callable[..., Cluste
     in_turn, own = taken(clusters(2), overlapped_pair, good=1.1 * IN_TURN)
     assert in_a_row >= IN_A_ROW
     assert IN_TURN <= in_turn < IN_A_ROW
-    counted = [sum(activity.doing is doing for activity in own) for doing in Doing]
-    assert counted == [3, 3, 0, 6]
+    counted = Counter(activity.doing for activity in own)
+    assert counted == {Doing.FORWARD: 3, Doing.BACKWARD: 3, Doing.COMMUNICATION: 6}
