@@ -79,7 +79,7 @@ class Buckets:
         self._launch = launch
         self._due: list[set[int]] = []  # what each bucket still waits for, in the backward that launches them
         self._launched = 0
-        self.closed = False  # no gradient may come: all are on their way
+        self._closed = False  # no gradient may come: all are on their way
         for number, bucket in enumerate(self.buckets):
             for index, parameter in enumerate(bucket.parameters):
                 parameter.grad = None  # from before; it would be added to the first
@@ -97,20 +97,20 @@ class Buckets:
                 due.clear()
         self._launch_the_full()
 
-    def flush(self) -> None:
-        """Launch what is left. This backward is over."""
+    def flush(self, last: bool) -> None:
+        """Launch what is left. This backward is over, and if it is the `last`, no gradient may come until `forget`."""
         self.close(self.buckets)
-        self._due = []
+        self._due, self._closed = [], last
 
     def forget(self) -> None:
         """Drop what has come, and begin a step."""
-        self._due, self.closed = [], False
+        self._due, self._closed = [], False
         for bucket in self.buckets:
             bucket.filled.clear()
 
     def take(self, number: int, index: int, parameter: nn.Parameter) -> None:
         """Move the gradient of a parameter into its place in bucket `number`."""
-        if self.closed or (self._due and number < self._launched):
+        if self._closed or (self._due and number < self._launched):
             raise RuntimeError(
                 "a second backward in the last micro-batch, or one after it: its gradients have already been sent off"
             )

@@ -11,9 +11,10 @@ travel; whoever trains need not know:
     form.publish()                 # the model computes with the updated masters
 """
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 import torch
@@ -71,6 +72,47 @@ class DataParallel(Protocol):
 
     def gradients(self) -> list[Tensor]:
         """The buffers in which gradients are at this moment, for whoever measures memory."""
+
+
+class Progress(Enum):
+    """How far a step is, and what to tell whoever does something else than what comes next."""
+
+    BEGUN = "no micro-batch of this step was the last: put micro_batch(last=True) around forward and backward of one"
+    INSIDE = "a micro-batch is open, or has failed: publish() forgets its gradients, then begin the step again"
+    SENT = "the last micro-batch of this step is over: collect() its gradients"
+    COLLECTED = "gradients are collected, and no optimizer can forget them: publish() ends a step"
+
+
+class Step:
+    """Holds whoever trains to the order of a step: micro-batches, the last of them last, `collect`, `publish`.
+
+    Raises:
+        RuntimeError: for anything else. A step that has failed is ended by `publish`.
+    """
+
+    def __init__(self) -> None:
+        self._progress = Progress.BEGUN
+
+    @contextmanager
+    def micro_batch(self, last: bool) -> Iterator[None]:
+        """Around a micro-batch. One that fails stays open."""
+        self._require(Progress.BEGUN)
+        self._progress = Progress.INSIDE
+        yield
+        self._progress = Progress.SENT if last else Progress.BEGUN
+
+    def collect(self) -> None:
+        """Gradients are about to be collected."""
+        self._require(Progress.SENT)
+        self._progress = Progress.COLLECTED
+
+    def publish(self) -> None:
+        """Gradients are forgotten, and the next step begins."""
+        self._progress = Progress.BEGUN
+
+    def _require(self, progress: Progress) -> None:
+        if self._progress is not progress:
+            raise RuntimeError(self._progress.value)
 
 
 class NoGradient(RuntimeError):

@@ -12,7 +12,6 @@ paid, and how much of the time is hidden behind backward.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import Enum
 
 import torch
 import torch.distributed as dist
@@ -22,7 +21,7 @@ from torch.distributed import ProcessGroup, Work
 from reference.memory.precision import PRECISIONS, Precision
 
 from .buckets import Bucket, Buckets, in_order_of_use
-from .form import NoGradient, Part, freeze_in, trainable
+from .form import NoGradient, Part, Step, freeze_in, trainable
 
 AllReduce = Callable[[Tensor, ProcessGroup], None]
 Reduce = Callable[[Sequence[Tensor], ProcessGroup], None]
@@ -59,15 +58,6 @@ def flat(gradients: Sequence[Tensor], group: ProcessGroup, all_reduce: AllReduce
         gradient.copy_(summed.view_as(gradient))
 
 
-class Step(Enum):
-    """How far a step is, and what to tell whoever does the wrong thing then."""
-
-    BEGUN = "no micro-batch of this step was the last: put micro_batch(last=True) around forward and backward of one"
-    INSIDE = "a micro-batch is open, or has failed: publish() forgets its gradients, then begin the step again"
-    SENT = "the last micro-batch of this step is over: collect() its gradients"
-    COLLECTED = "gradients are collected, and no optimizer can forget them: publish() ends a step"
-
-
 class Replicated:
     """A model whose gradients are summed after backward.
 
@@ -81,7 +71,7 @@ class Replicated:
 
     Raises:
         NoGradient: by `collect`, if a parameter got no gradient and `unused` is not set.
-        RuntimeError: where a step is not micro-batches, the last of them last, then `collect`, then `publish`.
+        RuntimeError: where a step is not what `Step` says.
     """
 
     shards = ()
@@ -103,25 +93,21 @@ class Replicated:
         self._names = {parameter: name for name, parameter in named.items()}
         self._masters = dict(zip(named.values(), (part.master for part in self.parts), strict=True))
         self._buckets = Buckets(buckets, self._launch)
-        self._step = Step.BEGUN
+        self._step = Step()
 
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:
         """Gradients add up from one micro-batch to the next; nothing is sent before the last."""
-        self._require(Step.BEGUN)
-        self._step = Step.INSIDE
-        if last:
-            self._buckets.expect()
-        yield
-        if last:
-            self._buckets.flush()
-            self._buckets.closed = True
-        self._step = Step.SENT if last else Step.BEGUN
+        with self._step.micro_batch(last):
+            if last:
+                self._buckets.expect()
+            yield
+            if last:
+                self._buckets.flush(last)
 
     def collect(self) -> None:
         """Sum over ranks, and give each master its gradient."""
-        self._require(Step.SENT)
-        self._step = Step.COLLECTED
+        self._step.collect()
         self._finish()
         used = self._used()
         for bucket in self._buckets.buckets:
@@ -137,15 +123,11 @@ class Replicated:
             if master is not parameter:
                 parameter.copy_(master)
         self._buckets.forget()
-        self._step = Step.BEGUN
+        self._step.publish()
 
     def gradients(self) -> list[Tensor]:
         """The flat buffers; they stay from one step to the next."""
         return [bucket.flat for bucket in self._buckets.buckets if bucket.flat is not None]
-
-    def _require(self, step: Step) -> None:
-        if self._step is not step:
-            raise RuntimeError(self._step.value)
 
     def _plan(self, parameters: list[nn.Parameter], dtype: torch.dtype) -> list[Bucket]:
         return [Bucket([parameter], dtype) for parameter in parameters]

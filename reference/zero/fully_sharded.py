@@ -24,7 +24,7 @@ from torch.distributed import ProcessGroup
 from torch.utils._pytree import tree_leaves
 
 from reference.data_parallel.buckets import Bucket, Buckets
-from reference.data_parallel.form import Part
+from reference.data_parallel.form import Part, Step
 from reference.memory.precision import PRECISIONS, Precision
 
 from .shards import ShardedGradients, parts_of
@@ -67,7 +67,7 @@ class FullySharded:
 
     Raises:
         BadInput: for units that nobody could gather in time, and a model without values.
-        NoGradient: by `collect`, if the last micro-batch has not come to its end.
+        RuntimeError: where a step is not what `Step` says.
     """
 
     def __init__(
@@ -111,6 +111,7 @@ class FullySharded:
         self.parts = tuple(part for parts in self._parts_of.values() for part in parts)
         self._gradients = ShardedGradients(group, replicas, keep=False)
         self._buckets = Buckets(list(self._parts_of), lambda bucket: self._gradients.launch(bucket, self._last))
+        self._step = Step()
 
     def hold(self) -> None:
         """Begin to gather everything, and keep it until `release`. Gradients then add up, and leave in the last alone.
@@ -137,24 +138,25 @@ class FullySharded:
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:
         """Gathers and reduce-scatters in every micro-batch: there is no room for what has not been sent."""
-        if self._held and not last:
-            yield
-            return
-        self._last = last
-        if not self._held:
-            self._start_order()
-        self._buckets.expect()
-        self._open = True
-        try:
-            yield
-        finally:
-            self._open = False
-        self._buckets.flush()
-        self._free_all_but(())
-        self._gradients.complete = last
+        with self._step.micro_batch(last):
+            if self._held and not last:
+                yield
+                return
+            self._last = last
+            if not self._held:
+                self._start_order()
+            self._buckets.expect()
+            self._open = True
+            try:
+                yield
+            finally:
+                self._open = False
+            self._buckets.flush(last)
+            self._free_all_but(())
 
     def collect(self) -> None:
         """Wait, and give each master its piece of the summed gradient."""
+        self._step.collect()
         self._gradients.finish()
         for bucket, parts in self._parts_of.items():
             self._gradients.give_to(parts, bucket, self._rank)
@@ -167,6 +169,7 @@ class FullySharded:
             part.master.grad = None
         self._gradients.forget()
         self._buckets.forget()
+        self._step.publish()
 
     def gradients(self) -> list[Tensor]:
         """Buckets and shards that hold gradients now."""

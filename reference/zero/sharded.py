@@ -28,7 +28,7 @@ from torch.distributed import ProcessGroup
 
 from reference.collectives import fastest
 from reference.data_parallel.buckets import Bucket, Buckets, in_order_of_use
-from reference.data_parallel.form import Part, freeze_in, trainable
+from reference.data_parallel.form import Part, Step, freeze_in, trainable
 from reference.data_parallel.replicated import BUCKET_BYTES
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS, Precision
@@ -76,7 +76,7 @@ class Sharded:
 
     Raises:
         BadInput: for another stage.
-        NoGradient: by `collect`, if the last micro-batch has not come to its end.
+        RuntimeError: where a step is not what `Step` says.
     """
 
     def __init__(
@@ -98,20 +98,22 @@ class Sharded:
         self.parts: tuple[Part, ...] = tuple(part for shard in self._shards.values() for part in shard.parts)
         self._gradients = ShardedGradients(group, None, keep=self.stage is ZeroStage.OPTIMIZER)
         self._buckets = Buckets(buckets, lambda bucket: self._gradients.launch(bucket, last=True))
+        self._step = Step()
 
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:
         """Stage 1 sends in the last alone. Stage 2 sends in each: it has no room for what has not been sent."""
         launches = last or self.stage is ZeroStage.GRADIENTS
-        if launches:
-            self._buckets.expect()
-        yield
-        if launches:
-            self._buckets.flush()
-        self._gradients.complete = last
+        with self._step.micro_batch(last):
+            if launches:
+                self._buckets.expect()
+            yield
+            if launches:
+                self._buckets.flush(last)
 
     def collect(self) -> None:
         """Wait, and give each master its piece of the summed gradient."""
+        self._step.collect()
         self._gradients.finish()
         for bucket, shard in self._shards.items():
             self._gradients.give_to(shard.parts, bucket, self._rank)
@@ -127,6 +129,7 @@ class Sharded:
             part.master.grad = None
         self._gradients.forget()
         self._buckets.forget()
+        self._step.publish()
 
     def gradients(self) -> list[Tensor]:
         """Buckets and shards that hold gradients now."""

@@ -10,7 +10,7 @@ from torch.distributed import ProcessGroup, Work
 
 from reference.collectives import begin
 from reference.data_parallel.buckets import Bucket
-from reference.data_parallel.form import NoGradient, Part
+from reference.data_parallel.form import Part
 from reference.data_parallel.layout import FlatLayout
 
 IN_FLIGHT = 1  # reductions that may be under way while the next bucket fills
@@ -59,7 +59,6 @@ class ShardedGradients:
     def __init__(self, group: ProcessGroup, replicas: ProcessGroup | None, keep: bool) -> None:
         self.group, self.replicas, self.keep = group, replicas, keep
         self.of: dict[Bucket, Tensor] = {}  # this rank's shard of each bucket's gradients
-        self.complete = False  # the last micro-batch of this step is over
         self._under_way: deque[_Reduction] = deque()
         self._between_replicas: list[Work] = []
 
@@ -72,14 +71,11 @@ class ShardedGradients:
             self._finish_all_but(IN_FLIGHT)
 
     def finish(self) -> None:
-        """Wait for everything that was launched.
-
-        Raises:
-            NoGradient: if that is not all of the step's gradients.
-        """
-        if not self.complete:
-            raise NoGradient("collect() before the last micro-batch was complete: not all gradients have been sent")
-        self._wait()
+        """Wait for everything that was launched."""
+        self._finish_all_but(0)
+        for work in self._between_replicas:
+            work.wait()
+        self._between_replicas.clear()
 
     def give_to(self, parts: Sequence[Part], bucket: Bucket, rank: int) -> None:
         """Let each master's `grad` be its piece of the bucket's shard, in the master's dtype."""
@@ -93,15 +89,8 @@ class ShardedGradients:
 
     def forget(self) -> None:
         """Be ready for the next step. What a step that failed has launched must arrive first."""
-        self._wait()
+        self.finish()
         self.of.clear()
-        self.complete = False
-
-    def _wait(self) -> None:
-        self._finish_all_but(0)
-        for work in self._between_replicas:
-            work.wait()
-        self._between_replicas.clear()
 
     def _finish_all_but(self, left: int) -> None:
         while len(self._under_way) > left:

@@ -43,7 +43,7 @@ def test_each_leaves_when_it_is_full() -> None:
     assert launched == [[6, 6, 6, 0]]
     model(B).backward()
     assert launched == [[6, 6, 6, 0], [4, 4, 2, 0]]
-    buckets.flush()
+    buckets.flush(last=True)
     assert len(launched) == 2
 
 
@@ -75,7 +75,7 @@ def test_what_was_not_used_is_zero() -> None:
     buckets, launched = watched(model)
     buckets.expect()
     model(B).backward()
-    buckets.flush()
+    buckets.flush(last=True)
     assert launched == [[0, 0, 0, 0], [4, 4, 0, 0]]
 
 
@@ -104,10 +104,11 @@ def test_the_next_step_begins_with_nothing() -> None:
     for _ in range(2):
         buckets.expect()
         model(A, B, C).backward()
-        buckets.flush()
+        buckets.flush(last=True)
         for bucket in buckets.buckets:
             bucket.release()
             assert bucket.flat is None
+        buckets.forget()
     assert launched[:2] == launched[2:]
 
 

@@ -159,23 +159,23 @@ def through(group: ProcessGroup, make: Make, actions: Sequence[Callable]) -> lis
     return form.parts[0].master.grad.flatten().tolist()
 
 
-@pytest.mark.parametrize("make", [FORMS["naive"], FORMS["flat"], FORMS["DDP, a bucket each"]])
-@pytest.mark.parametrize(
-    ("actions", "said"),
-    [
-        ((collect,), "no micro-batch of this step was the last"),
-        ((alone, collect), "no micro-batch of this step was the last"),
-        ((begun, collect), "no micro-batch of this step was the last"),
-        ((ended, ended), "the last micro-batch of this step is over"),
-        ((ended, begun), "the last micro-batch of this step is over"),
-        ((ended, alone), "or one after it: its gradients have already been sent off"),
-        ((collected, alone), "or one after it: its gradients have already been sent off"),
-        ((collected, collect), r"publish\(\) ends a step"),
-        ((collected, ended), r"publish\(\) ends a step"),
-        ((failed, ended), "a micro-batch is open, or has failed"),
-        ((failed, collect), "a micro-batch is open, or has failed"),
-    ],
+NO_STEPS = (
+    ((collect,), "no micro-batch of this step was the last"),
+    ((alone, collect), "no micro-batch of this step was the last"),
+    ((begun, collect), "no micro-batch of this step was the last"),
+    ((ended, ended), "the last micro-batch of this step is over"),
+    ((ended, begun), "the last micro-batch of this step is over"),
+    ((ended, alone), "or one after it: its gradients have already been sent off"),
+    ((collected, alone), "or one after it: its gradients have already been sent off"),
+    ((collected, collect), r"publish\(\) ends a step"),
+    ((collected, ended), r"publish\(\) ends a step"),
+    ((failed, ended), "a micro-batch is open, or has failed"),
+    ((failed, collect), "a micro-batch is open, or has failed"),
 )
+
+
+@pytest.mark.parametrize("make", [FORMS["naive"], FORMS["flat"], FORMS["DDP, a bucket each"]])
+@pytest.mark.parametrize(("actions", "said"), NO_STEPS)
 def test_what_is_no_step_is_an_error(ranks: Cluster, make: Make, actions: tuple, said: str) -> None:
     assert re.search(said, ranks.run(in_group, 2, complaint, through, make, actions)[-1])
 

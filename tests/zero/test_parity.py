@@ -1,7 +1,8 @@
 """Every form that shards equals one process: losses, norms, gradients, parameters, however the model is cut."""
 
 import itertools
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,12 +10,11 @@ from torch import nn
 from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
-from reference.data_parallel.form import NoGradient
 from reference.zero.steps import clip_by_global_norm
 
 from ..data_parallel.conftest import MOST, in_group, prove
 from ..data_parallel.low_precision import prove_low_precision
-from ..data_parallel.test_parity import alone, begun, collect, collected, failed, publish, through
+from ..data_parallel.test_parity import NO_STEPS, alone, begun, collected, complaint, failed, publish, through
 from ..data_parallel.training import OPTIMIZERS, TIED, UNTIED, Case, Language, LeavingOut, Make, TwoLayers
 from .forms import FORMS, FULLY, OF_A_GPT, STAGES
 
@@ -78,17 +78,10 @@ def test_publish_forgets_whatever_was_not_sent(ranks: Cluster, make: Make, befor
     assert got == expected
 
 
-def early(group: ProcessGroup, make: Make, actions: Sequence[Callable]) -> str:
-    """What `collect` says after these."""
-    with pytest.raises(NoGradient) as error:
-        through(group, make, (*actions, collect))
-    return str(error.value)
-
-
 @pytest.mark.parametrize("make", [*STAGES.values(), FULLY["FSDP"]], ids=[*STAGES, "FSDP"])
-@pytest.mark.parametrize("actions", [(), (alone,), (failed,)])
-def test_collect_without_a_last_micro_batch_is_an_error(ranks: Cluster, make: Make, actions: tuple) -> None:
-    assert ranks.run(in_group, 2, early, make, actions)[-1].startswith("collect() before the last micro-batch")
+@pytest.mark.parametrize(("actions", "said"), NO_STEPS)
+def test_what_is_no_step_is_an_error(ranks: Cluster, make: Make, actions: tuple, said: str) -> None:
+    assert re.search(said, ranks.run(in_group, 2, complaint, through, make, actions)[-1])
 
 
 @pytest.mark.parametrize("model", [nn.Tanh(), nn.Linear(2, 2).requires_grad_(False)])
