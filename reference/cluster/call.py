@@ -73,18 +73,16 @@ class Call:
     def wait(self) -> None:
         """Until every rank has finished, or a failure has had the time to show its cause."""
         patience = float("inf")
-        while self.reports.silent and (now := time.monotonic()) < patience:
+        while not self.settled() and (now := time.monotonic()) < patience:
             if now > self.deadline:
                 raise self.out_of_time()
             for report in self.ranks.poll(min(self.deadline, patience, self.suspicion()) - now):
                 self.take(report)
             self.check_output()
-            if not self.reports.failed:
-                self.judge()
-            elif self.settled():
-                return
-            else:
+            if self.reports.failed:
                 patience = min(patience, time.monotonic() + self.grace())
+            else:
+                self.judge()
 
     def take(self, report: Message | Exit) -> None:
         """Note what came in from a rank."""
@@ -122,8 +120,12 @@ class Call:
         return _WATCHED_GRACE if self.supervisor else _GRACE
 
     def settled(self) -> bool:
-        """True where a watched run has nothing more to tell: every other rank waits."""
-        return self.supervisor is not None and all(self.supervisor.blocked(rank) for rank in self.reports.silent)
+        """True where nothing more can come: all have finished; or some failed, all is read, and the others wait."""
+        silent = self.reports.silent
+        if not self.reports.failed:
+            return not silent
+        waits = self.supervisor.blocked if self.supervisor else lambda rank: False
+        return all(map(waits, silent)) and self.ranks.quiet  # a rank that dies has reported its last call
 
     def suspicion(self) -> float:
         """When the supervisor wants to look again."""
