@@ -41,8 +41,8 @@ class Messages:
         group: the ranks of the pipeline.
         device: where tensors are.
         ahead: receives that are begun on each channel before they are needed.
-        channels: a group for each channel, of the same ranks; all messages go through `group` without it, which is
-            enough for gloo. See `ordering` for what NCCL needs.
+        channels: a group of its two ends for each channel; all messages go through `group` without it, which is enough
+            for gloo. See `ordering` for what NCCL needs.
         copies: ranks that send and receive the same.
     """
 
@@ -121,17 +121,18 @@ class Messages:
 
     def _begin(self, result: Result) -> None:
         channel = Channel(self._schedule.placement[result.stage], self._rank)
-        group = self._group_of(channel)
+        group, source = self._way(channel)
         if (stage := self._like(result)) not in self._forms:
             header = torch.empty(MOST_DIMS + 2, dtype=torch.int64, device=self._device)
-            group.recv([header], channel.source, TAG).wait()
+            group.recv([header], source, TAG).wait()
             self._forms[stage] = form_of(header)
         shape, dtype = self._forms[stage]
         x = torch.empty(shape, dtype=dtype, device=self._device)
-        self._begun[result] = x, group.recv([self._slice(x)], channel.source, TAG)
+        self._begun[result] = x, group.recv([self._slice(x)], source, TAG)
 
     def _leave(self, x: Tensor, channel: Channel) -> None:
-        work = self._group_of(channel).send([x], channel.target, TAG)  # what dist.isend ends in
+        group, target = self._way(channel)
+        work = group.send([x], target, TAG)  # what dist.isend ends in
         self._leaving[channel].append((work, x))
         if self._all_known:
             self._wait_for_all_but(self._ahead + 1, channel)
@@ -140,8 +141,12 @@ class Messages:
         while len(self._leaving[channel]) > left:
             self._leaving[channel].popleft()[0].wait()
 
-    def _group_of(self, channel: Channel) -> ProcessGroup:
-        return self._channels.get(channel, self._group)
+    def _way(self, channel: Channel) -> tuple[ProcessGroup, int]:
+        """The group that messages of a channel go through, and the rank in it of the other end."""
+        if channel in self._channels:
+            group = self._channels[channel]
+            return group, 1 - group.rank()
+        return self._group, channel.target if channel.source == self._rank else channel.source
 
     def _slice(self, x: Tensor) -> Tensor:
         """What of it this rank sends, or receives: a view."""

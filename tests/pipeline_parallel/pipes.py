@@ -6,6 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from reference.composition.axes import channels_of
+from reference.composition.mesh import Mesh
 from reference.models import GPT, GPTConfig, create, token_loss
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
@@ -34,15 +36,18 @@ def one_process(m: int) -> tuple[float, Gradients]:
     return loss.item(), {name: p.grad.detach() for name, p in model.named_parameters()}
 
 
-def pipelined(make: Callable[[int, int], Schedule], ranks: int, m: int) -> tuple[float, Gradients] | None:
-    """This rank's part of the same, on the first `ranks` ranks."""
+def pipelined(
+    make: Callable[[int, int], Schedule], ranks: int, m: int, with_channels: bool = False
+) -> tuple[float, Gradients] | None:
+    """This rank's part of the same, on the first `ranks` ranks; with a group for each channel, these must be all."""
     group = dist.new_group(list(range(ranks)))
     if dist.get_rank() >= ranks:
         return None
     schedule = make(ranks, m)
     by_number = stages_of(CONFIG, schedule, dist.get_rank(), dtype=torch.float64)
     stages = nn.ModuleList(by_number.values())
-    pipeline = Pipeline(schedule, by_number, group, torch.device("cpu"), later=Later(stages))
+    channels = channels_of(group, Mesh({"pipe": ranks}), schedule) if with_channels else None
+    pipeline = Pipeline(schedule, by_number, group, torch.device("cpu"), later=Later(stages), channels=channels)
     for step in range(STEPS):
         stages.zero_grad()
         tokens, targets = batch(m, step)

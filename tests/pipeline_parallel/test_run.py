@@ -43,6 +43,15 @@ def test_every_order_equals_one_process(clusters: Clusters, name: str, m: int) -
             assert max(relative_difference(found[key], gradients[key]) for key in gradients) < 1e-10, ranks
 
 
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("name", ["1F1B", "interleaved 2", "zb_v"])
+def test_every_channel_may_have_a_group_of_its_own(clusters: Clusters, name: str, ranks: int) -> None:
+    loss, gradients = oracle(ranks)
+    found_loss, found = together(clusters(ranks).run(pipelined, ALL[name], ranks, ranks, with_channels=True))
+    assert found_loss == pytest.approx(loss, rel=1e-12)
+    assert max(relative_difference(found[key], gradients[key]) for key in gradients) < 1e-10
+
+
 @pytest.mark.parametrize("name", ["GPipe", "1F1B", "interleaved 2", "zb_v", "dual_pipe"])
 def test_the_watch_has_nothing_to_say(clusters: Clusters, name: str) -> None:
     loss, _ = oracle(4)
