@@ -67,7 +67,7 @@ def of_tables(p: int, m: int, table: Callable[[int, int], Table], least: int = 1
     require_sizes(p=p, m=m)
     enough = max(m, least)
     lines = [unroll(table(rank, enough), [[(rank, k) for k in range(enough)]]) for rank in range(p)]
-    return Schedule.straight(lines, range(p), m)
+    return Schedule.straight(lines, range(p), enough).first(m)
 
 
 def interleaved(p: int, m: int, v: int) -> Schedule:
@@ -85,7 +85,8 @@ def interleaved(p: int, m: int, v: int) -> Schedule:
         backward = [((v - 1 - s // p) * p + rank, k) for s, k in forward]
         return _alternating(forward, backward, ahead=min(2 * (p - 1 - rank) + (v - 1) * p, len(forward)))
 
-    return Schedule.straight((line(rank) for rank in range(p)), [s % p for s in range(p * v)], m)
+    filled = Schedule.straight((line(rank) for rank in range(p)), [s % p for s in range(p * v)], p * len(groups))
+    return filled.first(m)
 
 
 def breadth_first(p: int, m: int, v: int) -> Schedule:

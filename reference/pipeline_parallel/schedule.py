@@ -63,14 +63,18 @@ class Schedule:
 
     @classmethod
     def straight(cls, lines: Iterable[Iterable[Action]], placement: Iterable[int], micro_batches: int) -> "Schedule":
-        """One whose micro-batches all pass all stages in order; actions on other micro-batches are left out.
+        """One whose micro-batches all pass all stages in order."""
+        placement = tuple(placement)
+        return cls(tuple(map(tuple, lines)), placement, (tuple(range(len(placement))),) * micro_batches)
+
+    def first(self, micro_batches: int) -> "Schedule":
+        """The same for its first micro-batches alone.
 
         Leaving out micro-batches harms no order: what waited for them waits for less. So whoever can order many may
         order more than there are.
         """
-        placement = tuple(placement)
-        kept = tuple(tuple(action for action in line if action.micro_batch < micro_batches) for line in lines)
-        return cls(kept, placement, (tuple(range(len(placement))),) * micro_batches)
+        kept = tuple(tuple(action for action in line if action.micro_batch < micro_batches) for line in self.lines)
+        return Schedule(kept, self.placement, self.routes[:micro_batches])
 
     @property
     def ranks(self) -> int:

@@ -106,8 +106,8 @@ def dual_pipe(p: int, m: int) -> Schedule:
         from_end = min(rank, p - 1 - rank)  # ranks of the second half see the two directions exchanged
         return unroll(_dual(p // 2, half - p + 2 * (p // 2), from_end), work if rank < p // 2 else work[::-1])
 
-    lines = tuple(tuple(action for action in line(rank) if action.micro_batch < m) for rank in range(p))
-    return Schedule(lines, (*range(p), *reversed(range(p))), tuple((down, up)[k % 2] for k in range(m)))
+    lines = tuple(tuple(line(rank)) for rank in range(p))
+    return Schedule(lines, (*range(p), *reversed(range(p))), (down, up) * half).first(m)
 
 
 def _dual(p: int, m: int, r: int) -> Table:
@@ -135,4 +135,4 @@ def _v_shaped(p: int, m: int, table: Callable[[int, int], Table]) -> Schedule:
     for r in range(p):
         work = [[(stage, k) for k in range(enough)] for stage in (r, 2 * p - 1 - r)]
         lines.append(unroll(table(r, enough), work))
-    return Schedule.straight(lines, [*range(p), *reversed(range(p))], m)
+    return Schedule.straight(lines, [*range(p), *reversed(range(p))], enough).first(m)

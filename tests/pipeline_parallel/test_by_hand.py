@@ -114,6 +114,7 @@ def test_gathering_for_free_is_breadth_first() -> None:
         ("G0 B0.0+ F0.0 f0", "this order never ends"),
         ("g0", "an action is one of"),
         ("G0 F0.0+ B0.0+ f0", r"F0.0 brings no gradients of weights that F0.0\+ could sum"),
+        ("G0 F0.0 B0.0+ F0.1 f0", "rank 0 computes F0.1, and no micro-batch takes that way"),
         ("G0 F0.0 B0.0+ f0 G7 f7", "rank 0 has G7 in its program, and no stage 7"),
     ],
 )
