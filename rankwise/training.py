@@ -39,14 +39,16 @@ def train_on_cluster(
     require_ranks(ranks)
     device = choose_device(device, ranks)
     plan.require_fit(ranks, config.model, config.sequence)
-    text = batches_for(config, plan.readers(ranks), plan.accumulate).text
+    batches = batches_for(config, plan.readers(ranks), plan.accumulate)
     if log and config.data and log.resolve() == Path(config.data).resolve():
         raise BadInput(f"--log would overwrite the text {config.data}")
     console = Console(soft_wrap=True, highlight=False)
-    goes_on = saves.check(config, text) if saves else ""
+    goes_on = saves.check(config, batches) if saves else ""
     with tempfile.TemporaryDirectory() as folder:
         log = usable(log or Path(folder, "steps.jsonl"), "a" if goes_on else "w")
-        console.print(f"{config.model.parameters:,} parameters, {len(text):,} bytes of text, {ranks} ranks, {device}")
+        console.print(
+            f"{config.model.parameters:,} parameters, {len(batches.text):,} bytes of text, {ranks} ranks, {device}"
+        )
         if goes_on:
             console.print(goes_on, markup=False)
         with (
@@ -58,7 +60,7 @@ def train_on_cluster(
                 raise outcome
     console.print(
         f"{held_out(outcome.validation_loss)}; "
-        f"knowing how frequent each byte is, and nothing else, gives {unigram_entropy(text):.3f}"
+        f"knowing how frequent each byte is, and nothing else, gives {unigram_entropy(batches.text):.3f}"
     )
 
 

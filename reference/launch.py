@@ -70,26 +70,31 @@ def join() -> None:
 
 
 def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, Saves | None, torch.device]:
-    """Read the command line, and go on only if no rank has an objection: a file may be missing on one machine.
+    """Read the command line, and go on only if no rank has an objection and all of them read the same text.
+
+    A file may be missing on one machine, or be another one there, and each Python has a documentation of its own.
 
     Raises:
         BadInput: on every rank, with the objection of the first rank that has one.
     """
-    objections: list[str | None] = [None] * dist.get_world_size()
+    said: list[tuple[str, str]] = [("", "")] * dist.get_world_size()
+    objection = text = ""
     try:
         options = parse(arguments)
         device = choose_device(options.pop("device"))
         saves = saves_of(options.pop("save"), options.pop("save_every"), options.pop("resume"))
         config, plan = configure(**options)
         plan.require_fit(dist.get_world_size(), config.model, config.sequence)
-        batches_for(config, plan.readers(dist.get_world_size()), plan.accumulate)
-        objection = None
+        text = batches_for(config, plan.readers(dist.get_world_size()), plan.accumulate).fingerprint
     except BadInput as error:
         objection = str(error)
-    dist.all_gather_object(objections, objection)
-    for objection in objections:
-        if objection is not None:
-            raise BadInput(objection)
+    dist.all_gather_object(said, (objection, text))
+    objections, texts = zip(*said, strict=True)
+    for objection in filter(None, objections):
+        raise BadInput(objection)
+    for rank, other in enumerate(texts):
+        if other != texts[0]:
+            raise BadInput(f"rank {rank} reads another text than rank 0: give every machine the same file with --data")
     return config, plan, saves, device
 
 
@@ -164,9 +169,9 @@ def run(config: TrainConfig, plan: Plan, saves: Saves | None, device: torch.devi
     """Train, and let rank 0 say how it goes."""
     first = dist.get_rank() == 0
     world_size = dist.get_world_size()
-    text = batches_for(config, plan.readers(world_size)).text
-    goes_on = by_first(lambda: saves.check(config, text) if saves else "", dist.group.WORLD)
-    entropy = unigram_entropy(text)
+    batches = batches_for(config, plan.readers(world_size))
+    goes_on = by_first(lambda: saves.check(config, batches) if saves else "", dist.group.WORLD)
+    entropy = unigram_entropy(batches.text)
     say(f"{config.model.parameters:,} parameters, {world_size} ranks, {device.type}; byte entropy {entropy:.3f} nats")
     if goes_on:
         say(goes_on)

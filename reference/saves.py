@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
-from reference.models.data import Text
+from reference.models.data import Batches
 from reference.zero import checkpoint, checkpoint_folder
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Saves:
         if self.every < 1:
             raise BadInput(f"a checkpoint is saved every 1 step or more, not {self.every}")
 
-    def check(self, config: TrainConfig, text: Text) -> str:
+    def check(self, config: TrainConfig, batches: Batches) -> str:
         """See that this run may begin here, and that the folder can be written. Files alone are looked at, by one rank.
 
         Returns:
@@ -42,7 +42,7 @@ class Saves:
                 be saved.
         """
         try:
-            line = self._goes_on(config, text) if self.resume else self._begins()
+            line = self._goes_on(config, batches) if self.resume else self._begins()
             checkpoint_folder.discard(checkpoint_folder.begin(self.folder))
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
@@ -55,7 +55,7 @@ class Saves:
         Raises:
             BadInput: the same on every rank, as `check`, or if the checkpoint is damaged or another model's.
         """
-        checkpoint.by_first(lambda: self.check(training.config, training.batches.text), training.group)
+        checkpoint.by_first(lambda: self.check(training.config, training.batches), training.group)
         if not self.resume:
             return 0
         step, extra = checkpoint.load(self.folder, training.form, training.optimizer, training.group)
@@ -67,11 +67,14 @@ class Saves:
             raise BadInput(f"{found} is of a run before: say --resume to go on from it, or save somewhere else")
         return ""
 
-    def _goes_on(self, config: TrainConfig, text: Text) -> str:
+    def _goes_on(self, config: TrainConfig, batches: Batches) -> str:
         contents = checkpoint_folder.contents(checkpoint_folder.find(self.folder))
-        for name, here in learned(config, text).items():
-            if (there := contents["extra"]["learned"].get(name)) != here:
-                raise BadInput(f"{self.folder} is of a run with {name} {there}, and this has {here}")
+        known = contents["extra"]["learned"]
+        for name, here in learned(config, batches).items():
+            if name not in known:  # an older checkpoint
+                raise BadInput(f"{self.folder} does not tell the {name} of its run: save a new run somewhere else")
+            if known[name] != here:
+                raise BadInput(f"{self.folder} is of a run with {name} {known[name]}, and this has {here}")
         step, last = contents["step"], config.stop_after or config.steps
         left = "" if step < last else f": nothing is left to train, this run ends after step {last}"
         return "; ".join([f"going on after step {step}{left}", *checkpoint_folder.damages(self.folder)])
@@ -86,19 +89,25 @@ class Saves:
         Raises:
             BadInput: if that cannot be done. Those before it are still there.
         """
-        extra = {"scaler": training.scaler.state_dict(), "learned": learned(training.config, training.batches.text)}
+        extra = {"scaler": training.scaler.state_dict(), "learned": learned(training.config, training.batches)}
         checkpoint.save(self.folder, training.form, training.optimizer, step, extra, training.group)
 
 
-def learned(config: TrainConfig, text: Text) -> dict[str, int | str]:
+def learned(config: TrainConfig, batches: Batches) -> dict[str, int | float | str]:
     """What a run that goes on must have as before.
 
-    Another precision would learn something else. The rest decides which tokens a step reads: samples would be lost or
-    read twice.
+    With another precision or dropout it would learn something else. The rest decides which tokens a step reads: samples
+    would be lost or read twice.
     """
     precision = next((name for name, known in PRECISIONS.items() if known == config.precision), str(config.precision))
-    numbers = {"batch": config.batch, "sequence": config.sequence, "seed": config.seed, "text of bytes": len(text)}
-    return {"precision": precision} | numbers
+    return {
+        "precision": precision,
+        "dropout": config.model.dropout,
+        "batch": config.batch,
+        "sequence": config.sequence,
+        "seed": config.seed,
+        "text": batches.fingerprint,
+    }
 
 
 def saves_of(folder: str | None, every: int, resume: bool) -> Saves | None:

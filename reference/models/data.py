@@ -11,9 +11,10 @@ A window of S tokens predicts S tokens: it reads one more than it starts with, t
 first input of the next. No token is predicted twice in a pass, nor both in training and in validation.
 """
 
+import hashlib
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import count
 from pathlib import Path
 from typing import Self
@@ -106,6 +107,11 @@ class Batches:
                 "batch or sequence"
             )
         return batches
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digits of a hash of the whole text."""
+        return hashlib.sha256(self.text).hexdigest()[:16]
 
     @property
     def windows(self) -> int:

@@ -5,13 +5,16 @@ import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
 from rankwise.cli import run
 from reference import launch
+from reference.cluster import Cluster, RankError
 from reference.errors import BadInput
 from reference.models import PRESETS
 from reference.oracle import one_process
@@ -143,6 +146,19 @@ def test_only_rank_0_says_what_is_wrong():
         "reference.train: cannot read no/such/file: no such file or directory"
     ]
     assert "exitcode  : 2" in done.stderr
+
+
+def agree_on(texts: list[str]) -> None:
+    launch.agree(["--device", "cpu", *SMALL, "--data", texts[dist.get_rank()]])
+
+
+def test_ranks_that_read_different_texts_do_not_begin(clusters: Callable[..., Cluster], tmp_path: Path):
+    for name, words in {"one": b"some text ", "copy": b"some text ", "other": b"more text "}.items():
+        (tmp_path / name).write_bytes(words * 1000)
+    cluster = clusters(2, preload=("torch._dynamo",))
+    cluster.run(agree_on, [str(tmp_path / name) for name in ("one", "copy")])
+    with pytest.raises(RankError, match="rank 1 reads another text than rank 0: give every machine the same file"):
+        cluster.run(agree_on, [str(tmp_path / name) for name in ("one", "other")])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")

@@ -12,7 +12,7 @@ from reference.cluster import Cluster
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.models import PRESETS
-from reference.models.data import file_text
+from reference.models.data import Batches, file_text
 from reference.oracle import one_process
 from reference.parallelize import Form, Plan
 from reference.report import read_log
@@ -68,37 +68,80 @@ def test_the_command_line_saves_and_goes_on(short_text: Path, tmp_path: Path, ca
     assert steps[4].rate == pytest.approx(64 / steps[4].seconds)
 
 
+def batches(config: TrainConfig, text: Path) -> Batches:
+    return Batches.of(file_text(text), config.sequence, config.batch, config.seed)
+
+
 def saved(folder: Path, step: int, config: TrainConfig, text: Path) -> Path:
     """A checkpoint with no more in it than says what it is of."""
-    extra = {"learned": learned(config, file_text(text)), "scaler": {}}
+    extra = {"learned": learned(config, batches(config, text)), "scaler": {}}
     return checkpoint_folder.finish(checkpoint_folder.begin(folder), step, {"step": step, "extra": extra}, {})
 
 
 def test_damaged_checkpoints_are_named(short_text: Path, tmp_path: Path):
-    text, resume = file_text(short_text), Saves(tmp_path, resume=True)
+    read, resume = batches(CONFIG, short_text), Saves(tmp_path, resume=True)
     first, second, third = (saved(tmp_path, step, CONFIG, short_text) for step in (1, 2, 3))
-    assert resume.check(CONFIG, text) == "going on after step 3"
+    assert resume.check(CONFIG, read) == "going on after step 3"
     for damaged in (second, third):
         (damaged / "manifest.json").unlink()
     wrong = "; ".join(f"{each} is damaged: manifest.json: No such file or directory" for each in (third, second))
-    assert resume.check(CONFIG, text) == f"going on after step 1; {wrong}"
+    assert resume.check(CONFIG, read) == f"going on after step 1; {wrong}"
     (first / "SHA256SUMS").unlink()
     with pytest.raises(BadInput) as refusal:
-        resume.check(CONFIG, text)
+        resume.check(CONFIG, read)
     assert str(refusal.value).startswith(f"{wrong}; {first} is damaged: ")
 
 
 def test_a_run_that_has_no_step_left_says_so(short_text: Path, tmp_path: Path):
     saved(tmp_path, 6, CONFIG, short_text)
-    line = Saves(tmp_path, resume=True).check(replace(CONFIG, steps=3), file_text(short_text))
+    line = Saves(tmp_path, resume=True).check(replace(CONFIG, steps=3), batches(CONFIG, short_text))
     assert line == "going on after step 6: nothing is left to train, this run ends after step 3"
 
 
-@pytest.mark.parametrize("there, here", [("fp32", "fp16"), ("fp16", "fp32"), ("fp64", "fp32")])
-def test_a_run_goes_on_in_its_precision(there: str, here: str, short_text: Path, tmp_path: Path):
-    saved(tmp_path, 2, replace(CONFIG, precision=PRECISIONS[there]), short_text)
-    with pytest.raises(BadInput, match=f"of a run with precision {there}, and this has {here}$"):
-        Saves(tmp_path, resume=True).check(replace(CONFIG, precision=PRECISIONS[here]), file_text(short_text))
+def changed(name: str, value: int | float | str) -> TrainConfig:
+    """The run of these tests, but for one thing."""
+    if name == "precision":
+        return replace(CONFIG, precision=PRECISIONS[value])
+    if name == "dropout":
+        return replace(CONFIG, model=replace(CONFIG.model, dropout=value))
+    return replace(CONFIG, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "there", "here"),
+    [
+        ("precision", "fp32", "fp16"),
+        ("precision", "fp16", "fp32"),
+        ("precision", "fp64", "fp32"),
+        ("dropout", 0.0, 0.1),
+        ("batch", 24, 12),
+        ("sequence", 16, 8),
+        ("seed", 0, 1),
+    ],
+)
+def test_a_run_goes_on_with_what_it_began_with(
+    name: str, there: int | float | str, here: int | float | str, short_text: Path, tmp_path: Path
+):
+    before, now = changed(name, there), changed(name, here)
+    saved(tmp_path, 2, before, short_text)
+    with pytest.raises(BadInput, match=f"of a run with {name} {there}, and this has {here}$"):
+        Saves(tmp_path, resume=True).check(now, batches(now, short_text))
+
+
+def test_a_run_goes_on_with_its_text_and_not_with_another_one_that_is_as_long(short_text: Path, tmp_path: Path):
+    saved(tmp_path / "checkpoints", 2, CONFIG, short_text)
+    other = tmp_path / "other"
+    other.write_bytes(short_text.read_bytes()[::-1])
+    with pytest.raises(BadInput, match=r"of a run with text [0-9a-f]{16}, and this has [0-9a-f]{16}$"):
+        Saves(tmp_path / "checkpoints", resume=True).check(CONFIG, batches(CONFIG, other))
+
+
+def test_a_checkpoint_that_does_not_tell_what_it_takes_to_go_on_is_refused(short_text: Path, tmp_path: Path):
+    known = {"batch": CONFIG.batch, "sequence": CONFIG.sequence, "seed": CONFIG.seed, "precision": "fp64"}
+    contents = {"step": 2, "extra": {"learned": known, "scaler": {}}}
+    checkpoint_folder.finish(checkpoint_folder.begin(tmp_path), 2, contents, {})
+    with pytest.raises(BadInput, match=r"does not tell the dropout of its run: save a new run somewhere else$"):
+        Saves(tmp_path, resume=True).check(CONFIG, batches(CONFIG, short_text))
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "/proc/checkpoints"])
