@@ -14,7 +14,6 @@ from reference.data_parallel.replicated import DistributedDataParallel, Replicat
 from reference.memory.precision import Precision
 from reference.memory.recompute import recompute
 from reference.models import GPT, GPTConfig, create, initial_value, materialise, token_loss
-from reference.pipeline_parallel.balance import balanced
 from reference.pipeline_parallel.form import AlongPipeline
 from reference.pipeline_parallel.orders import forward_only
 from reference.pipeline_parallel.passes import Channel
@@ -22,7 +21,7 @@ from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.split_backward import Later
 from reference.pipeline_parallel.split_region import SplitRegion
-from reference.pipeline_parallel.stages import Stage, Stages, Table
+from reference.pipeline_parallel.stages import Stage, Stages, Table, pieces_of
 from reference.plan import SIMPLEST, Form, Order, Plan
 from reference.sequence_parallel.region import SequenceRegion
 from reference.sequence_parallel.ring import RingRegion
@@ -108,10 +107,8 @@ def _part_of(config: GPTConfig, plan: Plan, axes: Axes) -> nn.Module:
     """The model, or this rank's stages of it."""
     if axes.pipe is None:
         return GPT(config)
-    schedule, block = plan.pipeline(), (config.parameters - config.vocabulary * config.width) // config.layers
-    costs = [block] * (config.layers - 1) + [block + config.vocabulary * config.width]  # the head is behind the last
-    pieces = balanced(costs, schedule.stages)
-    own = schedule.stages_on(axes.pipe.rank())
+    schedule = plan.pipeline()
+    pieces, own = pieces_of(config, schedule.stages), schedule.stages_on(axes.pipe.rank())
     table = Table(config) if config.tied and {0, schedule.stages - 1} & set(own) else None
     return Stages({stage: Stage(config, pieces[stage], table) for stage in own}, table)
 

@@ -62,8 +62,7 @@ class Workload:
         config = self.model
         table = config.vocabulary * config.width
         behind = config.width + (0 if config.tied else table)
-        block = (config.parameters - table - behind) // config.layers
-        return (table, *[block] * config.layers, behind)
+        return (table, *[config.block_parameters] * config.layers, behind)
 
     @property
     def state(self) -> Breakdown:

@@ -47,13 +47,18 @@ class GPTConfig:
         return self.width // self.heads
 
     @property
-    def parameters(self) -> int:
-        """How many numbers the model learns."""
+    def block_parameters(self) -> int:
+        """How many numbers a block learns."""
         attention = 2 * self.width * self.head_dim * (self.heads + self.kv_heads)
         feed_forward = 3 * self.width * self.hidden
         norms = 2 * self.width
+        return attention + feed_forward + norms
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the model learns."""
         tables = self.vocabulary * self.width * (1 if self.tied else 2)
-        return self.layers * (attention + feed_forward + norms) + self.width + tables
+        return self.layers * self.block_parameters + self.width + tables
 
 
 PRESETS: Mapping[str, GPTConfig] = MappingProxyType(

@@ -102,6 +102,23 @@ class Stages(nn.Module):
                 yield from part.named_parameters(prefix, recurse, remove_duplicate)
 
 
+def pieces_of(config: GPTConfig, stages: int) -> list[range]:
+    """The blocks of each stage, so that the dearest stage is as cheap as can be.
+
+    A token costs as many multiplications as a matrix has numbers. The head is behind the last block, and a tied one
+    multiplies, too; the embedding only looks up.
+
+    Args:
+        config: of the whole model.
+        stages: at most as many as there are blocks.
+
+    Raises:
+        BadInput: if there are fewer blocks than stages.
+    """
+    block, head = config.block_parameters, config.vocabulary * config.width
+    return balanced([block] * (config.layers - 1) + [block + head], stages)
+
+
 def stages_of(
     config: GPTConfig,
     schedule: Schedule,
@@ -111,8 +128,6 @@ def stages_of(
     dtype: torch.dtype = torch.float32,
 ) -> dict[int, Stage]:
     """The stages of one rank, by number, with the values that they have in the whole model.
-
-    Blocks are shared out evenly: where they do not divide, some stages have one more.
 
     Args:
         config: of the whole model, whose head is its own.
@@ -125,5 +140,5 @@ def stages_of(
     """
     if config.tied:
         raise BadInput("a tied table belongs to two stages: take a model whose head is its own, or `parallelize`")
-    pieces, own = balanced([1] * config.layers, len(schedule.routes[0])), schedule.stages_on(rank)
+    pieces, own = pieces_of(config, len(schedule.routes[0])), schedule.stages_on(rank)
     return {s: create(partial(Stage, blocks=pieces[s % len(pieces)]), config, seed, device, dtype) for s in own}

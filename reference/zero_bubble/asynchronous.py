@@ -6,20 +6,18 @@ micro-batches has gone backward through it, and no rank waits for another to do 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from reference.errors import BadInput
-from reference.models import GPTConfig, create, token_loss
+from reference.models import GPTConfig, token_loss
 from reference.models.data import Batches
-from reference.pipeline_parallel.balance import balanced
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
-from reference.pipeline_parallel.stages import Stage
+from reference.pipeline_parallel.stages import stages_of
 
 from .methods import Method
 from .weights import OptimizerOf, Rate, Weights
@@ -70,7 +68,7 @@ def train(method: Method, course: Course, group: ProcessGroup, device: torch.dev
     """
     p, m, batches = group.size(), course.micro_batches, course.batches
     schedule = method.order(p, m, course.updates)
-    weights = {group.rank(): weights_of(group.rank(), schedule, method, course, device)}
+    weights = weights_of(group.rank(), schedule, method, course, device)
     losses = torch.zeros(course.updates, dtype=torch.float64, device=device)
 
     def given(k: int) -> tuple[Tensor]:
@@ -102,14 +100,13 @@ def asynchronous(
     return Pipeline(schedule, stages, group, device, around=lambda action: weights[action.stage].around(action))
 
 
-def weights_of(number: int, schedule: Schedule, method: Method, course: Course, device: torch.device) -> Weights:
-    """The weights that a stage begins with, and how it will update them."""
-    stage = built(course, balanced([1] * course.model.layers, schedule.stages)[number], device)
-    m = course.micro_batches
+def weights_of(
+    rank: int, schedule: Schedule, method: Method, course: Course, device: torch.device
+) -> dict[int, Weights]:
+    """The weights that a rank's stages begin with, and how they will be updated, by number."""
+    stages, m = stages_of(course.model, schedule, rank, course.seed, device, course.dtype), course.micro_batches
     seen = method.seen(schedule, m)
-    return Weights(stage, number, schedule, seen, m, course.optimizer, course.rate, method.remedies)
-
-
-def built(course: Course, blocks: range, device: torch.device) -> nn.Module:
-    """Some blocks of the model, with the values that they have in the whole."""
-    return create(partial(Stage, blocks=blocks), course.model, course.seed, device, course.dtype)
+    return {
+        number: Weights(stage, number, schedule, seen, m, course.optimizer, course.rate, method.remedies)
+        for number, stage in stages.items()
+    }

@@ -18,7 +18,7 @@ from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.models import GPTConfig
 from reference.parallelize import Form, Order, Plan
-from reference.pipeline_parallel.balance import balanced
+from reference.pipeline_parallel.stages import pieces_of
 from reference.trace import Link, Network, Op, Trace
 from reference.train import TrainConfig, Training
 
@@ -55,15 +55,9 @@ def mesh_of(plan: Plan, ranks: int = 8) -> Mesh:
 
 def work_of(config: GPTConfig, plan: Plan) -> Work:
     schedule = plan.pipeline()
-    pieces = stages_of(config, schedule.stages)
+    pieces = pieces_of(config, schedule.stages)
     slices, parts = plan.sequence_parallel, plan.scatter_gather
     return Work(config, mesh_of(plan), schedule, pieces, WINDOWS, SEQUENCE, slices, parts)
-
-
-def stages_of(config: GPTConfig, stages: int) -> list[range]:
-    """As `parallelize` cuts them: the head is behind the last block."""
-    block = (config.parameters - config.vocabulary * config.width) // config.layers
-    return balanced([block] * (config.layers - 1) + [block + config.vocabulary * config.width], stages)
 
 
 def second_steps(cases: Sequence[tuple[GPTConfig, Plan]]) -> None:

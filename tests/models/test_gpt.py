@@ -30,6 +30,8 @@ def test_logits_have_one_row_for_each_token():
 def test_parameters_are_counted_without_building_them(name: str):
     model = create(GPT, preset(name), device="meta")
     assert sum(p.numel() for p in model.parameters()) == preset(name).parameters
+    for block in model.blocks:
+        assert sum(p.numel() for p in block.parameters()) == preset(name).block_parameters
 
 
 def test_llama_3_has_the_size_in_its_name():

@@ -11,7 +11,7 @@ from reference.errors import BadInput
 from reference.models import GPT, PRESETS, GPTConfig, create
 from reference.pipeline_parallel.balance import balanced
 from reference.pipeline_parallel.orders import gpipe
-from reference.pipeline_parallel.stages import Stage, Table, stages_of
+from reference.pipeline_parallel.stages import Stage, Table, pieces_of, stages_of
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=9), st.data())
@@ -30,6 +30,17 @@ def test_no_other_cut_is_better(costs: list[int], data: st.DataObject) -> None:
 def test_a_dear_last_layer_gets_a_stage_with_less_besides() -> None:
     assert balanced([1, 1, 1, 1, 1, 3], 3)[-1] == range(5, 6)
     assert balanced([1, 1, 1, 1, 1, 1], 3)[-1] == range(4, 6)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("stages", [1, 4, 7, 11, 16])
+def test_a_stage_is_as_dear_as_its_matrices(stages: int, tied: bool) -> None:
+    """Every matrix multiplies once for each token, a tied table as the head alone; the embedding only looks up."""
+    config = GPTConfig(16, 2048, 32, 8, 8192, vocabulary=128_256, tied=tied)  # as Llama 3.2 1B
+    with torch.device("meta"):
+        blocks, head = GPT(config).blocks, config.vocabulary * config.width
+    costs = [sum(p.numel() for p in block.parameters()) for block in blocks]
+    assert pieces_of(config, stages) == balanced([*costs[:-1], costs[-1] + head], stages)
 
 
 @pytest.mark.parametrize("stages", [0, 4])

@@ -8,9 +8,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from reference.models import GPTConfig, token_loss
+from reference.models import GPTConfig, create, token_loss
 from reference.models.data import Batches
-from reference.zero_bubble.asynchronous import Course, Learned, built, train
+from reference.pipeline_parallel.stages import Stage
+from reference.zero_bubble.asynchronous import Course, Learned, train
 from reference.zero_bubble.methods import FLUSHING, PIPEDREAM, TWO_BUFFERED, Method
 
 CONFIG = GPTConfig(layers=4, width=8, heads=2, kv_heads=1, hidden=12, vocabulary=17)
@@ -68,8 +69,10 @@ class OneProcess:
 
     def __init__(self, papers: Papers, wanted: Course) -> None:
         self.papers, self.course, per = papers, wanted, CONFIG.layers // papers.p
-        cuts = [per * s for s in range(papers.p)] + [CONFIG.layers]
-        self.stages = [built(wanted, range(*cuts[s : s + 2]), CPU) for s in range(papers.p)]
+        pieces = [range(per * s, per * (s + 1)) for s in range(papers.p)]
+        self.stages = [
+            create(partial(Stage, blocks=blocks), CONFIG, wanted.seed, CPU, wanted.dtype) for blocks in pieces
+        ]
         self.optimizers = [wanted.optimizer(list(stage.parameters())) for stage in self.stages]
         self.history = [[self.now(s)] for s in range(papers.p)]
         self.velocity = [[torch.zeros_like(w) for w in versions[0]] for versions in self.history]

@@ -13,10 +13,10 @@ from torch.autograd import Function
 
 from reference.cluster import Cluster
 from reference.errors import BadInput
-from reference.models import PRESETS, token_loss
+from reference.models import GPT, PRESETS, create, token_loss
 from reference.oracle import relative_difference
 from reference.pipeline_parallel.schedule import Action
-from reference.zero_bubble.asynchronous import Course, asynchronous, built
+from reference.zero_bubble.asynchronous import Course, asynchronous
 from reference.zero_bubble.convergence import curves
 from reference.zero_bubble.methods import METHODS, PIPEMARE, TWO_BUFFERED, Method
 from reference.zero_bubble.pipemare import Remedies
@@ -129,7 +129,7 @@ def difference(clusters: Clusters, method: Method, p: int, wanted: Course, flush
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_on_one_rank_nothing_is_late(clusters: Clusters, method: Method, optimizer: str) -> None:
     wanted = course(3, optimizer)
-    model = built(wanted, range(CONFIG.layers), CPU)
+    model = create(GPT, CONFIG, wanted.seed, CPU, wanted.dtype)
     plain, losses = wanted.optimizer(model.parameters()), []
     for update in range(wanted.updates):
         tokens, targets = wanted.batches.of_step(update)
