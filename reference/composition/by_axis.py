@@ -22,18 +22,17 @@ def bytes_by_axis(trace: Trace, mesh: Mesh) -> Mapping[str, list[int]]:
 
     An axis that nobody used is there with zeros; `SEVERAL` is there where somebody used several at once.
     """
-    sent = {name: [0] * trace.world_size for name in mesh.names}
-    for message in trace.messages:
-        axis = axis_of(mesh, message.src, message.dst)
-        sent.setdefault(axis, [0] * trace.world_size)[message.src] += message.bytes
-    return sent
+    return {axis: matrix.sum(axis=1).tolist() for axis, matrix in matrices_by_axis(trace, mesh).items()}
 
 
 def matrices_by_axis(trace: Trace, mesh: Mesh) -> Mapping[str, np.ndarray]:
-    """Bytes from rank (row) to rank (column), for each axis a matrix."""
-    sent = {name: np.zeros((trace.world_size, trace.world_size), dtype=np.int64) for name in mesh.names}
+    """Bytes from rank (row) to rank (column), for each axis a matrix; axes as of `bytes_by_axis`."""
+
+    def nothing() -> np.ndarray:
+        return np.zeros((trace.world_size, trace.world_size), dtype=np.int64)
+
+    sent = {name: nothing() for name in mesh.names}
     for message in trace.messages:
         axis = axis_of(mesh, message.src, message.dst)
-        matrix = sent.setdefault(axis, np.zeros((trace.world_size, trace.world_size), dtype=np.int64))
-        matrix[message.src, message.dst] += message.bytes
+        sent.setdefault(axis, nothing())[message.src, message.dst] += message.bytes
     return sent
