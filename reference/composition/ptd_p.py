@@ -16,6 +16,7 @@ Narayanan et al. 2021, "Efficient large-scale language model training on GPU clu
 and 5. The model is GPT-3's kind: a layer has 12 h² weights. Layers are recomputed in backward, as there (sec. 3.5).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reference.errors import BadInput
@@ -125,34 +126,6 @@ class Split:
         return f"p = {self.pipeline}, t = {self.tensor}, d = {self.data}, b = {self.micro_batch}"
 
 
-# Bytes that a rank sends in a step. `talk` says the same of a real model, both ends included.
-
-
-def tensor_bytes(model: Transformer, split: Split, recompute: bool = True) -> float:
-    """8 b s h (t-1)/t numbers for each layer of each micro-batch, forward and backward (sec. 3.2); 12 if recomputed."""
-    passes = 12 if recompute else 8
-    each = passes * split.micro_batch * model.sequence * model.width * (split.tensor - 1) / split.tensor
-    return HALF * each * model.layers / split.pipeline * split.micro_batches
-
-
-def pipe_bytes(model: Transformer, split: Split) -> float:
-    """b s h numbers forward and as many backward, for each chunk and micro-batch, from the middle of the pipeline.
-
-    With scatter/gather a t-th of them (sec. 4.1): the ranks of the next stage gather the parts among each other.
-    """
-    if split.pipeline == 1:
-        return 0.0
-    return HALF * 2 * split.chunks * split.micro_batches * _stream(model, split) / _senders(split)
-
-
-def data_bytes(model: Transformer, split: Split) -> float:
-    """2 Ψ/(p t) (d-1)/d numbers: a ring all-reduce of the gradients that a rank has (sec. 3.3)."""
-    return HALF * 2 * model.parameters / (split.pipeline * split.tensor) * (split.data - 1) / split.data
-
-
-# Seconds.
-
-
 def batch_seconds(model: Transformer, split: Split, machine: Machine) -> float:
     """A step: (m + (p-1)/v) times what a micro-batch takes on a rank (eq. 1), and then the gradients' all-reduce."""
     return sum(parts(model, split, machine).values())
@@ -162,14 +135,8 @@ def parts(model: Transformer, split: Split, machine: Machine) -> dict[str, float
     """Where a rank's seconds go in a step: computing, talking along each axis, waiting in the bubble."""
     each = micro_batch_parts(model, split, machine)
     found = {name: split.micro_batches * seconds for name, seconds in each.items()}
-    found["data"] = data_seconds(model, split, machine)
-    found["bubble"] = (split.pipeline - 1) / split.chunks * sum(each.values())
-    return found
-
-
-def micro_batch_seconds(model: Transformer, split: Split, machine: Machine) -> float:
-    """t_f(b) + t_b(b): what a micro-batch takes on a rank."""
-    return sum(micro_batch_parts(model, split, machine).values())
+    bubble = split.bubble * sum(found.values())
+    return found | {"data": data_seconds(model, split, machine), "bubble": bubble}
 
 
 def micro_batch_parts(model: Transformer, split: Split, machine: Machine) -> dict[str, float]:
@@ -199,7 +166,11 @@ def layer_talk_seconds(model: Transformer, split: Split, machine: Machine) -> fl
 
 
 def border_seconds(model: Transformer, split: Split, machine: Machine) -> float:
-    """What a micro-batch waits for at the borders of a rank's stages: v messages in, in each direction."""
+    """What a micro-batch waits for at the borders of a rank's stages: v messages in, in each direction.
+
+    With scatter/gather a message is a t-th of b s h (sec. 4.1): the ranks of the next stage gather the parts among each
+    other.
+    """
     if split.pipeline == 1:
         return 0.0
     size = HALF * _stream(model, split)
@@ -236,9 +207,6 @@ def _senders(split: Split) -> int:
 def _activations(model: Transformer, split: Split) -> float:
     """Bytes that one layer makes for backward on a rank, of a micro-batch."""
     return float(Layer(model.sequence, split.micro_batch, model.width, model.heads, split.tensor).tensor())
-
-
-# What comes out.
 
 
 def rank_flops(model: Transformer, split: Split, machine: Machine) -> float:
@@ -280,9 +248,19 @@ def fastest(model: Transformer, ranks: int, batch: int, machine: Machine) -> Spl
     if not found:
         sizes = f"{model.layers} layers, {model.heads} heads and {batch} windows"
         raise BadInput(f"{ranks} ranks cannot be split so that {sizes} divide")
-    fitting = [split for split in found if memory_bytes(model, split) <= machine.memory]
+    return fastest_of(found, model, machine)
+
+
+def fastest_of(candidates: Sequence[Split], model: Transformer, machine: Machine) -> Split:
+    """The one of these splits whose step is shortest among those that fit.
+
+    Raises:
+        BadInput: if none fits.
+    """
+    fitting = [split for split in candidates if memory_bytes(model, split) <= machine.memory]
     if not fitting:
-        raise BadInput(f"no split of {ranks} ranks has room for {model.parameters / 1e9:.1f}B parameters")
+        billions = model.parameters / 1e9
+        raise BadInput(f"no split of {candidates[0].ranks} ranks has room for {billions:.1f}B parameters")
     return min(fitting, key=lambda split: batch_seconds(model, split, machine))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from reference.trace import Link, Network
 
-from .ptd_p import Machine, Split, Transformer, memory_bytes, rank_flops
+from .ptd_p import Machine, Split, Transformer, fastest_of
 
 SELENE = Machine(
     Network(Link("NVLink 3", alpha=1.9e-6, beta=300e9), Link("InfiniBand HDR", alpha=4e-6, beta=25e9), 8),
@@ -41,8 +41,7 @@ class Row:
         tried = [
             Split(self.pipeline, self.tensor, d, self.batch, b) for b in (1, 2, 4, 8, 16) if self.batch % (d * b) == 0
         ]
-        fitting = [split for split in tried if memory_bytes(self.model, split) <= SELENE.memory]
-        return max(fitting, key=lambda split: rank_flops(self.model, split, SELENE))
+        return fastest_of(tried, self.model, SELENE)
 
 
 TABLE_1 = tuple(
