@@ -4,7 +4,7 @@ Milliseconds of a stage for a micro-batch, and of a message; below the names of 
 wait. Stages hold 3 layers, the first and the last one fewer. Orders by hand are as in `orders`, 1F1B-I has a layer in
 each chunk; ZB-1p and ZB-2p come from the paper's scheduler, with the memory of 1F1B and with twice as much.
 
-Qi et al. 2023, "Zero bubble pipeline parallelism", tables 3, 4, 5 and 9 (A100 of 80 GB).
+Qi et al. 2023, "Zero bubble pipeline parallelism" (arXiv 2401.10241), tables 3, 4, 5 and 9 (A100 of 80 GB).
 """
 
 from collections.abc import Mapping

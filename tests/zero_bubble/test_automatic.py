@@ -1,9 +1,7 @@
 """The automatic scheduler: at least as good as the paper's, within the memory it is given, whatever the costs."""
 
-import csv
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -14,16 +12,12 @@ from reference.pipeline_parallel.orders import one_f_one_b
 from reference.pipeline_parallel.schedule import Action, Kind, Schedule
 from reference.pipeline_parallel.simulate import Costs, simulate
 from reference.pipeline_parallel.validate import validate
+from reference.zero_bubble import published
 from reference.zero_bubble.automatic import automatic, kept_for_weights
 from reference.zero_bubble.orders import zb_h1, zb_h2
 
-ROWS = [
-    row
-    for row in csv.DictReader((Path(__file__).parent / "zero_bubble_tables.csv").open())
-    if row["schedule"] in ("ZB-1p", "ZB-2p")
-]
-MODELS = {"1.5B": (2304, 24, 1024), "14.6B": (5120, 40, 1024)}  # width, heads, sequence: the paper's table of models
-COSTS = Costs(18.522, 18.086, 9.337, message=0.601)  # the paper's, of 1.5B with 24 micro-batches
+PAPER = published.settings()
+COSTS = PAPER[0].costs  # of 1.5B with 24 micro-batches
 times = st.floats(0.25, 4)
 
 
@@ -38,38 +32,36 @@ def most_held(line: tuple[Action, ...], keeps: float) -> float:
 
 
 @cache
-def found_for(row: int) -> tuple[Schedule, Costs, float, float]:
-    """The order for a row of the table, with its costs, its memory, and the share that W needs."""
-    each = ROWS[row]
-    p, m = int(each["stages"]), int(each["micro_batches"])
-    times = [float(each[f"t_{what}_ms"]) for what in ("forward", "backward_input", "backward_weight", "comm")]
-    costs, memory = Costs(*times[:3], message=times[3]), {"ZB-1p": p, "ZB-2p": 2 * p}[each["schedule"]]
-    keeps = kept_for_weights(*MODELS[each["model"]])
-    return automatic(p, m, costs, memory, keeps), costs, memory, keeps
+def found_for(row: int, times_p: int) -> Schedule:
+    """The order for a row of the table, with the memory of so many micro-batches for each stage."""
+    each = PAPER[row]
+    return automatic(each.stages, each.micro_batches, each.costs, times_p * each.stages, each.keeps)
 
 
 def longest(schedule: Schedule, costs: Costs) -> float:
     return simulate(schedule, costs).longest
 
 
-all_rows = pytest.mark.parametrize(
-    "row", [pytest.param(i, id=f"{r['model']}, m={r['micro_batches']}, {r['schedule']}") for i, r in enumerate(ROWS)]
-)
+def all_rows(test: Callable[..., None]) -> Callable[..., None]:
+    """For ZB-1p and ZB-2p of every row."""
+    rows = [pytest.param(row, id=f"{each.model}, m={each.micro_batches}") for row, each in enumerate(PAPER)]
+    return pytest.mark.parametrize("row", rows)(pytest.mark.parametrize("times_p", [1, 2])(test))
 
 
 @all_rows
-def test_the_bubble_is_no_larger_than_the_papers(row: int) -> None:
+def test_the_bubble_is_no_larger_than_the_papers(row: int, times_p: int) -> None:
     """Tables 3, 4 and 9 of arXiv 2401.10241, printed to four digits."""
-    schedule, costs, _, _ = found_for(row)
-    assert simulate(schedule, costs).bubble_rate <= float(ROWS[row]["bubble_rate_computed"]) + 0.5e-4
+    found = simulate(found_for(row, times_p), PAPER[row].costs).bubble_rate
+    assert found <= PAPER[row].bubble_rates[f"ZB-{times_p}p"] + 0.5e-4
 
 
 @all_rows
-def test_a_step_is_computed_within_the_memory(row: int) -> None:
-    schedule, _, memory, keeps = found_for(row)
+def test_a_step_is_computed_within_the_memory(row: int, times_p: int) -> None:
+    schedule, memory = found_for(row, times_p), times_p * PAPER[row].stages
     validate(schedule)
     assert sum(map(len, schedule.lines)) == 3 * schedule.stages * schedule.micro_batches
-    assert max(most_held(line, keeps) for line in schedule.lines) <= memory + 1e-6  # a sum of some hundred shares
+    most = max(most_held(line, PAPER[row].keeps) for line in schedule.lines)
+    assert most <= memory + 1e-6  # a sum of some hundred shares
 
 
 @pytest.mark.parametrize("keeps", [0.0, 0.4, 1.0])
@@ -132,7 +124,8 @@ def test_random_costs_are_valid_and_never_worse_than_orders_by_hand(data: st.Dat
 
 
 def test_w_needs_a_third_of_what_a_block_with_attention_matrices_stores() -> None:
-    assert kept_for_weights(*MODELS["1.5B"]) == pytest.approx(32 / (34 + 5 * 24 * 1024 / 2304))
+    assert kept_for_weights(2304, 24, 1024) == pytest.approx(32 / (34 + 5 * 24 * 1024 / 2304))
+    assert PAPER[0].keeps == kept_for_weights(2304, 24, 1024), "of the model with 1.5B parameters"
 
 
 @pytest.mark.parametrize(("memory", "keeps"), [(0.5, 1.0), (4, -0.1), (4, 1.1)])
