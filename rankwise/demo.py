@@ -121,7 +121,7 @@ def save_pictures(console: Console, out: Path, losses: Picture, step: Trace) -> 
     """Put the pictures where they can be looked at, and say where that is."""
     pictures = {
         "loss.png": ("what was learned", losses),
-        "pipeline.png": ("the order in which the stages compute", draw_schedule(PLAN.pipeline())),
+        "pipeline.png": ("the order in which the stages compute", draw_schedule(PLAN.schedule())),
         "talk.png": ("what the ranks said to each other in one step", draw_talk(step, MESH)),
         "ranks_measured.png": ("when they said it here, waiting for each other", draw_timeline(step.timeline())),
     }

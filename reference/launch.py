@@ -121,7 +121,7 @@ def parse(arguments: list[str]) -> dict:
     parser.add_argument("--sequence-parallel", action="store_true", help="and, between the matrices, the tokens")
     parser.add_argument("--async-tensor-parallel", action="store_true", help="and slices travel during products")
     parser.add_argument("--pipeline-parallel", type=int, default=1, help="ranks that share the layers")
-    parser.add_argument("--schedule", default=plan.schedule, help=", ".join(Order))
+    parser.add_argument("--schedule", default=plan.order, help=", ".join(Order))
     parser.add_argument("--chunks", type=int, default=plan.chunks, help="stages on a rank of the pipeline")
     parser.add_argument(
         "--accumulate", "--micro-batches", type=int, default=plan.accumulate, help="micro-batches in a step"

@@ -65,7 +65,7 @@ def configure(
         sequence_parallel=sequence_parallel,
         async_tensor_parallel=async_tensor_parallel,
         pipeline_parallel=pipeline_parallel,
-        schedule=choose(Order, schedule, "--schedule"),
+        order=choose(Order, schedule, "--schedule"),
         chunks=chunks,
     )
     return config, plan

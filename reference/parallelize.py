@@ -89,9 +89,9 @@ def parallelize(
         recompute(piece, plan.recompute)
     make_form = partial(_form, plan=plan, axes=axes, precision=precision, value=value, device=device)
     if axes.pipe:
-        ends = ends_of(group, mesh, plan.pipeline()) if config.tied else None
+        ends = ends_of(group, mesh, plan.schedule()) if config.tied else None
         form = _form_of_stages(model, make_form, axes, ends)
-        channels = channels_of(group, mesh, plan.pipeline()) if device.type == "cuda" else None
+        channels = channels_of(group, mesh, plan.schedule()) if device.type == "cuda" else None
         pipelines = _pipelines(model, plan, axes, device, later, form, channels)
     else:
         form, pipelines = make_form(model), (None, None)
@@ -107,7 +107,7 @@ def _part_of(config: GPTConfig, plan: Plan, axes: Axes) -> nn.Module:
     """The model, or this rank's stages of it."""
     if axes.pipe is None:
         return GPT(config)
-    schedule = plan.pipeline()
+    schedule = plan.schedule()
     pieces, own = pieces_of(config, schedule.stages), schedule.stages_on(axes.pipe.rank())
     table = Table(config) if config.tied and {0, schedule.stages - 1} & set(own) else None
     return Stages({stage: Stage(config, pieces[stage], table) for stage in own}, table)
@@ -146,7 +146,7 @@ def _pipelines(
     def pipeline(schedule: Schedule) -> Pipeline:
         return Pipeline(schedule, model.by_number, axes.pipe, device, **options)
 
-    return pipeline(plan.pipeline()), lambda m: pipeline(forward_only(plan.pipeline(), m))
+    return pipeline(plan.schedule()), lambda m: pipeline(forward_only(plan.schedule(), m))
 
 
 def _form(

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from reference.composition.mesh import Mesh
 from reference.data_parallel.replicated import Reduce
@@ -41,20 +42,17 @@ class Order(StrEnum):
 
     def schedule(self, p: int, m: int, chunks: int) -> Schedule:
         """For p ranks, m micro-batches, and so many stages on a rank where the order leaves that open."""
-        match self:
-            case Order.INTERLEAVED:
-                return orders.interleaved(p, m, chunks)
-            case Order.BREADTH_FIRST:
-                return orders.breadth_first(p, m, chunks)
-        plain = {
+        make = {
             Order.GPIPE: orders.gpipe,
             Order.ONE_F_ONE_B: orders.one_f_one_b,
+            Order.INTERLEAVED: partial(orders.interleaved, v=chunks),
+            Order.BREADTH_FIRST: partial(orders.breadth_first, v=chunks),
             Order.ZB_H1: zero_bubble.zb_h1,
             Order.ZB_H2: zero_bubble.zb_h2,
             Order.ZB_V: zero_bubble.zb_v,
             Order.DUAL_PIPE_V: zero_bubble.dual_pipe_v,
         }
-        return plain[self](p, m)
+        return make[self](p, m)
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ class Plan:
     sequence_parallel: bool = False  # what lies between the matrices is shared out by tokens
     async_tensor_parallel: bool = False  # with it: tokens travel slice by slice, while others are multiplied
     pipeline_parallel: int = 1  # ranks that share the layers; micro-batches pass through them
-    schedule: Order = Order.ONE_F_ONE_B
+    order: Order = Order.ONE_F_ONE_B  # in which they compute
     chunks: int = 2  # stages on a rank, with interleaved and breadth-first
     scatter_gather: bool = True  # tensor-parallel ranks share out what they would all send to the next stage
 
@@ -93,8 +91,8 @@ class Plan:
         if self.pipeline_parallel < 1 or self.chunks < 1:
             numbers = f"{self.pipeline_parallel} and {self.chunks}"
             raise BadInput(f"a pipeline has 1 rank or more and 1 chunk or more on each, not {numbers}")
-        if self.pipeline_parallel == 1 and self.schedule is not Order.ONE_F_ONE_B:
-            raise BadInput(f"{self.schedule} is an order of pipelines: it takes pipeline parallelism of 2 or more")
+        if self.pipeline_parallel == 1 and self.order is not Order.ONE_F_ONE_B:
+            raise BadInput(f"{self.order} is an order of pipelines: it takes pipeline parallelism of 2 or more")
 
     def require_fit(self, ranks: int, model: GPTConfig, sequence: int | None = None) -> None:
         """See whether the plan can be laid out on so many ranks.
@@ -114,8 +112,8 @@ class Plan:
             axes = f"{p} stages of {self.tensor_parallel} tensor-parallel ranks"
             raise BadInput(f"{ranks} ranks do not divide into {axes}: take a multiple of {p * self.tensor_parallel}")
         require_fit(model, self.tensor_parallel, ranks // p, sequence if self.sequence_parallel else None)
-        if p > 1 and (stages := self.pipeline().stages) > model.layers:
-            raise BadInput(f"{model.layers} layers do not make {stages} stages, as {self.schedule} has on {p} ranks")
+        if p > 1 and (stages := self.schedule().stages) > model.layers:
+            raise BadInput(f"{model.layers} layers do not make {stages} stages, as {self.order} has on {p} ranks")
         if self.data_parallel is Form.HSDP and self.readers(ranks) % self.replicas:
             raise BadInput(f"{self.readers(ranks)} ranks do not divide into {self.replicas} replicas of the model")
 
@@ -137,14 +135,14 @@ class Plan:
             }
         )
 
-    def pipeline(self) -> Schedule:
+    def schedule(self) -> Schedule:
         """What the ranks of a pipeline compute in a step."""
-        return self.schedule.schedule(self.pipeline_parallel, self.accumulate, self.chunks)
+        return self.order.schedule(self.pipeline_parallel, self.accumulate, self.chunks)
 
     @property
     def splits_backward(self) -> bool:
         """True where a pipeline makes gradients of weights later than those of inputs."""
-        return any(action.kind is Kind.WEIGHT for line in self.pipeline().lines for action in line)
+        return any(action.kind is Kind.WEIGHT for line in self.schedule().lines for action in line)
 
     @property
     def shards_parameters(self) -> bool:

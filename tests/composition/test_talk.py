@@ -30,7 +30,7 @@ SEQUENCE, WINDOWS = 8, 2
 
 
 def plan_of(p: int, t: int, m: int, order: Order = Order.ONE_F_ONE_B, slices: bool = False) -> Plan:
-    return Plan(Form.FLAT, m, tensor_parallel=t, sequence_parallel=slices, pipeline_parallel=p, schedule=order)
+    return Plan(Form.FLAT, m, tensor_parallel=t, sequence_parallel=slices, pipeline_parallel=p, order=order)
 
 
 CASES: dict[str, tuple[GPTConfig, Plan]] = {
@@ -54,7 +54,7 @@ def mesh_of(plan: Plan, ranks: int = 8) -> Mesh:
 
 
 def work_of(config: GPTConfig, plan: Plan) -> Work:
-    schedule = plan.pipeline()
+    schedule = plan.schedule()
     pieces = pieces_of(config, schedule.stages)
     slices, parts = plan.sequence_parallel, plan.scatter_gather
     return Work(config, mesh_of(plan), schedule, pieces, WINDOWS, SEQUENCE, slices, parts)

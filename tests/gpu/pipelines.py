@@ -51,7 +51,7 @@ def plans(n: int, turn: int) -> Iterator[Plan]:
             tensor_parallel=t,
             sequence_parallel=sliced,
             pipeline_parallel=p,
-            schedule=order,
+            order=order,
         )
 
 
@@ -73,7 +73,7 @@ def piped_mixed(group: ProcessGroup, device: str) -> list[str]:
         config = replace(config_for(group, name), model=MODEL)
         expected = one_process(replace(config, precision=PRECISIONS["fp64"])).losses
         for order in (Order.ONE_F_ONE_B, Order.ZB_V):
-            plan = Plan(Form.DDP, 4, pipeline_parallel=p, schedule=order)
+            plan = Plan(Form.DDP, 4, pipeline_parallel=p, order=order)
             far = relative_difference(on_ranks(config, group, device, plan).losses, expected)
             found += [f"{order} in {name}: losses differ by {far:.2g}"] if far > bound else []
     return found
@@ -84,7 +84,7 @@ def piped_resumed(group: ProcessGroup, device: str) -> list[str]:
     config = replace(config_for(group, "fp64"), model=TIED)
     folders: list = [tempfile.mkdtemp() if dist.get_rank(group) == 0 else None]
     dist.broadcast_object_list(folders, group=group, device=torch.device(device))
-    pipeline = Plan(Form.ZERO1, 4, pipeline_parallel=group.size(), schedule=Order.INTERLEAVED)
+    pipeline = Plan(Form.ZERO1, 4, pipeline_parallel=group.size(), order=Order.INTERLEAVED)
     first, second = (Training(config, group, torch.device(device), plan) for plan in (pipeline, Plan(Form.FSDP)))
     first.backward(0)
     first.update(0)

@@ -52,7 +52,7 @@ def dealt(number: int, most_ranks: int = 8, layers: int = 8, seed: int = 0) -> D
         sequence_parallel=(sequence_parallel := t > 1 and drawn.random() < 0.5),
         async_tensor_parallel=sequence_parallel and drawn.random() < 0.3,
         pipeline_parallel=p,
-        schedule=order,
+        order=order,
         chunks=drawn.randint(1, min(4, layers // p)) if order in ANY_STAGES else 1,
         scatter_gather=drawn.random() < 0.5,
     )

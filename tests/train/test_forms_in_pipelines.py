@@ -32,7 +32,7 @@ piped = pytest.mark.parametrize("pipe", PIPES)
 
 def plan_of(form: Form, pipe: str) -> Plan:
     order, chunks, m = PIPES[pipe]
-    return Plan(form, m, pipeline_parallel=2, schedule=order, chunks=chunks)
+    return Plan(form, m, pipeline_parallel=2, order=order, chunks=chunks)
 
 
 def third_step(plan: Plan) -> tuple[dict[int, int], list[tuple[str, int]], int]:
@@ -112,7 +112,7 @@ def test_breadth_first_needs_fewer_messages_than_interleaving(clusters: Clusters
     asked = {}
     for order in (Order.INTERLEAVED, Order.BREADTH_FIRST):
         for m in (4, 8):
-            plan = Plan(Form.FSDP, m, pipeline_parallel=2, schedule=order, chunks=4)
+            plan = Plan(Form.FSDP, m, pipeline_parallel=2, order=order, chunks=4)
             asked[order, m] = len(clusters(4, preload=("torch._dynamo",)).run(third_step, plan)[0][1])
     assert asked[Order.BREADTH_FIRST, 4] == asked[Order.BREADTH_FIRST, 8]
     assert asked[Order.BREADTH_FIRST, 4] < asked[Order.INTERLEAVED, 4] < asked[Order.INTERLEAVED, 8]

@@ -43,8 +43,8 @@ def test_a_run_goes_on_with_other_numbers_on_all_axes(clusters: Clusters, short_
     config = replace(CONFIG, data=str(short_text))
     whole = one_process(config)
     legs = (
-        (8, Plan(Form.ZERO1, 2, tensor_parallel=2, pipeline_parallel=2, schedule=Order.ZB_H1)),
-        (4, Plan(Form.FLAT, 4, pipeline_parallel=4, schedule=Order.INTERLEAVED)),
+        (8, Plan(Form.ZERO1, 2, tensor_parallel=2, pipeline_parallel=2, order=Order.ZB_H1)),
+        (4, Plan(Form.FLAT, 4, pipeline_parallel=4, order=Order.INTERLEAVED)),
         (2, Plan(Form.FSDP, tensor_parallel=1)),
     )
     losses, held_out = [], []
@@ -73,7 +73,7 @@ def test_inference_goes_through_the_same_stages(clusters: Clusters, short_text: 
     """Whatever order training has; two stages on a rank hand over without a message where they follow each other."""
     config = replace(CONFIG, data=str(short_text))
     (expected,) = clusters(1, preload=("torch._dynamo",)).run(held_out, config, Plan())
-    plan = Plan(form, 2, pipeline_parallel=2, schedule=Order.ZB_V)
+    plan = Plan(form, 2, pipeline_parallel=2, order=Order.ZB_V)
     for found in clusters(4, preload=("torch._dynamo",)).run(held_out, config, plan):
         assert found == pytest.approx(expected, rel=1e-12)
 
@@ -82,7 +82,7 @@ def test_inference_goes_through_the_same_stages(clusters: Clusters, short_text: 
     ("plan", "ranks", "said"),
     [
         (Plan(pipeline_parallel=3), 4, "4 ranks do not divide into pipelines of 3"),
-        (Plan(pipeline_parallel=8, schedule=Order.ZB_V), 8, "8 layers do not make 16 stages, as zb-v has on 8 ranks"),
+        (Plan(pipeline_parallel=8, order=Order.ZB_V), 8, "8 layers do not make 16 stages, as zb-v has on 8 ranks"),
         (Plan(pipeline_parallel=2, tensor_parallel=3), 6, "4 heads do not divide among 3 tensor-parallel ranks"),
         (Plan(pipeline_parallel=2, tensor_parallel=4), 4, "4 ranks do not divide .*: take a multiple of 8"),
     ],
@@ -95,7 +95,7 @@ def test_what_does_not_fit_is_refused_with_the_reason(plan: Plan, ranks: int, sa
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"schedule": Order.GPIPE}, "gpipe is an order of pipelines: it takes pipeline parallelism of 2 or more"),
+        ({"order": Order.GPIPE}, "gpipe is an order of pipelines: it takes pipeline parallelism of 2 or more"),
         ({"pipeline_parallel": 0}, "a pipeline has 1 rank or more and 1 chunk or more on each, not 0 and 2"),
         ({"pipeline_parallel": 2, "chunks": 0}, "not 2 and 0"),
     ],
