@@ -21,6 +21,6 @@ def ends_with_a_mismatch() -> None:
 def test_a_dead_ranks_last_call_counts() -> None:
     with (
         Cluster(2, watch=True, timeout=10) as cluster,
-        pytest.raises(MismatchError, match="sends 1 element .* receives 2 elements"),
+        pytest.raises(MismatchError, match=r"sends 1 element .* receives 2 elements"),
     ):
         cluster.run(ends_with_a_mismatch)
