@@ -4,9 +4,9 @@ import inspect
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
 from ..trace import Event, Op, Trace, frames
@@ -22,6 +22,9 @@ _GRACE = 0.03  # seconds from the first report of a fault in which its cause may
 _CAUSE = 1.0  # the same, where ranks have only noticed that another one is gone
 _WATCHED_GRACE = 0.15  # the same, where the supervisor says when every other rank waits
 
+Messages = Mapping[tuple[int | None, int, int], int]
+"""(src, dst, tag): how many were sent, less those received, or none: see `reference.trace.tap.Ledger`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -29,7 +32,7 @@ class Outcome:
 
     result: Any
     events: tuple[Event, ...]
-    balance: list[int]  # messages sent to each rank, less those received, or none: see `reference.trace.tap.Ledger`
+    messages: Messages
     rounds: int  # collectives entered
     threads: int  # started and not ended
 
@@ -155,9 +158,9 @@ class Call:
         try:
             header, body = wire.split_header(payload)
             events = tuple(event(rank, row, self.begin) for row in header.get("rows", ()))
-            balance = [int(count) for count in header.get("balance", ())]
+            messages = {(src, dst, tag): int(count) for src, dst, tag, count in header.get("messages", ())}
             rounds, threads = int(header.get("rounds", 0)), int(header.get("threads", 0))
-            return Outcome(self.load(body, buffers), events, balance, rounds, threads)
+            return Outcome(self.load(body, buffers), events, messages, rounds, threads)
         except Exception as error:
             raise ResultError("unpicklable result", f"fn's result does not arrive: {error}", rank=rank) from error
 
@@ -165,7 +168,7 @@ class Call:
     def dirty(self) -> bool:
         """True where the call left something: a thread, or a message that nobody took. Start the ranks again."""
         left = self.outcomes.values()
-        unheard = any(map(sum, zip_longest(*(outcome.balance for outcome in left), fillvalue=0)))
+        unheard = lost(outcome.messages for outcome in left)
         return unheard or len({outcome.rounds for outcome in left}) > 1 or any(outcome.threads for outcome in left)
 
     def explain(self) -> RankError:
@@ -197,6 +200,19 @@ class Call:
         """What the ranks said, as far as they have told."""
         said = (self.outcomes[rank].events if rank in self.outcomes else () for rank in range(self.world_size))
         return Trace(self.world_size, tuple(said), frozenset(self.outcomes))
+
+
+def lost(said: Iterable[Messages]) -> bool:
+    """True where a message was not received, or a receive not answered, by what each rank has said."""
+    named: Counter[tuple[int, int, int]] = Counter()
+    in_all: Counter[tuple[int, int]] = Counter()
+    for messages in said:
+        for (src, dst, tag), count in messages.items():
+            in_all[dst, tag] += count
+            if src is not None:
+                named[src, dst, tag] += count
+    # what its named receives leave of a source's messages, receives from anybody have taken
+    return any(in_all.values()) or min(named.values(), default=0) < 0
 
 
 def event(rank: int, row: list[Any], zero: float) -> Event:

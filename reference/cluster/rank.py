@@ -70,7 +70,7 @@ class Worker:
     def __init__(self, rank: int, channel: wire.Channel, recorder: Recorder, store: dist.Store) -> None:
         self.rank, self.channel, self.recorder, self.store = rank, channel, recorder, store
         self.group = dist.group.WORLD
-        self.ledger = self.group.ledger if isinstance(self.group, Tap) else Ledger(rank, dist.get_world_size())
+        self.ledger = self.group.ledger if isinstance(self.group, Tap) else Ledger(rank)
         self.streams = sys.stdout, sys.stderr
         self.calls = 0
         self.group_destroyed_at: frames.Frame | None = None

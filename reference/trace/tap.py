@@ -9,6 +9,7 @@ collectives, autograd, DDP's reducer and FSDP's hooks. It changes no value. A ca
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
@@ -88,32 +89,33 @@ class Recorder:
 class Ledger:
     """Counts what one rank says on one group, so that one can tell afterwards whether everything was heard.
 
-    Summed over all ranks, `balance` is zero everywhere where every message was received, and `rounds` are the same
-    on every rank where all of them entered every collective.
+    `messages[src, dst, tag]` are those sent less those received, or yet to be; `src` is None in a receive from anybody.
+    Summed over all ranks they are zero where every message met a receive that names its source, and `rounds` are the
+    same on every rank where all of them entered every collective.
     """
 
-    def __init__(self, rank: int, size: int) -> None:
-        self.rank, self.size = rank, size
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
         self.clear()
 
     def clear(self) -> None:
         """Forget the past."""
-        self.balance, self.rounds = [0] * self.size, 0
+        self.messages: Counter[tuple[int | None, int, int]] = Counter()
+        self.rounds = 0
 
-    def note(self, op: Op, root: int | None) -> None:
+    def note(self, op: Op, root: int | None, tag: int) -> None:
         """A call is about to be made; `root` is the group rank of its other side, as given."""
         if op is Op.SEND:
-            if 0 <= root < self.size:
-                self.balance[root] += 1
+            self.messages[self.rank, root, tag] += 1
         elif op is Op.RECV:
-            self.balance[self.rank] -= 1
+            self.messages[root, self.rank, tag] -= 1
         else:
             self.rounds += 1
 
     def report(self) -> dict[str, Any]:
         """The counts that are not zero, ready for JSON."""
-        balance = {"balance": self.balance} if any(self.balance) else {}
-        return balance | ({"rounds": self.rounds} if self.rounds else {})
+        messages = [[*message, count] for message, count in self.messages.items() if count]
+        return ({"messages": messages} if messages else {}) | ({"rounds": self.rounds} if self.rounds else {})
 
 
 class TappedWork(Work):
@@ -183,7 +185,7 @@ class Tap(ProcessGroup):
         super().__init__(inner.rank(), inner.size())
         self.inner, self.ranks, self.recorder = inner, ranks, recorder
         self._name, self._desc = "", ""
-        self.ledger = Ledger(inner.rank(), inner.size())
+        self.ledger = Ledger(inner.rank())
         self._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, gloo)
 
     def _make(
@@ -197,7 +199,7 @@ class Tap(ProcessGroup):
         **more: Any,
     ) -> Work:
         """Make a call; while recording, post it and wrap its request. What follows `run` are fields of `Call`."""
-        self.ledger.note(op, root)
+        self.ledger.note(op, root, tag)
         if not self.recorder.on:
             return run()
         # A recorder's looks at the tensors are no calls of the caller's: no mode need hear of them.

@@ -270,6 +270,46 @@ def test_messages_that_nobody_took_do_not_reach_the_next_call(clusters):
     assert cluster.run(listen) == [0.0, 1.0]
 
 
+@pytest.mark.parametrize(("ranks", "source", "tag"), [(2, 0, 6), (3, 2, 5)], ids=["another tag", "another source"])
+def test_a_lost_message_and_a_lost_receive_do_not_make_up_for_each_other(clusters, ranks, source, tag):
+    def lose(source: int, tag: int) -> None:
+        x = torch.zeros(1)
+        if dist.get_rank() == 0:
+            dist.isend(torch.tensor([666.0]), 1, tag=5)
+        elif dist.get_rank() == 1:
+            dist.irecv(x, source, tag=tag)
+
+    def talk(source: int, tag: int) -> list[float]:
+        x, y = torch.zeros(1), torch.zeros(1)
+        if dist.get_rank() == 0:
+            dist.send(torch.ones(1), 1, tag=5)
+        if dist.get_rank() == source:
+            dist.send(torch.ones(1), 1, tag=tag)
+        if dist.get_rank() == 1:
+            dist.recv(x, 0, tag=5)
+            dist.recv(y, source, tag=tag)
+        return [x.item(), y.item()]
+
+    cluster = clusters(ranks, timeout=30)
+    cluster.run(lose, source, tag)
+    assert cluster.run(talk, source, tag)[1] == [1.0, 1.0]
+
+
+def test_receives_from_anybody_take_what_was_sent(clusters):
+    def talk() -> int:
+        x = torch.zeros(1)
+        if dist.get_rank() == 0:
+            for source in (1, None, None, None):
+                dist.recv(x, source)
+        else:
+            for _ in range(2):
+                dist.send(torch.ones(1), 0)
+        return os.getpid()
+
+    cluster = clusters(3)
+    assert cluster.run(talk) == cluster.run(talk), "nothing was left, so the ranks go on"
+
+
 def test_a_collective_of_one_rank_does_not_reach_the_next_call(clusters):
     def alone() -> None:
         if dist.get_rank() == 0:
