@@ -217,10 +217,10 @@ def lost(said: Iterable[Messages]) -> bool:
 
 def event(rank: int, row: list[Any], zero: float) -> Event:
     """One row of a rank's report as an `Event`, with times from `zero` on."""
-    op, group, peer, tag, shape, dtype, size, splits, reduce, file, line, posted, completed, begin, end = row
+    op, group, peer, tag, shape, dtype, size, splits, reduce, file, line, posted, completed, begin, end, name = row
     return Event(
         rank, Op(op), tuple(group), peer, tag, tuple(shape), dtype, size, tuple(splits), reduce, file, line,
-        posted, completed, begin - zero, None if end is None else end - zero,
+        posted, completed, begin - zero, None if end is None else end - zero, name,
     )  # fmt: skip
 
 

@@ -71,7 +71,7 @@ class Call:
         return [
             str(self.op), self.group, self.peer, self.tag, self.shape, self.dtype, self.elements * self.item_size,
             [s * self.item_size for s in self.splits], self.reduce, self.file, self.line,
-            self.posted, self.completed, self.begin, self.end,
+            self.posted, self.completed, self.begin, self.end, self.group_name,
         ]  # fmt: skip
 
 

@@ -55,3 +55,4 @@ class Event:
     completed: int | None  # tick at which this rank's wait returned; None if it never waited
     begin: float  # seconds since the trace began, one clock for all ranks
     end: float | None
+    group_name: str = ""  # tells groups of the same ranks apart

@@ -93,15 +93,16 @@ def _keys(events: Sequence[Event]) -> list[tuple | None]:
         if event.op.point_to_point:
             keys.append(None)
             continue
-        keys.append((event.group, seen[event.group], event.op, event.peer))
-        seen[event.group] += 1
+        group = (event.group, event.group_name)
+        keys.append((group, seen[group], event.op, event.peer))
+        seen[group] += 1
     return keys
 
 
 def _point_to_point(event: Event) -> Lowered:
     sends = event.op is Op.SEND
     src, dst = (event.rank, event.peer) if sends else (event.peer, event.rank)
-    half = Half(sends, event.peer, event.bytes, (src, dst, event.tag, event.group))
+    half = Half(sends, event.peer, event.bytes, (src, dst, event.tag, event.group, event.group_name))
     return Lowered(event, ((half,),), "", (event,))
 
 

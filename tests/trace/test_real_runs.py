@@ -39,6 +39,14 @@ def overlapped():
         request.wait()
 
 
+def two_groups_of_the_same_ranks():
+    first, second = dist.new_group([0, 1]), dist.new_group([0, 1])
+    works = [dist.all_reduce, first], [lambda x, **more: dist.broadcast(x, 0, **more), second]
+    in_order = works[::-1] if dist.get_rank() else works
+    for work in [call(torch.ones(4), group=group, async_op=True) for call, group in in_order]:
+        work.wait()
+
+
 def any_source():
     rank, n = dist.get_rank(), dist.get_world_size()
     if rank:
@@ -50,6 +58,13 @@ def any_source():
 def numbers(trace: Trace) -> tuple:
     timeline = trace.replay(NETWORK)
     return trace.bytes_sent, trace.steps, [(m.src, m.dst, m.bytes, m.step) for m in trace.messages], timeline
+
+
+def test_two_groups_of_the_same_ranks_are_two_groups(clusters):
+    traces = [clusters(2).trace(two_groups_of_the_same_ranks)[1] for _ in range(2)]
+    assert traces[0].unmatched == ()
+    assert traces[0].bytes_sent == [16 + 16, 16]
+    assert len({str(numbers(trace)) for trace in traces}) == 1
 
 
 def test_late_ranks_change_clocks_and_nothing_else(clusters):

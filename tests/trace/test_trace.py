@@ -76,6 +76,22 @@ def test_groups_are_channels():
     assert [(m.send.shape, m.recv.shape) for m in messages] == [((2,), (2,)), ((1,), (1,))]
 
 
+def test_groups_of_the_same_ranks_are_told_apart_by_name():
+    first, second = {"group": (0, 1), "group_name": "1"}, {"group": (0, 1), "group_name": "2"}
+
+    def program(rank):
+        calls = [(Op.ALL_REDUCE, 4, None, first), (Op.BROADCAST, 2, 0, second)]
+        message = Op.RECV if rank.rank else Op.SEND
+        calls += [(message, 3, 1 - rank.rank, first), (message, 5, 1 - rank.rank, second)]
+        places = [rank.post(*call, **group) for *call, group in (calls[::-1] if rank.rank else calls)]
+        rank.wait(*places)
+
+    trace = p.trace(2, program)
+    assert trace.unmatched == ()
+    assert trace.bytes_sent == [(4 + 2 + 3 + 5) * p.ITEM, 4 * p.ITEM]
+    assert all(message.send.group_name == message.recv.group_name for message in trace.messages)
+
+
 def test_an_unanswered_call_is_unmatched_and_does_not_count():
     def program(rank):
         if rank.rank == 0:

@@ -94,6 +94,7 @@ class Post:
             completed=tick + 1 if complete else None,
             begin=self.when - zero,
             end=None,
+            group_name=self.group_name,
         )
 
 
