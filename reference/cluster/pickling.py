@@ -7,9 +7,9 @@ caller's own modules travels by value. And an owner's classes stay as they are w
 import functools
 import importlib
 import io
+import os
 import pickle
 import sys
-import sysconfig
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -19,11 +19,11 @@ from typing import Any
 import cloudpickle
 from cloudpickle.cloudpickle import _class_setstate
 
+from ..trace import frames
 from .wire import Buffer
 
 _HOUSE = Path(__file__).resolve().parents[2]
-_ROOMS = tuple(str(_HOUSE / room) for room in ("reference", "puzzles", "visualizations", "rankwise"))
-_LIBRARIES = (sysconfig.get_paths()["stdlib"], *_ROOMS)
+_ROOMS = tuple(str(_HOUSE / room) + os.sep for room in ("reference", "puzzles", "visualizations", "rankwise"))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -34,7 +34,7 @@ def _send_by_value(module: str) -> None:
     """
     found = sys.modules.get(module)
     file = getattr(found, "__file__", None)
-    if file and not file.startswith(_LIBRARIES) and "-packages" not in file:
+    if file and not file.startswith(_ROOMS) and not frames.installed(file):
         cloudpickle.register_pickle_by_value(found)
 
 

@@ -14,6 +14,7 @@ HOUSE = str(Path(__file__).resolve().parents[1]) + os.sep  # reference/
 _MACHINERY = tuple(HOUSE + room + os.sep for room in ("cluster", "trace"))
 _GRADING = str(Path(__file__).resolve().parents[2] / "puzzles" / "grading") + os.sep
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
+_PACKAGES = {"site-packages", "dist-packages"}  # the second is Debian's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,18 @@ def machinery(file: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
+def installed(file: str) -> bool:
+    """True for a file of the standard library, or of a package that pip or the system has installed."""
+    return file.startswith(_STDLIB) or not _PACKAGES.isdisjoint(Path(file).parts)
+
+
+@lru_cache(maxsize=4096)
 def foreign(file: str) -> bool:
-    """True for code that no learner wrote: torch, the standard library, site-packages, this machinery."""
+    """True for code that no learner wrote: torch, the standard library, other packages, this machinery."""
     return (
         machinery(file)
-        or file.startswith(("<frozen ", "<__array_function__", _STDLIB))
-        or f"{os.sep}site-packages{os.sep}" in file
+        or installed(file)
+        or file.startswith(("<frozen ", "<__array_function__"))
         or file in ("", "<string>")
     )
 

@@ -120,6 +120,15 @@ def test_functions_of_files_that_ranks_cannot_import_travel(clusters, tmp_path):
     assert clusters(2).run(outer.f, 5) == [51, 51]
 
 
+@pytest.mark.parametrize("folder", ["puzzles_of_mine", "my-packages"])
+def test_functions_of_a_folder_that_is_called_nearly_like_one_of_ours_travel(clusters, folder):
+    mine = ModuleType(f"in_{folder}")
+    mine.__file__ = str(Path(__file__).resolve().parents[2] / folder / "mine.py")
+    exec("def f(): return 42", vars(mine))
+    sys.modules[mine.__name__] = mine
+    assert clusters(2).run(mine.f) == [42, 42]
+
+
 def test_an_edited_module_is_what_the_owner_has(clusters, tmp_path):
     first = module(tmp_path / "edited_module.py", "def f(): return 'before'\n")
     assert clusters(2).run(first.f) == ["before", "before"]
