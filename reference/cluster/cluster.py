@@ -32,19 +32,22 @@ class Cluster:
             results, trace = cluster.trace(fn, *args)  # and what the ranks said
 
     `fn` may be a closure, a lambda, a class or a function of a notebook. It runs on every rank at once, with the same
-    arguments. Seeds, default dtype and process groups are as in a new process; imported modules stay. A call that
-    fails raises one `RankError`; the ranks are started again and the next call works. No process outlives its owner.
+    arguments. Each call starts in the caller's working directory and with its module path, with torch's seed, default
+    dtype and default device of a new process, with gradients recorded, prints going to the caller, and no process group
+    but the world; all else stays as the call before has left it, such as imported modules. A call that fails raises one
+    `RankError`; the ranks are started again and the next call works. No process outlives its owner.
     Ranks that nobody calls for a while sleep, and cost nothing until they are called again.
-    A rank computes with one thread, in the caller's working directory, and with the environment that the caller had
-    when it made its first cluster. On a CPU its backend is gloo behind `reference.trace.tap`: `dist.get_backend()`
-    says "tapped", and what torch has for a group of that very name alone, as `dist.monitored_barrier`, it refuses.
+    A rank computes with one thread, and with the environment that the caller had when it made its first cluster. On a
+    CPU its backend is gloo behind `reference.trace.tap`: `dist.get_backend()` says "tapped"; functions that torch has
+    for gloo groups only, such as `dist.monitored_barrier`, raise an error.
 
     Args:
         world_size: number of ranks, 1 to 32.
         watch: supervise every call: name deadlocks, mismatches and misused requests at once, at their lines.
         timeout: seconds that one call may take, None for no limit; by default 10 when watched, else 300.
         device: "cpu" for gloo; "cuda" for NCCL with one GPU for each rank.
-        preload: modules to import before the ranks are forked: paid once, not once by each rank and after each error.
+        preload: modules that the server imports before it forks the ranks, so that a restart does not import them
+            again.
         untrusted: the functions are not the owner's own: refuse what reaches outside, and unpickle only plain data.
 
     Raises:
@@ -82,7 +85,7 @@ class Cluster:
     def _start(self) -> None:
         self._used = time.monotonic()  # when they were last called, or started
         self._place = surroundings()
-        self._ranks = Ranks(self.world_size, self._plan | self._place)
+        self._ranks = Ranks(self.world_size, self._plan | {"place": self._place})
         self._ready = 0  # ranks that have come up
         self._dirty = False  # True where they must be started again before the next call
 
@@ -219,7 +222,7 @@ class Cluster:
         return not self._dirty
 
     def _hear(self, seconds: float) -> None:
-        """Take note of what ranks say that run nothing: that they are ready, or gone, or not as they were."""
+        """Note what idle ranks report: that they are ready, or that they have died."""
         for report in self._ranks.poll(seconds):
             if isinstance(report, Message) and report.kind is Kind.READY:
                 self._ready += 1
@@ -227,9 +230,9 @@ class Cluster:
                 self._dirty = True
 
     def _news(self) -> dict[str, Any]:
-        """What has changed around us since the last call."""
+        """Where we stand, if we have moved since the last call."""
         before, self._place = self._place, surroundings()
-        return self._place if self._place != before else {}
+        return {"place": self._place} if self._place != before else {}
 
 
 def surroundings() -> dict[str, Any]:

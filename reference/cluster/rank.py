@@ -33,7 +33,7 @@ def main(rank: int, plan: dict[str, Any], requests: int, output: int, dumps: int
     """Become a rank of the generation that `plan` describes, and serve its owner until it hangs up."""
     forkserver.become_rank()
     process.settle(output, dumps)
-    process.move(plan["path"], plan["directory"])
+    process.move(**plan["place"])
     channel = wire.Channel(socket.socket(fileno=requests))
     world_size = plan["world_size"]
     os.environ.update(
@@ -42,7 +42,7 @@ def main(rank: int, plan: dict[str, Any], requests: int, output: int, dumps: int
     recorder = make_recorder(rank, channel, plan)
     store = dist.FileStore(plan["store"], world_size)
     join(rank, world_size, store, plan, recorder)
-    worker = Worker(rank, channel, recorder, store)
+    worker = Worker(rank, channel, recorder, store, plan["place"])
     if plan["untrusted"]:
         confine("/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir(), worker.refuse)
     channel.send(Kind.READY)
@@ -67,8 +67,10 @@ def join(rank: int, world_size: int, store: dist.Store, plan: dict[str, Any], re
 class Worker:
     """Runs one request after the other, and leaves the process as it found it."""
 
-    def __init__(self, rank: int, channel: wire.Channel, recorder: Recorder, store: dist.Store) -> None:
-        self.rank, self.channel, self.recorder, self.store = rank, channel, recorder, store
+    def __init__(
+        self, rank: int, channel: wire.Channel, recorder: Recorder, store: dist.Store, place: dict[str, Any]
+    ) -> None:
+        self.rank, self.channel, self.recorder, self.store, self.place = rank, channel, recorder, store, place
         self.group = dist.group.WORLD
         self.ledger = self.group.ledger if isinstance(self.group, Tap) else Ledger(rank)
         self.streams = sys.stdout, sys.stderr
@@ -87,6 +89,7 @@ class Worker:
             except (EOFError, ConnectionError):
                 return
             header, body = wire.split_header(payload)
+            self.place = header.get("place", self.place)
             self.begin()
             try:
                 self.run(header, body, buffers)
@@ -94,8 +97,9 @@ class Worker:
                 self.report(error)
 
     def begin(self) -> None:
-        """A call starts as if its process were new: its own groups' names, torch's default seed and settings."""
+        """A call starts as if its process were new: where its caller is, no groups, torch's own seed and settings."""
         self.calls += 1
+        process.move(**self.place)
         self.drop_groups()
         backend, _ = c10d._world.pg_map[self.group]
         c10d._world.pg_map[self.group] = (backend, dist.PrefixStore(f"call {self.calls}", self.store))
@@ -103,13 +107,12 @@ class Worker:
         self.ledger.clear()
         torch.default_generator.manual_seed(_DEFAULT_SEED)
         torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
         torch.set_grad_enabled(True)
         sys.stdout, sys.stderr = self.streams
 
     def run(self, header: dict[str, Any], body: bytes, buffers: list[wire.Buffer]) -> None:
         """Run one request and send its result. Raises what the request raises."""
-        if "path" in header:
-            process.move(header["path"], header["directory"])
         fn, args, kwargs = pickling.loads(body, buffers)
         threads = process.running_threads()
         record = header.get("record", False)

@@ -245,14 +245,16 @@ def test_many_tensors(clusters):
 def test_a_call_starts_with_torch_as_new(clusters):
     def disturb() -> float:
         torch.set_default_dtype(torch.float64)
+        torch.set_default_device("meta")
         torch.set_grad_enabled(False)
         dist.new_group([0])
-        return torch.rand(1).item()
+        return torch.rand(1, device="cpu").item()
 
     def look() -> tuple:
         return (
-            torch.rand(1).item(),
+            torch.rand(1, device="cpu").item(),
             torch.get_default_dtype(),
+            torch.get_default_device(),
             torch.is_grad_enabled(),
             dist.new_group([0, 1]).group_name,
         )
@@ -262,6 +264,16 @@ def test_a_call_starts_with_torch_as_new(clusters):
     cluster.run(disturb)
     again = cluster.run(look)
     assert again == fresh
+
+
+def test_a_call_starts_where_the_caller_stands(clusters):
+    def wander() -> None:
+        os.chdir("/")
+        sys.path.insert(0, "/elsewhere")
+
+    cluster = clusters(2)
+    cluster.run(wander)
+    assert cluster.run(lambda: (os.getcwd(), sys.path)) == [(os.getcwd(), sys.path)] * 2
 
 
 def test_messages_that_nobody_took_do_not_reach_the_next_call(clusters):
