@@ -18,9 +18,8 @@ MEMORY = 8 << 30  # bytes of data of one rank
 _RULESET, _RULE, _RESTRICT = 444, 445, 446  # system calls, the same on every architecture
 _NO_NEW_PRIVILEGES = 38
 _PATH_BENEATH = 1
-# write and execute files, remove, make, refer, truncate: every right of ABI 3 but reading
-_WRITES = sum(1 << bit for bit in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12))
-_REFER, _TRUNCATE = 1 << 13, 1 << 14
+_WRITES = sum(1 << bit for bit in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12))  # write to files, remove, make: of ABI 1
+_REFER, _TRUNCATE = 1 << 13, 1 << 14  # link or rename into another directory: of ABI 2; truncate: of ABI 3
 _SCOPE_SIGNAL = 1 << 1
 
 _REFUSED = {
@@ -42,8 +41,21 @@ _REFUSED = {
     "gc.get_referrers": "search the interpreter's memory",
     "sys.addaudithook": "watch the interpreter",
 }
-_FILES = {f"os.{verb}" for verb in ("remove", "rename", "rmdir", "mkdir", "truncate", "chmod", "link", "symlink")}
-_FILES.add("sqlite3.connect")
+_CHANGED = {  # audit event: which of its arguments are paths of what it changes
+    "os.remove": (0,),
+    "os.rmdir": (0,),
+    "os.mkdir": (0,),
+    "os.truncate": (0,),
+    "os.chmod": (0,),
+    "os.chown": (0,),
+    "os.utime": (0,),
+    "os.setxattr": (0,),
+    "os.removexattr": (0,),
+    "os.rename": (0, 1),
+    "os.link": (0, 1),  # two names of one file: to write to the new one is to write to the old one
+    "os.symlink": (1,),
+    "sqlite3.connect": (0,),
+}
 
 
 def confine(scratch: str, refuse: Callable[[str], Exception]) -> None:
@@ -73,8 +85,9 @@ def hook(scratch: str, refuse: Callable[[str], Exception]) -> Callable[[str, tup
             writes = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
             if writes and not isinstance(path, int) and not inside(path, root):
                 raise refuse(f"this code may not write files ({path!r})")
-        elif event in _FILES and not inside(arguments[0], root):
-            raise refuse(f"this code may not change files ({event} {arguments[0]!r})")
+        for position in _CHANGED.get(event, ()):
+            if not inside(arguments[position], root):
+                raise refuse(f"this code may not change files ({event} {arguments[position]!r})")
 
     return audit
 
