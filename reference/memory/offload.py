@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 from reference.errors import BadInput
 
 from .homes import Folder, Home, Memory, Offload, home_of
+from .names_of_state import names_of_state
 
 __all__ = ["Folder", "Home", "Memory", "Offload", "OffloadedOptimizer", "home_of", "move_home"]
 
@@ -52,23 +53,21 @@ class OffloadedOptimizer(Optimizer):
         home: Home,
         **options: Any,
     ) -> None:
-        self._make = lambda parameter: optimizer_class([parameter], **options)
+        self.make = lambda parameter: optimizer_class([parameter], **options)
         self._home = home
         self._of: dict[nn.Parameter, Optimizer] = {}  # an optimizer for each parameter, over a guest in its place
         self._rooms: dict[nn.Parameter, dict[str, Tensor]] = {}  # its state at home, by name
-        example = self._make(_guest(torch.Size([1, 1])))
-        if isinstance(example, (torch.optim.LBFGS, torch.optim.SparseAdam)):
-            raise BadInput(f"{type(example).__name__} does not step from one dense gradient at a time; AdamW does")
+        example = self.make(_guest(torch.Size([1, 1])))
         self.kind = type(example)  # what it would be if its state lived where the parameters do
         super().__init__(parameters, example.defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
         group = self.param_groups[-1]
-        names = {dim: self._names_of_state(group, dim) for dim in {p.dim() for p in group["params"]}}
+        names = {dim: names_of_state(self.make, group, dim) for dim in {p.dim() for p in group["params"]}}
         for parameter in group["params"]:
             guest = _guest(parameter.shape, parameter.dtype)
-            self._of[parameter] = self._make(guest)
+            self._of[parameter] = self.make(guest)
             self._rooms[parameter] = {name: self._home.room_for(guest) for name in names[parameter.dim()]}
             guest.data = _nothing(parameter.dtype)
             self._send_home(parameter)
@@ -126,15 +125,6 @@ class OffloadedOptimizer(Optimizer):
 
     def _guest_of(self, parameter: nn.Parameter) -> nn.Parameter:
         return self._of[parameter].param_groups[0]["params"][0]
-
-    def _names_of_state(self, group: dict[str, Any], dim: int) -> list[str]:
-        """Which tensors of a parameter's shape the optimizer keeps for it: those it has after a step on a small one."""
-        guest = _guest(torch.Size([2] * max(dim, 1)))
-        optimizer = self._make(guest)
-        optimizer.param_groups[0].update({name: value for name, value in group.items() if name != "params"})
-        guest.grad = torch.zeros_like(guest)
-        optimizer.step()
-        return [name for name, x in optimizer.state[guest].items() if isinstance(x, Tensor) and x.shape == guest.shape]
 
 
 @torch.no_grad()

@@ -186,9 +186,17 @@ def test_matrices_alone_may_have_an_optimizer_for_matrices(home: Home):
     assert torch.equal(mine, right)
 
 
-def test_who_does_not_treat_each_parameter_by_itself_is_refused(home: Home):
-    with pytest.raises(BadInput, match="LBFGS does not step from one dense gradient at a time"):
-        OffloadedOptimizer(torch.optim.LBFGS, [nn.Parameter(torch.ones(1))], home)
+class AllAtOnce(torch.optim.SGD):
+    """Somebody's own, of which no list knows."""
+
+    def step(self, gradients: list[Tensor]) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("kind", [torch.optim.LBFGS, torch.optim.SparseAdam, AllAtOnce])
+def test_who_does_not_treat_each_parameter_by_itself_is_refused(home: Home, kind: type[Optimizer]):
+    with pytest.raises(BadInput, match=f"^{kind.__name__} does not step from one dense gradient at a time, as AdamW"):
+        OffloadedOptimizer(kind, [nn.Parameter(torch.ones(1))], home)
 
 
 def test_a_closure_makes_the_gradients(home: Home):
