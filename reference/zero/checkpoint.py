@@ -29,7 +29,7 @@ from reference.errors import BadInput
 
 from . import checkpoint_folder
 from .checkpoint_folder import Fingerprint, latest
-from .checkpoint_state import Saved, describe, difference, empty_chunks, held_chunks, install, merge
+from .checkpoint_state import Saved, describe, difference, empty_chunks, held_chunks, install, lacking, merge
 from .chunk import Chunk, Writer
 
 __all__ = ["latest", "load", "save"]
@@ -98,15 +98,15 @@ def load(
     Args:
         folder: a checkpoint, or a folder of them, of which the newest is taken that was finished.
         form: of the same model, with masters of the same dtype.
-        optimizer: over its masters, of the same class.
+        optimizer: over its masters, of the same class, with options that let it keep no more.
         group: all ranks of the form.
 
     Returns:
         Step and extra, as they were saved.
 
     Raises:
-        BadInput: the same on every rank, if there is no checkpoint, or it is damaged, or another model's. Nothing has
-            changed then.
+        BadInput: the same on every rank, if there is no checkpoint, or it is damaged, or another model's, or lacks what
+            the optimizer needs. Nothing has changed then.
     """
 
     def found() -> tuple[Path, dict[str, Any]]:
@@ -119,6 +119,8 @@ def load(
         raise BadInput(f"{checkpoint} is of another model: {unlike}")
     if contents["optimizer"] != kind_of(optimizer):
         raise BadInput(f"{checkpoint} was saved with {contents['optimizer']}, and this is {kind_of(optimizer)}")
+    if missing := next(filter(None, together(lambda: lacking(form.parts, optimizer, saved), group)), None):
+        raise BadInput(f"{checkpoint} was saved with {contents['optimizer']} that kept {missing}")
     share = checkpoint_folder.files(checkpoint)[dist.get_rank(group) :: dist.get_world_size(group)]
     together(lambda: checkpoint_folder.verify(checkpoint, share), group)
     chunks = empty_chunks(form.parts, saved)

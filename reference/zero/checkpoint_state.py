@@ -4,7 +4,8 @@ An optimizer remembers two kinds of things: tensors with a value for each elemen
 where the master is cut; and numbers, as Adam's count of steps is, which are the same wherever a piece of it is.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,8 @@ from torch.optim import Optimizer
 
 from reference.data_parallel.form import Part
 from reference.errors import BadInput
+from reference.memory.names_of_state import names_of_state
+from reference.memory.offload import OffloadedOptimizer
 
 from .chunk import Chunk
 
@@ -86,6 +89,24 @@ def difference(there: Mapping[str, Saved], here: Mapping[str, Saved]) -> str | N
     return None
 
 
+def lacking(parts: Iterable[Part], optimizer: Optimizer, saved: Mapping[str, Saved]) -> str | None:
+    """What was kept of a parameter for which this optimizer needs more, and what it needs; None if there is none.
+
+    Where nothing was kept of a parameter, the optimizer begins anew.
+    """
+    saved_of = {part.master: saved[part.name] for part in _not_empty(parts)}
+    for group in optimizer.param_groups:
+        options = group | ({"capturable": False} if "capturable" in group else {})  # else it takes steps on GPUs alone
+        masters = [master for master in group["params"] if master in saved_of]
+        needed = {dim: names_of_state(_maker(optimizer), options, dim) for dim in {master.dim() for master in masters}}
+        for master in masters:
+            known = saved_of[master]
+            more = [name for name in needed[master.dim()] if name not in known.elements]
+            if more and (known.elements or known.numbers):
+                return f"{', '.join(known.elements) or 'nothing'}; this one needs {', '.join(more)}"
+    return None
+
+
 def held_chunks(parts: Iterable[Part], state: State) -> dict[str, Chunk]:
     """What this rank has, by the name in the checkpoint; views where that is possible."""
     once, chunks = _numbers(parts, state), {}
@@ -133,6 +154,16 @@ def _remember(optimizer: Optimizer, state: State) -> None:
             now = optimizer.state[master][name]
             if isinstance(value, Tensor) and now.dtype != value.dtype:  # cast to the dtype of the master, as torch does
                 optimizer.state[master][name] = value.to(now.device)
+
+
+def _maker(optimizer: Optimizer) -> Callable[[nn.Parameter], Optimizer]:
+    """What makes another optimizer of the same class and options; of offloaded state, what it would be otherwise."""
+    if isinstance(optimizer, OffloadedOptimizer):
+        return optimizer.make
+    kind = type(optimizer)
+    taken = inspect.signature(kind).parameters
+    options = {name: value for name, value in optimizer.defaults.items() if name in taken}
+    return lambda parameter: kind([parameter], **options)
 
 
 def _split(part: Part, state: State, once: Collection[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, optim
+from torch import Tensor, nn, optim
 
 from reference.cluster import Cluster
 from reference.data_parallel import Replicated, whole
 from reference.errors import BadInput
+from reference.memory.offload import Memory, OffloadedOptimizer
 from reference.memory.precision import PRECISIONS
 from reference.zero import checkpoint_folder
 from reference.zero.checkpoint import latest, load, require_plain
@@ -101,15 +102,22 @@ class Wider(Run):
         return None
 
 
+def offloaded(masters: list[nn.Parameter], **options: Any) -> OffloadedOptimizer:
+    return OffloadedOptimizer(optim.Adam, masters, Memory(), **options)
+
+
 def test_another_model_is_refused_by_its_first_difference(eight: Cluster, tmp_path: Path) -> None:
     eight.run(begin, tmp_path, 1)
     one = latest(tmp_path)
+    lacks = "was saved with Adam that kept exp_avg, exp_avg_sq; this one needs max_exp_avg_sq"
     cases = {
         Wider("naive", 2): f"{one} is of another model: first.bias is float64 [7] there and float64 [8] here",
         Run(
             "fsdp", 3, precision="fp32"
         ): f"{one} is of another model: first.bias is float64 [7] there and float32 [7] here",
         Run("zero1", 3, make=partial(optim.SGD, lr=0.1)): f"{one} was saved with Adam, and this is SGD",
+        Run("zero1", 3, make=partial(optim.Adam, amsgrad=True)): f"{one} {lacks}",
+        Run("naive", 2, make=partial(offloaded, amsgrad=True)): f"{one} {lacks}",
     }
     for run, expected in cases.items():
         assert [result for result in eight.run(refusals, [tmp_path], run) if result] == [[(expected, True)]] * run.ranks
