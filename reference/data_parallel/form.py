@@ -11,7 +11,7 @@ travel; whoever trains need not know:
     form.publish()                 # the model computes with the updated masters
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -120,9 +120,12 @@ class NoGradient(RuntimeError):
 
 
 def freeze_in(model: nn.Module, dtype: torch.dtype) -> None:
-    """Round frozen parameters to the dtype that is computed in; nobody updates them, so there are no masters."""
+    """Round frozen parameters to the dtype that is computed in; nobody updates them, so there are no masters.
+
+    Integers stay as they are.
+    """
     for parameter in model.parameters():
-        if not parameter.requires_grad:
+        if not parameter.requires_grad and parameter.is_floating_point():
             parameter.data = parameter.data.to(dtype)
 
 
@@ -133,6 +136,15 @@ def trainable(named: Iterable[tuple[str, nn.Parameter]]) -> dict[str, nn.Paramet
         BadInput: for a complex parameter.
     """
     found = {name: parameter for name, parameter in named if parameter.requires_grad}
-    if complex_ones := [name for name, parameter in found.items() if parameter.is_complex()]:
-        raise BadInput(f"{complex_ones[0]} is complex: make its real and its imaginary part two parameters")
+    require_real(found)
     return found
+
+
+def require_real(named: Mapping[str, nn.Parameter]) -> None:
+    """Refuse complex parameters: their imaginary part would be lost.
+
+    Raises:
+        BadInput: that names the first of them.
+    """
+    if complex_ones := [name for name, parameter in named.items() if parameter.is_complex()]:
+        raise BadInput(f"{complex_ones[0]} is complex: make its real and its imaginary part two parameters")

@@ -66,7 +66,7 @@ class MasterWeights:
 
     Args:
         parameters: as exact as they are known. They are rounded to `precision.compute` here, after the copy; those that
-            are frozen have no master.
+            are frozen have no master, and integers among them stay as they are.
         precision: one with masters of their own.
     """
 
@@ -76,7 +76,8 @@ class MasterWeights:
         self._sum: dict[nn.Parameter, Tensor] = {}
         for parameter in dict.fromkeys(parameters):
             exact = parameter.detach()
-            parameter.data = exact.to(precision.compute)
+            if parameter.is_floating_point():
+                parameter.data = exact.to(precision.compute)
             if parameter.requires_grad:
                 self._master[parameter] = nn.Parameter(exact.to(precision.master, copy=True))
                 parameter.register_post_accumulate_grad_hook(partial(_add, weakref.ref(self)))

@@ -24,7 +24,7 @@ from torch.distributed import ProcessGroup
 from torch.utils._pytree import tree_leaves
 
 from reference.data_parallel.buckets import Bucket, Buckets
-from reference.data_parallel.form import Part, Step
+from reference.data_parallel.form import Part, Step, require_real
 from reference.memory.precision import PRECISIONS, Precision
 
 from .shards import ShardedGradients, parts_of
@@ -66,7 +66,8 @@ class FullySharded:
         device: where to keep shards; that of the model by default.
 
     Raises:
-        BadInput: for units that nobody could gather in time, and a model without values.
+        BadInput: for units that nobody could gather in time, a model without values, and parameters that are not in
+            floating point.
         RuntimeError: where a step is not what `Step` says.
     """
 
@@ -95,6 +96,7 @@ class FullySharded:
         modules = units_of(model) if units is None else units
         device = device or next((parameter.device for parameter in named.values()), torch.device("cpu"))
         require_units(model, modules)
+        require_real(named)
         require_values(named, value, device)
         value = value or (lambda name, shape: named[name])
         self.units = make_units(model, modules, lambda own: Unit(own, value, group, precision, device))

@@ -132,12 +132,14 @@ def require_units(model: nn.Module, units: Sequence[Sequence[nn.Module]]) -> Non
 
 
 def require_values(named: dict[str, nn.Parameter], value: Value | None, device: torch.device) -> None:
-    """Refuse parameters of which nobody knows what a shard would hold.
+    """Refuse parameters of which nobody knows what a shard would hold, and those that it would round.
 
     Raises:
         BadInput: that says why, and where it could come from.
     """
     for name, parameter in named.items():
+        if not parameter.is_floating_point():
+            raise BadInput(f"{name} is {parameter.dtype}, and a unit holds floating point: make it a buffer")
         if parameter.is_meta and value is None and device.type != "meta":
             raise BadInput(f"{name} is on the meta device, so a shard on {device} needs a value: say value=...")
         if parameter.untyped_storage().nbytes() < parameter.nbytes:

@@ -16,6 +16,7 @@ from reference.cluster import Cluster
 from reference.data_parallel.form import DataParallel
 from reference.data_parallel.replicated import DistributedDataParallel, Replicated, flat
 from reference.errors import BadInput
+from reference.memory.precision import PRECISIONS
 from reference.trace import Op
 
 from .conftest import MOST, in_group, prove, records, wrong
@@ -201,14 +202,42 @@ def test_where_nothing_learns_nothing_is_sent(ranks: Cluster, make: Make) -> Non
     assert ranks.run(in_group, 2, on_rank)[-1] == 0
 
 
-def test_complex_parameters_are_refused() -> None:
-    class Complex(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.phase = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+class Phases(nn.Module):
+    """A complex parameter, and one of integers, which cannot learn."""
 
-    with pytest.raises(BadInput, match="phase is complex: make its real and its imaginary part two parameters"):
-        Replicated(Complex(), None)
+    def __init__(self, learns: bool) -> None:
+        super().__init__()
+        self.phase = nn.Parameter(torch.ones(2, dtype=torch.complex64), requires_grad=learns)
+        self.codes = nn.Parameter(torch.tensor([257, -3]), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.phase[self.codes % 2] * x
+
+
+def refusal(group: ProcessGroup, make: Make) -> str:
+    """Of a form that is to train complex numbers."""
+    with pytest.raises(BadInput) as error:
+        make(Phases(learns=True), group, precision=PRECISIONS["bf16"])
+    return str(error.value)
+
+
+def frozen(group: ProcessGroup, make: Make) -> list[torch.dtype]:
+    """In which dtypes a form leaves what it may not round."""
+    model = Phases(learns=False)
+    make(model, group, precision=PRECISIONS["bf16"])
+    assert model.codes.tolist() == [257, -3]
+    return [parameter.dtype for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("make", FORMS.values(), ids=FORMS)
+def test_complex_parameters_are_refused(ranks: Cluster, make: Make) -> None:
+    said = "phase is complex: make its real and its imaginary part two parameters"
+    assert ranks.run(in_group, 2, refusal, make)[-1] == said
+
+
+@pytest.mark.parametrize("make", FORMS.values(), ids=FORMS)
+def test_what_is_frozen_and_not_real_stays_as_it_is(ranks: Cluster, make: Make) -> None:
+    assert ranks.run(in_group, 2, frozen, make)[-1] == [torch.complex64, torch.int64]
 
 
 def twice_in_the_last(group: ProcessGroup) -> None:

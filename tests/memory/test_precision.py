@@ -116,6 +116,13 @@ def test_who_is_frozen_is_rounded_and_has_no_master():
     assert frozen.dtype == trained.dtype == torch.bfloat16
 
 
+def test_frozen_integers_stay_as_they_are():
+    codes = nn.Parameter(torch.tensor([257, -3]), requires_grad=False)
+    MasterWeights([codes], PRECISIONS["bf16"])
+    assert codes.dtype == torch.int64
+    assert codes.tolist() == [257, -3]
+
+
 def train(name: str, steps: int = 8) -> tuple[list[float], list[float]]:
     """Losses and loss scales of a tiny model that learns four windows by heart."""
     model, precision = exact_model(), PRECISIONS[name]

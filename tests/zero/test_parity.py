@@ -14,7 +14,18 @@ from reference.zero.steps import clip_by_global_norm
 
 from ..data_parallel.conftest import MOST, in_group, prove
 from ..data_parallel.low_precision import prove_low_precision
-from ..data_parallel.test_parity import NO_STEPS, alone, begun, collected, complaint, failed, publish, through
+from ..data_parallel.test_parity import (
+    NO_STEPS,
+    alone,
+    begun,
+    collected,
+    complaint,
+    failed,
+    frozen,
+    publish,
+    refusal,
+    through,
+)
 from ..data_parallel.training import OPTIMIZERS, TIED, UNTIED, Case, Language, LeavingOut, Make, TwoLayers
 from .forms import FORMS, FULLY, OF_A_GPT, STAGES
 
@@ -66,6 +77,17 @@ def test_low_precision_is_off_by_its_rounding_alone(ranks: Cluster, name: str, p
 @pytest.mark.parametrize("name", ["ZeRO-1", "FSDP"])
 def test_frozen_parameters_are_rounded_like_the_others(ranks: Cluster, name: str) -> None:
     prove_low_precision(ranks, Case(name, FORMS[name], Language(frozen=FROZEN), precision="bf16"))
+
+
+@pytest.mark.parametrize("make", [*STAGES.values(), *FULLY.values()], ids=[*STAGES, *FULLY])
+def test_complex_parameters_are_refused(ranks: Cluster, make: Make) -> None:
+    said = "phase is complex: make its real and its imaginary part two parameters"
+    assert ranks.run(in_group, 2, refusal, make)[-1] == said
+
+
+@pytest.mark.parametrize("make", STAGES.values(), ids=STAGES)
+def test_what_is_frozen_and_not_real_stays_as_it_is(ranks: Cluster, make: Make) -> None:
+    assert ranks.run(in_group, 2, frozen, make)[-1] == [torch.complex64, torch.int64]
 
 
 @pytest.mark.parametrize("make", [*STAGES.values(), *FULLY.values()], ids=[*STAGES, *FULLY])

@@ -31,9 +31,16 @@ class Net(nn.Module):
         return self.head(x)
 
 
-def refusal(group: ProcessGroup, units: Callable[[Net], Units] = units_of, device: str = "cpu", times: int = 1) -> str:
-    """What is said of a `Net` with these units, on this device, that is sharded so many times."""
+def refusal(
+    group: ProcessGroup,
+    units: Callable[[Net], Units] = units_of,
+    device: str = "cpu",
+    times: int = 1,
+    codes: torch.dtype = torch.float32,
+) -> str:
+    """What is said of a `Net` with these units, on this device, sharded so many times, and with codes of this dtype."""
     model = Net().to(device)
+    model.codes = nn.Parameter(torch.ones(2, dtype=codes), requires_grad=False)
     with pytest.raises(BadInput) as error:
         for _ in range(times):
             FullySharded(model, group, units=units(model), device=torch.device("cpu"))
@@ -59,6 +66,11 @@ def test_a_model_that_is_sharded_already(ranks: Cluster) -> None:
 
 def test_a_model_without_values(ranks: Cluster) -> None:
     assert "is on the meta device" in ranks.run(in_group, 1, partial(refusal, device="meta"))[-1]
+
+
+def test_frozen_integers(ranks: Cluster) -> None:
+    said = ranks.run(in_group, 1, partial(refusal, codes=torch.int64))[-1]
+    assert said == "codes is torch.int64, and a unit holds floating point: make it a buffer"
 
 
 def test_a_block_may_be_used_twice_and_containers_are_left_to_the_model(ranks: Cluster) -> None:
