@@ -144,10 +144,10 @@ def clip_by_global_norm(shards: list[Tensor], lengths: list[int], limit: float, 
         The norm of all gradients before, a scalar in float64, the same on every rank.
     """
     rank = dist.get_rank(group)
-    square = torch.zeros((), dtype=torch.float64)
+    square = torch.zeros((), dtype=torch.float64, device=shards[0].device)
     for shard, length in zip(shards, lengths, strict=True):
         own = max(0, length - rank * shard.numel())  # elements from here to the end of the gradient
-        square += shard[:own].square().sum()
+        square += torch.linalg.vector_norm(shard[:own], dtype=torch.float64).square()
     dist.all_reduce(square, group=group)
     norm = square.sqrt()
     if norm > limit:

@@ -126,3 +126,13 @@ def test_gradients_of_zero_may_be_clipped_to_nothing(ranks: Cluster) -> None:
         return clip_by_global_norm([shard], [2], 0.0, group).item(), shard.tolist()
 
     assert ranks.run(in_group, 1, on_rank)[-1] == (0.0, [0.0, 0.0])
+
+
+def test_squares_of_half_precision_do_not_overflow(ranks: Cluster) -> None:
+    """The square of 1000 is more than fp16 can hold."""
+
+    def on_rank(group: ProcessGroup) -> tuple[float, list[float]]:
+        shard = torch.full((2,), 1000.0, dtype=torch.float16)
+        return clip_by_global_norm([shard], [4], 500.0, group).item(), shard.tolist()
+
+    assert ranks.run(in_group, 2, on_rank)[-1] == (2000.0, [250.0, 250.0])

@@ -13,6 +13,7 @@ from reference.zero.steps import clip_by_global_norm
 from .common import ALL_GATHER, DOUBLE, cut, shard_of
 
 RUBBISH = (math.inf, 1e3, 1e3)  # what lies in the padding of each gradient
+OWN_SQUARE = "torch.linalg.vector_norm(shard[:own], dtype=torch.float64).square()"  # as the solution says it
 
 
 def gradients(case):
@@ -85,8 +86,8 @@ PUZZLE = Puzzle(
         "The norm is the root of a sum of squares. Which part of that sum can a rank compute by itself?",
         "Of a shard of s elements, rank r holds elements r·s to (r+1)·s of the padded gradient. How many of them come "
         "before `length`? None, perhaps.",
-        "Add `shard[:own].square().sum()` over all shards to a scalar in float64, `dist.all_reduce` it, take the root. "
-        "Where it is more than `limit`, scale by limit / norm.",
+        "Add `shard[:own].double().square().sum()` over all shards to a scalar in float64, `dist.all_reduce` it, take "
+        "the root. Where it is more than `limit`, scale by limit / norm.",
     ),
     wrong=(
         Wrong(
@@ -107,17 +108,17 @@ PUZZLE = Puzzle(
         Wrong(
             "padding counts",
             diagnosis=r"all_reduce\(sum\)\n *the tensor holds Inf[\s\S]*wrong with lengths=.*\(7, 5, 1\)",
-            edits=(("shard[:own].square()", "shard.square()"),),
+            edits=(("shard[:own]", "shard"),),
         ),
         Wrong(
             "padding is multiplied by zero",
             diagnosis=r"all_reduce\(sum\)\n *the tensor holds NaN[\s\S]*wrong with lengths=.*\(7, 5, 1\)",
-            edits=(("shard[:own].square()", "(shard * (torch.arange(shard.numel()) < own)).square()"),),
+            edits=(("shard[:own]", "shard * (torch.arange(shard.numel()) < own)"),),
         ),
         Wrong(
             "padding is subtracted",
             diagnosis=r"all_reduce\(sum\)\n *the tensor holds NaN[\s\S]*wrong with lengths=.*\(7, 5, 1\)",
-            edits=(("shard[:own].square().sum()", "shard.square().sum() - shard[own:].square().sum()"),),
+            edits=((OWN_SQUARE, "shard.square().sum() - shard[own:].square().sum()"),),
         ),
         Wrong(
             "every rank's shard is taken for the last",
