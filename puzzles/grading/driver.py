@@ -4,6 +4,7 @@ This runs in the learner's process and therefore proves nothing by itself: what 
 comparing is done by the owner, from outside.
 """
 
+import ast
 import contextlib
 import functools
 import linecache
@@ -108,6 +109,19 @@ def _tick() -> int:
     return dist.group.WORLD.recorder.tick
 
 
+def program(source: str) -> ast.Module:
+    """The text as `style.py` reads it and ranks run it: with nothing to do below `if __name__ == "__main__":`.
+
+    What is not read never runs, whatever the text makes of `__name__`. Raises what Python raises.
+    """
+    tree = ast.parse(source)
+    guard = ast.dump(ast.parse('__name__ == "__main__"', mode="eval").body)
+    for node in tree.body:
+        if isinstance(node, ast.If) and ast.dump(node.test) == guard:
+            node.body = [ast.copy_location(ast.Pass(), node)]
+    return tree
+
+
 @contextlib.contextmanager
 def _module(job: Job) -> Iterator[ModuleType]:
     """The learner's text as a module, while it is needed. Tracebacks can show its lines."""
@@ -116,7 +130,7 @@ def _module(job: Job) -> Iterator[ModuleType]:
     linecache.cache[job.filename] = (len(job.source), None, job.source.splitlines(keepends=True), job.filename)
     sys.modules["solution"] = module
     try:
-        exec(compile(job.source, job.filename, "exec"), module.__dict__)
+        exec(compile(program(job.source), job.filename, "exec"), module.__dict__)
         yield module
     finally:
         sys.modules.pop("solution", None)

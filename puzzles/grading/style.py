@@ -15,6 +15,7 @@ from types import ModuleType
 from reference.trace import Op
 
 from . import rules
+from .driver import program
 from .puzzle import Puzzle
 
 
@@ -46,8 +47,8 @@ def parse(puzzle: Puzzle, source: str) -> ast.Module:
     if len(source) > rules.MAX_TEXT:
         raise SyntaxError(f"the file has {len(source):,} characters; a solution has fewer than {rules.MAX_TEXT:,}")
     try:
-        tree = ast.parse(source)
-        compile(tree, "<solution>", "exec")
+        tree = program(source)
+        compile(source, "<solution>", "exec")
     except SyntaxError as error:
         line = f"line {error.lineno}: " if error.lineno else ""
         raise SyntaxError(f"{line}{error.msg}: {(error.text or '').strip()}".rstrip(": ")) from None
@@ -80,11 +81,12 @@ class _Reader:
     """Walks a tree and knows which of its names stand for modules."""
 
     def __init__(self, puzzle: Puzzle, tree: ast.Module) -> None:
-        self.tree = tree = _without_main(tree)
+        self.tree = tree
         self.calls = {call.__name__ for call in puzzle.calls}
         self.allowed = allowed_calls(puzzle)
         self.given = {(each.function.__module__, each.function.__name__) for each in puzzle.helpers}
         self.modules: dict[str, str] = {}
+        self.ambiguous: list[Finding] = []
         self.imported: set[str] = set()
         for node in ast.walk(tree):
             if isinstance(node, ast.Import | ast.ImportFrom):
@@ -93,6 +95,7 @@ class _Reader:
 
     def findings(self) -> Iterator[Finding]:
         """In no particular order."""
+        yield from self.ambiguous
         bases = {id(node.value) for node in ast.walk(self.tree) if isinstance(node, ast.Attribute)}
         for node in ast.walk(self.tree):
             match node:
@@ -106,6 +109,8 @@ class _Reader:
                     found = self._name(node, id(node) in bases)
                 case ast.MatchClass():
                     found = (_reaching(name) for name in node.kwd_attrs if self._reaches(name))
+                case ast.ClassDef() if any(isinstance(each, ast.Import | ast.ImportFrom) for each in ast.walk(node)):
+                    found = ("imports inside a class, where a module becomes an attribute: import at the top",)
                 case ast.FunctionDef() if node.name.startswith("__") and node.name not in rules.DUNDERS:
                     found = (_reaching(node.name),)
                 case ast.keyword(arg="assigned" | "updated"):
@@ -120,9 +125,13 @@ class _Reader:
             bound = alias.asname or alias.name.split(".")[0]
             self.imported.add(bound)
             if isinstance(node, ast.Import):
-                self.modules[bound] = alias.name if alias.asname else bound
+                module = alias.name if alias.asname else bound
             elif f"{node.module}.{alias.name}" in rules.MODULES:
-                self.modules[bound] = f"{node.module}.{alias.name}"
+                module = f"{node.module}.{alias.name}"
+            else:
+                continue
+            if self.modules.setdefault(bound, module) != module:
+                self.ambiguous.append(Finding(node.lineno, f"gives the name {bound} to two modules"))
 
     def _import_from(self, node: ast.ImportFrom) -> Iterator[str]:
         module = node.module or ""
@@ -202,17 +211,6 @@ class _Reader:
         given = "".join(f", {name} of {home}" for home, name in sorted(self.given))
         known = ", ".join(sorted(name for name in rules.MODULES if "." not in name and not name.startswith("_")))
         return f"imports {module}: a solution may import {known}{given}"
-
-
-def _without_main(tree: ast.Module) -> ast.Module:
-    """Leave out `if __name__ == "__main__":`, which a check never runs; unless the text gives `__name__` a value."""
-    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == "__name__"]
-    if any(not isinstance(node.ctx, ast.Load) for node in names):
-        return tree
-    guard = ast.dump(ast.parse('__name__ == "__main__"', mode="eval").body)
-    kept = [node for node in tree.body if not (isinstance(node, ast.If) and ast.dump(node.test) == guard)]
-    alternatives = [each for node in tree.body if node not in kept for each in node.orelse]
-    return ast.Module(kept + alternatives, [])
 
 
 def _defined(node: ast.AST) -> list[str]:

@@ -66,6 +66,18 @@ REACHES = {
     "attributes by wrapping": (with_code(top="import functools as f\nf.wraps(len, assigned=())\n"), "uses assigned="),
     "a class of classes": (with_code(top="class M(type):\n def __instancecheck__(a, b): 1\n"), "__instancecheck__"),
     "a tensor that grows": (with_code(inside="torch.empty(0).resize_(9)\n"), "uses resize_"),
+    "a name of two modules": (
+        with_code(top="import torch as t\ndef never():\n    import math as t\nt.sys.modules\n"),
+        "gives the name t to two modules",
+    ),
+    "a module as an attribute": (
+        with_code(top="class A:\n    import torch as t\nA.t.sys.modules\n"),
+        "imports inside a class, where a module becomes an attribute",
+    ),
+    "else, where a main program begins": (
+        with_code(top="if __name__ == '__main__':\n    pass\nelse:\n    import os\n"),
+        "imports os",
+    ),
     "everything": (with_code(top="from torch.distributed import *\n"), r"imports \* from torch.distributed"),
 }  # fmt: skip
 
@@ -260,7 +272,25 @@ def test_harm_is_contained_and_said(source: str, reason: str) -> None:
 def test_what_never_runs_is_not_held_against_anybody() -> None:
     below = '\n\nif __name__ == "__main__":\n    import os\n    print(os.environ)\n'
     assert grade(SHIFT, with_code(below=below)).passed
-    assert "imports os" in grade(SHIFT, with_code(top='__name__ = "__main__"\n', below=below)).reason
+
+
+EQUAL_TO_ALL = "class Yes:\n    def __eq__(self, other):\n        return True\n\n"
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        '__name__ = "__main__"\n',
+        EQUAL_TO_ALL + "@lambda f: Yes()\ndef __name__():\n    pass\n",
+        EQUAL_TO_ALL + "match Yes():\n    case __name__:\n        pass\n",
+    ],
+    ids=["assigned", "defined", "matched"],
+)
+def test_what_is_not_read_never_runs(named: str) -> None:
+    hidden = 'if __name__ == "__main__":\n    from reference.ranks.shift import ring_shift as answer\n'
+    verdict = grade(SHIFT, with_code(top=named + hidden, inside="return answer(x, group)\n"))
+    assert not verdict.passed
+    assert "name 'answer' is not defined" in verdict.reason
 
 
 def test_what_a_report_may_contain() -> None:
