@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
-from .drives import plain
+from .drives import plain, tensors_of
 from .puzzle import RETURNS, Case, Inputs, Puzzle
 
 _RELATIVE = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 2e-2, torch.float16: 2e-3}
@@ -110,22 +111,18 @@ def expectations(puzzle: Puzzle, case: Case, inputs: Inputs) -> tuple[dict[str, 
     Drives of their own report what they choose, so of them only what the oracle names is asked for.
     """
     assert puzzle.oracle is not None
-    said = puzzle.oracle(case, [_copies(arguments) for arguments in inputs])
+    said = puzzle.oracle(case, tree_map_only(Tensor, Tensor.clone, inputs))
     if len(said) != case.n:
         raise ValueError(f"{puzzle.name}: the oracle gives values for {len(said)} of {case.n} ranks")
     named = [dict(each) if isinstance(each, Mapping) else {RETURNS: each} for each in said]
     if puzzle.drive is not plain:
         return tuple(named)
-    return tuple({**_kept(puzzle, arguments), **each} for arguments, each in zip(inputs, named, strict=True))
+    return tuple({**_kept(puzzle, arguments, each), **each} for arguments, each in zip(inputs, named, strict=True))
 
 
-def _kept(puzzle: Puzzle, arguments: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors that a solution may not change."""
-    return {name: x for name, x in arguments.items() if isinstance(x, Tensor) and name not in puzzle.scratch}
-
-
-def _copies(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value.clone() if isinstance(value, Tensor) else value for name, value in arguments.items()}
+def _kept(puzzle: Puzzle, arguments: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors that a solution may not change: those in arguments of which neither puzzle nor oracle says more."""
+    return tensors_of({name: x for name, x in arguments.items() if name not in puzzle.scratch and name not in named})
 
 
 def compare(

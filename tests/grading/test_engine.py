@@ -102,6 +102,20 @@ def test_arguments_must_stay_as_they_are_unless_they_are_scratch() -> None:
     assert check(spoils, scratch=("x",)).passed
 
 
+@pytest.mark.parametrize("spoils", ["x['pair'][1].zero_()", "x['pair'][1] = 0", "x['one'] = x['pair'].pop().zero_()"])
+def test_tensors_inside_of_arguments_must_stay_as_they_are(spoils: str) -> None:
+    def inputs(case: Case, rank: int) -> dict:
+        return {"x": {"one": case.tensor(rank, 1), "pair": [case.tensor(rank, 2), case.tensor(rank, 3)]}}
+
+    def oracle(case: Case, inputs: Inputs) -> list[int]:
+        return [7] * case.n
+
+    assert check("return 7", inputs=inputs, oracle=oracle).passed
+    verdict = check(spoils + "\nreturn 7", inputs=inputs, oracle=oracle)
+    assert verdict.stage is Stage.VALUES
+    assert re.search(r"rank 0, x\[(one|pair)\]\S*: expected", verdict.reason), verdict.reason
+
+
 @pytest.mark.parametrize(
     ("body", "diagnosis"),
     [

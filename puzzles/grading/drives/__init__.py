@@ -5,7 +5,7 @@ there is to compare, by name: "returns" for what came back, arguments by their o
 code, so it knows nothing that would give the answer away.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch.distributed as dist
@@ -18,7 +18,19 @@ from reference.trace import Op
 def plain(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
     """Call it. Compare what it returns, and every argument as it is afterwards."""
     returned = function(**arguments)
-    return {**arguments, "returns": returned}
+    return {**arguments, **tensors_of(arguments), "returns": returned}
+
+
+def tensors_of(arguments: Mapping[str, Any]) -> dict[str, Tensor]:
+    """All tensors that are in arguments, by their places: "x", "shards[0]", "tensors[head.bias]"."""
+    found: dict[str, Tensor] = {}
+    for name, value in arguments.items():
+        if isinstance(value, Tensor):
+            found[name] = value
+        elif isinstance(value, list | tuple | Mapping):
+            inside = value.items() if isinstance(value, Mapping) else enumerate(value)
+            found |= tensors_of({f"{name}[{key}]": each for key, each in inside})
+    return found
 
 
 def backward(function: Callable[..., Tensor], arguments: dict[str, Any]) -> dict[str, Any]:
