@@ -42,8 +42,9 @@ parameters of the case are the arguments.
 **oracle.** Plain code of one process, from the inputs of all ranks to what each must have: a list by group rank of
 return values, or of dicts {argument: its value afterwards}. Name a returned value "returns" in such a dict. Tensors,
 numbers, strings, and lists of them are compared by value, dtype and shape. Argument tensors that the oracle does not
-name must stay as they are, those in lists and dicts too, unless they are listed in `scratch`. Do not call the reference function: an oracle that
-shares its mistakes proves nothing. `tolerance` is relative; by default integers and whole numbers are exact.
+name must stay as they are, those in lists and dicts too, unless they are listed in `scratch`. Do not call the reference
+function: an oracle that shares its mistakes proves nothing. `tolerance` is relative; by default integers and whole
+numbers are exact.
 
 **judge.** For answers that nobody can know before, such as a measured latency: (case, inputs, outputs, trace) ->
 [Claim(holds, "what to say otherwise"), ...]. Claim only what holds on a busy machine: messages of at least two sizes

@@ -51,7 +51,7 @@ def _world_size(right: list[Case], wrong: list[Case]) -> str | None:
 
 
 def _remainder(right: list[Case], wrong: list[Case]) -> str | None:
-    for name in _integers(wrong[0]):
+    for name in _lengths(wrong[0]):
         divides = [getattr(case, name) % case.n == 0 for case in right]
         remains = [getattr(case, name) % case.n != 0 for case in wrong]
         if all(divides) and all(remains):
@@ -61,7 +61,7 @@ def _remainder(right: list[Case], wrong: list[Case]) -> str | None:
 
 
 def _empty(right: list[Case], wrong: list[Case]) -> str | None:
-    for name in _integers(wrong[0]):
+    for name in _lengths(wrong[0]):
         if all(getattr(case, name) == 0 for case in wrong) and all(getattr(case, name) != 0 for case in right):
             return f"wrong only where {name} is 0: an empty tensor is a tensor, too"
     return None
@@ -218,12 +218,14 @@ def _name(name: str) -> str:
     return "the result" if name == RETURNS else name
 
 
-def _integers(case: Case) -> list[str]:
-    return [name for name, value in case.parameters if type(value) is int and name not in _NO_LENGTHS]
+def _lengths(case: Case) -> list[str]:
+    """The parameters that say how long a tensor is."""
+    return [name for name, value in case.parameters if type(value) is int and name in _LENGTHS]
 
 
-_NO_LENGTHS = (
-    "root", "seed", "dim", "pieces", "ranks_per_node", "interval", "heads", "kv_heads", "ranks_per_head", "replicas",
+_LENGTHS = (
+    "length", "rows", "columns", "numel", "batch", "tokens", "sequence", "slice", "samples", "channels", "features",
+    "width", "hidden", "outputs",
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from torch.distributed import ProcessGroup
 
 from puzzles import catalog
 from puzzles.grading import text, values
+from puzzles.grading.diagnosis import between_cases
 from puzzles.grading.drives import backward
 from puzzles.grading.engine import grade, passes
 from puzzles.grading.pool import Pool
@@ -21,6 +22,7 @@ from reference.cluster import Cluster, Interrupted
 from .total import RIGHT, budget, check, puzzle
 
 SHIFT = catalog.find("ranks.ring_shift")
+LOSES_THE_REST = "y[len(y) - len(y) % dist.get_world_size(group) :] = 0\nreturn"
 
 
 def test_a_right_program_passes_with_every_value_compared() -> None:
@@ -130,6 +132,7 @@ def test_tensors_inside_of_arguments_must_stay_as_they_are(spoils: str) -> None:
         (RIGHT + " + (len(x) % dist.get_world_size(group) > 0)", "right where n divides length"),
         (RIGHT + " + dist.get_rank(group)", "right on rank 0, wrong on rank 1"),
         (RIGHT + " + 1 + dist.get_rank(group)", "result must be the same on every rank: rank 0 and rank 1 differ"),
+        (RIGHT.replace("return", LOSES_THE_REST), "only the last 1 of 7 elements are wrong: the remainder chunk is lost"),
         ("if len(x) == 7:\n    return x * 7\n" + RIGHT, "right with length=6, wrong with length=7"),
     ],
 )
@@ -171,6 +174,18 @@ def test_a_factor_is_found_in_lists_of_tensors_of_several_lengths() -> None:
     verdict = grade(asked, text.with_body(asked, averaged))
     assert verdict.stage is Stage.VALUES
     assert "off by exactly the world size, too little: averaged" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("parameter", "sentence"),
+    [
+        ("length", "wrong only where length is 0: an empty tensor is a tensor, too"),
+        ("root", "right with root=1, wrong with root=0"),
+    ],
+)
+def test_only_a_length_makes_a_tensor_empty(parameter: str, sentence: str) -> None:
+    judged = [(case, getattr(case, parameter) > 0) for case in cases(worlds=(3,), **{parameter: (0, 1)})]
+    assert between_cases(judged) == sentence
 
 
 def test_one_number_has_no_factor_of_its_own() -> None:
