@@ -24,6 +24,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from puzzles.grading.files import write_whole
 from reference.errors import BadInput
 
 _MACHINERY = ("catalog", "grading")  # rooms under puzzles/ that are the course's
@@ -119,9 +120,12 @@ class Git:
     def edited(self, upstream: str) -> set[str]:
         """Tracked files that differ from the last commit, and untracked ones that the course now has as well."""
         tracked = set(self("diff", "--name-only", "HEAD").splitlines())
-        untracked = set(self("ls-files", "--others", "--exclude-standard").splitlines())
         coming = set(self("ls-tree", "-r", "--name-only", upstream).splitlines())
-        return {path for path in tracked if (self.root / path).exists()} | (untracked & coming)
+        return {path for path in tracked if (self.root / path).exists()} | (self.untracked() & coming)
+
+    def untracked(self) -> set[str]:
+        """Files that git does not know, without those that it is told to leave alone."""
+        return set(self("ls-files", "--others", "--exclude-standard").splitlines())
 
     def bring_back_deleted(self) -> None:
         """A file that the learner has deleted is one to begin anew."""
@@ -159,7 +163,7 @@ def save(git: Git, paths: list[str]) -> Path:
         shutil.copy2(git.root / path, copy)
     backup.mkdir(parents=True, exist_ok=True)
     _keep_in_history(git.root, paths)
-    _write(_note(git.root), json.dumps({"backup": backup.name, "paths": paths}))
+    write_whole(_note(git.root), json.dumps({"backup": backup.name, "paths": paths}))
     for path in paths:
         if git.tracks(path):
             git("checkout", "--quiet", "HEAD", "--", path)
@@ -261,15 +265,9 @@ def recover(git: Git) -> None:
         raise BadInput(
             f"{note} is damaged: copy back what you miss from the newest folder beside it, then delete this file"
         ) from None
-    since = set(git("diff", "--name-only", "HEAD").splitlines())
+    since = {*git("diff", "--name-only", "HEAD").splitlines(), *git.untracked()}
     put_back(git, backup, [path for path in paths if path not in since and (backup / path).exists()])
 
 
 def _note(root: Path) -> Path:
     return root / ".rankwise" / "updates" / "pending.json"
-
-
-def _write(path: Path, content: str) -> None:
-    temporary = path.with_suffix(".new")
-    temporary.write_text(content)
-    os.replace(temporary, path)

@@ -1,7 +1,6 @@
 """A learner's copy of the course: where its files are, and what is written there."""
 
 import os
-import tempfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 from reference.errors import BadInput
 
 from . import text
+from .files import write_whole
 from .puzzle import Puzzle
 from .state import State
 
@@ -73,19 +73,3 @@ def unreadable(path: Path, error: OSError | UnicodeDecodeError) -> BadInput:
     """The line for a solution's file that is no text."""
     why = error.strerror if isinstance(error, OSError) else f"byte {error.start} is not UTF-8"
     return BadInput(f"{path} can't be read: {why}; a solution is a file of UTF-8 text")
-
-
-def write_whole(path: Path, content: str) -> None:
-    """Write a file so that whoever reads it, now or after a crash, finds the old text or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

@@ -132,7 +132,7 @@ def test_tensors_inside_of_arguments_must_stay_as_they_are(spoils: str) -> None:
         (RIGHT + " + (len(x) % dist.get_world_size(group) > 0)", "right where n divides length"),
         (RIGHT + " + dist.get_rank(group)", "right on rank 0, wrong on rank 1"),
         (RIGHT + " + 1 + dist.get_rank(group)", "result must be the same on every rank: rank 0 and rank 1 differ"),
-        (RIGHT.replace("return", LOSES_THE_REST), "only the last 1 of 7 elements are wrong: the remainder chunk is lost"),
+        (RIGHT.replace("return", LOSES_THE_REST), "only the last 1 of 7 elements are wrong: the remainder chunk"),
         ("if len(x) == 7:\n    return x * 7\n" + RIGHT, "right with length=6, wrong with length=7"),
     ],
 )

@@ -394,7 +394,7 @@ def test_writing_a_file_keeps_the_old_text_or_the_new_one(course: Course, monkey
     def dies(*args: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("puzzles.grading.course.os.replace", dies)
+    monkeypatch.setattr("puzzles.grading.files.os.replace", dies)
     with pytest.raises(BadInput, match=r"ring_time.py can't be written: disk full; it is as it was"):
         course.write(PUZZLE, SOLUTION, "test")
     assert course.read(PUZZLE) == STUB

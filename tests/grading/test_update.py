@@ -17,7 +17,7 @@ STUB, SOLVED, NEWER = (
     "def pair():\n    return 1\n",
     'def pair():\n    """Better."""\n    ...\n',
 )
-PUZZLE, NOTEBOOK = "puzzles/ranks/pair.py", "lessons/01_ranks.ipynb"
+PUZZLE, NEXT, NOTEBOOK = "puzzles/ranks/pair.py", "puzzles/ranks/next.py", "lessons/01_ranks.ipynb"
 
 
 def notebook(*cells: str, printed: str = "") -> str:
@@ -68,12 +68,12 @@ def test_nothing_new(mine: Path) -> None:
 
 def test_a_solution_stays_and_the_course_comes(course: Callable[..., None], mine: Path) -> None:
     write(mine, {PUZZLE: SOLVED})
-    course({PUZZLE: NEWER, "reference/ring.py": "new\n", "puzzles/ranks/next.py": STUB})
+    course({PUZZLE: NEWER, "reference/ring.py": "new\n", NEXT: STUB})
     report = updating.update(mine)
     assert (report.commits, report.kept) == (1, (PUZZLE,))
     assert (mine / PUZZLE).read_text() == SOLVED
     assert (mine / "reference/ring.py").read_text() == "new\n"
-    assert (mine / "puzzles/ranks/next.py").read_text() == STUB
+    assert (mine / NEXT).read_text() == STUB
     assert [each.source for each in State(mine / ".rankwise/state.db").history("ranks.pair")] == [SOLVED]
 
 
@@ -129,10 +129,10 @@ def test_a_notebook_that_was_only_run_again_is_replaced(course: Callable[..., No
 
 
 def test_an_untracked_solution_of_a_puzzle_that_comes_stays(course: Callable[..., None], mine: Path) -> None:
-    write(mine, {"puzzles/ranks/next.py": SOLVED})
-    course({"puzzles/ranks/next.py": STUB})
+    write(mine, {NEXT: SOLVED})
+    course({NEXT: STUB})
     updating.update(mine)
-    assert (mine / "puzzles/ranks/next.py").read_text() == SOLVED
+    assert (mine / NEXT).read_text() == SOLVED
 
 
 def test_a_deleted_puzzle_file_comes_back(course: Callable[..., None], mine: Path) -> None:
@@ -165,12 +165,8 @@ def test_commits_that_do_not_go_together_leave_everything_as_it_was(course: Call
     assert not (mine / ".git/MERGE_HEAD").exists()
 
 
-@pytest.mark.parametrize("last", ["save", "merge"])
-def test_an_update_that_was_killed_is_finished_by_the_next(
-    course: Callable[..., None], mine: Path, last: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(mine, {PUZZLE: SOLVED})
-    course({PUZZLE: NEWER})
+def update_until(last: str, mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update that is killed when it has done its step `last`."""
 
     class Killed(BaseException):
         pass
@@ -184,10 +180,41 @@ def test_an_update_that_was_killed_is_finished_by_the_next(
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(updating, last, dies)
         updating.update(mine)
+
+
+@pytest.mark.parametrize("last", ["save", "merge"])
+def test_an_update_that_was_killed_is_finished_by_the_next(
+    course: Callable[..., None], mine: Path, last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(mine, {PUZZLE: SOLVED})
+    course({PUZZLE: NEWER})
+    update_until(last, mine, monkeypatch)
     assert (mine / PUZZLE).read_text() != SOLVED, "the update was to be stopped halfway"
     updating.update(mine)
     assert (mine / PUZZLE).read_text() == SOLVED
     assert git(mine, "show", f"HEAD:{PUZZLE}") + "\n" == NEWER
+
+
+@pytest.mark.parametrize("path", [PUZZLE, NEXT], ids=["tracked", "of a puzzle to come"])
+def test_what_is_written_after_an_update_was_killed_stays(
+    path: str, course: Callable[..., None], mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(mine, {path: SOLVED})
+    course({path: NEWER})
+    update_until("save", mine, monkeypatch)
+    write(mine, {path: "written since\n"})
+    updating.update(mine)
+    assert (mine / path).read_text() == "written since\n"
+
+
+def test_every_notebook_that_goes_beside_has_a_name_of_its_own(course: Callable[..., None], mine: Path) -> None:
+    mines = [notebook(f"my own {number}") for number in range(3)]
+    places = []
+    for number, edited in enumerate(mines):
+        write(mine, {NOTEBOOK: edited})
+        course({NOTEBOOK: notebook(f"1 + {number + 2}")})
+        places += [place for _, place in updating.update(mine).beside]
+    assert [(mine / place).read_text() for place in places] == mines
 
 
 def test_new_requirements_are_said(course: Callable[..., None], mine: Path) -> None:

@@ -1,0 +1,21 @@
+"""Files that nobody finds half written."""
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_whole(path: Path, content: str) -> None:
+    """Write a file so that whoever reads it, now or after a crash, finds the old text or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
