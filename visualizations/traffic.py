@@ -10,13 +10,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from reference.errors import BadInput
 from reference.trace import Trace
 
 from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, canvas
 
 LEFT, HEAD, FOOT, GAP = 0.62, 0.62, 0.7, 0.42  # inches
+CAPTION = 1.42  # inches that the words below a matrix need
 WITHIN, BETWEEN = "#F6D9A0", Colour.COMMUNICATION
-MOST_CELL = 0.36
+LEAST_CELL, MOST_CELL = 0.14, 0.36  # of which the smallest has room for the number of its rank
+LEAST_SIDE = 0.015  # of a square, however few its bytes: it says that there are some
 
 
 def matrix(trace: Trace) -> np.ndarray:
@@ -34,31 +37,37 @@ def between_nodes(trace: Trace, ranks_per_node: int) -> np.ndarray:
 
 
 def draw(traces: Mapping[str, Trace], ranks_per_node: int, *, title: str = "") -> Picture:
-    """One matrix for each program, at most four of them.
+    """One matrix for each program, as many as there is room for: four of up to 10 ranks, one of up to 49.
 
     Args:
         traces: by name, of as many ranks each.
         ranks_per_node: ranks 0, 1, ... fill nodes in order.
         title: the finding; by default what the busiest port to other nodes carries.
+
+    Raises:
+        BadInput: if there is no trace, if traces are of different numbers of ranks, or if there are too many to fit.
     """
-    ranks = max(trace.world_size for trace in traces.values())
-    cell = min(MOST_CELL, ((WIDTH - LEFT) / len(traces) - GAP) / ranks)
+    sizes = sorted({trace.world_size for trace in traces.values()})
+    if len(sizes) != 1:
+        raise BadInput(f"traces of as many ranks each are drawn side by side, and these are of {sizes or 'none'}")
+    (ranks,) = sizes
+    room = (WIDTH - LEFT) / len(traces) - GAP
+    cell = min(MOST_CELL, room / ranks)
+    if room < CAPTION or cell < LEAST_CELL:
+        raise BadInput(f"{len(traces)} x {ranks} ranks do not fit side by side in one picture: draw fewer")
+    pitch = max(ranks * cell, CAPTION) + GAP
     picture, axes = canvas(HEAD + ranks * cell + FOOT, title or finding(traces, ranks_per_node))
     largest = max(int(matrix(trace).max()) for trace in traces.values())
     for place, (name, trace) in enumerate(traces.items()):
-        left = LEFT + place * (ranks * cell + GAP)
+        left = LEFT + place * pitch
         _panel(axes, left, cell, trace, ranks_per_node, largest, labels=place == 0)
         busiest = int(between_nodes(trace, ranks_per_node).max())
         _text(axes, left, HEAD - 0.42, name, TEXT, Colour.INK, weight="bold")
-        _text(axes, left, HEAD + ranks * cell + 0.16, f"busiest port to other nodes: {bytes_text(busiest)}", SMALL)
-        _text(
-            axes,
-            left,
-            HEAD + ranks * cell + 0.33,
-            f"all that crosses: {bytes_text(_crossing(trace, ranks_per_node))}",
-            SMALL,
-        )
-    _text(axes, LEFT, HEAD + ranks * cell + 0.56, "area: bytes     dark: between nodes", SMALL)
+        crossing = f"all that crosses: {bytes_text(_crossing(trace, ranks_per_node))}"
+        _text(axes, left, HEAD + ranks * cell + 0.16, f"busiest port: {bytes_text(busiest)}", SMALL)
+        _text(axes, left, HEAD + ranks * cell + 0.33, crossing, SMALL)
+    words = "area: bytes     dark: between nodes     busiest port: of the rank that sends most to other nodes"
+    _text(axes, LEFT, HEAD + ranks * cell + 0.56, words, SMALL)
     return picture
 
 
@@ -93,7 +102,7 @@ def _square(axes: Axes, x: float, y: float, cell: float, size: int, inside: bool
     """An empty cell, with a filled square in it whose area grows with the bytes."""
     axes.add_patch(Rectangle((x, y), cell, cell, facecolor="white", edgecolor="#E6E6E6", linewidth=0.6, zorder=1))
     if size:
-        side = cell * (0.25 + 0.67 * (size / largest) ** 0.5)
+        side = max(LEAST_SIDE, 0.92 * cell * (size / largest) ** 0.5)
         place = (x + (cell - side) / 2, y + (cell - side) / 2)
         axes.add_patch(Rectangle(place, side, side, facecolor=WITHIN if inside else BETWEEN, zorder=2))
 
