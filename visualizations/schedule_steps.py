@@ -18,7 +18,7 @@ def simulated(plan: Plan) -> Simulation:
         return simulate(plan, Costs(share, share, share))
     zero = min(line[0].begin for line in plan if line)
     spans = tuple(tuple(Span(action, begin - zero, end - zero) for action, begin, end in line) for line in plan)
-    return Simulation(_followed(spans), spans)
+    return Simulation(_followed(spans), spans, "s")
 
 
 def finding(plan: Plan) -> str:

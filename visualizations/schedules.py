@@ -20,6 +20,7 @@ from matplotlib.legend_handler import HandlerTuple
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from reference.errors import BadInput
 from reference.pipeline_parallel.schedule import Kind, Schedule
 from reference.pipeline_parallel.simulate import Simulation
 
@@ -51,7 +52,7 @@ def draw(plan: Plan, *, title: str = "", unit: str = "", activations: bool = Fal
     Args:
         plan: a schedule is drawn with F = I = W = 1, of all layers of a rank.
         title: the finding; by default the bubble, and what a rank holds.
-        unit: of time: "s", or a word such as "F". By default seconds of a run, and F of anything else.
+        unit: of time: "s", or a word such as "F". By default that of the step; a run is in seconds.
         activations: show below how many activations each rank holds.
     """
     step = simulated(plan)
@@ -64,7 +65,7 @@ def draw(plan: Plan, *, title: str = "", unit: str = "", activations: bool = Fal
         _held(axes[1], step)
     else:
         _column(axes[0], peaks(step), lane, "holds")
-    _time(axes[-1], step.seconds, unit or _unit(plan))
+    _time(axes[-1], step.seconds, unit or step.unit)
     _legend(axes[-1], [step])
     return picture
 
@@ -76,8 +77,14 @@ def compare(plans: Mapping[str, Plan], *, title: str = "", unit: str = "") -> Pi
         plans: by name.
         title: the finding; by default which has the least bubble, and which holds least.
         unit: of time, as of `draw`; of all alike.
+
+    Raises:
+        BadInput: if there is nothing to compare, or if times are in different units.
     """
     steps = {name: simulated(plan) for name, plan in plans.items()}
+    units = {unit} if unit else {step.unit for step in steps.values()}
+    if len(units) != 1:
+        raise BadInput(f"charts on one axis have one unit of time, and these have {sorted(units) or 'none'}")
     end = max(step.seconds for step in steps.values())
     heights = [_lane(step, len(steps)) * step.schedule.ranks for step in steps.values()]
     picture = figure(sum(heights) + 0.36 * len(steps) + 0.75, title or finding_of(steps))
@@ -87,13 +94,9 @@ def compare(plans: Mapping[str, Plan], *, title: str = "", unit: str = "") -> Pi
         axes.set_title(
             f"{name}: {finding(step)[0].lower()}{finding(step)[1:]}", fontsize=TEXT, color=Colour.INK, loc="left", pad=3
         )
-    _time(every[-1], end, unit or max(map(_unit, plans.values()), key="Fs".index))
+    _time(every[-1], end, *units)
     _legend(every[-1], list(steps.values()))
     return picture
-
-
-def _unit(plan: Plan) -> str:
-    return "F" if isinstance(plan, Schedule | Simulation) else "s"
 
 
 def _lane(step: Simulation, charts: int = 1) -> float:

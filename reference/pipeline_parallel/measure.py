@@ -40,4 +40,4 @@ def measured(schedule: Schedule, lines: Sequence[Sequence[Span]]) -> Simulation:
     """
     zero = min(line[0].begin for line in lines if line)
     spans = (tuple(Span(action, begin - zero, end - zero) for action, begin, end in line) for line in lines)
-    return Simulation(schedule, tuple(spans))
+    return Simulation(schedule, tuple(spans), "s")

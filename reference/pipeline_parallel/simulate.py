@@ -22,12 +22,13 @@ class Deadlock(RuntimeError):
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds, or any other unit: of all stages alike, or a number for each stage of the schedule."""
+    """In one unit of time: of all stages alike, or a number for each stage of the schedule."""
 
     forward: float | Sequence[float] = 1.0
     input: float | Sequence[float] = 1.0
     weight: float | Sequence[float] = 1.0
     message: float = 0.0  # from one rank to another
+    unit: str = "F"  # "s", or a word
 
     def table(self, stages: int) -> dict[Kind, list[float]]:
         """How long each kind of action takes on each stage."""
@@ -50,6 +51,7 @@ class Simulation:
 
     schedule: Schedule
     spans: tuple[tuple[Span, ...], ...]  # of each rank, in order
+    unit: str = "F"  # of their times: "s", or a word
 
     @property
     def seconds(self) -> float:
@@ -85,7 +87,8 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Simulation:
         Deadlock: if actions wait for each other, or for what nobody does.
         BadInput: if there are costs of more stages than there are, or of fewer.
     """
-    terms, spans = _terms(schedule, costs or Costs()), [[] for _ in schedule.lines]
+    costs = costs or Costs()
+    terms, spans = _terms(schedule, costs), [[] for _ in schedule.lines]
     ended: dict[tuple[Place, int], float] = {}  # of a place and a micro-batch
     waiting: dict[tuple[Place, int], int] = {}  # which rank waits for it
     ready = deque(range(schedule.ranks))
@@ -111,7 +114,7 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Simulation:
     if waiting:
         stuck = [f"rank {rank} waits in {schedule.lines[rank][len(spans[rank])]}" for rank in sorted(waiting.values())]
         raise Deadlock(f"{'; '.join(stuck)}")
-    return Simulation(schedule, tuple(map(tuple, spans)))
+    return Simulation(schedule, tuple(map(tuple, spans)), costs.unit)
 
 
 class Result(NamedTuple):

@@ -39,7 +39,7 @@ class Promise:
     @property
     def costs(self) -> Costs:
         """Of a stage."""
-        return Costs(*(seconds / self.stages for seconds in self.times))
+        return Costs(*(seconds / self.stages for seconds in self.times), unit="s")
 
 
 PROMISES = {

@@ -1,12 +1,15 @@
 """The chart of a pipeline: readable, and every box is an action."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
+from reference.errors import BadInput
+from reference.pipeline_parallel.measure import measured
 from reference.pipeline_parallel.orders import gpipe, interleaved, naive, one_f_one_b
 from reference.pipeline_parallel.schedule import Kind, Schedule
 from reference.pipeline_parallel.simulate import Costs, Simulation, Span, simulate
@@ -126,14 +129,24 @@ def test_a_schedule_is_drawn_at_equal_costs_of_a_rank():
 @pytest.mark.parametrize("name", ORDERS)
 def test_a_run_is_drawn_as_the_simulation_that_it_follows(name):
     step = simulated(ORDERS[name](4, 8))
-    assert simulated(run_of(step, late=1024.0)) == step
+    assert simulated(run_of(step, late=1024.0)) == replace(step, unit="s")
 
 
-def test_time_has_a_unit():
-    step = simulate(one_f_one_b(2, 4), Costs(0.01, 0.01, 0.01))
-    label = [schedules.draw(plan, unit=unit).axes[0].get_xlabel()
-             for plan, unit in ((step.schedule, ""), (step, ""), (step, "s"), (run_of(step, 5.0), ""))]  # fmt: skip
-    assert label == ["time (F)", "time (F)", "time (ms)", "time (ms)"]
+def test_time_has_the_unit_of_its_step():
+    plan, schedule = simulate(one_f_one_b(2, 4), Costs(0.01, 0.01, 0.01, unit="s")), one_f_one_b(2, 4)
+    run, measured_run = run_of(plan, late=5.0), measured(schedule, run_of(plan, late=5.0))
+    labels = [schedules.draw(each).axes[0].get_xlabel() for each in (schedule, plan, run, measured_run)]
+    assert labels == ["time (F)", "time (ms)", "time (ms)", "time (ms)"]
+    assert schedules.draw(plan, unit="cycles").axes[0].get_xlabel() == "time (cycles)"
+
+
+def test_charts_that_are_compared_have_one_unit():
+    schedule = one_f_one_b(2, 4)
+    plan = simulate(schedule, Costs(0.01, 0.01, 0.01, unit="s"))
+    picture = schedules.compare({"plan": plan, "run": run_of(plan, late=5.0)})
+    assert picture.axes[-1].get_xlabel() == "time (ms)"
+    with pytest.raises(BadInput, match=r"\['F', 's'\]"):
+        schedules.compare({"plan": schedule, "run": run_of(plan, late=5.0)})
 
 
 def test_titles_say_what_follows():
