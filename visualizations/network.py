@@ -1,5 +1,7 @@
 """Ranks and links of a network: which rank lives where, and what a message costs on each class of link."""
 
+from itertools import groupby
+
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
@@ -23,7 +25,7 @@ def draw(network: Network, *, world_size: int | None = None, title: str = "") ->
         title: the finding; by default how the two classes of link compare.
     """
     ranks = network.world_size or world_size or network.ranks_per_node or 8
-    nodes = [[r for r in range(ranks) if network.node(r) == node] for node in range(network.node(ranks - 1) + 1)]
+    nodes = [list(node) for _, node in groupby(range(ranks), network.node)]
     links = _classes(network, nodes)
     shown = _ends(range(len(nodes)), MOST_NODES)
     bottom = TOP + min(max(map(len, nodes)), MOST_RANKS) * ROW + 2 * EDGE

@@ -66,6 +66,13 @@ def test_every_network_can_be_read(monkeypatch, drawing, ranks):
     assert_readable(network.draw(drawing, world_size=ranks), monkeypatch)
 
 
+def test_each_rank_of_a_large_network_is_asked_for_its_node_once(monkeypatch):
+    asked, node = [], Network.node
+    monkeypatch.setattr(Network, "node", lambda self, rank: asked.append(rank) or node(self, rank))
+    network.draw(Network.cluster(2048, 8))
+    assert len(asked) < 2 * 2048 * 8
+
+
 def test_one_rank_has_no_links():
     assert network.finding(Network.of(NVLINK4), 1) == "1 rank: nobody to talk to"
 
