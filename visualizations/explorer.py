@@ -89,7 +89,8 @@ class Explorer(Live):
             BadInput: if the fields do not go together; they are kept, so that the next change can mend it.
         """
         self.choice = replace(self.choice, **changes)
-        return self.choice.draw().png()
+        self.still = self.choice.draw()
+        return self.still.png()
 
     def make_widget(self) -> Any:
         """The controls, words about a choice that cannot be, and the picture."""

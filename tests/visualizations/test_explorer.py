@@ -78,6 +78,14 @@ def test_a_control_that_changes_nothing_cannot_be_moved():
     assert controls["hat"].disabled and not controls["legs"].disabled
 
 
+def test_what_was_chosen_before_it_is_shown_is_shown():
+    explorer = explore()
+    explorer.choose(animal="dog", legs=2)
+    controls, _, image = parts(explorer)
+    assert controls["animal"].value == "dog" and image.value == Pet("dog", 2).draw().png()
+    assert repr(explorer) == "<Explorer: <Picture: dog, 2 legs, size 1.0, hat False>>"
+
+
 def test_controls_reach_what_they_begin_with():
     controls, _, _ = parts(explore(animal="spider", legs=8, size=0.25))
     assert controls["animal"].value == "spider"
