@@ -99,11 +99,13 @@ def _followed(spans: Sequence[Sequence[Span]]) -> Schedule:
 
 
 def _bubble(step: Simulation) -> str:
-    return "no bubble" if step.bubble_rate < 5e-4 else f"the bubble is {_rate(step)}"
+    rate = _rate(step)
+    return "no bubble" if rate == "none" else f"the bubble is {rate}"
 
 
 def _rate(step: Simulation) -> str:
-    return f"{step.bubble_rate:.{1 if step.bubble_rate < 0.0995 else 0}%}"
+    rate = step.bubble_rate
+    return "none" if rate < 5e-4 else f"{rate:.{1 if rate < 0.0995 else 0}%}"
 
 
 def number(value: float) -> str:

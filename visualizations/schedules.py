@@ -21,7 +21,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from reference.errors import BadInput
-from reference.pipeline_parallel.schedule import Kind, Schedule
+from reference.pipeline_parallel.schedule import Kind
 from reference.pipeline_parallel.simulate import Simulation
 
 from .rank_colours import ink_on

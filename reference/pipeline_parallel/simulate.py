@@ -77,7 +77,7 @@ class Simulation:
 
         As in Qi et al. 2023, "Zero bubble pipeline parallelism", sec. 5.3: (longest - m (F + I + W)) / longest.
         """
-        return 1 - self.busy / self.longest
+        return max(0.0, 1 - self.busy / self.longest)  # which rounding can put below
 
 
 def simulate(schedule: Schedule, costs: Costs | None = None) -> Simulation:
