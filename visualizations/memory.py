@@ -1,4 +1,4 @@
-"""What memory is taken for: over a step, by stage and ranks, and the life of a shard.
+"""What memory is taken for: over a step, in several ways of taking it, by stage and ranks, and the life of a shard.
 
 Kinds are stacked in one order everywhere: parameters, gradients, optimizer state, activations, buffers. The limit of
 the device is a line, and what goes beyond it is hatched. The same picture for a measured step and for a planned one.
@@ -12,10 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from reference.errors import BadInput
 from reference.memory.history import KINDS, History, Kind, Mark
 from reference.memory.recipe import Breakdown
 
-from .style import SMALL, TEXT, Colour, Picture, bytes_text, figure, plain
+from .style import DPI, SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, figure, plain
 
 FACES = {
     Kind.PARAMETERS: "#F0E442",
@@ -31,7 +32,6 @@ Limit = tuple[str, float]
 Case = tuple[str, int]
 """Name of a strategy, and number of ranks."""
 
-COLUMNS = 1500  # of a picture over time; more moments than that are drawn as the largest of several
 MANY = 12  # bars: from here on their totals stand upright
 FAR = 3  # a limit that many times above the peak is named, not drawn to scale
 
@@ -45,18 +45,51 @@ def draw(history: History, *, limit: Limit | None = None, title: str = "") -> Pi
         title: the finding; by default the peak, what most of it is for, and whether it fits.
     """
     picture = figure(3.4, title or finding(history, limit))
-    axes = plain(picture.add_subplot())
-    moments, usage = _columns(history)
-    edges = np.append(moments, len(history.usage))
-    usage = np.vstack([usage, usage[-1:]])  # steps end where the last moment does
-    axes.stackplot(edges, usage.T, step="post", linewidth=0, colors=[FACES[kind] for kind in KINDS])
-    axes.set(xlim=(0, len(history.usage)), ylim=(0, _height(history.peak, limit)))
-    axes.grid(False, axis="x")
-    axes.set_xlabel(f"{history.moment}, in the order in which they run", fontsize=TEXT, loc="left")
+    axes = picture.add_subplot()
+    short = _panel(axes, history, limit, 0.66 * WIDTH)
+    axes.set_ylim(0, _height(history.peak, limit))
+    axes.set_xlabel(_order(history, short), fontsize=TEXT, loc="left")
     _bytes_axis(axes)
-    _limit(axes, limit, history.peak, edges, usage.sum(axis=1))
-    _phases(axes, history)
-    _peak(axes, history)
+    _limit_name(axes, limit, history.peak)
+    look = {"marker": "o", "markersize": 4.5, "color": Colour.INK, "markerfacecolor": "white", "zorder": 7}
+    axes.plot(_middle(history), history.peak, **look)
+    parts = [(f"{kind.value}  {bytes_text(size)}", kind) for kind, size in history.at_peak.items()]
+    _legend(axes, parts, f"at the peak  {bytes_text(history.peak)}", heading=True)
+    return picture
+
+
+def compare(histories: Mapping[str, History], *, limit: Limit | None = None, title: str = "") -> Picture:
+    """The same, of a step that was taken in several ways: side by side on one scale of bytes, each with its peak.
+
+    Args:
+        histories: by name, from left to right.
+        limit: of the device.
+        title: the finding; by default what each needs at most.
+
+    Raises:
+        BadInput: if there is no history.
+    """
+    if not histories:
+        raise BadInput("there is no history to draw: give one or more, by name")
+    picture = figure(3.2, title or finding_of(histories))
+    panels = picture.subplots(1, len(histories), sharey=True, squeeze=False)[0]
+    short: list[str] = []
+    for axes, (name, history) in zip(panels, histories.items(), strict=True):
+        short += _panel(axes, history, limit, 0.7 * WIDTH / len(histories))
+        axes.set_xticks([])
+        axes.set_xlabel(name, fontsize=TEXT)
+        axes.tick_params(axis="y", left=axes is panels[0])
+        place = min(max(_middle(history) / len(history.usage), 0.15), 0.85) * len(history.usage)
+        words = {"ha": "center", "fontsize": SMALL, "fontweight": "bold", "textcoords": "offset points", "zorder": 7}
+        axes.annotate(bytes_text(history.peak), (place, history.peak), (0, 4), **words)
+    highest = max(history.peak for history in histories.values())
+    panels[0].set_ylim(0, _height(1.1 * highest, limit))  # peaks have their numbers above them
+    _bytes_axis(panels[0])
+    _limit_name(panels[0], limit, highest)
+    scale = "each panel has its own scale from left to right"
+    picture.supxlabel(f"{scale}: {_order(next(iter(histories.values())), short)}", fontsize=SMALL)
+    used = np.sum([history.usage.sum(axis=0) for history in histories.values()], axis=0)
+    _legend(panels[-1], [(kind.value, kind) for kind, size in zip(KINDS, used, strict=True) if size], None)
     return picture
 
 
@@ -98,7 +131,8 @@ def draw_state(
         axes.annotate(strategy, (place, 0), (0, -27), ha="center", fontsize=TEXT, fontweight="bold", **words)
     axes.annotate("ranks", (axes.get_xlim()[0], 0), (-4, -13), ha="right", fontsize=SMALL, **words)
     _bytes_axis(axes)
-    _limit(axes, limit, highest, None, None)
+    _limit_line(axes, limit)
+    _limit_name(axes, limit, highest)
     _legend(axes, [(kind.value, kind) for kind in KINDS[:3]], "bars: formula\ndots: measured" if measured else None)
     return picture
 
@@ -118,14 +152,14 @@ def draw_life(history: History, *, title: str = "") -> Picture:
     axes.set(xlim=(0, len(history.usage)), ylim=(len(whole) - 0.4, -0.6))
     axes.set_yticks(range(len(whole)), list(whole))
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(f"{history.moment}, in the order in which they run", fontsize=TEXT, loc="left")
     for row, here in enumerate(whole.values()):
         for begin, end, gathered in _runs(here):
             high = 0.36 if gathered else 0.05
             box = Rectangle((begin, row - high), end - begin, 2 * high, facecolor=FACES[Kind.PARAMETERS], zorder=2)
             axes.add_patch(box)
             box.set(edgecolor="#9A9000" if gathered else "none", linewidth=0.5)
-    _phases(axes, history)
+    short = _phases(axes, history, 0.66 * WIDTH)
+    axes.set_xlabel(_order(history, short), fontsize=TEXT, loc="left")
     largest = max((int(sizes.max()) for sizes in history.units.values()), default=0)
     words = f"thin: sharded   bar: whole, {bytes_text(largest)} at most"
     place = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
@@ -146,6 +180,11 @@ def finding(history: History, limit: Limit | None = None) -> str:
     return f"{words}: {bytes_text(size - history.peak)} of {name} stay free"
 
 
+def finding_of(histories: Mapping[str, History]) -> str:
+    """The default title of several: what each needs at most."""
+    return ", ".join(f"{name} {bytes_text(history.peak)}" for name, history in histories.items())
+
+
 def _range(cases: Mapping[Case, Breakdown]) -> str:
     def words(case: Case) -> str:
         return f"{bytes_text(cases[case].total)} ({case[0]}, {case[1]} rank{'s' * (case[1] > 1)})"
@@ -159,12 +198,42 @@ def _together(whole: Mapping[str, np.ndarray]) -> str:
     return f"At most {most} of {len(whole)} units {'is' if most == 1 else 'are'} whole at once"
 
 
-def _columns(history: History) -> tuple[np.ndarray, np.ndarray]:
-    """Moments to draw and their rows: all of them, or of each few the one with the most."""
-    group = -(-len(history.usage) // COLUMNS)
+def _panel(axes: Axes, history: History, limit: Limit | None, inches: float) -> list[str]:
+    """A stack for each moment, the line of the limit with hatches above it, and phases, on axes at least so wide.
+
+    Returns:
+        The phases that have no room for their names.
+    """
+    moments, usage = _columns(history, most=round(inches * DPI))
+    edges = np.append(moments, len(history.usage))
+    usage = np.vstack([usage, usage[-1:]])  # steps end where the last moment does
+    plain(axes).stackplot(edges, usage.T, step="post", linewidth=0, colors=[FACES[kind] for kind in KINDS])
+    axes.set_xlim(0, len(history.usage))
+    axes.grid(False, axis="x")
+    _limit_line(axes, limit)
+    if limit and history.peak > limit[1]:
+        over = {"facecolor": "none", "edgecolor": Colour.ERROR, "hatch": "////", "linewidth": 0, "alpha": 0.7}
+        axes.fill_between(edges, limit[1], np.maximum(usage.sum(axis=1), limit[1]), step="post", zorder=4, **over)
+    return _phases(axes, history, inches)
+
+
+def _columns(history: History, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Moments to draw and their rows: all of them, or of each few the one with the most, so that no peak is lost."""
+    group = -(-len(history.usage) // most)
     begins, total = np.arange(0, len(history.usage), group), history.total
     largest = [begin + int(total[begin : begin + group].argmax()) for begin in begins]
     return begins, history.usage[largest]
+
+
+def _middle(history: History) -> float:
+    """Of the moment of the peak."""
+    return history.peak_moment + 0.5
+
+
+def _order(history: History, short: Sequence[str]) -> str:
+    """What runs from left to right, and what the letters of phases stand for."""
+    letters = "".join(f"; {label[:1]}: {label}" for label in dict.fromkeys(short))
+    return f"{history.moment}, in the order in which they run{letters}"
 
 
 def _height(peak: float, limit: Limit | None) -> float:
@@ -177,8 +246,13 @@ def _bytes_axis(axes: Axes) -> None:
     axes.set_ylabel("memory", fontsize=TEXT)
 
 
-def _limit(axes: Axes, limit: Limit | None, peak: float, edges: np.ndarray | None, total: np.ndarray | None) -> None:
-    """The line, its name, and hatches on what is above it."""
+def _limit_line(axes: Axes, limit: Limit | None) -> None:
+    if limit:
+        axes.axhline(limit[1], color=Colour.INK, linewidth=1.2, zorder=5)
+
+
+def _limit_name(axes: Axes, limit: Limit | None, peak: float) -> None:
+    """Above the line, or at the top where the line is far above the peak."""
     if limit is None:
         return
     name, size = limit
@@ -187,33 +261,33 @@ def _limit(axes: Axes, limit: Limit | None, peak: float, edges: np.ndarray | Non
     box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.8}
     if size > FAR * peak:
         axes.annotate(f"↑ {words}", (0.005, 1), (2, -4), xycoords="axes fraction", va="top", bbox=box, **style)
-        return
-    axes.axhline(size, color=Colour.INK, linewidth=1.2, zorder=5)
-    axes.annotate(words, (0.005, size), (2, 3), xycoords=axes.get_yaxis_transform(), bbox=box, **style)
-    if total is not None and (total > size).any():
-        over = {"facecolor": "none", "edgecolor": Colour.ERROR, "hatch": "////", "linewidth": 0, "alpha": 0.7}
-        axes.fill_between(edges, size, np.maximum(total, size), step="post", zorder=4, **over)
+    else:
+        axes.annotate(words, (0.005, size), (2, 3), xycoords=axes.get_yaxis_transform(), bbox=box, **style)
 
 
-def _phases(axes: Axes, history: History) -> None:
-    """A line where a phase begins, and its name above it where there is room."""
-    inches = axes.figure.get_figwidth() * 0.66 / len(history.usage)
+def _phases(axes: Axes, history: History, inches: float) -> list[str]:
+    """A line where a phase begins, and its name above it, or its first letter where there is no room for more.
+
+    Returns:
+        The phases of which there are letters.
+    """
+    end, short = len(history.usage), []
     words = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "annotation_clip": False}
-    for mark, following in pairwise([*history.marks, Mark("", len(history.usage))]):
+    look = {"fontsize": SMALL, "color": Colour.FAINT, **words}
+    for mark, following in pairwise([*history.marks, Mark("", end)]):
         axes.axvline(mark.moment, color=Colour.INK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=5)
-        if (following.moment - mark.moment) * inches > 0.075 * len(mark.label) + 0.05:
-            axes.annotate(mark.label, (mark.moment, 1), (2, 3), fontsize=SMALL, color=Colour.FAINT, **words)
+        room = (following.moment - mark.moment) * inches / end
+        if room > 0.075 * len(mark.label) + 0.05:
+            axes.annotate(mark.label, (mark.moment, 1), (2, 3), **look)
+            continue
+        if room > 0.1:
+            axes.annotate(mark.label[:1], (mark.moment, 1), (2, 3), **look)
         elif not following.label:  # the last one may begin before its line
-            end = len(history.usage)
-            axes.annotate(mark.label, (end, 1), (0, 3), ha="right", fontsize=SMALL, color=Colour.FAINT, **words)
-
-
-def _peak(axes: Axes, history: History) -> None:
-    """A dot at the peak, and beside the picture what it is made of."""
-    moment, peak = history.peak_moment + 0.5, history.peak
-    axes.plot(moment, peak, marker="o", color=Colour.INK, markersize=4.5, markerfacecolor="white", zorder=7)
-    parts = [(f"{kind.value}  {bytes_text(size)}", kind) for kind, size in history.at_peak.items()]
-    _legend(axes, parts, f"at the peak  {bytes_text(peak)}", heading=True)
+            axes.annotate(mark.label[:1], (end, 1), (0, 3), ha="right", **look)
+        else:
+            continue
+        short.append(mark.label)
+    return short
 
 
 def _legend(axes: Axes, parts: Sequence[tuple[str, Kind]], words: str | None, heading: bool = False) -> None:

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
+from reference.errors import BadInput
 from reference.memory.history import KINDS, History, Kind, Mark
 from reference.memory.recipe import RECIPES, Breakdown, Stage, state_bytes
 from reference.memory.workload import Workload
 from reference.models import PRESETS
 from visualizations import memory, memory_widget
+from visualizations.style import DPI
 
 from .reading import assert_readable, drawn
 
@@ -31,6 +33,13 @@ def run(moments: int) -> History:
     return History(usage.astype(np.int64), marks, units=units)
 
 
+def step_of(moments: int, most: float) -> History:
+    """As `run`, in two phases, with `most` MB of activations."""
+    usage = run(moments).usage
+    usage[:, 3] = usage[:, 3] * most / 40
+    return History(usage, (Mark("forward", 0), Mark("step", moments // 2)))
+
+
 @pytest.mark.parametrize("model", PRESETS)
 @pytest.mark.parametrize("stage", [Stage.DDP, Stage.ZERO3])
 def test_every_plan_can_be_read(monkeypatch, model, stage):
@@ -43,12 +52,70 @@ def test_every_run_can_be_read(monkeypatch, moments, limit):
     assert_readable(memory.draw(run(moments), limit=limit), monkeypatch)
 
 
-def test_the_peak_of_a_long_run_is_drawn():
-    """Of 100,000 moments a picture has room for 1,500: the largest of each few."""
-    history = run(100_000)
-    history.usage[51_234] += 10**9
-    columns, usage = memory._columns(history)
-    assert len(columns) <= memory.COLUMNS and usage.sum(axis=1).max() == history.peak
+@pytest.mark.parametrize("ways", [1, 2, 3, 4])
+@pytest.mark.parametrize("limit", [None, ("our device", 32e6), ("a large device", 90e6), ("plenty", 80e9)])
+def test_every_comparison_can_be_read(monkeypatch, ways, limit):
+    histories = {f"in {2**k} pieces": step_of(1000 * (k + 1), 40 / 2**k) for k in range(ways)}
+    assert_readable(memory.compare(histories, limit=limit), monkeypatch)
+
+
+def test_panels_have_one_scale_and_say_their_peaks(monkeypatch):
+    picture = memory.compare({"before": step_of(1000, 40), "after": step_of(1000, 4)})
+    assert len({axes.get_ylim() for axes in picture.axes}) == 1
+    words = [words for words, _, _ in drawn(picture, monkeypatch)]
+    assert [word for word in words if word in ("57 MB", "21 MB")] == ["57 MB", "21 MB"]
+    assert repr(picture) == "<Picture: before 57 MB, after 21 MB>"
+
+
+@pytest.mark.parametrize("moments", [40, 1000, 100_000])
+@pytest.mark.parametrize("ways", [0, 1, 2, 3, 4])
+def test_the_peak_is_drawn_and_can_be_seen(moments, ways):
+    """However many moments share a column of dots: its height is the largest of them."""
+    history = run(moments)
+    history.usage[moments // 2] += 10**9
+    picture = memory.compare({str(way): history for way in range(ways)}) if ways else memory.draw(history)
+    picture.png()
+    for axes in picture.axes:
+        x, y = tops(axes, len(KINDS) - 1)
+        assert y.max() == history.peak
+        high = x[y == history.peak]
+        assert np.ptp(axes.transData.transform([(high.min(), 0), (high.max(), 0)])[:, 0]) / DPI >= 0.01 - 1e-9
+
+
+def tops(axes, layer: int) -> tuple[np.ndarray, np.ndarray]:
+    """Corners of the upper edge of one layer of the stack."""
+    corners = axes.collections[layer].get_paths()[0].vertices
+    x, y = corners.T
+    upper = np.array([y[x == each].max() for each in x]) == y
+    return x[upper], y[upper]
+
+
+def test_layers_are_the_kinds_in_their_colours():
+    history = History(np.array([[10, 0, 20, 5, 2], [10, 11, 20, 60, 5]]) * GB)
+    for picture in (memory.draw(history), memory.compare({"one": history})):
+        layers = picture.axes[0].collections[: len(KINDS)]
+        assert [to_rgb(layer.get_facecolor()[0][:3]) for layer in layers] == [to_rgb(memory.FACES[k]) for k in KINDS]
+        highest = [max(layer.get_paths()[0].vertices[:, 1]) for layer in layers]
+        assert highest == np.cumsum(history.usage[1]).tolist()
+
+
+def test_each_phase_has_its_name_or_an_explained_letter(monkeypatch):
+    short = History(step_of(100, 4).usage, (Mark("forward", 0), Mark("step", 98)))
+    picture = memory.compare({"even": step_of(100, 4), "uneven": short})
+    words = [words for words, _, _ in drawn(picture, monkeypatch)]
+    assert [word for word in words if word in ("forward", "step", "f", "s")] == ["forward", "step", "forward", "s"]
+    assert any(word.endswith("; s: step") for word in words)
+
+
+def test_a_comparison_names_only_kinds_that_are_there(monkeypatch):
+    history = History(np.array([[0, 10, 0, 60, 0]]) * GB)
+    words = [words for words, _, _ in drawn(memory.compare({"one": history}), monkeypatch)]
+    assert {kind.value for kind in KINDS} & set(words) == {"gradients", "activations"}
+
+
+def test_a_comparison_of_nothing_is_refused():
+    with pytest.raises(BadInput, match="no history"):
+        memory.compare({})
 
 
 def test_the_title_says_whether_it_fits():
