@@ -23,32 +23,29 @@ HALF = 0.34  # half of a lane's height
 MANY, TOO_MANY = 150, 2500  # messages: from here on without heads, from here on not drawn
 
 
-def draw(
-    timeline: Timeline, *, title: str = "", window: tuple[float, float] | None = None, now: float | None = None
-) -> Picture:
+def draw(timeline: Timeline, *, title: str = "", now: float | None = None) -> Picture:
     """The lanes of a timeline, rank 0 on top, and its messages.
 
     Args:
         timeline: `trace.timeline()`, as measured, or `trace.replay(network)`.
         title: the finding; by default how long it took, and who waited how much.
-        window: seconds (begin, end) to look at; by default everything.
         now: draw only what has happened by this second, and a line there.
     """
-    begin, end = window or (0.0, timeline.duration or 1e-6)
+    end = timeline.duration or 1e-6
     lane = min(0.46, max(0.2, 5.4 / max(timeline.world_size, 1)))
     picture = figure(timeline.world_size * lane + 1.05, title or finding(timeline))
     axes = plain(picture.add_subplot())
     axes.grid(False, axis="y")
     axes.spines[["left"]].set_visible(False)
-    axes.set(xlim=(begin, end), ylim=(timeline.world_size - 0.45, -0.55))
+    axes.set(xlim=(0, end), ylim=(timeline.world_size - 0.45, -0.55))
     axes.set_yticks(range(timeline.world_size), [f"rank {rank}" for rank in range(timeline.world_size)])
     axes.tick_params(axis="y", length=0, labelsize=SMALL if lane < 0.3 else TEXT)
-    time_axis(axes, end - begin)
-    seen = end if now is None else min(now, end)
-    spans = [_until(span, now) for span in timeline.spans if span.end > begin and span.begin < seen]
-    transfers = [transfer for transfer in timeline.transfers if transfer.end > begin and transfer.begin < seen]
+    time_axis(axes, end)
+    seen = end if now is None else now
+    spans = [_until(span, now) for span in timeline.spans if span.begin < seen]
+    transfers = [transfer for transfer in timeline.transfers if transfer.begin < seen]
     _lanes(axes, spans)
-    _labels(axes, spans, (WIDTH - 1.7) / (end - begin))
+    _labels(axes, spans, (WIDTH - 1.7) / end)
     drawn = _messages(axes, transfers, now)
     _waiting(axes, timeline)
     if now is not None:
@@ -127,8 +124,7 @@ def _messages(axes: Axes, transfers: list[Transfer], now: float | None) -> bool:
             continue
         head = f"-|>,head_length={2.4 + width},head_width={0.9 + 0.7 * width}"
         style = {"arrowstyle": head, "linewidth": width, "color": Colour.INK, "shrinkA": 0, "shrinkB": 0, "zorder": 3}
-        clip = transfer.end > axes.get_xlim()[1]
-        axes.add_patch(FancyArrowPatch(start, stop, clip_on=clip, in_layout=False, **style))  # between lanes: inside
+        axes.add_patch(FancyArrowPatch(start, stop, clip_on=False, in_layout=False, **style))  # between lanes: inside
     axes.add_collection(LineCollection(lines, linewidths=widths, colors=Colour.INK, zorder=3, capstyle="butt"))
     return True
 

@@ -1,6 +1,9 @@
 """The lanes: readable for any number of ranks, honest about who waits."""
 
 import pytest
+from matplotlib.collections import LineCollection, PatchCollection
+from matplotlib.colors import to_hex
+from matplotlib.patches import FancyArrowPatch
 
 from reference.trace import ETHERNET_100G, NVLINK4, Network, Op, Timeline
 from tests.trace import programs as p
@@ -58,9 +61,36 @@ def test_a_moment_shows_only_what_has_happened(monkeypatch):
         assert_readable(lanes.draw(timeline, now=share * timeline.duration), monkeypatch)
 
 
-def test_a_window_can_be_looked_at(monkeypatch):
-    timeline = p.trace(8, PROGRAMS["ring"]).replay(NETWORK)
-    assert_readable(lanes.draw(timeline, window=(0, timeline.duration / 7)), monkeypatch)
+@pytest.mark.parametrize("n", [4, 16])
+def test_arrows_go_from_sender_to_receiver_in_their_time(n):
+    timeline = p.trace(n, PROGRAMS["ring" if n == 16 else "naive"]).replay(NETWORK)
+    (axes,) = lanes.draw(timeline).axes
+    arrows = [patch._posA_posB for patch in axes.patches if isinstance(patch, FancyArrowPatch)]
+    arrows += [
+        segment for each in axes.collections if isinstance(each, LineCollection) for segment in each.get_segments()
+    ]
+    assert len(arrows) == len(timeline.transfers)
+    seen = sorted((begin, round(src), end, round(dst)) for (begin, src), (end, dst) in arrows)
+    assert seen == sorted((one.begin, one.src, one.end, one.dst) for one in timeline.transfers)
+
+
+def test_boxes_are_the_spans_in_the_colour_of_their_kind():
+    timeline = p.trace(4, PROGRAMS["naive"]).replay(NETWORK)
+    collections = [each for each in lanes.draw(timeline).axes[0].collections if isinstance(each, PatchCollection)]
+    for kind, boxes in zip(lanes.FACES, collections, strict=True):
+        corners = [path.get_extents() for path in boxes.get_paths()]
+        seen = sorted((box.x0, box.x1, round((box.y0 + box.y1) / 2)) for box in corners)
+        assert seen == sorted((span.begin, span.end, span.rank) for span in timeline.spans if span.kind is kind)
+        assert not seen or to_hex(boxes.get_facecolor()[0]) == lanes.FACES[kind].lower()
+
+
+def test_now_is_the_end_of_what_is_under_way():
+    timeline = p.trace(4, PROGRAMS["naive"]).replay(NETWORK)
+    now = 0.3 * timeline.duration
+    (axes,) = lanes.draw(timeline, now=now).axes
+    arrows = [patch._posA_posB for patch in axes.patches if isinstance(patch, FancyArrowPatch)]
+    assert len(arrows) == sum(one.begin < now for one in timeline.transfers)
+    assert max(end for _, (end, _) in arrows) == now
 
 
 def test_thickness_grows_with_bytes():
