@@ -41,7 +41,7 @@ def compute_in(model: GPT, region: Region) -> None:
     their place (FSDP) is understood.
     """
     if model.embedding is not None:
-        model.embedding.forward = partial(_embedding, model.embedding, region)
+        model.embedding.forward = partial(_embedding, model.embedding, model.config.vocabulary, region)
     for block in model.blocks:
         attention, feed_forward = block.attention, block.feed_forward
         attention.projections = partial(_columns, (attention.query, attention.key, attention.value), region)
@@ -54,8 +54,8 @@ def compute_in(model: GPT, region: Region) -> None:
         model.head.forward = partial(_head, model.embedding if model.config.tied else model.head, region)
 
 
-def _embedding(table: nn.Embedding, region: Region, tokens: Tensor) -> Tensor:
-    return vocabulary.embedding(tokens, table.weight, region)
+def _embedding(table: nn.Embedding, size: int, region: Region, tokens: Tensor) -> Tensor:
+    return vocabulary.embedding(tokens, table.weight, region, size)
 
 
 def _columns(linears: tuple[nn.Linear, ...], region: Region, x: Tensor) -> tuple[Tensor, ...]:

@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 IGNORED = -100  # as in torch.nn.functional.cross_entropy: a target that does not count
 
 
-def embedding(tokens: Tensor, table: Tensor, region: Region) -> Tensor:
+def embedding(tokens: Tensor, table: Tensor, region: Region, vocabulary: int | None = None) -> Tensor:
     """Look tokens up in a table of which each rank has some rows: who has the row gives it, the others give zeros.
 
     Args:
         tokens: [B, S] of integers from 0 to V - 1, the same on every rank.
-        table: [V / t, D]: rows [rank · V/t, (rank + 1) · V/t).
+        table: [V' / t, D]: rows [rank · V'/t, (rank + 1) · V'/t) of the whole.
         region: whose t ranks share the table.
+        vocabulary: V; rows from there on are padding, and no token has them. All V' of them by default.
 
     Returns:
         [B, S, D] as it lies outside of the region.
@@ -45,7 +46,7 @@ def embedding(tokens: Tensor, table: Tensor, region: Region) -> Tensor:
     Raises:
         BadInput: at what is no token, on a CPU. On a GPU nobody looks, and no rank has its row: it gets zeros.
     """
-    require_tokens("token", tokens, len(table) * region.ranks)
+    require_tokens("token", tokens, vocabulary or len(table) * region.ranks)
     here = tokens - region.rank * len(table)
     mine = (here >= 0) & (here < len(table))
     found = F.embedding(here.where(mine, 0), table)

@@ -13,11 +13,12 @@ from torch.distributed import ProcessGroup
 from reference.cluster import Cluster
 from reference.errors import BadInput
 from reference.memory.gauge import Gauge
-from reference.models import token_loss
+from reference.models import GPTConfig, token_loss
 from reference.sequence_parallel import SequenceRegion
 from reference.tensor_parallel import Region, vocabulary
 
 from ..data_parallel.conftest import in_group, members
+from .split import split_gpt
 
 EXACT = 1e-12  # float64: sums of a few hundred numbers in another order
 RANKS = (1, 2, 3, 4, 8)
@@ -221,13 +222,16 @@ def test_an_embedding_is_that_of_the_whole_table(ranks: Cluster, region: type[Re
 
 
 def refused(group: ProcessGroup) -> list[str]:
-    """What is said of targets and tokens that a vocabulary of 8 does not have."""
+    """What is said of targets and tokens that a vocabulary of 8, or of 7 and a row of padding, does not have."""
     region, logits, said = Region(group), torch.zeros(3, 8 // group.size()), []
     table = torch.zeros(8 // group.size(), 3)
+    model, _ = split_gpt(GPTConfig(layers=1, width=4, heads=2, kv_heads=2, hidden=4, vocabulary=7), region)
     for look in (
         lambda: vocabulary.cross_entropy(logits, torch.tensor([7, vocabulary.IGNORED, 99]), group),
         lambda: vocabulary.cross_entropy(logits, torch.tensor([0, 7, 1]), group, vocabulary=7, ignored=-1),
         lambda: vocabulary.embedding(torch.tensor([[0, 7, -1]]), table, region),
+        lambda: vocabulary.embedding(torch.tensor([[0, 6, 7]]), table, region, vocabulary=7),
+        lambda: model(torch.tensor([[0, 6, 7]])),
     ):
         with pytest.raises(BadInput) as error:
             look()
@@ -243,6 +247,8 @@ def test_what_is_no_token_is_refused(ranks: Cluster) -> None:
             "target 99 is not a token of 0 to 7, nor the ignored -100",
             "target 7 is not a token of 0 to 6, nor the ignored -1",
             "token -1 is not a token of 0 to 7",
+            "token 7 is not a token of 0 to 6",
+            "token 7 is not a token of 0 to 6",
         ]
 
 
