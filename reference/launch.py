@@ -171,8 +171,9 @@ def run(config: TrainConfig, plan: Plan, saves: Saves | None, device: torch.devi
     world_size = dist.get_world_size()
     batches = batches_for(config, plan.readers(world_size))
     goes_on = by_first(lambda: saves.check(config, batches) if saves else "", dist.group.WORLD)
-    entropy = unigram_entropy(batches.text)
-    say(f"{config.model.parameters:,} parameters, {world_size} ranks, {device.type}; byte entropy {entropy:.3f} nats")
+    if first:  # for the entropy, all of the text is read
+        size, entropy = f"{config.model.parameters:,} parameters", unigram_entropy(batches.text)
+        say(f"{size}, {world_size} ranks, {device.type}; byte entropy {entropy:.3f} nats")
     if goes_on:
         say(goes_on)
     report = printer(config.steps, every=max(1, config.steps // 20)) if first else silent

@@ -1,5 +1,6 @@
 """Batches: a pure function of step, rank and number of ranks."""
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -124,6 +125,17 @@ def test_python_text_is_english_and_long_enough():
 def test_entropy_of_a_fair_coin_is_ln_2():
     assert unigram_entropy(np.array([0, 1] * 50, dtype=np.uint8)) == pytest.approx(np.log(2), rel=1e-12)
     assert unigram_entropy(np.zeros(9, dtype=np.uint8)) == 0
+
+
+def test_bytes_are_counted_a_piece_at_a_time():
+    """Whoever has a text of many gigabytes, mapped, has no memory for a number of 8 bytes for each of them."""
+    text = np.tile(np.arange(256, dtype=np.uint8), 50_000)
+    tracemalloc.start()
+    entropy = unigram_entropy(text)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < len(text)
+    assert entropy == pytest.approx(np.log(256), rel=1e-12)
 
 
 def test_a_file_is_read_byte_by_byte(tmp_path: Path):
