@@ -100,6 +100,11 @@ def require_shares(features: int, kind: str, ranks: int) -> None:
         raise BadInput(f"{features} {kind} features do not divide among {ranks} ranks; {' or '.join(would)} would do")
 
 
+def _part(whole: nn.Parameter, index: int = 0, parts: int = 1, dim: int = 0) -> nn.Parameter:
+    """A copy of one of so many equal parts; it learns if the whole does."""
+    return nn.Parameter(whole.detach().tensor_split(parts, dim)[index].clone(), whole.requires_grad)
+
+
 def _nothing() -> None:
     """The end of a collective that nobody began."""
 
@@ -120,10 +125,10 @@ class ColumnParallelLinear(nn.Module):
         require_shares(whole.out_features, "output", region.ranks)
         super().__init__()
         self.region, self.join = region, join
-        self.weight = nn.Parameter(whole.weight.detach().tensor_split(region.ranks)[region.rank].clone())
+        self.weight = _part(whole.weight, region.rank, region.ranks)
         self.bias = None
         if whole.bias is not None:  # each feature has its own: split like the features
-            self.bias = nn.Parameter(whole.bias.detach().tensor_split(region.ranks)[region.rank].clone())
+            self.bias = _part(whole.bias, region.rank, region.ranks)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, D] as it lies outside -> [B, S, F / t], or [B, S, F] with `join`."""
@@ -150,8 +155,8 @@ class RowParallelLinear(nn.Module):
         require_shares(whole.in_features, "input", region.ranks)
         super().__init__()
         self.region, self.split = region, split
-        self.weight = nn.Parameter(whole.weight.detach().tensor_split(region.ranks, dim=1)[region.rank].clone())
-        self.bias = None if whole.bias is None else nn.Parameter(whole.bias.detach().clone())
+        self.weight = _part(whole.weight, region.rank, region.ranks, dim=1)
+        self.bias = None if whole.bias is None else _part(whole.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, F / t], or [B, S, F] with `split` -> [B, S, D] as it lies outside."""

@@ -86,4 +86,8 @@ class Region:
 
     def leave(self, x: Tensor) -> Tensor:
         """Out of the region with what each rank made: [B, S, D], summed, as it lies outside."""
-        return Conjugate.apply(x, lambda x: self.begin_sum(x.clone())(), lambda gradient: self.begin_gather(gradient)())
+
+        def total(x: Tensor) -> Tensor:
+            return self.begin_sum(x.clone(memory_format=torch.contiguous_format))()
+
+        return Conjugate.apply(x, total, lambda gradient: self.begin_gather(gradient)())

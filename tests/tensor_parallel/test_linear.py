@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 
 import pytest
 import torch
@@ -159,12 +160,12 @@ def test_columns_and_then_rows_need_one_sum(ranks: Cluster, regions: Regions) ->
     assert all(results[rank] < EXACT for rank in members(4))
 
 
-def left(group: ProcessGroup, regions: Regions) -> float:
+def left(group: ProcessGroup, regions: Regions, transposed: bool) -> float:
     """`leave` with what each rank made, and its gradient: what lies outside, of all tokens."""
     region = regions(group)
-    made = random(B, S, D, seed=group.rank()).requires_grad_()
-    total = sum(random(B, S, D, seed=rank) for rank in range(group.size()))
-    upstream = random(B, S, D, seed=99)
+    total, upstream = sum(random(B, S, D, seed=rank) for rank in range(group.size())), random(B, S, D, seed=99)
+    made = random(B, S, D, seed=group.rank())
+    made = (made.mT.contiguous().mT if transposed else made).requires_grad_()
     out = region.leave(made)
     out.backward(region.own(upstream))
     return max(far(out, region.own(total)), far(made.grad, upstream))
@@ -172,8 +173,9 @@ def left(group: ProcessGroup, regions: Regions) -> float:
 
 @pytest.mark.parametrize("t", RANKS)
 def test_what_leaves_a_region_is_summed_once(ranks: Cluster, t: int) -> None:
-    for regions in REGIONS:
-        results = ranks.run(in_group, t, left, regions)
+    """However it lies in memory."""
+    for regions, transposed in product(REGIONS, (False, True)):
+        results = ranks.run(in_group, t, left, regions, transposed)
         assert all(results[rank] < EXACT for rank in members(t))
 
 
@@ -204,6 +206,20 @@ def test_features_that_do_not_divide_are_refused_with_what_would_do(ranks: Clust
 # What is frozen
 
 FROZEN = ("nothing", "weights", "one weight", "input", "all")
+
+
+def what_learns(group: ProcessGroup, frozen: str) -> list[list[str]]:
+    """Names of the parameters that learn, of a column- and of a row-parallel layer."""
+    layer = whole_layer(F, F, bias=True)
+    layer.get_parameter(frozen).requires_grad_(False)
+    split = (kind(layer, Region(group)) for kind in (ColumnParallelLinear, RowParallelLinear))
+    return [[name for name, parameter in own.named_parameters() if parameter.requires_grad] for own in split]
+
+
+@pytest.mark.parametrize(("frozen", "learns"), [("weight", "bias"), ("bias", "weight")])
+def test_the_parts_of_what_is_frozen_are_frozen(ranks: Cluster, frozen: str, learns: str) -> None:
+    results = ranks.run(in_group, 2, what_learns, frozen)
+    assert all(results[rank] == [[learns], [learns]] for rank in members(2))
 
 
 def what_is_asked_for(group: ProcessGroup, regions: Regions, frozen: str) -> tuple[list[bool], list[bool]]:
