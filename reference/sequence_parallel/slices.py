@@ -26,6 +26,8 @@ from torch.distributed import ProcessGroup
 from reference.collectives import fastest
 from reference.collectives.differentiable import Conjugate
 
+from .region import cut
+
 
 def gather_slices(x: Tensor, group: ProcessGroup) -> Tensor:
     """All tokens, of everybody's slices: [B, S / t, D] -> [B, S, D]. Gradients do not pass."""
@@ -36,7 +38,7 @@ def gather_slices(x: Tensor, group: ProcessGroup) -> Tensor:
 
 def sum_slices(x: Tensor, group: ProcessGroup) -> Tensor:
     """This rank's slice of the sum of everybody's `x`: [B, S, D] -> [B, S / t, D]. Gradients do not pass."""
-    slices = x.detach().unflatten(1, (group.size(), -1)).movedim(1, 0).contiguous()
+    slices = cut(x.detach(), group.size(), dim=1).movedim(1, 0).contiguous()
     mine = slices.new_empty(slices.shape[1:])
     fastest.reduce_scatter(slices, mine, group)
     return mine

@@ -16,12 +16,17 @@ from torch import Tensor, nn
 from reference.models import GPT
 
 from . import vocabulary
-from .layout import Placement, placement
+from .layout import Placement, placement, require_fit
 from .region import Region
 
 
 def placements(model: GPT, rank: int, ranks: int) -> dict[str, Placement]:
-    """Of every parameter of a whole model, by name, what one rank of the tensor axis will hold."""
+    """Of every parameter of a whole model, by name, what one rank of the tensor axis will hold.
+
+    Raises:
+        BadInput: if so many ranks cannot share the model.
+    """
+    require_fit(model.config, ranks)
     named = model.named_parameters()
     return {name: placement(name, parameter.shape, model.config, rank, ranks) for name, parameter in named}
 

@@ -18,6 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from reference.errors import BadInput
+
 from .pairs import enter, leave
 
 
@@ -35,8 +37,14 @@ def attention(
 
     Returns:
         [B, S, D], the same on every rank.
+
+    Raises:
+        BadInput: if the heads do not divide.
     """
-    own = heads // dist.get_world_size(group)
+    n = dist.get_world_size(group)
+    if heads % n:
+        raise BadInput(f"{heads} heads do not divide among {n} ranks; a multiple of {n} would do")
+    own = heads // n
     x = enter(x, group)
     q, k, v = ((x @ weight.T).unflatten(-1, (own, -1)).transpose(1, 2) for weight in (query, key, value))
     mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)

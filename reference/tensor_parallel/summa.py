@@ -41,6 +41,7 @@ from torch.autograd.function import once_differentiable
 from torch.distributed import ProcessGroup
 
 from reference.collectives import broadcast, cost, reduce
+from reference.errors import BadInput
 
 
 class Summa(Function):
@@ -63,8 +64,8 @@ def forward_and_backward(
     a: Tensor, b: Tensor, upstream: Tensor, row: ProcessGroup, column: ProcessGroup
 ) -> tuple[Tensor, Tensor, Tensor]:
     """This rank's blocks of C, dA and dB. Args as of the three products."""
-    of_a, of_b = gradient_of_a(upstream, b, row, column), gradient_of_b(a, upstream, row, column)
-    return product(a, b, row, column), of_a, of_b
+    c = product(a, b, row, column)
+    return c, gradient_of_a(upstream, b, row, column), gradient_of_b(a, upstream, row, column)
 
 
 def product(a: Tensor, b: Tensor, row: ProcessGroup, column: ProcessGroup) -> Tensor:
@@ -78,12 +79,24 @@ def product(a: Tensor, b: Tensor, row: ProcessGroup, column: ProcessGroup) -> Te
 
     Returns:
         [M/r, N/c].
+
+    Raises:
+        BadInput: if the blocks are not of one K, or lcm(r, c) does not divide it.
     """
+    require_panels(a, b, row.size(), column.size())
     panels = lcm(row.size(), column.size())
     c = a.new_zeros(len(a), b.shape[1])
     for panel in range(panels):
         c.addmm_(spread(a, 1, panel, panels, row), spread(b, 0, panel, panels, column))
     return c
+
+
+def require_panels(a: Tensor, b: Tensor, c: int, r: int) -> None:
+    """See whether blocks on r x c ranks are whole panels. Raises BadInput that says what K must be."""
+    panels = lcm(r, c)
+    if a.shape[1] * c != len(b) * r or len(b) * r % panels:
+        have = f"blocks of {a.shape[1]} columns of A and {len(b)} rows of B on {r} x {c} ranks"
+        raise BadInput(f"{have}: K/{c} and K/{r} of a K that divides by {panels} would do")
 
 
 def gradient_of_a(upstream: Tensor, b: Tensor, row: ProcessGroup, column: ProcessGroup) -> Tensor:

@@ -10,6 +10,7 @@ from torch.distributed import ProcessGroup
 from reference.cluster import Cluster
 from reference.errors import BadInput
 from reference.sequence_parallel import RingRegion, SequenceRegion
+from reference.sequence_parallel.slices import scatter
 from reference.tensor_parallel import Region
 
 from .conftest import EXACT, far, normal, on
@@ -108,6 +109,7 @@ def refusals(group: ProcessGroup, tokens: int) -> set[str]:
         plain.leave,
         lambda x: plain.rows(x, weight),
         lambda x: ring.rows(x, weight),
+        lambda x: scatter(x, group),
     ):
         with pytest.raises(BadInput) as caught:
             call(x)

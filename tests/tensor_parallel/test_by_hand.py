@@ -10,6 +10,7 @@ from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
 from reference.collectives import differentiable
+from reference.errors import BadInput
 from reference.tensor_parallel import cost
 from reference.tensor_parallel.heads import attention
 from reference.tensor_parallel.mlp import mlp
@@ -65,6 +66,19 @@ def one_layer(group: ProcessGroup) -> None:
 def test_a_layer_sends_what_the_formula_says(ranks: Cluster, n: int) -> None:
     _, trace = ranks.trace(in_group, n, one_layer)
     assert {trace.bytes_sent[rank] for rank in members(n)} == {layer_bytes(B, S, D, n, DOUBLE, side_by_side=False)}
+
+
+def heads_cut_through(group: ProcessGroup) -> str:
+    """What is said of three heads on two ranks, each of which brings one and a half."""
+    x, weight = torch.ones(B, S, 6), torch.ones(3, 6)
+    with pytest.raises(BadInput) as error:
+        attention(x, weight, weight, weight, weight.T, heads=3, group=group)
+    return str(error.value)
+
+
+def test_heads_are_shared_out_whole(ranks: Cluster) -> None:
+    found = ranks.run(in_group, 2, heads_cut_through)
+    assert {found[rank] for rank in members(2)} == {"3 heads do not divide among 2 ranks; a multiple of 2 would do"}
 
 
 @pytest.mark.parametrize("n", RANKS)

@@ -130,6 +130,11 @@ def test_frozen_parameters_stay_frozen() -> None:
     assert [name for name, p in model.named_parameters() if not p.requires_grad] == ["embedding.weight"]
 
 
+def test_a_head_is_never_cut_through() -> None:
+    with pytest.raises(BadInput, match="24 heads do not divide among 16 tensor-parallel ranks"):
+        placements(on_meta(GROUPED), rank=0, ranks=16)
+
+
 FIT = GPTConfig(layers=1, width=48, heads=12, kv_heads=4, hidden=40)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
+from reference.errors import BadInput
 from reference.memory.storages import LiveBytes
 from reference.tensor_parallel import summa
 
@@ -57,6 +58,23 @@ def forward(mesh: Mesh) -> Tensor:
     return summa.product(a, b, *groups(mesh))
 
 
+def refused(blocks_of: Callable[[Mesh], tuple[Tensor, Tensor]], mesh: Mesh) -> str:
+    """What is said of blocks that are no panels put together."""
+    with pytest.raises(BadInput) as error:
+        summa.forward_and_backward(*blocks_of(mesh), torch.zeros(2, 2), *groups(mesh))
+    return str(error.value)
+
+
+def of_nine(mesh: Mesh) -> tuple[Tensor, Tensor]:
+    """Blocks with a K of 9 for 2 x 3 ranks: A's columns divide, B's rows do not."""
+    return torch.zeros(2, 3), torch.zeros((5, 4)[dist.get_rank() // 3], 2)
+
+
+def of_two_sizes(mesh: Mesh) -> tuple[Tensor, Tensor]:
+    """Blocks whose K is 12 in A and 6 in B."""
+    return torch.zeros(2, 4), torch.zeros(3, 2)
+
+
 def peak_of_the_product(mesh: Mesh) -> int:
     """Bytes of tensors that are made on the way, the result among them."""
     a, b, _ = (blocks(x, mesh)[dist.get_rank()].clone() for x in whole())
@@ -77,6 +95,14 @@ def test_blocks_are_those_of_one_process(clusters: Clusters, mesh: Mesh) -> None
     for rank, found in enumerate(clusters(mesh[0] * mesh[1]).run(by_autograd, mesh)):
         for name, block, of_ranks in zip(("C", "dA", "dB"), found, expected, strict=True):
             torch.testing.assert_close(block, of_ranks[rank], rtol=0, atol=1e-12, msg=f"{name} on rank {rank}")
+
+
+def test_blocks_that_are_not_whole_panels_are_refused(clusters: Clusters) -> None:
+    ends = "of B on 2 x 3 ranks: K/3 and K/2 of a K that divides by 6 would do"
+    said = clusters(6).run(refused, of_nine, (2, 3))
+    assert said == [f"blocks of 3 columns of A and {rows} rows {ends}" for rows in (5, 5, 5, 4, 4, 4)]
+    said = clusters(6).run(refused, of_two_sizes, (2, 3))
+    assert set(said) == {f"blocks of 4 columns of A and 3 rows {ends}"}
 
 
 @pytest.mark.parametrize("mesh", MESHES, ids=named)
