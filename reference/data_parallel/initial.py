@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from reference.collectives.native import all_gather_single
+from reference.models.dropout import number
 
 from .layout import FlatLayout
 
@@ -105,39 +106,21 @@ def find_drift(tensors: Mapping[str, Tensor], group: ProcessGroup) -> tuple[str,
 def fingerprint(x: Tensor) -> Tensor:
     """64 bits that depend on dtype and shape, and on every bit of `x` and its place: an int64 scalar, where `x` is.
 
-    Bits, not values: 0.0 and -0.0 differ, a NaN is like itself. Each element is mixed with its place as in splitmix64
-    (Steele, Lea & Flood 2014), and the results are added up, which can be done in any order.
+    Bits, not values: 0.0 and -0.0 differ, a NaN is like itself. Each element begins a stream of random numbers, its
+    place chooses one of them, and these are added up, which can be done in any order.
     """
     total = torch.tensor(_hashed(f"{x.dtype} {list(x.shape)}"), device=x.device)
     x = torch.view_as_real(x) if x.is_complex() else x
     bits = x.reshape(-1).view(_INTEGERS[x.element_size()])
     for first in range(0, len(bits), BLOCK):
         block = bits[first : first + BLOCK].to(torch.int64)
-        places = torch.arange(first + 1, first + 1 + len(block), device=x.device)
-        total += _mixed(block ^ (places * _signed(0x9E3779B97F4A7C15))).sum()
+        total += number(block, torch.arange(first, first + len(block), device=x.device)).sum()
     return total
 
 
 def _hashed(text: str) -> int:
     """An int64, the same in every process."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), signed=True)
-
-
-def _mixed(bits: Tensor) -> Tensor:
-    """Every bit of an int64 acts on about half of those of the result, and no two of them become one."""
-    bits = (bits ^ _shifted(bits, 30)) * _signed(0xBF58476D1CE4E5B9)
-    bits = (bits ^ _shifted(bits, 27)) * _signed(0x94D049BB133111EB)
-    return bits ^ _shifted(bits, 31)
-
-
-def _shifted(bits: Tensor, by: int) -> Tensor:
-    """To the right, with zeros from the left where torch would repeat the sign."""
-    return (bits >> by) & ((1 << (64 - by)) - 1)
-
-
-def _signed(unsigned: int) -> int:
-    """The negative int64 with these 64 bits. Products of int64 wrap around."""
-    return unsigned - (1 << 64)
 
 
 def _copy(sources: Iterable[Tensor], targets: Iterable[Tensor]) -> None:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import Any
-from zlib import crc32
 
 import torch
 import torch.distributed as dist
@@ -24,6 +23,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from reference.collectives.begin import Finish
+from reference.data_parallel.initial import fingerprint
 from reference.models import GPT, GPTConfig, create, initial_value, materialise
 from reference.models.gpt import Block, rotary_waves
 from reference.trace import Trace
@@ -153,7 +153,7 @@ class Diary:
 
         def done() -> Tensor:
             made = finish()
-            found = {"made": tuple(made.shape), "fingerprint": fingerprint(made), "awaited": len(self.steps)}
+            found = {"made": tuple(made.shape), "fingerprint": known_by(made), "awaited": len(self.steps)}
             self.steps[place] = replace(self.steps[place], **found)
             return made
 
@@ -161,7 +161,7 @@ class Diary:
 
     def _note(self, kind: Kind, given: Tensor, made: Tensor, flops: int = 0) -> None:
         shapes = tuple(given.shape), tuple(made.shape)
-        self.steps.append(Step(self._site, self._doing, kind, *shapes, made.dtype, flops, fingerprint(made)))
+        self.steps.append(Step(self._site, self._doing, kind, *shapes, made.dtype, flops, known_by(made)))
 
 
 def of_block(
@@ -208,11 +208,9 @@ def causal_attention(query: Tensor, *_: Tensor) -> int:
     return 2 * query.numel() * query.shape[1]
 
 
-def fingerprint(x: Tensor) -> int:
-    """A number that is the same for tensors with the same numbers, and hardly ever for others."""
-    if x.is_meta:
-        return 0
-    return crc32(x.detach().contiguous().view(torch.uint8).cpu().numpy())
+def known_by(x: Tensor) -> int:
+    """A number that is the same for tensors with the same numbers, and hardly ever for others; 0 on the meta device."""
+    return 0 if x.is_meta else int(fingerprint(x))
 
 
 def calls_so_far() -> int:
