@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reference.data_parallel import DataParallel, clip, gradient_norm
+from reference.dtypes import accumulator
 from reference.errors import BadInput
 from reference.memory.offload import Offload, OffloadedOptimizer, home_of
 from reference.memory.precision import PRECISIONS, Precision, scaler_of
@@ -111,7 +112,7 @@ class Training:
                 with self.form.micro_batch(last=k == len(read) - 1):
                     loss(self.model(tokens, noise=noise), k).backward()
         self.form.collect()
-        dtype = torch.promote_types(self.config.precision.compute, torch.float32)  # of losses, also where there is none
+        dtype = accumulator(self.config.precision.compute)  # of losses, also where there is none
         return sum(parts, torch.zeros((), dtype=dtype, device=self.device))
 
     def _micro_batch(self, step: int, k: int) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -31,6 +31,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.distributed import ProcessGroup
 
+from reference.dtypes import accumulator
+
 DIMS = {nn.BatchNorm1d: (2, 3), nn.BatchNorm2d: (4,), nn.BatchNorm3d: (5,)}  # of inputs
 
 
@@ -167,8 +169,7 @@ def _normalised(x: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
 
 def _along(channels: Tensor, x: Tensor) -> Tensor:
     """[C] as [1, C, 1, ...], in the dtype in which `x` is computed with."""
-    wide = torch.float32 if x.dtype.itemsize < 4 else x.dtype
-    return channels.to(wide).view(1, -1, *[1] * (x.dim() - 2))
+    return channels.to(accumulator(x.dtype)).view(1, -1, *[1] * (x.dim() - 2))
 
 
 def _all_but_channels(x: Tensor) -> list[int]:

@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-IGNORED = -100  # a target that is not to be predicted, as in torch's cross_entropy
+from reference.dtypes import accumulator
+from reference.models.gpt import IGNORED
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def token_losses(logits: Tensor, targets: Tensor) -> Average:
         logits: [..., V].
         targets: [...], of integers; those that are `IGNORED` count nothing.
     """
-    wide = logits.detach().float() if logits.dtype.itemsize < 4 else logits.detach()
+    wide = logits.detach().to(accumulator(logits.dtype))
     losses = F.cross_entropy(wide.flatten(0, -2), targets.flatten(), ignore_index=IGNORED, reduction="none")
     return Average.of(losses.view_as(targets), targets != IGNORED)
 

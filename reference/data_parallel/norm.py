@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from reference.dtypes import accumulator
 from reference.errors import BadInput
 
 EPSILON = 1e-6  # as in torch.nn.utils.clip_grad_norm_: no division by zero where all gradients are zero
@@ -39,7 +40,7 @@ def gradient_norm(
     """
     known = [gradient for gradient in gradients if gradient is not None]
     device = device or (known[0].device if known else torch.device("cpu"))
-    norms = [torch.linalg.vector_norm(gradient, dtype=_wide(gradient.dtype)) for gradient in known]
+    norms = [torch.linalg.vector_norm(gradient, dtype=accumulator(gradient.dtype)) for gradient in known]
     square = torch.zeros((), dtype=torch.float64, device=device)
     if norms:
         square += torch.stack([norm.to(device, torch.float64) for norm in norms]).square().sum()
@@ -69,8 +70,3 @@ def clip(gradients: Iterable[Tensor | None], norm: Tensor, limit: float) -> None
     for gradient in gradients:
         if gradient is not None:
             gradient.mul_(factor.to(gradient.device))
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    """A dtype in which a million squares can be added up."""
-    return torch.float32 if dtype.itemsize < 4 else dtype

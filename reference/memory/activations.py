@@ -26,6 +26,7 @@ from types import MappingProxyType
 
 import torch
 
+from reference.dtypes import accumulator
 from reference.memory.recompute import Recompute
 from reference.memory.saved import Saved, total
 from reference.models import GPTConfig
@@ -165,8 +166,3 @@ def model(
         Saved(f"{config.layers} blocks", config.layers * every),
         *ends(config, batch, sequence, dtype),
     )
-
-
-def accumulator(dtype: torch.dtype) -> torch.dtype:
-    """In which sums over many numbers of `dtype` are made: at least float32."""
-    return torch.promote_types(dtype, torch.float32)

@@ -21,6 +21,7 @@ from dataclasses import astuple, dataclass, replace
 import numpy as np
 import torch
 
+from reference.dtypes import accumulator
 from reference.errors import BadInput
 from reference.memory import activations
 from reference.memory.history import History, Mark
@@ -162,7 +163,7 @@ def _hidden(work: Workload) -> int:
 
 def _logits(work: Workload) -> int:
     """Bytes of the logits as the loss sees them."""
-    wide = activations.accumulator(work.dtype).itemsize
+    wide = accumulator(work.dtype).itemsize
     return work.batch * work.sequence * work.model.vocabulary * wide
 
 

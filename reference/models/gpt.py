@@ -12,9 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from reference.dtypes import accumulator
 from reference.models.config import GPTConfig
 from reference.models.dropout import dropout
 from reference.models.rms_norm import rms_norm
+
+IGNORED = -100  # a target that does not count, as in torch.nn.functional.cross_entropy
 
 
 class RMSNorm(nn.Module):
@@ -203,12 +206,12 @@ def token_loss(logits: Tensor, targets: Tensor, global_tokens: int) -> Tensor:
 
     Args:
         logits: [B, S, V].
-        targets: [B, S], the token that follows each.
+        targets: [B, S], the token that follows each; `IGNORED` for one that does not count.
         global_tokens: how many tokens the whole step sees.
 
     Returns:
         A scalar, in nats.
     """
-    if logits.dtype.itemsize < 4:
-        logits = logits.float()  # eight bits of mantissa are too few for a sum of exponentials
-    return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="sum") / global_tokens
+    logits = logits.to(accumulator(logits.dtype))  # eight bits of mantissa are too few for a sum of exponentials
+    losses = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORED, reduction="sum")
+    return losses / global_tokens

@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from reference.dtypes import accumulator
+
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """Scale each token to a root mean square of one, and each feature by its weight: [..., D] and [D] -> [..., D].
@@ -23,8 +25,7 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """
     if x.is_cuda:
         return F.rms_norm(x, weight.shape, weight, epsilon)
-    wide = torch.promote_types(x.dtype, torch.float32)
-    length = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True, dtype=wide)
+    length = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True, dtype=accumulator(x.dtype))
     return _Scaled.apply(x, weight, length.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_())
 
 

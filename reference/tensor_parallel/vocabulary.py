@@ -23,12 +23,12 @@ from torch.autograd.function import once_differentiable
 from torch.distributed import ProcessGroup
 
 from reference.collectives import fastest
+from reference.dtypes import accumulator
 from reference.errors import BadInput
+from reference.models.gpt import IGNORED
 
 if TYPE_CHECKING:
     from .region import Region
-
-IGNORED = -100  # as in torch.nn.functional.cross_entropy: a target that does not count
 
 
 def embedding(tokens: Tensor, table: Tensor, region: Region, vocabulary: int | None = None) -> Tensor:
@@ -169,5 +169,5 @@ def token_loss(
     Returns:
         A scalar, in nats.
     """
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits = logits.to(accumulator(logits.dtype))
     return cross_entropy(logits.flatten(0, -2), targets.flatten(), group, vocabulary).sum() / global_tokens
