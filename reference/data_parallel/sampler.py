@@ -16,16 +16,14 @@ shares takes a batch that n divides, and ends an epoch after samples // batch st
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Self
 
-import numpy as np
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from reference.errors import BadInput
+from reference.models.data import order
 
 
 def share(batch: Tensor, group: ProcessGroup) -> Tensor:
@@ -54,12 +52,6 @@ def places(samples: int, batch: int, step: int, rank: int, ranks: int) -> tuple[
     size, longer = divmod(min(batch, samples - first), ranks)
     begin = first + rank * size + min(rank, longer)
     return begin, begin + size + (rank < longer)
-
-
-@lru_cache(maxsize=2)
-def order(samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """A shuffle of range(samples): the same on every rank, another one in each epoch."""
-    return np.random.default_rng([seed, epoch]).permutation(samples)
 
 
 @dataclass(frozen=True)

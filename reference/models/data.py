@@ -72,9 +72,11 @@ def unigram_entropy(text: Text) -> float:
 
 
 @lru_cache(maxsize=4)
-def _order(windows: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """A shuffle of range(windows): the same on every rank."""
-    return np.random.default_rng([seed, epoch]).permutation(windows)
+def order(samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """A shuffle of range(samples): the same on every rank, another one in each epoch. Nobody may write to it."""
+    shuffle = np.random.default_rng([seed, epoch]).permutation(samples)
+    shuffle.setflags(write=False)
+    return shuffle
 
 
 def _held_out(windows: int) -> int:
@@ -175,7 +177,7 @@ class Batches:
         epoch, step_of_epoch = divmod(step, self.windows // self.batch)
         share = self.batch // world_size
         first = step_of_epoch * self.batch + rank * share
-        return _order(self.windows, self.seed, epoch)[first : first + share]
+        return order(self.windows, self.seed, epoch)[first : first + share]
 
     def _places(self, windows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where the tokens of `windows` stand in the text, and one more: [len(windows), S + 1]."""

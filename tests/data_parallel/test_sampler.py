@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from reference.cluster import Cluster
-from reference.data_parallel.sampler import ShardedSampler, order, places, share
+from reference.data_parallel.sampler import ShardedSampler, places, share
 from reference.errors import BadInput
-from reference.models.data import Batches
+from reference.models.data import Batches, order
 
 sizes = st.integers(1, 60)
 
@@ -74,6 +74,11 @@ def test_epochs_and_seeds_are_shuffled_differently() -> None:
     epochs = [order(40, seed, epoch).tolist() for seed in range(2) for epoch in range(2)]
     assert len({tuple(each) for each in epochs}) == 4
     assert order(40, 0, 0).tolist() == epochs[0]
+
+
+def test_nobody_can_change_the_order_for_all() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        order(40, 0, 0).sort()
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
