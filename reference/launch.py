@@ -116,13 +116,13 @@ def parse(arguments: list[str]) -> dict:
     parser.add_argument("--seed", type=int, default=defaults.seed)
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--data-parallel", default=plan.data_parallel, help=", ".join(Form))
-    parser.add_argument("--replicas", type=int, default=plan.replicas, help="of the model, with hsdp")
+    parser.add_argument("--replicas", type=int, help="of the model, with hsdp; 2 by default")
     parser.add_argument("--tensor-parallel", type=int, default=1, help="ranks that share every matrix")
     parser.add_argument("--sequence-parallel", action="store_true", help="and, between the matrices, the tokens")
     parser.add_argument("--async-tensor-parallel", action="store_true", help="and slices travel during products")
     parser.add_argument("--pipeline-parallel", type=int, default=1, help="ranks that share the layers")
     parser.add_argument("--schedule", default=plan.order, help=", ".join(Order))
-    parser.add_argument("--chunks", type=int, default=plan.chunks, help="stages on a rank of the pipeline")
+    parser.add_argument("--chunks", type=int, help="stages on a rank of the pipeline; 2 by default")
     parser.add_argument(
         "--accumulate", "--micro-batches", type=int, default=plan.accumulate, help="micro-batches in a step"
     )
@@ -130,7 +130,7 @@ def parse(arguments: list[str]) -> dict:
     parser.add_argument("--precision", default="fp32", help=", ".join(PRECISIONS))
     parser.add_argument("--offload", default=plan.offload, help=", ".join(Offload))
     parser.add_argument("--save", help="a folder for checkpoints")
-    parser.add_argument("--save-every", type=int, default=100, help="steps from one checkpoint to the next")
+    parser.add_argument("--save-every", type=int, help="steps from one checkpoint to the next; 100 by default")
     parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint in --save")
     return vars(parser.parse_args(arguments))
 

@@ -68,19 +68,21 @@ class Plan:
     recompute: Recompute = Recompute.NONE
     offload: Offload = Offload.NONE  # of the optimizer's state
     offload_folder: str = "/var/tmp"  # on a real disk: /tmp is often memory
-    replicas: int = 2  # HSDP: how many groups of ranks hold the model
+    replicas: int | None = None  # HSDP: how many groups of ranks hold the model; 2 if nothing is said
     tensor_parallel: int = 1  # ranks that share every matrix, and read the same windows
     sequence_parallel: bool = False  # what lies between the matrices is shared out by tokens
     async_tensor_parallel: bool = False  # with it: tokens travel slice by slice, while others are multiplied
     pipeline_parallel: int = 1  # ranks that share the layers; micro-batches pass through them
     order: Order = Order.ONE_F_ONE_B  # in which they compute
-    chunks: int = 2  # stages on a rank, with interleaved and breadth-first
+    chunks: int | None = None  # stages on a rank, with interleaved and breadth-first; 2 if nothing is said
     scatter_gather: bool = True  # tensor-parallel ranks share out what they would all send to the next stage
 
     def __post_init__(self) -> None:
         if self.accumulate < 1:
             raise BadInput(f"a step has at least 1 micro-batch, not {self.accumulate}")
-        if self.replicas < 1:
+        if self.replicas is not None and self.data_parallel is not Form.HSDP:
+            raise BadInput(f"replicas are of hsdp, not of {self.data_parallel}")
+        if self.shard_groups < 1:
             raise BadInput(f"a model has at least 1 replica, not {self.replicas}")
         if self.tensor_parallel < 1:
             raise BadInput(f"tensor parallelism takes at least 1 rank, not {self.tensor_parallel}")
@@ -88,9 +90,12 @@ class Plan:
             raise BadInput("sequence parallelism shares tokens among tensor-parallel ranks: it takes 2 or more of them")
         if self.async_tensor_parallel and not self.sequence_parallel:
             raise BadInput("asynchronous tensor parallelism sends slices of sequences: it takes sequence parallelism")
-        if self.pipeline_parallel < 1 or self.chunks < 1:
-            numbers = f"{self.pipeline_parallel} and {self.chunks}"
-            raise BadInput(f"a pipeline has 1 rank or more and 1 chunk or more on each, not {numbers}")
+        if self.pipeline_parallel < 1:
+            raise BadInput(f"a pipeline has 1 rank or more, not {self.pipeline_parallel}")
+        if self.chunks is not None and self.order not in (Order.INTERLEAVED, Order.BREADTH_FIRST):
+            raise BadInput(f"chunks are of interleaved and breadth-first, not of {self.order}")
+        if self.chunks is not None and self.chunks < 1:
+            raise BadInput(f"a rank has 1 chunk or more, not {self.chunks}")
         if self.pipeline_parallel == 1 and self.order is not Order.ONE_F_ONE_B:
             raise BadInput(f"{self.order} is an order of pipelines: it takes pipeline parallelism of 2 or more")
 
@@ -114,8 +119,8 @@ class Plan:
         require_fit(model, self.tensor_parallel, ranks // p, sequence if self.sequence_parallel else None)
         if p > 1 and (stages := self.schedule().stages) > model.layers:
             raise BadInput(f"{model.layers} layers do not make {stages} stages, as {self.order} has on {p} ranks")
-        if self.data_parallel is Form.HSDP and self.readers(ranks) % self.replicas:
-            raise BadInput(f"{self.readers(ranks)} ranks do not divide into {self.replicas} replicas of the model")
+        if self.readers(ranks) % self.shard_groups:
+            raise BadInput(f"{self.readers(ranks)} ranks do not divide into {self.shard_groups} replicas of the model")
 
     def readers(self, ranks: int) -> int:
         """How many of so many ranks read different windows."""
@@ -124,12 +129,11 @@ class Plan:
     def mesh(self, ranks: int, model: GPTConfig) -> Mesh:
         """How so many ranks are arranged: those that talk most are neighbours. See `reference.composition.axes`."""
         copies = max(1, self.tensor_parallel // model.kv_heads)
-        replicas = self.replicas if self.data_parallel is Form.HSDP else 1
         return Mesh(
             {
                 "pipe": self.pipeline_parallel,
-                "replicate": replicas,
-                "shard": self.readers(ranks) // replicas,
+                "replicate": self.shard_groups,
+                "shard": self.readers(ranks) // self.shard_groups,
                 "head": self.tensor_parallel // copies,
                 "copy": copies,
             }
@@ -137,7 +141,15 @@ class Plan:
 
     def schedule(self) -> Schedule:
         """What the ranks of a pipeline compute in a step."""
-        return self.order.schedule(self.pipeline_parallel, self.accumulate, self.chunks)
+        chunks = 2 if self.chunks is None else self.chunks
+        return self.order.schedule(self.pipeline_parallel, self.accumulate, chunks)
+
+    @property
+    def shard_groups(self) -> int:
+        """How many groups of ranks hold the whole model, each among themselves."""
+        if self.data_parallel is not Form.HSDP:
+            return 1
+        return 2 if self.replicas is None else self.replicas
 
     @property
     def splits_backward(self) -> bool:

@@ -110,7 +110,7 @@ def learned(config: TrainConfig, batches: Batches) -> dict[str, int | float | st
     }
 
 
-def saves_of(folder: str | None, every: int, resume: bool) -> Saves | None:
+def saves_of(folder: str | None, every: int | None, resume: bool) -> Saves | None:
     """What --save, --save-every and --resume ask for; None where nothing is saved.
 
     Raises:
@@ -118,9 +118,11 @@ def saves_of(folder: str | None, every: int, resume: bool) -> Saves | None:
     """
     if folder == "" or (folder is None and resume):
         raise BadInput("checkpoints are saved in a folder, and --resume goes on from those: name it with --save FOLDER")
+    if folder is None and every is not None:
+        raise BadInput("--save-every needs --save FOLDER: without a folder nothing is saved")
     if folder is None:
         return None
     place = Path(folder)
     if resume and not checkpoint_folder.checkpoints(place):
         raise BadInput(f"there is no checkpoint in {place} to go on from; without --resume a run begins there")
-    return Saves(place.resolve(), every, resume)
+    return Saves(place.resolve(), Saves.every if every is None else every, resume)

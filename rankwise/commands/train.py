@@ -17,7 +17,7 @@ def train(
     dropout: Annotated[float, Option(help="Share of what blocks compute that a step leaves out, at random.")] = 0.0,
     seed: Annotated[int, Option(help="Of weights, of the order of the text and of dropout.")] = 0,
     data_parallel: Annotated[str, Option(help="naive, flat, ddp, zero1, zero2, fsdp or hsdp.")] = "flat",
-    replicas: Annotated[int, Option(help="Of the model, with hsdp.")] = 2,
+    replicas: Annotated[int | None, Option(help="Of the model, with hsdp; 2 by default.")] = None,
     tensor_parallel: Annotated[int, Option(help="Ranks that share every matrix, and read the same windows.")] = 1,
     sequence_parallel: Annotated[bool, Option("--sequence-parallel", help="And the tokens, between matrices.")] = False,
     async_tensor_parallel: Annotated[
@@ -25,13 +25,15 @@ def train(
     ] = False,
     pipeline_parallel: Annotated[int, Option(help="Ranks that share the layers.")] = 1,
     schedule: Annotated[str, Option(help="Of a pipeline: gpipe, 1f1b, interleaved, zb-h1, zb-v, ...")] = "1f1b",
-    chunks: Annotated[int, Option(help="Stages on a rank of the pipeline, with interleaved and breadth-first.")] = 2,
+    chunks: Annotated[
+        int | None, Option(help="Stages on a rank, with interleaved and breadth-first; 2 by default.")
+    ] = None,
     accumulate: Annotated[int, Option("--accumulate", "--micro-batches", help="Micro-batches in a step.")] = 1,
     recompute: Annotated[str, Option(help="In backward, instead of keeping: none, selective or full.")] = "none",
     precision: Annotated[str, Option(help="fp32, bf16, fp16 or fp64.")] = "fp32",
     offload: Annotated[str, Option(help="Where optimizer state lives: none (with the model), cpu or disk.")] = "none",
     save: Annotated[str | None, Option(metavar="PATH", help="Save checkpoints in this folder.")] = None,
-    save_every: Annotated[int, Option(help="Steps from one checkpoint to the next.")] = 100,
+    save_every: Annotated[int | None, Option(help="Steps from one checkpoint to the next; 100 by default.")] = None,
     resume: Annotated[bool, Option("--resume", help="Go on from the newest checkpoint in --save.")] = False,
     device: Annotated[str, Option(help="auto, cpu (gloo) or cuda (NCCL).")] = "auto",
     log: Annotated[Path | None, Option(help="Keep every step in this file, one JSON object a line.")] = None,

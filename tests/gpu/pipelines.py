@@ -42,7 +42,7 @@ def plans(n: int, turn: int) -> Iterator[Plan]:
         form = list(Form)[(number + turn) % len(Form)]
         recompute, m = tuple(Recompute)[number % len(Recompute)], (1, 3, p, 2 * p)[(number + turn) % 4]
         sliced = t > 1 and (number + turn) % 2 == 0
-        replicas = 2 if form is Form.HSDP and n // p // t % 2 == 0 else 1
+        replicas = (1 if n // p // t % 2 else 2) if form is Form.HSDP else None
         yield Plan(
             form,
             m,

@@ -47,13 +47,13 @@ def dealt(number: int, most_ranks: int = 8, layers: int = 8, seed: int = 0) -> D
         accumulate=drawn.randint(1, 8),
         recompute=drawn.choice(list(Recompute)),
         offload=drawn.choice(list(Offload)),
-        replicas=drawn.choice([replicas for replicas in range(1, d + 1) if d % replicas == 0]),
+        replicas=drawn.choice([n for n in range(1, d + 1) if d % n == 0]) if form is Form.HSDP else None,
         tensor_parallel=t,
         sequence_parallel=(sequence_parallel := t > 1 and drawn.random() < 0.5),
         async_tensor_parallel=sequence_parallel and drawn.random() < 0.3,
         pipeline_parallel=p,
         order=order,
-        chunks=drawn.randint(1, min(4, layers // p)) if order in ANY_STAGES else 1,
+        chunks=drawn.randint(1, min(4, layers // p)) if order in ANY_STAGES else None,
         scatter_gather=drawn.random() < 0.5,
     )
     model = GPTConfig(**SHAPE | {"layers": layers}, tied=drawn.random() < 0.5, dropout=drawn.choice((0.0, 0.2)))

@@ -7,12 +7,14 @@ import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 
 import pytest
 import torch.distributed as dist
 
 from rankwise.cli import run
+from rankwise.commands.train import train
 from reference import launch
 from reference.cluster import Cluster, RankError
 from reference.errors import BadInput
@@ -214,6 +216,11 @@ def test_bench_becomes_the_benchmark_so_that_signals_reach_it(monkeypatch: pytes
     assert run(["bench", "data-parallel", "--json"]) == 0
     ((_, file, option),) = became
     assert (Path(file).name, option) == ("data_parallel.py", "--json") and Path(file).is_file()
+
+
+def test_both_commands_have_the_same_defaults():
+    ours = {name: parameter.default for name, parameter in signature(train).parameters.items()}
+    assert launch.parse([]) == {name: value for name, value in ours.items() if name not in ("ranks", "log")}
 
 
 def test_help_answers_without_torch():

@@ -67,7 +67,7 @@ def case_of(number: int) -> Case:
         accumulate=draw.randint(1, 3),
         recompute=list(Recompute)[number % 3],
         offload=draw.choice(list(Offload)),
-        replicas=replicas,
+        replicas=replicas if form is Form.HSDP else None,
         tensor_parallel=t,
         sequence_parallel=way >= 2,
         async_tensor_parallel=way == 3,

@@ -20,10 +20,10 @@ Clusters = Callable[..., Cluster]
 MESH = Mesh({"pipe": 2, "data": 2})
 DOUBLE = 8  # bytes
 MODEL = GPTConfig(layers=8, width=16, heads=4, kv_heads=2, hidden=24)
-PIPES = {  # order, stages on a rank, micro-batches
-    "1F1B": (Order.ONE_F_ONE_B, 1, 4),
-    "split backward": (Order.ZB_H1, 1, 4),
-    "there and back": (Order.ZB_V, 2, 6),
+PIPES = {  # order, stages on a rank where it leaves that open, micro-batches
+    "1F1B": (Order.ONE_F_ONE_B, None, 4),
+    "split backward": (Order.ZB_H1, None, 4),
+    "there and back": (Order.ZB_V, None, 6),
     "interleaved": (Order.INTERLEAVED, 4, 6),
     "breadth-first": (Order.BREADTH_FIRST, 4, 4),
 }

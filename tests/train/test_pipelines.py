@@ -96,8 +96,9 @@ def test_what_does_not_fit_is_refused_with_the_reason(plan: Plan, ranks: int, sa
     ("options", "said"),
     [
         ({"order": Order.GPIPE}, "gpipe is an order of pipelines: it takes pipeline parallelism of 2 or more"),
-        ({"pipeline_parallel": 0}, "a pipeline has 1 rank or more and 1 chunk or more on each, not 0 and 2"),
-        ({"pipeline_parallel": 2, "chunks": 0}, "not 2 and 0"),
+        ({"pipeline_parallel": 0}, "a pipeline has 1 rank or more, not 0"),
+        ({"pipeline_parallel": 2, "order": Order.INTERLEAVED, "chunks": 0}, "a rank has 1 chunk or more, not 0"),
+        ({"pipeline_parallel": 2, "chunks": 2}, "chunks are of interleaved and breadth-first, not of 1f1b"),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(options: dict, said: str) -> None:
