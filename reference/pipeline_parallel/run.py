@@ -115,7 +115,9 @@ class Pipeline:
             The sum of losses, on a rank on which routes end.
         """
         total = None
-        self._held.clear()
+        self._held.clear()  # a step before may have failed on its way
+        if self._later:
+            self._later.forget()
         self._messages.begin()
         for step in self.line:
             give_way()  # to messages of ranks on the same core

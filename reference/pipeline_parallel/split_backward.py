@@ -19,6 +19,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import get_gradient_edge
 
+from reference.errors import BadInput
+
 
 class Later:
     """Weight gradients that wait to be computed.
@@ -43,7 +45,13 @@ class Later:
 
     @contextmanager
     def keeping(self, key: Hashable) -> Iterator[None]:
-        """Put aside, under this key, what backward inside needs for weights."""
+        """Put aside, under this key, what backward inside needs for weights.
+
+        Raises:
+            BadInput: if something is kept under it already.
+        """
+        if key in self._kept:
+            raise BadInput(f"{key} is kept already: finish it first")
         self._key, self._kept[key] = key, []
         try:
             yield
@@ -54,6 +62,10 @@ class Later:
         """Compute what was put aside: gradients add up in the parameters."""
         for work in self._kept.pop(key):
             work()
+
+    def forget(self) -> None:
+        """Leave what was put aside undone."""
+        self._kept.clear()
 
     def keeps(self, work: Callable[[], None]) -> bool:
         """Put this aside, if backward is to be split. Else the layer, any layer, does it itself."""

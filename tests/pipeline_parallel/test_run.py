@@ -1,6 +1,7 @@
 """Whatever the order, a pipeline computes what one process computes."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 
 import pytest
@@ -13,6 +14,7 @@ from reference.oracle import relative_difference
 from reference.pipeline_parallel.orders import gpipe
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Action, Schedule
+from reference.pipeline_parallel.split_backward import Later
 from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_h2, zb_v
 
 from .pipes import one_process, pipelined, together
@@ -86,6 +88,25 @@ def with_frozen_first_stage() -> Tensor | None:
 def test_a_stage_may_have_nothing_to_learn(clusters: Clusters) -> None:
     first, second = clusters(2, watch=True).run(with_frozen_first_stage)
     assert first is None and second.abs().sum() > 0
+
+
+def after_a_step_that_failed() -> Tensor:
+    """The gradient of a weight whose second half was still to come when the loss failed."""
+    lines = [map(Action.parse, ("F0.0", "I0.0", "F0.1", "I0.1", "W0.0", "W0.1"))]
+    stage = nn.Linear(3, 3, bias=False)
+    later = Later(stage)
+    pipeline = Pipeline(
+        Schedule.straight(lines, [0], 2), {0: stage}, dist.group.WORLD, torch.device("cpu"), later=later
+    )
+    with suppress(ZeroDivisionError):
+        pipeline.step(lambda k: (torch.ones(2, 3),), lambda y, k: y.sum() * (1 // (1 - k)))
+    pipeline.step(lambda k: (torch.ones(2, 3),), lambda y, k: y.sum())
+    return stage.weight.grad
+
+
+def test_a_step_that_fails_leaves_nothing_to_the_next(clusters: Clusters) -> None:
+    """Two micro-batches of two rows of ones."""
+    assert clusters(1).run(after_a_step_that_failed)[0].tolist() == [[4.0] * 3] * 3
 
 
 def with_another_shape(second: Tensor) -> None:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from reference.errors import BadInput
 from reference.memory.saved import saved_tensors, total
 from reference.pipeline_parallel.split_backward import Later
 
@@ -53,6 +54,19 @@ def test_weights_wait_and_everything_else_does_not() -> None:
     assert waiting == ["0.weight", "4.weight"] and x.grad is not None
     later.finish(0)
     assert all(parameter.grad is not None for parameter in net.parameters())
+
+
+def test_nothing_is_kept_under_a_key_that_is_taken() -> None:
+    net = model()
+    later = Later(net)
+    with later.keeping(0):
+        net(inputs(0)).sum().backward()
+    with pytest.raises(BadInput, match="0 is kept already: finish it first"), later.keeping(0):
+        net(inputs(1)).sum().backward()
+    later.forget()
+    with later.keeping(0):
+        net(inputs(1)).sum().backward()
+    later.finish(0)
 
 
 def test_hooks_hear_of_weights_when_they_are_done() -> None:
