@@ -79,6 +79,8 @@ def largest_difference(mine: Record, oracle: Record) -> dict[str, float]:
 def relative_difference(mine: Tensor | list[float], oracle: Tensor | list[float]) -> float:
     """The largest absolute difference over the largest absolute value of `oracle`; infinite if a NaN is among them."""
     mine, oracle = (torch.as_tensor(x, dtype=torch.float64) for x in (mine, oracle))
+    if torch.equal(mine, oracle):  # all zeros, too
+        return 0.0
     difference = float((mine - oracle).abs().max() / oracle.abs().max())
     return difference if difference == difference else float("inf")
 

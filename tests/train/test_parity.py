@@ -81,6 +81,11 @@ def test_a_missing_number_is_infinitely_far():
     assert relative_difference([1.0, 2.5], [1.0, 2.0]) == 0.25
 
 
+def test_zeros_equal_zeros():
+    assert relative_difference([0.0, 0.0], [0.0, 0.0]) == 0
+    assert relative_difference([0.0, 1.0], [0.0, 0.0]) == float("inf")
+
+
 def test_a_run_may_stop_on_its_way(clusters: Clusters):
     """The first steps of a long plan, not a short plan: the learning rate follows the plan."""
     long = replace(TIED, steps=40)
