@@ -9,6 +9,8 @@ piece of that work. `W` finishes the backward that was begun first of those that
 from collections import deque
 from collections.abc import Sequence
 
+from reference.errors import BadInput
+
 from .schedule import Action, Kind
 
 Table = Sequence[tuple[int, str]]
@@ -24,16 +26,22 @@ def unroll(table: Table, work: Sequence[Work]) -> list[Action]:
     Args:
         table: phases, in order; one that is repeated less than once is left out.
         work: what `F0`, `F1`, ... take one after the other, and `B0` and `I0`, `B1` and `I1`, ... again from its start.
+
+    Raises:
+        BadInput: if a word comes more often than there is work for it.
     """
     forward, backward = ([iter(each) for each in work] for _ in range(2))
     unfinished: deque[tuple[int, int]] = deque()
     line = []
     for word in (word for times, pattern in table for _ in range(times) for word in pattern.split()):
         kind, which = Kind(word[0]), int(word[1:] or 0)
-        if kind is Kind.WEIGHT:
-            piece = unfinished.popleft()
-        else:
-            piece = next((forward if kind is Kind.FORWARD else backward)[which])
+        try:
+            if kind is Kind.WEIGHT:
+                piece = unfinished.popleft()
+            else:
+                piece = next((forward if kind is Kind.FORWARD else backward)[which])
+        except (IndexError, StopIteration):
+            raise BadInput(f"{word} has no work left to take") from None
         if kind is Kind.INPUT:
             unfinished.append(piece)
         line.append(Action(kind, *piece))

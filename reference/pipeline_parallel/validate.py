@@ -61,6 +61,8 @@ def _require_complete(schedule: Schedule) -> None:
     for micro_batch, route in enumerate(schedule.routes):
         if not route or len(set(route)) < len(route):
             raise BadInput(f"the route of micro-batch {micro_batch}, {route}, must pass a stage or more, each once")
+        if unknown := [stage for stage in route if not 0 <= stage < schedule.stages]:
+            raise BadInput(f"micro-batch {micro_batch} passes stage {unknown[0]}, which is on no rank")
     done = Counter(action for line in schedule.lines for action in line)
     for rank, line in enumerate(schedule.lines):
         for action in line:

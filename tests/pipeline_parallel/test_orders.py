@@ -10,6 +10,7 @@ from reference.errors import BadInput
 from reference.pipeline_parallel.orders import breadth_first, gpipe, interleaved, naive, one_f_one_b
 from reference.pipeline_parallel.schedule import Action, Kind, Schedule
 from reference.pipeline_parallel.simulate import Costs, makes, needs, simulate
+from reference.pipeline_parallel.unroll import unroll
 from reference.pipeline_parallel.validate import ends, validate
 from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_v
 
@@ -107,6 +108,7 @@ def test_what_computes_no_step_is_refused_with_the_reason(change: Callable, said
         ((), "2 ranks and 0 micro-batches make no step"),
         (((0, 1), ()), r"the route of micro-batch 1, \(\), must pass a stage or more, each once"),
         (((0, 1, 0), (0, 1)), r"the route of micro-batch 0, \(0, 1, 0\), must pass a stage or more, each once"),
+        (((0, 1), (0, 1, 2)), "micro-batch 1 passes stage 2, which is on no rank"),
     ],
 )
 def test_routes_that_lead_nowhere_are_refused(routes: tuple[tuple[int, ...], ...], said: str) -> None:
@@ -130,6 +132,15 @@ def test_an_order_needs_a_rank_and_a_micro_batch(name: str, sizes: tuple[int, in
 def test_a_rank_has_a_stage_at_least(order: Callable[[int, int, int], Schedule]) -> None:
     with pytest.raises(BadInput, match="v must be at least 1, not 0"):
         order(2, 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("table", "word"),
+    [([(2, "F"), (3, "B")], "B"), ([(3, "F0")], "F0"), ([(1, "F1")], "F1"), ([(1, "F I"), (2, "W")], "W")],
+)
+def test_a_table_takes_no_more_than_there_is(table: list[tuple[int, str]], word: str) -> None:
+    with pytest.raises(BadInput, match=f"^{word} has no work left to take$"):
+        unroll(table, [[(0, 0), (0, 1)]])
 
 
 def test_costs_are_of_all_stages() -> None:
