@@ -14,6 +14,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from reference.errors import BadInput
+
 MOST_DIMS = 4
 
 
@@ -27,9 +29,14 @@ def deliver(x: Tensor | None, source: int, target: int, group: ProcessGroup) -> 
         group: the ranks that call this.
 
     Returns: the tensor on `target`, None elsewhere.
+
+    Raises:
+        BadInput: on `source`, if there are too many dimensions for a label.
     """
     rank = dist.get_rank(group)
     if rank == source:
+        if x.dim() > MOST_DIMS:
+            raise BadInput(f"a label has room for {MOST_DIMS} dimensions, not for {x.dim()}")
         label = torch.tensor([x.dim(), *x.shape] + [0] * (MOST_DIMS - x.dim()))
         dist.send(label, group=group, group_dst=target)
         dist.send(x, group=group, group_dst=target)

@@ -81,6 +81,15 @@ def test_a_parcel_arrives_in_its_shape(clusters, shape):
     assert trace.bytes_sent == [0, 0, 40 + results[0].nbytes]
 
 
+def five_dimensions():
+    deliver(torch.zeros(1, 1, 1, 1, 1) if dist.get_rank() == 0 else None, 0, 1, dist.group.WORLD)
+
+
+def test_a_parcel_of_more_dimensions_than_its_label_has_room_for_is_refused(clusters):
+    with pytest.raises(RankError, match="a label has room for 4 dimensions, not for 5"):
+        clusters(2).run(five_dimensions)
+
+
 def test_a_group_counts_its_own_ranks(clusters):
     def program():
         group = dist.new_group([1, 3])
