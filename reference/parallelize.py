@@ -97,7 +97,7 @@ def parallelize(
         form, pipelines = make_form(model), (None, None)
     loss = token_loss
     if region:
-        partial_sums = {name: group for name in placed if (group := axes.sees_part_of(placed[name], region))}
+        partial_sums = {name: shared for name in placed if (shared := axes.sees_part_of(placed[name], region))}
         form = TwoAxes(form, placed, axes.tensor, partial_sums)
         loss = partial(vocabulary.token_loss, group=axes.tensor, vocabulary=config.vocabulary)
     return Parallel(model, loss, form, axes.data, axes.losses, *pipelines)
