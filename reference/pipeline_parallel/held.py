@@ -11,6 +11,8 @@ A rank holds most when it has done the forward before its first backward. From t
 `validate` counts the same in any schedule.
 """
 
+from reference.errors import BadInput
+
 
 def peak_activations(order: str, rank: int, p: int, m: int, v: int) -> int:
     """The most that a rank holds.
@@ -22,6 +24,9 @@ def peak_activations(order: str, rank: int, p: int, m: int, v: int) -> int:
         m: micro-batches; of "interleaved" a multiple of p.
         v: stages on a rank; 1 of "GPipe" and "1F1B".
 
+    Raises:
+        BadInput: if it is another order, or "interleaved" and m is no multiple of p.
+
     Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using Megatron-LM", sec. 2.2.
     """
     behind = p - 1 - rank
@@ -31,4 +36,8 @@ def peak_activations(order: str, rank: int, p: int, m: int, v: int) -> int:
         "interleaved": (v - 1) * p + 2 * behind + 1,
         "breadth-first": m * v,
     }
+    if order not in before_the_first_backward:
+        raise BadInput(f"an order is one of {', '.join(before_the_first_backward)}, not {order}")
+    if order == "interleaved" and m % p:
+        raise BadInput(f"interleaved micro-batches go in groups of {p}: take a multiple, not {m}")
     return min(before_the_first_backward[order], m * v)

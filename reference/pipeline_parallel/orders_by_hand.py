@@ -3,6 +3,8 @@
 Every rank calls the same function with its own number, and no rank asks another one.
 """
 
+from reference.errors import BadInput
+
 from .schedule import Action, Kind
 
 
@@ -48,8 +50,13 @@ def interleaved_order(rank: int, p: int, m: int, v: int) -> list[Action]:
         m: micro-batches, a multiple of p.
         v: stages on a rank.
 
+    Raises:
+        BadInput: if m is no multiple of p.
+
     Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using Megatron-LM", sec. 2.2.
     """
+    if m % p:
+        raise BadInput(f"micro-batches go in groups of {p}: take a multiple, not {m}")
     forward, backward = [], []
     for first in range(0, m, p):
         for chunk in range(v):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from reference.errors import BadInput
 from reference.pipeline_parallel import orders, orders_by_hand
 from reference.pipeline_parallel.clock import bubble_fraction, clock_cycles
 from reference.pipeline_parallel.schedule import Action, Schedule
@@ -31,6 +32,11 @@ def test_each_rank_by_itself_finds_its_line(
 def test_each_rank_by_itself_finds_its_interleaved_line(p: int, m: int, v: int) -> None:
     lines = tuple(tuple(orders_by_hand.interleaved_order(rank, p, m, v)) for rank in range(p))
     assert lines == orders.interleaved(p, m, v).lines
+
+
+def test_interleaved_micro_batches_go_in_groups() -> None:
+    with pytest.raises(BadInput, match="micro-batches go in groups of 2: take a multiple, not 3"):
+        orders_by_hand.interleaved_order(0, 2, 3, 2)
 
 
 @pytest.mark.parametrize(("p", "m"), SIZES)
