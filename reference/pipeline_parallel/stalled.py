@@ -38,6 +38,8 @@ def find_stall(
             return "computing", [rank]
         kind, _, micro_batch = lines[rank][done[rank]]
         source = rank - 1 if kind is Kind.FORWARD else rank + 1
+        if source == len(lines):  # the last stage goes back when it has been forward
+            kind, source = Kind.FORWARD, rank
         needed = Action(kind, source, micro_batch)
         if needed in lines[source][: done[source]]:
             return "message", [source, rank]

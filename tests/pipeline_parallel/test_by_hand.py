@@ -13,7 +13,7 @@ from reference.pipeline_parallel import orders
 from reference.pipeline_parallel.held import peak_activations
 from reference.pipeline_parallel.passes import GATHERED, with_gathering, with_reduction
 from reference.pipeline_parallel.rehearse import Prices, parse, rehearse
-from reference.pipeline_parallel.schedule import Schedule
+from reference.pipeline_parallel.schedule import Action, Schedule
 from reference.pipeline_parallel.simulate import Costs, simulate
 from reference.pipeline_parallel.stalled import find_stall
 from reference.pipeline_parallel.throughput import best_micro_batch
@@ -35,6 +35,18 @@ def test_a_rank_holds_as_much_as_the_formula_says(order: str, p: int) -> None:
     for m, v in itertools.product(range(steps, 2 * p + 1, steps), chunks):
         held = validate(MAKERS[order](p, m, v)).activations
         assert held == tuple(peak_activations(order, rank, p, m, v) for rank in range(p)), (m, v)
+
+
+@pytest.mark.parametrize(
+    ("order", "m", "said"),
+    [
+        ("gpipe", 4, "an order is one of GPipe, 1F1B, interleaved, breadth-first, not gpipe"),
+        ("interleaved", 3, "micro-batches go in groups of 2: take a multiple, not 3"),
+    ],
+)
+def test_of_other_orders_the_formula_says_nothing(order: str, m: int, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        peak_activations(order, 0, 2, m, 2)
 
 
 TIMES = st.dictionaries(st.sampled_from((1, 2, 3, 4, 6, 12)), st.tuples(st.integers(1, 99), st.integers(1, 99)))
@@ -72,6 +84,12 @@ def test_a_message_that_is_lost_is_found(step: Schedule) -> None:
         if needed := needed_by(scene, action):
             lost = Scene(step, "message", (needed.stage, action.stage), lost=str(needed))
             assert find_stall(step.lines, *halted(lost)) == ("message", [needed.stage, action.stage])
+
+
+@pytest.mark.parametrize(("last", "reason"), [("B1.0", "missing"), ("B1.0 F1.0", "circle")])
+def test_a_last_stage_that_has_not_been_forward_waits_for_itself(last: str, reason: str) -> None:
+    lines = [[Action.parse(text) for text in line.split()] for line in ("F0.0 B0.0", last)]
+    assert find_stall(lines, [1, 0], [False, False]) == (reason, [1])
 
 
 SIZES = [(p, v, m) for p in (1, 2, 3, 4) for v in (1, 2, 4) for m in (p + 2, 2 * p + 1)]
