@@ -7,6 +7,7 @@ with what the hardware is sold as, for any number of ranks.
 NVIDIA nccl-tests, doc/PERFORMANCE.md.
 """
 
+from reference.errors import BadInput
 from reference.trace import Op
 
 
@@ -14,6 +15,9 @@ def bus_factor(op: Op, ranks: int) -> float:
     """Bytes that the busiest link must carry for each byte of size: bus bandwidth over algorithm bandwidth.
 
     The size is that of the whole tensor: of an all-gather its result, of a reduce-scatter its input.
+
+    Raises:
+        BadInput: if it is no collective that moves a tensor.
     """
     op = Op(op)  # or its name
     if op is Op.ALL_REDUCE:
@@ -22,7 +26,7 @@ def bus_factor(op: Op, ranks: int) -> float:
         return (ranks - 1) / ranks
     if op in (Op.BROADCAST, Op.REDUCE):
         return 1.0
-    raise ValueError(f"{op} has no bus bandwidth: it is not a collective that moves a tensor")
+    raise BadInput(f"{op} has no bus bandwidth: it is not a collective that moves a tensor")
 
 
 def bus_bandwidth(ranks: int, size: float, seconds: float) -> float:

@@ -6,6 +6,8 @@ rises by 1/β.
 
 from collections.abc import Sequence
 
+from reference.errors import BadInput
+
 
 def alpha_beta(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
     """(α in seconds, β in bytes per second) of the line through one-way times.
@@ -14,11 +16,14 @@ def alpha_beta(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[float,
         sizes: bytes of each message, at least two different ones.
         seconds: one-way time of each: half of its ping-pong.
 
+    Raises:
+        BadInput: if these make no line, or one that does not rise.
+
     Small messages say α and large ones say β, yet their times differ by orders of magnitude. So it is the relative
     error that is made small: least squares, each time weighed by 1/time^2.
     """
     if len(set(sizes)) < 2 or len(sizes) != len(seconds):
-        raise ValueError(f"a line needs two sizes with a time each, not {len(sizes)} sizes and {len(seconds)} times")
+        raise BadInput(f"a line needs two sizes with a time each, not {len(sizes)} sizes and {len(seconds)} times")
     weights = [1 / t**2 for t in seconds]
     total = sum(weights)
     mean_size = sum(w * s for w, s in zip(weights, sizes, strict=True)) / total
@@ -27,5 +32,5 @@ def alpha_beta(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[float,
     variance = sum(w * (s - mean_size) ** 2 for w, s in zip(weights, sizes, strict=True))
     slope = covariance / variance
     if not slope > 0:
-        raise ValueError("time does not grow with size: measure larger messages")
+        raise BadInput("time does not grow with size: measure larger messages")
     return mean_time - slope * mean_size, 1 / slope
