@@ -27,6 +27,7 @@ from reference.errors import BadInput
 from reference.models import GPTConfig
 from reference.pipeline_parallel.orders import interleaved, one_f_one_b
 from reference.pipeline_parallel.simulate import simulate
+from reference.pipeline_parallel.validate import validate
 from reference.trace import Link, Network
 
 FREE = Link("free", alpha=0.0, beta=1e30)
@@ -143,6 +144,23 @@ def test_a_message_waits_for_the_slowest_link_of_its_axis() -> None:
     for split, link in ((near, fast), (far, slow)):
         sent = 2 * 7 / 8 * HALF * SMALL.parameters / 8
         assert data_seconds(SMALL, split, SELENE) == pytest.approx(sent / link.beta + 14 * link.alpha)
+
+
+@pytest.mark.parametrize("v", [1, 2, 4])
+def test_v_chunks_wait_for_v_messages_in_each_direction(v: int) -> None:
+    """Where nothing else takes time, a step is (m + (p-1)/v) times as long as that."""
+    slow = Machine(Network.of(Link("slow", alpha=0.0, beta=1e9)), speed=1e30, bandwidth=1e30, pause=0.0, memory=1e12)
+    message = HALF * SMALL.sequence * SMALL.width / 1e9
+    assert batch_seconds(SMALL, Split(4, 1, 1, 8, chunks=v), slow) == pytest.approx((8 + 3 / v) * 2 * v * message)
+
+
+@pytest.mark.parametrize(("p", "m", "v"), [(4, 8, 2), (4, 8, 4), (8, 16, 2), (2, 2, 4)])
+def test_chunks_hold_what_the_first_rank_of_their_schedule_holds(p: int, m: int, v: int) -> None:
+    """Of each micro-batch in flight the input of each layer, of a v-th of a rank's layers."""
+    one, many = (max(validate(order).activations) for order in (one_f_one_b(p, m), interleaved(p, m, v)))
+    whole, cut = (memory_bytes(SMALL, Split(p, 1, 1, m, chunks=chunks)) for chunks in (1, v))
+    inputs = SMALL.layers / p * HALF * SMALL.sequence * SMALL.width
+    assert cut - whole == pytest.approx((many / v - one) * inputs)
 
 
 def test_the_fastest_split_fits_and_no_other_is_faster() -> None:

@@ -28,6 +28,10 @@ def test_a_log_is_read_piece_by_piece(tmp_path: Path):
     assert read_log(log)[0] == [FIRST, SECOND]
 
 
+def test_a_run_that_goes_on_takes_as_long_as_its_own_steps():
+    assert Step(6, 5.0, 1.0, 6144, seconds=2.0, began=4).left(10) == 4.0
+
+
 def test_a_line_that_is_still_being_written_is_left_for_later(tmp_path: Path):
     log = tmp_path / "log"
     logger(log)(FIRST)
