@@ -19,7 +19,7 @@ from reference.pipeline_parallel.schedule import Kind
 from reference.pipeline_parallel.simulate import Costs, simulate
 
 from .asynchronous import Course, train
-from .methods import FLUSHING, METHODS, TWO_BUFFERED, Method
+from .methods import METHODS, Method
 
 SMALL = GPTConfig(layers=4, width=32, heads=4, kv_heads=2, hidden=96)
 
@@ -46,7 +46,7 @@ def curves(
     """
     found, p = [], cluster.world_size
     for method in methods:
-        m = p if method in (FLUSHING, TWO_BUFFERED) else 1
+        m = method.micro_batches(p)
         losses = cluster.run(_losses, method, small_course(m, updates, rate))[0]
         found.append(Curve(method, tuple(losses), moments(method, p, m, updates)))
     return found

@@ -37,6 +37,7 @@ class Method:
     forward_delay: Formula  # updates
     backward_delay: Formula  # updates
     versions: Formula  # of its weights that a stage keeps
+    micro_batches: Callable[[int], int]  # of an update over p stages: as few as it is meant for
     flushes: bool = False
     remedies: Remedies | None = None  # of PipeMare
 
@@ -80,9 +81,17 @@ def _two(p: int, m: int, stage: int) -> float:
     return min(p, 2)
 
 
-FLUSHING = Method("1F1B with a flush", newest, _none, _none, _one, flushes=True)
-PIPEDREAM = Method("PipeDream", stashed, _meanwhile, _meanwhile, _stash)
-TWO_BUFFERED = Method("PipeDream-2BW", two_buffers, _one_behind, _one_behind, _two)
-PIPEMARE = Method("PipeMare", newest, _meanwhile, _none, _one, remedies=Remedies(updates=100))
+def _single(p: int) -> int:
+    return 1
+
+
+def _one_a_stage(p: int) -> int:
+    return p
+
+
+FLUSHING = Method("1F1B with a flush", newest, _none, _none, _one, _one_a_stage, flushes=True)
+PIPEDREAM = Method("PipeDream", stashed, _meanwhile, _meanwhile, _stash, _single)
+TWO_BUFFERED = Method("PipeDream-2BW", two_buffers, _one_behind, _one_behind, _two, _one_a_stage)
+PIPEMARE = Method("PipeMare", newest, _meanwhile, _none, _one, _single, remedies=Remedies(updates=100))
 UNCORRECTED = replace(PIPEMARE, name="no remedy", remedies=None)  # what PipeMare would be without them
 METHODS = (FLUSHING, PIPEDREAM, TWO_BUFFERED, PIPEMARE)
