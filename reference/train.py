@@ -207,7 +207,7 @@ def optimizer_for(config: TrainConfig, plan: Plan, form: DataParallel) -> torch.
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
-    """Up in a line for `warmup` steps, then down along a cosine to a tenth. `step` counts from 0."""
+    """A cosine from the peak down to a tenth, times a line up for `warmup` steps. `step` counts from 0."""
     warmth = min(1.0, (step + 1) / config.warmup) if config.warmup else 1.0
     return config.learning_rate * warmth * (0.55 + 0.45 * math.cos(math.pi * step / config.steps))
 

@@ -9,7 +9,7 @@ The order of the axes decides who are neighbours: ranks of the last axis are, an
 So the axis that talks most comes last. Megatron-LM's default order is the same, read from the inside out:
 "tp-cp-ep-dp-pp".
 
-A mesh is data. Nothing here talks to anybody: `reference.parallelize` makes process groups of it.
+A mesh is data. Nothing here talks to anybody: `reference.composition.axes` makes process groups of it.
 """
 
 from collections.abc import Mapping

@@ -23,6 +23,8 @@ def two_stages(x: Tensor | None, target: Tensor | None, weight: Tensor, group: P
 
     Returns:
         On rank 1 the loss, the mean over all elements of (y - target)²; None on rank 0.
+
+    Huang et al. 2019, "GPipe: Efficient training of giant neural networks using pipeline parallelism", sec. 2.2.
     """
     if dist.get_rank(group) == 0:
         h = (x @ weight.T).tanh()
@@ -52,6 +54,8 @@ def exchange_between_stages(
 
     Returns:
         The activation of the rank before, None on the first; the gradient of the next rank, None on the last.
+
+    Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using Megatron-LM".
     """
     rank, operations = dist.get_rank(group), []
     before = behind = None

@@ -25,7 +25,7 @@ class AlongPipeline:
         forms: over each of this rank's stages, by number.
         group: the ranks of the pipeline.
         table: the form over a tied table, where this rank has it.
-        ends: the two ranks that have it, where this is one of them and has not both stages.
+        ends: the two ranks that have it, where this is one of them. None between them, and where one rank is both.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class AlongPipeline:
         """Sum over the data axis, and the table's gradient over both ends."""
         if self._table:
             with self._table.micro_batch(last=True):
-                """Both stages are through with it: let its gradient go."""
+                pass  # both stages are through with it: let its gradient go
         for form in self._all:
             form.collect()
         if self._ends is not None:

@@ -36,13 +36,14 @@ def tied_step(
 
     Args:
         parameters: of this rank, by name; on the first and the last rank of the pipeline one is "table". Updated in
-            place.
+            place, so none requires a gradient.
         gradients: of this rank's part of the batch, by the same names. Overwritten.
         rate: of learning.
         limit: the longest that the gradient may be.
         data: the replicas of this rank.
         pipeline: the ranks of this rank's pipeline, in order of stages.
-        ends: the first and the last of these; one rank where there is only one, and None on ranks between them.
+        ends: the first and the last of these, or the only one, which `form.AlongPipeline` has no group for. None on
+            ranks between them.
 
     Returns:
         The norm of the whole model's gradient before it was clipped, a scalar, the same on every rank.
