@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +46,7 @@ class Parallel:
     data: ProcessGroup  # ranks that read different windows
     losses: ProcessGroup  # ranks whose losses add up: these, and in a pipeline those that have other stages
     pipeline: Pipeline | None = None
-    inference: Callable[[int], Pipeline] | None = None  # of so many micro-batches: forward alone
+    inference: Callable[[torch.Size], Pipeline] | None = None  # of one micro-batch of this shape: forward alone
 
 
 def parallelize(
@@ -138,15 +138,15 @@ def _pipelines(
     later: Later | None,
     form: AlongPipeline,
     channels: Mapping[Channel, ProcessGroup] | None,
-) -> tuple[Pipeline, Callable[[int], Pipeline]]:
-    """For training, and for inference with any number of micro-batches."""
+) -> tuple[Pipeline, Callable[[torch.Size], Pipeline]]:
+    """For training, and for inference: one for each shape of tokens, since all messages of a pipeline have one."""
     copies = axes.tensor if plan.scatter_gather and not plan.sequence_parallel else None
     options = {"later": later, "form": form, "channels": channels, "copies": copies}
 
     def pipeline(schedule: Schedule) -> Pipeline:
         return Pipeline(schedule, model.by_number, axes.pipe, device, **options)
 
-    return pipeline(plan.schedule()), lambda m: pipeline(forward_only(plan.schedule(), m))
+    return pipeline(plan.schedule()), cache(lambda shape: pipeline(forward_only(plan.schedule(), m=1)))
 
 
 def _form(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 
 from reference.composition.mesh import Mesh
 from reference.data_parallel.replicated import Reduce
@@ -40,6 +40,7 @@ class Order(StrEnum):
     ZB_V = "zb-v"  # two stages on each rank
     DUAL_PIPE_V = "dualpipev"  # likewise
 
+    @cache
     def schedule(self, p: int, m: int, chunks: int) -> Schedule:
         """For p ranks, m micro-batches, and so many stages on a rank where the order leaves that open."""
         make = {

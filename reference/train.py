@@ -243,7 +243,7 @@ def forward_loss(training: Training, tokens: Tensor, targets: Tensor, global_tok
     """The part of the loss that these tokens make; None on ranks of a pipeline that do not have the last stage."""
     if training.inference is None:
         return training.loss(training.model(tokens), targets, global_tokens)
-    return training.inference(1).step(
+    return training.inference(tokens.shape).step(
         lambda k: (tokens, positions_of(tokens)), lambda logits, k: training.loss(logits, targets, global_tokens)
     )
 

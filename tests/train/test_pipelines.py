@@ -17,6 +17,7 @@ from reference.parallelize import Form, Order, Plan
 from reference.saves import Saves
 from reference.train import TrainConfig, Training, train, validation_loss
 
+from ..data_parallel.traffic import cut
 from .deal import BOUND, SHAPE, dealt, differences
 
 Clusters = Callable[..., Cluster]
@@ -76,6 +77,20 @@ def test_inference_goes_through_the_same_stages(clusters: Clusters, short_text: 
     plan = Plan(form, 2, pipeline_parallel=2, order=Order.ZB_V)
     for found in clusters(4, preload=("torch._dynamo",)).run(held_out, config, plan):
         assert found == pytest.approx(expected, rel=1e-12)
+
+
+def read_twice(config: TrainConfig) -> None:
+    """Held-out text, in two pieces of 8 windows and one of 3."""
+    training = Training(config, dist.group.WORLD, torch.device("cpu"), Plan(pipeline_parallel=2))
+    for _ in range(2):
+        validation_loss(training)
+        dist.barrier()
+
+
+def test_inference_tells_each_shape_once(clusters: Clusters, short_text: Path) -> None:
+    config = replace(CONFIG, data=str(short_text), sequence=100)
+    first, second = cut(clusters(2, preload=("torch._dynamo",)).trace(read_twice, config)[1])
+    assert len(first.messages) - len(second.messages) == 2
 
 
 @pytest.mark.parametrize(
