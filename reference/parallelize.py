@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from reference.composition.axes import Axes, channels_of, ends_of
-from reference.data_parallel.form import DataParallel
+from reference.data_parallel.form import DataParallel, UpdateForm
 from reference.data_parallel.replicated import DistributedDataParallel, Replicated, flat, naive
 from reference.memory.precision import Precision
 from reference.memory.recompute import recompute
@@ -42,7 +42,7 @@ class Parallel:
 
     model: nn.Module  # from tokens [B, S] to this rank's logits; in a pipeline, this rank's stages
     loss: Loss  # of these logits, as `reference.models.token_loss`; ranks that read the same windows get the same
-    form: DataParallel  # between the model and its optimizer
+    form: UpdateForm  # between the model and its optimizer
     data: ProcessGroup  # ranks that read different windows
     losses: ProcessGroup  # ranks whose losses add up: these, and in a pipeline those that have other stages
     pipeline: Pipeline | None = None

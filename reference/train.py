@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from reference.data_parallel import DataParallel, clip, gradient_norm
+from reference.data_parallel import UpdateForm, clip, gradient_norm
 from reference.dtypes import accumulator
 from reference.errors import BadInput
 from reference.memory.offload import Offload, OffloadedOptimizer, home_of
@@ -197,7 +197,7 @@ def batches_for(config: TrainConfig, world_size: int, accumulate: int = 1) -> Ba
     return Batches.of(text, config.sequence, config.batch, config.seed)
 
 
-def optimizer_for(config: TrainConfig, plan: Plan, form: DataParallel) -> torch.optim.Optimizer:
+def optimizer_for(config: TrainConfig, plan: Plan, form: UpdateForm) -> torch.optim.Optimizer:
     """AdamW (Loshchilov and Hutter 2019), with the second moment forgotten faster, as language models like it."""
     masters = [part.master for part in form.parts] or [torch.nn.Parameter(torch.empty(0))]  # a rank may have no part
     options = {"lr": config.learning_rate, "betas": (0.9, 0.95), "weight_decay": config.weight_decay}

@@ -1,6 +1,6 @@
 """Data parallelism: every rank holds the whole model and reads its own part of the batch."""
 
-from .form import DataParallel, NoGradient, Part
+from .form import DataParallel, NoGradient, Part, UpdateForm
 from .initial import broadcast_state, find_drift, replicas_agree
 from .norm import clip, gradient_norm
 from .replicated import DistributedDataParallel, Replicated, flat, naive
@@ -15,6 +15,7 @@ __all__ = [
     "Part",
     "Replicated",
     "ShardedSampler",
+    "UpdateForm",
     "broadcast_state",
     "clip",
     "find_drift",

@@ -55,14 +55,11 @@ class Part:
         return cut(values.flatten(), self.begin, self.block or whole, whole)
 
 
-class DataParallel(Protocol):
-    """A form of data parallelism, applied to one model."""
+class UpdateForm(Protocol):
+    """What a form is for the optimizer and the checkpoint, whoever runs backward."""
 
     parts: tuple[Part, ...]  # what this rank updates
     shards: tuple[ProcessGroup, ...]  # axes along which ranks hold different parts; () where every rank holds all
-
-    def micro_batch(self, last: bool) -> AbstractContextManager[None]:
-        """Around forward and backward of a micro-batch. All gradients are on their way at the end of the `last`."""
 
     def collect(self) -> None:
         """Wait. Afterwards each master's `grad` is the gradient of the whole batch: the sum over all ranks."""
@@ -72,6 +69,13 @@ class DataParallel(Protocol):
 
     def gradients(self) -> list[Tensor]:
         """The buffers in which gradients are at this moment, for whoever measures memory."""
+
+
+class DataParallel(UpdateForm, Protocol):
+    """A form of data parallelism, applied to one model."""
+
+    def micro_batch(self, last: bool) -> AbstractContextManager[None]:
+        """Around forward and backward of a micro-batch. All gradients are on their way at the end of the `last`."""
 
 
 class Progress(Enum):

@@ -6,11 +6,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .form import DataParallel, Part
+from .form import Part, UpdateForm
 
 
 @torch.no_grad()
-def whole(form: DataParallel, value: Callable[[Part], Tensor | None] = lambda part: part.master) -> dict[str, Tensor]:
+def whole(form: UpdateForm, value: Callable[[Part], Tensor | None] = lambda part: part.master) -> dict[str, Tensor]:
     """Every trainable parameter, or what belongs to it, whole on every rank. All ranks of a form call this together.
 
     Args:
@@ -29,7 +29,7 @@ def whole(form: DataParallel, value: Callable[[Part], Tensor | None] = lambda pa
     return found
 
 
-def _of_everybody(form: DataParallel, value: Callable[[Part], Tensor | None]) -> list[tuple]:
+def _of_everybody(form: UpdateForm, value: Callable[[Part], Tensor | None]) -> list[tuple]:
     """Shape, name and pieces of all parts of all ranks."""
     held = []
     for part in form.parts:

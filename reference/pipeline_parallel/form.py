@@ -19,7 +19,7 @@ from reference.zero import FullySharded
 
 
 class AlongPipeline:
-    """The forms of one rank's stages. For an optimizer it is a `DataParallel`, for a pipeline a `StageForm`.
+    """The forms of one rank's stages. For an optimizer it is an `UpdateForm`, for a pipeline a `StageForm`.
 
     Args:
         forms: over each of this rank's stages, by number.
@@ -44,7 +44,7 @@ class AlongPipeline:
         self.shards = (*next(iter(forms.values())).shards, group)
         self.shards_parameters = isinstance(self._all[0], FullySharded)
 
-    def micro_batch(self, stage: int, last: bool) -> AbstractContextManager[None]:
+    def backward_of(self, stage: int, last: bool) -> AbstractContextManager[None]:
         """As of the stage's form."""
         return self._of_stage[stage].micro_batch(last)
 

@@ -37,7 +37,7 @@ class StageForm(Protocol):
 
     shards_parameters: bool  # whether parameters must be gathered
 
-    def micro_batch(self, stage: int, last: bool) -> AbstractContextManager[None]:
+    def backward_of(self, stage: int, last: bool) -> AbstractContextManager[None]:
         """Around the end of a stage's backward for a micro-batch. All its gradients are there after the `last`."""
 
     def gather(self, stage: int) -> None:
@@ -52,7 +52,7 @@ class Alone:
 
     shards_parameters = False
 
-    def micro_batch(self, stage: int, last: bool) -> AbstractContextManager[None]:
+    def backward_of(self, stage: int, last: bool) -> AbstractContextManager[None]:
         """Gradients add up in the parameters."""
         return nullcontext()
 
@@ -165,7 +165,7 @@ class Pipeline:
     def _backward(self, action: Action, last: bool) -> None:
         """Go back through one stage, or do what was left for later."""
         place = action.stage, action.micro_batch
-        finishing = nullcontext() if action.kind is Kind.INPUT else self._form.micro_batch(action.stage, last)
+        finishing = nullcontext() if action.kind is Kind.INPUT else self._form.backward_of(action.stage, last)
         if action.kind is Kind.WEIGHT:
             with self._around(action), finishing:
                 self._later.finish(place)

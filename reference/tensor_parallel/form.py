@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from reference.collectives import fastest
-from reference.data_parallel.form import DataParallel, Part
+from reference.data_parallel.form import Part, UpdateForm
 from reference.data_parallel.replicated import flat
 
 from .layout import Placement
@@ -34,7 +34,7 @@ class TwoAxes:
 
     def __init__(
         self,
-        form: DataParallel,
+        form: UpdateForm,
         placed: Mapping[str, Placement],
         group: ProcessGroup,
         partial: Mapping[str, ProcessGroup],
@@ -48,7 +48,7 @@ class TwoAxes:
                 self.partial.setdefault(partial[part.name], []).append(part)
 
     def micro_batch(self, last: bool) -> AbstractContextManager[None]:
-        """As of the form inside."""
+        """As of the form inside, where that is a `DataParallel`: a pipeline asks its own."""
         return self._form.micro_batch(last)
 
     def collect(self) -> None:
