@@ -1,6 +1,8 @@
-"""A small GPT in a pipeline, and in one process."""
+"""All orders; and a small GPT in a pipeline, and in one process."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -9,11 +11,39 @@ from torch import Tensor, nn
 from reference.composition.axes import channels_of
 from reference.composition.mesh import Mesh
 from reference.models import GPT, GPTConfig, create, token_loss
+from reference.pipeline_parallel.orders import breadth_first, gpipe, interleaved, naive, one_f_one_b
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.split_backward import Later
 from reference.pipeline_parallel.stages import stages_of
+from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_h2, zb_v
 
+Make = Callable[[int, int], Schedule]
+
+
+class Order(NamedTuple):
+    """An order, and how many stages of the model there are for each rank."""
+
+    make: Make
+    chunks: int = 1
+
+
+STRAIGHT = {"naive": Order(naive), "GPipe": Order(gpipe), "1F1B": Order(one_f_one_b)}
+LOOPED = {
+    f"{name} {v}": Order(partial(make, v=v), v)
+    for name, make in {"interleaved": interleaved, "breadth-first": breadth_first}.items()
+    for v in (1, 2, 3, 4)
+}
+SPLIT = {
+    "zb_h1": Order(zb_h1),
+    "zb_h2": Order(zb_h2),
+    "zb_v": Order(zb_v, 2),
+    "dual_pipe_v": Order(dual_pipe_v, 2),
+    "dual_pipe": Order(dual_pipe),  # each of them twice
+}
+"""Those that split backward."""
+
+ALL = STRAIGHT | LOOPED | SPLIT
 CONFIG = GPTConfig(layers=8, width=8, heads=2, kv_heads=1, hidden=12, vocabulary=17)
 STEPS = 2  # the second knows the shapes already
 
@@ -36,9 +66,7 @@ def one_process(m: int) -> tuple[float, Gradients]:
     return loss.item(), {name: p.grad.detach() for name, p in model.named_parameters()}
 
 
-def pipelined(
-    make: Callable[[int, int], Schedule], ranks: int, m: int, with_channels: bool = False
-) -> tuple[float, Gradients] | None:
+def pipelined(make: Make, ranks: int, m: int, with_channels: bool = False) -> tuple[float, Gradients] | None:
     """This rank's part of the same, on the first `ranks` ranks; with a group for each channel, these must be all."""
     group = dist.new_group(list(range(ranks)))
     if dist.get_rank() >= ranks:

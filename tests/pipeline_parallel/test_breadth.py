@@ -7,7 +7,7 @@ occurs, also more ranks than micro-batches. The layers are as small as layers ca
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import pytest
 import torch
@@ -17,11 +17,10 @@ from torch import Tensor, nn
 from reference.cluster import Cluster
 from reference.oracle import relative_difference
 from reference.pipeline_parallel.balance import balanced
-from reference.pipeline_parallel.orders import breadth_first, gpipe, interleaved, naive, one_f_one_b
 from reference.pipeline_parallel.run import Pipeline
-from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.split_backward import Later
-from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_h2, zb_v
+
+from .pipes import LOOPED, SPLIT, STRAIGHT, Make
 
 LAYERS, WIDTH = 32, 3
 RANKS, MICRO_BATCHES, CHUNKS = range(1, 9), range(1, 17), range(1, 5)
@@ -34,7 +33,7 @@ class Case:
     """A pipeline that is run."""
 
     name: str
-    make: Callable[[int, int], Schedule]
+    make: Make
     ranks: int
     micro_batches: int
     chunks: int = 1  # stages on a rank, where the order leaves that open
@@ -43,14 +42,14 @@ class Case:
 def dealt() -> list[Case]:
     """Every number with every order; and other pairs of numbers with each order."""
     cases = []
-    for offset, order in enumerate((naive, gpipe, one_f_one_b, zb_h1, zb_h2, zb_v, dual_pipe_v, dual_pipe)):
-        ranks = [p for p in RANKS if order is not dual_pipe or p % 2 == 0]
-        cases += [Case(order.__name__, order, ranks[(m + offset) % len(ranks)], m) for m in MICRO_BATCHES]
-    for offset, order in enumerate((interleaved, breadth_first)):
+    for offset, (name, order) in enumerate((STRAIGHT | SPLIT).items()):
+        ranks = [p for p in RANKS if name != "dual_pipe" or p % 2 == 0]
+        cases += [Case(name, order.make, ranks[(m + offset) % len(ranks)], m) for m in MICRO_BATCHES]
+    for offset, name in enumerate(("interleaved", "breadth-first")):
         pairs = [(v, p) for v in CHUNKS for p in RANKS]
         for number, (v, p) in enumerate(pairs):
             m = MICRO_BATCHES[(5 * number + offset) % len(MICRO_BATCHES)]  # 5: as many m as there are for each v
-            cases.append(Case(order.__name__, partial(order, v=v), p, m, v))
+            cases.append(Case(name, LOOPED[f"{name} {v}"].make, p, m, v))
     return cases
 
 
@@ -138,6 +137,6 @@ def test_every_number_occurs_with_every_order(name: str) -> None:
     cases = [case for case in CASES if case.name == name]
     assert {case.micro_batches for case in cases} == set(MICRO_BATCHES)
     assert {case.ranks for case in cases} == {p for p in RANKS if name != "dual_pipe" or p % 2 == 0}
-    if name in ("interleaved", "breadth_first"):
+    if name in ("interleaved", "breadth-first"):
         assert {(case.chunks, case.ranks) for case in cases} == {(v, p) for v in CHUNKS for p in RANKS}
     assert any(case.micro_batches < case.ranks for case in cases)

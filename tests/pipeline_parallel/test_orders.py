@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
@@ -12,23 +11,17 @@ from reference.pipeline_parallel.schedule import Action, Kind, Schedule
 from reference.pipeline_parallel.simulate import Costs, makes, needs, simulate
 from reference.pipeline_parallel.unroll import unroll
 from reference.pipeline_parallel.validate import ends, validate
-from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_v
 
-Make = Callable[[int, int], Schedule]
-ORDERS: dict[str, Make] = {
-    "naive": naive,
-    "GPipe": gpipe,
-    "1F1B": one_f_one_b,
-    **{f"interleaved {v}": partial(interleaved, v=v) for v in (1, 2, 3, 4)},
-    **{f"breadth-first {v}": partial(breadth_first, v=v) for v in (1, 2, 3, 4)},
-}
+from .pipes import ALL, LOOPED, STRAIGHT, Make
+
+ORDERS = STRAIGHT | LOOPED
 
 
 @pytest.mark.parametrize("name", ORDERS)
 def test_every_order_computes_a_step(name: str) -> None:
     for p in range(1, 9):
         for m in range(1, 17):
-            validate(ORDERS[name](p, m))
+            validate(ORDERS[name].make(p, m))
 
 
 @pytest.mark.parametrize("m", [4, 8, 12])
@@ -125,7 +118,7 @@ def test_there_is_no_micro_batch_before_the_first() -> None:
 @pytest.mark.parametrize("sizes", [(0, 4), (2, 0), (2, -3)])
 def test_an_order_needs_a_rank_and_a_micro_batch(name: str, sizes: tuple[int, int]) -> None:
     with pytest.raises(BadInput, match="must be at least 1, not"):
-        ORDERS[name](*sizes)
+        ORDERS[name].make(*sizes)
 
 
 @pytest.mark.parametrize("order", [interleaved, breadth_first])
@@ -156,7 +149,7 @@ def test_some_orders_need_room_for_messages() -> None:
     assert [validate(breadth_first(4, m, 2)).room for m in (4, 8, 16)] == [1, 2, 4]
 
 
-@pytest.mark.parametrize("make", [*ORDERS.values(), zb_h1, zb_v, dual_pipe, dual_pipe_v])
+@pytest.mark.parametrize("make", [order.make for order in ALL.values()], ids=ALL)
 def test_an_action_begins_when_its_rank_is_free_and_what_it_needs_is_there(make: Make) -> None:
     """The loop of `simulate` looks up what `needs` and `makes` say; here they are asked for each action."""
     schedule, costs = make(4, 8), Costs(2, 3, 1, message=0.25)

@@ -15,21 +15,17 @@ from reference.pipeline_parallel.orders import gpipe
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Action, Schedule
 from reference.pipeline_parallel.split_backward import Later
-from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_h2, zb_v
+from reference.zero_bubble.orders import zb_h1
 
-from .pipes import one_process, pipelined, together
-from .test_orders import ORDERS
+from .pipes import ALL, one_process, pipelined, together
 
 Clusters = Callable[..., Cluster]
-ALL = ORDERS | {order.__name__: order for order in (zb_h1, zb_h2, zb_v, dual_pipe_v, dual_pipe)}
-TWICE = ("interleaved 2", "breadth-first 2", "zb_v", "dual_pipe_v")
 oracle = lru_cache(one_process)
 
 
 def fits(name: str, ranks: int) -> bool:
     """Whether eight layers make so many stages, and two directions so many pairs of ranks."""
-    chunks = int(name[-1]) if name[-1] in "234" and name[-2] == " " else 1 + (name in TWICE)
-    return ranks * chunks <= 8 and (name != "dual_pipe" or ranks % 2 == 0)
+    return ranks * ALL[name].chunks <= 8 and (name != "dual_pipe" or ranks % 2 == 0)
 
 
 @pytest.mark.parametrize("m", [1, 3, 8])
@@ -39,7 +35,7 @@ def test_every_order_equals_one_process(clusters: Clusters, name: str, m: int) -
     loss, gradients = oracle(m)
     for ranks in (1, 2, 3, 4, 8) if m == 3 else (2, 4):
         if fits(name, ranks):
-            found_loss, found = together(clusters(8).run(pipelined, ALL[name], ranks, m))
+            found_loss, found = together(clusters(8).run(pipelined, ALL[name].make, ranks, m))
             assert found_loss == pytest.approx(loss, rel=1e-12)
             assert found.keys() == gradients.keys()
             assert max(relative_difference(found[key], gradients[key]) for key in gradients) < 1e-10, ranks
@@ -49,7 +45,7 @@ def test_every_order_equals_one_process(clusters: Clusters, name: str, m: int) -
 @pytest.mark.parametrize("name", ["1F1B", "interleaved 2", "zb_v"])
 def test_every_channel_may_have_a_group_of_its_own(clusters: Clusters, name: str, ranks: int) -> None:
     loss, gradients = oracle(ranks)
-    found_loss, found = together(clusters(ranks).run(pipelined, ALL[name], ranks, ranks, with_channels=True))
+    found_loss, found = together(clusters(ranks).run(pipelined, ALL[name].make, ranks, ranks, with_channels=True))
     assert found_loss == pytest.approx(loss, rel=1e-12)
     assert max(relative_difference(found[key], gradients[key]) for key in gradients) < 1e-10
 
@@ -57,7 +53,7 @@ def test_every_channel_may_have_a_group_of_its_own(clusters: Clusters, name: str
 @pytest.mark.parametrize("name", ["GPipe", "1F1B", "interleaved 2", "zb_v", "dual_pipe"])
 def test_the_watch_has_nothing_to_say(clusters: Clusters, name: str) -> None:
     loss, _ = oracle(4)
-    assert together(clusters(4, watch=True).run(pipelined, ALL[name], 4, 4))[0] == pytest.approx(loss, rel=1e-12)
+    assert together(clusters(4, watch=True).run(pipelined, ALL[name].make, 4, 4))[0] == pytest.approx(loss, rel=1e-12)
 
 
 def a_fork(steps: int) -> list[float]:

@@ -1,28 +1,23 @@
 """Orders that split backward: they compute a step, and reach the bubble that their papers computed."""
 
-from collections.abc import Callable
-
 import pytest
 
 from reference.errors import BadInput
 from reference.pipeline_parallel.orders import interleaved, one_f_one_b
-from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.simulate import Costs, simulate
 from reference.pipeline_parallel.validate import validate
 from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_h2, zb_v
 from reference.zero_bubble.published import LAYERS, Setting, settings
 
-ORDERS: dict[str, Callable[[int, int], Schedule]] = {
-    order.__name__: order for order in (zb_h1, zb_h2, zb_v, dual_pipe_v, dual_pipe)
-}
+from ..pipeline_parallel.pipes import SPLIT
 
 
-@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize("name", SPLIT)
 def test_every_order_computes_a_step(name: str) -> None:
     """Where micro-batches come back, activations and gradients share a channel, and each may have to wait."""
     for p in range(2, 9, 2) if name == "dual_pipe" else range(1, 9):
         for m in range(1, 17):
-            assert validate(ORDERS[name](p, m)).room <= (1 if name.startswith("zb_h") else 2)
+            assert validate(SPLIT[name].make(p, m)).room <= (1 if name.startswith("zb_h") else 2)
 
 
 def test_dual_pipe_takes_pairs_of_ranks() -> None:
@@ -42,7 +37,7 @@ def test_the_bubble_is_that_of_the_formula(p: int, times: tuple[float, float, fl
     }
     m = 4 * p
     for name, bubble in bubbles.items():
-        found = simulate(ORDERS[name](p, m), Costs(*times)).longest - m * sum(times)
+        found = simulate(SPLIT[name].make(p, m), Costs(*times)).longest - m * sum(times)
         assert found == pytest.approx(bubble), name
 
 
@@ -58,7 +53,7 @@ def test_ranks_hold_the_activations_of_the_table(p: int) -> None:
     m = 4 * p
     expected = {"zb_h1": p, "zb_h2": 2 * p - 1, "zb_v": 2 * p, "dual_pipe": p + 1, "dual_pipe_v": 2 * p + 1}
     for name, most in expected.items():
-        assert max(validate(ORDERS[name](p, m)).activations) == most, name
+        assert max(validate(SPLIT[name].make(p, m)).activations) == most, name
 
 
 @pytest.mark.parametrize(("name", "bound"), [("1F1B", 1e-4), ("1F1B-I", 5e-3), ("ZB-H1", 1e-4), ("ZB-H2", 1e-4)])
