@@ -1,4 +1,4 @@
-"""Plans with pipelines, dealt: orders and forms in turn, so that each meets each; everything else drawn at random."""
+"""Plans with pipelines, dealt: orders and forms in turn; everything else drawn at random."""
 
 from math import inf
 from random import Random

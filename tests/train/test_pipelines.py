@@ -25,6 +25,7 @@ Clusters = Callable[..., Cluster]
 
 @pytest.mark.parametrize("number", range(24))
 def test_every_plan_equals_one_process(clusters: Clusters, number: int) -> None:
+    """Each order with three forms; `long_run` has time for all pairs of them."""
     deal = dealt(number)
     found = differences(deal, clusters(deal.ranks, preload=("torch._dynamo",)))
     assert max(found.values()) < BOUND, (deal, found)
