@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -34,7 +35,7 @@ class Layers:
     message: float  # seconds of an all-to-all
 
 
-def sleep_through(pair: Pair, layers: Layers, rounds: int = 3) -> list[Activity]:
+def sleep_on_rank(pair: Pair, layers: Layers, rounds: int = 3) -> list[Activity]:
     """What this rank did when, in the quickest of some rounds; to be run on every rank, inside `cluster.trace`."""
     runs = [_round(pair, layers) for _ in range(rounds)]
     return min(runs, key=lambda own: max(activity.end for activity in own))
@@ -77,17 +78,23 @@ def _round(pair: Pair, layers: Layers) -> list[Activity]:
     return [replace(activity, bytes=0) for activity in from_zero(watch.activities)]  # their size says nothing here
 
 
-class _Late(Work):
-    """A call whose wait does not return before its time."""
+class Late(Work):
+    """A call whose wait does not return before a moment.
 
-    def __init__(self, work: Work, seconds: float) -> None:
+    Args:
+        work: the call.
+        moment: of the clock, in seconds.
+        clock: has `monotonic` and `sleep`, as `time` has.
+    """
+
+    def __init__(self, work: Work, moment: float, clock: Any = time) -> None:
         super().__init__()
-        self._work, self._done_at = work, time.monotonic() + seconds
+        self._work, self._moment, self._clock = work, moment, clock
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Return when it is through."""
+        """Return when it is through, and the moment has come."""
         self._work.wait()
-        time.sleep(max(0.0, self._done_at - time.monotonic()))
+        self._clock.sleep(max(0.0, self._moment - self._clock.monotonic()))
         return True
 
 
@@ -96,7 +103,7 @@ def _slow(seconds: float) -> Iterator[None]:
     """Let every call inside take so long."""
     recorder = dist.group.WORLD.recorder
     make = recorder.make
-    recorder.make = lambda call, run: _Late(make(call, run), seconds)
+    recorder.make = lambda call, run: Late(make(call, run), time.monotonic() + seconds)
     try:
         yield
     finally:

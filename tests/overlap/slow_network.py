@@ -5,7 +5,6 @@ have brought them: one call after the other, from the moment when it was launche
 of its launches and waits allows, and how fast gloo is does not matter. With `VirtualTime` nor does the machine.
 """
 
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup, Work
 
 from reference.collectives.backend import carrier_of_world, connect
+from reference.zero_bubble.sleeping import Late
 
 from .clocks import Clock
 
@@ -24,31 +24,13 @@ class Link:
     """Of one rank into the network: one call after the other."""
 
     def __init__(self, seconds_per_byte: float, clock: Clock) -> None:
-        self._seconds_per_byte, self._clock = seconds_per_byte, clock
+        self._seconds_per_byte, self.clock = seconds_per_byte, clock
         self._free_at = 0.0
 
     def carry(self, size: float) -> float:
         """Send so many bytes when all before them are gone. Returns the moment at which they are gone, too."""
-        self._free_at = max(self._free_at, self._clock.monotonic()) + size * self._seconds_per_byte
+        self._free_at = max(self._free_at, self.clock.monotonic()) + size * self._seconds_per_byte
         return self._free_at
-
-    def wait_until(self, moment: float) -> None:
-        """Return then, or at once if it is over."""
-        self._clock.sleep(max(0.0, moment - self._clock.monotonic()))
-
-
-class SlowWork(Work):
-    """A call on its way over a link, with so many bytes."""
-
-    def __init__(self, work: Work, link: Link, size: float) -> None:
-        super().__init__()
-        self._work, self._link, self._done_at = work, link, link.carry(size)
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        """Return when it is through."""
-        self._work.wait()
-        self._link.wait_until(self._done_at)
-        return True
 
 
 class SlowGroup(ProcessGroup):
@@ -61,12 +43,16 @@ class SlowGroup(ProcessGroup):
         self._register_backend(device, ProcessGroup.BackendType.GLOO, carrier._get_backend(device))
         self._name = ""
 
+    def _carry(self, size: float, work: Work) -> Work:
+        """So many bytes leave the rank."""
+        return Late(work, self._link.carry(size), self._link.clock)
+
     def _pass(self, whole: int, passes: int, work: Work) -> Work:
         """Everything but an n-th of `whole` bytes leaves the rank in each pass."""
-        return SlowWork(work, self._link, passes * whole * (self.size() - 1) / self.size())
+        return self._carry(passes * whole * (self.size() - 1) / self.size(), work)
 
     def send(self, tensors: list[Tensor], dst: int, tag: int) -> Work:
-        return SlowWork(self._carrier.send(tensors, dst, tag), self._link, tensors[0].nbytes)
+        return self._carry(tensors[0].nbytes, self._carrier.send(tensors, dst, tag))
 
     def allreduce(self, tensors: list[Tensor], options: Any) -> Work:
         return self._pass(tensors[0].nbytes, 2, self._carrier.allreduce(tensors, options))

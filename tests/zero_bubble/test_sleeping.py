@@ -6,7 +6,7 @@ from collections.abc import Callable
 from reference.cluster import Cluster
 from reference.trace.activity import Activity, Doing
 from reference.zero_bubble.overlap_by_hand import overlapped_pair
-from reference.zero_bubble.sleeping import Layers, Pair, one_by_one, sleep_through
+from reference.zero_bubble.sleeping import Layers, Pair, one_by_one, sleep_on_rank
 
 LAYERS = Layers(pieces=3, forward=0.04, backward=0.05, message=0.03)
 IN_A_ROW = 3 * (0.04 + 0.05 + 2 * 0.03)
@@ -18,7 +18,7 @@ def taken(cluster: Cluster, pair: Pair, good: float) -> tuple[float, list[Activi
     """Seconds of the first round that takes no more than is good, or of the best, and what rank 0 did."""
     best: list[Activity] = []
     for _ in range(ROUNDS):
-        own = cluster.trace(sleep_through, pair, LAYERS)[0][0]
+        own = cluster.trace(sleep_on_rank, pair, LAYERS)[0][0]
         best = min(own, best or own, key=seconds)
         if seconds(best) <= good:
             break
