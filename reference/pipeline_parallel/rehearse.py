@@ -13,20 +13,14 @@ from reference.errors import BadInput
 
 from .passes import Free, Gather, Reduce, brings_gradients, stage_of
 from .schedule import Action, Kind, Schedule
-from .simulate import Result, Simulation, Span, makes, needs
+from .simulate import Costs, Result, Simulation, Span, makes, needs
 from .validate import validate
 
 Step = Action | Gather | Free | Reduce
 
 
-@dataclass(frozen=True)
-class Prices:
-    """How long things take, of one stage."""
-
-    forward: float = 1.0  # of a micro-batch
-    backward: float = 2.0
-    message: float = 0.25  # from one rank of the pipeline to the next
-    gather: float = 2.0  # of its parameters, or summing its gradients, over those who share it
+COSTS = Costs(forward=1.0, input=1.0, weight=1.0, message=0.25)
+GATHER = 2.0  # as long as a backward
 
 
 @dataclass(frozen=True)
@@ -60,14 +54,17 @@ def action_of(step: Step) -> Action | None:
     return step.action if isinstance(step, Reduce) else step if isinstance(step, Action) else None
 
 
-def rehearse(programs: Sequence[Sequence[Step]], v: int, m: int, prices: Prices | None = None) -> Rehearsal:
+def rehearse(
+    programs: Sequence[Sequence[Step]], v: int, m: int, costs: Costs = COSTS, gather: float = GATHER
+) -> Rehearsal:
     """Run a step on paper.
 
     Args:
         programs: of each rank of a pipeline, of which rank r has the stages r, p + r, 2p + r, ...
         v: stages on each rank.
         m: micro-batches.
-        prices: what things cost.
+        costs: as of `simulate`.
+        gather: what it takes to gather a stage, or to sum its gradients, over those who share it.
 
     Raises:
         BadInput: if the programs make no step, with the first thing that is wrong.
@@ -83,7 +80,7 @@ def rehearse(programs: Sequence[Sequence[Step]], v: int, m: int, prices: Prices 
             if isinstance(step, Gather | Free) and step.stage not in range(rank, p * v, p):
                 raise BadInput(f"rank {rank} has {step} in its program, and no stage {step.stage}")
     held = [most_held(rank, program) for rank, program in enumerate(programs)]
-    ranks = [_Rank(rank, program, schedule, prices or Prices()) for rank, program in enumerate(programs)]
+    ranks = [_Rank(rank, program, schedule, costs, gather) for rank, program in enumerate(programs)]
     ended: dict[Result, float] = {}
     while any([rank.goes_on(ended) for rank in ranks]):
         pass
@@ -127,8 +124,9 @@ def most_held(rank: int, program: Iterable[Step]) -> tuple[int, int]:
 class _Rank:
     """Where a rank is in its program, and when."""
 
-    def __init__(self, rank: int, program: Sequence[Step], schedule: Schedule, prices: Prices) -> None:
-        self.rank, self.program, self.schedule, self.prices = rank, program, schedule, prices
+    def __init__(self, rank: int, program: Sequence[Step], schedule: Schedule, costs: Costs, gather: float) -> None:
+        self.rank, self.program, self.schedule = rank, program, schedule
+        self.seconds, self.message, self.gather = costs.table(schedule.stages), costs.message, gather
         self.at, self.now, self.link = 0, 0.0, 0.0  # the next step; when this rank and its link are free
         self.gathered: dict[int, float] = {}  # when a stage is whole
         self.spans: list[Span] = []
@@ -143,7 +141,7 @@ class _Rank:
     def does(self, step: Step, ended: dict[Result, float]) -> bool:
         """Whether a step has what it needs. Then it is done."""
         if isinstance(step, Gather):
-            self.link = self.gathered[step.stage] = max(self.now, self.link) + self.prices.gather
+            self.link = self.gathered[step.stage] = max(self.now, self.link) + self.gather
         action = action_of(step)
         if action is not None:
             needed = needs(self.schedule, action)
@@ -152,15 +150,14 @@ class _Rank:
             self.computes(action, 0.0 if needed is None else ended[needed] + self.way(needed))
             ended[makes(action)] = self.now
         if isinstance(step, Reduce):
-            self.link = max(self.now, self.link) + self.prices.gather
+            self.link = max(self.now, self.link) + self.gather
         return True
 
     def way(self, needed: Result) -> float:
         """How long a result is on its way to this rank."""
-        return 0.0 if self.schedule.placement[needed.stage] == self.rank else self.prices.message
+        return 0.0 if self.schedule.placement[needed.stage] == self.rank else self.message
 
     def computes(self, action: Action, arrived: float) -> None:
         begin = max(self.now, self.gathered[action.stage], arrived)
-        price = self.prices.forward if action.kind is Kind.FORWARD else self.prices.backward
-        self.now = begin + price
+        self.now = begin + self.seconds[action.kind][action.stage]
         self.spans.append(Span(action, begin, self.now))

@@ -12,7 +12,7 @@ from reference.errors import BadInput
 from reference.pipeline_parallel import orders
 from reference.pipeline_parallel.held import peak_activations
 from reference.pipeline_parallel.passes import GATHERED, with_gathering, with_reduction
-from reference.pipeline_parallel.rehearse import Prices, parse, rehearse
+from reference.pipeline_parallel.rehearse import COSTS, GATHER, parse, rehearse
 from reference.pipeline_parallel.schedule import Action, Schedule
 from reference.pipeline_parallel.simulate import Costs, simulate
 from reference.pipeline_parallel.stalled import find_stall
@@ -105,17 +105,17 @@ def test_the_program_by_hand_is_what_passes_make_of_breadth_first(p: int, v: int
 
 @pytest.mark.parametrize(("p", "v", "m"), SIZES)
 def test_gathering_shows_at_the_ends_of_a_step_alone(p: int, v: int, m: int) -> None:
-    prices = Prices()
-    found = rehearse([pipeline_and_fsdp(rank, p, v, m) for rank in range(p)], v, m, prices)
-    both = prices.forward + prices.backward
-    assert found.seconds == 2 * prices.gather + v * m * both + (p - 1) * (both + 2 * prices.message)
+    found = rehearse([pipeline_and_fsdp(rank, p, v, m) for rank in range(p)], v, m)
+    both = COSTS.forward + COSTS.input + COSTS.weight
+    assert found.seconds == 2 * GATHER + v * m * both + (p - 1) * (both + 2 * COSTS.message)
     assert (found.whole, found.gradients) == (min(v, 2), 1)
 
 
-def test_gathering_for_free_is_breadth_first() -> None:
+@pytest.mark.parametrize("costs", [COSTS, Costs([1, 2, 1, 3, 1, 2], 1, [0.5, 1, 1, 1, 1, 2])], ids=["alike", "uneven"])
+def test_gathering_for_free_is_breadth_first(costs: Costs) -> None:
     programs = [pipeline_and_fsdp(rank, 3, 2, 5) for rank in range(3)]
-    plain = simulate(orders.breadth_first(3, 5, 2), Costs(1, 1, 1, message=0.25))
-    assert rehearse(programs, 2, 5, Prices(gather=0)).simulation.spans == plain.spans
+    plain = simulate(orders.breadth_first(3, 5, 2), costs)
+    assert rehearse(programs, 2, 5, costs, gather=0).simulation.spans == plain.spans
 
 
 @pytest.mark.parametrize(

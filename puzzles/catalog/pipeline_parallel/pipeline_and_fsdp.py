@@ -7,14 +7,13 @@ import torch
 from puzzles.grading.drives.pipeline_programs import NOTHING, PROGRAMS, WRONG, gradient_of, in_programs, rehearsed
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases
 from reference.pipeline_parallel.passes import Free, Gather, Reduce
-from reference.pipeline_parallel.rehearse import Prices
+from reference.pipeline_parallel.rehearse import COSTS, GATHER
 from reference.pipeline_parallel.schedule import Action, Kind
 from reference.pipeline_parallel.with_fsdp import pipeline_and_fsdp
 
 from ..zero.common import ALL_GATHER, REDUCE_SCATTER
 
 WIDTH, SAMPLES, DOUBLE = 3, 2, 8
-PRICES = Prices()
 
 
 def p_of(case):
@@ -87,9 +86,9 @@ def one_process_with_the_whole_model(case, inputs):
 
 def hidden(case):
     """How long a step takes in which gathering shows once in the beginning, and summing once in the end."""
-    there_and_back = PRICES.forward + PRICES.backward
-    bubble = (p_of(case) - 1) * (there_and_back + 2 * PRICES.message)
-    return 2 * PRICES.gather + case.v * case.m * there_and_back + bubble
+    there_and_back = COSTS.forward + COSTS.input + COSTS.weight
+    bubble = (p_of(case) - 1) * (there_and_back + 2 * COSTS.message)
+    return 2 * GATHER + case.v * case.m * there_and_back + bubble
 
 
 def in_time_and_in_memory(case, inputs, outputs, trace):
