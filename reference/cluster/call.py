@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..trace import Event, Op, Trace, frames
+from ..trace import Event, Trace, frames
 from . import pickling, verdict, wire
 from .errors import Interrupted, OutputFlood, RankDied, RankError, ResultError
 from .output import FLOOD, WINDOW
@@ -157,7 +157,7 @@ class Call:
         """What came back from a rank. Raises ResultError where that can't be read."""
         try:
             header, body = wire.split_header(payload)
-            events = tuple(event(rank, row, self.begin) for row in header.get("rows", ()))
+            events = tuple(Event.from_row(rank, row).since(self.begin) for row in header.get("rows", ()))
             messages = {(src, dst, tag): int(count) for src, dst, tag, count in header.get("messages", ())}
             rounds, threads = int(header.get("rounds", 0)), int(header.get("threads", 0))
             return Outcome(self.load(body, buffers), events, messages, rounds, threads)
@@ -213,15 +213,6 @@ def lost(said: Iterable[Messages]) -> bool:
                 named[src, dst, tag] += count
     # what its named receives leave of a source's messages, receives from anybody have taken
     return any(in_all.values()) or min(named.values(), default=0) < 0
-
-
-def event(rank: int, row: list[Any], zero: float) -> Event:
-    """One row of a rank's report as an `Event`, with times from `zero` on."""
-    op, group, peer, tag, shape, dtype, size, splits, reduce, file, line, posted, completed, begin, end, name = row
-    return Event(
-        rank, Op(op), tuple(group), peer, tag, tuple(shape), dtype, size, tuple(splits), reduce, file, line,
-        posted, completed, begin - zero, None if end is None else end - zero, name,
-    )  # fmt: skip
 
 
 def pack(fn: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> tuple[bytes, tuple[Any, ...]]:

@@ -7,7 +7,7 @@ from types import FrameType
 
 import torch
 
-from .events import Op
+from .events import Event, Op
 from .frames import HOUSE, foreign, machinery, own_stack
 
 _NAMES: dict[torch.dtype, str] = {}
@@ -66,13 +66,27 @@ class Call:
         """Let go of the tensors: the call is complete."""
         self.inputs, self.outputs = [], []
 
-    def row(self) -> list[object]:
-        """The fields of an `Event` in their order, without the rank; ready for JSON."""
-        return [
-            str(self.op), self.group, self.peer, self.tag, self.shape, self.dtype, self.elements * self.item_size,
-            [s * self.item_size for s in self.splits], self.reduce, self.file, self.line,
-            self.posted, self.completed, self.begin, self.end, self.group_name,
-        ]  # fmt: skip
+    def event(self, rank: int) -> Event:
+        """What `rank` can tell of the call by now."""
+        return Event(
+            rank=rank,
+            op=self.op,
+            group=self.group,
+            peer=self.peer,
+            tag=self.tag,
+            shape=self.shape,
+            dtype=self.dtype,
+            bytes=self.elements * self.item_size,
+            splits=tuple(split * self.item_size for split in self.splits),
+            reduce=self.reduce,
+            file=self.file,
+            line=self.line,
+            posted=self.posted,
+            completed=self.completed,
+            begin=self.begin,
+            end=self.end,
+            group_name=self.group_name,
+        )
 
 
 _PUBLIC = ("distributed_c10d.py", "c10d_logger.py", "overrides.py")  # what lies between a caller and the group

@@ -5,8 +5,10 @@ the rank's wait for that call returns. So "this send was posted after that recei
 `receive.completed < send.posted`, and it reads the same in every run of the same program.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from typing import Any, Self
 
 
 class Op(StrEnum):
@@ -56,3 +58,17 @@ class Event:
     begin: float  # seconds since the trace began, one clock for all ranks
     end: float | None
     group_name: str = ""  # tells groups of the same ranks apart
+
+    def row(self) -> list[Any]:
+        """The fields in their order, without the rank; ready for JSON."""
+        return [getattr(self, field.name) for field in fields(self)[1:]]
+
+    @classmethod
+    def from_row(cls, rank: int, row: Sequence[Any]) -> Self:
+        """The event of which a rank has sent the `row`."""
+        op, *rest = row
+        return cls(rank, Op(op), *(tuple(value) if isinstance(value, list) else value for value in rest))
+
+    def since(self, zero: float) -> Self:
+        """The same, with times that count from `zero`."""
+        return replace(self, begin=self.begin - zero, end=None if self.end is None else self.end - zero)

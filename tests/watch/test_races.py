@@ -7,11 +7,9 @@ import pytest
 
 from reference.cluster.errors import MismatchError, RaceError
 from reference.cluster.watch.supervisor import Supervisor
+from reference.trace import Event, Op
 
-CALL = {
-    "function": "call", "group": [0, 1, 2], "group_name": "0", "tag": 0, "shape": [2], "bytes": 8,
-    "dtype": "float32", "reduce": "", "strides": [], "sends": [], "receives": [], "width": 1, "file": "f.py", "line": 1,
-}  # fmt: skip
+CALL = {"what": "post", "function": "call", "strides": [], "receives": [], "row": 4}
 
 
 class Told:
@@ -25,12 +23,19 @@ class Told:
     def __call__(self, rank: int, op: str, peer: int | None, elements: int = 2) -> None:
         """`rank` posts a send or a receive, and waits for it."""
         self.last[rank] = number = next(self.numbers[rank])
-        self.supervisor.take(rank, CALL | {"post": number, "op": op, "peer": peer, "elements": elements})
-        self.supervisor.take(rank, {"wait": number, "file": "f.py", "line": 1, "thread": rank, "name": "", "others": 0})
+        event = Event(
+            rank, Op(op), (0, 1, 2), peer, 0, (elements,), "float32", 4 * elements, (), "", "f.py", 1,
+            posted=2 * number, completed=None, begin=0.0, end=None, group_name="0",
+        )  # fmt: skip
+        self.supervisor.take(rank, CALL | {"number": number, "event": event.row()})
+        wait = {"file": "f.py", "line": 1, "thread": rank, "name": "", "others": 0}
+        self.supervisor.take(rank, {"what": "wait", "number": number, **wait})
 
     def heard(self, rank: int, source: int) -> None:
         """The receive that `rank` has posted last has got its message from `source`."""
-        self.supervisor.take(rank, {"heard": self.last[rank], "source": source})
+        number = self.last[rank]
+        now = {"tick": 2 * number + 1, "end": 0.0}
+        self.supervisor.take(rank, {"what": "completed", "number": number, "peer": source, **now})
 
     def verdict(self) -> object:
         """What follows once all ranks have returned."""

@@ -164,7 +164,7 @@ def disagreement(calls: dict[int, Post]) -> RankError | None:
 def _unequal(kind: str, groups: dict[object, list[Post]]) -> RankError:
     smallest = min(groups.values(), key=lambda posts: (len(posts), -posts[0].rank))
     blamed = smallest[0]
-    if blamed.op == NEW_GROUP and kind == "shapes differ":
+    if blamed.group_name == NEW_GROUP and kind == "shapes differ":
         kind = "new_group with different ranks: every rank must call it with the same ranks, in the same order"
     if blamed.op == Op.ALL_GATHER and kind == "shapes differ":
         sizes = ", ".join(f"rank {p.rank} has {p.elements}" for posts in groups.values() for p in posts)
@@ -172,7 +172,7 @@ def _unequal(kind: str, groups: dict[object, list[Post]]) -> RankError:
     parts = [
         f"{ranks_text(p.rank for p in posts)} {_value(kind, posts[0])} ({posts[0].place})" for posts in groups.values()
     ]
-    error = GroupError if blamed.op == NEW_GROUP else MismatchError
+    error = GroupError if blamed.group_name == NEW_GROUP else MismatchError
     ordinal = f"call #{blamed.ordinal} on this group" if blamed.ordinal > 1 else ""
     return blame(error, kind.split(":")[0], blamed, kind, "; ".join(parts), *([ordinal] if ordinal else []))
 
@@ -195,13 +195,13 @@ def _splits(calls: dict[int, Post]) -> RankError | None:
     for sender in calls.values():
         for receiver in calls.values():
             to, since = sender.group.index(receiver.rank), receiver.group.index(sender.rank)
-            if len(sender.sends) <= to or len(receiver.receives) <= since:
+            if len(sender.splits) <= to or len(receiver.receives) <= since:
                 continue
-            sent, expected = sender.sends[to], receiver.receives[since]
+            sent, expected = sender.splits[to], receiver.receives[since]
             if sent != expected:
-                width = max(sender.width, receiver.width)
-                rows = f"{sent // width} row{'s' * (sent != width)}"
-                what = f"rank {sender.rank} sends {rows} to rank {receiver.rank}, which expects {expected // width}"
+                row = max(sender.row, receiver.row)
+                rows = f"{sent // row} row{'s' * (sent != row)}"
+                what = f"rank {sender.rank} sends {rows} to rank {receiver.rank}, which expects {expected // row}"
                 places = dict.fromkeys(map(str, (sender.place, receiver.place)))
                 return blame(MismatchError, "splits disagree", receiver, what, f"({', '.join(places)})")
     return None

@@ -10,9 +10,10 @@ from typing import Any, Protocol
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from ...trace import frames
+from ...trace import Op, frames
+from ...trace.calls import Call
 from .checks import not_in_group
-from .posts import NEW_GROUP
+from .posts import NEW_GROUP, report
 
 
 class Listener(Protocol):
@@ -55,15 +56,14 @@ def watched_groups(listener: Listener) -> Iterator[None]:
 
 def report_new_group(listener: Listener, number: int, ranks: list[int] | None) -> None:
     """Tell that this rank enters `new_group` and waits in it for all others."""
-    world = list(range(dist.get_world_size()))
+    world = tuple(range(dist.get_world_size()))
     where = frames.own(frames.of_stack(sys._getframe(2)))
     place = {"file": where.file, "line": where.line}
-    members = world if ranks is None else ranks
-    nothing = {"peer": None, "tag": 0, "elements": 0, "bytes": 0, "dtype": "", "reduce": "", "width": 1}
-    empty = {"strides": [], "sends": [], "receives": []}
-    name = {"op": NEW_GROUP, "function": NEW_GROUP, "group": world, "group_name": NEW_GROUP, "shape": members}
-    listener.tell({"post": number, **name, **nothing, **empty, **place})
-    listener.tell({"wait": number, "thread": threading.get_ident(), "name": "", "others": 0, **place})
+    call = Call(Op.BARRIER, world, [], [], group_name=NEW_GROUP, function=NEW_GROUP, number=number, **place)
+    call.shape = world if ranks is None else tuple(ranks)  # what the ranks must agree in
+    listener.tell(report(call, listener.rank))
+    waits = {"number": number, "thread": threading.get_ident(), "name": "", "others": 0}
+    listener.tell({"what": "wait", **waits, **place})
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """What the supervisor knows of a call, and how it is spelled for people."""
 
-import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ...trace import Event, Op, frames
@@ -11,7 +11,7 @@ from ..errors import RankError
 if TYPE_CHECKING:  # it needs torch, and the owner can do without
     from ...trace.calls import Call
 
-NEW_GROUP = "new_group"  # not an operation of a group, but every rank must take part in it all the same
+NEW_GROUP = "new_group"  # stands for the name of a group in which all ranks meet: each must call new_group
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,27 +27,17 @@ class Place:
 
 @dataclass(slots=True, eq=False)
 class Post:
-    """A call that a rank has posted. `matched` once everybody it needs has posted theirs."""
+    """A call that a rank has posted: its event, which it reads like, and what else there is to know of it.
 
-    rank: int
+    `matched` once everybody it needs has posted theirs.
+    """
+
+    event: Event
     number: int
-    op: str
     function: str
-    group: tuple[int, ...]
-    group_name: str
-    peer: int | None
-    tag: int
-    shape: tuple[int, ...]
-    elements: int
-    bytes: int
-    dtype: str
-    reduce: str
     strides: tuple[int, ...]  # of a tensor that is not contiguous, else ()
-    sends: tuple[int, ...]  # all-to-all: elements to each rank, and
-    receives: tuple[int, ...]  # elements from each rank
-    width: int  # elements of one row
-    place: Place
-    when: float = field(default_factory=time.monotonic)  # at which the report of it came in
+    receives: tuple[int, ...]  # all-to-all: bytes from each rank
+    row: int  # bytes of one row
     matched: bool = False
     partners: tuple["Post", ...] = field(default=(), repr=False)
     source: int | None = None  # whom a receive from anybody has heard
@@ -55,9 +45,23 @@ class Post:
     previous: "Post | None" = field(default=None, repr=False)  # the call of this rank before
     waited: list["Post"] = field(default_factory=list, repr=False)  # calls whose waits ended between the two
 
+    def __getattr__(self, name: str) -> Any:
+        """What the event says: `post.rank`, `post.op`, `post.peer`."""
+        return getattr(self.event, name)
+
+    @property
+    def place(self) -> Place:
+        """Where the call stands."""
+        return Place(self.event.file, self.event.line)
+
+    @property
+    def elements(self) -> int:
+        """How many numbers it is about."""
+        return prod(self.event.shape)
+
     @property
     def point_to_point(self) -> bool:
-        return self.op in (Op.SEND, Op.RECV)
+        return self.event.op.point_to_point
 
     @property
     def done(self) -> bool:
@@ -74,28 +78,10 @@ class Post:
         """The group, for people."""
         return "the world" if self.group_name == "0" else f"a group of {list(self.group)}"
 
-    def event(self, zero: float, *, complete: bool) -> Event:
-        """The call as an event of a trace that begins at `zero`; its end is not known."""
-        tick = 2 * self.number
-        return Event(
-            rank=self.rank,
-            op=Op(self.op),
-            group=self.group,
-            peer=self.peer,
-            tag=self.tag,
-            shape=self.shape,
-            dtype=self.dtype,
-            bytes=self.bytes,
-            splits=self.sends,
-            reduce=self.reduce,
-            file=self.place.file,
-            line=self.place.line,
-            posted=tick,
-            completed=tick + 1 if complete else None,
-            begin=self.when - zero,
-            end=None,
-            group_name=self.group_name,
-        )
+    @property
+    def told(self) -> Event:
+        """The event, with whom a receive from anybody has heard."""
+        return self.event if self.source is None else replace(self.event, peer=self.source)
 
 
 def spelled(op: str, function: str, peer: int | None, tag: int, reduce: str) -> str:
@@ -113,51 +99,28 @@ def text_of(call: "Call") -> str:
     return spelled(call.op, call.function, call.root if call.peer is None else call.peer, call.tag, call.reduce)
 
 
-def report(call: "Call") -> dict[str, Any]:
+def report(call: "Call", rank: int) -> dict[str, Any]:
     """A call as the JSON that a rank sends before it makes it."""
     return {
-        "post": call.number,
-        "op": str(call.op),
+        "what": "post",
+        "event": call.event(rank).row(),
+        "number": call.number,
         "function": call.function,
-        "group": call.group,
-        "group_name": call.group_name,
-        "peer": call.peer,
-        "tag": call.tag,
-        "shape": call.shape,
-        "elements": call.elements,
-        "bytes": call.elements * call.item_size,
-        "dtype": call.dtype,
-        "reduce": call.reduce,
         "strides": call.strides,
-        "sends": call.splits,
-        "receives": call.out_splits,
-        "width": call.width,
-        "file": call.file,
-        "line": call.line,
+        "receives": [split * call.item_size for split in call.out_splits],
+        "row": call.width * call.item_size,
     }
 
 
 def from_report(rank: int, report: dict[str, Any]) -> Post:
-    """The post of a report. Raises KeyError, TypeError or ValueError where it is not one."""
+    """The post of a report."""
     return Post(
-        rank=rank,
-        number=int(report["post"]),
-        op=str(report["op"]),
-        function=str(report["function"]),
-        group=tuple(report["group"]),
-        group_name=str(report["group_name"]),
-        peer=report["peer"],
-        tag=int(report["tag"]),
-        shape=tuple(report["shape"]),
-        elements=int(report["elements"]),
-        bytes=int(report["bytes"]),
-        dtype=str(report["dtype"]),
-        reduce=str(report["reduce"]),
+        event=Event.from_row(rank, report["event"]),
+        number=report["number"],
+        function=report["function"],
         strides=tuple(report["strides"]),
-        sends=tuple(report["sends"]),
         receives=tuple(report["receives"]),
-        width=int(report["width"]),
-        place=Place(str(report["file"]), int(report["line"])),
+        row=report["row"],
     )
 
 

@@ -53,23 +53,28 @@ class Supervisor:
 
     def take(self, rank: int, report: dict[str, Any]) -> None:
         """One report of one rank. `judge` says what follows, once all that has come in is taken."""
-        if "post" in report:
-            self._post(from_report(rank, report))
-        elif "wait" in report:
-            place = Place(report["file"], report["line"])
-            post = self.posts[rank][report["wait"]]
-            self.waits[rank][report["thread"]] = Wait(post, place, report["others"], report["name"])
-        elif "running" in report and (wait := self.waits[rank].get(report["thread"])):
-            self.waits[rank][report["thread"]] = replace(wait, others=report["running"])
-        elif "heard" in report:
-            post = self.posts[rank][report["heard"]]
-            self.verdict = self.verdict or self.mail.heard(post, int(report["source"]))
-        elif "future" in report:
-            self.futures.append(self.posts[rank][report["future"]])
-        elif "accused" in report:
-            self.verdict = self.verdict or from_fault(rank, report["accused"])
-        elif "caught" in report:
-            self.caught.setdefault(rank, report["caught"])
+        match report["what"]:
+            case "post":
+                self._post(from_report(rank, report))
+            case "wait":
+                post, place = self.posts[rank][report["number"]], Place(report["file"], report["line"])
+                self.waits[rank][report["thread"]] = Wait(post, place, report["others"], report["name"])
+            case "running":
+                if wait := self.waits[rank].get(report["thread"]):
+                    self.waits[rank][report["thread"]] = replace(wait, others=report["others"])
+            case "completed":
+                post = self.posts[rank][report["number"]]
+                post.event = replace(post.event, completed=report["tick"], end=report["end"])
+                if post.op is Op.RECV and post.peer is None:
+                    self.verdict = self.verdict or self.mail.heard(post, report["peer"])
+            case "future":
+                self.futures.append(self.posts[rank][report["number"]])
+            case "accused":
+                self.verdict = self.verdict or from_fault(rank, report["fault"])
+            case "caught":
+                self.caught.setdefault(rank, report["error"])
+            case other:
+                raise ValueError(f"{other!r} is no report of a watcher")
 
     def finish(self, rank: int) -> None:
         """A rank has returned from its function."""
@@ -94,11 +99,10 @@ class Supervisor:
         return next(reversed(self.posts[rank].values()), None)
 
     def trace(self, zero: float) -> Trace:
-        """What the ranks have said so far. A call that holds its rank up, or was never matched, has no end."""
-        held = {wait.post for waits in self.waits for wait in waits.values()}
-        said = [[post for number, post in posts.items() if number >= 0] for posts in self.posts]
-        events = [[post.event(zero, complete=post.matched and post not in held) for post in posts] for posts in said]
-        return Trace(self.world_size, tuple(map(tuple, events)), frozenset(self.finished))
+        """What the ranks have said so far, with times from `zero` on."""
+        calls = ([post for post in posts.values() if post.group_name != NEW_GROUP] for posts in self.posts)
+        events = tuple(tuple(post.told.since(zero) for post in posts) for posts in calls)
+        return Trace(self.world_size, events, frozenset(self.finished))
 
     def left_waiting(self) -> str:
         """Which ranks wait where, in one line."""
@@ -204,7 +208,7 @@ class Supervisor:
 
     def _half_group(self, wait: Wait) -> RankError | None:
         """The error of a `new_group` that some ranks left out."""
-        if wait.post.op != NEW_GROUP:
+        if wait.post.group_name != NEW_GROUP:
             return None
         here = ranks_text(self.rounds.of(wait.post))
         what = f"new_group({list(wait.post.shape)}) was called on {here} only"

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.distributed import Work
 
-from ...trace import Op, frames
+from ...trace import frames
 from ...trace.calls import Call
 from ...trace.tap import Recorder
 from .. import wire
@@ -45,7 +45,6 @@ class Watcher(Recorder):
         self._requests: dict[int, Work] = {}
         self._futures: set[int] = set()
         self._awaited: set[int] = set()
-        self._from_anybody: set[int] = set()
         self._caught = 0
         self._returned = False
 
@@ -78,9 +77,7 @@ class Watcher(Recorder):
             self.calls.remove(call)
             self._accuse(error)
             raise
-        self.tell(report(call))
-        if call.op is Op.RECV and call.peer is None:
-            self._from_anybody.add(call.number)
+        self.tell(report(call, self.rank))
         if call.direct:
             self.gradients.begin(call, next(frames.own_stack(sys._getframe(1)), None))
             if call.function in _REQUESTS:
@@ -99,7 +96,7 @@ class Watcher(Recorder):
 
     def _accuse(self, error: RankError) -> None:
         """Tell at once: the caller's code may catch what we raise."""
-        self.tell({"accused": describe(error, self.rank)})
+        self.tell({"what": "accused", "fault": describe(error, self.rank)})
 
     def _check_buffers(self, call: Call) -> None:
         """Raises RequestError where a call takes a buffer that another one has not given back."""
@@ -128,7 +125,7 @@ class Watcher(Recorder):
         where = frames.own(frames.of_stack(sys._getframe(2)))
         place = (where.file, where.line) if where.file else (call.file, call.line)
         name = "" if threading.current_thread() is threading.main_thread() else threading.current_thread().name
-        waits = {"wait": call.number, "file": place[0], "line": place[1]}
+        waits = {"what": "wait", "number": call.number, "file": place[0], "line": place[1]}
         others = self._running()
         self.tell(waits | {"thread": me, "name": name, "others": others})
         if others:
@@ -143,8 +140,8 @@ class Watcher(Recorder):
         if changed:
             raise self._touched(changed, "modified")
         if fresh:
-            if call.number in self._from_anybody:
-                self.tell({"heard": call.number, "source": call.peer})
+            now = {"tick": self.tick, "end": time.monotonic()}
+            self.tell({"what": "completed", "number": call.number, "peer": call.peer, **now})
             checks.check_result(call, self.rank)
             self.copies.received(call)
         super().completed(call)
@@ -153,7 +150,7 @@ class Watcher(Recorder):
         """A future counts as a wait: whoever has it waits out of sight."""
         self._futures.add(call.number)
         self.flights.end(call)
-        self.tell({"future": call.number})
+        self.tell({"what": "future", "number": call.number})
 
     def tell(self, message: dict[str, Any]) -> None:
         """Report to the supervisor."""
@@ -172,7 +169,7 @@ class Watcher(Recorder):
             while self.on and call.completed is None:
                 time.sleep(_FOLLOW)
                 if not self._running(waiting):
-                    self.tell({"running": 0, "thread": waiting.ident})
+                    self.tell({"what": "running", "others": 0, "thread": waiting.ident})
                     return
 
         threading.Thread(target=follow, name=_FOLLOWER, daemon=True).start()
@@ -180,7 +177,8 @@ class Watcher(Recorder):
     def _noticed(self, error: BaseException, file: str, line: int) -> None:
         if self._caught < _CAUGHT and not isinstance(error, RankError):
             self._caught += 1
-            self.tell({"caught": f"{type(error).__name__}: {error} at {frames.display(file)}:{line}"[:200]})
+            what = f"{type(error).__name__}: {error} at {frames.display(file)}:{line}"
+            self.tell({"what": "caught", "error": what[:200]})
 
     def _touched(self, flight: Flight, how: str) -> RankError:
         """The error of code that reads or writes a buffer on its way."""
