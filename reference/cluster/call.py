@@ -5,8 +5,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..trace import Event, Trace, frames
@@ -14,27 +13,13 @@ from . import pickling, verdict, wire
 from .errors import Interrupted, OutputFlood, RankDied, RankError, ResultError
 from .output import FLOOD, WINDOW
 from .ranks import Exit, Message, Ranks
-from .verdict import Reports
+from .verdict import Messages, Outcome, Reports
 from .watch.supervisor import Supervisor
 from .wire import Kind
 
 _GRACE = 0.03  # seconds from the first report of a fault in which its cause may still come in
 _CAUSE = 1.0  # the same, where ranks have only noticed that another one is gone
 _WATCHED_GRACE = 0.15  # the same, where the supervisor says when every other rank waits
-
-Messages = Mapping[tuple[int | None, int, int], int]
-"""(src, dst, tag): how many were sent, less those received, or none: see `reference.trace.tap.Ledger`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came back from one rank."""
-
-    result: Any
-    events: tuple[Event, ...]
-    messages: Messages
-    rounds: int  # collectives entered
-    threads: int  # started and not ended
 
 
 class Call:
@@ -46,7 +31,6 @@ class Call:
         self.record = record or plan["watch"]
         self.load = pickling.loads_guarded if plan["untrusted"] else pickling.loads_result
         self.reports = Reports(self.world_size)
-        self.outcomes: dict[int, Outcome] = {}
         self.begin = time.monotonic()
         self.deadline = self.begin + (timeout or float("inf"))
 
@@ -71,7 +55,11 @@ class Call:
         except RankError as error:
             error.trace = self.supervisor.trace(self.begin) if self.supervisor else None
             raise
-        return [self.reports.results[rank] for rank in range(self.world_size)], self.as_trace()
+        outcomes = [self.reports.outcomes[rank] for rank in range(self.world_size)]
+        events = tuple(outcome.events for outcome in outcomes)
+        return [outcome.result for outcome in outcomes], Trace(
+            self.world_size, events, frozenset(range(self.world_size))
+        )
 
     def wait(self) -> None:
         """Until every rank has finished, or a failure has had the time to show its cause."""
@@ -95,8 +83,7 @@ class Call:
         elif report.kind is Kind.EVENT and self.supervisor:
             self.hear(rank, report.payload)
         elif report.kind is Kind.RESULT:
-            self.outcomes[rank] = self.unpack(rank, report.payload, report.buffers)
-            self.reports.results[rank] = self.outcomes[rank].result
+            self.reports.outcomes[rank] = self.unpack(rank, report.payload, report.buffers)
             if self.supervisor:
                 self.supervisor.finish(rank)
         elif report.kind is Kind.FAULT:
@@ -167,7 +154,7 @@ class Call:
     @property
     def dirty(self) -> bool:
         """True where the call left something: a thread, or a message that nobody took. Start the ranks again."""
-        left = self.outcomes.values()
+        left = self.reports.outcomes.values()
         unheard = lost(outcome.messages for outcome in left)
         return unheard or len({outcome.rounds for outcome in left}) > 1 or any(outcome.threads for outcome in left)
 
@@ -195,11 +182,6 @@ class Call:
             if not error.file:
                 error.file, error.line = last.place.file, last.place.line
         return error
-
-    def as_trace(self) -> Trace:
-        """What the ranks said, as far as they have told."""
-        said = (self.outcomes[rank].events if rank in self.outcomes else () for rank in range(self.world_size))
-        return Trace(self.world_size, tuple(said), frozenset(self.outcomes))
 
 
 def lost(said: Iterable[Messages]) -> bool:

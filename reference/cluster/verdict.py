@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..trace import frames
+from ..trace import Event, frames
 from . import errors
 from .errors import RankDied, RankError, RemoteException, TimeLimit
 
@@ -25,12 +25,27 @@ _SIGNALS = {
 }
 
 
+Messages = Mapping[tuple[int | None, int, int], int]
+"""(src, dst, tag): how many were sent, less those received, or none: see `reference.trace.tap.Ledger`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came back from one rank."""
+
+    result: Any
+    events: tuple[Event, ...]
+    messages: Messages
+    rounds: int  # collectives entered
+    threads: int  # started and not ended
+
+
 @dataclass
 class Reports:
     """What has come in from the ranks of one call."""
 
     world_size: int
-    results: dict[int, Any] = field(default_factory=dict)
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
     faults: dict[int, RankError] = field(default_factory=dict)
     exits: dict[int, int] = field(default_factory=dict)  # exit code, or minus the signal
 
@@ -38,7 +53,7 @@ class Reports:
     def silent(self) -> list[int]:
         """Ranks that have neither finished nor failed."""
         return [
-            r for r in range(self.world_size) if r not in self.results and r not in self.faults and r not in self.exits
+            r for r in range(self.world_size) if r not in self.outcomes and r not in self.faults and r not in self.exits
         ]
 
     @property
