@@ -5,7 +5,8 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..trace import Event, Trace, frames
@@ -31,6 +32,7 @@ class Call:
         self.record = record or plan["watch"]
         self.load = pickling.loads_guarded if plan["untrusted"] else pickling.loads_result
         self.reports = Reports(self.world_size)
+        self.heard = 0  # the rank that has reported last
         self.begin = time.monotonic()
         self.deadline = self.begin + (timeout or float("inf"))
 
@@ -53,13 +55,13 @@ class Call:
                 self.judge(final=True)
                 raise self.explain()
         except RankError as error:
-            error.trace = self.supervisor.trace(self.begin) if self.supervisor else None
+            with self.reading():
+                error.trace = self.supervisor.trace(self.begin) if self.supervisor else None
             raise
         outcomes = [self.reports.outcomes[rank] for rank in range(self.world_size)]
-        events = tuple(outcome.events for outcome in outcomes)
-        return [outcome.result for outcome in outcomes], Trace(
-            self.world_size, events, frozenset(range(self.world_size))
-        )
+        with self.reading():
+            trace = Trace(self.world_size, tuple(o.events for o in outcomes), frozenset(range(self.world_size)))
+        return [outcome.result for outcome in outcomes], trace
 
     def wait(self) -> None:
         """Until every rank has finished, or a failure has had the time to show its cause."""
@@ -76,18 +78,32 @@ class Call:
                 self.judge()
 
     def take(self, report: Message | Exit) -> None:
-        """Note what came in from a rank."""
+        """Note what came in from a rank. Raises ResultError for a report that no rank of ours has sent."""
         rank = report.rank
         if isinstance(report, Exit):
             self.reports.exits[rank] = report.status
-        elif report.kind is Kind.EVENT and self.supervisor:
-            self.hear(rank, report.payload)
-        elif report.kind is Kind.RESULT:
-            self.reports.outcomes[rank] = self.unpack(rank, report.payload, report.buffers)
-            if self.supervisor:
-                self.supervisor.finish(rank)
-        elif report.kind is Kind.FAULT:
-            self.reports.faults[rank] = self.read_fault(rank, report.payload)
+            return
+        self.heard = rank
+        with self.reading():
+            if report.kind is Kind.EVENT and self.supervisor:
+                self.supervisor.take(rank, json.loads(report.payload))
+            elif report.kind is Kind.RESULT:
+                self.reports.outcomes[rank] = self.unpack(rank, report.payload, report.buffers)
+                if self.supervisor:
+                    self.supervisor.finish(rank)
+            elif report.kind is Kind.FAULT:
+                self.reports.faults[rank] = verdict.from_fault(rank, json.loads(report.payload))
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Make sense of what has come in. Where that fails, ResultError blames the rank that was heard last."""
+        try:
+            yield
+        except RankError:
+            raise
+        except Exception as error:
+            what = f"a report that makes no sense: {error!r}"
+            raise ResultError("forged report", what, rank=self.heard) from error
 
     def check_output(self) -> None:
         """Raises OutputFlood where a rank prints more than anybody will read."""
@@ -123,30 +139,17 @@ class Call:
 
     def judge(self, *, final: bool = False) -> None:
         """Raises the supervisor's verdict, if it has one."""
-        if self.supervisor and (error := self.supervisor.judge(final=final)):
-            raise error
-
-    def read_fault(self, rank: int, payload: bytes) -> RankError:
-        """The error that a rank reports; ResultError for a report that makes no sense."""
-        try:
-            return verdict.from_fault(rank, json.loads(payload))
-        except (AttributeError, TypeError, ValueError) as error:
-            return ResultError("forged report", f"a report that makes no sense: {error!r}", rank=rank)
-
-    def hear(self, rank: int, payload: bytes) -> None:
-        """Hand a report to the supervisor. Raises ResultError for one that no watcher of ours has sent."""
-        try:
-            self.supervisor.take(rank, json.loads(payload))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ResultError("forged report", f"a report that makes no sense: {error!r}", rank=rank) from error
+        with self.reading():
+            if self.supervisor and (error := self.supervisor.judge(final=final)):
+                raise error
 
     def unpack(self, rank: int, payload: bytes, buffers: list[wire.Buffer]) -> Outcome:
         """What came back from a rank. Raises ResultError where that can't be read."""
+        header, body = wire.split_header(payload)
+        events = tuple(Event.from_row(rank, row).since(self.begin) for row in header.get("rows", ()))
+        messages = {(src, dst, tag): int(count) for src, dst, tag, count in header.get("messages", ())}
+        rounds, threads = int(header.get("rounds", 0)), int(header.get("threads", 0))
         try:
-            header, body = wire.split_header(payload)
-            events = tuple(Event.from_row(rank, row).since(self.begin) for row in header.get("rows", ()))
-            messages = {(src, dst, tag): int(count) for src, dst, tag, count in header.get("messages", ())}
-            rounds, threads = int(header.get("rounds", 0)), int(header.get("threads", 0))
             return Outcome(self.load(body, buffers), events, messages, rounds, threads)
         except Exception as error:
             raise ResultError("unpicklable result", f"fn's result does not arrive: {error}", rank=rank) from error

@@ -70,7 +70,7 @@ def from_fault(rank: int, fault: Mapping[str, Any]) -> RankError:
     return kind(
         str(fault.get("kind", "exception")),
         *map(str, fault.get("details", ())),
-        rank=int(fault.get("rank", rank)),
+        rank=rank,
         file=str(fault.get("file", "")),
         line=int(fault.get("line", 0)),
         call=str(fault.get("call", "")),

@@ -1,0 +1,62 @@
+"""What a rank sends is read, never believed: untrusted code can write to the line to the owner."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from reference.cluster import wire
+from reference.cluster.call import Call
+from reference.cluster.errors import ResultError
+from reference.cluster.ranks import Message
+from reference.cluster.wire import Kind
+from reference.trace import Event, Op
+
+EVENT = Event(1, Op.BARRIER, (0, 1), None, 0, (), "", 0, (), "", "f.py", 1, 0, None, 0.0, None, "0").row()
+POST = {"what": "post", "event": EVENT, "number": 0, "function": "barrier", "strides": [], "receives": [], "row": 0}
+WAIT = {"what": "wait", "number": 0, "thread": 1, "name": "", "others": 0, "file": "f.py", "line": 1}
+
+
+def call() -> Call:
+    """A call on two ranks that are never asked."""
+    return Call(SimpleNamespace(world_size=2), 10.0, {"watch": True, "untrusted": True}, record=True)
+
+
+def said(kind: Kind, report: object) -> Message:
+    """A message of rank 1."""
+    return Message(1, kind, report if isinstance(report, bytes) else json.dumps(report).encode(), [])
+
+
+FORGED = [
+    *(
+        (Kind.EVENT, report)
+        for report in (b"\xff", 5, [], {}, {"what": "nothing of ours"}, {"what": "accused", "fault": 5})
+    ),
+    *((Kind.EVENT, POST | part) for part in ({"event": 5}, {"event": EVENT[:3]}, {"event": ["shout", *EVENT[1:]]})),
+    (Kind.EVENT, WAIT),
+    *((Kind.FAULT, report) for report in (b"\xff", 5, [], {"details": 5}, {"line": "x"})),
+    (Kind.RESULT, b"[5]\n"),
+    *((Kind.RESULT, wire.with_header(header, b"")) for header in ({"rows": 5}, {"rows": [[]]}, {"messages": [[1]]})),
+]
+
+
+@pytest.mark.parametrize(("kind", "report"), FORGED)
+def test_a_report_that_makes_no_sense_is_an_error_of_its_rank(kind, report):
+    with pytest.raises(ResultError, match="a report that makes no sense") as error:
+        call().take(said(kind, report))
+    assert (error.value.rank, error.value.kind) == (1, "forged report")
+
+
+def test_a_report_that_makes_no_sense_beside_others_is_an_error():
+    one = call()
+    one.take(said(Kind.EVENT, POST))
+    one.take(said(Kind.EVENT, WAIT | {"others": "many"}))
+    with pytest.raises(ResultError, match="a report that makes no sense") as error:
+        one.judge()
+    assert error.value.rank == 1
+
+
+def test_a_fault_is_the_fault_of_who_reports_it():
+    one = call()
+    one.take(said(Kind.FAULT, {"rank": 0, "details": ["it was rank 0"]}))
+    assert one.reports.faults[1].rank == 1
