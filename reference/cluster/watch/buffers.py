@@ -4,10 +4,12 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from types import EllipsisType
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import DisableTorchFunction
 from torch.overrides import TorchFunctionMode
 
 from ...trace import Op
@@ -104,6 +106,9 @@ def overlaps(tensor: Tensor, flight: Flight, index: Any = None) -> bool:
     )
     if last < flight.start or first >= flight.end:
         return False
+    if _basic(index):
+        with DisableTorchFunction():
+            return overlaps(tensor[index], flight)
     if tensor.is_contiguous() and index is None:
         return True
     if tensor.numel() > _EXACT:
@@ -114,6 +119,12 @@ def overlaps(tensor: Tensor, flight: Flight, index: Any = None) -> bool:
         addresses += along.view([-1 if d == dim else 1 for d in range(tensor.dim())])
     chosen = addresses if index is None else addresses[index]
     return bool(((chosen >= flight.start) & (chosen < flight.end)).any())
+
+
+def _basic(index: Any) -> bool:
+    """True for an index that makes a view: numbers, slices and ellipses. Lists and masks make a copy."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return index is not None and all(type(part) in (int, slice, type(None), EllipsisType) for part in parts)
 
 
 _COPYING = {"__getitem__", "contiguous", "clone", "reshape", "flatten", "to", "index_select", "take", "masked_select"}

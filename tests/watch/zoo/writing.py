@@ -26,6 +26,34 @@ def result_overwritten_by_what_arrives():
 
 
 @mistake(
+    row=13,
+    ranks=2,
+    error="RequestError",
+    blames=(1,),
+    says=r"unfilled until wait\(\)",
+    plain=Outcome.PASSES,
+    args=(4,),
+)
+@mistake(
+    row=13,
+    ranks=2,
+    error="RequestError",
+    blames=(1,),
+    says=r"unfilled until wait\(\)",
+    plain=Outcome.PASSES,
+    args=(2_000_000,),
+)
+def element_overwritten_by_what_arrives(elements):
+    x = torch.zeros(elements)
+    if dist.get_rank() == 0:
+        dist.send(torch.ones(elements), dst=1)
+    else:
+        request = dist.irecv(x, src=0)
+        x[2] = 5  # <- here
+        request.wait()
+
+
+@mistake(
     row=14,
     ranks=2,
     error="RequestError",
@@ -50,6 +78,15 @@ def result_overwritten_by_what_arrives():
     blames=(0,),
     says=r"modified before wait\(\)",
     plain=Outcome.PASSES,
+    args=("index", 2_000_000),
+)
+@mistake(
+    row=14,
+    ranks=2,
+    error="RequestError",
+    blames=(0,),
+    says=r"modified before wait\(\)",
+    plain=Outcome.PASSES,
     args=("out",),
 )
 @mistake(
@@ -61,8 +98,8 @@ def result_overwritten_by_what_arrives():
     plain=Outcome.PASSES,
     args=("view",),
 )
-def isend_buffer_overwritten_before_wait(how):
-    x = torch.ones(4)
+def isend_buffer_overwritten_before_wait(how, elements=4):
+    x = torch.ones(elements)
     if dist.get_rank() == 1:
         return dist.recv(x, src=0)
     request = dist.isend(x, dst=1)
