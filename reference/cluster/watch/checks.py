@@ -2,15 +2,15 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...trace import Op, frames
+from ...trace import Op
 from ...trace.calls import Call, dtype_name
-from ..errors import GroupError, NumericsError, PeerError, RankError, TensorError, ThreadError
+from ..errors import NumericsError, PeerError, RankError, TensorError, ThreadError
 from .posts import elements_text, text_of
 from .raw import floats
 
@@ -215,11 +215,3 @@ def idle(thread: threading.Thread) -> bool:
             return False
         frame = frame.f_back
     return True
-
-
-def not_in_group(rank: int, name: str, stack: Callable[[], frames.Frame]) -> GroupError:
-    """The error of a collective on a group that does not hold this rank: torch would only warn, and do nothing."""
-    where = stack()
-    what = f"rank {rank} is not in the group: nothing happened"
-    fix = "only members of a group call its collectives"
-    return GroupError("not in the group", what, fix, rank=rank, file=where.file, line=where.line, call=name)

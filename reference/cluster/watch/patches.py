@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any, Protocol
 
 import torch.distributed as dist
@@ -12,7 +13,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from ...trace import Op, frames
 from ...trace.calls import Call
-from .checks import not_in_group
+from ..errors import GroupError
 from .posts import NEW_GROUP, report
 
 
@@ -39,7 +40,7 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 def watched_groups(listener: Listener) -> Iterator[None]:
     """Report `new_group`, in which every rank must take part; refuse calls of ranks outside a group."""
     create = c10d._new_group_with_tag
-    numbers = iter(range(-1, -(10**9), -1))
+    numbers = count(-1, -1)
 
     def new_group(ranks: Any = None, *args: Any, **options: Any) -> Any:
         if not (options.get("use_local_synchronization") or (len(args) > 4 and args[4])):
@@ -48,10 +49,17 @@ def watched_groups(listener: Listener) -> Iterator[None]:
 
     def outside(name: str) -> None:
         where = frames.own(frames.of_stack(sys._getframe(1)))
-        raise not_in_group(listener.rank, name, lambda: where)
+        raise not_in_group(listener.rank, name, where)
 
     with replaced(c10d, "_new_group_with_tag", new_group), replaced(c10d, "_warn_not_in_group", outside):
         yield
+
+
+def not_in_group(rank: int, name: str, where: frames.Frame) -> GroupError:
+    """The error of a collective on a group that does not hold this rank: torch would only warn, and do nothing."""
+    what = f"rank {rank} is not in the group: nothing happened"
+    fix = "only members of a group call its collectives"
+    return GroupError("not in the group", what, fix, rank=rank, file=where.file, line=where.line, call=name)
 
 
 def report_new_group(listener: Listener, number: int, ranks: list[int] | None) -> None:
