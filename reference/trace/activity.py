@@ -21,13 +21,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import Work
 from torch.utils.hooks import RemovableHandle
 
 from .calls import Call
-from .tap import Recorder
+from .tap import world_recorder
 
 
 class Doing(StrEnum):
@@ -73,12 +72,15 @@ class Watch:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Note what happens inside; call it in `cluster.trace`, else collectives are not heard.
+        """Note what happens inside; call it in `cluster.trace`: in `cluster.run` collectives are not heard.
 
         Ends when the collectives that began inside are done. A message from one rank to another is noted until its
         wait has returned, which may be later than it came.
+
+        Raises:
+            RuntimeError: on what is no rank of a `Cluster`.
         """
-        recorder: Recorder = dist.group.WORLD.recorder
+        recorder = world_recorder()
         make = recorder.make
         recorder.make = partial(self._make, make)
         handles = [handle for name, module in self._modules.items() for handle in self._hooks(name, module)]

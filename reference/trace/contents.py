@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .calls import Call
-from .tap import Recorder
+from .tap import world_recorder
 
 BASE = 16
 MOST_RANKS = 16  # digits of an int64
@@ -52,8 +52,11 @@ def observe(run: Callable[[], object], tensor: Tensor, chunks: int) -> Contents:
         run: does the communication. Call `observe` on every rank, in a function that `cluster.trace` runs.
         tensor: contiguous int64 that starts as `tagged` or as zeros.
         chunks: how many pieces to look at separately, cut as `tensor_split` cuts.
+
+    Raises:
+        RuntimeError: on what is no rank of a `Cluster`.
     """
-    recorder: Recorder = dist.group.WORLD.recorder
+    recorder = world_recorder()
     posted, before = recorder.posted, []
 
     def note(call: Call) -> None:

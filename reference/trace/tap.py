@@ -367,6 +367,13 @@ def _rooted(tensors: Any, opts: Any, make: Callable[[], Any]) -> tuple[list[Tens
     return ([tensors] if isinstance(tensors, Tensor) else tensors), opts.rootRank, opts
 
 
+def world_recorder() -> Recorder:
+    """The recorder of this rank. Raises RuntimeError where nothing lies between torch.distributed and the caller."""
+    if not isinstance(dist.group.WORLD, Tap):
+        raise RuntimeError("nothing records what this process says: call it on a rank of a Cluster, in cluster.trace")
+    return dist.group.WORLD.recorder
+
+
 def register(recorder: Recorder) -> None:
     """Make `tapped` a backend of `torch.distributed` in this process, reporting to `recorder`."""
 

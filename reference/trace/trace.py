@@ -63,9 +63,6 @@ class Trace:
         # what is derived is derived again
         return {"world_size": self.world_size, "events": self.events, "returned": self.returned}
 
-    def __setstate__(self, state: dict) -> None:
-        self.__dict__.update(state)
-
     @cached_property
     def _lowered(self) -> tuple[tuple[Lowered, ...], ...]:
         return lower(self.events)

@@ -4,12 +4,14 @@ import itertools
 import time
 from collections.abc import Callable
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from reference.cluster import Cluster
 from reference.trace.activity import Activity, Doing, Watch, from_zero
+from reference.trace.contents import observe
 
 Clusters = Callable[..., Cluster]
 
@@ -115,3 +117,14 @@ def test_hooks_are_gone_afterwards(clusters: Clusters):
         return before, len(watch.activities)
 
     assert clusters(2).trace(again)[0] == [(1, 1), (1, 1)]
+
+
+def test_where_nothing_records_it_says_what_would_work():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(RuntimeError, match="on a rank of a Cluster"), Watch({}).recording():
+            pass
+        with pytest.raises(RuntimeError, match="on a rank of a Cluster"):
+            observe(dist.barrier, torch.zeros(1, dtype=torch.int64), chunks=1)
+    finally:
+        dist.destroy_process_group()
