@@ -13,7 +13,7 @@ from reference.cluster.wire import Kind
 from reference.trace import Event, Op
 
 EVENT = Event(1, Op.BARRIER, (0, 1), None, 0, (), "", 0, (), "", "f.py", 1, 0, None, 0.0, None, "0").row()
-POST = {"what": "post", "event": EVENT, "number": 0, "function": "barrier", "strides": [], "receives": [], "row": 0}
+POST = {"what": "post", "event": EVENT, "number": 0, "function": "barrier", "strides": [], "receives": [], "width": 0}
 WAIT = {"what": "wait", "number": 0, "thread": 1, "name": "", "others": 0, "file": "f.py", "line": 1}
 
 

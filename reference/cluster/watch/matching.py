@@ -199,9 +199,9 @@ def _splits(calls: dict[int, Post]) -> RankError | None:
                 continue
             sent, expected = sender.splits[to], receiver.receives[since]
             if sent != expected:
-                row = max(sender.row, receiver.row)
-                rows = f"{sent // row} row{'s' * (sent != row)}"
-                what = f"rank {sender.rank} sends {rows} to rank {receiver.rank}, which expects {expected // row}"
+                width = max(sender.width, receiver.width)
+                rows = f"{sent // width} row{'s' * (sent != width)}"
+                what = f"rank {sender.rank} sends {rows} to rank {receiver.rank}, which expects {expected // width}"
                 places = dict.fromkeys(map(str, (sender.place, receiver.place)))
                 return blame(MismatchError, "splits disagree", receiver, what, f"({', '.join(places)})")
     return None

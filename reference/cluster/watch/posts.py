@@ -37,7 +37,7 @@ class Post:
     function: str
     strides: tuple[int, ...]  # of a tensor that is not contiguous, else ()
     receives: tuple[int, ...]  # all-to-all: bytes from each rank
-    row: int  # bytes of one row
+    width: int  # bytes of one row
     matched: bool = False
     partners: tuple["Post", ...] = field(default=(), repr=False)
     source: int | None = None  # whom a receive from anybody has heard
@@ -61,6 +61,7 @@ class Post:
 
     @property
     def point_to_point(self) -> bool:
+        """True for a send or a receive."""
         return self.event.op.point_to_point
 
     @property
@@ -108,7 +109,7 @@ def report(call: "Call", rank: int) -> dict[str, Any]:
         "function": call.function,
         "strides": call.strides,
         "receives": [split * call.item_size for split in call.out_splits],
-        "row": call.width * call.item_size,
+        "width": call.width * call.item_size,
     }
 
 
@@ -120,7 +121,7 @@ def from_report(rank: int, report: dict[str, Any]) -> Post:
         function=report["function"],
         strides=tuple(report["strides"]),
         receives=tuple(report["receives"]),
-        row=report["row"],
+        width=report["width"],
     )
 
 
