@@ -56,6 +56,7 @@ def ring(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
 
     Patarasuk & Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of workstations".
     """
+    check_op(op, x.dtype)
     rank, n = group.rank(), group.size()
     right, left = (rank + 1) % n, (rank - 1) % n
     chunks = x.view(-1).tensor_split(n)

@@ -50,6 +50,7 @@ def of_reduction(op: dist.ReduceOp, dtype: torch.dtype, group: Group) -> set[str
     return told([lambda group, case=case: c.run(case, group) for case in cases], group)
 
 
+@pytest.mark.parametrize("n", [1, 4])
 @pytest.mark.parametrize(
     ("op", "dtype", "words"),
     [
@@ -63,10 +64,12 @@ def of_reduction(op: dist.ReduceOp, dtype: torch.dtype, group: Group) -> set[str
     ],
     ids=str,
 )
-def test_a_reduction_is_one_that_the_dtype_has(ranks: Cluster, op: dist.ReduceOp, dtype: torch.dtype, words: str):
-    found = ranks.run(in_group, 4, lambda group: of_reduction(op, dtype, group))
+def test_a_reduction_is_one_that_the_dtype_has(
+    ranks: Cluster, op: dist.ReduceOp, dtype: torch.dtype, words: str, n: int
+) -> None:
+    found = ranks.run(in_group, n, lambda group: of_reduction(op, dtype, group))
     found = [each for each in found if each is not None]
-    assert len(found) == 4
+    assert len(found) == n
     assert all(words in line for each in found for line in each)
 
 

@@ -32,6 +32,16 @@ PUZZLE = Puzzle(
         Budget: 2(n-1) steps, 2(n-1)/n of the tensor sent by each rank, and one chunk of memory.
         """,
     function=ring,
+    answer="""
+        rank, n = dist.get_rank(group), dist.get_world_size(group)
+        right, left = (rank + 1) % n, (rank - 1) % n
+        chunks = x.view(-1).tensor_split(n)
+        for step in range(n - 1):
+            exchange_reduce(chunks[(rank - step) % n], right, chunks[(rank - step - 1) % n], left, group, op)
+        finish(chunks[right], n, op)
+        for step in range(n - 1):
+            exchange(chunks[(right - step) % n], right, chunks[(rank - step) % n], left, group)
+        """,
     cases=cases(worlds=(2, 3, 4, 1, 5, 8), length=(24,))
     + cases(worlds=(3, 4), length=(10, 1))
     + cases(worlds=(4,), members=(0, 2, 3), length=(9,))
