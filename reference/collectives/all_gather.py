@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from .checks import check_chunk
 from .chunks import copy, offsets
 from .exchange import exchange
 from .hypercube import hypercube
@@ -32,6 +33,7 @@ def ring(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
     """
     rank, n = group.rank(), group.size()
+    check_chunk(x, out, rank, n)
     right, left = (rank + 1) % n, (rank - 1) % n
     chunks = out.view(-1).tensor_split(n)
     copy(x, chunks[rank])
@@ -50,6 +52,7 @@ def recursive_doubling(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
     """
     rank, n = group.rank(), group.size()
+    check_chunk(x, out, rank, n)
     cube, flat, start = hypercube(rank, n), out.view(-1), offsets(out.numel(), n)
 
     def held(vertex: int, count: int = 1) -> Tensor:
@@ -81,6 +84,7 @@ def bruck(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     Bruck et al. 1997, "Efficient algorithms for all-to-all communications in multiport message-passing systems".
     """
     rank, n = group.rank(), group.size()
+    check_chunk(x, out, rank, n)
     chunks = out.view(-1).tensor_split(n)
     order = [(rank + i) % n for i in range(n)]
     held = torch.empty_like(out).view(-1)  # chunk rank, chunk rank + 1, ..., around the end

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from .checks import check_transposition
 from .chunks import copy
 from .exchange import exchange, post, wait
 
@@ -28,6 +29,7 @@ def pairwise(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
     """
     rank, n = group.rank(), group.size()
+    check_transposition(x, out, n)
     chunks, places = x.view(n, x.numel() // n), out.view(n, x.numel() // n)
     places[rank] = chunks[rank]
     for step in range(1, n):
@@ -49,6 +51,7 @@ def spread_out(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     algorithm for middle sizes.
     """
     rank, n = group.rank(), group.size()
+    check_transposition(x, out, n)
     chunks, places = x.view(n, x.numel() // n).unbind(), out.view(n, x.numel() // n).unbind()
     others = [*range(rank + 1, n), *range(rank)]
     requests = post([(chunks[i], i) for i in others], [(places[i], i) for i in reversed(others)], group)
@@ -69,6 +72,7 @@ def bruck(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     Bruck et al. 1997, "Efficient algorithms for all-to-all communications in multiport message-passing systems".
     """
     rank, n = group.rank(), group.size()
+    check_transposition(x, out, n)
     chunks = x.view(n, x.numel() // n).unbind()
     held = [chunks[(rank + d) % n] for d in range(n)]  # held[d] has to go d ranks to the right
     distance = 1
@@ -99,6 +103,7 @@ def hypercube(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     Johnsson & Ho 1989, "Optimum broadcasting and personalized communication in hypercubes": standard exchange.
     """
     rank, n = group.rank(), group.size()
+    check_transposition(x, out, n)
     if n & (n - 1):
         bruck(x, out, group)
         return

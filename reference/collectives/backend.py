@@ -13,7 +13,7 @@ tensors of one length, where gloo takes others for `reduce_scatter`. Everything 
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
@@ -25,6 +25,7 @@ from torch.distributed import ProcessGroup, Work
 from torch.distributed import distributed_c10d as c10d
 
 from . import all_to_all, barrier, best, gather, reduce, scatter
+from .checks import check_list, check_size
 from .reduction import SUM
 
 NAME = "handmade"
@@ -272,21 +273,6 @@ class Handmade(ProcessGroup):
 
     def getBackendName(self) -> str:  # noqa: N802
         return self.backends[0]
-
-
-def check_size(tensor: Tensor, numel: int, dtype: torch.dtype) -> None:
-    """Raises ValueError for a tensor that does not fit the other one of its call."""
-    if tensor.numel() != numel or tensor.dtype != dtype:
-        given = f"{tensor.numel()} of {tensor.dtype}"
-        raise ValueError(f"a tensor of {numel} elements of {dtype} is needed here, not of {given}")
-
-
-def check_list(tensors: Sequence[Tensor], ranks: int, like: Tensor) -> None:
-    """Raises ValueError for a list that has not one tensor for each rank, all of them of the size of the other one."""
-    if len(tensors) != ranks:
-        raise ValueError(f"a list has one tensor for each of the {ranks} ranks of the group, not {len(tensors)}")
-    for tensor in tensors:
-        check_size(tensor, like.numel(), like.dtype)
 
 
 class Done(Work):

@@ -1,9 +1,10 @@
-"""What is wrong with a call, said on every rank before its first message: later, some ranks would wait for ever."""
+"""What is wrong with a call, said before its first message by every rank that can see it: later, some would wait."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from .reduction import AVG, COMBINE, SUM
@@ -14,6 +15,34 @@ def check_root(root: int, group: ProcessGroup) -> None:
     if not 0 <= root < group.size():
         last = group.size() - 1
         raise ValueError(f"root is a group rank, 0 to {last}, not {root}: see dist.get_group_rank")
+
+
+def check_size(tensor: Tensor | None, numel: int, dtype: torch.dtype) -> None:
+    """Raises ValueError for a tensor that does not fit the other one of its call, or is missing on a root."""
+    if tensor is None or tensor.numel() != numel or tensor.dtype != dtype:
+        given = None if tensor is None else f"of {tensor.numel()} of {tensor.dtype}"
+        raise ValueError(f"a tensor of {numel} elements of {dtype} is needed here, not {given}")
+
+
+def check_chunk(chunk: Tensor, whole: Tensor, rank: int, n: int) -> None:
+    """Raises ValueError for a tensor that is not as long as chunk `rank` of the n of `tensor_split`."""
+    size, longer = divmod(whole.numel(), n)
+    check_size(chunk, size + (rank < longer), whole.dtype)
+
+
+def check_transposition(x: Tensor, out: Tensor, n: int) -> None:
+    """Raises ValueError for tensors that can't be cut into n chunks of one length, or are not of one size."""
+    if x.numel() % n:
+        raise ValueError(f"{n} ranks trade chunks of one length, and {n} does not divide {x.numel()}: see `uneven`")
+    check_size(out, x.numel(), x.dtype)
+
+
+def check_list(tensors: Sequence[Tensor], ranks: int, like: Tensor) -> None:
+    """Raises ValueError for a list that has not one tensor for each rank, all of them of the size of the other one."""
+    if len(tensors) != ranks:
+        raise ValueError(f"a list has one tensor for each of the {ranks} ranks of the group, not {len(tensors)}")
+    for tensor in tensors:
+        check_size(tensor, like.numel(), like.dtype)
 
 
 def has_fractions(dtype: torch.dtype) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from . import binomial
-from .checks import check_root
+from .checks import check_root, check_size
 from .chunks import copy
 
 
@@ -31,6 +31,7 @@ def naive(x: Tensor, out: Tensor | None, root: int, group: ProcessGroup) -> None
     if rank != root:
         dist.send(x, group=group, group_dst=root)
         return
+    check_size(out, n * x.numel(), x.dtype)
     rows = out.view(n, x.numel())
     copy(x, rows[root])
     for other in range(n):
@@ -52,6 +53,8 @@ def tree(x: Tensor, out: Tensor | None, root: int, group: ProcessGroup) -> None:
     check_root(root, group)
     rank, n = group.rank(), group.size()
     vertex = (rank - root) % n
+    if vertex == 0:
+        check_size(out, n * x.numel(), x.dtype)
     held = x.new_empty(binomial.family(vertex, n), x.numel())
     copy(x, held[0])
     for child in binomial.children(vertex, n):

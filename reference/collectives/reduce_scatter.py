@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from .checks import check_op
+from .checks import check_chunk, check_op
 from .chunks import copy, offsets
 from .exchange import exchange
 from .hypercube import fold, hypercube
@@ -35,6 +35,7 @@ def ring(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -
     """
     check_op(op, x.dtype)
     rank, n = group.rank(), group.size()
+    check_chunk(out, x, rank, n)
     right, left = (rank + 1) % n, (rank - 1) % n
     chunks = x.view(-1).tensor_split(n)
     partial, buffers = chunks[left], (torch.empty_like(chunks[0]), torch.empty_like(chunks[0]))
@@ -61,6 +62,7 @@ def recursive_halving(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.Redu
     """
     check_op(op, x.dtype)
     rank, n = group.rank(), group.size()
+    check_chunk(out, x, rank, n)
     cube, start = hypercube(rank, n), offsets(x.numel(), n)
     alone = n > 1 and cube.partner is None  # at its vertex: what it receives last is its chunk
     held, first = x.view(-1), 0  # `held` begins with the chunks of vertex `first`

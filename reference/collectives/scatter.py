@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from . import binomial
-from .checks import check_root
+from .checks import check_root, check_size
 from .chunks import copy
 
 
@@ -29,6 +29,7 @@ def naive(out: Tensor, chunks: Tensor | None, root: int, group: ProcessGroup) ->
     if rank != root:
         dist.recv(out, group=group, group_src=root)
         return
+    check_size(chunks, n * out.numel(), out.dtype)
     rows = chunks.view(n, out.numel())
     for other in range(n):
         if other != root:
@@ -51,6 +52,7 @@ def tree(out: Tensor, chunks: Tensor | None, root: int, group: ProcessGroup) -> 
     rank, n = group.rank(), group.size()
     vertex = (rank - root) % n
     if vertex == 0:
+        check_size(chunks, n * out.numel(), out.dtype)
         held = chunks.view(n, out.numel()).roll(-root, 0)  # row v is for vertex v
     else:
         held = out.new_empty(binomial.family(vertex, n), out.numel())
