@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from reference.cluster import Cluster
-from reference.collectives import all_reduce, barrier, best
+from reference.collectives import all_reduce, barrier, begin, best, fastest
 
 from . import conformance as c
 from .conftest import MOST, in_group
@@ -42,6 +42,81 @@ def checked(ranks: Cluster, n: int, check: object) -> None:
 @pytest.mark.parametrize("n", [3, 4])
 def test_all_dtypes_all_reductions(ranks: Cluster, n: int) -> None:
     checked(ranks, n, of_dtypes)
+
+
+WIDE = torch.complex128  # 16 bytes an element: few of them make a large tensor
+
+
+def of_sizes(group: dist.ProcessGroup) -> list[str]:
+    """What `best` chooses below and above its limits; the lengths divide by no n."""
+    chunk = best.LARGE // WIDE.itemsize // group.size() + 1
+    lengths = {"all_to_all": (5, chunk)}
+    cases = [
+        c.Case(collective, algorithm, length, WIDE)
+        for collective, algorithms in c.ALGORITHMS.items()
+        for algorithm in algorithms
+        if algorithm.__module__ == best.__name__
+        for length in lengths.get(collective, (1001, best.LARGE // WIDE.itemsize + 5))
+    ]
+    return [difference[:200] for difference in c.mismatches(cases, group)]
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_what_best_chooses_is_right_for_small_and_large_tensors(ranks: Cluster, n: int) -> None:
+    checked(ranks, n, of_sizes)
+
+
+def begun_all_reduce(x: torch.Tensor, group: dist.ProcessGroup, op: dist.ReduceOp) -> None:
+    assert begin.all_reduce(x, group)() is x
+
+
+def begun_all_gather(x: torch.Tensor, out: torch.Tensor, group: dist.ProcessGroup) -> None:
+    assert begin.all_gather(x, out, group)() is out
+
+
+def begun_reduce_scatter(x: torch.Tensor, out: torch.Tensor, group: dist.ProcessGroup, op: dist.ReduceOp) -> None:
+    out.copy_(begin.reduce_scatter(x.clone(), group)())
+
+
+def fastest_reduce_scatter(x: torch.Tensor, out: torch.Tensor, group: dist.ProcessGroup, op: dist.ReduceOp) -> None:
+    fastest.reduce_scatter(x, out, group)
+
+
+def of_those_that_sum(group: dist.ProcessGroup) -> list[str]:
+    algorithms = {
+        "all_reduce": (begun_all_reduce, fastest.all_reduce),
+        "all_gather": (begun_all_gather, fastest.all_gather),
+        "reduce_scatter": (begun_reduce_scatter, fastest_reduce_scatter),
+    }
+    cases = [c.Case(collective, algorithm, 24) for collective, both in algorithms.items() for algorithm in both]
+    return c.mismatches(cases, group)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8])
+def test_what_is_begun_and_what_is_fastest_gives_the_same(ranks: Cluster, n: int) -> None:
+    checked(ranks, n, of_those_that_sum)
+
+
+def one_to_all(group: dist.ProcessGroup, size: int) -> None:
+    best.broadcast(torch.zeros(size, dtype=torch.uint8), 0, group)
+
+
+def all_to_all(group: dist.ProcessGroup, size: int) -> None:
+    x = torch.zeros(size, dtype=torch.uint8)
+    best.all_to_all(x, torch.empty_like(x), group)
+
+
+@pytest.mark.parametrize(
+    ("collective", "size", "steps"),
+    [
+        (all_to_all, best.SMALL, 3),  # hypercube
+        (all_to_all, best.SMALL + 8, 1),  # spread out
+        (one_to_all, best.LARGE, 2),  # scatter-all-gather
+    ],
+)
+def test_eight_ranks_choose_by_size(ranks: Cluster, collective: object, size: int, steps: int) -> None:
+    _, trace = ranks.trace(in_group, 8, collective, size)
+    assert trace.steps == steps
 
 
 def native_and_ours(group: dist.ProcessGroup, dtype: torch.dtype) -> list[str]:
