@@ -16,7 +16,6 @@ def joined(
     batches: Iterable[Any],
     group: ProcessGroup,
     tokens_of: Callable[[Any], int] = len,
-    device: torch.device | str = "cpu",
 ) -> Iterator[tuple[Any | None, int]]:
     """Join when the data runs out.
 
@@ -37,7 +36,6 @@ def joined(
             padding: zeros, which are no samples.
         group: n ranks. Any n.
         tokens_of: how many samples a batch has.
-        device: where your own messages live.
 
     Yields: (batch or None, samples of all ranks in this step), equally often on every rank: as often as the rank
     with the most batches has one.

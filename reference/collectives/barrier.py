@@ -6,10 +6,10 @@
 """
 
 import torch
-import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
 from .exchange import exchange
+from .native import device_of
 
 
 def dissemination(group: ProcessGroup) -> None:
@@ -21,8 +21,7 @@ def dissemination(group: ProcessGroup) -> None:
     Hensgen, Finkel & Manber 1988, "Two algorithms for barrier synchronization".
     """
     rank, n = group.rank(), group.size()
-    device = torch.device("cuda" if dist.get_backend(group) == dist.Backend.NCCL else "cpu")
-    here, heard = torch.zeros(2, 1, dtype=torch.uint8, device=device)
+    here, heard = torch.zeros(2, 1, dtype=torch.uint8, device=device_of(group))
     distance = 1
     while distance < n:
         exchange(here, (rank + distance) % n, heard, (rank - distance) % n, group)

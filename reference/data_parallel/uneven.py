@@ -26,6 +26,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from reference.collectives.native import device_of
+
 
 def weighted_loss(losses: Tensor, group: ProcessGroup) -> Tensor:
     """This rank's part of the mean over all tokens of all ranks.
@@ -47,7 +49,6 @@ def joined(
     batches: Iterable[Any],
     group: ProcessGroup,
     tokens_of: Callable[[Any], int] = len,
-    device: torch.device | str = "cpu",
 ) -> Iterator[tuple[Any | None, int]]:
     """This rank's batches, and None after the last of them, until all ranks have finished.
 
@@ -58,7 +59,6 @@ def joined(
         batches: of this rank; nobody needs to know how many.
         group: n ranks, which all go through this.
         tokens_of: how many tokens (or samples, or whatever the loss is a mean of) a batch has.
-        device: where the numbers travel.
 
     Yields:
         A batch or None, and the number of tokens that all ranks have in this step.
@@ -67,7 +67,7 @@ def joined(
     while True:
         batch = next(rest, None)
         mine = (0, 0) if batch is None else (1, tokens_of(batch))
-        ranks_and_tokens = torch.tensor(mine, device=device)
+        ranks_and_tokens = torch.tensor(mine, device=device_of(group))
         dist.all_reduce(ranks_and_tokens, group=group)
         ranks, tokens = ranks_and_tokens.tolist()
         if ranks == 0:

@@ -6,7 +6,7 @@ skipped and the scale is halved. Micikevicius et al. 2018, "Mixed precision trai
 that of NVIDIA's tools (apex).
 
 Where each rank has a slice of the gradients, one rank sees the overflow and the others do not. If it alone skipped,
-its slice would be a step behind for ever. For any optimizer, see `reference.memory.precision.LossScaler`.
+its slice would be a step behind for ever. For any optimizer, see `reference.memory.loss_scaling`.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,8 @@ def scaled_step(
 
     Returns: the scale and the good steps to go on with.
     """
-    overflow = torch.tensor(float(not all(gradient.isfinite().all() for gradient in gradients)))
+    finite = all(gradient.isfinite().all() for gradient in gradients)
+    overflow = torch.tensor(float(not finite), device=gradients[0].device)
     dist.all_reduce(overflow, dist.ReduceOp.MAX, group)
     if overflow:
         return scale / 2, 0

@@ -169,7 +169,7 @@ def load(
         group: the n ranks that load.
 
     Returns:
-        ceil(length / n) elements; zeros where the tensor has ended.
+        ceil(length / n) elements, on the CPU; zeros where the tensor has ended.
     """
     rank, n = dist.get_rank(group), dist.get_world_size(group)
     old, new = math.ceil(length / saved_by), math.ceil(length / n)

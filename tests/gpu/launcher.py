@@ -13,7 +13,7 @@ LIMIT = 420.0  # seconds for all checks of one number of ranks
 FAMILY = ("exact", "mixed", "lighter", "resumed", "state", "gauged")  # of data parallelism, see `family.py`
 AXES = ("hidden_sums", "split_loss", "split", "split_mixed")  # of tensor parallelism, see `axes.py`
 PIPES = ("piped", "piped_mixed", "piped_resumed")  # of pipelines, see `pipelines.py`
-BASICS = ("connected", "lengths", "large", "dtypes", "barriers", "subgroup", "DDP", "FSDP2", "1F1B")
+BASICS = ("connected", "lengths", "large", "dtypes", "barriers", "small_numbers", "subgroup", "DDP", "FSDP2", "1F1B")
 CHECKS = (*BASICS, *FAMILY, *AXES, *PIPES)
 NOT_ALONE = ("subgroup", "1F1B", *AXES, *PIPES)  # need two ranks
 

@@ -24,6 +24,10 @@ import training  # noqa: E402
 from launcher import AXES, CHECKS, FAMILY, NOT_ALONE, PIPES  # noqa: E402
 
 from reference.collectives import backend, barrier  # noqa: E402
+from reference.data_parallel.uneven import joined  # noqa: E402
+from reference.memory import LossScaler  # noqa: E402
+from reference.memory.scaled_step import scaled_step  # noqa: E402
+from reference.zero.steps import clip_by_global_norm  # noqa: E402
 
 
 def connected(group: dist.ProcessGroup, device: str) -> list[str]:
@@ -55,6 +59,17 @@ def barriers(group: dist.ProcessGroup, device: str) -> list[str]:
     return []
 
 
+def small_numbers(group: dist.ProcessGroup, device: str) -> list[str]:
+    """What ranks tell each other beside gradients travels where the backend can send it."""
+    n, ones = dist.get_world_size(group), torch.ones(4, device=device)
+    scaled = scaled_step([ones.clone()], [ones.half()], 2.0, 0, 1, 0.1, group)
+    norm = clip_by_global_norm([ones.clone()], [4 * n], 1.0, group).item()
+    steps = [count for _, count in joined([ones], group)]
+    finite = LossScaler().unscale([ones.clone()], [group])
+    said = (scaled, round(norm**2), steps, finite)
+    return [] if said == ((4.0, 0), 4 * n, [4 * n], True) else [f"small numbers: {said}"]
+
+
 def subgroup(group: dist.ProcessGroup, device: str) -> list[str]:
     """All ranks but the first, so that group ranks are no global ranks."""
     others = dist.new_group(list(range(1, dist.get_world_size(group))))
@@ -73,7 +88,7 @@ def trained(name: str, group: dist.ProcessGroup, device: str) -> list[str]:
 
 
 FUNCTIONS = (
-    *(connected, lengths, large, dtypes, barriers, subgroup),
+    *(connected, lengths, large, dtypes, barriers, small_numbers, subgroup),
     *(partial(trained, name) for name in training.TRAININGS),
     *(getattr(family, name) for name in FAMILY),
     *(getattr(axes, name) for name in AXES),

@@ -72,7 +72,6 @@ PUZZLE = Puzzle(
                 padding: zeros, which are no samples.
             group: n ranks. Any n.
             tokens_of: how many samples a batch has.
-            device: where your own messages live.
 
         Yields: (batch or None, samples of all ranks in this step), equally often on every rank: as often as the rank
         with the most batches has one.
@@ -88,7 +87,7 @@ PUZZLE = Puzzle(
     oracle=means_of_all_that_there_is,
     drive=step_after_step,
     tolerance=1e-12,
-    calls=(dist.all_reduce,),
+    calls=(dist.all_reduce, dist.get_backend, dist.Backend),
     budgets=(
         Budget(
             Measure.CALLS,

@@ -147,15 +147,15 @@ PUZZLE = Puzzle(
             diagnosis=r"right with history=calm, spikes, wrong with history=nan",
             edits=(
                 (
-                    "float(not all(gradient.isfinite().all() for gradient in gradients))",
-                    "float(any(gradient.isinf().any() for gradient in gradients))",
+                    "all(gradient.isfinite().all() for gradient in gradients)",
+                    "not any(gradient.isinf().any() for gradient in gradients)",
                 ),
             ),
         ),
         Wrong(
             "the first tensor speaks for all",
             diagnosis=r"scale and good steps\[\d\]\[0\]: expected",
-            edits=(("for gradient in gradients)))", "for gradient in gradients[:1])))"),),
+            edits=(("for gradient in gradients)", "for gradient in gradients[:1])"),),
         ),
         Wrong(
             "a skipped step counts as a good one",
