@@ -21,8 +21,9 @@ from torch import Tensor
 from reference.data_parallel import UpdateForm, clip, gradient_norm
 from reference.dtypes import accumulator
 from reference.errors import BadInput
+from reference.memory.loss_scaling import scaler_of
 from reference.memory.offload import Offload, OffloadedOptimizer, home_of
-from reference.memory.precision import PRECISIONS, Precision, scaler_of
+from reference.memory.precision import PRECISIONS, Precision
 from reference.models import PRESETS, GPTConfig
 from reference.models.data import Batches, file_text, python_text
 from reference.parallelize import SIMPLEST, Plan, parallelize

@@ -5,8 +5,9 @@ from .activation_offload import offload_activations
 from .gauge import CUDA_GRAIN, Gauge
 from .gpus import GPUS
 from .history import KINDS, History, Kind, Mark
+from .loss_scaling import LossScaler, NoScaler, scaler_of
 from .offload import Folder, Home, Memory, Offload, OffloadedOptimizer, home_of, move_home
-from .precision import PRECISIONS, LossScaler, MasterWeights, NoScaler, Precision, scaler_of
+from .precision import PRECISIONS, MasterWeights, Precision
 from .recipe import RECIPES, Breakdown, Recipe, Stage, fewest_ranks, fits, largest_model, shard, state_bytes
 from .recompute import Recompute, recomputed
 from .saved import Saved, saved_tensors

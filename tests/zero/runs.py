@@ -13,7 +13,8 @@ from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
 from reference.data_parallel import DataParallel, DistributedDataParallel, Replicated, flat, naive, whole
-from reference.memory.precision import PRECISIONS, LossScaler
+from reference.memory.loss_scaling import LossScaler
+from reference.memory.precision import PRECISIONS
 from reference.oracle import relative_difference
 from reference.zero import FullySharded, Sharded
 from reference.zero.checkpoint import load, save
