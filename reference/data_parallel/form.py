@@ -11,11 +11,11 @@ travel; whoever trains need not know:
     form.publish()                 # the model computes with the updated masters
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -60,6 +60,7 @@ class UpdateForm(Protocol):
 
     parts: tuple[Part, ...]  # what this rank updates
     shards: tuple[ProcessGroup, ...]  # axes along which ranks hold different parts; () where every rank holds all
+    units: Sequence[Any]  # what is gathered and freed, see `reference.zero.unit`; () where parameters stay whole
 
     def collect(self) -> None:
         """Wait. Afterwards each master's `grad` is the gradient of the whole batch: the sum over all ranks."""

@@ -74,7 +74,7 @@ class Replicated:
         RuntimeError: where a step is not what `Step` says.
     """
 
-    shards = ()
+    shards, units = (), ()
 
     def __init__(
         self,

@@ -15,7 +15,6 @@ from torch.distributed import ProcessGroup
 from reference.collectives import fastest
 from reference.data_parallel.form import DataParallel
 from reference.data_parallel.replicated import flat
-from reference.zero import FullySharded
 
 
 class AlongPipeline:
@@ -42,7 +41,8 @@ class AlongPipeline:
         shared = tuple(replace(part, counts=part.counts and first) for part in table.parts) if table else ()
         self.parts = (*shared, *own)
         self.shards = (*next(iter(forms.values())).shards, group)
-        self.shards_parameters = isinstance(self._all[0], FullySharded)
+        self.units = [unit for form in self._all for unit in form.units]
+        self.shards_parameters = bool(self.units)
 
     def backward_of(self, stage: int, last: bool) -> AbstractContextManager[None]:
         """As of the stage's form."""

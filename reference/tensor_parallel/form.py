@@ -41,7 +41,7 @@ class TwoAxes:
     ) -> None:
         self._form = form
         self.parts = tuple(_placed(part, placed[part.name]) for part in form.parts)
-        self.shards = (*form.shards, group)
+        self.shards, self.units = (*form.shards, group), form.units
         self.partial: dict[ProcessGroup, list[Part]] = {}  # parts whose gradients add up over these ranks
         for part in self.parts:
             if part.name in partial:

@@ -20,7 +20,6 @@ from reference.memory.gauge import Gauge, Source, parameters_of, state_tensors
 from reference.memory.history import History, Kind
 from reference.memory.recipe import Breakdown
 
-from .fully_sharded import FullySharded
 from .unit import Unit
 
 
@@ -58,17 +57,16 @@ def measured_step(model: nn.Module, form: DataParallel, optimizer: Optimizer, lo
 def gauge_of(model: nn.Module, form: UpdateForm, optimizer: Optimizer) -> Gauge:
     """A gauge for any form. Of FSDP it also follows the units, by name. Arguments as of `measured_step`."""
     masters = [part.master for part in form.parts]
-    fully = isinstance(form, FullySharded)
     own = parameters_of(model)
 
     def parameters() -> Iterable[Tensor]:
-        return chain(own(), masters) if fully else own()
+        return chain(own(), masters) if form.units else own()
 
     def state() -> Iterable[Tensor]:
         return chain(masters, state_tensors(optimizer))
 
     sources = {Kind.PARAMETERS: parameters, Kind.GRADIENTS: form.gradients, Kind.OPTIMIZER: state}
-    return Gauge(sources, units={name_of(unit): whole_or_shard(unit) for unit in form.units} if fully else None)
+    return Gauge(sources, units={name_of(unit): whole_or_shard(unit) for unit in form.units})
 
 
 def kept(at: Mapping[Kind, int]) -> Breakdown:

@@ -79,6 +79,8 @@ class Sharded:
         RuntimeError: where a step is not what `Step` says.
     """
 
+    units = ()
+
     def __init__(
         self,
         model: nn.Module,

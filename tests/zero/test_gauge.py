@@ -8,11 +8,14 @@ import torch.distributed as dist
 from torch import nn
 
 from reference.cluster import Cluster
+from reference.data_parallel.box import Box
 from reference.data_parallel.form import DataParallel
 from reference.data_parallel.replicated import DistributedDataParallel
 from reference.memory.history import History, Kind
 from reference.memory.precision import PRECISIONS, Precision
 from reference.memory.recipe import Breakdown
+from reference.tensor_parallel import TwoAxes
+from reference.tensor_parallel.layout import Placement
 from reference.zero import FullySharded, Sharded
 from reference.zero.gauge import kept, measured_step, name_of
 
@@ -31,8 +34,19 @@ def zero_1(model: nn.Module, precision: Precision) -> DataParallel:
     return Sharded(model, dist.group.WORLD, 1, precision)
 
 
+def zero_2(model: nn.Module, precision: Precision) -> DataParallel:
+    return Sharded(model, dist.group.WORLD, 2, precision)
+
+
 def zero_3(model: nn.Module, precision: Precision) -> DataParallel:
     return FullySharded(model, dist.group.WORLD, precision)
+
+
+def two_axes(model: nn.Module, precision: Precision) -> DataParallel:
+    """Sharded on one axis, and whole on the other, which has one rank."""
+    placed = {name: Placement(x.shape, Box.of(x.shape), copies=1, first=True) for name, x in model.named_parameters()}
+    alone = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
+    return TwoAxes(zero_3(model, precision), placed, alone[dist.get_rank()], {})
 
 
 def measured(make: Make, precision: Precision) -> History:
@@ -54,8 +68,12 @@ def on_rank_0(clusters: Callable[..., Cluster], make: Make, precision: str) -> H
         (replicas, "bf16", Breakdown(2 * ALL, 4 * ALL, 8 * ALL)),  # masters are copies, and count as state
         (zero_1, "fp32", Breakdown(4 * ALL, 4 * ALL, ALL)),
         (zero_1, "bf16", Breakdown(2 * ALL, 4 * ALL, 2 * ALL)),
+        (zero_2, "fp32", Breakdown(4 * ALL, ALL, ALL)),
+        (zero_2, "bf16", Breakdown(2 * ALL, ALL, 2 * ALL)),
         (zero_3, "fp32", Breakdown(ALL, ALL, ALL)),
         (zero_3, "bf16", Breakdown(ALL, ALL, ALL)),  # shards are parameters, whatever is computed in
+        (two_axes, "fp32", Breakdown(ALL, ALL, ALL)),
+        (two_axes, "bf16", Breakdown(ALL, ALL, ALL)),
     ],
 )
 def test_state_is_told_apart_in_every_form(clusters, make: Make, precision: str, expected: Breakdown) -> None:
