@@ -25,6 +25,10 @@ class Piece:
     end: int
     at: int
 
+    def within(self, shard: Tensor) -> Tensor:
+        """These elements in the shard."""
+        return shard[self.at : self.at + self.end - self.begin]
+
 
 @dataclass(frozen=True)
 class FlatLayout:

@@ -31,7 +31,7 @@ def parts_of(layout: FlatLayout, names: Sequence[str], shard: Tensor, rank: int)
             layout.shapes[piece.index],
             piece.begin,
             piece.end,
-            nn.Parameter(shard[piece.at : piece.at + piece.end - piece.begin]),
+            nn.Parameter(piece.within(shard)),
         )
         for piece in layout.pieces(rank)
     ]
@@ -80,8 +80,7 @@ class ShardedGradients:
     def give_to(self, parts: Sequence[Part], bucket: Bucket, rank: int) -> None:
         """Let each master's `grad` be its piece of the bucket's shard, in the master's dtype."""
         for piece, part in zip(bucket.layout.pieces(rank), parts, strict=True):
-            own = self.of[bucket][piece.at : piece.at + piece.end - piece.begin]
-            part.master.grad = own.to(part.master.dtype)
+            part.master.grad = piece.within(self.of[bucket]).to(part.master.dtype)
 
     def buffers(self) -> list[Tensor]:
         """Shards, and buckets whose reduction is under way."""

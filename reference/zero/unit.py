@@ -82,7 +82,7 @@ class Unit:
         """Fill this rank's shard from whole values, one parameter at a time; the padding stays as it is."""
         for piece in self.layout.pieces(dist.get_rank(self.group)):
             whole = value(self.names[piece.index], self.layout.shapes[piece.index]).detach().flatten()
-            shard[piece.at : piece.at + piece.end - piece.begin] = whole[piece.begin : piece.end]
+            piece.within(shard).copy_(whole[piece.begin : piece.end])
         return shard
 
 

@@ -61,9 +61,7 @@ def test_every_element_is_in_one_piece_of_one_rank(shapes: tuple[torch.Size, ...
     for rank in range(n):
         shard = layout.shard_of(written, rank)
         for piece in layout.pieces(rank):
-            shard[piece.at : piece.at + piece.end - piece.begin] += tensors[piece.index].flatten()[
-                piece.begin : piece.end
-            ]
+            piece.within(shard).add_(tensors[piece.index].flatten()[piece.begin : piece.end])
     assert torch.equal(written, flat)
 
 
