@@ -68,7 +68,10 @@ def one_pass(numel: int, n: int) -> int:
 
 
 def all_reduce(numel: int, n: int, rank: int = 0) -> int:
-    """Elements that a rank sends in an all-reduce around a ring, cut as `tensor_split` cuts: two chunks stay home."""
+    """Elements that a rank sends in torch's own all-reduce, around a ring as `reference.trace.native` has it.
+
+    It is cut as `tensor_split` cuts, and two chunks stay home: this rank's, and that of the next.
+    """
     stay = sum(numel // n + ((rank + i) % n < numel % n) for i in range(2))
     return 2 * numel - stay
 
