@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from reference.zero import checkpoint_folder
 from reference.zero.checkpoint import latest, load, require_plain
 from reference.zero.checkpoint_folder import complete
 
-from .runs import ADAM, Run, begin, loss_of, net, train
+from .runs import ADAM, Net, Run, begin, loss_of, net, train
 
 
 def refusals(places: list[Path], run: Run) -> list[tuple[str, bool]] | None:
@@ -90,13 +91,32 @@ def test_the_one_before_a_damaged_one_is_found(eight: Cluster, tmp_path: Path) -
     assert latest(tmp_path) == first
 
 
-class Wider(Run):
+def wider(seed: int) -> Net:
+    return net(seed, width=8)
+
+
+def with_a_bias(seed: int) -> Net:
+    model = net(seed)
+    model.last = nn.Linear(7, 1).double()
+    return model
+
+
+def without_a_bias(seed: int) -> Net:
+    model = net(seed)
+    model.first.bias = None
+    return model
+
+
+@dataclass(frozen=True)
+class Other(Run):
     """The same run of another model."""
+
+    model: Callable[[int], Net] = wider
 
     def start(self, seed: int) -> tuple | None:
         if started := super().start(seed):
             *_, group = started
-            model = net(seed, width=8)
+            model = self.model(seed)
             form = Replicated(model, group, PRECISIONS["fp64"])
             return model, form, ADAM([part.master for part in form.parts]), group
         return None
@@ -111,7 +131,13 @@ def test_another_model_is_refused_by_its_first_difference(eight: Cluster, tmp_pa
     one = latest(tmp_path)
     lacks = "was saved with Adam that kept exp_avg, exp_avg_sq; this one needs max_exp_avg_sq"
     cases = {
-        Wider("naive", 2): f"{one} is of another model: first.bias is float64 [7] there and float64 [8] here",
+        Other("naive", 2): f"{one} is of another model: first.bias is float64 [7] there and float64 [8] here",
+        Other(
+            "naive", 2, model=with_a_bias
+        ): f"{one} is of another model: this model has last.bias, float64 [1], and it has not",
+        Other(
+            "naive", 2, model=without_a_bias
+        ): f"{one} is of another model: it has first.bias, float64 [7], and this model has not",
         Run(
             "fsdp", 3, precision="fp32"
         ): f"{one} is of another model: first.bias is float64 [7] there and float32 [7] here",
