@@ -115,7 +115,8 @@ def test_a_rank_without_a_share_of_the_last_step_ends_earlier() -> None:
         ({"samples": 0}, "nothing to read"),
         ({"batch": 3, "world_size": 4}, "3 samples in a step leave some of 4 ranks without any"),
         ({"rank": 2, "world_size": 2}, "ranks of 2 are 0 to 1, not 2"),
-        ({"consumed": -1}, "0 or more"),
+        ({"consumed": -1}, "consumed and seed are 0 or more, not -1 and 0"),
+        ({"seed": -1}, "consumed and seed are 0 or more, not 0 and -1"),
     ],
 )
 def test_what_cannot_work_is_refused(changed: dict, said: str) -> None:

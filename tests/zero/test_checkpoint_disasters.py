@@ -182,9 +182,10 @@ def goes_on(folder: Path, step: int) -> None:
     save(folder, form, optimizer, step + 1, {}, group)
 
 
-def test_a_job_killed_at_any_moment_leaves_its_last_checkpoint(two: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("checkpoints", [1, 2, 5])
+def test_a_job_killed_at_any_moment_leaves_its_last_checkpoint(two: Cluster, tmp_path: Path, checkpoints: int) -> None:
     def kill_all(pids: list[int]) -> None:
-        wait_until(lambda: latest(tmp_path) is not None)
+        wait_until(lambda: (last := latest(tmp_path)) is not None and int(last.name[:6]) >= checkpoints)
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
 
@@ -195,6 +196,7 @@ def test_a_job_killed_at_any_moment_leaves_its_last_checkpoint(two: Cluster, tmp
         two.run(begin, tmp_path, 1000)
     killer.join()
     last = latest(tmp_path)
+    assert contents(last)["step"] >= checkpoints
     verify(last, files(last))
     two.run(goes_on, tmp_path, contents(last)["step"])
 
