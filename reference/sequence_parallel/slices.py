@@ -10,7 +10,7 @@ Outside of attention and MLP rank r has the r-th slice of the tokens, [B, S / t,
 | shared   | nothing: a weight that all have                  | the sum of its gradient | 2(t-1)/t · its size      |
 
 gather and scatter are each other's backward. `shared` is for what lies outside and has weights, such as a norm: each
-rank uses the same weight on other tokens, so what it finds is a part of the gradient.
+rank uses the same weight on other tokens, so what it finds is a part of the gradient. It is Megatron's f.
 
 `SequenceRegion` is the same with messages that overlap, and with less that is kept.
 
@@ -19,12 +19,12 @@ Korthikanti et al. 2022, "Reducing activation recomputation in large transformer
 
 from collections.abc import Callable
 
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from reference.collectives import fastest
 from reference.collectives.differentiable import Conjugate
+from reference.tensor_parallel.pairs import enter
 
 from .region import cut
 
@@ -56,15 +56,9 @@ def scatter(x: Tensor, group: ProcessGroup) -> Tensor:
 
 def shared(weight: Tensor, group: ProcessGroup) -> Tensor:
     """A weight that all ranks have, for use on slices: its gradient is the sum of what everybody finds."""
-    return Conjugate.apply(weight, lambda weight: weight.view_as(weight), lambda gradient: _sum(gradient, group))
+    return enter(weight, group)
 
 
 def gather_and_scatter(group: ProcessGroup) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
     """The pair, for one group: `gather` [B, S / t, D] -> [B, S, D], and `scatter`, which is its backward."""
     return lambda x: gather(x, group), lambda x: scatter(x, group)
-
-
-def _sum(x: Tensor, group: ProcessGroup) -> Tensor:
-    total = x.clone()
-    dist.all_reduce(total, group=group)
-    return total

@@ -14,42 +14,13 @@ and fig. 3. `Region` is the same, with its sums hidden behind matrix products; a
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd import Function
 from torch.distributed import ProcessGroup
 
-
-class Enter(Function):
-    """`apply(x, group)`: see `enter`."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, group: ProcessGroup) -> Tensor:
-        ctx.group = group
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        total = gradient.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total, group=ctx.group)
-        return total, None
-
-
-class Leave(Function):
-    """`apply(x, group)`: see `leave`."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, group: ProcessGroup) -> Tensor:
-        total = x.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total, group=group)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient, None
+from reference.collectives.differentiable import Conjugate
 
 
 def enter(x: Tensor, group: ProcessGroup) -> Tensor:
@@ -59,7 +30,7 @@ def enter(x: Tensor, group: ProcessGroup) -> Tensor:
         x: of any shape.
         group: the t ranks that share the work.
     """
-    return Enter.apply(x, group)
+    return Conjugate.apply(x, _same, lambda gradient: _sum(gradient, group))
 
 
 def leave(x: Tensor, group: ProcessGroup) -> Tensor:
@@ -69,9 +40,19 @@ def leave(x: Tensor, group: ProcessGroup) -> Tensor:
         x: of one shape on all ranks.
         group: the t ranks that share the work.
     """
-    return Leave.apply(x, group)
+    return Conjugate.apply(x, lambda x: _sum(x, group), _same)
 
 
 def operators(group: ProcessGroup) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
     """f and g for the ranks of `group`."""
     return partial(enter, group=group), partial(leave, group=group)
+
+
+def _same(x: Tensor) -> Tensor:
+    return x.view_as(x)
+
+
+def _sum(x: Tensor, group: ProcessGroup) -> Tensor:
+    total = x.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(total, group=group)
+    return total
