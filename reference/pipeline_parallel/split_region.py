@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from reference.tensor_parallel.linear import weight_gradient
-from reference.tensor_parallel.region import Region
+from reference.tensor_parallel.region import Region, weight_gradient
 
 from .split_backward import Later
 

@@ -30,7 +30,7 @@ from torch.autograd.function import once_differentiable
 from torch.distributed import ProcessGroup
 
 from reference.collectives.exchange import post
-from reference.tensor_parallel.linear import product_sum, weight_gradient
+from reference.tensor_parallel.region import product_sum, weight_gradient
 
 from .region import SequenceRegion, cut
 

@@ -5,92 +5,17 @@
                                 [B_2]
 
 One after the other they need one sum, at the end. torch stores the transposed of A and B, so what is called a column
-here is a row of `weight` [out, in].
-
-| layer                    | forward                        | backward                                              |
-|--------------------------|--------------------------------|-------------------------------------------------------|
-| column-parallel          | gather X; Y_i = X A_i          | dX = sum of dY_i A_iᵀ; dA_i = Xᵀ dY_i                 |
-| row-parallel             | Z = sum of Y_i B_i             | gather dZ; dY_i = dZ B_iᵀ; dB_i = Y_iᵀ dZ             |
-
-Gather and sum are those of the region. What is gathered in forward is not kept: backward gathers it again, and where
-gathering does nothing, that costs nothing. dX needs no dA_i: its sum travels while dA_i is computed. Of what is frozen
-no gradient is computed, and what only that would need is neither kept nor sent.
+here is a row of `weight` [out, in]. What travels when, forward and backward, is a matter of the region.
 
 Shoeybi et al. 2019, "Megatron-LM: Training multi-billion parameter language models using model parallelism", sec. 3.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-import torch
 from torch import Tensor, nn
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from reference.collectives.differentiable import join, split
 from reference.errors import BadInput
 
-if TYPE_CHECKING:
-    from .region import Region
-
-
-class Columns(Function):
-    """`apply(region, x, *weights)`: see `Region.columns`. Fused: one gather and one sum for all weights."""
-
-    @staticmethod
-    def forward(ctx: Any, region: Region, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
-        ctx.region = region
-        ctx.save_for_backward(x if any(ctx.needs_input_grad[2:]) else None, *weights)
-        tokens = region.begin_gather(x)()
-        return tuple(region.multiply(tokens, weight.T) for weight in weights)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        region, (x, *weights) = ctx.region, ctx.saved_tensors
-        _, input_learns, *learn = ctx.needs_input_grad
-        gathered = region.begin_gather(x) if any(learn) else _nothing
-        of_input = region.begin_sum(product_sum(gradients, weights, region)) if input_learns else _nothing
-        tokens = gathered()
-        pairs = zip(gradients, learn, strict=True)
-        of_weights = [weight_gradient(gradient, tokens, region) if learns else None for gradient, learns in pairs]
-        return None, of_input(), *of_weights
-
-
-class Rows(Function):
-    """`apply(region, x, weight)`: see `Region.rows`."""
-
-    @staticmethod
-    def forward(ctx: Any, region: Region, x: Tensor, weight: Tensor) -> Tensor:
-        ctx.region = region
-        ctx.save_for_backward(x if ctx.needs_input_grad[2] else None, weight)
-        return region.begin_sum(region.multiply(x, weight.T))()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        region, (x, weight) = ctx.region, ctx.saved_tensors
-        _, input_learns, weight_learns = ctx.needs_input_grad
-        gradient = region.begin_gather(gradient.contiguous())()
-        of_input = region.multiply(gradient, weight) if input_learns else None
-        return None, of_input, weight_gradient(gradient, x, region) if weight_learns else None
-
-
-def product_sum(gradients: Sequence[Tensor], weights: Sequence[Tensor], region: Region) -> Tensor:
-    """What one input gets from all weights that it went through: the sum of dY A over weights, not over ranks.
-
-    Side by side they are one matrix, and the sum is one product.
-    """
-    if len(weights) == 1:
-        return region.multiply(gradients[0], weights[0])
-    return region.multiply(torch.cat(gradients, dim=-1), torch.cat(weights))
-
-
-def weight_gradient(gradient: Tensor, x: Tensor, region: Region) -> Tensor:
-    """Of y = x Wᵀ: [..., out] and [..., in] -> [out, in], summed over all tokens."""
-    return region.multiply(gradient.flatten(0, -2).T, x.flatten(0, -2))
+from .region import Region
 
 
 def require_shares(features: int, kind: str, ranks: int) -> None:
@@ -103,10 +28,6 @@ def require_shares(features: int, kind: str, ranks: int) -> None:
 def _part(whole: nn.Parameter, index: int = 0, parts: int = 1, dim: int = 0) -> nn.Parameter:
     """A copy of one of so many equal parts; it learns if the whole does."""
     return nn.Parameter(whole.detach().tensor_split(parts, dim)[index].clone(), whole.requires_grad)
-
-
-def _nothing() -> None:
-    """The end of a collective that nobody began."""
 
 
 class ColumnParallelLinear(nn.Module):

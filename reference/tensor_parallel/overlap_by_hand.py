@@ -13,7 +13,7 @@ Two ways to find something to compute while a message travels:
 | `all_gather_matmul` | c + (n-1) max(c, m)              | n c + (n-1) m   | (n-1)/n · X    | 2 n-ths of X, a product  |
 
 In the second, c and m are those of one rank's rows. The bytes are those of the plain all-reduce and all-gather. Layers
-that do the first are `linear.Columns`; the second is what `reference.sequence_parallel.ring` makes of a whole region.
+that do the first are `region.Columns`; the second is what `reference.sequence_parallel.ring` makes of a whole region.
 
 Megatron-LM does the first in `linear_with_grad_accumulation_and_async_allreduce`, and hides gathers in the same way
 (Korthikanti et al. 2022, "Reducing activation recomputation in large transformer models", sec. 4.2.2). The second is

@@ -28,8 +28,6 @@ van de Geijn & Watts 1997, "SUMMA: scalable universal matrix multiplication algo
 2021, "An efficient 2D method for training super-large deep learning models" (Optimus).
 """
 
-from __future__ import annotations
-
 from math import lcm
 from typing import Any
 

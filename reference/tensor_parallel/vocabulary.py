@@ -9,10 +9,8 @@ few numbers for each token: the maximum, then the sum of exponentials and the lo
 Shoeybi et al. 2019, "Megatron-LM", sec. 3; label smoothing: Szegedy et al. 2016, sec. 7.
 """
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,8 +25,7 @@ from reference.dtypes import accumulator
 from reference.errors import BadInput
 from reference.models.gpt import IGNORED
 
-if TYPE_CHECKING:
-    from .region import Region
+from .region import Region
 
 
 def embedding(tokens: Tensor, table: Tensor, region: Region, vocabulary: int | None = None) -> Tensor:
