@@ -32,6 +32,7 @@ from torch.autograd.function import once_differentiable
 from torch.distributed import ProcessGroup
 
 from reference.dtypes import accumulator
+from reference.errors import BadInput
 
 DIMS = {nn.BatchNorm1d: (2, 3), nn.BatchNorm2d: (4,), nn.BatchNorm3d: (5,)}  # of inputs
 
@@ -117,12 +118,12 @@ class SynchronisedBatchNorm(nn.Module):
         """[B, C, ...] -> the same shape.
 
         Raises:
-            ValueError: for another shape, and in training, on every rank, where all of them together have less than two
+            BadInput: for another shape, and in training, on every rank, where all of them together have less than two
                 values in a channel, which have no variance.
         """
         if x.dim() not in self.dims or x.shape[1] != self.channels:
             dims = " or ".join(map(str, self.dims))
-            raise ValueError(f"this takes [B, {self.channels}, ...] of {dims} dims, not {list(x.shape)}")
+            raise BadInput(f"this takes [B, {self.channels}, ...] of {dims} dims, not {list(x.shape)}")
         if not self.training:
             by_batch = self.running_mean is None
             return F.batch_norm(
@@ -130,9 +131,7 @@ class SynchronisedBatchNorm(nn.Module):
             )
         mean, variance, count = moments(x, self.group)
         if count < 2:
-            raise ValueError(
-                f"all ranks have {count.item():.0f} values of a channel together: training takes 2 or more"
-            )
+            raise BadInput(f"all ranks have {count.item():.0f} values of a channel together: training takes 2 or more")
         if self.running_mean is not None:
             self._keep(mean, variance * count / (count - 1))
         weight = mean.new_ones(len(mean)) if self.weight is None else self.weight

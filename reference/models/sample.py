@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from reference.errors import BadInput
 from reference.models.gpt import GPT
 
 
@@ -26,12 +27,12 @@ def continue_tokens(
         [S + more] of int64.
 
     Raises:
-        ValueError: a temperature or a window of nothing.
+        BadInput: a temperature or a window of nothing.
     """
     if not temperature > 0:
-        raise ValueError(f"temperature is above 0, not {temperature}: for the likeliest token take a small one")
+        raise BadInput(f"temperature is above 0, not {temperature}: for the likeliest token take a small one")
     if window < 1:
-        raise ValueError(f"window is the number of tokens that the model sees, 1 or more, not {window}")
+        raise BadInput(f"window is the number of tokens that the model sees, 1 or more, not {window}")
     generator = torch.Generator(tokens.device).manual_seed(seed)
     for _ in range(more):
         logits = model(tokens[None, -window:])[0, -1]

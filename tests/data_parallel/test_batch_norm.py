@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from reference.cluster import Cluster
 from reference.data_parallel.batch_norm import SynchronisedBatchNorm, batch_norm, convert
 from reference.data_parallel.uneven import weighted_loss
+from reference.errors import BadInput
 from reference.trace import Op
 
 Clusters = Callable[..., Cluster]
@@ -156,7 +157,7 @@ def refused(kind: type, shape: tuple[int, ...], training: bool = True) -> tuple[
     norm = convert(kind(CHANNELS), dist.group.WORLD).train(training)
     try:
         norm(torch.ones(shape)[: None if dist.get_rank() == 0 else 0])
-    except ValueError as error:
+    except BadInput as error:
         return str(error), norm.state_dict()
     return "", norm.state_dict()
 
