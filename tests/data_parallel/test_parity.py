@@ -21,10 +21,23 @@ from reference.trace import Op
 
 from .conftest import MOST, in_group, prove, records, wrong
 from .low_precision import prove_low_precision
-from .training import BUCKET, FORMS, OPTIMIZERS, TIED, UNTIED, Case, Language, LeavingOut, Make, one_process, train
+from .training import (
+    BUCKET,
+    FORMS,
+    FROZEN,
+    OPTIMIZERS,
+    TIED,
+    UNTIED,
+    Case,
+    Language,
+    LeavingOut,
+    Make,
+    by_some,
+    one_process,
+    train,
+)
 
 BUCKETS = partial(DistributedDataParallel, bucket_bytes=200)  # several parameters of a `LeavingOut` in each
-FROZEN = ("embedding", "blocks.0.attention")
 PERMISSIVE = {"naive": partial(FORMS["naive"], unused=True), "DDP": partial(BUCKETS, unused=True)}
 
 
@@ -38,11 +51,6 @@ def test_any_number_of_ranks_equals_one_process(ranks: Cluster, n: int) -> None:
 def test_any_optimizer_any_tying_any_freezing(ranks: Cluster, optimizer: str) -> None:
     tasks = [Language(config, frozen) for config, frozen in itertools.product((UNTIED, TIED), ((), FROZEN))]
     prove(ranks, 3, [Case(name, FORMS[name], task, optimizer) for name in ("flat", "DDP") for task in tasks])
-
-
-def by_some(branch: int, step: int, parts: int) -> range:
-    """Who uses the optional part of a branch: all, the first micro-batches, or one and then nobody."""
-    return (range(parts), range(parts // 2), range(step == 0))[branch]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])

@@ -31,6 +31,7 @@ Make = Callable[..., DataParallel]
 STEPS = 5
 UNTIED = GPTConfig(layers=2, width=12, heads=3, kv_heads=1, hidden=7, vocabulary=17)  # sizes that divide by little
 TIED = GPTConfig(layers=2, width=12, heads=3, kv_heads=1, hidden=7, vocabulary=17, tied=True)
+FROZEN = ("embedding", "blocks.0.attention")  # parts of a model, the second of one of its blocks
 BUCKET = 3000  # bytes: a model of 1740 float64 falls into several
 
 FORMS: Mapping[str, Make] = MappingProxyType(
@@ -128,6 +129,11 @@ class Branch(nn.Module):
         """[B, D] -> [B, D]."""
         x = self.always(x).tanh()
         return x + self.sometimes(x) if used else x
+
+
+def by_some(branch: int, step: int, parts: int) -> range:
+    """Who uses the optional part of a branch: all, the first micro-batches, or one and then nobody."""
+    return (range(parts), range(parts // 2), range(step == 0))[branch]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from reference.parallelize import Form, Plan, parallelize
 from reference.tensor_parallel import LAYOUT, Placement, placements, require_fit, split_parameters
 from reference.tensor_parallel.layout import split_of
 
-from ..zero.test_meta import Peak
+from ..zero.peak import Peak
 
 GROUPED = GPTConfig(layers=2, width=96, heads=24, kv_heads=4, hidden=24, vocabulary=17)
 CONFIGS = {

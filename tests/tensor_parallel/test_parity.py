@@ -13,13 +13,12 @@ from reference.memory.recompute import Recompute
 from reference.parallelize import Form, Plan
 
 from ..data_parallel.low_precision import ADD_UP, ROUNDING
-from ..data_parallel.training import OPTIMIZERS, Language, same_bits
+from ..data_parallel.training import FROZEN, OPTIMIZERS, Language, same_bits
 from .training import Case, Found, apart, found_of, model_for, oracle_of, train_all, wrong
 
 Clusters = Callable[..., Cluster]
 PRELOAD = ("torch._dynamo",)  # which every rank would import by itself otherwise, to make an optimizer
 BOTH = (False, True)  # sequence parallelism off and on
-FROZEN = ("embedding", "blocks.0.attention")
 
 
 def prove(cluster: Cluster, cases: Sequence[Case]) -> None:

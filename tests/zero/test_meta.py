@@ -1,22 +1,21 @@
 """A model on the meta device becomes shards: the same ones, and no rank ever has it whole."""
 
-import weakref
 from functools import partial
 
 import pytest
 import torch
-from torch import Tensor, UntypedStorage
+from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
 from reference.memory.precision import PRECISIONS
-from reference.memory.storages import Storages
 from reference.models import GPT, GPTConfig, create, initial_value
 from reference.zero import FullySharded
 
 from ..data_parallel.conftest import in_group, members, records
 from ..data_parallel.training import Case, same_bits
 from .forms import from_meta
+from .peak import Peak
 
 CONFIG = GPTConfig(layers=6, width=32, heads=4, kv_heads=4, hidden=64, vocabulary=64)
 EMBEDDING, BLOCK = 64 * 32, 4 * 32**2 + 3 * 32 * 64 + 2 * 32
@@ -30,26 +29,6 @@ def test_it_trains_as_one_that_was_built_whole_to_the_last_bit(ranks: Cluster, n
     cases = [Case("FSDP", make, precision="fp32") for make in (FullySharded, from_meta)]
     whole, meta = records(ranks, n, cases)
     assert same_bits(whole[0], meta[0])
-
-
-class Peak(Storages):
-    """The most bytes that were alive at the end of an operation, of all that was made since it was entered."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bytes = 0
-        self._alive: dict[int, weakref.ref[UntypedStorage]] = {}
-
-    def born(self, key: int, storage: UntypedStorage) -> None:
-        if storage.device.type != "meta":
-            self._alive[key] = weakref.ref(storage)
-
-    def died(self, key: int) -> None:
-        self._alive.pop(key, None)
-
-    def after(self) -> None:
-        alive = [storage for reference in self._alive.values() if (storage := reference()) is not None]
-        self.bytes = max(self.bytes, sum(storage.nbytes() for storage in alive))
 
 
 def peak_of_building(group: ProcessGroup, device: str) -> int:

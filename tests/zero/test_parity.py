@@ -26,10 +26,20 @@ from ..data_parallel.test_parity import (
     refusal,
     through,
 )
-from ..data_parallel.training import OPTIMIZERS, TIED, UNTIED, Case, Language, LeavingOut, Make, TwoLayers
+from ..data_parallel.training import (
+    FROZEN,
+    OPTIMIZERS,
+    TIED,
+    UNTIED,
+    Case,
+    Language,
+    LeavingOut,
+    Make,
+    TwoLayers,
+    by_some,
+)
 from .forms import FORMS, FULLY, OF_A_GPT, STAGES
 
-FROZEN = ("embedding", "blocks.0.attention")
 FEW = ("ZeRO-1", "ZeRO-2", "FSDP", "FSDP, gathered once", "FSDP by halves")  # for large groups, which take long
 
 
@@ -53,11 +63,6 @@ def test_a_tied_parameter_in_any_unit(ranks: Cluster) -> None:
 def test_a_rank_may_have_no_part(ranks: Cluster) -> None:
     """26 parameters in shards of four: the last of eight ranks has nothing to update."""
     prove(ranks, 8, [Case(name, FORMS[name], TwoLayers()) for name in ("ZeRO-1", "ZeRO-2", "FSDP in one unit")])
-
-
-def by_some(branch: int, step: int, parts: int) -> range:
-    """Who uses the optional part of a branch: all, the first micro-batches, or one and then nobody."""
-    return (range(parts), range(parts // 2), range(step == 0))[branch]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
