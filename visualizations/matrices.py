@@ -14,7 +14,7 @@ from enum import StrEnum
 import torch
 
 from reference.models import GPT, GPTConfig
-from reference.tensor_parallel.layout import Placement, Unit, placement, require_fit, split_of
+from reference.tensor_parallel.layout import Counted, Placement, placement, require_fit, split_of
 
 TABLE = "embedding.weight"  # the one weight that is not transposed: a row for each token
 
@@ -111,7 +111,7 @@ def weight(name: str, config: GPTConfig, t: int, letter: str = "") -> Matrix:
     shape = parameters(config)[name]
     matrix = of_placements([placement(name, shape, config, rank, t) for rank in range(t)], letter or name)
     split = split_of(name)
-    units = getattr(config, split.unit) if split and split.unit in (Unit.HEADS, Unit.KV_HEADS) else 0
+    units = getattr(config, split.counted) if split and split.counted in (Counted.HEADS, Counted.KV_HEADS) else 0
     matrix = replace(matrix, units=units)
     return replace(matrix.turned, name=matrix.name) if name == TABLE else matrix
 

@@ -2,7 +2,7 @@
 
 from .form import TwoAxes
 from .gpt import compute_in, placements, split_parameters
-from .layout import LAYOUT, Placement, Split, Unit, placement, require_fit
+from .layout import LAYOUT, Placement, placement, require_fit
 from .linear import ColumnParallelLinear, RowParallelLinear
 from .region import Region
 
@@ -12,9 +12,7 @@ __all__ = [
     "Placement",
     "Region",
     "RowParallelLinear",
-    "Split",
     "TwoAxes",
-    "Unit",
     "compute_in",
     "placement",
     "placements",

@@ -17,7 +17,7 @@ from reference.errors import BadInput
 from reference.models import GPTConfig
 
 
-class Unit(StrEnum):
+class Counted(StrEnum):
     """What must not be cut through: its count is what the ranks share out. By name in `GPTConfig`."""
 
     TOKENS = "vocabulary"
@@ -31,7 +31,7 @@ class Split:
     """How a parameter is split."""
 
     dim: int
-    unit: Unit
+    counted: Counted
 
 
 WHOLE = None
@@ -39,16 +39,16 @@ COLUMNS, ROWS = 0, 1  # dims of torch's weights [out, in]: column-parallel layer
 
 LAYOUT: Mapping[str, Split | None] = MappingProxyType(
     {
-        "embedding.weight": Split(0, Unit.TOKENS),
-        "attention.query.weight": Split(COLUMNS, Unit.HEADS),
-        "attention.key.weight": Split(COLUMNS, Unit.KV_HEADS),
-        "attention.value.weight": Split(COLUMNS, Unit.KV_HEADS),
-        "attention.output.weight": Split(ROWS, Unit.HEADS),
-        "feed_forward.gate.weight": Split(COLUMNS, Unit.FEATURES),
-        "feed_forward.up.weight": Split(COLUMNS, Unit.FEATURES),
-        "feed_forward.down.weight": Split(ROWS, Unit.FEATURES),
+        "embedding.weight": Split(0, Counted.TOKENS),
+        "attention.query.weight": Split(COLUMNS, Counted.HEADS),
+        "attention.key.weight": Split(COLUMNS, Counted.KV_HEADS),
+        "attention.value.weight": Split(COLUMNS, Counted.KV_HEADS),
+        "attention.output.weight": Split(ROWS, Counted.HEADS),
+        "feed_forward.gate.weight": Split(COLUMNS, Counted.FEATURES),
+        "feed_forward.up.weight": Split(COLUMNS, Counted.FEATURES),
+        "feed_forward.down.weight": Split(ROWS, Counted.FEATURES),
         "norm.weight": WHOLE,
-        "head.weight": Split(COLUMNS, Unit.TOKENS),
+        "head.weight": Split(COLUMNS, Counted.TOKENS),
     }
 )
 """By the end of a parameter's name."""
@@ -88,7 +88,7 @@ def placement(name: str, shape: torch.Size, config: GPTConfig, rank: int, ranks:
     split = split_of(name)
     if split is WHOLE:
         return Placement(shape, Box.of(shape), ranks, first=rank == 0, is_split=False)
-    pieces = ranks if split.unit is Unit.TOKENS else min(ranks, getattr(config, split.unit))
+    pieces = ranks if split.counted is Counted.TOKENS else min(ranks, getattr(config, split.counted))
     copies = ranks // pieces
     size = -(-shape[split.dim] // pieces)
     at = rank // copies * size
