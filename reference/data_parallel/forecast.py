@@ -75,14 +75,13 @@ def tail(step: Sequence[Activity]) -> float:
     return seconds(step) - max(activity.end for activity in step if activity.doing is not Doing.COMMUNICATION)
 
 
-def gpt_layers(config: GPTConfig, tokens: int, flops: float, dtype: torch.dtype = torch.bfloat16) -> list[Layer]:
-    """The layers of a GPT on one GPU. Nothing is allocated.
+def gpt_layers(config: GPTConfig, tokens: int, flops: float) -> list[Layer]:
+    """The layers of a GPT on one GPU, with gradients in bf16. Nothing is allocated.
 
     Args:
         config: of the model; not tied.
         tokens: T, of this GPU in a step.
         flops: F, what the GPU reaches, in FLOP/s.
-        dtype: of gradients.
 
     Raises:
         BadInput: for a tied config, whose table is in two layers.
@@ -93,7 +92,7 @@ def gpt_layers(config: GPTConfig, tokens: int, flops: float, dtype: torch.dtype 
     if config.tied:
         raise BadInput("a tied table has its gradient from the first layer and from the last: forecast an untied model")
     with torch.device("meta"):
-        model = GPT(config).to(dtype)
+        model = GPT(config).to(torch.bfloat16)
     blocks = {f"block {number}": [block] for number, block in enumerate(model.blocks)}
     layers = []
     for name, modules in {"embedding": [model.embedding], **blocks, "head": [model.norm, model.head]}.items():

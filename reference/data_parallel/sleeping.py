@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from reference.trace.activity import Activity, Watch
 
+STEPS = 5  # of which `watch_step` keeps one
+
 
 class SleepingLayer(nn.Module):
     """Adds the mean of its weights to what comes, and takes its time.
@@ -63,21 +65,19 @@ def watch_step(
     finish: Callable[[], None] = lambda: None,
     micro_batches: int = 1,
     around: Callable[[bool], AbstractContextManager[None]] = lambda last: nullcontext(),
-    steps: int = 5,
 ) -> list[Activity]:
     """What this rank does in a step that all ranks begin together. To be run on every rank by `cluster.trace`.
 
-    Of several steps, the one that was over first on all ranks: the others say more about the rest of the machine.
+    Of `STEPS` steps, the one that was over first on all ranks: the others say more about the rest of the machine.
 
     Args:
         model: of `sleeping_model`, with hooks on its parameters if that is how it communicates.
         finish: called after backward: whatever is then left to say or to wait for.
         micro_batches: how often to go forward and backward.
         around: put around each of them; told whether it is the last.
-        steps: how many to take.
     """
     noted = []
-    for _ in range(steps):
+    for _ in range(STEPS):
         watch = Watch({f"layer {number}": layer for number, layer in enumerate(model)})
         model.zero_grad()
         dist.barrier()

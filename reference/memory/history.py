@@ -76,10 +76,6 @@ class History:
         units = {name: values[begin:end] for name, values in self.units.items()}
         return History(self.usage[begin:end], (Mark(label, 0),), self.moment, units)
 
-    def phase_of(self, moment: int) -> str | None:
-        """The label of the phase that ran at a moment; None before the first mark."""
-        return next((mark.label for mark in reversed(self.marks) if mark.moment <= moment), None)
-
     def _row(self, moment: int) -> dict[Kind, int]:
         return dict(zip(KINDS, self.usage[moment].tolist(), strict=True))
 

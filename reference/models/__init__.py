@@ -2,7 +2,7 @@
 
 from reference.models.config import PRESETS, GPTConfig, preset
 from reference.models.gpt import GPT, token_loss
-from reference.models.initialisation import create, initial_value, initialise, materialise
+from reference.models.initialisation import create, initial_value, materialise
 
 __all__ = [
     "GPT",
@@ -10,7 +10,6 @@ __all__ = [
     "GPTConfig",
     "create",
     "initial_value",
-    "initialise",
     "materialise",
     "preset",
     "token_loss",

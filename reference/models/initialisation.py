@@ -50,13 +50,6 @@ def initial_value(name: str, shape: torch.Size, layers: int, seed: int) -> Tenso
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, layers: int, seed: int) -> None:
-    """Give every parameter of `model` its initial value, in place, on whatever device and in whatever dtype it is."""
-    for name, parameter in model.named_parameters():
-        parameter.copy_(initial_value(name, parameter.shape, layers, seed))
-
-
-@torch.no_grad()
 def materialise(model: nn.Module, value: Callable[[str, torch.Size], Tensor], device: torch.device | str) -> None:
     """Give every parameter of a model on the meta device memory and its value, in place.
 

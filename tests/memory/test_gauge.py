@@ -233,7 +233,7 @@ def test_phases_and_their_peaks():
     history = adam_step(preset("tiny")).history
     assert [mark.label for mark in history.marks] == ["forward", "backward", "step", "end"]
     assert history.peak == max(history.during(mark.label).peak for mark in history.marks)
-    assert history.phase_of(history.peak_moment) == "backward"
+    assert history.peak == history.during("backward").peak
     assert sum(history.at_peak.values()) == history.peak
     with pytest.raises(KeyError, match="no mark is called 'nap'; there are forward, backward, step, end"):
         history.at("nap")

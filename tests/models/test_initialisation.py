@@ -1,9 +1,11 @@
 """Initial weights depend on names alone."""
 
+from functools import partial
+
 import torch
 from torch import nn
 
-from reference.models import GPT, PRESETS, create, initial_value, initialise
+from reference.models import GPT, PRESETS, create, initial_value, materialise
 
 TINY = PRESETS["tiny"]
 
@@ -12,7 +14,7 @@ def test_a_lone_block_gets_the_weights_that_it_has_in_the_whole_model():
     whole = create(GPT, TINY, seed=3)
     stage = nn.Module()
     stage.blocks = nn.ModuleDict({"1": GPT(TINY).blocks[1]})
-    initialise(stage, TINY.layers, seed=3)
+    materialise(stage, partial(initial_value, layers=TINY.layers, seed=3), "cpu")
     for name, parameter in stage.named_parameters():
         assert torch.equal(parameter, whole.get_parameter(name)), name
 
@@ -56,9 +58,7 @@ def test_what_writes_into_the_residual_stream_shrinks_with_depth():
 
 
 def test_every_parameter_is_given_a_value():
-    model = GPT(TINY)
-    for parameter in model.parameters():
-        parameter.data.fill_(float("nan"))
-    initialise(model, TINY.layers, seed=0)
-    assert all(p.isfinite().all() for p in model.parameters())
+    model = create(GPT, TINY)
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, initial_value(name, parameter.shape, TINY.layers, seed=0)), name
     assert all((m.weight == 1).all() for name, m in model.named_modules() if name.endswith("norm"))
