@@ -9,6 +9,7 @@ from reference.errors import BadInput
 from .. import catalog
 from . import engine, text
 from .course import Course, here, unreadable
+from .mine import Text
 from .puzzle import Puzzle
 from .verdict import Verdict
 
@@ -28,7 +29,7 @@ def check(
         course: where files and history are; the course that this package belongs to by default.
         face: who asks, for the history.
 
-    Raises BadInput: there is no such puzzle, or no such file.
+    Raises BadInput: there is no such puzzle, or no such file, or the solution is none of these.
     """
     course = course or here()
     puzzle = catalog.find(name)
@@ -55,11 +56,15 @@ def read(puzzle: Puzzle, solution: str | Path | Callable | None, course: Course)
     """A solution's text, and the file name that its lines go by. Raises BadInput."""
     if solution is None:
         return course.read(puzzle), str(course.file(puzzle))
+    if isinstance(solution, Text):
+        return solution.source, solution.filename
     if callable(solution):
         try:
             return text.standalone(solution), f"{puzzle.entry}.py"
         except ValueError as error:
             raise BadInput(str(error)) from None
+    if not isinstance(solution, str | Path):
+        raise BadInput(f"{solution!r} is no solution: give its text, the path of its file, or a function")
     looks_like_a_path = "\n" not in str(solution) and str(solution).endswith(".py")
     if not isinstance(solution, Path) and not looks_like_a_path:
         return solution, f"{puzzle.entry}.py"

@@ -64,6 +64,10 @@ class TestCheck:
             assert checking.check("ring_time", solution, course=course).passed
         assert course.read(PUZZLE) == STUB
 
+    def test_what_is_no_solution_is_refused(self, course: Course) -> None:
+        with pytest.raises(BadInput, match=r"^5 is no solution: give its text, the path of its file, or a function$"):
+            checking.check("ring_time", 5, course=course)
+
     def test_a_stub_is_nobodys_attempt(self, course: Course) -> None:
         assert checking.check("ring_time", course=course).solved_not_yet
         assert course.state.history() == []
@@ -386,8 +390,17 @@ class TestPytest:
 class TestYours:
     def test_what_has_passed_is_yours_and_before_that_the_reference(self, course: Course) -> None:
         assert mine.yours("ring_time", course=course) is PUZZLE.function
-        checking.check("ring_time", SOLUTION, course=course)
-        assert mine.yours("ring_time", course=course)(2, 8.0, 1.0, 4.0) == PUZZLE.function(2, 8.0, 1.0, 4.0)
+        for solution in (SOLUTION, f"# shorter\n{SOLUTION}", WRONG):
+            checking.check("ring_time", solution, course=course)
+        yours = mine.yours("ring_time", course=course)
+        assert yours.source == f"# shorter\n{SOLUTION}"
+        assert yours(2, 8.0, 1.0, 4.0) == PUZZLE.function(2, 8.0, 1.0, 4.0)
+
+    def test_what_is_yours_is_checked_and_not_what_the_file_holds_by_now(self, course: Course) -> None:
+        for solution, passed in ((SOLUTION, True), (WRONG, False)):
+            course.write(PUZZLE, solution, "test")
+            assert checking.check("ring_time", course=course).passed is passed
+        assert checking.check("ring_time", mine.yours("ring_time", course=course), course=course).passed
 
 
 def test_writing_a_file_keeps_the_old_text_or_the_new_one(course: Course, monkeypatch: pytest.MonkeyPatch) -> None:
