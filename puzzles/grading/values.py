@@ -155,8 +155,10 @@ def _compare(name: str, expected: Any, got: Any, tolerance: float | None) -> tup
             return 1, (place, _kind(expected), _kind(got))
         return _compare_tensors(name, expected, got, tolerance)
     if type(expected) in (int, float) and type(got) in (int, float):
-        tolerance = 0.0 if type(expected) is int else _RELATIVE[torch.float64] if tolerance is None else tolerance
-        close = expected == got or math.isclose(expected, got, rel_tol=tolerance, abs_tol=0.0)
+        if type(expected) is int:
+            close = type(got) is int and expected == got
+        else:
+            close = math.isclose(expected, got, rel_tol=_RELATIVE[torch.float64] if tolerance is None else tolerance)
         return 1, None if close else (place, *_numbers(expected, got))
     if type(expected) in (int, float) and isinstance(got, Tensor) and got.numel() == 1:
         return 1, (place, _kind(expected), f"{_kind(got)} (a number is asked for: .item())")

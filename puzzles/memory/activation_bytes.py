@@ -29,7 +29,7 @@ def layer_bytes(sequence: int, batch: int, width: int, heads: int, scores: bool)
         heads: of attention.
         scores: whether the matrices inside attention are kept.
 
-    Returns: bytes of one layer.
+    Returns: bytes of one layer, an int.
 
     Budget: a formula.
     """

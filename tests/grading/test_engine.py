@@ -208,6 +208,7 @@ def test_an_empty_list_is_a_value_to_compare() -> None:
         (3528, 3528.0000000000005, ("3528", "3528.0000000000005 (an int is asked for)")),
         (0.1, 0.100000000001, ("0.1", "0.100000000001")),
         (3528, 3529.0, ("3528", "3529")),
+        (3528, 3528.0, ("3528", "3528.0 (an int is asked for)")),
         (0.5, torch.tensor(0.5), ("0.5", "a float32 tensor of shape () (a number is asked for: .item())")),
     ],
 )

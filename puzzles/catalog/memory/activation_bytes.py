@@ -48,7 +48,7 @@ PUZZLE = Puzzle(
             heads: of attention.
             scores: whether the matrices inside attention are kept.
 
-        Returns: bytes of one layer.
+        Returns: bytes of one layer, an int.
 
         Budget: a formula.
         """,

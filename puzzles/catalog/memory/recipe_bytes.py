@@ -60,7 +60,7 @@ PUZZLE = Puzzle(
             master: dtype of the optimizer.
             moments: numbers that it remembers for each parameter: 2 for Adam, 1 for momentum, 0 for plain SGD.
 
-        Returns: bytes. `dtype.itemsize` has those of one number.
+        Returns: bytes, an int. `dtype.itemsize` has those of one number.
 
         Budget: a formula.
         """,

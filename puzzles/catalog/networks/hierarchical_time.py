@@ -13,7 +13,7 @@ def phase_by_phase(case, inputs):
     steps = [(case.intra, case.size / local) for _ in range(local - 1)]
     steps += [(case.inter, case.size / local / nodes) for _ in range(nodes - 1) for half in range(2)]
     steps += [(case.intra, case.size / local) for _ in range(local - 1)]
-    return [sum(alpha + size / beta for (alpha, beta), size in steps)]
+    return [sum((alpha + size / beta for (alpha, beta), size in steps), 0.0)]
 
 
 PUZZLE = Puzzle(

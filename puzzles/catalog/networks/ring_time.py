@@ -7,7 +7,7 @@ from reference.networks.time import ring_time
 def one_step_after_another(case, inputs):
     """The definition, the slow way: 2(n-1) messages of a chunk, each after the one before."""
     step = case.alpha + case.size / case.ranks / case.beta
-    return [sum(step for _ in range(2 * (case.ranks - 1)))]
+    return [sum((step for _ in range(2 * (case.ranks - 1))), 0.0)]
 
 
 PUZZLE = Puzzle(

@@ -61,12 +61,6 @@ def by_multiply(products: Callable[[Case], int]) -> Callable[..., list[Claim]]:
     return judge
 
 
-def an_int(case: Case, inputs: Inputs, outputs: list[dict[str, Any]], trace: Any) -> list[Claim]:
-    """A judge for numbers of bytes, of which there are no fractions."""
-    (number,) = (each["returns"] for each in outputs)
-    return [Claim(type(number) is int, f"{number!r} is a float where an int is asked for: divide by //")]
-
-
 def by_definition(
     x: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor, heads: int, kv_heads: int
 ) -> Tensor:
