@@ -51,10 +51,16 @@ def your_schedule(name: str, *, course: Course | None = None, ranks: int, **para
         course: as of `yours`.
         ranks: of the pipeline.
         parameters: the others of the puzzle's cases, such as m.
+
+    Raises BadInput where the puzzle asks for no schedule, ranks are none, or a parameter is missing.
     """
     puzzle, case = catalog.find(name), Case(ranks, parameters=tuple(parameters.items()))
     if puzzle.pipe is None:
         raise BadInput(f"{puzzle.name} asks for no schedule")
+    if ranks < 1:
+        raise BadInput(f"ranks={ranks} make no pipeline: it has one at least")
+    if missing := [f"{each}=" for each, _ in puzzle.cases[0].parameters if each not in parameters]:
+        raise BadInput(f"the schedule of {puzzle.name} depends on more than ranks: give {', '.join(missing)}, too")
     pipe = puzzle.pipe(case)
     return orders_of(yours(name, course=course), pipe, [puzzle.inputs(case, rank) for rank in range(pipe.ranks)])
 

@@ -4,6 +4,8 @@ import html
 from dataclasses import dataclass
 from typing import Any
 
+from reference.errors import BadInput
+
 from .course import Course, here
 
 
@@ -43,8 +45,11 @@ class Prediction:
 
 
 def predict(question: str, *, course: Course | None = None, **numbers: Any) -> Prediction:
-    """Keep a prediction: `predict("naive, 4 ranks", seconds=0.6)`. Dots for a number keep nothing."""
-    said = {name: float(value) for name, value in numbers.items() if value is not ...}
+    """Keep a prediction: `predict("naive, 4 ranks", seconds=0.6)`. Dots for a number keep nothing.
+
+    Raises BadInput where it is neither a number nor dots.
+    """
+    said = {name: _as_number(name, value) for name, value in numbers.items() if value is not ...}
     if said:
         (course or here()).state.predict(question, said)
     return Prediction(question, said, {})
@@ -56,11 +61,20 @@ def reveal(question: str, *, course: Course | None = None, **truth: float) -> Pr
     return Prediction(question, said, {name: float(value) for name, value in truth.items()})
 
 
+def _as_number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise BadInput(f"{name}={value!r} is no number: write one without its unit, such as {name}=0.6") from None
+
+
 def _number(value: float) -> str:
     return f"{value:,.4g}"
 
 
 def _off(said: float, true: float) -> str:
+    if said == true:
+        return " (well predicted)"
     if not said or not true or said * true < 0:
         return ""
     factor = max(said / true, true / said)

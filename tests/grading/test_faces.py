@@ -169,6 +169,17 @@ class TestPredictions:
         shown = str(predictions.reveal("how long?", seconds=1.0, course=course))
         assert "you said 0.5, it is 1 (off by a factor of 2)" in shown
 
+    def test_nothing_is_well_predicted_where_nothing_is_the_truth(self, course: Course) -> None:
+        predictions.predict("how many?", steps=0, bytes=0, course=course)
+        shown = str(predictions.reveal("how many?", steps=0, bytes=5, course=course))
+        assert "steps: you said 0, it is 0 (well predicted)" in shown
+        assert shown.endswith("bytes: you said 0, it is 5")
+
+    @pytest.mark.parametrize("said", ["0.6 s", None])
+    def test_a_prediction_is_a_number(self, said: object, course: Course) -> None:
+        with pytest.raises(BadInput, match=rf"^seconds={said!r} is no number: write one without its unit"):
+            predictions.predict("how long?", seconds=said, course=course)
+
     def test_dots_are_no_prediction(self, course: Course) -> None:
         assert "write your number" in str(predictions.predict("how long?", seconds=..., course=course))
         assert "seconds: 1" in str(predictions.reveal("how long?", seconds=1.0, course=course))

@@ -218,3 +218,15 @@ def test_a_lesson_draws_the_learners_schedule(tmp_path: Path) -> None:
 def test_only_schedule_puzzles_have_schedules(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"ranks\.swap asks for no schedule"):
         your_schedule("ranks.swap", course=Course(tmp_path), ranks=3)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"ranks": 4}, r"gpipe_order depends on more than ranks: give m=, too"),
+        ({"ranks": 0, "m": 2}, r"ranks=0 make no pipeline: it has one at least"),
+    ],
+)
+def test_a_pipeline_that_is_not_whole_is_refused(asked: dict[str, int], said: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=said):
+        your_schedule("gpipe_order", course=Course(tmp_path), **asked)
