@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.distributed as dist
+from matplotlib.patches import FancyArrowPatch
 
 from reference.cluster import RemoteException
 from reference.collectives import all_gather, all_reduce, broadcast
@@ -82,6 +83,19 @@ def test_what_was_added_twice_is_shown_as_an_error(clusters, monkeypatch):
     contents, trace = clusters(4).trace(counted_twice)
     texts = [words for words, _, _ in drawn(collective.draw(trace, contents), monkeypatch)]
     assert texts.count("2×0") == 4 and any("rank 0's, 2 times" in words for words in texts)
+
+
+def test_arrows_go_from_the_sender_to_the_receiver(clusters):
+    contents, trace = clusters(4).trace(reduced, "naive", 1)
+    step = collective.steps(trace, contents)[-1]
+    (axes,) = collective.draw(trace, contents, shown=[step.number]).axes
+    rows = {int(text.get_text()[5:]): text.get_position()[1] for text in axes.texts if text.get_text()[:5] == "rank "}
+
+    def row(y: float) -> int:
+        return min(rows, key=lambda rank: abs(rows[rank] - y))
+
+    paths = [patch._path_original.vertices for patch in axes.patches if isinstance(patch, FancyArrowPatch)]
+    assert [(row(path[0, 1]), row(path[-1, 1])) for path in paths] == [(a.src, a.dst) for a in step.arrows] != []
 
 
 def held_and_said(held: list[list[Counts | None]], sent: list[int]) -> tuple[Trace, list[Contents]]:

@@ -41,6 +41,16 @@ def test_every_chart_can_be_read(monkeypatch, n):
     assert_readable(cost.draw(curves(n), (256, 1e9)), monkeypatch)
 
 
+def test_lines_are_the_formulas_and_dots_what_was_measured():
+    times, points = curves(8), [(1e3, 1e-3), (1e5, 2e-3)]
+    (axes,) = cost.draw(times, (256, 1e9), measured={"gloo": points}).axes
+    many = [line for line in axes.lines if len(line.get_xdata()) == cost.SAMPLES]
+    for line, curve in zip(many, times.values(), strict=True):
+        assert list(line.get_ydata()) == [curve(size) for size in line.get_xdata()]
+    (dots,) = [line for line in axes.lines if line.get_linestyle() == "None" and len(line.get_xdata()) == 2]
+    assert [(x, y) for x, y in dots.get_xydata()] == points
+
+
 def test_bandwidth_is_held_against_the_hardware(monkeypatch):
     theory = {"ring": lambda size: bus_bandwidth(8, size, ring_time(8, size, ALPHA, BETA))}
     picture = cost.draw_bandwidth(theory, (1e4, 1e10), measured={"seen": [(1e9, 30e9)]}, limit=("InfiniBand NDR", BETA))

@@ -1,10 +1,12 @@
 """A mesh in pictures: every rank stands in its node, groups are told apart, and bytes have the colour of their axis."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 import torch
 import torch.distributed as dist
+from matplotlib.patches import PathPatch
 
 from reference.cluster import Cluster
 from reference.collectives import all_reduce
@@ -33,6 +35,16 @@ def test_it_can_be_read(arranged: Mesh, ranks_per_node: int, monkeypatch: pytest
     words = [each for each, _, _ in drawn(picture, monkeypatch)]
     panels = max(1, sum(size > 1 for size in arranged.sizes))
     assert all(words.count(str(rank)) == panels for rank in arranged.ranks)
+
+
+def test_lines_join_the_members_of_each_group() -> None:
+    (axes,) = mesh.draw(CUBE, 4).axes
+    ranks = {text.get_position(): int(text.get_text()) for text in axes.texts if text.get_text().isdigit()}
+    paths = [patch.get_path().vertices for patch in axes.patches if type(patch) is PathPatch]
+    joined = [(ranks[tuple(path[0])], ranks[tuple(path[-1])]) for path in paths]
+    assert sorted(joined) == sorted(
+        pair for axis in CUBE.names for group in CUBE.groups(axis) for pair in pairwise(group)
+    )
 
 
 def test_the_title_says_who_leaves_its_node() -> None:

@@ -1,9 +1,10 @@
 """What hides behind what."""
 
 import pytest
+from matplotlib.colors import to_hex
 
 from reference.trace.activity import Activity, Doing
-from visualizations.overlap import draw, duration, finding, hidden
+from visualizations.overlap import FACES, draw, duration, finding, hidden
 
 OWN = [
     Activity(Doing.FORWARD, "layer 0", 10.0, 11.0),
@@ -29,6 +30,12 @@ def test_every_rank_has_a_lane_for_computing_and_one_for_each_collective(ranks: 
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels == [name for r in range(ranks) for name in (f"rank {r}", "all_gather", "all_reduce")]
     assert len(axes.patches) == ranks * len(OWN)
+
+
+def test_boxes_are_activities_in_the_colour_of_what_is_done():
+    boxes = draw([OWN]).axes[0].patches
+    seen = [(box.get_x() + 10, box.get_width(), to_hex(box.get_facecolor())) for box in boxes]
+    assert sorted(seen) == sorted((a.begin, a.end - a.begin, FACES[a.doing].lower()) for a in OWN)
 
 
 def test_lanes_can_have_names_of_their_own():
