@@ -35,8 +35,10 @@ def draw(trace: Trace, mesh: Mesh, ranks_per_node: int = 8, *, title: str = "") 
         title: the finding; by default the share of each axis.
 
     Raises:
-        BadInput: if nothing was sent.
+        BadInput: if the mesh is of other ranks than the trace, or if nothing was sent.
     """
+    if len(mesh.ranks) != trace.world_size:
+        raise BadInput(f"the mesh arranges {len(mesh.ranks)} ranks, and the trace is of {trace.world_size}")
     sent = {axis: matrix for axis, matrix in matrices_by_axis(trace, mesh).items() if matrix.any()}
     if not sent:
         raise BadInput("there is nothing to draw: no rank has sent anything")

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Rectangle
 from matplotlib.path import Path
 
+from reference.errors import BadInput
 from reference.trace import Trace
 from reference.trace.contents import Contents, Counts
 
@@ -78,9 +79,14 @@ def draw(trace: Trace, contents: Sequence[Contents], *, title: str = "", shown: 
         trace, contents: as of `steps`.
         title: the finding; by default the number of steps and of bytes.
         shown: numbers of the steps to draw, 0 for the beginning; by default all, or as many as can be read.
+
+    Raises:
+        BadInput: if some of those steps are none of the run's.
     """
     every = steps(trace, contents)
     numbers = [step.number for step in every]
+    if missing := set(shown or ()) - set(numbers):
+        raise BadInput(f"there is no step {min(missing)}: the run has {', '.join(map(str, numbers))}")
     plan = _Plan.of(every, len(numbers) if shown is None else len(shown))
     chosen = set(_some(numbers, plan.room) if shown is None else shown)
     pairs = [(step, every[max(0, i - 1)]) for i, step in enumerate(every) if step.number in chosen]

@@ -7,6 +7,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator
 
+from reference.errors import BadInput
+
 from .style import SMALL, TEXT, Colour, Picture, bandwidth_text, bytes_text, figure, lines, plain, seconds_text
 
 Curve = Callable[[float], float]
@@ -93,7 +95,9 @@ def crossings(curves: Mapping[str, Curve], sizes: tuple[float, float]) -> list[t
 
 
 def finding(curves: Mapping[str, Curve], sizes: tuple[float, float]) -> str:
-    """The default title: which algorithm is fastest where."""
+    """The default title: which algorithm is fastest where. Raises BadInput if there is no curve to tell by."""
+    if not curves:
+        raise BadInput("without a curve nothing says which algorithm is fastest: give one, or a title")
     changes = crossings(curves, sizes)
     if not changes:
         name = min(curves, key=lambda name: curves[name](sizes[0]))

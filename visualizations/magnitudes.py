@@ -12,6 +12,8 @@ import torch
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from reference.errors import BadInput
+
 from .style import SMALL, TEXT, Colour, Picture, figure, plain
 
 PANEL = 1.55  # inches
@@ -58,8 +60,13 @@ def draw(panels: Mapping[str, torch.Tensor], dtype: torch.dtype, *, title: str) 
         panels: numbers by name, of any shape; zeros are left out, and signs.
         dtype: float16, say.
         title: the finding.
+
+    Raises:
+        BadInput: if some panel has no number but zeros.
     """
     values = {name: _magnitudes(numbers) for name, numbers in panels.items()}
+    if empty := [name for name, own in values.items() if not len(own)]:
+        raise BadInput(f"{empty[0]} has no magnitudes to draw: all its numbers are 0")
     top = np.log2(torch.finfo(dtype).max) + 5
     bottom = np.log2(torch.finfo(dtype).smallest_normal) - 20
     picture = figure(PANEL * len(values) + 0.75, title)

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 import torch
 
+from reference.errors import BadInput
 from reference.models import GPT, GPTConfig
 from reference.tensor_parallel.layout import Counted, Placement, placement, require_fit, split_of
 
@@ -61,10 +62,10 @@ class Matrix:
         """Their product, as each rank makes it of what it has.
 
         Raises:
-            ValueError: if some rank lacks what it needs, or nobody could multiply them.
+            BadInput: if some rank lacks what it needs, or nobody could multiply them.
         """
         if self.columns != other.rows:
-            raise ValueError(f"{self.name} has {self.columns} columns, {other.name} has {other.rows} rows")
+            raise BadInput(f"{self.name} has {self.columns} columns, {other.name} has {other.rows} rows")
         shape = {"name": name, "rows": self.rows, "columns": other.columns}
         match self.cut, other.cut:
             case Cut.NOWHERE, Cut.NOWHERE | Cut.COLUMNS:
@@ -73,7 +74,7 @@ class Matrix:
                 return replace(self, **shape)
             case Cut.COLUMNS, Cut.ROWS:
                 return replace(other, **shape, cut=Cut.SUM, units=0)
-        raise ValueError(f"ranks with {self.cut} of {self.name} and {other.cut} of {other.name} cannot multiply them")
+        raise BadInput(f"ranks with {self.cut} of {self.name} and {other.cut} of {other.name} cannot multiply them")
 
     @property
     def whole(self) -> "Matrix":
@@ -105,10 +106,13 @@ def weight(name: str, config: GPTConfig, t: int, letter: str = "") -> Matrix:
         letter: what to call it; its name by default.
 
     Raises:
-        BadInput: if the model does not fit so many ranks.
+        BadInput: if the model does not fit so many ranks, or has no such parameter.
     """
     require_fit(config, t)
-    shape = parameters(config)[name]
+    shapes = parameters(config)
+    if name not in shapes:
+        raise BadInput(f"the model has no parameter {name}: there are {', '.join(shapes)}")
+    shape = shapes[name]
     matrix = of_placements([placement(name, shape, config, rank, t) for rank in range(t)], letter or name)
     split = split_of(name)
     units = getattr(config, split.counted) if split and split.counted in (Counted.HEADS, Counted.KV_HEADS) else 0

@@ -6,10 +6,12 @@ orange under white is what one waits for.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
+from reference.errors import BadInput
 from reference.trace.activity import Activity, Doing
 
 from .style import SMALL, WIDTH, Colour, Picture, bytes_text, figure, plain, seconds_text, time_axis
@@ -38,7 +40,12 @@ def draw(
         title: the finding; by default how much of the communication is hidden.
         end: seconds to draw, so that two pictures can have the same scale; by default all.
         names: what the lanes are called; "rank 0", "rank 1", ... by default.
+
+    Raises:
+        BadInput: if no rank did anything.
     """
+    if not any(ranks):
+        raise BadInput("there is nothing to draw: no rank has an activity")
     zero = min(activity.begin for own in ranks for activity in own)
     length = end or duration(ranks)
     lanes = sorted({a.label for own in ranks for a in own if a.doing is Doing.COMMUNICATION})
@@ -59,9 +66,9 @@ def draw(
     time_axis(axes, length)
     for rank, own in enumerate(ranks):
         for number, lane in enumerate(_lanes(own, lanes)):
-            ends = [*(a.begin for a in lane[1:]), length + zero]
-            for activity, seen_until in zip(lane, ends, strict=bool(lane)):  # a lane may be empty
-                _box(axes, activity, zero, min(seen_until, activity.end) - zero, rank + number * height, height)
+            for activity, following in pairwise([*lane, None]):
+                seen_until = min(activity.end, following.begin if following else zero + length)
+                _box(axes, activity, zero, seen_until - zero, rank + number * height, height)
     _legend(axes, ranks)
     return picture
 

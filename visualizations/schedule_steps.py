@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from reference.errors import BadInput
 from reference.pipeline_parallel.schedule import Kind, Schedule
 from reference.pipeline_parallel.simulate import Costs, Simulation, Span, simulate
 
@@ -10,12 +11,18 @@ Plan = Schedule | Simulation | Sequence[Sequence[Span]]
 
 
 def simulated(plan: Plan) -> Simulation:
-    """A plan with times, from 0: of a schedule those of equal costs; of a run those that were measured."""
+    """A plan with times, from 0: of a schedule those of equal costs; of a run those that were measured.
+
+    Raises:
+        BadInput: if it is a run of nothing.
+    """
     if isinstance(plan, Simulation):
         return plan
     if isinstance(plan, Schedule):
         share = plan.ranks / max(map(len, plan.routes))  # of a rank's layers, that a stage has
         return simulate(plan, Costs(share, share, share))
+    if not any(plan):
+        raise BadInput("there is nothing to draw: no rank has computed anything")
     zero = min(line[0].begin for line in plan if line)
     spans = tuple(tuple(Span(action, begin - zero, end - zero) for action, begin, end in line) for line in plan)
     return Simulation(_followed(spans), spans, "s")

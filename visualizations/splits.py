@@ -52,7 +52,7 @@ def draw_pair(first: str, second: str, config: GPTConfig, t: int, tokens: int, *
         config, t, tokens, title: as of `draw_product`.
 
     Raises:
-        ValueError: if the second does not take what the first makes.
+        BadInput: if the second does not take what the first makes.
     """
     a, b = weight(first, config, t, "A"), weight(second, config, t, "B")
     x = input_of(a, tokens, "X")

@@ -20,6 +20,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
+from reference.errors import BadInput
+
 WIDTH = 8.0  # inches; at 100 dots per inch as wide as the text of a notebook
 DPI = 100  # at which sizes are meant; pixels are twice as fine, for sharp screens
 SMALL, TEXT, TITLE = 7.5, 9.0, 11.0  # points
@@ -54,9 +56,9 @@ LINES: tuple[tuple[str, Any, str], ...] = (
 
 
 def lines(count: int) -> tuple[tuple[str, Any, str], ...]:
-    """Colour, dash and marker of each of the lines of a chart. Raises ValueError for more than can be told apart."""
+    """Colour, dash and marker of each of the lines of a chart. Raises BadInput for more than can be told apart."""
     if count > len(LINES):
-        raise ValueError(f"a chart tells {len(LINES)} lines apart, not {count}: draw two charts")
+        raise BadInput(f"a chart tells {len(LINES)} lines apart, not {count}: draw two charts")
     return LINES[:count]
 
 

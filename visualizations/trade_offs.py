@@ -8,6 +8,7 @@ from matplotlib.ticker import FuncFormatter
 
 from reference.composition.ptd_p import Machine, Split, Transformer, memory_bytes, parts, rank_flops
 from reference.composition.published import Row
+from reference.errors import BadInput
 
 from .mesh import AXIS_COLOURS
 from .style import LINES, SMALL, TEXT, Colour, Picture, bytes_text, figure, lines, plain, seconds_text, time_axis
@@ -28,7 +29,12 @@ def seconds(model: Transformer, splits: Sequence[Split], machine: Machine, *, ti
         model, machine: what is trained on what.
         splits: of the same batch.
         title: the finding; by default the fastest split.
+
+    Raises:
+        BadInput: if there is no split.
     """
+    if not splits:
+        raise BadInput("there is no split to draw: give one or more")
     fits = [memory_bytes(model, split) <= machine.memory for split in splits]
     each = [parts(model, split, machine) for split in splits]
     totals = [sum(one.values()) for one in each]

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 
+from reference.errors import BadInput
 from reference.networks import TIMES, bus_bandwidth, crossing, ring_time
 from reference.trace import ETHERNET_100G, HOME_INTERNET, NVLINK4, Network
 from visualizations import cost, network
@@ -95,9 +96,9 @@ def test_numbers_of_crossings_that_are_close_do_not_touch(monkeypatch):
 
 def test_more_lines_than_can_be_told_apart_are_refused():
     seven = {f"line {i}": lambda size, i=i: size * (i + 1) for i in range(7)}
-    with pytest.raises(ValueError, match="tells 6 lines apart, not 7"):
+    with pytest.raises(BadInput, match="tells 6 lines apart, not 7"):
         cost.draw(seven, (1, 100))
-    with pytest.raises(ValueError, match="tells 6 lines apart, not 7"):
+    with pytest.raises(BadInput, match="tells 6 lines apart, not 7"):
         curves_of.draw({name: [(1, 1), (2, 2)] for name in seven}, title="too many", x="x", y="y")
 
 

@@ -65,9 +65,9 @@ def test_columns_sum_what_goes_back_and_rows_what_comes_out(name: str, sums: lis
 
 def test_ranks_cannot_multiply_what_they_lack() -> None:
     x = Matrix("X", 4, 48, Cut.NOWHERE, ())
-    with pytest.raises(ValueError, match="some of its rows of W"):
+    with pytest.raises(BadInput, match="some of its rows of W"):
         x.times(weight("feed_forward.down.weight", CONFIG, 4, "W"), "Y")
-    with pytest.raises(ValueError, match="Y has 8 columns, B has 32 rows"):
+    with pytest.raises(BadInput, match="Y has 8 columns, B has 32 rows"):
         splits.draw_pair("attention.key.weight", "attention.output.weight", CONFIG, 4, TOKENS)
 
 
