@@ -12,11 +12,10 @@ from fractions import Fraction
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reference.memory.korthikanti import TERMS, Layer, Split, Term
 
-from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, canvas, figure, plain
+from .style import SMALL, TEXT, WIDTH, Colour, Picture, amount_axis, bytes_text, canvas, figure, plain, write
 
 
 class Form(StrEnum):
@@ -91,9 +90,7 @@ def draw(
         axes.set_title(form, fontsize=TEXT, color=Colour.INK, fontweight="bold", loc="left")
         axes.set_xlabel("t, ranks that share the layer", fontsize=SMALL, color=Colour.INK)
         axes.tick_params(axis="x", length=0)
-    panels[0].yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
-    panels[0].yaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(size)))
-    panels[0].set_ylabel("activations of a layer, on a rank", fontsize=TEXT)
+    amount_axis(panels[0], "activations of a layer, on a rank", bytes_text)
     marks = [Patch(facecolor=FACES[place], label=place) for place in reversed(Place)]
     panels[-1].legend(handles=marks, loc="upper right", frameon=False, fontsize=SMALL, borderaxespad=0)
     return picture
@@ -159,13 +156,13 @@ def draw_terms(layer: Layer, *, title: str = "") -> Picture:
     width = (WIDTH - NAMES - 0.1) / len(columns)
     inch = (width - 0.68) / float(max(bytes_of(term, alone, Form.TENSOR) for term in TERMS))
     for row, term in enumerate(TERMS):
-        _text(axes, NAMES - 0.1, HEAD + (row + 0.5) * ROW, term.tensor, SMALL - 0.5, Colour.INK, ha="right")
+        write(axes, NAMES - 0.1, HEAD + (row + 0.5) * ROW, term.tensor, SMALL - 0.5, Colour.INK, ha="right")
     for index, (words, (one, form)) in enumerate(columns.items()):
         _terms(axes, NAMES + index * width, words, one, form, inch)
     x, y = 0.1, HEAD + (len(TERMS) + 0.8) * ROW
     for place in Place:
         axes.add_patch(Rectangle((x, y - 0.05), 0.16, 0.1, facecolor=FACES[place], edgecolor="none"))
-        _text(axes, x + 0.22, y, LEGEND[place], SMALL, Colour.INK)
+        write(axes, x + 0.22, y, LEGEND[place], SMALL, Colour.INK, ha="left")
         x += 0.42 + 0.058 * len(LEGEND[place])
     return picture
 
@@ -183,16 +180,10 @@ def terms_finding(t: int) -> str:
 
 def _terms(axes: Axes, left: float, words: str, layer: Layer, form: Form, inch: float) -> None:
     """A column of bars, and their sum above it; `inch` of a bar is a byte."""
-    _text(axes, left, HEAD - 0.32, words, SMALL, Colour.INK, weight="bold")
-    _text(axes, left, HEAD - 0.14, bytes_text(float(FORMULAS[form](layer))), SMALL, Colour.FAINT)
+    write(axes, left, HEAD - 0.32, words, SMALL, Colour.INK, weight="bold", ha="left")
+    write(axes, left, HEAD - 0.14, bytes_text(float(FORMULAS[form](layer))), SMALL, Colour.FAINT, ha="left")
     for row, term in enumerate(TERMS):
         size, y = float(bytes_of(term, layer, form)), HEAD + row * ROW
         face = {"facecolor": FACES[place_of(term)], "edgecolor": "none"}
         axes.add_patch(Rectangle((left, y + 0.03), size * inch, ROW - 0.06, **face))
-        _text(axes, left + size * inch + 0.04, y + ROW / 2, bytes_text(size), SMALL - 1.3, Colour.INK)
-
-
-def _text(
-    axes: Axes, x: float, y: float, words: str, size: float, colour: str, ha: str = "left", weight: str = "normal"
-) -> None:
-    axes.text(x, y, words, fontsize=size, color=colour, ha=ha, va="center", fontweight=weight)
+        write(axes, left + size * inch + 0.04, y + ROW / 2, bytes_text(size), SMALL - 1.3, Colour.INK, ha="left")

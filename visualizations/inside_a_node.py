@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reference.tensor_parallel.rehearsal import Price, Rehearsal
 from reference.trace.activity import Doing
 
 from . import overlap
-from .style import SMALL, TEXT, Colour, Picture, figure, plain, seconds_text
+from .style import SMALL, TEXT, Colour, Picture, amount_axis, figure, plain, seconds_text
 
 Prices = Mapping[str, Price]
 """What collectives cost, by the name of the network."""
@@ -48,9 +47,7 @@ def draw(
         axes.set_xlabel("t, ranks that share the block", fontsize=SMALL, color=Colour.INK)
         if name in nodes:
             _border(axes, [one.ranks for one in rehearsals], nodes[name])
-    panels[0].yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
-    panels[0].yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: seconds_text(seconds) if seconds else "0"))
-    panels[0].set_ylabel("modelled time of a block", fontsize=TEXT)
+    amount_axis(panels[0], "modelled time of a block", lambda seconds: seconds_text(seconds) if seconds else "0")
     faces = {str(doing): overlap.FACES[doing] for doing in COMPUTING}
     faces["waiting for the network, and its share of the time"] = Colour.COMMUNICATION
     marks = [Patch(facecolor=face, label=label) for label, face in faces.items()]

@@ -17,8 +17,8 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 from reference.tensor_parallel.steps import Kind, Step
 from reference.trace.activity import Doing
 
-from .rank_colours import SAME, colour_of, ink_on
-from .style import SMALL, WIDTH, Colour, Picture, bytes_text, canvas
+from .rank_colours import SAME, colour_of
+from .style import SMALL, WIDTH, Colour, Picture, bytes_text, canvas, ink_on, write
 
 Ranks = Sequence[Sequence[Step]]
 """What each rank did, step by step. All did steps of the same kinds in the same order."""
@@ -26,6 +26,7 @@ Ranks = Sequence[Sequence[Step]]
 LEFT, RIGHT, HEAD, GAP, FOOT = 0.8, 0.12, 0.62, 0.76, 0.7  # inches
 BORDER, WORK, PRODUCT = 0.62, 0.8, 1.12  # how wide columns are, relative to each other
 TINY = 5.8  # points, of shapes
+BOX = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}  # behind words that lines would run through
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,9 @@ def draw(ranks: Ranks, *, title: str = "") -> Picture:
         (Doing.FORWARD, HEAD, "forward →", Colour.FORWARD),
         (Doing.BACKWARD, HEAD + band + GAP, "← backward", Colour.BACKWARD),
     ):
-        _text(axes, 0.05, top - 0.08, words, SMALL, colour, ha="left", weight="bold")
+        write(axes, 0.05, top - 0.08, words, SMALL, colour, ha="left", weight="bold")
         for rank in range(t):
-            _text(axes, LEFT - 0.1, top + (rank + 0.5) * lane, f"rank {rank}", SMALL, Colour.INK, ha="right")
+            write(axes, LEFT - 0.1, top + (rank + 0.5) * lane, f"rank {rank}", SMALL, Colour.INK, ha="right")
             _flow(axes, places, top + (rank + 0.5) * lane, doing is Doing.FORWARD)
         _residual(axes, places, top, doing is Doing.FORWARD)
         for column, numbers in placed(ranks[0], doing).items():
@@ -144,7 +145,7 @@ def _names(axes: Axes, places: dict[Column, Place]) -> None:
     for column, place in places.items():
         if not column.kind.talks:
             words = column.site.split("_")[-1].replace(", ", "\n")
-            _text(axes, place.middle, HEAD - 0.13, words, SMALL, Colour.INK, linespacing=0.95, va="bottom")
+            write(axes, place.middle, HEAD - 0.13, words, SMALL, Colour.INK, linespacing=0.95, va="bottom")
 
 
 def _flow(axes: Axes, places: dict[Column, Place], y: float, forward: bool) -> None:
@@ -164,7 +165,7 @@ def _residual(axes: Axes, places: dict[Column, Place], top: float, forward: bool
         left, right, high = norm.left + 0.02, add.right - 0.02, top - 0.08
         axes.plot([left, left, right, right], [top + 0.02, high, high, top + 0.02], color=Colour.FAINT, linewidth=0.9)
         axes.plot(right if forward else left, top + 0.01, marker="v", color=Colour.FAINT, markersize=3.5)
-        _text(axes, core.right, high, "+ x" if forward else "+ gradient", TINY, Colour.FAINT, box=True)
+        write(axes, core.right, high, "+ x" if forward else "+ gradient", TINY, Colour.FAINT, bbox=BOX)
 
 
 def _column(axes: Axes, place: Place, steps: Sequence[Sequence[Step]], top: float, lane: float) -> None:
@@ -204,7 +205,7 @@ def _boxes(axes: Axes, left: float, width: float, step: Sequence[Step], top: flo
         axes.add_patch(Rectangle((left, y), width, 0.8 * lane, **look))
         if own.doing is Doing.BACKWARD and own.kind is Kind.PRODUCT:
             words = "dW" if own.of_weight else "dX"
-            _text(axes, left + width / 2, y + 0.4 * lane, words, TINY, ink_on(face), zorder=4)
+            write(axes, left + width / 2, y + 0.4 * lane, words, TINY, ink_on(face), zorder=4)
 
 
 def _border(axes: Axes, x: float, width: float, step: Sequence[Step], top: float, height: float) -> None:
@@ -212,13 +213,13 @@ def _border(axes: Axes, x: float, width: float, step: Sequence[Step], top: float
     name = collective(step[0])
     if not name:
         axes.plot([x, x], [top, top + height], color=Colour.LINE, linewidth=1, linestyle=(0, (2, 2)), zorder=2)
-        _text(axes, x, top + height / 2, "nothing", TINY, Colour.FAINT, rotation=90, box=True, zorder=4)
+        write(axes, x, top + height / 2, "nothing", TINY, Colour.FAINT, rotation=90, bbox=BOX, zorder=4)
         return
     bar = FancyBboxPatch((x - width / 2, top), width, height, boxstyle="round,pad=0,rounding_size=0.04", zorder=3)
     bar.set(facecolor=Colour.COMMUNICATION, edgecolor="none")
     axes.add_patch(bar)
-    _text(axes, x, top + height / 2, name, SMALL - 0.5, Colour.INK, rotation=90, zorder=4)
-    _text(axes, x, top - 0.06, bytes_text(step[0].sent), TINY, Colour.INK, box=True, zorder=5)
+    write(axes, x, top + height / 2, name, SMALL - 0.5, Colour.INK, rotation=90, zorder=4)
+    write(axes, x, top - 0.06, bytes_text(step[0].sent), TINY, Colour.INK, bbox=BOX, zorder=5)
 
 
 def _shapes(axes: Axes, x: float, y: float, steps: Sequence[Step]) -> None:
@@ -227,7 +228,7 @@ def _shapes(axes: Axes, x: float, y: float, steps: Sequence[Step]) -> None:
     for words in ([step.made for step in steps if not step.of_weight], [step.made for step in steps if step.of_weight]):
         for shape, count in Counter(words).items():
             many = f"{count} · " if count > 1 else ""
-            _text(axes, x, y, many + shape_text(shape), TINY, Colour.FAINT)
+            write(axes, x, y, many + shape_text(shape), TINY, Colour.FAINT)
             y += 0.1
 
 
@@ -241,16 +242,6 @@ def _legend(axes: Axes, y: float, ranks: int) -> None:
         for face in faces:
             axes.add_patch(Rectangle((x, y - 0.05), 0.12, 0.1, facecolor=face, edgecolor="none"))
             x += 0.12
-        _text(axes, x + 0.06, y, words, SMALL, Colour.INK, ha="left")
+        write(axes, x + 0.06, y, words, SMALL, Colour.INK, ha="left")
         x += 0.2 + 0.058 * len(words)
-    _text(axes, x, y, "B×S×D: what one rank makes", SMALL, Colour.FAINT, ha="left")
-
-
-def _text(
-    axes: Axes, x: float, y: float, words: str, size: float, colour: str, ha: str = "center", box: bool = False,
-    weight: str = "normal", rotation: float = 0, zorder: float = 5, linespacing: float = 1.2, va: str = "center",
-) -> None:  # fmt: skip
-    place = {"ha": ha, "va": va, "rotation": rotation, "zorder": zorder, "linespacing": linespacing}
-    if box:
-        place["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
-    axes.text(x, y, words, fontsize=size, color=colour, fontweight=weight, **place)
+    write(axes, x, y, "B×S×D: what one rank makes", SMALL, Colour.FAINT, ha="left")

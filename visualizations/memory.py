@@ -10,13 +10,12 @@ from itertools import groupby, pairwise
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reference.errors import BadInput
 from reference.memory.history import KINDS, History, Kind, Mark
 from reference.memory.recipe import Breakdown
 
-from .style import DPI, SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, figure, plain
+from .style import DPI, SMALL, TEXT, WIDTH, Colour, Picture, amount_axis, bytes_text, figure, lanes, plain
 
 FACES = {
     Kind.PARAMETERS: "#F0E442",
@@ -49,7 +48,7 @@ def draw(history: History, *, limit: Limit | None = None, title: str = "") -> Pi
     short = _panel(axes, history, limit, 0.66 * WIDTH)
     axes.set_ylim(0, _height(history.peak, limit))
     axes.set_xlabel(_order(history, short), fontsize=TEXT, loc="left")
-    _bytes_axis(axes)
+    amount_axis(axes, "memory", bytes_text)
     _limit_name(axes, limit, history.peak)
     look = {"marker": "o", "markersize": 4.5, "color": Colour.INK, "markerfacecolor": "white", "zorder": 7}
     axes.plot(_middle(history), history.peak, **look)
@@ -84,7 +83,7 @@ def compare(histories: Mapping[str, History], *, limit: Limit | None = None, tit
         axes.annotate(bytes_text(history.peak), (place, history.peak), (0, 4), **words)
     highest = max(history.peak for history in histories.values())
     panels[0].set_ylim(0, _height(1.1 * highest, limit))  # peaks have their numbers above them
-    _bytes_axis(panels[0])
+    amount_axis(panels[0], "memory", bytes_text)
     _limit_name(panels[0], limit, highest)
     scale = "each panel has its own scale from left to right"
     picture.supxlabel(f"{scale}: {_order(next(iter(histories.values())), short)}", fontsize=SMALL)
@@ -130,7 +129,7 @@ def draw_state(
     for strategy, place in groups:
         axes.annotate(strategy, (place, 0), (0, -27), ha="center", fontsize=TEXT, fontweight="bold", **words)
     axes.annotate("ranks", (axes.get_xlim()[0], 0), (-4, -13), ha="right", fontsize=SMALL, **words)
-    _bytes_axis(axes)
+    amount_axis(axes, "memory", bytes_text)
     _limit_line(axes, limit)
     _limit_name(axes, limit, highest)
     _legend(axes, [(kind.value, kind) for kind in KINDS[:3]], "bars: formula\ndots: measured" if measured else None)
@@ -146,12 +145,9 @@ def draw_life(history: History, *, title: str = "") -> Picture:
     """
     whole = {name: _whole(sizes) for name, sizes in history.units.items()}
     picture = figure(0.3 * len(whole) + 1.1, title or _together(whole))
-    axes = plain(picture.add_subplot())
+    axes = lanes(picture.add_subplot(), dict(enumerate(whole)))
     axes.grid(False)
-    axes.spines[["left"]].set_visible(False)
     axes.set(xlim=(0, len(history.usage)), ylim=(len(whole) - 0.4, -0.6))
-    axes.set_yticks(range(len(whole)), list(whole))
-    axes.tick_params(axis="y", length=0)
     for row, here in enumerate(whole.values()):
         for begin, end, gathered in _runs(here):
             high = 0.36 if gathered else 0.05
@@ -238,12 +234,6 @@ def _order(history: History, short: Sequence[str]) -> str:
 
 def _height(peak: float, limit: Limit | None) -> float:
     return 1.12 * max(peak, limit[1] if limit and limit[1] <= FAR * peak else 0, 1)
-
-
-def _bytes_axis(axes: Axes) -> None:
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(size)))
-    axes.set_ylabel("memory", fontsize=TEXT)
 
 
 def _limit_line(axes: Axes, limit: Limit | None) -> None:

@@ -10,14 +10,12 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import FancyBboxPatch, PathPatch, Rectangle
 from matplotlib.path import Path
 
 from reference.composition.mesh import Mesh
 
-from .rank_colours import ink_on
-from .style import LINES, SMALL, TEXT, WIDTH, Colour, Picture, canvas
+from .style import LINES, SMALL, TEXT, WIDTH, Colour, Picture, canvas, ink_on, tint
 
 AXIS_COLOURS: Mapping[str, str] = MappingProxyType(
     {"tensor": LINES[0][0], "data": LINES[1][0], "pipe": LINES[2][0], "context": LINES[3][0], "expert": LINES[5][0]}
@@ -167,5 +165,4 @@ def _line(drawing: Axes, left: float, top: float, grid: _Grid, pair: tuple[int, 
 
 def shade(colour: str, number: int, shades: int) -> str:
     """The colour of one of several groups: from a tint of the axis's colour to all of it."""
-    share = 0.18 + 0.82 * (number % shades) / max(shades - 1, 1)
-    return to_hex([1 - share * (1 - part) for part in to_rgb(colour)])
+    return tint(colour, 0.82 * (1 - (number % shades) / max(shades - 1, 1)))

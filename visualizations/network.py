@@ -7,7 +7,7 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from reference.trace import Link, Network
 
-from .style import SMALL, TEXT, Colour, Picture, bandwidth_text, canvas, seconds_text
+from .style import SMALL, TEXT, Colour, Picture, bandwidth_text, canvas, seconds_text, write
 
 SIZES = ((1_000, "1 KB"), (1_000_000, "1 MB"), (1_000_000_000, "1 GB"))  # messages that the table puts a time to
 MOST_NODES, MOST_RANKS = 4, 12  # that are drawn; of more, the first ones and the last
@@ -39,10 +39,10 @@ def draw(network: Network, *, world_size: int | None = None, title: str = "") ->
             _ports(axes, LEFT + place * (COLUMN + GAP), bottom, bus, len(nodes[number]), network.inter)
     right = LEFT + len(shown) * (COLUMN + GAP) - GAP
     if len(shown) < len(nodes):
-        _text(axes, right - COLUMN - GAP / 2, (TOP + bottom) / 2, "···", TEXT + 2, Colour.INK)
+        write(axes, right - COLUMN - GAP / 2, (TOP + bottom) / 2, "···", TEXT + 2, Colour.INK)
     if len(nodes) > 1:
         axes.plot([LEFT, right], [bus, bus], color=Colour.INK, linewidth=thickness(network.inter), zorder=2)
-        _text(axes, LEFT, bus + 0.15, network.inter.name, SMALL, Colour.INK, ha="left")
+        write(axes, LEFT, bus + 0.15, network.inter.name, SMALL, Colour.INK, ha="left")
     if links:
         _table(axes, *((right + GAP, TOP + 0.1) if beside else (LEFT, bus + 0.44)), links)
     return picture
@@ -79,20 +79,20 @@ def _node(axes: Axes, left: float, number: int, ranks: list[int], intra: Link) -
     box = FancyBboxPatch((left, TOP), COLUMN, height, boxstyle="round,pad=0,rounding_size=0.06", zorder=1)
     box.set(facecolor="#F5F5F5", edgecolor=Colour.LINE, linewidth=1)
     axes.add_patch(box)
-    _text(axes, left + 0.02, TOP - 0.12, f"node {number}", SMALL + 0.5, Colour.INK, ha="left")
+    write(axes, left + 0.02, TOP - 0.12, f"node {number}", SMALL + 0.5, Colour.INK, ha="left")
     switch = left + 1.0
     for row, rank in enumerate(shown):
         y = TOP + EDGE + (row + 0.5) * ROW
         if row and rank != shown[row - 1] + 1:
-            _text(axes, left + EDGE + 0.25, y - ROW / 2, "⋮", SMALL, Colour.INK)
+            write(axes, left + EDGE + 0.25, y - ROW / 2, "⋮", SMALL, Colour.INK)
         if len(ranks) > 1:
             axes.plot([left + 0.6, switch], [y, y], color=Colour.FAINT, linewidth=thickness(intra), zorder=2)
         face = Rectangle((left + EDGE, y - 0.1), 0.5, 0.2, facecolor="white", edgecolor=Colour.INK, zorder=3)
         axes.add_patch(face)
-        _text(axes, left + EDGE + 0.25, y, f"rank {rank}", SMALL, Colour.INK)
+        write(axes, left + EDGE + 0.25, y, f"rank {rank}", SMALL, Colour.INK)
     if len(ranks) > 1:
         axes.add_patch(Rectangle((switch, TOP + EDGE), 0.13, height - 2 * EDGE, color=Colour.FAINT, zorder=3))
-        _text(axes, switch + 0.27, TOP + height / 2, intra.name, SMALL, Colour.INK, rotation=90)
+        write(axes, switch + 0.27, TOP + height / 2, intra.name, SMALL, Colour.INK, rotation=90)
 
 
 def _ports(axes: Axes, left: float, bottom: float, bus: float, ranks: int, inter: Link) -> None:
@@ -106,20 +106,14 @@ def _ports(axes: Axes, left: float, bottom: float, bus: float, ranks: int, inter
 def _table(axes: Axes, x: float, y: float, links: list[tuple[str, Link]]) -> None:
     """For each class of link its numbers, and what messages of some sizes take on it."""
     for column, words in zip(TABLE, ("", "bandwidth", "latency", *(f"{name} takes" for _, name in SIZES)), strict=True):
-        _text(axes, x + column, y, words, SMALL, Colour.FAINT, ha="left")
+        write(axes, x + column, y, words, SMALL, Colour.FAINT, ha="left")
     for row, (where, link) in enumerate(links):
         times = (seconds_text(link.time(size)) for size, _ in SIZES)
         cells = (where, bandwidth_text(link.beta), seconds_text(link.alpha), *times)
         for column, words in zip(TABLE, cells, strict=True):
-            _text(axes, x + column, y + 0.22 * (row + 1), words, SMALL + 0.5, Colour.INK, ha="left")
+            write(axes, x + column, y + 0.22 * (row + 1), words, SMALL + 0.5, Colour.INK, ha="left")
 
 
 def thickness(link: Link) -> float:
     """Points of a link's line: it grows with the number of digits of its bandwidth."""
     return min(5.0, max(0.8, 0.8 * len(f"{link.beta / 1e5:.0f}") - 0.8))
-
-
-def _text(
-    axes: Axes, x: float, y: float, words: str, size: float, colour: str, ha: str = "center", rotation: float = 0
-) -> None:
-    axes.text(x, y, words, fontsize=size, color=colour, ha=ha, va="center", rotation=rotation, zorder=5)

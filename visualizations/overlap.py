@@ -14,7 +14,20 @@ from matplotlib.patches import Patch, Rectangle
 from reference.errors import BadInput
 from reference.trace.activity import Activity, Doing
 
-from .style import SMALL, WIDTH, Colour, Picture, bytes_text, figure, plain, seconds_text, time_axis
+from .style import (
+    SMALL,
+    WIDTH,
+    Colour,
+    Picture,
+    bytes_text,
+    figure,
+    ink_on,
+    lanes,
+    legend_below,
+    seconds_text,
+    time_axis,
+    write,
+)
 
 FACES: Mapping[Doing, Colour] = {
     Doing.FORWARD: Colour.FORWARD,
@@ -48,28 +61,25 @@ def draw(
         raise BadInput("there is nothing to draw: no rank has an activity")
     zero = min(activity.begin for own in ranks for activity in own)
     length = end or duration(ranks)
-    lanes = sorted({a.label for own in ranks for a in own if a.doing is Doing.COMMUNICATION})
-    picture = figure(len(ranks) * (len(lanes) + 1.7) * LANE + 0.85, title or finding(ranks))
-    axes = plain(picture.add_subplot())
-    axes.grid(False, axis="y")
-    axes.spines[["left"]].set_visible(False)
-    axes.set(xlim=(0, length), ylim=(len(ranks) - 0.05, -0.05))
-    height = 1 / (len(lanes) + 1.7)
-    collectives = [name.removesuffix("_single") for name in lanes]
+    kinds = sorted({a.label for own in ranks for a in own if a.doing is Doing.COMMUNICATION})
+    picture = figure(len(ranks) * (len(kinds) + 1.7) * LANE + 0.85, title or finding(ranks))
+    height = 1 / (len(kinds) + 1.7)
+    collectives = [name.removesuffix("_single") for name in kinds]
     ticks = {
         rank + (lane + 0.46) * height: label
         for rank, name in enumerate(names or [f"rank {rank}" for rank in range(len(ranks))])
         for lane, label in enumerate([name, *collectives])
     }
-    axes.set_yticks(list(ticks), list(ticks.values()))
-    axes.tick_params(axis="y", length=0, labelsize=SMALL)
+    axes = lanes(picture.add_subplot(), ticks, SMALL)
+    axes.set(xlim=(0, length), ylim=(len(ranks) - 0.05, -0.05))
     time_axis(axes, length)
     for rank, own in enumerate(ranks):
-        for number, lane in enumerate(_lanes(own, lanes)):
+        for number, lane in enumerate(_lanes(own, kinds)):
             for activity, following in pairwise([*lane, None]):
                 seen_until = min(activity.end, following.begin if following else zero + length)
                 _box(axes, activity, zero, seen_until - zero, rank + number * height, height)
-    _legend(axes, ranks)
+    seen = {activity.doing for own in ranks for activity in own}
+    legend_below(axes, {str(doing): Patch(facecolor=face) for doing, face in FACES.items() if doing in seen})
     return picture
 
 
@@ -114,17 +124,8 @@ def _box(axes: Axes, activity: Activity, zero: float, seen_until: float, top: fl
     full = f"{activity.label.removesuffix('_single')} {size}".strip()
     room = (seen_until - begin) / axes.get_xlim()[1] * (WIDTH - 1.2) / 0.062  # letters
     words = next((words for words in (full, size or activity.label.split()[-1]) if len(words) + 0.6 <= room), "")
-    colour = Colour.INK if activity.doing is Doing.COMMUNICATION else "white"
-    middle = {"ha": "center", "va": "center", "clip_on": True}
-    axes.text((begin + seen_until) / 2, top + 0.46 * height, words, color=colour, fontsize=SMALL, **middle)
-
-
-def _legend(axes: Axes, ranks: Sequence[Sequence[Activity]]) -> None:
-    seen = {activity.doing for own in ranks for activity in own}
-    marks = [Patch(facecolor=face, label=str(doing)) for doing, face in FACES.items() if doing in seen]
-    look = {"frameon": False, "fontsize": SMALL, "labelcolor": Colour.INK, "handlelength": 1.6, "columnspacing": 1.4}
-    place = {"loc": "upper right", "bbox_to_anchor": (1, 0), "borderaxespad": 2.4, "ncols": len(marks)}
-    axes.legend(handles=marks, **look, **place)
+    ink = ink_on(FACES[activity.doing])
+    write(axes, (begin + seen_until) / 2, top + 0.46 * height, words, SMALL, ink, clip_on=True)
 
 
 def _union(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -15,8 +15,6 @@ from itertools import count
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
-from matplotlib.colors import to_hex, to_rgb
-from matplotlib.legend_handler import HandlerTuple
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
@@ -24,9 +22,8 @@ from reference.errors import BadInput
 from reference.pipeline_parallel.schedule import Kind
 from reference.pipeline_parallel.simulate import Simulation
 
-from .rank_colours import ink_on
 from .schedule_steps import Plan, chunks_of, finding, finding_of, held, number, peaks, simulated, window
-from .style import SMALL, TEXT, WIDTH, Colour, Picture, figure, plain, time_axis
+from .style import SMALL, TEXT, WIDTH, Colour, Picture, figure, ink_on, lanes, legend_below, time_axis, tint
 
 FACES: Mapping[Kind, Colour] = {
     Kind.FORWARD: Colour.FORWARD,
@@ -111,10 +108,8 @@ def _flat(step: Simulation) -> float:
 
 def _lanes(axes: Axes, step: Simulation, end: float, charts: int = 1) -> None:
     """The lanes of a chart, from 0 to `end`."""
-    plain(axes).grid(False, axis="y")
-    axes.spines[["left"]].set_visible(False)
-    axes.set(xlim=(0, end), ylim=(step.schedule.ranks - 0.45, -0.55))
     _ranks(axes, step.schedule.ranks, _lane(step, charts))
+    axes.set(xlim=(0, end), ylim=(step.schedule.ranks - 0.45, -0.55))
     inches = (WIDTH - SIDES) / end
     _boxes(axes, [window(line, step) for line in step.spans], range(step.schedule.ranks), Colour.IDLE, 0)
     for kind in Kind:
@@ -123,10 +118,10 @@ def _lanes(axes: Axes, step: Simulation, end: float, charts: int = 1) -> None:
 
 
 def _ranks(axes: Axes, ranks: int, lane: float) -> None:
-    """Names of as many lanes as there is room for."""
+    """Lanes, and names of as many as there is room for."""
     every = next(n for n in count(1) if n * lane >= 0.2 - 0.08 * (n == 1) and n & (n - 1) == 0)
-    axes.set_yticks(range(0, ranks, every), [f"rank {rank}" for rank in range(0, ranks, every)])
-    axes.tick_params(axis="y", length=0, labelsize=SMALL if lane < 0.3 else TEXT - 0.5)
+    names = {rank: f"rank {rank}" for rank in range(0, ranks, every)}
+    lanes(axes, names, SMALL if lane < 0.3 else TEXT - 0.5)
 
 
 def _actions(axes: Axes, step: Simulation, kind: Kind, inches: float) -> None:
@@ -141,31 +136,30 @@ def _actions(axes: Axes, step: Simulation, kind: Kind, inches: float) -> None:
         ]
         if not here:
             continue
-        times, lanes = [(span.begin, span.end) for _, span in here], [rank for rank, _ in here]
+        times, ranks = [(span.begin, span.end) for _, span in here], [rank for rank, _ in here]
         width = np.median([(end - begin) * inches for begin, end in times])
         edge = min(0.7, 12 * max(0.0, float(width) - 0.02))
-        _boxes(axes, times, lanes, shade(kind, chunk, max(chunks.values()) + 1), edge)
+        _boxes(axes, times, ranks, shade(kind, chunk, max(chunks.values()) + 1), edge)
         if kind is Kind.BACKWARD:
             strip = shade(Kind.WEIGHT, chunk, max(chunks.values()) + 1)
-            _boxes(axes, times, lanes, strip, edge, top=HALF - STRIP * 2 * HALF)
+            _boxes(axes, times, ranks, strip, edge, top=HALF - STRIP * 2 * HALF)
 
 
 def shade(kind: Kind, chunk: int, chunks: int) -> str:
     """The colour of an action on a rank's stage number `chunk` of `chunks`: lighter from stage to stage."""
-    white = 0.48 * chunk / max(chunks - 1, 1)
-    return to_hex(tuple(part + white * (1 - part) for part in to_rgb(FACES[kind])))
+    return tint(FACES[kind], 0.48 * chunk / max(chunks - 1, 1))
 
 
 def _boxes(
     axes: Axes,
     times: Sequence[tuple[float, float]],
-    lanes: Sequence[int],
+    ranks: Sequence[int],
     face: str,
     edge: float,
     top: float = -HALF,
 ) -> None:
     """Rectangles of one colour, with white edges of so many points."""
-    (begin, end), lane = np.array(times).T, np.array(lanes)
+    (begin, end), lane = np.array(times).T, np.array(ranks)
     x, y = np.stack([begin, end, end, begin], 1), np.stack([lane + top] * 2 + [lane + HALF] * 2, 1)
     look = {"facecolor": face, "edgecolor": "white", "linewidth": edge, "zorder": 1}
     axes.add_collection(PolyCollection(np.stack([x, y], 2), **look), autolim=False)
@@ -204,10 +198,8 @@ def _column(axes: Axes, values: Sequence[float], lane: float, head: str) -> None
 def _held(axes: Axes, step: Simulation) -> None:
     """Below the lanes, in the same order: how many activations each rank holds, all on the same scale."""
     ranks, most = step.schedule.ranks, max(peaks(step)) or 1
-    plain(axes).grid(False, axis="y")
-    axes.spines[["left"]].set_visible(False)
-    axes.set_ylim(ranks - 0.45, -0.55)
     _ranks(axes, ranks, _flat(step))
+    axes.set_ylim(ranks - 0.45, -0.55)
     for rank, (moments, counts) in enumerate(held(step)):
         floor = rank + HALF
         tops = [floor - 2 * HALF * count / most for count in [*counts, counts[-1]]]
@@ -237,6 +229,4 @@ def _legend(axes: Axes, steps: Sequence[Simulation]) -> None:
         marks["later stages"] = tuple(Patch(facecolor=shade(k, 1, 2)) for k in Kind if k in seen)[:3]
     if any(step.longest < step.seconds * (1 - 1e-6) for step in steps):
         marks["other steps"] = Patch(facecolor="white", edgecolor=Colour.LINE, linewidth=0.6)
-    look = {"frameon": False, "fontsize": SMALL, "labelcolor": Colour.INK, "handlelength": 1.6, "columnspacing": 1.2}
-    place = {"loc": "upper right", "bbox_to_anchor": (1, 0), "borderaxespad": 2.4, "ncols": len(marks)}
-    axes.legend(marks.values(), marks.keys(), handler_map={tuple: HandlerTuple(None, 0)}, **look, **place)
+    legend_below(axes, marks, spacing=1.2)

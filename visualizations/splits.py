@@ -15,8 +15,8 @@ from matplotlib.patches import Rectangle
 from reference.models import GPTConfig
 
 from .matrices import TABLE, Cut, Matrix, Product, Stripe, input_of, linear, numbers_on, parameters, shape_text, weight
-from .rank_colours import SAME, colour_of, ink_on
-from .style import SMALL, TEXT, WIDTH, Colour, Picture, canvas
+from .rank_colours import SAME, colour_of
+from .style import SMALL, TEXT, WIDTH, Colour, Picture, canvas, ink_on, write
 
 TINY = 6.0  # points, of numbers in stripes and of shapes
 SHEETS, LOWER = 0.18, 0.14  # inches from the first sheet of a sum to the last, to the right and down
@@ -79,14 +79,14 @@ def draw_layer(config: GPTConfig, t: int, *, title: str = "") -> Picture:
     picture, axes = canvas(sum(heights) + 0.3, title or layer_finding(matrices, t))
     top = 0.0
     for row, height, words in zip(rows, heights, HALVES, strict=True):
-        _text(axes, 0.1, top + 0.12, words.replace("_", "-"), TEXT, Colour.INK, ha="left", weight="bold")
+        write(axes, 0.1, top + 0.12, words.replace("_", "-"), TEXT, Colour.INK, ha="left", weight="bold")
         x = 0.12
         for matrix in row:
             width, _ = _size(matrix, scale)
             width = max(width, 0.06 * len(shape_text(matrix)))
             _matrix(axes, matrix, x + width / 2, top + 0.46, scale, t)
             _, below = _size(matrix, scale)
-            _text(axes, x + width / 2, top + 0.66 + below, _share(matrix), TINY, Colour.FAINT)
+            write(axes, x + width / 2, top + 0.66 + below, _share(matrix), TINY, Colour.FAINT)
             x += width + 0.32
         top += height
     _legend(axes, sum(heights) + 0.1, t, sums=False)
@@ -183,7 +183,7 @@ def _heading(axes: Axes, x: float, y: float, product: Product) -> None:
             ("weight gradient", Colour.WEIGHT_GRADIENT) if of_weight else ("input gradient", Colour.BACKWARD)
         )
     formula = f"{made} = {product.left.name} {product.right.name}"
-    _text(axes, x, y, f"{words}:  {formula}", TEXT, colour, ha="left", weight="bold")
+    write(axes, x, y, f"{words}:  {formula}", TEXT, colour, ha="left", weight="bold")
 
 
 GAP = 0.34  # inches between matrices
@@ -210,20 +210,20 @@ def _product(
         if sign == ARROW:
             _all_reduce(axes, x - GAP + 0.03, x - 0.04, y + height / 2)
         else:
-            _text(axes, x - GAP / 2, y + height / 2, sign, TEXT + 2, Colour.INK)
+            write(axes, x - GAP / 2, y + height / 2, sign, TEXT + 2, Colour.INK)
 
 
 def _all_reduce(axes: Axes, begin: float, end: float, y: float) -> None:
     style = {"arrowstyle": "-|>,head_width=0.25,head_length=0.4", "color": Colour.COMMUNICATION, "linewidth": 2}
     axes.annotate("", (end, y), (begin, y), arrowprops={**style, "shrinkA": 0, "shrinkB": 0}, zorder=4)
-    _text(axes, (begin + end) / 2, y - 0.16, "all-\nreduce", TINY, Colour.INK)
+    write(axes, (begin + end) / 2, y - 0.16, "all-\nreduce", TINY, Colour.INK)
 
 
 def _matrix(axes: Axes, matrix: Matrix, x: float, y: float, scale: float, t: int) -> None:
     """A matrix with its name above and its shape below; x is its middle, y its top."""
     width, height = _size(matrix, scale)
     left = x - width / 2
-    _text(axes, x, y - 0.11, matrix.name, SMALL, Colour.INK, weight="bold")
+    write(axes, x, y - 0.11, matrix.name, SMALL, Colour.INK, weight="bold")
     look = {"edgecolor": "white", "linewidth": 0.6}
     if matrix.cut is Cut.NOWHERE:
         axes.add_patch(Rectangle((left, y), width, height, facecolor=SAME, **look))
@@ -235,7 +235,7 @@ def _matrix(axes: Axes, matrix: Matrix, x: float, y: float, scale: float, t: int
         for stripe in matrix.stripes:
             _stripe(axes, matrix, stripe, (left, y, width, height), t)
     below = y + height + (LOWER if matrix.cut is Cut.SUM else 0) + 0.1
-    _text(axes, x, below, shape_text(matrix), TINY, Colour.FAINT)
+    write(axes, x, below, shape_text(matrix), TINY, Colour.FAINT)
 
 
 def _stripe(axes: Axes, matrix: Matrix, stripe: Stripe, box: tuple[float, float, float, float], t: int) -> None:
@@ -258,7 +258,7 @@ def _stripe(axes: Axes, matrix: Matrix, stripe: Stripe, box: tuple[float, float,
     longest = max(len(words), len(str(t - 1)))
     needs = 0.1 if by_rows else 0.056 * longest + 0.01
     if room >= needs and (wide if by_rows else tall) >= 0.1:
-        _text(axes, x + wide / 2, y + tall / 2, words, TINY, ink_on(face))
+        write(axes, x + wide / 2, y + tall / 2, words, TINY, ink_on(face))
 
 
 def _legend(axes: Axes, y: float, t: int, sums: bool = True) -> None:
@@ -268,17 +268,11 @@ def _legend(axes: Axes, y: float, t: int, sums: bool = True) -> None:
         for face in marks:
             axes.add_patch(Rectangle((x, y - 0.05), 0.12, 0.1, facecolor=face, edgecolor="none"))
             x += 0.12
-        _text(axes, x + 0.06, y, words, SMALL, Colour.INK, ha="left")
+        write(axes, x + 0.06, y, words, SMALL, Colour.INK, ha="left")
         x += 0.2 + 0.056 * len(words)
     if not sums:
         return
     for rank in reversed(range(3)):
         place = (x + rank * 0.045, y - 0.07 + rank * 0.036)
         axes.add_patch(Rectangle(place, 0.16, 0.1, facecolor=colour_of(rank, 3), edgecolor="white", linewidth=0.6))
-    _text(axes, x + 0.34, y, "each with a summand of the whole", SMALL, Colour.INK, ha="left")
-
-
-def _text(
-    axes: Axes, x: float, y: float, words: str, size: float, colour: str, ha: str = "center", weight: str = "normal"
-) -> None:
-    axes.text(x, y, words, fontsize=size, color=colour, ha=ha, va="center", fontweight=weight, zorder=5)
+    write(axes, x + 0.34, y, "each with a summand of the whole", SMALL, Colour.INK, ha="left")

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 
-from .rank_colours import ink_on
-from .style import SMALL, TEXT, Colour, Picture, figure, plain
+from .style import SMALL, TEXT, Colour, Picture, figure, ink_on, lanes
 
 OTHER = "#7AB8DE"  # a layer that is no block: forward, lighter
 
@@ -37,11 +36,8 @@ def draw(
     every = picture.subplots(len(cuts), sharex=True, height_ratios=heights, squeeze=False)[:, 0]
     longest = max(dearest(costs, cut) for cut in cuts.values())
     for axes, (name, cut) in zip(every, cuts.items(), strict=True):
-        plain(axes).grid(False, axis="y")
-        axes.spines[["left"]].set_visible(False)
+        lanes(axes, {stage: f"stage {stage}" for stage in range(len(cut))}, SMALL)
         axes.set(xlim=(0, 1.02 * longest), ylim=(len(cut) - 0.5, -0.5))
-        axes.set_yticks(range(len(cut)), [f"stage {stage}" for stage in range(len(cut))])
-        axes.tick_params(axis="y", length=0, labelsize=SMALL)
         axes.set_title(f"{name}: the dearest stage takes {dearest(costs, cut):g}", fontsize=TEXT, loc="left", pad=3)
         axes.barh(range(len(cut)), dearest(costs, cut), height=BAR, color=Colour.IDLE)
         _bars(axes, costs, cut, names or {}, longest)

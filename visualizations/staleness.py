@@ -18,7 +18,7 @@ from reference.zero_bubble.convergence import Curve
 from reference.zero_bubble.methods import Method
 from reference.zero_bubble.versions import Seen, kept
 
-from .style import SMALL, TEXT, Colour, Picture, figure, lines, plain
+from .style import SMALL, TEXT, Colour, Picture, figure, ink_on, lanes, lines, plain
 
 LANE, HALF = 0.33, 0.44  # inches of a lane; half of a box, of the lane
 HEAD = 0.4  # inches above each chart
@@ -53,10 +53,7 @@ def finding(runs: Sequence[tuple[Method, int]], p: int) -> str:
 
 
 def _lanes(axes: Axes, step: Simulation, seen: Seen, batch: int, until: float) -> None:
-    plain(axes).grid(False)
-    axes.spines[["left"]].set_visible(False)
-    axes.set_yticks(range(step.schedule.ranks), [f"stage {rank}" for rank in range(step.schedule.ranks)])
-    axes.tick_params(axis="y", length=0)
+    lanes(axes, {rank: f"stage {rank}" for rank in range(step.schedule.ranks)}).grid(False)
     held = kept(step.schedule, batch, seen)
     for lane, line in enumerate(step.spans):
         axes.add_patch(Rectangle((0, lane - HALF), until, 2 * HALF, facecolor=Colour.IDLE, zorder=0.5))
@@ -75,7 +72,7 @@ def _box(axes: Axes, lane: int, begin: float, end: float, action: Action, seen: 
     face = Colour.FORWARD if is_forward else Colour.BACKWARD
     look = {"facecolor": face, "edgecolor": "white", "linewidth": 0.7, "zorder": 1}
     axes.add_patch(Rectangle((begin, lane - HALF), end - begin, 2 * HALF, **look))
-    words = {"ha": "center", "va": "center_baseline", "color": "white", "zorder": 4, "clip_on": True}
+    words = {"ha": "center", "va": "center_baseline", "color": ink_on(face), "zorder": 4, "clip_on": True}
     if end > axes.get_xlim()[1]:
         return  # a box that the chart cuts off has no room for words
     axes.text((begin + end) / 2, lane - 0.2, str(action.micro_batch), fontsize=SMALL - 1, **words)
@@ -91,7 +88,7 @@ def _legend(axes: Axes) -> None:
         Patch(color=Colour.BACKWARD, label="backward"),
         Patch(color=Colour.OPTIMIZER, label="update"),
         Patch(color=Colour.ERROR, label="other weights than forward saw"),
-        Patch(color=Colour.IDLE, label="idle"),
+        Patch(color=Colour.IDLE, label="waits"),
     ]
     place = {"loc": "upper right", "bbox_to_anchor": (1.0, -0.24), "ncols": 5}
     axes.legend(handles=patches, frameon=False, fontsize=SMALL, handlelength=1.2, columnspacing=1.2, **place)

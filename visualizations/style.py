@@ -9,14 +9,16 @@ Nothing here touches pyplot: a picture is a value. It is shown when a cell retur
 import base64
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.legend_handler import HandlerTuple
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
@@ -91,31 +93,31 @@ class Picture(Figure):
     __str__ = __repr__
 
 
-def figure(height: float, title: str, width: float = WIDTH) -> Picture:
-    """An empty picture `width` by `height` inches. `title` says what it shows to be true; long ones are wrapped."""
-    lines = _wrapped(title, width)
+def figure(height: float, title: str) -> Picture:
+    """An empty picture, `height` inches high. `title` says what it shows to be true; long ones are wrapped."""
+    lines = _wrapped(title)
     head = MARGIN + LEADING * len(lines)
     height += LEADING * (len(lines) - 1)
-    picture = Picture(figsize=(width, height), layout="constrained", facecolor="white")
+    picture = Picture(figsize=(WIDTH, height), layout="constrained", facecolor="white")
     picture.get_layout_engine().set(w_pad=0.08, h_pad=0.06, rect=(0, 0, 1, 1 - head / height))
     _entitle(picture, lines)
     return picture
 
 
-def canvas(height: float, title: str, width: float = WIDTH) -> tuple[Picture, Axes]:
-    """A picture to draw on by hand: axes of `width` by `height` inches below the title, x to the right, y down."""
-    lines = _wrapped(title, width)
+def canvas(height: float, title: str) -> tuple[Picture, Axes]:
+    """A picture to draw on by hand: axes of `WIDTH` by `height` inches below the title, x to the right, y down."""
+    lines = _wrapped(title)
     head = MARGIN + LEADING * len(lines) + 0.08
-    picture = Picture(figsize=(width, height + head), facecolor="white")
+    picture = Picture(figsize=(WIDTH, height + head), facecolor="white")
     _entitle(picture, lines)
     axes = picture.add_axes((0, 0, 1, height / (height + head)))
-    axes.set(xlim=(0, width), ylim=(height, 0))
+    axes.set(xlim=(0, WIDTH), ylim=(height, 0))
     axes.axis("off")
     return picture, axes
 
 
-def _wrapped(title: str, width: float) -> list[str]:
-    lines = textwrap.wrap(title, width=int(width * 10.5), break_on_hyphens=False)
+def _wrapped(title: str) -> list[str]:
+    lines = textwrap.wrap(title, width=int(WIDTH * 10.5), break_on_hyphens=False)
     balanced = textwrap.wrap(title, width=len(title) // max(len(lines), 1) + 8, break_on_hyphens=False)
     return (balanced if len(balanced) == len(lines) else lines) or [""]
 
@@ -134,6 +136,49 @@ def plain(axes: Axes) -> Axes:
     axes.grid(True, color="#ECECEC", linewidth=0.8)
     axes.set_axisbelow(True)
     return axes
+
+
+def lanes(axes: Axes, names: Mapping[float, str], size: float = TEXT - 0.5) -> Axes:
+    """A chart of lanes, one below the other: their names, by height, and no line beside them."""
+    plain(axes).grid(False, axis="y")
+    axes.spines[["left"]].set_visible(False)
+    axes.set_yticks(list(names), list(names.values()))
+    axes.tick_params(axis="y", length=0, labelsize=size)
+    return axes
+
+
+def legend_below(axes: Axes, marks: Mapping[str, Any], spacing: float = 1.4) -> None:
+    """What marks say, in a line at the end of the x axis. A tuple of marks stands side by side."""
+    if marks:
+        look = {"frameon": False, "fontsize": SMALL, "labelcolor": Colour.INK, "handlelength": 1.6}
+        look |= {"columnspacing": spacing, "handler_map": {tuple: HandlerTuple(None, 0)}}
+        place = {"loc": "upper right", "bbox_to_anchor": (1, 0), "borderaxespad": 2.4, "ncols": len(marks)}
+        axes.legend(marks.values(), marks.keys(), **look, **place)
+
+
+def write(
+    axes: Axes, x: float, y: float, words: str, size: float, colour: str = Colour.FAINT, ha: str = "center", **look: Any
+) -> None:
+    """Words at a place, in the middle of their height, above what is drawn there."""
+    axes.text(x, y, words, fontsize=size, color=colour, ha=ha, **{"va": "center", "zorder": 5, **look})
+
+
+def tint(colour: str, white: float) -> str:
+    """A colour with so much white in it, from 0 to 1."""
+    return to_hex([part + white * (1 - part) for part in to_rgb(colour)])
+
+
+def ink_on(face: str) -> str:
+    """The colour of words that can be read on this one."""
+    red, green, blue = to_rgb(face)
+    return Colour.INK if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
+
+
+def amount_axis(axes: Axes, words: str, text: Callable[[float], str]) -> None:
+    """Label the y axis, with few round numbers, written by `text`."""
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda amount, _: text(amount)))
+    axes.set_ylabel(words, fontsize=TEXT)
 
 
 def time_axis(axes: Axes, duration: float) -> None:

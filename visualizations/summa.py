@@ -9,8 +9,8 @@ from math import lcm
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from .rank_colours import colour_of, ink_on
-from .style import SMALL, TEXT, WIDTH, Colour, Picture, canvas
+from .rank_colours import colour_of
+from .style import SMALL, TEXT, WIDTH, Colour, Picture, canvas, ink_on, write
 
 TINY = 6.0  # points, of numbers and shapes
 
@@ -46,7 +46,7 @@ def _panel(
     """One turn: C += (panel of A) (panel of B)."""
     (m, k, n), panels = sizes, lcm(*mesh)
     thick = k / panels
-    _text(axes, left, top + 0.1, f"turn {panel + 1} of {panels}", SMALL, Colour.FAINT, ha="left")
+    write(axes, left, top + 0.1, f"turn {panel + 1} of {panels}", SMALL, Colour.FAINT, ha="left")
     y, x = top + 0.45, left + 0.05
     for name, rows, columns, strip in (
         ("A", m, k, (panel * thick, 0.0, thick, float(m))),
@@ -54,16 +54,16 @@ def _panel(
         ("C", m, n, None),
     ):
         width = columns * scale
-        _text(axes, x + width / 2, y - 0.11, name, SMALL, Colour.INK, weight="bold")
+        write(axes, x + width / 2, y - 0.11, name, SMALL, Colour.INK, weight="bold")
         _grid(axes, x, y, rows * scale, width, mesh, pale=strip is not None)
         if strip is not None:
             column, row, wide, tall = (side * scale for side in strip)
             _strip(axes, x, y, (rows * scale, width), (column, row, wide, tall), mesh)
-        _text(axes, x + width / 2, y + rows * scale + 0.1, f"{rows}×{columns}", TINY, Colour.FAINT)
+        write(axes, x + width / 2, y + rows * scale + 0.1, f"{rows}×{columns}", TINY, Colour.FAINT)
         x += width + 0.42
         if name != "C":
             sign, size = ("×", TEXT + 2) if name == "A" else ("added\nto", TINY)
-            _text(axes, x - 0.21, y + m * scale / 2, sign, size, Colour.INK)
+            write(axes, x - 0.21, y + m * scale / 2, sign, size, Colour.INK)
 
 
 def _grid(axes: Axes, x: float, y: float, height: float, width: float, mesh: tuple[int, int], pale: bool) -> None:
@@ -77,7 +77,7 @@ def _grid(axes: Axes, x: float, y: float, height: float, width: float, mesh: tup
             axes.add_patch(Rectangle(place, width / c, height / r, **look))
             middle = (place[0] + width / c / 2, place[1] + height / r / 2)
             if not pale:
-                _text(axes, *middle, f"{i * c + j}", TINY, ink_on(face))
+                write(axes, *middle, f"{i * c + j}", TINY, ink_on(face))
 
 
 def _strip(
@@ -98,7 +98,7 @@ def _strip(
             box = (x + place * width / c, y + top, width / c, tall)
         axes.add_patch(Rectangle(box[:2], *box[2:], facecolor=face, edgecolor="white", linewidth=0.8, zorder=3))
         middle = (box[0] + box[2] / 2, box[1] + box[3] / 2)
-        _text(axes, *middle, str(rank), TINY, ink_on(face))
+        write(axes, *middle, str(rank), TINY, ink_on(face))
         for way in (-1, 1):
             _broadcast(axes, box, (x, y, width, height), way, along_rows)
     axes.add_patch(
@@ -121,9 +121,3 @@ def _broadcast(
     points = [(start, across), (end, across)] if along_rows else [(across, start), (across, end)]
     style = {"arrowstyle": "-|>,head_width=0.18,head_length=0.35", "color": Colour.COMMUNICATION, "linewidth": 1.4}
     axes.annotate("", points[1], points[0], arrowprops={**style, "shrinkA": 0, "shrinkB": 1}, zorder=4)
-
-
-def _text(
-    axes: Axes, x: float, y: float, words: str, size: float, colour: str, ha: str = "center", weight: str = "normal"
-) -> None:
-    axes.text(x, y, words, fontsize=size, color=colour, ha=ha, va="center", fontweight=weight, zorder=5)

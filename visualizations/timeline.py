@@ -15,7 +15,7 @@ from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 
 from reference.trace import Kind, Span, Timeline, Transfer
 
-from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, figure, plain, seconds_text, time_axis
+from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, figure, lanes, legend_below, seconds_text, time_axis
 
 FACES = {Kind.COMMUNICATION: Colour.COMMUNICATION, Kind.WAITING: Colour.IDLE, Kind.STUCK: "#FFFFFF"}
 WORDS = {Kind.COMMUNICATION: "communicates", Kind.WAITING: "waits", Kind.STUCK: "waits for ever"}
@@ -34,12 +34,9 @@ def draw(timeline: Timeline, *, title: str = "", now: float | None = None) -> Pi
     end = timeline.duration or 1e-6
     lane = min(0.46, max(0.2, 5.4 / max(timeline.world_size, 1)))
     picture = figure(timeline.world_size * lane + 1.05, title or finding(timeline))
-    axes = plain(picture.add_subplot())
-    axes.grid(False, axis="y")
-    axes.spines[["left"]].set_visible(False)
+    names = {rank: f"rank {rank}" for rank in range(timeline.world_size)}
+    axes = lanes(picture.add_subplot(), names, SMALL if lane < 0.3 else TEXT)
     axes.set(xlim=(0, end), ylim=(timeline.world_size - 0.45, -0.55))
-    axes.set_yticks(range(timeline.world_size), [f"rank {rank}" for rank in range(timeline.world_size)])
-    axes.tick_params(axis="y", length=0, labelsize=SMALL if lane < 0.3 else TEXT)
     time_axis(axes, end)
     seen = end if now is None else now
     spans = [_until(span, now) for span in timeline.spans if span.begin < seen]
@@ -157,13 +154,4 @@ def _legend(axes: Axes, timeline: Timeline, drawn: bool) -> None:
     for size in sorted({min(sizes), max(sizes)}) if sizes and drawn else ():
         width = thickness(size, sizes)
         marks.append(Line2D([], [], color=Colour.INK, linewidth=width, label=f"message, {bytes_text(size)}"))
-    if marks:
-        look = {
-            "frameon": False,
-            "fontsize": SMALL,
-            "labelcolor": Colour.INK,
-            "handlelength": 1.6,
-            "columnspacing": 1.4,
-        }
-        place = {"loc": "upper right", "bbox_to_anchor": (1, 0), "borderaxespad": 2.4, "ncols": len(marks)}
-        axes.legend(handles=marks, **look, **place)
+    legend_below(axes, {mark.get_label(): mark for mark in marks})

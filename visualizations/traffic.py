@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 from reference.errors import BadInput
 from reference.trace import Trace
 
-from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, canvas
+from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, canvas, write
 
 LEFT, HEAD, FOOT, GAP = 0.62, 0.62, 0.7, 0.42  # inches
 CAPTION = 1.42  # inches that the words below a matrix need
@@ -62,12 +62,12 @@ def draw(traces: Mapping[str, Trace], ranks_per_node: int, *, title: str = "") -
         left = LEFT + place * pitch
         _panel(axes, left, cell, trace, ranks_per_node, largest, labels=place == 0)
         busiest = int(between_nodes(trace, ranks_per_node).max())
-        _text(axes, left, HEAD - 0.42, name, TEXT, Colour.INK, weight="bold")
+        write(axes, left, HEAD - 0.42, name, TEXT, Colour.INK, weight="bold", ha="left")
         crossing = f"all that crosses: {bytes_text(_crossing(trace, ranks_per_node))}"
-        _text(axes, left, HEAD + ranks * cell + 0.16, f"busiest port: {bytes_text(busiest)}", SMALL)
-        _text(axes, left, HEAD + ranks * cell + 0.33, crossing, SMALL)
+        write(axes, left, HEAD + ranks * cell + 0.16, f"busiest port: {bytes_text(busiest)}", SMALL, ha="left")
+        write(axes, left, HEAD + ranks * cell + 0.33, crossing, SMALL, ha="left")
     words = "area: bytes     dark: between nodes     busiest port: of the rank that sends most to other nodes"
-    _text(axes, LEFT, HEAD + ranks * cell + 0.56, words, SMALL)
+    write(axes, LEFT, HEAD + ranks * cell + 0.56, words, SMALL, ha="left")
     return picture
 
 
@@ -86,12 +86,12 @@ def _panel(axes: Axes, left: float, cell: float, trace: Trace, ranks_per_node: i
     for src in range(ranks):
         y = HEAD + src * cell
         if labels:
-            _text(axes, left - 0.08, y + cell / 2, f"from {src}", SMALL, Colour.INK, ha="right")
-        _text(axes, left + (src + 0.5) * cell, HEAD - 0.09, str(src), SMALL - 0.5, ha="center")
+            write(axes, left - 0.08, y + cell / 2, f"from {src}", SMALL, Colour.INK, ha="right")
+        write(axes, left + (src + 0.5) * cell, HEAD - 0.09, str(src), SMALL - 0.5, ha="center")
         for dst in range(ranks):
             inside = src // ranks_per_node == dst // ranks_per_node
             _square(axes, left + dst * cell, y, cell, int(sent[src, dst]), inside, largest)
-    _text(axes, left, HEAD - 0.23, "to", SMALL - 0.5)
+    write(axes, left, HEAD - 0.23, "to", SMALL - 0.5, ha="left")
     for edge in range(ranks_per_node, ranks, ranks_per_node):
         line = {"color": Colour.INK, "linewidth": 1.2, "zorder": 4}
         axes.plot([left, left + ranks * cell], [HEAD + edge * cell] * 2, **line)
@@ -105,10 +105,3 @@ def _square(axes: Axes, x: float, y: float, cell: float, size: int, inside: bool
         side = max(LEAST_SIDE, 0.92 * cell * (size / largest) ** 0.5)
         place = (x + (cell - side) / 2, y + (cell - side) / 2)
         axes.add_patch(Rectangle(place, side, side, facecolor=WITHIN if inside else BETWEEN, zorder=2))
-
-
-def _text(
-    axes: Axes, x: float, y: float, words: str, size: float, colour: str = Colour.FAINT, ha: str = "left",
-    weight: str = "normal",
-) -> None:  # fmt: skip
-    axes.text(x, y, words, fontsize=size, color=colour, ha=ha, va="center", fontweight=weight, zorder=5)
