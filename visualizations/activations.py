@@ -92,7 +92,9 @@ def draw(
         axes.tick_params(axis="x", length=0)
     amount_axis(panels[0], "activations of a layer, on a rank", bytes_text)
     marks = [Patch(facecolor=FACES[place], label=place) for place in reversed(Place)]
-    panels[-1].legend(handles=marks, loc="upper right", frameon=False, fontsize=SMALL, borderaxespad=0)
+    place = {"loc": "upper right", "frameon": False, "borderaxespad": 0, "alignment": "left"}
+    note = "bars: formula, dots: measured" if measured else None
+    panels[-1].legend(handles=marks, fontsize=SMALL, title=note, title_fontsize=SMALL, **place)
     return picture
 
 

@@ -17,9 +17,9 @@ from reference.errors import BadInput
 from reference.trace import Trace
 
 from .mesh import colour_of
-from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, canvas
+from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, canvas, write
 
-LEFT, HEAD, FOOT = 0.62, 0.45, 0.2  # inches
+LEFT, HEAD, FOOT = 0.62, 0.45, 0.4  # inches
 MOST_CELL, MATRIX = 0.36, 3.6
 BARS = 0.62  # from the matrix to the bars
 MARKERS = ("s", "o", "D", "^", "P", "v")  # by axis, for whoever sees no colour
@@ -47,6 +47,8 @@ def draw(trace: Trace, mesh: Mesh, ranks_per_node: int = 8, *, title: str = "") 
     height = HEAD + max(ranks * cell, 0.62 * len(sent)) + FOOT
     picture, drawing = canvas(height, title or finding(sent))
     _frame(drawing, ranks, cell, ranks_per_node)
+    note = "size: logarithm of bytes     hatched: between nodes"
+    write(drawing, LEFT, height - FOOT / 2, note, SMALL, ha="left")
     largest, smallest = (choose(int(choose(m[m > 0])) for m in sent.values()) for choose in (max, min))
     for number, (axis, matrix) in enumerate(sent.items()):
         marker = MARKERS[number % len(MARKERS)]

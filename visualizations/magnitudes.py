@@ -73,7 +73,7 @@ def draw(panels: Mapping[str, torch.Tensor], dtype: torch.dtype, *, title: str) 
     every = picture.subplots(len(values), sharex=True, squeeze=False)[:, 0]
     for axes, (name, own) in zip(every, values.items(), strict=True):
         _panel(plain(axes), name, own, dtype, np.arange(np.floor(bottom), np.ceil(top) + 1))
-    every[-1].set_xlabel("magnitude", fontsize=TEXT, loc="left")
+    every[-1].set_xlabel("magnitude; height: share of the numbers, for each power of two", fontsize=TEXT, loc="left")
     return picture
 
 

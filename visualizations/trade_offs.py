@@ -112,7 +112,7 @@ def published(rows: Sequence[Row], machine: Machine, *, title: str) -> Picture:
         axes.annotate(label, (size, row.measured / 1e12), fontsize=SMALL - 0.5, color=Colour.FAINT, **place)
     axes.set_xscale("log")
     axes.minorticks_off()
-    axes.set_xticks([1e9, 1e10, 1e11, 1e12], ["1 billion", "10", "100", "1000"])
+    axes.set_xticks([1e9, 1e10, 1e11, 1e12], ["1 billion", "10 billion", "100 billion", "1000 billion"])
     axes.set_ylim(0, 1.15 * max(row.measured for row in rows) / 1e12)
     axes.set_xlabel("parameters; below the dots, how many A100s", fontsize=TEXT, loc="left")
     axes.set_ylabel("TFLOP/s of a rank", fontsize=TEXT)

@@ -40,6 +40,8 @@ def test_measured_bytes_are_dots() -> None:
     axes = draw(GPT3, RANKS, measured={(Form.SEQUENCE, 4): 7e8}).axes
     dots = [[tuple(line.get_xydata()[0]) for line in one.lines if line.get_marker() == "o"] for one in axes]
     assert dots == [[], [(2, 7e8)], []]
+    assert axes[-1].get_legend().get_title().get_text() == "bars: formula, dots: measured"
+    assert not draw(GPT3).axes[-1].get_legend().get_title().get_text()
 
 
 def test_stacks_begin_with_what_lies_between_and_end_with_pairs() -> None:

@@ -96,6 +96,7 @@ def test_bytes_are_told_by_axis_and_by_what_leaves_a_node(trace: Trace, monkeypa
     words = [each for each, _, _ in drawn(picture, monkeypatch)]
     assert "tensor: 32 KB, nothing between nodes" in words
     assert "pipe: 320 B, all of it between nodes" in words
+    assert "size: logarithm of bytes     hatched: between nodes" in words
     assert repr(picture) == "<Picture: Of 35.5 KB that were sent: tensor 90%, data 9%, pipe 1%>"
     assert_readable(axes_talk.draw(trace, CUBE, 2), monkeypatch)
 
