@@ -53,7 +53,8 @@ class Call:
             self.ranks.drain()
             if self.reports.failed:
                 self.judge(final=True)
-                raise self.explain()
+                with self.reading():
+                    raise self.explain()
         except RankError as error:
             with self.reading():
                 error.trace = self.supervisor.trace(self.begin) if self.supervisor else None

@@ -22,9 +22,9 @@ def call() -> Call:
     return Call(SimpleNamespace(world_size=2), 10.0, {"watch": True, "untrusted": True}, record=True)
 
 
-def said(kind: Kind, report: object) -> Message:
-    """A message of rank 1."""
-    return Message(1, kind, report if isinstance(report, bytes) else json.dumps(report).encode(), [])
+def said(kind: Kind, report: object, rank: int = 1) -> Message:
+    """A message of a rank."""
+    return Message(rank, kind, report if isinstance(report, bytes) else json.dumps(report).encode(), [])
 
 
 FORGED = [
@@ -33,7 +33,7 @@ FORGED = [
         for report in (b"\xff", 5, [], {}, {"what": "nothing of ours"}, {"what": "accused", "fault": 5})
     ),
     *((Kind.EVENT, POST | part) for part in ({"event": 5}, {"event": EVENT[:3]}, {"event": ["shout", *EVENT[1:]]})),
-    (Kind.EVENT, WAIT),
+    (Kind.EVENT, WAIT),  # for what was never posted
     *((Kind.FAULT, report) for report in (b"\xff", 5, [], {"details": 5}, {"line": "x"})),
     (Kind.RESULT, b"[5]\n"),
     *((Kind.RESULT, wire.with_header(header, b"")) for header in ({"rows": 5}, {"rows": [[]]}, {"messages": [[1]]})),
@@ -49,8 +49,12 @@ def test_a_report_that_makes_no_sense_is_an_error_of_its_rank(kind, report):
 
 def test_a_report_that_makes_no_sense_beside_others_is_an_error():
     one = call()
-    one.take(said(Kind.EVENT, POST))
-    one.take(said(Kind.EVENT, WAIT | {"others": "many"}))
+    for rank, file in ((0, "f.py"), (1, 5)):  # a deadlock, of which one line is nowhere
+        receive = Event(
+            rank, Op.RECV, (0, 1), 1 - rank, 0, (2,), "float32", 8, (), "", file, 1, 0, None, 0.0, None, "0"
+        )
+        one.take(said(Kind.EVENT, POST | {"event": receive.row()}, rank))
+        one.take(said(Kind.EVENT, WAIT | {"file": file}, rank))
     with pytest.raises(ResultError, match="a report that makes no sense") as error:
         one.judge()
     assert error.value.rank == 1

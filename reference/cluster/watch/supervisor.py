@@ -58,10 +58,10 @@ class Supervisor:
                 self._post(from_report(rank, report))
             case "wait":
                 post, place = self.posts[rank][report["number"]], Place(report["file"], report["line"])
-                self.waits[rank][report["thread"]] = Wait(post, place, report["others"], report["name"])
+                self.waits[rank][report["thread"]] = Wait(post, place, int(report["others"]), report["name"])
             case "running":
                 if wait := self.waits[rank].get(report["thread"]):
-                    self.waits[rank][report["thread"]] = replace(wait, others=report["others"])
+                    self.waits[rank][report["thread"]] = replace(wait, others=int(report["others"]))
             case "completed":
                 post = self.posts[rank][report["number"]]
                 post.event = replace(post.event, completed=report["tick"], end=report["end"])
