@@ -127,12 +127,11 @@ class Call:
         return _WATCHED_GRACE if self.supervisor else _GRACE
 
     def settled(self) -> bool:
-        """True where nothing more can come: all have finished; or some failed, all is read, and the others wait."""
+        """True where nothing more can come: every rank has ended or, where one has failed, waits."""
         silent = self.reports.silent
-        if not self.reports.failed:
-            return not silent
-        waits = self.supervisor.blocked if self.supervisor else lambda rank: False
-        return all(map(waits, silent)) and self.ranks.quiet  # a rank that dies has reported its last call
+        if self.reports.failed and self.supervisor:
+            return all(map(self.supervisor.blocked, silent))
+        return not silent
 
     def suspicion(self) -> float:
         """When the supervisor wants to look again."""

@@ -18,6 +18,7 @@ from .errors import ClusterError
 from .output import Output
 
 _CHUNK = 1 << 16  # what a pipe holds
+_UNREAD = 1 << 14  # reports that a socket may hold, and many more
 _GONE = 10.0  # seconds in which killed ranks must be gone
 
 
@@ -173,7 +174,7 @@ class Ranks:
             self._forget(end.sock.fileno())
             yield Message(rank, wire.Kind.FAULT, b"", [])
 
-    def _read_channel(self) -> Iterator[Exit]:
+    def _read_channel(self) -> Iterator[Message | Exit]:
         try:
             data = self._channel.recv(_CHUNK)
         except ConnectionError:
@@ -184,16 +185,24 @@ class Ranks:
             self.pids = notice.get("pids", self.pids)
             self.failure = notice.get("failed", self.failure)
             if "exited" in notice:
-                yield self._exit(notice["exited"], notice["status"])
+                yield from self._exit(notice["exited"], notice["status"])
         if not data:  # all ranks are gone
             self._forget(self._channel.fileno())
             words = self._server.last_words()
             self.failure = self.failure or "the process that forks the ranks is gone" + f": {words}" * bool(words)
-            yield from [self._exit(rank, -signal.SIGKILL) for rank in range(self.world_size) if rank not in self.exits]
+            for rank in range(self.world_size):
+                if rank not in self.exits:
+                    yield from self._exit(rank, -signal.SIGKILL)
 
-    def _exit(self, rank: int, status: int) -> Exit:
+    def _exit(self, rank: int, status: int) -> Iterator[Message | Exit]:
+        """What a rank reported before its process ended, and then that it has: its last call may say why."""
+        for _ in range(_UNREAD):
+            said = list(self._read(rank)) if self.ends[rank].sock.fileno() in self._sources else []
+            yield from said
+            if not said:
+                break
         self.exits[rank] = Exit(rank, status)
-        return self.exits[rank]
+        yield self.exits[rank]
 
     def _forget(self, fd: int) -> None:
         del self._sources[fd]
