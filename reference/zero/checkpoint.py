@@ -29,7 +29,7 @@ from reference.errors import BadInput
 
 from . import checkpoint_folder
 from .checkpoint_folder import Fingerprint, latest
-from .checkpoint_state import Saved, describe, difference, empty_chunks, held_chunks, install, lacking, merge
+from .checkpoint_state import SavedParameter, describe, difference, empty_chunks, held_chunks, install, lacking, merge
 from .chunk import Chunk, Writer
 
 __all__ = ["latest", "load", "save"]
@@ -112,7 +112,7 @@ def load(folder: Path | str, form: UpdateForm, optimizer: Optimizer, group: Proc
         return checkpoint, checkpoint_folder.contents(checkpoint)
 
     checkpoint, contents = by_first(found, group)
-    saved = {name: Saved.from_json(**each) for name, each in contents["parameters"].items()}
+    saved = {name: SavedParameter.from_json(**each) for name, each in contents["parameters"].items()}
     if unlike := difference(saved, merge(together(lambda: describe(form.parts, {}), group))):
         raise BadInput(f"{checkpoint} is of another model: {unlike}")
     if contents["optimizer"] != kind_of(optimizer):

@@ -25,7 +25,7 @@ State = Mapping[nn.Parameter, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Saved:
+class SavedParameter:
     """All that a checkpoint knows of a parameter, but its elements."""
 
     shape: tuple[int, ...]  # of the whole parameter
@@ -34,7 +34,7 @@ class Saved:
     numbers: dict[str, tuple[float, str | None]]  # what it has once: by name, and the dtype of what is a tensor
 
     @classmethod
-    def of(cls, part: Part, elements: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> "Saved":
+    def of(cls, part: Part, elements: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> "SavedParameter":
         """Say of a part what would be said of any other part of the same parameter."""
         return cls(
             tuple(part.shape),
@@ -44,7 +44,7 @@ class Saved:
         )
 
     @classmethod
-    def from_json(cls, shape: list, dtype: str, elements: dict, numbers: dict) -> "Saved":
+    def from_json(cls, shape: list, dtype: str, elements: dict, numbers: dict) -> "SavedParameter":
         """What became of one in a text."""
         return cls(tuple(shape), dtype, elements, {name: tuple(number) for name, number in numbers.items()})
 
@@ -52,23 +52,23 @@ class Saved:
         return f"{self.dtype} {list(self.shape)}"
 
 
-def describe(parts: Iterable[Part], state: State) -> dict[str, Saved]:
+def describe(parts: Iterable[Part], state: State) -> dict[str, SavedParameter]:
     """What is saved of this rank's parts, by parameter.
 
     Raises:
         BadInput: if the optimizer remembers something that is neither a number nor a tensor of one for each element.
     """
     once = _numbers(parts, state)
-    return {part.name: Saved.of(part, *_split(part, state, once)) for part in _not_empty(parts)}
+    return {part.name: SavedParameter.of(part, *_split(part, state, once)) for part in _not_empty(parts)}
 
 
-def merge(descriptions: Iterable[Mapping[str, Saved]]) -> dict[str, Saved]:
+def merge(descriptions: Iterable[Mapping[str, SavedParameter]]) -> dict[str, SavedParameter]:
     """The whole model, as its ranks describe it.
 
     Raises:
         BadInput: if two of them say different things of a parameter.
     """
-    whole: dict[str, Saved] = {}
+    whole: dict[str, SavedParameter] = {}
     for rank, described in enumerate(descriptions):
         for name, saved in described.items():
             if whole.setdefault(name, saved) != saved:
@@ -77,7 +77,7 @@ def merge(descriptions: Iterable[Mapping[str, Saved]]) -> dict[str, Saved]:
     return whole
 
 
-def difference(there: Mapping[str, Saved], here: Mapping[str, Saved]) -> str | None:
+def difference(there: Mapping[str, SavedParameter], here: Mapping[str, SavedParameter]) -> str | None:
     """The first parameter in which a checkpoint and this run differ, in a few words; None if there is none."""
     for name in sorted(there.keys() | here.keys()):
         if name not in here:
@@ -89,7 +89,7 @@ def difference(there: Mapping[str, Saved], here: Mapping[str, Saved]) -> str | N
     return None
 
 
-def lacking(parts: Iterable[Part], optimizer: Optimizer, saved: Mapping[str, Saved]) -> str | None:
+def lacking(parts: Iterable[Part], optimizer: Optimizer, saved: Mapping[str, SavedParameter]) -> str | None:
     """What was kept of a parameter for which this optimizer needs more, and what it needs; None if there is none.
 
     Where nothing was kept of a parameter, the optimizer begins anew.
@@ -117,7 +117,7 @@ def held_chunks(parts: Iterable[Part], state: State) -> dict[str, Chunk]:
     return chunks
 
 
-def empty_chunks(parts: Iterable[Part], saved: Mapping[str, Saved]) -> dict[str, Chunk]:
+def empty_chunks(parts: Iterable[Part], saved: Mapping[str, SavedParameter]) -> dict[str, Chunk]:
     """Room on the CPU for what this rank is to load. Padding is not loaded, and stays zero."""
     chunks = {}
     for part in _not_empty(parts):
@@ -130,7 +130,7 @@ def empty_chunks(parts: Iterable[Part], saved: Mapping[str, Saved]) -> dict[str,
 
 @torch.no_grad()
 def install(
-    parts: Iterable[Part], optimizer: Optimizer, saved: Mapping[str, Saved], chunks: Mapping[str, Chunk]
+    parts: Iterable[Part], optimizer: Optimizer, saved: Mapping[str, SavedParameter], chunks: Mapping[str, Chunk]
 ) -> None:
     """Put what was loaded into masters and optimizer. The hyperparameters stay those of this run."""
     state: dict[nn.Parameter, dict[str, Any]] = {}
