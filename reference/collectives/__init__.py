@@ -7,7 +7,7 @@ They run on gloo and on NCCL, with any number of ranks and any length.
 
 | module         | algorithms                                                                                |
 |----------------|-------------------------------------------------------------------------------------------|
-| broadcast      | naive, flat, tree, chain                                                                  |
+| broadcast      | naive, flat, tree, chain, scatter_all_gather                                              |
 | reduce         | naive, tree                                                                               |
 | scatter        | naive, tree                                                                               |
 | gather         | naive, tree                                                                               |
@@ -18,6 +18,8 @@ They run on gloo and on NCCL, with any number of ranks and any length.
 | all_to_all     | pairwise, spread_out, bruck, hypercube, uneven                                            |
 | barrier        | dissemination                                                                             |
 
-`exchange.py` is the step they are all made of. `cost.py` says what each costs, `best.py` picks one for a size,
-`differentiable.py` lets gradients through, and `backend.py` puts them under PyTorch's own DDP, FSDP and pipelining.
+`exchange.py` is the step they are all made of, `chunks.py` says how n ranks divide a tensor. `cost.py` says what each
+costs, `best.py` picks one for a size, `differentiable.py` lets gradients through, and `backend.py` puts them under
+PyTorch's own DDP, FSDP and pipelining. `native.py` names torch's own, `begin.py` lets those go on while a rank
+computes, and `fastest.py` takes ours between processes of one machine and theirs between GPUs.
 """

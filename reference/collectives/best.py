@@ -11,12 +11,12 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from . import all_gather as gathers
+from . import all_gather as all_gathers
 from . import all_reduce as all_reduces
-from . import all_to_all as exchanges
+from . import all_to_all as all_to_alls
 from . import broadcast as broadcasts
 from . import cost
-from . import reduce_scatter as scatters
+from . import reduce_scatter as reduce_scatters
 from .reduction import SUM
 
 LATENCY = 192 << 10  # bytes that gloo moves between two processes of one machine while a message is on its way
@@ -52,18 +52,18 @@ def all_gather(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     """Collect everybody's `x` in `out`."""
     n = group.size()
     if out.nbytes >= LARGE:
-        gathers.ring(x, out, group)
+        all_gathers.ring(x, out, group)
     elif n & (n - 1) == 0:
-        gathers.recursive_doubling(x, out, group)
+        all_gathers.recursive_doubling(x, out, group)
     else:
-        gathers.bruck(x, out, group)
+        all_gathers.bruck(x, out, group)
 
 
 def reduce_scatter(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
     """Reduce chunk i of everybody's `x` into the `out` of rank i."""
     n = group.size()
     small = x.numel() * x.element_size() < LARGE
-    algorithm = scatters.recursive_halving if small and n & (n - 1) == 0 else scatters.ring
+    algorithm = reduce_scatters.recursive_halving if small and n & (n - 1) == 0 else reduce_scatters.ring
     algorithm(x, out, group, op)
 
 
@@ -80,5 +80,5 @@ def all_reduce(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
 def all_to_all(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     """Send chunk j of `x` to rank j, whose `out` has it as chunk i."""
     many = group.size() >= MANY
-    algorithm = exchanges.hypercube if many and x.nbytes <= SMALL else exchanges.spread_out
+    algorithm = all_to_alls.hypercube if many and x.nbytes <= SMALL else all_to_alls.spread_out
     algorithm(x, out, group)
