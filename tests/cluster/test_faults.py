@@ -34,7 +34,7 @@ from reference.cluster import (
     TimeLimit,
 )
 
-SLEEP = "sleep 3141.59"  # the command line of every stray process of these tests
+SLEEP = f"sleep 3141.{os.getpid()}"  # the command line of every stray process of these tests
 
 
 class TwoArguments(Exception):
@@ -349,7 +349,13 @@ def check(cluster: Cluster, fault: Fault, victim: int) -> None:
 def limited() -> Iterator[Callable[[int], Cluster]]:
     """Clusters with a short time limit."""
     made: dict[int, Cluster] = {}
-    yield lambda n: made.setdefault(n, None) or made.__setitem__(n, Cluster(n, timeout=0.4)) or made[n]
+
+    def limited_to(n: int) -> Cluster:
+        if n not in made:
+            made[n] = Cluster(n, timeout=0.4)
+        return made[n]
+
+    yield limited_to
     for cluster in made.values():
         cluster.close()
 

@@ -152,12 +152,10 @@ def silence_after_kill(program: str) -> float:
 
 @pytest.fixture(scope="module")
 def silences() -> dict[str, float]:
-    """What `silence_after_kill` gave for each program, three at a time; and that nothing is left in /dev/shm."""
-    before = set(os.listdir("/dev/shm"))
+    """What `silence_after_kill` gave for each program, three at a time."""
     programs = INSTANTS | {f"at any instant, {number}": ANY_INSTANT for number in range(ANY)}
     with ThreadPoolExecutor(3) as pool:
         seconds = dict(zip(programs, pool.map(silence_after_kill, programs.values()), strict=True))
-    assert not [name for name in set(os.listdir("/dev/shm")) - before if "rankwise" in name]
     return seconds
 
 
