@@ -4,7 +4,10 @@ Each takes a group of all ranks and "cuda" or "cpu", so that the checks themselv
 """
 
 import gc
+import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,16 +69,26 @@ def lighter(group: ProcessGroup, device: str) -> list[str]:
     ]
 
 
+@contextmanager
+def shared_folder(group: ProcessGroup, device: str) -> Iterator[Path]:
+    """A new folder that all ranks see, and that is gone when all have left it."""
+    folders: list = [tempfile.mkdtemp() if dist.get_rank(group) == 0 else None]
+    dist.broadcast_object_list(folders, group=group, device=torch.device(device))
+    yield Path(folders[0])
+    dist.barrier(group)
+    if dist.get_rank(group) == 0:
+        shutil.rmtree(folders[0])
+
+
 def resumed(group: ProcessGroup, device: str) -> list[str]:
     """What FSDP has saved, ZeRO-1 goes on with."""
     config = config_for(group, "fp64")
-    folders: list = [tempfile.mkdtemp() if dist.get_rank(group) == 0 else None]
-    dist.broadcast_object_list(folders, group=group, device=torch.device(device))
     first, second = (Training(config, group, torch.device(device), Plan(form)) for form in (Form.FSDP, Form.ZERO1))
     first.backward(0)
     first.update(0)
-    checkpoint.save(Path(folders[0]), first.form, first.optimizer, 1, {}, group)
-    step, _ = checkpoint.load(Path(folders[0]), second.form, second.optimizer, group)
+    with shared_folder(group, device) as folder:
+        checkpoint.save(folder, first.form, first.optimizer, 1, {}, group)
+        step, _ = checkpoint.load(folder, second.form, second.optimizer, group)
     losses = [float(training.backward(step).item()) for training in (first, second)]
     return [] if abs(losses[0] - losses[1]) < EXACT else [f"losses after loading: {losses}"]
 

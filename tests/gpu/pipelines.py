@@ -3,14 +3,11 @@
 On GPUs each channel has a communicator of its own; on gloo all messages go through one group.
 """
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import torch
-import torch.distributed as dist
-from family import CLOSE, EXACT, config_for, difference_of
+from family import CLOSE, EXACT, config_for, difference_of, shared_folder
 from torch.distributed import ProcessGroup
 
 from reference.memory.precision import PRECISIONS
@@ -82,13 +79,12 @@ def piped_mixed(group: ProcessGroup, device: str) -> list[str]:
 def piped_resumed(group: ProcessGroup, device: str) -> list[str]:
     """What a pipeline has saved, FSDP goes on with; and both read held-out text alike."""
     config = replace(config_for(group, "fp64"), model=TIED)
-    folders: list = [tempfile.mkdtemp() if dist.get_rank(group) == 0 else None]
-    dist.broadcast_object_list(folders, group=group, device=torch.device(device))
     pipeline = Plan(Form.ZERO1, 4, pipeline_parallel=group.size(), order=Order.INTERLEAVED)
     first, second = (Training(config, group, torch.device(device), plan) for plan in (pipeline, Plan(Form.FSDP)))
     first.backward(0)
     first.update(0)
-    checkpoint.save(Path(folders[0]), first.form, first.optimizer, 1, {}, group)
-    checkpoint.load(Path(folders[0]), second.form, second.optimizer, group)
+    with shared_folder(group, device) as folder:
+        checkpoint.save(folder, first.form, first.optimizer, 1, {}, group)
+        checkpoint.load(folder, second.form, second.optimizer, group)
     losses = [validation_loss(training) for training in (first, second)]
     return [] if abs(losses[0] - losses[1]) < EXACT else [f"losses after loading: {losses}"]
