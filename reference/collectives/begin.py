@@ -26,7 +26,7 @@ def all_reduce(x: Tensor, group: ProcessGroup) -> Finish:
 
 
 def all_gather(x: Tensor, out: Tensor, group: ProcessGroup) -> Finish:
-    """Begin to collect everybody's `x` in `out`. Both are contiguous, of any shapes that fit."""
+    """Begin to collect everybody's `x` in `out`. Contiguous, of one dtype; `out` has n times as many elements."""
     return _waiting(all_gather_single(out.view(-1), x.view(-1), group=group, async_op=True), out)
 
 

@@ -2,6 +2,9 @@
 
 A message costs a latency and its bytes. Here the latency is counted in bytes too: as many as could have been sent in
 that time. Steps times latency plus bytes is then one number, and the smallest wins.
+
+Tensors are those of the algorithms chosen: contiguous, of one dtype, of any length but in `all_to_all`, where n divides
+it. A ValueError says where a root, a reduction or a size does not fit.
 """
 
 from collections.abc import Callable

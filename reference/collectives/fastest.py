@@ -6,6 +6,9 @@ the bytes (`rankwise bench collectives`). NCCL writes into its peers' memory, wh
 Processes that share a processor must also take turns. A rank that computes on as soon as it has its result keeps others
 from sending what is waited for elsewhere; so it gives way before a collective and behind it. With 4 ranks on 2 cores a
 step of tensor parallelism takes a tenth less; where every rank has a core, that costs a microsecond.
+
+Tensors are contiguous and of one dtype. To run on both, let n divide the length of the whole: NCCL needs it. What
+does not fit is refused with a ValueError on a CPU, and with torch's own error on a GPU.
 """
 
 import os
