@@ -11,6 +11,7 @@ import io
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.legend_handler import HandlerTuple
+from matplotlib.textpath import TextPath
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
@@ -87,6 +90,10 @@ class Picture(Figure):
         drawn.save(file, "PNG", compress_level=6)  # a third of the bytes of all colours
         return file.getvalue()
 
+    def save(self, path: Path) -> None:
+        """Write the PNG file."""
+        path.write_bytes(self.png())
+
     def __repr__(self) -> str:
         return f"<Picture: {' '.join(self.get_suptitle().split())}>"
 
@@ -117,9 +124,22 @@ def canvas(height: float, title: str) -> tuple[Picture, Axes]:
 
 
 def _wrapped(title: str) -> list[str]:
-    lines = textwrap.wrap(title, width=int(WIDTH * 10.5), break_on_hyphens=False)
-    balanced = textwrap.wrap(title, width=len(title) // max(len(lines), 1) + 8, break_on_hyphens=False)
+    """Lines as long as the picture is wide, or as many shorter ones of about the same length."""
+    letters = int(WIDTH * 10.5)
+    while any(_inches(line) > WIDTH - 2 * MARGIN for line in _lines(title, letters)):
+        letters -= 1
+    lines = _lines(title, letters)
+    balanced = _lines(title, min(letters, len(title) // max(len(lines), 1) + 8))
     return (balanced if len(balanced) == len(lines) else lines) or [""]
+
+
+def _lines(title: str, letters: int) -> list[str]:
+    return textwrap.wrap(title, width=letters, break_on_hyphens=False)
+
+
+def _inches(line: str) -> float:
+    """How wide a line of a title is."""
+    return TextPath((0, 0), line, TITLE, prop=FontProperties(weight="bold")).get_extents().x1 / 72
 
 
 def _entitle(picture: Picture, lines: Sequence[str]) -> None:
@@ -200,7 +220,7 @@ def bandwidth_text(rate: float) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """A duration for a reader, in three digits."""
+    """A duration for a reader, in three digits; from 1000 s on, in whole seconds."""
     scale, unit = _time_unit(seconds)
     return f"{_digits(seconds / scale)} {unit}"
 
@@ -219,7 +239,7 @@ def _scaled(value: float, units: Sequence[str]) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three significant digits, no exponent, no trailing zeros."""
+    """Three significant digits, or all before the point; no exponent, no trailing zeros."""
     if value == 0 or abs(value) >= 100:
         return f"{value:.0f}"
-    return f"{value:.3g}"
+    return np.format_float_positional(value, precision=3, unique=False, fractional=False, trim="-")

@@ -1,12 +1,14 @@
 """Numbers as a reader wants them, and pictures that show themselves."""
 
 import base64
+import pkgutil
 import subprocess
 import sys
 from itertools import pairwise
 
 import pytest
 
+import visualizations
 from visualizations import style
 
 
@@ -27,6 +29,24 @@ def test_seconds(seconds, text):
     assert style.seconds_text(seconds) == text
 
 
+def test_times_have_no_exponent():
+    assert style.seconds_text(1e-14) == "0.00001 ns" and style.seconds_text(12_828) == "12828 s"
+
+
+@pytest.mark.parametrize("letter", ["W", "m", "i"])
+def test_no_title_is_cut(letter):
+    words = " ".join([letter * 7] * 24)
+    picture, _ = style.canvas(1.0, words)
+    assert picture._suptitle.get_window_extent().x1 <= style.WIDTH * style.DPI
+    assert " ".join(picture.get_suptitle().split()) == words
+
+
+def test_a_saved_picture_is_the_one_that_notebooks_show(tmp_path):
+    picture, _ = style.canvas(1.0, "A finding")
+    picture.save(tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes() == picture.png()
+
+
 def test_a_picture_shows_itself_once_sharp_and_at_its_width():
     picture, _ = style.canvas(1.0, "A finding")
     data, metadata = picture._repr_mimebundle_()
@@ -44,10 +64,8 @@ def test_long_titles_are_wrapped_into_even_lines():
 
 
 def test_nothing_imports_pyplot():
-    program = (
-        "import sys, visualizations.collective, visualizations.timeline, visualizations.cost, visualizations.network, "
-        "visualizations.player, visualizations.memory_widget; sys.exit('matplotlib.pyplot' in sys.modules)"
-    )
+    modules = [f"visualizations.{module.name}" for module in pkgutil.iter_modules(visualizations.__path__)]
+    program = f"import sys, {', '.join(modules)}; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0
 
 
