@@ -21,4 +21,4 @@ def ring() -> Contents:
 if __name__ == "__main__":
     with Cluster(RANKS) as cluster:
         contents, trace = cluster.trace(ring)
-    Path(__file__).with_name("ring.png").write_bytes(collective.draw(trace, contents).png())
+    collective.draw(trace, contents).save(Path(__file__).with_name("ring.png"))

@@ -126,5 +126,5 @@ def save_pictures(console: Console, out: Path, losses: Picture, step: Trace) -> 
         "ranks_measured.png": ("when they said it here, waiting for each other", draw_timeline(step.timeline())),
     }
     for name, (what, picture) in pictures.items():
-        (out / name).write_bytes(picture.png())
+        picture.save(out / name)
         console.print(f"{out / name}: {what}")

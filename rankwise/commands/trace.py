@@ -37,7 +37,7 @@ def trace(
         sent, received = said.bytes_sent[rank], said.bytes_received[rank]
         print(f"rank {rank}: {len(said.events[rank])} calls, {sent:,} B sent, {received:,} B received")
     print(f"{len(said.messages)} messages in {said.steps} steps")
-    timeline.draw(said.timeline()).savefig(picture)
+    timeline.draw(said.timeline()).save(picture)
     said.save(exported)
     print(f"drawn in {picture}; open {exported} at ui.perfetto.dev")
 
