@@ -50,7 +50,20 @@ class Player(Live):
 
     def make_widget(self) -> Any:
         """A slider with a play button over the pictures."""
-        return _widget(self)
+        import ipywidgets as widgets
+
+        last = self.frames - 1
+        play = widgets.Play(min=0, max=last, value=0, interval=self.pause, show_repeat=False)
+        slider = widgets.IntSlider(min=0, max=last, value=0, readout=False, layout={"width": "420px"})
+        caption = widgets.Label(self.caption(0))
+        image = widgets.Image(value=self.frame(0), format="png", layout={"width": f"{round(WIDTH * DPI)}px"})
+
+        def show(change: dict[str, Any]) -> None:
+            caption.value, image.value = self.caption(change["new"]), self.frame(change["new"])
+
+        slider.observe(show, "value")
+        widgets.jslink((play, "value"), (slider, "value"))
+        return widgets.VBox([widgets.HBox([play, slider, caption]), image])
 
     def __repr__(self) -> str:
         return f"<Player of {self.frames}: {self.still!r}>"
@@ -80,20 +93,3 @@ def timeline(timeline: Timeline, *, title: str = "", frames: int = 60) -> Player
 
     still = lanes.draw(timeline, title=title)
     return Player(frames, draw, lambda index: seconds_text(now(index)), LENGTH // frames, still)
-
-
-def _widget(player: Player) -> Any:
-    import ipywidgets as widgets
-
-    last = player.frames - 1
-    play = widgets.Play(min=0, max=last, value=0, interval=player.pause, show_repeat=False)
-    slider = widgets.IntSlider(min=0, max=last, value=0, readout=False, layout={"width": "420px"})
-    caption = widgets.Label(player.caption(0))
-    image = widgets.Image(value=player.frame(0), format="png", layout={"width": f"{round(WIDTH * DPI)}px"})
-
-    def show(change: dict[str, Any]) -> None:
-        caption.value, image.value = player.caption(change["new"]), player.frame(change["new"])
-
-    slider.observe(show, "value")
-    widgets.jslink((play, "value"), (slider, "value"))
-    return widgets.VBox([widgets.HBox([play, slider, caption]), image])
