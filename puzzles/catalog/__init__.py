@@ -51,9 +51,10 @@ numbers are exact.
 were exchanged (`trace.messages`), a value is positive, one is larger than another, a factor of ten. Beside an oracle,
 a judge is asked about right values only, and what it says is about their cost: who may speak when, who sends to whom.
 
-**drive.** How the function is called on a rank, in `puzzles.grading.drives`. `plain` is the default. `backward` is for
-differentiable functions: inputs {"x": ..., "upstream": ...}, oracle [{"returns": ..., "x.grad": ...}, ...]. A drive of
-your own goes there, too (`drives/<chapter>.py`): it runs next to the learner's code, so it must not know the answer.
+**drive.** How the function is called on a rank, in `puzzles.grading.drives`. `plain` is the default. `there_and_back`
+is for differentiable functions: inputs {"x": ..., "upstream": ...}, oracle [{"returns": ..., "x.grad": ...}, ...]. A
+drive of your own goes there, too (`drives/<chapter>.py`): it runs next to the learner's code, so it must not know the
+answer.
 
 **pipe.** For schedules: the function says in which order one rank of a pipeline computes, as a list of `Action`s, and
 `pipe` which rank has which stage and what an action costs (`puzzles.grading.schedules`). With `drive=in_order` the

@@ -12,7 +12,7 @@ from torch.distributed import ProcessGroup
 from puzzles import catalog
 from puzzles.grading import text, values
 from puzzles.grading.diagnosis import between_cases
-from puzzles.grading.drives import backward
+from puzzles.grading.drives import there_and_back
 from puzzles.grading.engine import grade, passes
 from puzzles.grading.pool import Pool
 from puzzles.grading.puzzle import Case, Claim, Inputs, Measure, cases
@@ -383,7 +383,7 @@ def test_gradients_are_compared() -> None:
         return {"x": case.normal(rank, 3), "upstream": case.normal(rank, 3, name="upstream")}
 
     asked = puzzle(
-        drive=backward,
+        drive=there_and_back,
         inputs=inputs,
         oracle=lambda case, given: [{"returns": 2 * each["x"], "x.grad": 2 * each["upstream"]} for each in given],
         cases=cases(worlds=(2,)),
@@ -393,6 +393,14 @@ def test_gradients_are_compared() -> None:
     assert "x.grad: expected a float64 tensor of shape (3,), got None" in detached.reason
     scaled = grade(asked, text.with_body(asked, "return 2 * x.detach() + 3 * (x - x.detach())"))
     assert "x.grad[0]" in scaled.reason
+
+
+def test_an_output_of_another_shape_is_a_wrong_value_where_the_drive_goes_backward() -> None:
+    asked = catalog.find("memory.recompute_block")
+    cut = f"\n\ndef {asked.entry}(function, *inputs):\n    return whole(function, *inputs)[:-1]\n"
+    verdict = grade(asked, text.solution(asked).replace(f"def {asked.entry}(", "def whole(") + cut)
+    assert verdict.stage is Stage.VALUES
+    assert "expected a float64 tensor of shape (6, 5), got a float64 tensor of shape (4, 5)" in verdict.reason
 
 
 def test_failures_carry_the_trace_of_their_case() -> None:

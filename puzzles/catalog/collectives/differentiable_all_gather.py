@@ -4,7 +4,7 @@ from math import prod
 
 import torch
 
-from puzzles.grading.drives import backward
+from puzzles.grading.drives import there_and_back
 from puzzles.grading.puzzle import Budget, Given, Measure, Puzzle, Wrong, cases
 from reference.collectives import all_gather as gathers
 from reference.collectives import cost, reduce_scatter
@@ -86,7 +86,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), shape=((3, 2),), dim=(0,), dtype=(torch.float64,)),
     inputs=part_and_upstream,
     oracle=values_and_gradients,
-    drive=backward,
+    drive=there_and_back,
     given=(Given(gathers.ring, "gather"), Given(reduce_scatter.ring, "scatter_sum")),
     budgets=(
         Budget(

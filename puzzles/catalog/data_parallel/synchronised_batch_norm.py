@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from puzzles.grading.drives.data_parallel import backward_of_a_layer
+from puzzles.grading.drives import there_and_back
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.collectives import cost
 from reference.collectives.all_reduce import ring
@@ -111,7 +111,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), channels=(2,), lengths=LENGTHS[:1]),
     inputs=part_of_a_batch,
     oracle=normalised_whole,
-    drive=backward_of_a_layer,
+    drive=there_and_back,
     tolerance=1e-9,
     calls=(dist.all_reduce,),
     budgets=(

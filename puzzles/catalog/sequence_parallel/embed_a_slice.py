@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.drives.sequence_parallel import through_a_layer
+from puzzles.grading.drives import there_and_back
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.sequence_parallel.on_slices import embed
 from reference.sequence_parallel.slices import gather, scatter
@@ -92,7 +92,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), batch=(2,), slice=(3,), width=(2,)),
     inputs=tokens_and_my_rows,
     oracle=looked_up_in_the_whole_table,
-    drive=through_a_layer,
+    drive=there_and_back,
     tolerance=1e-10,
     given=(gather, scatter),
     budgets=(

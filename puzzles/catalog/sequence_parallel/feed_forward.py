@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from puzzles.grading.drives.sequence_parallel import through_a_layer
+from puzzles.grading.drives import there_and_back
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.sequence_parallel.on_slices import feed_forward
 from reference.sequence_parallel.slices import gather, scatter, shared
@@ -102,7 +102,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), batch=(2,), slice=(2,), width=(4,), hidden=(3,)),
     inputs=a_slice_and_my_columns,
     oracle=whole_matrices_in_one_process,
-    drive=through_a_layer,
+    drive=there_and_back,
     tolerance=1e-10,
     calls=(dist.all_reduce,),
     given=(gather, scatter, shared),

@@ -2,7 +2,7 @@
 
 import torch.distributed as dist
 
-from puzzles.grading.drives.sequence_parallel import through_a_layer
+from puzzles.grading.drives import there_and_back
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.sequence_parallel.on_slices import layer_norm
 
@@ -84,7 +84,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), batch=(2,), slice=(2,), width=(4,)),
     inputs=a_slice_and_the_weights,
     oracle=all_tokens_in_one_process,
-    drive=through_a_layer,
+    drive=there_and_back,
     tolerance=1e-9,
     calls=(dist.all_reduce,),
     budgets=(

@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.drives.sequence_parallel import through_a_layer
+from puzzles.grading.drives import there_and_back
 from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases
 from reference.sequence_parallel.on_slices import column_linear
 from reference.sequence_parallel.slices import gather_slices, sum_slices
@@ -98,7 +98,7 @@ PUZZLE = Puzzle(
     inputs=a_slice_and_my_columns,
     oracle=whole_matrix_in_one_process,
     judge=gathered_twice,
-    drive=through_a_layer,
+    drive=there_and_back,
     tolerance=1e-10,
     given=(gather_slices, sum_slices),
     budgets=(

@@ -2,7 +2,7 @@
 
 import torch.distributed as dist
 
-from puzzles.grading.drives.tensor_parallel import there_and_back
+from puzzles.grading.drives import there_and_back
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.tensor_parallel.heads import attention
 from reference.tensor_parallel.pairs import enter, leave

@@ -3,7 +3,7 @@
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from puzzles.grading.drives.tensor_parallel import there_and_back
+from puzzles.grading.drives import there_and_back
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
 from reference.tensor_parallel.mlp import mlp
 from reference.tensor_parallel.pairs import enter, leave

@@ -33,19 +33,26 @@ def tensors_of(arguments: Mapping[str, Any]) -> dict[str, Tensor]:
     return found
 
 
-def backward(function: Callable[..., Tensor], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Call it with `x` as a leaf, then propagate the argument `upstream` backward.
+def there_and_back(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Go backward from what it returns, with the argument `upstream`, to every argument that is a tensor of floats.
 
-    Compare the output as "returns" and the gradient as "x.grad". The function does not see `upstream`.
+    The function does not see `upstream`. Compare the output as "returns", and each gradient by the name of its
+    argument: "weight.grad".
     """
     upstream = arguments.pop("upstream")
-    x = arguments["x"].requires_grad_()
-    output = function(**arguments)
-    fits = isinstance(output, Tensor) and output.shape == upstream.shape
-    if not fits or not output.requires_grad:
-        return {"returns": output.detach() if isinstance(output, Tensor) else output, "x.grad": None}
-    (output * upstream).sum().backward()  # output.backward(upstream) makes torch import sympy, for half a second
-    return {"returns": output.detach(), "x.grad": x.grad}
+    reals = {name: x for name, x in arguments.items() if isinstance(x, Tensor) and x.is_floating_point()}
+    leaves = {name: x.requires_grad_() for name, x in reals.items()}
+    output = gone_back(function(**arguments), upstream)
+    return {"returns": output, **{f"{name}.grad": leaf.grad for name, leaf in leaves.items()}}
+
+
+def gone_back(output: Any, upstream: Tensor) -> Any:
+    """Go backward from an output that has a history and the shape of `upstream`. Returns it without its history."""
+    if not isinstance(output, Tensor):
+        return output
+    if output.requires_grad and output.shape == upstream.shape:
+        (output * upstream).sum().backward()  # output.backward(upstream) makes torch import sympy, for half a second
+    return output.detach()
 
 
 def taking_turns(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:

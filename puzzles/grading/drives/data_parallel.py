@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..overlap import Work
+from . import gone_back
 
 FUNCTION = "a function"  # what stands for one in a report
 ONE_STEP = "of one step at most"  # what stands for gradients that nobody holds for ever
@@ -177,10 +178,8 @@ def _state(module: nn.Module) -> dict[str, Tensor]:
 def backward_of_the_loss(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
     """Go backward from what it returns to the argument `losses`. Compare both."""
     losses = arguments["losses"].requires_grad_()
-    loss = function(**arguments)
-    if isinstance(loss, Tensor) and loss.requires_grad and loss.numel() == 1:
-        loss.sum().backward()
-    return {"returns": loss.detach() if isinstance(loss, Tensor) else loss, "losses.grad": losses.grad}
+    loss = gone_back(function(**arguments), torch.ones((), dtype=losses.dtype))
+    return {"returns": loss, "losses.grad": losses.grad}
 
 
 def step_after_step(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -200,15 +199,3 @@ def step_after_step(function: Callable[..., Any], arguments: dict[str, Any]) -> 
 
 def _without_padding(batch: Tensor) -> int:
     return int(batch.any(dim=1).sum())
-
-
-def backward_of_a_layer(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Go backward from what it returns, with the argument `upstream`, to `x`, `weight` and `bias`. Compare all four."""
-    upstream = arguments.pop("upstream")
-    leaves = {name: arguments[name].requires_grad_() for name in ("x", "weight", "bias")}
-    output = function(**arguments)
-    fits = isinstance(output, Tensor) and output.shape == upstream.shape
-    if fits and output.requires_grad:
-        (output * upstream).sum().backward()
-    returned = output.detach() if isinstance(output, Tensor) else output
-    return {"returns": returned, **{f"{name}.grad": leaf.grad for name, leaf in leaves.items()}}

@@ -9,24 +9,9 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from ..overlap import Work
-from . import group_of, two_levels
+from . import gone_back, group_of, there_and_back, two_levels
 
 OPERATORS = "two functions"  # what stands for them in a report
-
-
-def there_and_back(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Go backward from what it returns, with the argument `upstream`, to every argument that is a tensor of floats.
-
-    The function does not see `upstream`. Compare the output as "returns", and each gradient by the name of its
-    argument: "weight.grad".
-    """
-    upstream = arguments.pop("upstream")
-    leaves = {name: x.requires_grad_() for name, x in arguments.items() if _is_real(x)}
-    output = function(**arguments)
-    if _like(upstream, output) and output.requires_grad:
-        (output * upstream).sum().backward()  # output.backward(upstream) makes torch import sympy, for half a second
-    returned = output.detach() if isinstance(output, Tensor) else output
-    return {"returns": returned, **{f"{name}.grad": leaf.grad for name, leaf in leaves.items()}}
 
 
 def around_two_layers(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -44,16 +29,14 @@ def around_two_layers(function: Callable[..., Any], arguments: dict[str, Any]) -
     given: list[Tensor] = []
     if isinstance(inside, Tensor) and inside.requires_grad:
         inside.register_hook(given.append)  # it sees the gradient before f does
-    part = (inside if _like(x, inside) else x) @ first.T @ second.T
+    part = (inside if isinstance(inside, Tensor) and inside.shape == x.shape else x) @ first.T @ second.T
     part.requires_grad_().retain_grad()
-    y = g(part)
-    if _like(upstream, y) and y.requires_grad:
-        (y * upstream).sum().backward()
-    there = {"what f gives": inside, "what g gives": y}
+    y = gone_back(g(part), upstream)
     back = {"the gradient that g gives back": part.grad, "the gradient that f gives back": x.grad}
     return {
         "returns": OPERATORS,
-        **{name: each.detach() if isinstance(each, Tensor) else each for name, each in there.items()},
+        "what f gives": inside.detach() if isinstance(inside, Tensor) else inside,
+        "what g gives": y,
         **back,
         "x, which f was given": x.detach(),
         "the part, which g was given": part.detach(),
@@ -121,11 +104,3 @@ def on_a_mesh(names: Sequence[str], function: Callable[..., Any], arguments: dic
     arguments["ranks_per_node"] = arguments.pop("columns")
     found = two_levels(lambda intra, inter, **given: function(row=intra, column=inter, **given), arguments)
     return by_name(names, found["returns"])
-
-
-def _like(x: Tensor, other: Any) -> bool:
-    return isinstance(other, Tensor) and other.shape == x.shape
-
-
-def _is_real(x: Any) -> bool:
-    return isinstance(x, Tensor) and x.is_floating_point()

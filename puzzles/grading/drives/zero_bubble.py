@@ -10,6 +10,7 @@ from torch import Tensor
 from reference.memory.storages import LiveBytes
 
 from ..overlap import Work
+from . import gone_back
 from .pipeline_parallel import ORDERS, in_order, written
 from .tensor_parallel import by_name
 
@@ -61,9 +62,7 @@ class _Layers:
         self.early += len(finishes)
 
     def gradient_of_input(self, micro_batch: int, x: Tensor, upstream: Tensor) -> None:
-        output = self.outputs.pop(micro_batch)
-        if isinstance(output, Tensor) and output.shape == upstream.shape and output.requires_grad:
-            (output * upstream).sum().backward()  # output.backward(upstream) makes torch import sympy
+        gone_back(self.outputs.pop(micro_batch), upstream)
 
     def finish(self, micro_batch: int, x: Tensor, upstream: Tensor) -> None:
         for finish in self.put_off.pop(micro_batch):
