@@ -3,7 +3,7 @@
 How to write a puzzle
 =====================
 Start from one of the examples: `ranks/ring_shift.py` (returns a value), `collectives/ring_all_reduce.py` (changes its
-argument, uses helpers), `networks/ring_time.py` (a formula, no ranks). 40 to 80 lines are enough:
+argument, uses helpers), `networks/ring_time.py` (a formula, no ranks). 100 to 200 lines are enough:
 
     PUZZLE = Puzzle(
         name="ranks.ring_shift",              # the learner's file is puzzles/ranks/ring_shift.py

@@ -1,4 +1,4 @@
-"""What every face of the course does: check, hint, reset, look back. Cell, pytest and command line end up here."""
+"""What every face of the course does: check, hint, reset, solution. Cell, pytest and command line end up here."""
 
 from collections.abc import Callable
 from dataclasses import replace
