@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from puzzles import catalog
 from puzzles.grading import card, checking, mine, notebook, predictions, text
 from puzzles.grading.course import Course
+from puzzles.grading.files import write_whole
 from rankwise import cli
 from reference.errors import BadInput
 
@@ -336,8 +338,11 @@ class TestCommands:
         )
         try:
             assert "watching" in watcher.stdout.readline()
-            time.sleep(0.5)  # until the kernel watches, too
-            course.write(PUZZLE, SOLUTION, "test")
+            checked = select.poll()
+            checked.register(watcher.stdout, select.POLLIN)
+            deadline = time.monotonic() + 60
+            while not checked.poll(200) and time.monotonic() < deadline:  # the kernel may not watch yet
+                write_whole(course.file(PUZZLE), SOLUTION)
             assert "✓ networks.ring_time: passed" in watcher.stdout.readline()
         finally:
             watcher.send_signal(signal.SIGINT)
