@@ -41,7 +41,7 @@ def finding_of(plans: Mapping[str, Plan]) -> str:
     """The default title of several: which has the least bubble, and which holds least; of one order, all bubbles."""
     steps = {name: simulated(plan) for name, plan in plans.items()}
     if len({step.schedule.lines for step in steps.values()}) == 1:
-        return "The same order, and a bubble of " + ", ".join(f"{_rate(step)} ({name})" for name, step in steps.items())
+        return "The same order; bubble: " + ", ".join(f"{_rate(step)} ({name})" for name, step in steps.items())
     most = {name: max(peaks(step)) for name, step in steps.items()}
     least, lean = min(steps, key=lambda name: steps[name].bubble_rate), min(most, key=most.__getitem__)
     if len({_rate(step) for step in steps.values()}) == 1:

@@ -159,11 +159,11 @@ def test_titles_say_what_follows():
         "The bubble is 27% in all of them; 1F1B holds least (4)"
     )
     assert finding_of({"plan": gpipe(4, 8), "run": simulate(gpipe(4, 8), Costs(message=0.5))}) == (
-        "The same order, and a bubble of 27% (plan), 33% (run)"
+        "The same order; bubble: 27% (plan), 33% (run)"
     )
     full = simulate(zb_h2(4, 8), Costs(0.3, 0.3, 0.3))
     assert full.busy > full.longest and full.bubble_rate == 0, "rounding makes nobody wait"
-    assert finding_of({"plan": zb_h2(4, 8), "run": full}) == "The same order, and a bubble of none (plan), none (run)"
+    assert finding_of({"plan": zb_h2(4, 8), "run": full}) == "The same order; bubble: none (plan), none (run)"
     assert finding_of({"1F1B": one_f_one_b(4, 8), "ZB-V": zb_v(4, 8)}) == (
         "ZB-V waits least (no bubble), and none holds less"
     )
