@@ -17,7 +17,7 @@ from rankwise import on_rank
 from rankwise.loss_curve import draw as draw_losses
 from rankwise.progress import following
 from rankwise.proof import Check, equals_one_process, learned, replicas
-from rankwise.training import OPTIMIZER, usable
+from rankwise.training import OPTIMIZER, begun_log
 from reference.cluster import Cluster
 from reference.collectives import all_reduce
 from reference.composition.mesh import Mesh
@@ -58,7 +58,7 @@ def run(out: Path) -> int:
     console = Console(soft_wrap=True, highlight=False)
     config = TrainConfig(steps=200)
     text = batches_for(config, PLAN.readers(RANKS), PLAN.accumulate).text
-    log = usable(out / "steps.jsonl")
+    log = begun_log(out / "steps.jsonl")
     console.print(
         f"{RANKS} ranks of this machine train a GPT of {config.model.parameters:,} parameters on {len(text):,} bytes "
         f"of Python's documentation.\nIts layers are in {MESH.size('pipe')} stages of a pipeline, every matrix is "

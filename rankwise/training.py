@@ -34,7 +34,7 @@ def train_on_cluster(
         log: keeps every step, if given.
 
     Raises:
-        BadInput: if this can't work here; nothing has been started then.
+        BadInput: if this can't work here. What one process can see is seen before any rank is started.
     """
     require_ranks(ranks)
     device = choose_device(device, ranks)
@@ -45,7 +45,7 @@ def train_on_cluster(
     console = Console(soft_wrap=True, highlight=False)
     goes_on = saves.check(config, batches) if saves else ""
     with tempfile.TemporaryDirectory() as folder:
-        log = usable(log or Path(folder, "steps.jsonl"), "a" if goes_on else "w")
+        log = begun_log(log or Path(folder, "steps.jsonl"), keep=bool(goes_on))
         console.print(
             f"{config.model.parameters:,} parameters, {len(batches.text):,} bytes of text, {ranks} ranks, {device}"
         )
@@ -84,19 +84,19 @@ def choose_device(wanted: str, ranks: int) -> str:
     return "cuda" if wanted != "cpu" and gpus >= ranks else "cpu"
 
 
-def usable(log: Path, mode: str = "w") -> Path:
+def begun_log(log: Path, keep: bool = False) -> Path:
     """The log, ready to be written to, as a path that means the same to every process.
 
     Args:
         log: made if need be, with its folder.
-        mode: as of `open`: "w" for an empty log, "a" for one that goes on.
+        keep: what is in it, for a run that goes on; else it is emptied.
 
     Raises:
         BadInput: if it can't be written.
     """
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        log.open(mode).close()
+        log.open("a" if keep else "w").close()
     except OSError as error:
         raise BadInput(f"cannot write {log}: {error.strerror.lower()}") from error
     return log.resolve()
@@ -109,6 +109,6 @@ def require_writable(path: Path) -> None:
         BadInput: if it can't be written.
     """
     new = not path.exists()
-    usable(path, "a")
+    begun_log(path, keep=True)
     if new:
         path.unlink()

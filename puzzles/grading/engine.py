@@ -74,7 +74,7 @@ def passes(puzzle: Puzzle, source: str, *, pool: Pool | None = None) -> bool:
 
 def _grade(solution: Solution, pool: Pool) -> Verdict:
     puzzle = solution.puzzle
-    if text.untouched(puzzle, solution.source) and "NotImplementedError" in puzzle.body:
+    if text.untouched(puzzle, solution.source) and not puzzle.is_to_mend:
         return unsolved(puzzle)
     try:
         findings = style.inspect(puzzle, style.parse(puzzle, solution.source))

@@ -18,6 +18,7 @@ from torch import Tensor
 from .drives import plain
 from .schedules import Pipe
 
+UNWRITTEN = 'raise NotImplementedError("not solved yet")'  # what a stub does
 RETURNS = "returns"  # the name under which an oracle states what the function must return
 
 POINT_TO_POINT = (dist.send, dist.recv, dist.isend, dist.irecv, dist.batch_isend_irecv, dist.P2POp)
@@ -252,7 +253,7 @@ class Puzzle:
     budgets: tuple[Budget, ...] = ()
     hints: tuple[str, ...] = ()
     wrong: tuple[Wrong, ...] = ()
-    body: str = 'raise NotImplementedError("not solved yet")'
+    body: str = UNWRITTEN
     answer: str = ""
 
     def __post_init__(self) -> None:
@@ -275,6 +276,11 @@ class Puzzle:
     def helpers(self) -> tuple[Given, ...]:
         """What is given, each with its name."""
         return tuple(each if isinstance(each, Given) else Given(each, each.__name__) for each in self.given)
+
+    @property
+    def is_to_mend(self) -> bool:
+        """Whether the stub is a program that runs, and is wrong."""
+        return self.body != UNWRITTEN
 
     @property
     def takes_group(self) -> bool:

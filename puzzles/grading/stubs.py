@@ -1,7 +1,8 @@
 """Write the stubs that ship: `python -m puzzles.grading.stubs`; `--check` only says which files are not the stub.
 
-For authors of puzzles. It writes a file that is missing, and one that holds an older stub of the same puzzle where git
-says so; it never overwrites what a learner has written.
+For authors of puzzles. It writes a file that is missing, and one that holds an older stub of the same puzzle. What was
+edited since the last commit it leaves alone, and a solution also where it was committed; unless the puzzle is a program
+to mend, of which nothing tells an older stub from a solution.
 """
 
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 
 from .. import catalog
 from . import text
+from .course import Course
+from .puzzle import UNWRITTEN, Puzzle
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,18 +21,19 @@ def write(root: Path = ROOT) -> list[Path]:
     """Write all stubs under `root` that can be written safely. Returns the files that changed."""
     changed = []
     for name in catalog.names():
-        stub = text.stub(catalog.find(name))
-        chapter, _, puzzle = name.partition(".")
-        path = root / "puzzles" / chapter / f"{puzzle}.py"
-        if not path.exists() or (path.read_text() != stub and _as_committed(path)):
+        puzzle = catalog.find(name)
+        path, stub = Course(root).file(puzzle), text.stub(puzzle)
+        if not path.exists() or (path.read_text() != stub and _is_older_stub(puzzle, path)):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(stub)
             changed.append(path)
     return changed
 
 
-def _as_committed(path: Path) -> bool:
-    """True where git knows the file and it has not been edited since."""
+def _is_older_stub(puzzle: Puzzle, path: Path) -> bool:
+    """True where git knows the file, it has not been edited since, and nothing is solved in it."""
+    if not puzzle.is_to_mend and UNWRITTEN not in path.read_text():
+        return False
     command = ["git", "-C", str(path.parent), "ls-files", "--error-unmatch", "--", path.name]
     known = subprocess.run(command, capture_output=True).returncode == 0
     command = ["git", "-C", str(path.parent), "diff", "--quiet", "HEAD", "--", path.name]
@@ -38,8 +42,9 @@ def _as_committed(path: Path) -> bool:
 
 def stale(root: Path = ROOT) -> list[Path]:
     """The learner's files under `root` that are not the stub: what a release must not have."""
-    paths = {name: root / "puzzles" / f"{name.replace('.', '/')}.py" for name in catalog.names()}
-    return [p for name, p in paths.items() if not p.exists() or p.read_text() != text.stub(catalog.find(name))]
+    puzzles = [catalog.find(name) for name in catalog.names()]
+    files = {Course(root).file(puzzle): text.stub(puzzle) for puzzle in puzzles}
+    return [path for path, stub in files.items() if not path.exists() or path.read_text() != stub]
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from reference.cluster import OutputFlood, RankError, RemoteException, TimeLimit
 
 from . import diagnosis
 from .pool import Pool
-from .puzzle import Case, Puzzle, short
+from .puzzle import UNWRITTEN, Case, Puzzle, short
 from .runs import Broken, Run, Solution, run_cases
 from .verdict import Stage, Verdict
 
@@ -112,7 +112,7 @@ class Trial:
 
     def unwritten(self, error: RankError) -> bool:
         """Whether the stub's own line has raised it."""
-        return isinstance(error, RemoteException) and self.blamed(error).startswith("raise NotImplementedError")
+        return isinstance(error, RemoteException) and self.blamed(error).startswith(UNWRITTEN.partition("(")[0])
 
     def blamed(self, error: RankError) -> str:
         """The line of the solution that an error names; "" where it names another file's."""

@@ -74,7 +74,7 @@ class Verdict:
         return self.stage is Stage.PASSED
 
     @property
-    def solved_not_yet(self) -> bool:
+    def unsolved(self) -> bool:
         """True for the stub: nothing to judge."""
         return self.stage is Stage.UNSOLVED
 

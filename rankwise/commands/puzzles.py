@@ -174,7 +174,7 @@ def show(verdict: "Verdict") -> None:
 
     console = Console(soft_wrap=True)
     first, _, rest = str(verdict).partition("\n")
-    style = "bold green" if verdict.passed else "dim" if verdict.solved_not_yet else "bold red"
+    style = "bold green" if verdict.passed else "dim" if verdict.unsolved else "bold red"
     console.print(Text(first, style=style))
     if rest:
         console.print(Text(rest))

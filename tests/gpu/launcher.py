@@ -10,13 +10,6 @@ from pathlib import Path
 
 LIMIT = 420.0  # seconds for all checks of one number of ranks
 
-FAMILY = ("exact", "mixed", "lighter", "resumed", "state", "gauged")  # of data parallelism, see `family.py`
-AXES = ("hidden_sums", "split_loss", "split", "split_mixed")  # of tensor parallelism, see `axes.py`
-PIPES = ("piped", "piped_mixed", "piped_resumed")  # of pipelines, see `pipelines.py`
-BASICS = ("connected", "lengths", "large", "dtypes", "barriers", "small_numbers", "subgroup", "DDP", "FSDP2", "1F1B")
-CHECKS = (*BASICS, *FAMILY, *AXES, *PIPES)
-NOT_ALONE = ("subgroup", "1F1B", *AXES, *PIPES)  # need two ranks
-
 # NCCL refuses two ranks on one GPU of one host. Ranks that claim different hosts, and talk over sockets, pass.
 SHARING = {
     "NCCL_P2P_DISABLE": "1",

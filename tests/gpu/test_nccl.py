@@ -13,7 +13,8 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from launcher import CHECKS, NOT_ALONE, launch
+from checks import ALONE, CHECKS
+from launcher import launch
 
 GPUS = torch.cuda.device_count() if torch.cuda.is_available() else 0
 RANKS = [1, 2, 3] if GPUS <= 1 else [n for n in (2, 3, 4, 8) if n <= GPUS]
@@ -37,7 +38,7 @@ def test_on_nccl(check: str, n: int) -> None:
     if n > GPUS and any(rank.get("connected") != [] for rank in found):
         words = "\n".join(found[0].get("connected", found[0][""]))
         pytest.skip(f"NCCL does not let {n} ranks share this machine's {GPUS} GPU: {words[-300:]}")
-    if n == 1 and check in NOT_ALONE:
+    if n == 1 and check not in ALONE:
         pytest.skip("needs two ranks")
     for rank, checks in enumerate(found):
         assert checks.get(check) == [], f"rank {rank}: {checks.get(check, checks[''])}"

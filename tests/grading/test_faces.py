@@ -71,12 +71,12 @@ class TestCheck:
             checking.check("ring_time", 5, course=course)
 
     def test_a_stub_is_nobodys_attempt(self, course: Course) -> None:
-        assert checking.check("ring_time", course=course).solved_not_yet
+        assert checking.check("ring_time", course=course).unsolved
         assert course.state.history() == []
 
     def test_a_missing_file_is_a_stub_and_an_unreadable_one_is_said(self, course: Course) -> None:
         course.file(PUZZLE).unlink()
-        assert checking.check("ring_time", course=course).solved_not_yet
+        assert checking.check("ring_time", course=course).unsolved
         course.file(PUZZLE).write_bytes(NO_TEXT)
         with pytest.raises(BadInput, match="can't be read: byte 0 is not UTF-8"):
             checking.check("ring_time", course=course)
