@@ -16,7 +16,7 @@ def exchange_between_stages(
     """Between two stages, in both directions.
 
     In the middle of a step of 1F1B every rank has just gone forward with one micro-batch and backward with another.
-    It has an activation for the rank behind it, which that needs for its next forward, and a gradient for the rank
+    It has an activation for the rank after it, which that needs for its next forward, and a gradient for the rank
     before it, which that needs for its next backward. And it needs the same of them.
 
         rank r-1    -- activation ->    rank r      -- activation ->    rank r+1

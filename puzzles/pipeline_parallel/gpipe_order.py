@@ -15,7 +15,7 @@ def gpipe_order(rank: int, p: int, m: int) -> list[Action]:
 
     An action is `Action(Kind.FORWARD, stage, micro_batch)`, which prints as F0.3, or with `Kind.BACKWARD`, B0.3.
     Say only what is computed: messages follow from the order. Before a rank computes, it waits until there is what
-    it needs: for F of a stage the F of the stage before it, for B the B of the stage behind it, of the same
+    it needs: for F of a stage the F of the stage before it, for B the B of the stage after it, of the same
     micro-batch.
 
     The check sees whether the orders of all ranks make a step, simulates it with F = 1 and B = 2, runs it on ranks,

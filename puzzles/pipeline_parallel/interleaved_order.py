@@ -24,7 +24,7 @@ def interleaved_order(rank: int, p: int, m: int, v: int) -> list[Action]:
 
     As in 1F1B, a rank begins with some forwards, then alternates a forward and a backward, then does what is left
     of backward. It begins with (v-1) p forwards, which the first group needs to get to its last round, and with two
-    for each rank behind it: a micro-batch that passes these comes back after twice as many turns.
+    for each rank after it: a micro-batch that passes these comes back after twice as many turns.
 
     Args:
         rank: 0 to p-1.

@@ -14,7 +14,7 @@ def one_f_one_b_order(rank: int, p: int, m: int) -> list[Action]:
     gone forward. But the last rank could do so at once: it has the loss of micro-batch 0 before anything else. And
     what has gone backward needs no activations any more.
 
-    So let rank r begin with as many forwards as it takes to give each rank behind it one, and then alternate: one
+    So let rank r begin with as many forwards as it takes to give each rank after it one, and then alternate: one
     forward, one backward. What is left at the end is backward alone. With p = 3 and m = 5:
 
         rank 0      F0  F1  F2  B0  F3  B1  F4  B2  B3  B4

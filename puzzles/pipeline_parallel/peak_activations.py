@@ -13,7 +13,7 @@ def peak_activations(order: str, rank: int, p: int, m: int, v: int) -> int:
     one for each stage and micro-batch. Four orders, of p ranks and m micro-batches:
 
         GPipe           all forward, then all backward.
-        1F1B            rank r does p-1-r forward to begin with, so that the ranks behind it have something to do;
+        1F1B            rank r does p-1-r forward to begin with, so that the ranks after it have something to do;
                         then a forward and a backward in turn; then the backward that is left.
         interleaved     1F1B with v stages on each rank: stages r, p+r, 2p+r, ... Micro-batches go in groups of p,
                         each group through all v stages of a rank. To begin with, rank r does (v-1) p forward, one

@@ -22,7 +22,7 @@ def place_weight_gradients(
     - When an F comes next, and there is no room for its activation, do a W first.
     - What is left comes last.
 
-    F waits for F of the stage before, I for I of the stage behind, on the last stage for its own F. Messages take
+    F waits for F of the stage before, I for I of the stage after, on the last stage for its own F. Messages take
     no time. A W that was done for its memory makes its rank late, and whoever waits for that.
 
     An action has `kind`, `stage` and `micro_batch`. `Action(Kind.WEIGHT, stage, k)` is a W, `Kind.FORWARD` an F,

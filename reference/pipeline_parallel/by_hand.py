@@ -45,7 +45,7 @@ def two_stages(x: Tensor | None, target: Tensor | None, weight: Tensor, group: P
 def exchange_between_stages(
     activation: Tensor | None, gradient: Tensor | None, group: ProcessGroup
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Hand an activation to the stage behind and a gradient to the stage before, and take theirs, all at once.
+    """Hand an activation to the stage after and a gradient to the stage before, and take theirs, all at once.
 
     Args:
         activation: for the next rank; None on the last one.
@@ -58,15 +58,15 @@ def exchange_between_stages(
     Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using Megatron-LM".
     """
     rank, operations = dist.get_rank(group), []
-    before = behind = None
+    before = after = None
     if gradient is not None:
         before = torch.empty_like(gradient)
         operations.append(dist.P2POp(dist.isend, gradient, group=group, group_peer=rank - 1))
         operations.append(dist.P2POp(dist.irecv, before, group=group, group_peer=rank - 1))
     if activation is not None:
-        behind = torch.empty_like(activation)
+        after = torch.empty_like(activation)
         operations.append(dist.P2POp(dist.isend, activation, group=group, group_peer=rank + 1))
-        operations.append(dist.P2POp(dist.irecv, behind, group=group, group_peer=rank + 1))
+        operations.append(dist.P2POp(dist.irecv, after, group=group, group_peer=rank + 1))
     for request in dist.batch_isend_irecv(operations) if operations else []:
         request.wait()
-    return before, behind
+    return before, after

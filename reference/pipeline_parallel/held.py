@@ -29,11 +29,11 @@ def peak_activations(order: str, rank: int, p: int, m: int, v: int) -> int:
 
     Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using Megatron-LM", sec. 2.2.
     """
-    behind = p - 1 - rank
+    after = p - 1 - rank
     before_the_first_backward = {
         "GPipe": m,
-        "1F1B": behind + 1,
-        "interleaved": (v - 1) * p + 2 * behind + 1,
+        "1F1B": after + 1,
+        "interleaved": (v - 1) * p + 2 * after + 1,
         "breadth-first": m * v,
     }
     if order not in before_the_first_backward:

@@ -24,7 +24,7 @@ def gpipe_order(rank: int, p: int, m: int) -> list[Action]:
 
 
 def one_f_one_b_order(rank: int, p: int, m: int) -> list[Action]:
-    """As many forward as fill the stages behind this one; a forward and a backward in turn; what is left of backward.
+    """As many forward as fill the stages after this one; a forward and a backward in turn; what is left of backward.
 
     Args:
         rank: of p; it has stage number `rank`.

@@ -150,7 +150,7 @@ class Pipeline:
         x, *others = given(action.micro_batch)
         if needed := needs(self.schedule, action):
             x = self._messages.take(needed).detach().requires_grad_()
-        ends = self.schedule.behind(action.stage, action.micro_batch) is None
+        ends = self.schedule.after(action.stage, action.micro_batch) is None
         with self._around(action):
             y = self.stages[action.stage](x, *others)
             if ends:

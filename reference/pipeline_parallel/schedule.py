@@ -97,7 +97,7 @@ class Schedule:
 
     @cached_property
     def neighbours(self) -> tuple[dict[int, tuple[int | None, int | None]], ...]:
-        """For each micro-batch, by the stages on its route: those before and behind them."""
+        """For each micro-batch, by the stages on its route: those before and after them."""
         of_route = {
             route: dict(zip(route, zip((None, *route[:-1]), (*route[1:], None), strict=True), strict=True))
             for route in set(self.routes)
@@ -108,7 +108,7 @@ class Schedule:
         """The stage from which a micro-batch comes to this one, None if it begins here."""
         return self.neighbours[micro_batch][stage][0]
 
-    def behind(self, stage: int, micro_batch: int) -> int | None:
+    def after(self, stage: int, micro_batch: int) -> int | None:
         """The stage to which a micro-batch goes from this one, None if it ends here."""
         return self.neighbours[micro_batch][stage][1]
 

@@ -136,10 +136,10 @@ def needs(schedule: Schedule, action: Action) -> Result | None:
     kind, stage, micro_batch = action
     if kind is WEIGHT:
         return Result(True, stage, micro_batch)
-    before, behind = schedule.neighbours[micro_batch][stage]
+    before, after = schedule.neighbours[micro_batch][stage]
     if kind is FORWARD:
         return None if before is None else Result(False, before, micro_batch)
-    return Result(False, stage, micro_batch) if behind is None else Result(True, behind, micro_batch)
+    return Result(False, stage, micro_batch) if after is None else Result(True, after, micro_batch)
 
 
 Place = tuple[bool, int]

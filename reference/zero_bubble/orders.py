@@ -112,17 +112,17 @@ def dual_pipe(p: int, m: int) -> Schedule:
 
 def _dual(p: int, m: int, r: int) -> Table:
     """The eight phases of DualPipe, for rank r of p that micro-batches go through and come back from."""
-    behind = p - 1 - r
+    after = p - 1 - r
     return [
-        (2 * behind, "F0"),
+        (2 * after, "F0"),
         (r + 1, "F0 F1"),
-        (behind, "I1 W F1"),
+        (after, "I1 W F1"),
         (m - 2 * p + r + 1, "F0 B1 F1 B0"),
-        (behind, "B1 F1 B0"),
+        (after, "B1 F1 B0"),
         ((r + 1) // 2, "B1 B0"),
         ((r + 1) % 2, "B1 I0"),
         ((r + 1) // 2, "I1 I0"),
-        (behind, "W I0"),
+        (after, "W I0"),
         (r + 1, "W"),
     ]
 

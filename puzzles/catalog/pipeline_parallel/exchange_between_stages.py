@@ -7,7 +7,7 @@ from reference.pipeline_parallel.by_hand import exchange_between_stages
 
 
 def what_each_has_made(case, rank):
-    """An activation for the rank behind and a gradient for the rank before, where there are such."""
+    """An activation for the rank after and a gradient for the rank before, where there are such."""
     shape = case.batch, case.features
     return {
         "activation": case.normal(rank, *shape, dtype=case.dtype, name="activation") if rank < case.n - 1 else None,
@@ -16,7 +16,7 @@ def what_each_has_made(case, rank):
 
 
 def of_both_neighbours(case, inputs):
-    """What the rank before and the rank behind have been given."""
+    """What the rank before and the rank after have been given."""
     last = case.n - 1
     return [
         (inputs[rank - 1]["activation"] if rank else None, inputs[rank + 1]["gradient"] if rank < last else None)
@@ -31,7 +31,7 @@ PUZZLE = Puzzle(
     title="Between two stages, in both directions",
     statement="""
         In the middle of a step of 1F1B every rank has just gone forward with one micro-batch and backward with another.
-        It has an activation for the rank behind it, which that needs for its next forward, and a gradient for the rank
+        It has an activation for the rank after it, which that needs for its next forward, and a gradient for the rank
         before it, which that needs for its next backward. And it needs the same of them.
 
             rank r-1    -- activation ->    rank r      -- activation ->    rank r+1
@@ -76,7 +76,7 @@ PUZZLE = Puzzle(
         "What does rank 0 send and receive? What does the last one? And one in between? Count: a rank in the middle "
         "takes part in four messages.",
         "Make a list of `dist.P2POp`s: for the rank before, if there is one, a send of `gradient` and a receive into "
-        "an empty tensor; for the rank behind likewise. Then post the whole list, and wait for all requests.",
+        "an empty tensor; for the rank after likewise. Then post the whole list, and wait for all requests.",
         "`dist.P2POp(dist.isend, gradient, group=group, group_peer=rank - 1)`, `dist.P2POp(dist.irecv, before, "
         "group=group, group_peer=rank - 1)`, the same with rank + 1; `for request in dist.batch_isend_irecv(list): "
         "request.wait()`. With one rank the list is empty: leave it out.",
@@ -87,7 +87,7 @@ PUZZLE = Puzzle(
             diagnosis=r"deadlock",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
-                before = behind = None
+                before = after = None
                 if rank < n - 1:
                     dist.send(activation, group=group, group_dst=rank + 1)
                 if rank > 0:
@@ -95,9 +95,9 @@ PUZZLE = Puzzle(
                     before = torch.empty_like(gradient)
                     dist.recv(before, group=group, group_src=rank - 1)
                 if rank < n - 1:
-                    behind = torch.empty_like(activation)
-                    dist.recv(behind, group=group, group_src=rank + 1)
-                return before, behind
+                    after = torch.empty_like(activation)
+                    dist.recv(after, group=group, group_src=rank + 1)
+                return before, after
                 """,
         ),
         Wrong(
@@ -105,18 +105,18 @@ PUZZLE = Puzzle(
             diagnosis=r"deadlock",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
-                before = behind = None
+                before = after = None
                 if rank > 0:
                     before = torch.empty_like(gradient)
                     dist.recv(before, group=group, group_src=rank - 1)
                 if rank < n - 1:
-                    behind = torch.empty_like(activation)
-                    dist.recv(behind, group=group, group_src=rank + 1)
+                    after = torch.empty_like(activation)
+                    dist.recv(after, group=group, group_src=rank + 1)
                 if rank < n - 1:
                     dist.send(activation, group=group, group_dst=rank + 1)
                 if rank > 0:
                     dist.send(gradient, group=group, group_dst=rank - 1)
-                return before, behind
+                return before, after
                 """,
         ),
         Wrong(
@@ -124,17 +124,17 @@ PUZZLE = Puzzle(
             diagnosis=SERIAL,
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
-                before = behind = None
+                before = after = None
                 if rank > 0:
                     before = torch.empty_like(gradient)
                     dist.recv(before, group=group, group_src=rank - 1)
                 if rank < n - 1:
-                    behind = torch.empty_like(activation)
+                    after = torch.empty_like(activation)
                     dist.send(activation, group=group, group_dst=rank + 1)
-                    dist.recv(behind, group=group, group_src=rank + 1)
+                    dist.recv(after, group=group, group_src=rank + 1)
                 if rank > 0:
                     dist.send(gradient, group=group, group_dst=rank - 1)
-                return before, behind
+                return before, after
                 """,
         ),
         Wrong(
@@ -143,16 +143,16 @@ PUZZLE = Puzzle(
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
                 before = torch.empty_like(gradient) if rank > 0 else None
-                behind = torch.empty_like(activation) if rank < n - 1 else None
+                after = torch.empty_like(activation) if rank < n - 1 else None
                 down = [dist.isend(activation, group=group, group_dst=rank + 1)] if rank < n - 1 else []
                 down += [dist.irecv(before, group=group, group_src=rank - 1)] if rank > 0 else []
                 for request in down:
                     request.wait()
                 up = [dist.isend(gradient, group=group, group_dst=rank - 1)] if rank > 0 else []
-                up += [dist.irecv(behind, group=group, group_src=rank + 1)] if rank < n - 1 else []
+                up += [dist.irecv(after, group=group, group_src=rank + 1)] if rank < n - 1 else []
                 for request in up:
                     request.wait()
-                return before, behind
+                return before, after
                 """,
         ),
         Wrong(
@@ -191,22 +191,22 @@ PUZZLE = Puzzle(
             diagnosis=r"activation|NoneType|deadlock|rank 0",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
-                before, behind = torch.empty_like(gradient), torch.empty_like(activation)
+                before, after = torch.empty_like(gradient), torch.empty_like(activation)
                 operations = [
                     dist.P2POp(dist.isend, activation, group=group, group_peer=(rank + 1) % n),
                     dist.P2POp(dist.irecv, before, group=group, group_peer=(rank - 1) % n),
                     dist.P2POp(dist.isend, gradient, group=group, group_peer=(rank - 1) % n),
-                    dist.P2POp(dist.irecv, behind, group=group, group_peer=(rank + 1) % n),
+                    dist.P2POp(dist.irecv, after, group=group, group_peer=(rank + 1) % n),
                 ]
                 for request in dist.batch_isend_irecv(operations):
                     request.wait()
-                return before, behind
+                return before, after
                 """,
         ),
         Wrong(
             "the two have changed places",
             diagnosis=r"rank 0, result\[0\]: expected None, got a float64 tensor",
-            edits=(("return before, behind", "return behind, before"),),
+            edits=(("return before, after", "return after, before"),),
         ),
         Wrong(
             "sends both to both",
@@ -224,8 +224,8 @@ PUZZLE = Puzzle(
                     operations.append(dist.P2POp(dist.irecv, found[peer], group=group, group_peer=peer))
                 for request in dist.batch_isend_irecv(operations):
                     request.wait()
-                before, behind = found.get(rank - 1), found.get(rank + 1)
-                return None if before is None else before[0], None if behind is None else behind[1]
+                before, after = found.get(rank - 1), found.get(rank + 1)
+                return None if before is None else before[0], None if after is None else after[1]
                 """,
         ),
     ),

@@ -37,7 +37,7 @@ PUZZLE = Puzzle(
 
         As in 1F1B, a rank begins with some forwards, then alternates a forward and a backward, then does what is left
         of backward. It begins with (v-1) p forwards, which the first group needs to get to its last round, and with two
-        for each rank behind it: a micro-batch that passes these comes back after twice as many turns.
+        for each rank after it: a micro-batch that passes these comes back after twice as many turns.
 
         Args:
             rank: 0 to p-1.
@@ -109,7 +109,7 @@ PUZZLE = Puzzle(
             edits=(("reversed(range(v))", "range(v)"),),
         ),
         Wrong(
-            "one forward for each rank behind, as in 1F1B",
+            "one forward for each rank after, as in 1F1B",
             diagnosis=r"right, but where sends block, a channel must have room for 2 messages where 1 must do",
             edits=(("2 * (p - 1 - rank)", "(p - 1 - rank)"),),
         ),

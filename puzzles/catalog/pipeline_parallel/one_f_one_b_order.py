@@ -9,7 +9,7 @@ from .common import one_stage_a_rank, rank_p_and_m, whole_backwards
 
 
 def on_their_way(case, rank):
-    """Micro-batches that have passed a rank and not come back, when each behind it works on one."""
+    """Micro-batches that have passed a rank and not come back, when each after it works on one."""
     return min(case.n - rank, case.m)
 
 
@@ -21,7 +21,7 @@ PUZZLE = Puzzle(
         gone forward. But the last rank could do so at once: it has the loss of micro-batch 0 before anything else. And
         what has gone backward needs no activations any more.
 
-        So let rank r begin with as many forwards as it takes to give each rank behind it one, and then alternate: one
+        So let rank r begin with as many forwards as it takes to give each rank after it one, and then alternate: one
         forward, one backward. What is left at the end is backward alone. With p = 3 and m = 5:
 
             rank 0      F0  F1  F2  B0  F3  B1  F4  B2  B3  B4
@@ -67,7 +67,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.BUBBLE,
             target=lambda case: 3 * (case.n - 1),
-            why="a rank must begin with a forward for each rank behind it, or these wait for it later",
+            why="a rank must begin with a forward for each rank after it, or these wait for it later",
         ),
     ),
     hints=(

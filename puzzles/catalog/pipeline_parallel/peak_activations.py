@@ -33,7 +33,7 @@ PUZZLE = Puzzle(
         one for each stage and micro-batch. Four orders, of p ranks and m micro-batches:
 
             GPipe           all forward, then all backward.
-            1F1B            rank r does p-1-r forward to begin with, so that the ranks behind it have something to do;
+            1F1B            rank r does p-1-r forward to begin with, so that the ranks after it have something to do;
                             then a forward and a backward in turn; then the backward that is left.
             interleaved     1F1B with v stages on each rank: stages r, p+r, 2p+r, ... Micro-batches go in groups of p,
                             each group through all v stages of a rank. To begin with, rank r does (v-1) p forward, one
@@ -81,12 +81,12 @@ PUZZLE = Puzzle(
         Wrong(
             "1F1B holds one for each rank, everywhere",
             diagnosis=r"peak_activations\(order=1F1B, rank=1, p=4, m=8, v=1\): expected 3, got 4",
-            edits=(('"1F1B": behind + 1', '"1F1B": p'),),
+            edits=(('"1F1B": after + 1', '"1F1B": p'),),
         ),
         Wrong(
             "counted from the first rank",
             diagnosis=r"peak_activations\(order=1F1B, rank=0, p=4, m=8, v=1\): expected 4, got 1",
-            edits=(("behind = p - 1 - rank", "behind = rank"),),
+            edits=(("after = p - 1 - rank", "after = rank"),),
         ),
         Wrong(
             "GPipe holds one for each rank",
@@ -101,17 +101,17 @@ PUZZLE = Puzzle(
         Wrong(
             "the forward of the first pair is forgotten",
             diagnosis=r"peak_activations\(order=1F1B, rank=0, p=4, m=8, v=1\): expected 4, got 3",
-            edits=(('"1F1B": behind + 1', '"1F1B": behind'), ("2 * behind + 1", "2 * behind")),
+            edits=(('"1F1B": after + 1', '"1F1B": after'), ("2 * after + 1", "2 * after")),
         ),
         Wrong(
             "interleaved is 1F1B v times",
             diagnosis=r"peak_activations\(order=interleaved, rank=0, p=4, m=8, v=2\): expected 11, got 8",
-            edits=(("(v - 1) * p + 2 * behind + 1", "v * (behind + 1)"),),
+            edits=(("(v - 1) * p + 2 * after + 1", "v * (after + 1)"),),
         ),
         Wrong(
             "interleaved holds at most as many as there are micro-batches",
             diagnosis=r"peak_activations\(order=interleaved, rank=0, p=4, m=8, v=2\): expected 11, got 8",
-            edits=(("(v - 1) * p + 2 * behind + 1", "min(m, (v - 1) * p + 2 * behind + 1)"),),
+            edits=(("(v - 1) * p + 2 * after + 1", "min(m, (v - 1) * p + 2 * after + 1)"),),
         ),
         Wrong(
             "breadth-first holds one stage's",
@@ -132,8 +132,8 @@ PUZZLE = Puzzle(
             "counted action by action",
             diagnosis=r"right, but it runs [\d,]+ lines where 20 must do.*\n.*before its first backward",
             body="""
-                all_of_it, behind = m * v, p - 1 - rank
-                first = {"1F1B": behind, "interleaved": (v - 1) * p + 2 * behind}.get(order, all_of_it)
+                all_of_it, after = m * v, p - 1 - rank
+                first = {"1F1B": after, "interleaved": (v - 1) * p + 2 * after}.get(order, all_of_it)
                 first = min(first, all_of_it)
                 held = most = 0
                 for action in "F" * first + "FB" * (all_of_it - first) + "B" * first:

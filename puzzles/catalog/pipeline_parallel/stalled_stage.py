@@ -112,7 +112,7 @@ PUZZLE = Puzzle(
             "circle"      ranks wait for each other. Nothing is broken, but their orders cannot be followed.
 
         Rank r has stage r. Its next action is `lines[r][done[r]]`, unless it has done all of them. A forward needs the
-        forward of the stage before on the same micro-batch, a backward needs the backward of the stage behind. What the
+        forward of the stage before on the same micro-batch, a backward needs the backward of the stage after. What the
         first stage needs forward, and the last one backward, is always there. A send returns at once.
 
         An action prints as F1.3: forward, stage 1, micro-batch 3. It is a tuple: `kind, stage, micro_batch = action`.

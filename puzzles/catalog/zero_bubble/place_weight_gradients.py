@@ -9,7 +9,7 @@ from reference.zero_bubble.orders_by_hand import place_weight_gradients
 
 
 def order_costs_and_limit(case, rank):
-    """F and I of all ranks: rank r goes forward `ahead` times for each rank behind it before its first I."""
+    """F and I of all ranks: rank r goes forward `ahead` times for each rank after it before its first I."""
     lines = []
     for stage in range(case.p):
         ahead = min(case.ahead * (case.p - 1 - stage), case.m)
@@ -63,7 +63,7 @@ PUZZLE = Puzzle(
         - When an F comes next, and there is no room for its activation, do a W first.
         - What is left comes last.
 
-        F waits for F of the stage before, I for I of the stage behind, on the last stage for its own F. Messages take
+        F waits for F of the stage before, I for I of the stage after, on the last stage for its own F. Messages take
         no time. A W that was done for its memory makes its rank late, and whoever waits for that.
 
         An action has `kind`, `stage` and `micro_batch`. `Action(Kind.WEIGHT, stage, k)` is a W, `Kind.FORWARD` an F,

@@ -37,7 +37,7 @@ PUZZLE = Puzzle(
         which holds one activation in 1F1B. How many W may it be behind? And rank 0?
 
         Actions are `Action(Kind.FORWARD, stage, k)`, F, of micro-batch k; I is `Kind.INPUT`, W is `Kind.WEIGHT`.
-        I waits for I of the stage behind, on the last stage for its own F; W for its own I. An activation is held
+        I waits for I of the stage after, on the last stage for its own F; W for its own I. An activation is held
         from F to W.
 
         Args:
