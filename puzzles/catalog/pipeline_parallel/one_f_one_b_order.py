@@ -92,7 +92,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "a forward too few to begin with",
-            diagnosis=r"right, but the bubble is \d+ units of time where 9 must do.*\n.*a forward for each rank behind",
+            diagnosis=r"right, but the bubble is \d+ units of time where 9 must do.*\n.*a forward for each rank after",
             edits=(("min(p - 1 - rank, m)", "min(max(p - 2 - rank, 0), m)"),),
         ),
         Wrong(
