@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PATH = Path(__file__).parents[1] / "benchmarks" / "rows.py"
+PATH = Path(__file__).with_name("rows.py")
 SPEC = spec_from_file_location("rows", PATH)
 rows = sys.modules["rows"] = module_from_spec(SPEC)
 SPEC.loader.exec_module(rows)
