@@ -1,19 +1,19 @@
 """A verdict for people: lines for a terminal, a card for a notebook."""
 
 import base64
-import html as escape
+import html as markup
 from typing import Any
 
 from .verdict import Stage, Verdict
 
 MAX_OUTPUT = 2000  # characters of what the ranks printed
-_SHAPES = {Stage.PASSED: ("✓", "#009E73"), Stage.UNSOLVED: ("·", "#767676")}  # Okabe-Ito: green; grey
+_LOOKS = {Stage.PASSED: ("✓", "#009E73"), Stage.UNSOLVED: ("·", "#767676")}  # Okabe-Ito: green; grey
 _WRONG = ("✗", "#D55E00")  # vermilion
 
 
 def text(verdict: Verdict) -> str:
     """Several lines without colour: what, why, budgets, what was printed."""
-    mark, _ = _SHAPES.get(verdict.stage, _WRONG)
+    mark, _ = _LOOKS.get(verdict.stage, _WRONG)
     first, *rest = verdict.reason.splitlines() or [""]
     lines = [f"{mark} {verdict.name}: {verdict.stage} ({verdict.seconds:.2f} s)"]
     lines += [f"  {first}", *(f"  {line}" for line in rest)]
@@ -37,7 +37,7 @@ def _columns(verdict: Verdict) -> list[str]:
 
 def html(verdict: Verdict, note: str = "") -> str:
     """A card with the reason, the table, and a picture of the run."""
-    mark, colour = _SHAPES.get(verdict.stage, _WRONG)
+    mark, colour = _LOOKS.get(verdict.stage, _WRONG)
     parts = [
         f'<div style="border-left:4px solid {colour};padding:0.3em 0.9em;margin:0.4em 0;max-width:60em">',
         f'<div><b style="color:{colour}">{mark} {_plain(str(verdict.stage))}</b>'
@@ -113,4 +113,4 @@ def _title(verdict: Verdict, trace: Any, network: Any) -> str:
 
 
 def _plain(value: str) -> str:
-    return escape.escape(value)
+    return markup.escape(value)

@@ -110,21 +110,33 @@ def kernel() -> Iterator[Finding]:
     from reference.cluster.confine import landlock_version
     from reference.cluster.server import children
 
-    features: dict[str, tuple[Callable[[], object], str]] = {
+    features: dict[str, tuple[Callable[[], object], State, str]] = {
         "batch scheduling": (
             lambda: os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)),
+            State.NOTE,
             "slow small messages",
         ),
-        "files without a name": (lambda: os.close(os.memfd_create("doctor")), "no cluster can start"),
-        "a look at child processes": (lambda: children(os.getppid())[0], "stray processes are not found"),
-        "Landlock": (lambda: 1 / landlock_version(), "graded code is guarded by Python alone"),
+        "files without a name": (
+            lambda: os.close(os.memfd_create("doctor")),
+            State.WRONG,
+            "no cluster can start",
+        ),
+        "a look at child processes": (
+            lambda: children(os.getppid())[0],
+            State.NOTE,
+            "stray processes are not found",
+        ),
+        "Landlock": (
+            lambda: 1 / landlock_version(),
+            State.NOTE,
+            "graded code is guarded by Python alone",
+        ),
     }
-    for feature, (try_it, lost) in features.items():
+    for feature, (try_it, without, lost) in features.items():
         try:
             try_it()
         except (OSError, IndexError, ZeroDivisionError) as error:
-            state = State.WRONG if "no cluster" in lost else State.NOTE
-            yield Finding(state, f"no {feature}", f"{lost} ({error}); a container's seccomp profile may forbid it")
+            yield Finding(without, f"no {feature}", f"{lost} ({error}); a container's seccomp profile may forbid it")
         else:
             yield Finding(State.OK, feature)
 

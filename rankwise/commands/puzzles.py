@@ -137,13 +137,13 @@ def history(
 
     home = _course(course)
     puzzle = catalog.canonical(name) if name else None
-    attempts = home.state.history(puzzle)
     if show is not None:
-        found = [attempt for attempt in attempts if attempt.id == show]
-        if not found:
+        found = home.state.attempt(show)
+        if found is None or puzzle not in (None, found.puzzle):
             raise BadInput(f"there is no attempt {show}{f' of {puzzle}' if puzzle else ''}: see `rankwise history`")
-        print(found[0].source, end="")
+        print(found.source, end="")
         return
+    attempts = home.state.history(puzzle)
     if not attempts:
         print("no attempts yet")
     for attempt in attempts:
