@@ -1,6 +1,5 @@
 """Every form with replicas equals one process: losses, norms, gradients, parameters, whatever is learned, and how."""
 
-import contextlib
 import itertools
 import re
 from collections.abc import Callable, Sequence
@@ -13,14 +12,22 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
-from reference.data_parallel.form import DataParallel
 from reference.data_parallel.replicated import DistributedDataParallel, Replicated, flat
-from reference.errors import BadInput
-from reference.memory.precision import PRECISIONS
 from reference.trace import Op
 
 from .conftest import MOST, in_group, prove, records, wrong
 from .low_precision import prove_low_precision
+from .steps import (
+    NO_STEPS,
+    begun,
+    collected,
+    complaint,
+    failed,
+    frozen,
+    publish,
+    refusal,
+    through,
+)
 from .training import (
     BUCKET,
     FORMS,
@@ -61,15 +68,6 @@ def test_what_nobody_used_has_no_gradient_and_does_not_move(ranks: Cluster, n: i
     oracle = one_process(LeavingOut(by_some), parts=2 * n)
     assert "gradient of branches.1.sometimes.weight" in oracle
     assert "gradient of branches.2.sometimes.weight" not in oracle
-
-
-def complaint(group: ProcessGroup, train: Callable[..., object], *arguments: object) -> str:
-    """What an error said that training had to end with."""
-    try:
-        train(group, *arguments)
-    except RuntimeError as error:
-        return str(error)
-    return ""
 
 
 @pytest.mark.parametrize("make", [FORMS["naive"], FORMS["flat"], BUCKETS])
@@ -122,67 +120,6 @@ def test_a_wrong_sum_is_noticed(ranks: Cluster, reduce: Callable) -> None:
     assert wrong(found, one_process(Language(), parts=2), bound=1e-3)
 
 
-def begun(model: nn.Module, form: DataParallel) -> None:
-    with form.micro_batch(last=False):
-        model(torch.ones(1, 3)).sum().backward()
-
-
-def ended(model: nn.Module, form: DataParallel) -> None:
-    with form.micro_batch(last=True):
-        model(torch.ones(1, 3)).sum().backward()
-
-
-def collected(model: nn.Module, form: DataParallel) -> None:
-    ended(model, form)
-    form.collect()
-
-
-def failed(model: nn.Module, form: DataParallel) -> None:
-    """Half of backward has run."""
-    with contextlib.suppress(ZeroDivisionError), form.micro_batch(last=True):
-        hook = model[0].register_full_backward_hook(lambda *_: 1 / 0)
-        model(torch.ones(1, 3).requires_grad_()).sum().backward()
-    hook.remove()
-
-
-def publish(model: nn.Module, form: DataParallel) -> None:
-    form.publish()
-
-
-def collect(model: nn.Module, form: DataParallel) -> None:
-    form.collect()
-
-
-def alone(model: nn.Module, form: DataParallel) -> None:
-    model(torch.ones(1, 3)).sum().backward()
-
-
-def through(group: ProcessGroup, make: Make, actions: Sequence[Callable]) -> list[float]:
-    """Some actions, one after the other, and what gradient the first master has then."""
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2))
-    model(torch.ones(1, 3)).sum().backward()  # a gradient that is there before
-    form = make(model, group)
-    for action in actions:
-        action(model, form)
-    return form.parts[0].master.grad.flatten().tolist()
-
-
-NO_STEPS = (
-    ((collect,), "no micro-batch of this step was the last"),
-    ((alone, collect), "no micro-batch of this step was the last"),
-    ((begun, collect), "no micro-batch of this step was the last"),
-    ((ended, ended), "the last micro-batch of this step is over"),
-    ((ended, begun), "the last micro-batch of this step is over"),
-    ((ended, alone), "or one after it: its gradients have already been sent off"),
-    ((collected, alone), "or one after it: its gradients have already been sent off"),
-    ((collected, collect), r"publish\(\) ends a step"),
-    ((collected, ended), r"publish\(\) ends a step"),
-    ((failed, ended), "a micro-batch is open, or has failed"),
-    ((failed, collect), "a micro-batch is open, or has failed"),
-)
-
-
 @pytest.mark.parametrize("make", [FORMS["naive"], FORMS["flat"], FORMS["DDP, a bucket each"]])
 @pytest.mark.parametrize(("actions", "said"), NO_STEPS)
 def test_what_is_no_step_is_an_error(ranks: Cluster, make: Make, actions: tuple, said: str) -> None:
@@ -208,33 +145,6 @@ def test_where_nothing_learns_nothing_is_sent(ranks: Cluster, make: Make) -> Non
         return len(form.parts)
 
     assert ranks.run(in_group, 2, on_rank)[-1] == 0
-
-
-class Phases(nn.Module):
-    """A complex parameter, and one of integers, which cannot learn."""
-
-    def __init__(self, learns: bool) -> None:
-        super().__init__()
-        self.phase = nn.Parameter(torch.ones(2, dtype=torch.complex64), requires_grad=learns)
-        self.codes = nn.Parameter(torch.tensor([257, -3]), requires_grad=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.phase[self.codes % 2] * x
-
-
-def refusal(group: ProcessGroup, make: Make) -> str:
-    """Of a form that is to train complex numbers."""
-    with pytest.raises(BadInput) as error:
-        make(Phases(learns=True), group, precision=PRECISIONS["bf16"])
-    return str(error.value)
-
-
-def frozen(group: ProcessGroup, make: Make) -> list[torch.dtype]:
-    """In which dtypes a form leaves what it may not round."""
-    model = Phases(learns=False)
-    make(model, group, precision=PRECISIONS["bf16"])
-    assert model.codes.tolist() == [257, -3]
-    return [parameter.dtype for parameter in model.parameters()]
 
 
 @pytest.mark.parametrize("make", FORMS.values(), ids=FORMS)

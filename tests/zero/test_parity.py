@@ -14,7 +14,7 @@ from reference.zero.steps import clip_by_global_norm
 
 from ..data_parallel.conftest import MOST, in_group, prove
 from ..data_parallel.low_precision import prove_low_precision
-from ..data_parallel.test_parity import (
+from ..data_parallel.steps import (
     NO_STEPS,
     alone,
     begun,
