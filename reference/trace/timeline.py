@@ -1,8 +1,10 @@
 """What each rank did when: one form for a measured run, for a replay on a model, and for a plan."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from operator import itemgetter
 from pathlib import Path
 
 
@@ -127,9 +129,9 @@ def _union(intervals: Iterable[Interval]) -> list[Interval]:
 def _outside(begin: float, end: float, taken: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """The parts of an interval that no taken one covers. `taken` is sorted and has no overlaps."""
     parts = []
-    for taken_begin, taken_end in taken:
-        if taken_end <= begin:
-            continue
+    first = bisect_right(taken, begin, key=itemgetter(1))  # the first that ends later
+    for at in range(first, len(taken)):
+        taken_begin, taken_end = taken[at]
         if taken_begin >= end:
             break
         if taken_begin > begin:
