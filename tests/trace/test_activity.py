@@ -23,7 +23,9 @@ def two_layers() -> list[Activity]:
     with watch.recording():
         loss = model(torch.ones(2, 4)).sum()
         work = dist.all_reduce(torch.ones(5), async_op=True)
-        time.sleep(0.02)
+        until = time.monotonic() + 10
+        while not watch.activities[2:] and time.monotonic() < until:  # two forwards; the third is the collective
+            time.sleep(0.001)
         watch.backward(loss)
         with watch.span(Doing.OPTIMIZER, "step"):
             work.wait()
