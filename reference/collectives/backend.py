@@ -24,6 +24,8 @@ from torch import Tensor
 from torch.distributed import ProcessGroup, Work
 from torch.distributed import distributed_c10d as c10d
 
+from reference.process_group import PythonGroup, connect, members
+
 from . import all_to_all, barrier, best, gather, reduce, scatter
 from .checks import check_list, check_size
 from .reduction import SUM
@@ -65,8 +67,7 @@ def register(
 
     def create(options: Any, _: Any) -> Handmade:
         below = carrier or carrier_of_world()
-        ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
-        return Handmade(connect(below, options), ranks, REFERENCE | functions, (name, below))
+        return Handmade(connect(below, options), members(options), REFERENCE | functions, (name, below))
 
     dist.Backend.register_backend(name, create, extended_api=True, devices=["cpu", "cuda"])
 
@@ -79,26 +80,7 @@ def carrier_of_world() -> str:
     return world.backends[1] if isinstance(world, Handmade) else dist.get_backend()
 
 
-def connect(backend: str, options: Any) -> ProcessGroup:
-    """A group of `backend` for the ranks that `options` of a new group name."""
-    if (plugin := dist.Backend._plugins.get(backend.upper())) is not None:
-        return plugin.creator_fn(options, None)
-    store, rank, size = options.store, options.group_rank, options.group_size
-    if backend == dist.Backend.NCCL:
-        nccl = dist.ProcessGroupNCCL.Options()
-        nccl.global_ranks_in_group, nccl.group_name = options.global_ranks_in_group, options.group_id
-        kind, device = ProcessGroup.BackendType.NCCL, "cuda"
-        engine = dist.ProcessGroupNCCL(store, rank, size, nccl)
-    else:
-        kind, device = ProcessGroup.BackendType.GLOO, "cpu"
-        engine = dist.ProcessGroupGloo(store, rank, size, timeout=options.timeout)
-    group = ProcessGroup(store, rank, size)
-    group._set_default_backend(kind)
-    group._register_backend(torch.device(device), kind, engine)
-    return group
-
-
-class Handmade(ProcessGroup):
+class Handmade(PythonGroup):
     """A process group whose collectives are functions of sends and receives.
 
     Args:
@@ -115,15 +97,11 @@ class Handmade(ProcessGroup):
         functions: Mapping[str, Callable[..., None]],
         backends: tuple[str, str],
     ) -> None:
-        super().__init__(carrier.rank(), carrier.size())
-        self.carrier, self.functions, self.backends = carrier, functions, backends
-        self._name, self._desc = "", ""
-        cuda = "cuda" in {device.type for device in carrier._device_types}
-        device = torch.device("cuda" if cuda else "cpu")
-        kind = ProcessGroup.BackendType.NCCL if cuda else ProcessGroup.BackendType.GLOO
-        self._register_backend(device, kind, carrier._get_backend(device))
+        super().__init__(carrier, backends[0])
+        self.functions, self.backends = functions, backends
         self.group = self
-        if cuda:  # NCCL makes a batch only of what is sent on a plain ProcessGroup, which torch has to know
+        if any(device.type == "cuda" for device in carrier._device_types):
+            # NCCL makes a batch only of what is sent on a plain ProcessGroup, which torch has to know.
             self.group = carrier
             c10d._world.pg_group_ranks[carrier] = {rank: place for place, rank in enumerate(ranks)}
             c10d._world.pg_map[carrier] = (dist.Backend.NCCL, None)
@@ -256,23 +234,6 @@ class Handmade(ProcessGroup):
     def barrier(self, *arguments: Any, **options: Any) -> Work:
         self.run("barrier")
         return Done([])
-
-    # What torch asks a group about itself.
-
-    def getGroupName(self) -> str:  # noqa: N802
-        return self._name
-
-    def setGroupName(self, name: str) -> None:  # noqa: N802
-        self._name = name
-
-    def getGroupDesc(self) -> str:  # noqa: N802
-        return self._desc
-
-    def setGroupDesc(self, desc: str) -> None:  # noqa: N802
-        self._desc = desc
-
-    def getBackendName(self) -> str:  # noqa: N802
-        return self.backends[0]
 
 
 class Done(Work):

@@ -22,8 +22,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._C import DisableTorchFunction
-from torch.distributed import ProcessGroup, ProcessGroupGloo, Work
+from torch.distributed import ProcessGroup, Work
 from torch.distributed import distributed_c10d as c10d
+
+from reference.process_group import PythonGroup, connect, members
 
 from .calls import Call, locate
 from .events import Op
@@ -178,15 +180,12 @@ class TappedWork(Work):
         self.wait()
 
 
-class Tap(ProcessGroup):
+class Tap(PythonGroup):
     """gloo, with a recorder between it and the caller."""
 
-    def __init__(self, inner: ProcessGroup, gloo: ProcessGroupGloo, ranks: tuple[int, ...], recorder: Recorder) -> None:
-        super().__init__(inner.rank(), inner.size())
-        self.inner, self.ranks, self.recorder = inner, ranks, recorder
-        self._name, self._desc = "", ""
-        self.ledger = Ledger(inner.rank())
-        self._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, gloo)
+    def __init__(self, carrier: ProcessGroup, ranks: tuple[int, ...], recorder: Recorder) -> None:
+        super().__init__(carrier, dist.Backend.GLOO)  # which is asked what it can do
+        self.ranks, self.recorder, self.ledger = ranks, recorder, Ledger(carrier.rank())
 
     def _make(
         self,
@@ -211,15 +210,15 @@ class Tap(ProcessGroup):
     # Point to point.
 
     def send(self, tensors: list[Tensor], dst: int, tag: int) -> Work:
-        run = partial(self.inner.send, tensors, dst, tag)
+        run = partial(self.carrier.send, tensors, dst, tag)
         return self._make(Op.SEND, run, tensors, [], dst, tag)
 
     def recv(self, tensors: list[Tensor], src: int, tag: int) -> Work:
-        run = partial(self.inner.recv, tensors, src, tag)
+        run = partial(self.carrier.recv, tensors, src, tag)
         return self._make(Op.RECV, run, [], tensors, src, tag)
 
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> Work:
-        run = partial(self.inner.recv_anysource, tensors, tag)
+        run = partial(self.carrier.recv_anysource, tensors, tag)
         return self._make(Op.RECV, run, [], tensors, None, tag)
 
     # One root.
@@ -227,20 +226,20 @@ class Tap(ProcessGroup):
     def broadcast(self, tensors: Any, opts: Any = None, *rest: Any) -> Work:
         tensors, root, opts = _rooted(tensors, opts, dist.BroadcastOptions)
         brings, gets = (tensors, []) if root == self.rank() else ([], tensors)
-        run = partial(self.inner.broadcast, tensors, opts)
+        run = partial(self.carrier.broadcast, tensors, opts)
         return self._make(Op.BROADCAST, run, brings, gets, root)
 
     def reduce(self, tensors: Any, opts: Any = None, *rest: Any) -> Work:
         tensors, root, opts = _rooted(tensors, opts, dist.ReduceOptions)
-        run = partial(self.inner.reduce, tensors, opts)
+        run = partial(self.carrier.reduce, tensors, opts)
         return self._make(Op.REDUCE, run, tensors, tensors, root, reduce=_name(opts.reduceOp))
 
     def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> Work:
-        run = partial(self.inner.gather, outputs, inputs, opts)
+        run = partial(self.carrier.gather, outputs, inputs, opts)
         return self._make(Op.GATHER, run, inputs, _flat(outputs), opts.rootRank)
 
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Work:
-        run = partial(self.inner.scatter, outputs, inputs, opts)
+        run = partial(self.carrier.scatter, outputs, inputs, opts)
         return self._make(Op.SCATTER, run, _flat(inputs), outputs, opts.rootRank)
 
     # Everybody.
@@ -248,31 +247,31 @@ class Tap(ProcessGroup):
     def allreduce(self, tensors: Any, opts: Any = None, *rest: Any) -> Work:
         tensors = [tensors] if isinstance(tensors, Tensor) else tensors
         opts = opts if isinstance(opts, dist.AllreduceOptions) else _with_op(dist.AllreduceOptions(), opts)
-        run = partial(self.inner.allreduce, tensors, opts)
+        run = partial(self.carrier.allreduce, tensors, opts)
         return self._make(Op.ALL_REDUCE, run, tensors, tensors, reduce=_name(opts.reduceOp))
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any) -> Work:
-        run = partial(self.inner.allreduce_coalesced, tensors, opts)
+        run = partial(self.carrier.allreduce_coalesced, tensors, opts)
         return self._make(Op.ALL_REDUCE, run, tensors, tensors, reduce=_name(opts.reduceOp))
 
     def allgather(self, outputs: Any, inputs: Any, *opts: Any) -> Work:
         if isinstance(inputs, Tensor):
             outputs, inputs = [outputs], [inputs]
-        run = partial(self.inner.allgather, outputs, inputs, *opts)
+        run = partial(self.carrier.allgather, outputs, inputs, *opts)
         return self._make(Op.ALL_GATHER, run, inputs, _flat(outputs))
 
     def all_gather_single(self, output: Tensor, input: Tensor, *opts: Any) -> Work:
-        run = partial(self.inner._allgather_base, output, input, *opts)
+        run = partial(self.carrier._allgather_base, output, input, *opts)
         return self._make(Op.ALL_GATHER, run, [input], [output])
 
     _allgather_base = all_gather_single
 
     def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], *opts: Any) -> Work:
-        run = partial(self.inner.allgather_coalesced, outputs, inputs, *opts)
+        run = partial(self.carrier.allgather_coalesced, outputs, inputs, *opts)
         return self._make(Op.ALL_GATHER, run, inputs, _flat(outputs))
 
     def all_gather_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], *opts: Any) -> Work:
-        run = partial(self.inner.allgather_into_tensor_coalesced, outputs, inputs, *opts)
+        run = partial(self.carrier.allgather_into_tensor_coalesced, outputs, inputs, *opts)
         return self._make(Op.ALL_GATHER, run, inputs, outputs)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -281,19 +280,19 @@ class Tap(ProcessGroup):
         if isinstance(outputs, Tensor):
             outputs, inputs = [outputs], [inputs]
         opts = opts if isinstance(opts, dist.ReduceScatterOptions) else _with_op(dist.ReduceScatterOptions(), opts)
-        run = partial(self.inner.reduce_scatter, outputs, inputs, opts)
+        run = partial(self.carrier.reduce_scatter, outputs, inputs, opts)
         return self._make(Op.REDUCE_SCATTER, run, _flat(inputs), outputs, reduce=_name(opts.reduceOp))
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
         opts = opts or dist.ReduceScatterOptions()
-        run = partial(self.inner._reduce_scatter_base, output, input, opts)
+        run = partial(self.carrier._reduce_scatter_base, output, input, opts)
         return self._make(Op.REDUCE_SCATTER, run, [input], [output], reduce=_name(opts.reduceOp))
 
     _reduce_scatter_base = reduce_scatter_single
 
     def reduce_scatter_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Work:
         opts = opts or dist.ReduceScatterOptions()
-        run = partial(self.inner.reduce_scatter_tensor_coalesced, outputs, inputs, opts)
+        run = partial(self.carrier.reduce_scatter_tensor_coalesced, outputs, inputs, opts)
         return self._make(Op.REDUCE_SCATTER, run, inputs, outputs, reduce=_name(opts.reduceOp))
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
@@ -302,18 +301,18 @@ class Tap(ProcessGroup):
         self, output: Tensor, input: Tensor, out_splits: list[int], in_splits: list[int], *opts: Any
     ) -> Work:
         there, back = self._splits(input, in_splits), self._splits(output, out_splits)
-        run = partial(self.inner.alltoall_base, output, input, out_splits, in_splits, *opts)
+        run = partial(self.carrier.alltoall_base, output, input, out_splits, in_splits, *opts)
         return self._make(Op.ALL_TO_ALL, run, [input], [output], width=_row(input), splits=there, out_splits=back)
 
     alltoall_base = all_to_all_single
 
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], *opts: Any) -> Work:
         there, back = tuple(t.numel() for t in inputs), tuple(t.numel() for t in outputs)
-        run = partial(self.inner.alltoall, outputs, inputs, *opts)
+        run = partial(self.carrier.alltoall, outputs, inputs, *opts)
         return self._make(Op.ALL_TO_ALL, run, inputs, outputs, splits=there, out_splits=back)
 
     def barrier(self, *args: Any, **options: Any) -> Work:
-        run = partial(self.inner.barrier, *args, **options)
+        run = partial(self.carrier.barrier, *args, **options)
         return self._make(Op.BARRIER, run, [], [])
 
     def _splits(self, tensor: Tensor, rows: list[int]) -> tuple[int, ...]:
@@ -321,23 +320,6 @@ class Tap(ProcessGroup):
         if not rows:
             return (tensor.numel() // self.size(),) * self.size()
         return tuple(row * _row(tensor) for row in rows)
-
-    # What torch asks a group about itself.
-
-    def getGroupName(self) -> str:  # noqa: N802
-        return self._name
-
-    def setGroupName(self, name: str) -> None:  # noqa: N802
-        self._name = name
-
-    def getGroupDesc(self) -> str:  # noqa: N802
-        return self._desc
-
-    def setGroupDesc(self, desc: str) -> None:  # noqa: N802
-        self._desc = desc
-
-    def getBackendName(self) -> str:  # noqa: N802
-        return "gloo"
 
 
 def _row(tensor: Tensor) -> int:
@@ -378,12 +360,7 @@ def register(recorder: Recorder) -> None:
     """Make `tapped` a backend of `torch.distributed` in this process, reporting to `recorder`."""
 
     def create(options: Any, _: Any) -> Tap:
-        gloo = ProcessGroupGloo(options.store, options.group_rank, options.group_size, timeout=_FOREVER)
-        inner = ProcessGroup(options.store, options.group_rank, options.group_size)
-        inner._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, gloo)
-        inner._set_default_backend(ProcessGroup.BackendType.GLOO)
-        ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
-        return Tap(inner, gloo, ranks, recorder)
+        return Tap(connect(dist.Backend.GLOO, options, _FOREVER), members(options), recorder)
 
     dist.Backend.register_backend(BACKEND, create, extended_api=True, devices=["cpu"])
     new_group = c10d._new_group_with_tag

@@ -7,12 +7,12 @@ of its launches and waits allows, and how fast gloo is does not matter. With `Vi
 
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup, Work
 
-from reference.collectives.backend import carrier_of_world, connect
+from reference.collectives.backend import carrier_of_world
+from reference.process_group import PythonGroup, connect
 from reference.zero_bubble.sleeping import Late
 
 from .clocks import Clock
@@ -33,15 +33,12 @@ class Link:
         return self._free_at
 
 
-class SlowGroup(ProcessGroup):
+class SlowGroup(PythonGroup):
     """gloo, on a link that takes its time."""
 
     def __init__(self, carrier: ProcessGroup, link: Link) -> None:
-        super().__init__(carrier.rank(), carrier.size())
-        self._carrier, self._link = carrier, link
-        device = torch.device("cpu")
-        self._register_backend(device, ProcessGroup.BackendType.GLOO, carrier._get_backend(device))
-        self._name = ""
+        super().__init__(carrier, NAME)
+        self._link = link
 
     def _carry(self, size: float, work: Work) -> Work:
         """So many bytes leave the rank."""
@@ -52,34 +49,25 @@ class SlowGroup(ProcessGroup):
         return self._carry(passes * whole * (self.size() - 1) / self.size(), work)
 
     def send(self, tensors: list[Tensor], dst: int, tag: int) -> Work:
-        return self._carry(tensors[0].nbytes, self._carrier.send(tensors, dst, tag))
+        return self._carry(tensors[0].nbytes, self.carrier.send(tensors, dst, tag))
 
     def allreduce(self, tensors: list[Tensor], options: Any) -> Work:
-        return self._pass(tensors[0].nbytes, 2, self._carrier.allreduce(tensors, options))
+        return self._pass(tensors[0].nbytes, 2, self.carrier.allreduce(tensors, options))
 
     def all_gather_single(self, output: Tensor, input: Tensor, options: Any = None) -> Work:
-        return self._pass(output.nbytes, 1, self._carrier._allgather_base(output, input, *filter(None, [options])))
+        return self._pass(output.nbytes, 1, self.carrier._allgather_base(output, input, *filter(None, [options])))
 
     _allgather_base = all_gather_single
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, options: Any) -> Work:
-        return self._pass(input.nbytes, 1, self._carrier._reduce_scatter_base(output, input, options))
+        return self._pass(input.nbytes, 1, self.carrier._reduce_scatter_base(output, input, options))
 
     _reduce_scatter_base = reduce_scatter_single
 
     def all_to_all_single(self, output: Tensor, input: Tensor, outs: list, ins: list, *options: Any) -> Work:
-        return self._pass(input.nbytes, 1, self._carrier.alltoall_base(output, input, outs, ins, *options))
+        return self._pass(input.nbytes, 1, self.carrier.alltoall_base(output, input, outs, ins, *options))
 
     alltoall_base = all_to_all_single
-
-    def getGroupName(self) -> str:  # noqa: N802
-        return self._name
-
-    def setGroupName(self, name: str) -> None:  # noqa: N802
-        self._name = name
-
-    def getBackendName(self) -> str:  # noqa: N802
-        return NAME
 
 
 def slow_group(seconds_per_byte: float, clock: Clock) -> ProcessGroup:
