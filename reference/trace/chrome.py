@@ -2,7 +2,8 @@
 
 A rank is a process (pid). Its calls are complete events ("X"); calls that overlap in time are put on threads (tid) of
 their own, since slices of one thread must nest. A message is a flow arrow, from "s" in the sender's slice to "f" in the
-receiver's. Times are in microseconds.
+receiver's. Times are in microseconds, all of them whole nanoseconds: Perfetto rounds a slice's begin and its duration
+each for itself, and drops what then overlaps by one.
 
 Format: "Trace Event Format", Google, 2016.
 """
@@ -15,7 +16,10 @@ if TYPE_CHECKING:  # these two modules import this one
     from .timeline import Timeline
     from .trace import Trace
 
-MICROSECONDS = 1e6
+
+def _nanoseconds(seconds: float) -> int:
+    """The same time in whole nanoseconds."""
+    return round(seconds * 1e9)
 
 
 class _Writer:
@@ -41,6 +45,7 @@ class _Writer:
         place = next((i for i, free in enumerate(free_at) if free <= begin), len(free_at))
         free_at[place : place + 1] = [end]
         tid = self._tid(rank, thread, place)
+        first, last = _nanoseconds(begin), _nanoseconds(end)
         self.events.append(
             {
                 "ph": "X",
@@ -48,8 +53,8 @@ class _Writer:
                 "cat": category,
                 "pid": rank,
                 "tid": tid,
-                "ts": begin * MICROSECONDS,
-                "dur": (end - begin) * MICROSECONDS,
+                "ts": first / 1000,
+                "dur": (last - first) / 1000,
                 "args": args,
             }
         )
@@ -66,8 +71,9 @@ class _Writer:
         """Add a flow arrow between two slices, in seconds."""
         common = {"cat": "message", "name": name, "id": self.flows}
         self.flows += 1
-        self.events.append({"ph": "s", "pid": src, "tid": src_tid, "ts": sent * MICROSECONDS, **common})
-        self.events.append({"ph": "f", "bp": "e", "pid": dst, "tid": dst_tid, "ts": received * MICROSECONDS, **common})
+        start, finish = _nanoseconds(sent) / 1000, _nanoseconds(received) / 1000
+        self.events.append({"ph": "s", "pid": src, "tid": src_tid, "ts": start, **common})
+        self.events.append({"ph": "f", "bp": "e", "pid": dst, "tid": dst_tid, "ts": finish, **common})
 
     def done(self) -> dict:
         return {"traceEvents": self.events, "displayTimeUnit": "ns"}

@@ -2,10 +2,11 @@
 
 import json
 from collections import defaultdict
+from itertools import pairwise
 
 import pytest
 
-from reference.trace import Network, Op
+from reference.trace import ETHERNET_100G, NVLINK4, Network, Op
 
 from . import programs as p
 
@@ -40,6 +41,23 @@ def test_slices_nest_and_flows_bind(exported):
         assert start["ts"] <= finish["ts"]
         for end in (start, finish):
             assert any(b - 1e-9 <= end["ts"] <= e + 1e-9 for b, e in slices[end["pid"], end["tid"]])
+
+
+@pytest.mark.parametrize("link", [NVLINK4, ETHERNET_100G])
+@pytest.mark.parametrize("numel", [10, 1000, 12345])
+def test_slices_that_touch_still_do_when_perfetto_has_rounded_them(numel, link):
+    """It rounds begin and duration to nanoseconds, and drops a slice that begins before the one before it ends."""
+
+    def nanoseconds(microseconds):
+        return round(microseconds * 1000)
+
+    trace = p.trace(4, lambda rank: (p.ring_all_reduce(rank, numel), p.one_batch_all_to_all(rank, numel)))
+    lanes = defaultdict(list)
+    for event in trace.replay(Network.of(link)).to_chrome()["traceEvents"]:
+        if event["ph"] == "X":
+            begin = nanoseconds(event["ts"])
+            lanes[event["pid"], event["tid"]].append((begin, begin + nanoseconds(event["dur"])))
+    assert all(a[1] <= b[0] for lane in lanes.values() for a, b in pairwise(sorted(lane)))
 
 
 def test_every_rank_is_a_named_process():
