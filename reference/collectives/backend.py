@@ -9,12 +9,14 @@ A group of this backend is a Python subclass of `ProcessGroup`. Sends and receiv
 or whatever the world is on. Every collective it makes of them, with the functions of this package or with one's own.
 
 Collectives run in the caller, who finds them done: nothing overlaps with compute. A list of all ranks' tensors has
-tensors of one length, where gloo takes others for `reduce_scatter`. Everything else is as on gloo.
+tensors of one length, where gloo takes others for `reduce_scatter`; sparse tensors, which gloo adds up, are refused;
+and what goes into a tensor that is not contiguous keeps its order. Everything else is as on gloo.
 """
 
 import inspect
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -27,7 +29,7 @@ from torch.distributed import distributed_c10d as c10d
 from reference.process_group import PythonGroup, connect, members
 
 from . import all_to_all, barrier, best, gather, reduce, scatter
-from .checks import check_list, check_size
+from .checks import check_dense, check_list, check_op, check_size
 from .reduction import SUM
 
 NAME = "handmade"
@@ -107,15 +109,25 @@ class Handmade(PythonGroup):
             c10d._world.pg_map[carrier] = (dist.Backend.NCCL, None)
 
     @torch.no_grad()  # values travel, histories stay
-    def run(self, collective: str, *arguments: Any, op: Any = SUM) -> None:
-        """Run a collective: `function(*arguments, group)`, with `op` where it is not the sum."""
+    def run(self, collective: str, *arguments: Any, op: Any = None) -> None:
+        """Run a collective: `function(*arguments, group)`, with `op` where it reduces otherwise than by the sum.
+
+        Functions take contiguous tensors: where one is not, they work on a copy, which is copied back.
+        """
+        tensors = [x for x in arguments if isinstance(x, Tensor)]
+        for x in tensors:
+            check_dense(x)
+        if op is not None:
+            check_op(op, tensors[0].dtype)
         function = self.functions[collective]
-        if op == SUM:
-            function(*arguments, self.group)
-            return
-        if "op" not in inspect.signature(function).parameters:
-            function = REFERENCE[collective]
-        function(*arguments, self.group, op)
+        if op not in (None, SUM):
+            served = "op" in inspect.signature(function).parameters
+            function = partial(function if served else REFERENCE[collective], op=op)
+        contiguous = [x.contiguous() if isinstance(x, Tensor) else x for x in arguments]
+        function(*contiguous, self.group)
+        for x, used in zip(arguments, contiguous, strict=True):
+            if used is not x:
+                x.copy_(used)
 
     # Point to point.
 

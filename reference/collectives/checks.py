@@ -37,6 +37,12 @@ def check_transposition(x: Tensor, out: Tensor, n: int) -> None:
     check_size(out, x.numel(), x.dtype)
 
 
+def check_dense(tensor: Tensor) -> None:
+    """Raises ValueError for a tensor that is no block of numbers."""
+    if tensor.layout != torch.strided:
+        raise ValueError(f"a collective moves dense tensors, not one of {tensor.layout}: see Tensor.to_dense")
+
+
 def check_list(tensors: Sequence[Tensor], ranks: int, like: Tensor) -> None:
     """Raises ValueError for a list that has not one tensor for each rank, all of them of the size of the other one."""
     if len(tensors) != ranks:
@@ -50,6 +56,12 @@ def has_fractions(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point or dtype.is_complex
 
 
+COMBINED = frozenset(
+    {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+    | {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128}
+)
+"""The dtypes that torch can add and multiply. Others, such as those of 8-bit floats, only travel."""
+
 DEFINED: dict[dist.ReduceOp, tuple[str, Callable[[torch.dtype], bool]]] = {
     AVG: ("floating-point or complex", has_fractions),
     dist.ReduceOp.MIN: ("real", lambda dtype: not dtype.is_complex),
@@ -62,6 +74,8 @@ DEFINED: dict[dist.ReduceOp, tuple[str, Callable[[torch.dtype], bool]]] = {
 
 def check_op(op: dist.ReduceOp, dtype: torch.dtype) -> None:
     """Raises ValueError for a reduction that is not defined, or not for this dtype."""
+    if dtype not in COMBINED:
+        raise ValueError(f"torch adds no tensors of {dtype}: convert them before they are reduced")
     if op is SUM:  # nearly always, and to look it up takes as long as to add a small tensor
         return
     if op not in COMBINE:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from reference.cluster import Cluster
 from reference.collectives import all_reduce, backend
+from reference.collectives.native import all_gather_single, reduce_scatter_single
 from reference.trace import Op
 
 from .training import TRAININGS, data_parallel
@@ -98,6 +99,31 @@ def every_call(group: dist.ProcessGroup) -> dict[str, Results]:
     results["objects"] = [torch.tensor([each["rank"] for each in objects])]
     dist.barrier(group)
     return results
+
+
+def strided() -> list[bool]:
+    """Whether results that go into every other place of a tensor are right; gloo fills other places by some calls."""
+    backend.register()
+    group = dist.new_group(backend=backend.NAME)
+    r, n = dist.get_rank(), dist.get_world_size()
+    calls = {
+        "all_reduce": lambda out: dist.all_reduce(out.copy_(values(1, n) / n), group=group),
+        "broadcast": lambda out: dist.broadcast(out.copy_(values(r, n)), group=group, group_src=1),
+        "scatter": lambda out: dist.scatter(out, [values(1, n)] * n if r == 1 else None, group=group, group_src=1),
+        "reduce_scatter": lambda out: reduce_scatter_single(out, values(1, n).repeat(n) / n, group=group),
+        "all_to_all": lambda out: dist.all_to_all_single(out, values(1, n)[r].repeat(n), group=group),
+        "all_gather": lambda out: all_gather_single(out, values(1, n)[r : r + 1], group=group),
+    }
+    found = []
+    for call in calls.values():
+        whole = torch.full((2 * n,), 0.5).double()
+        call(whole[::2])
+        found.append(torch.allclose(whole[::2], values(1, n)) and bool((whole[1::2] == 0.5).all()))
+    return found
+
+
+def test_tensors_need_not_be_contiguous(clusters: Callable[..., Cluster]) -> None:
+    assert clusters(3).run(strided) == [[True] * 6] * 3
 
 
 def on_both() -> list[str]:

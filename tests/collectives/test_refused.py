@@ -62,6 +62,7 @@ def of_reduction(op: dist.ReduceOp, dtype: torch.dtype, group: Group) -> set[str
         (c.MIN, torch.complex64, "is for real tensors, not for torch.complex64"),
         (dist.ReduceOp.PREMUL_SUM, torch.float32, "op is dist.ReduceOp.SUM, AVG, "),
         ("sum", torch.float32, "not 'sum'"),
+        (c.SUM, torch.float8_e4m3fn, "torch adds no tensors of torch.float8_e4m3fn"),
     ],
     ids=str,
 )
@@ -111,6 +112,10 @@ FITS = {  # calls that gloo refuses, and what is wrong with them
     "all_reduce: bits of fractions": (
         lambda group: dist.all_reduce(torch.ones(3), c.BITS[1], group),
         "is for integer or bool tensors, not for torch.float32",
+    ),
+    "all_reduce: floats of 8 bits": (
+        lambda group: dist.all_reduce(torch.ones(3).to(torch.float8_e4m3fn), group=group),
+        "torch adds no tensors of torch.float8_e4m3fn",
     ),
     "all_reduce: a factor before": (
         lambda group: dist.all_reduce(torch.ones(3), dist._make_nccl_premul_sum(2.0), group),
@@ -180,6 +185,22 @@ def test_a_list_of_uneven_pieces_is_refused(clusters: Callable[..., Cluster]) ->
         return told([lambda group: dist.reduce_scatter(out, pieces, group=group)], group)
 
     assert all("is needed here" in words for found in clusters(N).run(uneven) for words in found)
+
+
+def test_what_is_refused_reaches_no_function_of_ones_own(clusters: Callable[..., Cluster]) -> None:
+    def refused() -> set[str]:
+        def never(x: torch.Tensor, group: Group, op: dist.ReduceOp = c.SUM) -> None:
+            raise AssertionError
+
+        backend.register({"all_reduce": never})
+        group = dist.new_group(backend=backend.NAME)
+        calls = [FITS[name][0] for name in FITS if name.startswith("all_reduce")]
+        sparse = torch.ones(2).to_sparse()
+        return told([*calls, lambda group: dist.all_reduce(sparse, group=group)], group)
+
+    for found in clusters(N).run(refused):
+        assert len(found) == 5
+        assert "a collective moves dense tensors, not one of torch.sparse_coo: see Tensor.to_dense" in found
 
 
 def test_who_is_no_member_is_told_so(ranks: Cluster) -> None:
