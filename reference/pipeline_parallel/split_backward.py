@@ -32,7 +32,8 @@ class Later:
     What goes forward while `splits` is false has a backward that cannot be split, and costs what it costs without us.
 
     Args:
-        model: whose linear layers are split, in place. All other parameters get their gradients at once.
+        model: whose linear layers are split, in place: plain ones, without a bias, whose weight is a parameter of their
+            own. All other parameters get their gradients at once.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -40,7 +41,7 @@ class Later:
         self._kept: dict[Hashable, list[Callable[[], None]]] = {}
         self._key: Hashable | None = None
         for module in model.modules():
-            if isinstance(module, nn.Linear) and module.bias is None:
+            if type(module) is nn.Linear and module.bias is None and isinstance(module.weight, nn.Parameter):
                 module.forward = partial(_linear, module, self)
 
     @contextmanager

@@ -1,5 +1,8 @@
 """Backward in two halves gives what backward gives, and the second half waits until it is asked for."""
 
+from collections.abc import Callable
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -54,6 +57,38 @@ def test_weights_wait_and_everything_else_does_not() -> None:
     assert waiting == ["0.weight", "4.weight"] and x.grad is not None
     later.finish(0)
     assert all(parameter.grad is not None for parameter in net.parameters())
+
+
+class Doubled(nn.Linear):
+    """A linear layer with a forward of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Twice the product."""
+        return 2 * super().forward(x)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Doubled(4, 2, bias=False),
+        lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 2, bias=False)),
+        lambda: nn.utils.spectral_norm(nn.Linear(4, 2, bias=False)),
+    ],
+    ids=["a subclass", "a weight that is computed", "a weight that a hook computes"],
+)
+def test_linear_layers_of_another_kind_do_not_wait(make: Callable[[], nn.Module]) -> None:
+    torch.manual_seed(3)
+    whole = nn.Sequential(make()).double()
+    split = deepcopy(whole)
+    expected = whole(inputs(0))
+    expected.square().sum().backward()
+    later = Later(split)
+    with later.keeping(0):
+        found = split(inputs(0))
+        found.square().sum().backward()
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    for one, other in zip(whole.parameters(), split.parameters(), strict=True):
+        torch.testing.assert_close(other.grad, one.grad, rtol=1e-13, atol=0)
 
 
 def test_nothing_is_kept_under_a_key_that_is_taken() -> None:
