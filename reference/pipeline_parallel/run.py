@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from torch import Tensor, device, nn
+import torch
+from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from reference.collectives.fastest import give_way
@@ -80,7 +81,7 @@ class Pipeline:
         schedule: Schedule,
         stages: Mapping[int, nn.Module],
         group: ProcessGroup,
-        device: device,
+        device: torch.device,
         *,
         later: Later | None = None,
         form: StageForm | None = None,
@@ -113,7 +114,12 @@ class Pipeline:
 
         Returns:
             The sum of losses, on a rank on which routes end.
+
+        Raises:
+            BadInput: if a stage or the loss makes anything but a tensor, or a step of training runs without gradients.
         """
+        if self._trains and not torch.is_grad_enabled():
+            raise BadInput("the schedule goes backward, and gradients are off: for inference, take `forward_only`")
         total = None
         self._held.clear()  # a step before may have failed on its way
         if self._later:
@@ -155,6 +161,9 @@ class Pipeline:
             y = self.stages[action.stage](x, *others)
             if ends:
                 y = loss(y, action.micro_batch)
+        if not isinstance(y, Tensor):
+            maker = "the loss" if ends else f"stage {action.stage}"
+            raise BadInput(f"{maker} makes a {type(y).__name__}, and what is handed on is one tensor")
         if self._trains:
             self._held[action.stage, action.micro_batch] = x, y
         if ends:
@@ -178,8 +187,8 @@ class Pipeline:
         with self._around(action), finishing, keeping:
             if y.requires_grad:  # not what frozen layers have made of tokens
                 y.backward(gradient)
-        if x.requires_grad:
-            self._messages.keep(makes(action), x.grad)
+        if x.requires_grad:  # a stage that made nothing of it leaves it no gradient
+            self._messages.keep(makes(action), torch.zeros_like(x) if x.grad is None else x.grad)
 
     def _splits(self, splits: bool) -> None:
         """Whether the backward of what goes forward now will come in halves."""

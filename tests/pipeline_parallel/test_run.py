@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from reference.cluster import Cluster, RankError
 from reference.oracle import relative_difference
-from reference.pipeline_parallel.orders import gpipe
+from reference.pipeline_parallel.orders import gpipe, interleaved
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Action, Schedule
 from reference.pipeline_parallel.split_backward import Later
@@ -84,6 +84,60 @@ def with_frozen_first_stage() -> Tensor | None:
 def test_a_stage_may_have_nothing_to_learn(clusters: Clusters) -> None:
     first, second = clusters(2, watch=True).run(with_frozen_first_stage)
     assert first is None and second.abs().sum() > 0
+
+
+class Blind(nn.Module):
+    """Makes of everything the same."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Ones like x."""
+        return torch.ones_like(x)
+
+
+def before_a_blind_stage(schedule: Schedule) -> list[float]:
+    """What the first of two stages, of 1 rank or 2, finds of the second, in two steps."""
+    first = nn.Linear(3, 1, bias=False)
+    stages = {0: first, 1: Blind()}
+    own = {number: stages[number] for number in schedule.stages_on(dist.get_rank())}
+    later = Later(nn.ModuleList(own.values()))
+    pipeline = Pipeline(schedule, own, dist.group.WORLD, torch.device("cpu"), later=later)
+    for _ in range(2):
+        pipeline.step(lambda k: (torch.ones(1, 3),), lambda y, k: y.sum())
+    return first.weight.grad.tolist() if 0 in own else []
+
+
+@pytest.mark.parametrize("schedule", [gpipe(2, 2), zb_h1(2, 3), interleaved(1, 2, 2)])
+def test_a_stage_that_makes_nothing_of_its_input_leaves_it_no_gradient(clusters: Clusters, schedule: Schedule) -> None:
+    assert clusters(schedule.ranks).run(before_a_blind_stage, schedule)[0] == [[0.0] * 3]
+
+
+class Twice(nn.Module):
+    """Makes two tensors."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, twice."""
+        return x, x
+
+
+def with_outputs(stage: nn.Module, with_gradients: bool, of_loss: Tensor | None) -> None:
+    pipeline = Pipeline(interleaved(1, 1, 2), {0: stage, 1: nn.Identity()}, dist.group.WORLD, torch.device("cpu"))
+    with torch.set_grad_enabled(with_gradients):
+        pipeline.step(lambda k: (torch.ones(2, 3),), lambda y, k: of_loss)
+
+
+@pytest.mark.parametrize(
+    ("stage", "with_gradients", "of_loss", "said"),
+    [
+        (Twice(), True, torch.ones(()), "stage 0 makes a tuple, and what is handed on is one tensor"),
+        (nn.Identity(), True, None, "the loss makes a NoneType, and what is handed on is one tensor"),
+        (nn.Identity(), False, torch.ones(()), "goes backward, and gradients are off: for inference, take `forward_o"),
+    ],
+)
+def test_a_step_that_cannot_be_gone_back_is_refused(
+    clusters: Clusters, stage: nn.Module, with_gradients: bool, of_loss: Tensor | None, said: str
+) -> None:
+    with pytest.raises(RankError, match=said):
+        clusters(1).run(with_outputs, stage, with_gradients, of_loss)
 
 
 def after_a_step_that_failed() -> Tensor:
