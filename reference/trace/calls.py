@@ -89,7 +89,8 @@ class Call:
         )
 
 
-_PUBLIC = ("distributed_c10d.py", "c10d_logger.py", "overrides.py")  # what lies between a caller and the group
+# What lies between a caller and the group. The last two hold Python's `deprecated`, which wraps the older spellings.
+_PUBLIC = ("distributed_c10d.py", "c10d_logger.py", "overrides.py", "typing_extensions.py", "warnings.py")
 
 
 def locate(call: Call, frame: FrameType | None) -> None:

@@ -212,14 +212,24 @@ def async_broadcast_read_before_wait():
 @mistake(
     row=15,
     ranks=2,
+    args=("reduce_scatter_tensor",),
     error="RequestError",
     blames=(0, 1),
-    says=["reduce_scatter", r"unfilled until wait\(\)"],
+    says=["reduce_scatter_tensor", r"unfilled until wait\(\)"],
     plain=Outcome.PASSES,
 )
-def async_reduce_scatter_read_before_wait():
+@mistake(
+    row=15,
+    ranks=2,
+    args=("reduce_scatter_single",),
+    error="RequestError",
+    blames=(0, 1),
+    says=["reduce_scatter_single", r"unfilled until wait\(\)"],
+    plain=Outcome.PASSES,
+)
+def async_reduce_scatter_read_before_wait(function):
     gradient, shard = torch.ones(8), torch.empty(4)
-    work = dist.reduce_scatter_single(shard, gradient, async_op=True)
+    work = getattr(dist, function)(shard, gradient, async_op=True)
     update = 0.1 * shard  # <- here
     work.wait()
     return update
