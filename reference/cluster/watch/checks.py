@@ -117,11 +117,18 @@ def _sizes(call: Call, rank: int) -> Iterator[RankError]:
             what = f"all_gather wants equal pieces; sizes by rank: {by_rank}"
             yield at(call, rank, TensorError, "uneven pieces", what, "pad them, or use all_to_all_single with splits")
         yield from _output(call, rank, have, brought * n, f"{n} ranks bring {elements_text(brought)} each")
+    elif call.op is Op.REDUCE_SCATTER and len(call.inputs) > len(call.outputs):  # a list of pieces, of any sizes
+        if len(call.inputs) != n:
+            what = f"input_list has {len(call.inputs)} tensors, the group {n} ranks"
+            yield at(call, rank, TensorError, "list length", what)
+        else:
+            mine = call.group.index(rank)
+            yield from _output(call, rank, have, call.inputs[mine].numel(), f"the size of input_list[{mine}]")
     elif call.op is Op.REDUCE_SCATTER:
-        if brought % n and len(call.inputs) == 1:
+        if brought % n:
             yield at(call, rank, TensorError, "does not divide", f"{brought} elements do not divide by {n} ranks: pad")
         else:
-            yield from _output(call, rank, have * n, brought, f"each of {n} ranks gets {brought / n:g}")
+            yield from _output(call, rank, have, brought // n, f"each of {n} ranks gets {brought // n}")
     elif call.op is Op.ALL_TO_ALL:
         for name, splits, total in (("input", call.splits, brought), ("output", call.out_splits, have)):
             if len(splits) != n:
@@ -135,9 +142,6 @@ def _output(call: Call, rank: int, have: int, want: int, why: str) -> Iterator[R
     if have != want:
         if call.op is Op.ALL_GATHER and len(call.outputs) > 1 and len(call.outputs) != len(call.group):
             what = f"the output list has {len(call.outputs)} tensors, the group {len(call.group)} ranks"
-        elif call.op is Op.REDUCE_SCATTER:
-            n = len(call.group)
-            what = f"the output has {elements_text(have // n)}, {want / n:g} will arrive: {why}"
         else:
             what = f"the output has {elements_text(have)}, {want} will arrive: {why}"
         yield at(call, rank, TensorError, "output size", what)

@@ -317,6 +317,14 @@ def many_small_calls():
         assert x.item() == 2 * step
 
 
+@correct(2, 3)
+def reduce_scatter_of_uneven_pieces():
+    n, rank = dist.get_world_size(), dist.get_rank()
+    part = torch.empty(rank + 1)
+    dist.reduce_scatter(part, [torch.ones(r + 1) * r for r in range(n)])
+    assert part.eq(n * rank).all()
+
+
 @correct(2)
 def coalesced_calls():
     tensors = [torch.ones(4), torch.ones(8)]

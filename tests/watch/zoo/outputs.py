@@ -46,6 +46,28 @@ def reduce_scatter_into_an_output_that_is_too_small():
 @mistake(
     row=29,
     ranks=3,
+    args=(3,),
+    error="TensorError",
+    blames=(2,),
+    says=["the output has 3 elements, 2 will arrive", r"input_list\[2\]"],
+    plain=Outcome.RAISES,
+)
+@mistake(
+    row=29,
+    ranks=3,
+    args=(2,),
+    error="TensorError",
+    blames=(0, 1, 2),
+    says=["input_list has 2 tensors, the group 3 ranks"],
+    plain=Outcome.RAISES,
+)
+def reduce_scatter_of_a_list_that_does_not_fit(pieces):
+    dist.reduce_scatter(torch.empty(3), list(torch.ones(8).split(3))[:pieces])  # <- here
+
+
+@mistake(
+    row=29,
+    ranks=3,
     error="TensorError",
     blames=(0, 1, 2),
     says=[r"10", r"\b3\b"],
