@@ -50,6 +50,7 @@ class Call:
     item_size: int = field(init=False)
     dtype: str = field(init=False)
     strides: tuple[int, ...] = field(init=False)  # of a tensor that is not contiguous, else ()
+    pieces: tuple[int, ...] = field(init=False)  # elements of each tensor where there are several, else ()
 
     def __post_init__(self) -> None:
         there = self.root is not None and 0 <= self.root < len(self.group)
@@ -61,6 +62,7 @@ class Call:
         self.dtype = dtype_name(tensors[0].dtype) if tensors else ""
         odd = len(tensors) == 1 and not tensors[0].is_sparse and not tensors[0].is_contiguous()
         self.strides = tuple(tensors[0].stride()) if odd else ()
+        self.pieces = tuple(t.numel() for t in tensors) if len(tensors) > 1 else ()
 
     def release(self) -> None:
         """Let go of the tensors: the call is complete."""

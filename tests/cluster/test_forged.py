@@ -13,7 +13,8 @@ from reference.cluster.wire import Kind
 from reference.trace import Event, Op
 
 EVENT = Event(1, Op.BARRIER, (0, 1), None, 0, (), "", 0, (), "", "f.py", 1, 0, None, 0.0, None, "0").row()
-POST = {"what": "post", "event": EVENT, "number": 0, "function": "barrier", "strides": [], "receives": [], "width": 0}
+LISTS = {"strides": [], "pieces": [], "receives": []}
+POST = {"what": "post", "event": EVENT, "number": 0, "function": "barrier", "width": 0} | LISTS
 WAIT = {"what": "wait", "number": 0, "thread": 1, "name": "", "others": 0, "file": "f.py", "line": 1}
 
 

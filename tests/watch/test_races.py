@@ -9,7 +9,7 @@ from reference.cluster.errors import MismatchError, RaceError
 from reference.cluster.watch.supervisor import Supervisor
 from reference.trace import Event, Op
 
-CALL = {"what": "post", "function": "call", "strides": [], "receives": [], "width": 4}
+CALL = {"what": "post", "function": "call", "strides": [], "pieces": [], "receives": [], "width": 4}
 
 
 class Told:

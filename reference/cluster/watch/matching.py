@@ -144,7 +144,7 @@ _AGREEMENTS: list[tuple[str, Callable[[Post], object]]] = [
     ("roots differ", lambda p: p.peer),
     ("reduce ops differ", lambda p: p.reduce),
     ("dtypes differ", lambda p: p.dtype),
-    ("shapes differ", lambda p: None if p.op == Op.ALL_TO_ALL else p.shape),
+    ("shapes differ", lambda p: None if p.op == Op.ALL_TO_ALL else (p.shape, p.pieces)),
     ("memory layouts differ", lambda p: p.strides),
 ]
 
@@ -166,8 +166,9 @@ def _unequal(kind: str, groups: dict[object, list[Post]]) -> RankError:
     blamed = smallest[0]
     if blamed.group_name == NEW_GROUP and kind == "shapes differ":
         kind = "new_group with different ranks: every rank must call it with the same ranks, in the same order"
-    if blamed.op == Op.ALL_GATHER and kind == "shapes differ":
-        sizes = ", ".join(f"rank {p.rank} has {p.elements}" for posts in groups.values() for p in posts)
+    everybody = [post for posts in groups.values() for post in posts]
+    if blamed.op == Op.ALL_GATHER and kind == "shapes differ" and len({post.elements for post in everybody}) > 1:
+        sizes = ", ".join(f"rank {post.rank} has {post.elements}" for post in everybody)
         kind += f": all_gather wants equal pieces; sizes by rank: {sizes}"
     parts = [
         f"{ranks_text(p.rank for p in posts)} {_value(kind, posts[0])} ({posts[0].place})" for posts in groups.values()
@@ -180,7 +181,7 @@ def _unequal(kind: str, groups: dict[object, list[Post]]) -> RankError:
 def _value(kind: str, post: Post) -> str:
     """What a rank brought to a disagreement."""
     if kind.startswith("shapes"):
-        return f"{post.function} of {list(post.shape)}"
+        return f"{post.function} of {list(post.shape)}" + f" in pieces of {list(post.pieces)}" * bool(post.pieces)
     if kind.startswith("memory"):
         return f"{post.function} with strides {list(post.strides)}" if post.strides else f"{post.function}, contiguous"
     if kind.startswith("dtypes"):

@@ -36,6 +36,7 @@ class Post:
     number: int
     function: str
     strides: tuple[int, ...]  # of a tensor that is not contiguous, else ()
+    pieces: tuple[int, ...]  # elements of each tensor where there are several, else ()
     receives: tuple[int, ...]  # all-to-all: bytes from each rank
     width: int  # bytes of one row
     matched: bool = False
@@ -108,6 +109,7 @@ def report(call: "Call", rank: int) -> dict[str, Any]:
         "number": call.number,
         "function": call.function,
         "strides": call.strides,
+        "pieces": call.pieces,
         "receives": [split * call.item_size for split in call.out_splits],
         "width": call.width * call.item_size,
     }
@@ -120,6 +122,7 @@ def from_report(rank: int, report: dict[str, Any]) -> Post:
         number=report["number"],
         function=report["function"],
         strides=tuple(report["strides"]),
+        pieces=tuple(report["pieces"]),
         receives=tuple(report["receives"]),
         width=report["width"],
     )

@@ -106,6 +106,48 @@ def transposed_on_one_rank():
 
 @mistake(
     row=23,
+    ranks=2,
+    error="MismatchError",
+    blames=(0, 1),
+    says=[r"\[2, 3\]", r"\[3, 2\]", r"shapes differ\n"],
+    plain=Outcome.PASSES,
+)
+def all_gather_of_a_piece_that_lies_across():
+    piece = torch.ones(2, 3) if dist.get_rank() == 0 else torch.ones(3, 2)
+    dist.all_gather([torch.empty(2, 3), torch.empty(2, 3)], piece)  # <- here
+
+
+@mistake(
+    row=23,
+    ranks=2,
+    args=("all_reduce_coalesced",),
+    error="MismatchError",
+    blames=(0, 1),
+    says=[r"all_reduce_coalesced", r"\[2, 3\]", r"\[3, 2\]"],
+    plain=Outcome.PASSES,
+)
+@mistake(
+    row=23,
+    ranks=2,
+    args=("reduce_scatter",),
+    error="MismatchError",
+    blames=(0, 1),
+    says=[r"reduce_scatter", r"\[2, 3\]", r"\[3, 2\]"],
+    plain=Outcome.HANGS,
+)
+def pieces_in_another_order(function):
+    """As many elements in all."""
+    pieces = [torch.ones(2), torch.ones(3)]
+    if dist.get_rank() == 1:
+        pieces.reverse()
+    if function == "all_reduce_coalesced":
+        dist.all_reduce_coalesced(pieces)  # <- here
+    else:
+        dist.reduce_scatter(torch.empty_like(pieces[dist.get_rank()]), pieces)  # <- here
+
+
+@mistake(
+    row=23,
     ranks=3,
     error="MismatchError",
     blames=(1,),
