@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -74,6 +74,7 @@ class Worker:
         self.group = dist.group.WORLD
         self.ledger = self.group.ledger if isinstance(self.group, Tap) else Ledger(rank)
         self.streams = sys.stdout, sys.stderr
+        self.process = os.getpid()
         self.calls = 0
         self.group_destroyed_at: frames.Frame | None = None
         self.child_started_at = frames.Frame("", 0, "")
@@ -94,7 +95,22 @@ class Worker:
             try:
                 self.run(header, body, buffers)
             except BaseException as error:
+                if self.forked:
+                    self.end_fork(error)
                 self.report(error)
+
+    @property
+    def forked(self) -> bool:
+        """True in a process that `fn` has forked: it is no rank."""
+        return os.getpid() != self.process
+
+    def end_fork(self, error: BaseException) -> NoReturn:
+        """End a fork of the rank where it leaves `fn`, as any process ends with its program."""
+        code = error.code if isinstance(error, SystemExit) else 1
+        if not isinstance(error, SystemExit):
+            self.report(error)
+        self.flush()
+        os._exit(code if isinstance(code, int) else int(code is not None))
 
     def begin(self) -> None:
         """A call starts as if its process were new: where its caller is, no groups, torch's own seed and settings."""
@@ -136,6 +152,8 @@ class Worker:
         noticing = nullcontext() if frames.machinery(file) else self.recorder.noticing()
         with self.recorder.recording() if record else nullcontext(), noticing:
             result = fn(*args, **kwargs)
+            if self.forked:
+                raise SystemExit
         self.check_group()
         self.check_children()
         return result

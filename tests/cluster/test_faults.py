@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,12 @@ def exception_in_a_thread() -> None:
     thread.start()
     thread.join()
     dist.barrier()
+
+
+def exception_in_a_fork() -> None:
+    if os.fork() == 0:
+        raise ValueError("wrong")  # here
+    os.wait()
 
 
 def endless_recursion() -> int:
@@ -255,6 +262,7 @@ FAULTS = [
     ),
     Fault(exception_in_torch, RemoteException, "exception", "RuntimeError: inconsistent tensor size"),
     Fault(exception_in_a_thread, RemoteException, "exception", "ValueError: wrong"),
+    Fault(exception_in_a_fork, RemoteException, "exception", "ValueError: wrong"),
     Fault(endless_recursion, RemoteException, "exception", "RecursionError"),
     Fault(interrupt_of_its_own, RemoteException, "exception", "KeyboardInterrupt"),
     Fault(interrupted_main_thread, RemoteException, "exception", "KeyboardInterrupt"),
@@ -425,6 +433,16 @@ def test_workers_of_a_data_loader_are_no_strays(clusters):
 def test_children_that_are_waited_for_are_no_strays(clusters):
     assert clusters(2).run(lambda: subprocess.run(["true"]).returncode) == [0, 0]
     assert clusters(2).run(lambda: subprocess.Popen(["true"]).pid > 0) == [True, True]
+
+
+@pytest.mark.parametrize("watch", [False, True])
+@pytest.mark.parametrize(("leave", "status"), [(str, 0), (sys.exit, 0), (partial(sys.exit, 3), 3)])
+def test_a_fork_ends_where_it_leaves_the_function(clusters, leave, status, watch):
+    def fork() -> int:
+        child = os.fork()
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else leave()
+
+    assert clusters(2, watch=watch).run(fork) == [status, status]
 
 
 def test_a_thread_that_stays_does_not_reach_the_next_call(clusters):

@@ -1,6 +1,7 @@
 """A recorder that watches: it checks each call, reports it to the supervisor, and guards the buffers on their way."""
 
 import json
+import os
 import sys
 import threading
 import time
@@ -15,7 +16,7 @@ from ...trace import frames
 from ...trace.calls import Call
 from ...trace.tap import Recorder
 from .. import wire
-from ..errors import RankError, RequestError, TensorError, ThreadError
+from ..errors import GroupError, RankError, RequestError, TensorError, ThreadError
 from ..faults import describe
 from . import checks
 from .buffers import Copies, Flight, Flights, TouchGuard, poison, tensors_of
@@ -37,6 +38,7 @@ class Watcher(Recorder):
     def __init__(self, rank: int, channel: wire.Channel) -> None:
         super().__init__(rank)
         self._channel = channel
+        self._process = os.getpid()
         self._forget()
 
     def _forget(self) -> None:
@@ -86,6 +88,9 @@ class Watcher(Recorder):
 
     def _check(self, call: Call) -> None:
         """Raises the first thing that is wrong with a call."""
+        if os.getpid() != self._process:
+            what = "a process that the rank has started is no rank: nobody answers it, and it would wait for ever"
+            raise checks.at(call, self.rank, GroupError, "forked", what, "communicate in fn itself")
         self._check_copies()
         if self._returned:
             what = f"thread {threading.current_thread().name!r} still communicates after fn has returned"

@@ -1,5 +1,6 @@
 """Ranks that never end, flood the output, ask the keyboard or leave children behind: rows 40 and 53 of the bug zoo."""
 
+import multiprocessing
 import signal
 import subprocess
 import threading
@@ -150,6 +151,23 @@ def floods_the_output():
         while True:  # around one line alone: where a loop is stopped is chance
             print("step" * 1000)  # <- here
     dist.barrier()
+
+
+@mistake(
+    row=53,
+    ranks=2,
+    error="GroupError",
+    blames=(0, 1),
+    says="a process that the rank has started is no rank",
+    plain=Outcome.HANGS,
+)
+def a_child_process_takes_part_in_a_collective():
+    def work():
+        dist.all_reduce(torch.ones(1))  # <- here
+
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    child.join()
 
 
 @mistake(
