@@ -11,6 +11,12 @@ MODULES = {
 }  # fmt: skip
 """What may be imported."""
 
+ONLY = {
+    "dataclasses": {"KW_ONLY", "MISSING", "InitVar", "dataclass", "field"},
+    "functools": {"cache", "cached_property", "cmp_to_key", "lru_cache", "partial", "reduce", "total_ordering"},
+}  # fmt: skip
+"""Of some modules, all that may be used of what they define: the rest reads attributes that a string names."""
+
 ALWAYS = {
     "GroupMember", "ProcessGroup", "ReduceOp", "Work", "get_global_rank", "get_group_rank", "get_process_group_ranks",
     "get_rank", "get_world_size", "group",
@@ -24,15 +30,16 @@ BUILTINS = {
 """Built-in functions that lead out of the text."""
 
 ATTRIBUTES = BUILTINS | {
-    "ForwardRef", "PyTorchFileReader", "PyTorchFileWriter", "UntypedStorage", "ag_frame", "attrgetter", "classes",
-    "compiler", "cr_frame", "dump", "f_back", "f_builtins", "f_code", "f_globals", "f_locals", "format", "format_map",
-    "from_file", "frombuffer", "get_device_module", "get_type_hints", "gi_code", "gi_frame", "hub", "import_module",
-    "inner", "methodcaller", "recorder", "resize_", "set_default_device", "set_default_dtype",
-    "set_default_tensor_type", "set_num_threads", "share_memory_", "singledispatch", "singledispatchmethod",
-    "tb_frame", "tb_next", "tofile", "untyped_storage", "update_wrapper", "use_deterministic_algorithms",
+    "ForwardRef", "ParameterDict", "ParameterList", "PyTorchFileReader", "PyTorchFileWriter", "UntypedStorage",
+    "ag_frame", "attrgetter", "classes", "compiler", "cr_frame", "dump", "f_back", "f_builtins", "f_code", "f_globals",
+    "f_locals", "format", "format_map", "from_file", "frombuffer", "get_device_module", "get_type_hints", "gi_code",
+    "gi_frame", "hub", "import_module", "inner", "methodcaller", "recorder", "resize_", "set_default_device",
+    "set_default_dtype", "set_default_tensor_type", "set_num_threads", "share_memory_", "tb_frame", "tb_next", "tofile",
+    "untyped_storage", "use_deterministic_algorithms",
 }  # fmt: skip
 """Attributes of whatever object that lead out of the text, around the process group or the count of memory, or change
-torch for everybody. `format` reads attributes that a string names, where nobody sees them; an f-string shows them."""
+torch for everybody. `format`, and the lists and dicts of parameters, read attributes that a string names, where nobody
+sees them; an f-string shows them."""
 
 DUNDERS = {
     "__add__", "__bool__", "__call__", "__contains__", "__enter__", "__eq__", "__exit__", "__ge__", "__getitem__",
@@ -41,6 +48,9 @@ DUNDERS = {
     "__str__", "__sub__", "__truediv__",
 }  # fmt: skip
 """Names with two underscores that are harmless."""
+
+OF_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
+"""Names that begin with an underscore in named tuples, such as an `Action`, where they are public."""
 
 SETTABLE = {"data", "grad", "requires_grad"}
 """Attributes of tensors that a program may assign."""

@@ -6,17 +6,25 @@ What it sends is looked at again in the trace (see `engine.py`), where no alias 
 """
 
 import ast
+import builtins
 import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from inspect import signature
 from types import ModuleType
+from typing import ForwardRef
+
+from torch import TypedStorage, UntypedStorage
+from torch.distributed import ProcessGroup
 
 from reference.trace import Op
 
 from . import rules
 from .driver import program
 from .puzzle import Puzzle
+
+_LEADS_OUT = (ProcessGroup, TypedStorage, UntypedStorage, Enum, ForwardRef)  # by names that begin with an underscore
 
 
 @dataclass(frozen=True)
@@ -91,7 +99,9 @@ class _Reader:
         for node in ast.walk(tree):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 self._note(node)
-        self.own = {name for node in ast.walk(tree) for name in _defined(node)}
+        self.bound = {name for node in ast.walk(tree) for name in _bound(node)}
+        self.own = self.bound | {name for node in ast.walk(tree) for name in _assigned(node)}
+        self.own -= {name for each in _LEADS_OUT for name in dir(each)}
 
     def findings(self) -> Iterator[Finding]:
         """In no particular order."""
@@ -108,13 +118,11 @@ class _Reader:
                 case ast.Name():
                     found = self._name(node, id(node) in bases)
                 case ast.MatchClass():
-                    found = (_reaching(name) for name in node.kwd_attrs if self._reaches(name))
+                    found = self._class_pattern(node)
                 case ast.ClassDef() if any(isinstance(each, ast.Import | ast.ImportFrom) for each in ast.walk(node)):
                     found = ("imports inside a class, where a module becomes an attribute: import at the top",)
                 case ast.FunctionDef() if node.name.startswith("__") and node.name not in rules.DUNDERS:
                     found = (_reaching(node.name),)
-                case ast.keyword(arg="assigned" | "updated"):
-                    found = (f"uses {node.arg}= of functools.wraps: it copies attributes that nobody sees",)
                 case _:
                     found = ()
             yield from (Finding(getattr(node, "lineno", 1), message) for message in found)
@@ -173,19 +181,29 @@ class _Reader:
         elif node.id in self.modules and isinstance(node.ctx, ast.Load) and not is_base:
             yield f"uses the module {self.modules[node.id]} as a value: call its functions by name"
 
+    def _class_pattern(self, node: ast.MatchClass) -> Iterator[str]:
+        """`case Class(part, name=part)`: which attributes the parts are, the class says, and a class can be made up."""
+        yield from (_reaching(name) for name in node.kwd_attrs if self._reaches(name))
+        known = isinstance(node.cls, ast.Name) and node.cls.id in (self.imported | set(dir(builtins))) - self.bound
+        if node.patterns and not known:
+            yield f"matches {ast.unparse(node)} by position, which hides what is read: name the attributes"
+
     def _call(self, name: str) -> Iterator[str]:
         """`torch.distributed.name`."""
         if name not in self.calls | rules.ALWAYS:
             yield f"uses dist.{name}; allowed here: {self.allowed}"
 
     def _member(self, module: str, name: str) -> Iterator[str]:
-        """`module.name`, where a module inside a module may be a way out."""
-        if self._reaches(name):
+        """`module.name`, where a module inside a module may be a way out, one that torch imports when asked, too."""
+        if f"{module}.{name}" in rules.MODULES:
+            return
+        held = vars(importlib.import_module(module))
+        value = held.get(name)
+        allowed = rules.ONLY.get(getattr(value, "__module__", None), {name})
+        leads_out = name not in held or isinstance(value, ModuleType) or name not in allowed
+        in_files = module == "torch" and name in ("load", "save")
+        if name.startswith("_") or self._reaches(name) or leads_out or in_files:
             yield _reaching(f"{module}.{name}")
-        elif f"{module}.{name}" not in rules.MODULES:
-            value = vars(importlib.import_module(module)).get(name)
-            if isinstance(value, ModuleType) or (module == "torch" and name in ("compile", "load", "save")):
-                yield _reaching(f"{module}.{name}")
 
     def _path(self, node: ast.Attribute) -> tuple[str, list[str]]:
         """The module that an attribute belongs to, and the names below it; ("", []) where it is no module's."""
@@ -205,7 +223,7 @@ class _Reader:
         """True for an attribute that leads where no solution needs to go."""
         if name.startswith("__"):
             return name not in rules.DUNDERS
-        return name in rules.ATTRIBUTES or (name.startswith("_") and name not in self.own)
+        return name in rules.ATTRIBUTES or (name.startswith("_") and name not in self.own | rules.OF_TUPLES)
 
     def _no_module(self, module: str) -> str:
         given = "".join(f", {name} of {home}" for home, name in sorted(self.given))
@@ -213,13 +231,27 @@ class _Reader:
         return f"imports {module}: a solution may import {known}{given}"
 
 
-def _defined(node: ast.AST) -> list[str]:
-    """Names that a node gives to something of the text's own: functions, classes, attributes of self, variables."""
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        return [node.name]
+def _bound(node: ast.AST) -> list[str]:
+    """Names that a node gives to something of the text's own: functions, classes, arguments, variables."""
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return [node.name]
+        case ast.Name(ctx=ast.Store()):
+            return [node.id]
+        case ast.arg():
+            return [node.arg]
+        case ast.ExceptHandler() | ast.MatchAs() | ast.MatchStar():
+            return [node.name or ""]
+        case ast.MatchMapping():
+            return [node.rest or ""]
+    return []
+
+
+def _assigned(node: ast.AST) -> list[str]:
+    """Attributes that a node assigns to an object of the text's own."""
     if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
         return [node.attr] if node.value.id in ("self", "cls", "ctx") else []
-    return [node.id] if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else []
+    return []
 
 
 def _reaching(name: str) -> str:

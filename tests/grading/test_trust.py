@@ -63,7 +63,31 @@ REACHES = {
     "files of torch's own": (with_code(inside="torch.PyTorchFileWriter\n"), "uses torch.PyTorchFileWriter"),
     "files of numpy": (with_code(inside="x.numpy().tofile\n"), "uses tofile"),
     "attributes by copying": (with_code(top="from functools import update_wrapper\n"), "uses .*update_wrapper"),
-    "attributes by wrapping": (with_code(top="import functools as f\nf.wraps(len, assigned=())\n"), "uses assigned="),
+    "attributes by wrapping": (with_code(top="import functools as f\nf.wraps(len, ())\n"), "uses functools.wraps"),
+    "the same by another way": (with_code(top="from contextlib import wraps\n"), "uses contextlib.wraps"),
+    "attributes as fields": (with_code(top="import dataclasses\ndataclasses.astuple\n"), "uses dataclasses.astuple"),
+    "attributes as items": (with_code(inside="torch.nn.ParameterDict\n"), "uses torch.nn.ParameterDict"),
+    "attributes by position": (
+        with_code(inside="class P:\n    pass\nmatch x:\n    case P(c): pass\n"),
+        r"line \d+ matches P\(c\) by position",
+    ),
+    "a known class's name for another": (
+        with_code(inside="def look(int):\n    match x:\n        case int(c): pass\n"),
+        r"matches int\(c\) by position",
+    ),
+    "a backend, by a name of its own": (
+        with_code(top="_get_backend = None\n", inside="group._get_backend(x.device)\n"),
+        "uses _get_backend",
+    ),
+    "a private name of torch's": (
+        with_code(top="_make_nccl_premul_sum = None\ntorch.distributed._make_nccl_premul_sum\n"),
+        "uses torch.distributed._make_nccl_premul_sum",
+    ),
+    "a string that is run": (
+        with_code(top="import typing\ndef _evaluate():\n    typing.Any._evaluate\n"),
+        "uses _evaluate",
+    ),
+    "a module that torch imports when asked": (with_code(inside="torch.onnx.ops\n"), "uses torch.onnx"),
     "a class of classes": (with_code(top="class M(type):\n def __instancecheck__(a, b): 1\n"), "__instancecheck__"),
     "a tensor that grows": (with_code(inside="torch.empty(0).resize_(9)\n"), "uses resize_"),
     "a name of two modules": (
@@ -272,6 +296,31 @@ def test_harm_is_contained_and_said(source: str, reason: str) -> None:
 def test_what_never_runs_is_not_held_against_anybody() -> None:
     below = '\n\nif __name__ == "__main__":\n    import os\n    print(os.environ)\n'
     assert grade(SHIFT, with_code(below=below)).passed
+
+
+def test_what_is_usual_is_allowed() -> None:
+    usual = """
+        from dataclasses import dataclass, field
+        from functools import lru_cache, partial, reduce
+        from typing import NamedTuple
+
+        class Way(NamedTuple):
+            source: int
+            target: int
+
+        @dataclass
+        class Held:
+            _values: list = field(default_factory=list)
+
+            def __len__(self):
+                return len(self._values)
+
+        def neighbours(rank, n):
+            match divmod(rank + 1, n), Way(0, 0)._replace(target=rank):
+                case (int(rounds), int(right)), Way(target=_):
+                    return Way((rank - 1) % n, right)._asdict()
+        """
+    assert grade(SHIFT, with_code(top=usual, inside="neighbours(rank, n), len(Held())\n")).passed
 
 
 EQUAL_TO_ALL = "class Yes:\n    def __eq__(self, other):\n        return True\n\n"
