@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .drives import tensors_of
 from .puzzle import RETURNS, Case, Inputs, short
 from .values import Comparison
 
@@ -82,7 +83,7 @@ def in_values(wrong: Sequence[Comparison], inputs: dict[Case, Inputs]) -> str | 
         _unreadable, _mixed, _own_input, _another_rank, _order, _tail, _replicas, _some_ranks,
     )  # fmt: skip
     for cases in (wrong, wrong[:1]):  # what is true of all of them, else of the one that is shown
-        if sentence := _factor(cases):
+        if sentence := _changed([(comparison, inputs[comparison.case]) for comparison in cases]) or _factor(cases):
             return sentence
         for pattern in patterns:
             sentences = [pattern(comparison, inputs[comparison.case]) for comparison in cases]
@@ -94,6 +95,17 @@ def in_values(wrong: Sequence[Comparison], inputs: dict[Case, Inputs]) -> str | 
 def _pairs(comparison: Comparison) -> list[tuple[int, str, Tensor, Tensor]]:
     """(group rank, name, expected, got) of the tensors that differ, without those in lists."""
     return [leaf for leaf in comparison.leaves if "[" not in leaf[1]]
+
+
+def _changed(wrong: Sequence[tuple[Comparison, Inputs]]) -> str | None:
+    """Nothing is wrong but arguments that must stay as they are."""
+    names = set()
+    for comparison, inputs in wrong:
+        for rank, name, expected, _ in comparison.leaves:
+            if not comparison.same(expected, tensors_of(inputs[rank]).get(name)):
+                return None
+            names.add(name)
+    return f"the values of {' and '.join(sorted(names))} must stay as they are" if names else None
 
 
 def _unreadable(comparison: Comparison, inputs: Inputs) -> str | None:
@@ -208,7 +220,8 @@ def _replicas(comparison: Comparison, inputs: Inputs) -> str | None:
 
 def _some_ranks(comparison: Comparison, inputs: Inputs) -> str | None:
     wrong = {difference.rank for difference in comparison.differences}
-    right = [rank for rank in comparison.case.global_ranks if rank not in wrong]
+    asked = zip(comparison.case.global_ranks, comparison.expected, strict=True)
+    right = [rank for rank, values in asked if rank not in wrong and any(each is not None for each in values.values())]
     if not right:
         return None
     return f"right on {_ranks(right)}, wrong on {_ranks(sorted(wrong))}"

@@ -126,6 +126,8 @@ def test_tensors_inside_of_arguments_must_stay_as_they_are(spoils: str) -> None:
         (RIGHT + " * 2", "off by a factor of 2 everywhere"),
         (RIGHT + ".flip(0)", "the right values in the wrong order"),
         ("return x.clone()", "result on ranks 0, 1 still holds its own input"),
+        ("dist.all_reduce(x, group=group)\nreturn x", "the values of x must stay as they are"),
+        ("total = x.clone()\nx *= 2\ndist.all_reduce(total, group=group)\nreturn total", "x must stay as they are"),
         (RIGHT + " if dist.get_rank(group) == 0 else x * 3", "right on rank 0, wrong on rank 1"),
         (RIGHT + " + (0 if dist.get_world_size(group) == 4 else 1)", "right at 4 ranks, wrong at 2, 3: is the world"),
         (RIGHT + " + (dist.get_world_size(group) % 2)", "right at 2, 4 ranks, wrong at 3: it works for powers of two"),
@@ -140,6 +142,15 @@ def test_a_pattern_in_the_values_is_named(body: str, diagnosis: str) -> None:
     verdict = check(body, cases=cases(worlds=(2, 3, 4), length=(6, 7)))
     assert verdict.stage is Stage.VALUES
     assert diagnosis in verdict.reason
+
+
+def test_a_rank_that_nothing_is_asked_of_is_not_called_right() -> None:
+    def oracle(case: Case, inputs: Inputs) -> list[dict]:
+        return [{"x": inputs[0]["x"] + 1, "returns": None}] + [{"returns": None}] * (case.n - 1)
+
+    verdict = check("x += 5", oracle=oracle, scratch=("x",))
+    assert verdict.stage is Stage.VALUES
+    assert "right on" not in verdict.reason
 
 
 @pytest.mark.parametrize("wrong", [".flip(0)", " * 1.5", " + dist.get_rank(group) + 1"])

@@ -34,7 +34,7 @@ PUZZLE = Puzzle(
         """,
     function=swap,
     cases=cases(worlds=(2, 4, 1, 3, 8), length=(6,), pairs=("neighbours",))
-    + cases(worlds=(4, 5), length=(3,), pairs=("mirrored",))
+    + cases(worlds=(4, 5), length=(6,), pairs=("mirrored",))
     + cases(worlds=(2,), length=(0, 1), pairs=("neighbours",))
     + cases(worlds=(5,), members=(1, 2, 4), length=(4,), pairs=("mirrored",))
     + cases(worlds=(2,), length=(6,), pairs=("neighbours",), dtype=(torch.int32,))
@@ -101,7 +101,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "the neighbour, whoever the partner is",
-            diagnosis=r"pairs=mirrored: rank 0",
+            diagnosis=r"right with pairs=neighbours, wrong with pairs=mirrored",
             edits=(
                 (
                     "    received = torch.empty_like(x)",
