@@ -31,11 +31,11 @@ BUILTINS = {
 
 ATTRIBUTES = BUILTINS | {
     "ForwardRef", "ParameterDict", "ParameterList", "PyTorchFileReader", "PyTorchFileWriter", "UntypedStorage",
-    "ag_frame", "attrgetter", "classes", "compiler", "cr_frame", "dump", "f_back", "f_builtins", "f_code", "f_globals",
-    "f_locals", "format", "format_map", "from_file", "frombuffer", "get_device_module", "get_type_hints", "gi_code",
-    "gi_frame", "hub", "import_module", "inner", "methodcaller", "recorder", "resize_", "set_default_device",
-    "set_default_dtype", "set_default_tensor_type", "set_num_threads", "share_memory_", "tb_frame", "tb_next", "tofile",
-    "untyped_storage", "use_deterministic_algorithms",
+    "ag_frame", "attrgetter", "carrier", "classes", "compiler", "cr_frame", "dump", "f_back", "f_builtins", "f_code",
+    "f_globals", "f_locals", "format", "format_map", "from_file", "frombuffer", "get_device_module", "get_type_hints",
+    "gi_code", "gi_frame", "hub", "import_module", "ledger", "methodcaller", "recorder", "resize_",
+    "set_default_device", "set_default_dtype", "set_default_tensor_type", "set_num_threads", "share_memory_",
+    "tb_frame", "tb_next", "tofile", "untyped_storage", "use_deterministic_algorithms",
 }  # fmt: skip
 """Attributes of whatever object that lead out of the text, around the process group or the count of memory, or change
 torch for everybody. `format`, and the lists and dicts of parameters, read attributes that a string names, where nobody
