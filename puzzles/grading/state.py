@@ -17,6 +17,7 @@ from typing import Any
 
 from reference.errors import BadInput
 
+KEPT = ("reset", "replaced", "update")  # why a text is kept that nobody has checked
 _PATIENCE = 10.0  # seconds to wait for another writer
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _READ_ONLY = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
@@ -45,7 +46,7 @@ class Attempt:
 
     Attributes:
         began: seconds since 1970.
-        face: where it came from: "notebook", "pytest", "rankwise", "python"; or why it was kept: "reset", "replaced".
+        face: where it came from: "notebook", "pytest", "rankwise", "python"; or why it was kept, see `KEPT`.
         stage: a `verdict.Stage`'s value; "" where nothing was checked, or the check was killed.
         seconds: that the check took.
     """

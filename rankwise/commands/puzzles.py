@@ -133,6 +133,7 @@ def history(
 ) -> None:
     """List every attempt: when, what came of it, and its text with --show."""
     from puzzles import catalog
+    from puzzles.grading.state import KEPT
     from reference.errors import BadInput
 
     home = _course(course)
@@ -148,7 +149,7 @@ def history(
         print("no attempts yet")
     for attempt in attempts:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(attempt.began))
-        outcome = attempt.stage or f"kept: {attempt.face}"
+        outcome = attempt.stage or (f"kept: {attempt.face}" if attempt.face in KEPT else "the check did not finish")
         first = f": {attempt.reason.splitlines()[0]}" if attempt.reason else ""
         print(f"{attempt.id:4}  {when}  {attempt.puzzle}  {outcome}{first}")
 

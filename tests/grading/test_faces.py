@@ -253,6 +253,15 @@ class TestCommands:
         lines = capsys.readouterr().out.splitlines()
         assert [line[:6] for line in lines if line.startswith("hint")] == ["hint 1", "hint 2"]
 
+    def test_a_check_that_was_killed_is_told_from_a_text_that_was_kept(
+        self, course: Course, capsys: pytest.CaptureFixture
+    ) -> None:
+        course.state.begin(PUZZLE.name, SOLUTION, "rankwise")
+        course.state.keep(PUZZLE.name, WRONG, "reset")
+        rankwise("history", course=course)
+        killed, kept = capsys.readouterr().out.splitlines()
+        assert killed.endswith("the check did not finish") and kept.endswith("kept: reset")
+
     def test_reset_puts_the_stub_back_and_keeps_the_text(self, course: Course, capsys: pytest.CaptureFixture) -> None:
         course.write(PUZZLE, SOLUTION, "test")
         assert rankwise("reset", "ring_time", course=course) == 0
