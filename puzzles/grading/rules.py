@@ -49,7 +49,7 @@ DUNDERS = {
 }  # fmt: skip
 """Names with two underscores that are harmless."""
 
-OF_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
+OF_TUPLES = {"_asdict", "_fields", "_replace"}
 """Names that begin with an underscore in named tuples, such as an `Action`, where they are public."""
 
 SETTABLE = {"data", "grad", "requires_grad"}

@@ -16,15 +16,15 @@ from types import ModuleType
 from typing import ForwardRef
 
 from torch import TypedStorage, UntypedStorage
-from torch.distributed import ProcessGroup
 
 from reference.trace import Op
+from reference.trace.tap import Tap
 
 from . import rules
 from .driver import program
 from .puzzle import Puzzle
 
-_LEADS_OUT = (ProcessGroup, TypedStorage, UntypedStorage, Enum, ForwardRef)  # by names that begin with an underscore
+_LEADS_OUT = (Tap, TypedStorage, UntypedStorage, Enum, ForwardRef)  # by names that begin with an underscore
 
 
 @dataclass(frozen=True)

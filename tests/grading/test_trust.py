@@ -81,6 +81,7 @@ REACHES = {
         with_code(top="_get_backend = None\n", inside="group._get_backend(x.device)\n"),
         "uses _get_backend",
     ),
+    "a forged call": (with_code(top="_make = None\n", inside="group._make\n"), "uses _make"),
     "a private name of torch's": (
         with_code(top="_make_nccl_premul_sum = None\ntorch.distributed._make_nccl_premul_sum\n"),
         "uses torch.distributed._make_nccl_premul_sum",
