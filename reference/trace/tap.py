@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 from math import prod
+from operator import index
 from sys import _getframe
 from typing import Any
 
@@ -198,6 +199,7 @@ class Tap(PythonGroup):
         **more: Any,
     ) -> Work:
         """Make a call; while recording, post it and wrap its request. What follows `run` are fields of `Call`."""
+        root, tag = None if root is None else index(root), index(tag)  # they may be numpy's, or tensors
         self.ledger.note(op, root, tag)
         if not self.recorder.on:
             return run()

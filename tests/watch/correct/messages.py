@@ -1,5 +1,6 @@
 """Point-to-point messages in every form that is right, also those that look wrong at first sight."""
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -350,3 +351,15 @@ def the_group_s_own_calls_under_a_dispatch_mode():
         for request in (group.recv([y], left, 0), group.send([x], right, 0)):
             request.wait()
     assert y.tolist() == [left] * 3
+
+
+@correct(3)
+def ranks_and_tags_that_are_computed():
+    """numpy's integers and tensors are as good as Python's own."""
+    n, rank = dist.get_world_size(), dist.get_rank()
+    right, left, tag = np.roll(np.arange(n), -1)[rank], torch.arange(n).roll(1)[rank], np.int64(5)
+    received = torch.empty(1)
+    request = dist.isend(torch.full((1,), float(rank)), right, tag=tag)
+    dist.recv(received, left, tag=tag)
+    request.wait()
+    assert received == left
