@@ -117,6 +117,8 @@ def _sizes(call: Call, rank: int) -> Iterator[RankError]:
             what = f"all_gather wants equal pieces; sizes by rank: {by_rank}"
             yield at(call, rank, TensorError, "uneven pieces", what, "pad them, or use all_to_all_single with splits")
         yield from _output(call, rank, have, brought * n, f"{n} ranks bring {elements_text(brought)} each")
+    elif call.op is Op.GATHER and call.outputs:
+        yield from _output(call, rank, have, brought * n, f"{n} ranks bring {elements_text(brought)} each")
     elif call.op is Op.REDUCE_SCATTER and len(call.inputs) > len(call.outputs):  # a list of pieces, of any sizes
         if len(call.inputs) != n:
             what = f"input_list has {len(call.inputs)} tensors, the group {n} ranks"

@@ -96,6 +96,19 @@ def all_gather_with_a_list_that_is_too_short():
 
 @mistake(
     row=29,
+    ranks=2,
+    error="TensorError",
+    blames=(0,),
+    says=["the output has 6 elements, 8 will arrive"],
+    plain=Outcome.RAISES,
+)
+def gathers_into_buffers_that_are_too_small():
+    buffers = [torch.empty(3), torch.empty(3)] if dist.get_rank() == 0 else None
+    dist.gather(torch.ones(4), buffers, dst=0)  # <- here
+
+
+@mistake(
+    row=29,
     ranks=3,
     error="TensorError",
     blames=(0,),
