@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-LIMIT = 420.0  # seconds for all checks of one number of ranks
+LIMIT = 420.0  # seconds until some rank has reported one more check: many ranks make many groups, and take long
 
 # NCCL refuses two ranks on one GPU of one host. Ranks that claim different hosts, and talk over sockets, pass.
 SHARING = {
@@ -44,17 +44,20 @@ def launch(world_size: int, devices: list[str], backend: str) -> list[dict[str, 
             )
 
         ranks = [start(rank) for rank in range(world_size)]
-        finish(ranks)
+        finish(ranks, reports)
         return [collect(*of_rank) for of_rank in zip(reports, words, strict=True)]
 
 
-def finish(ranks: list[subprocess.Popen]) -> None:
-    """Wait for all; once one has failed, or time is up, give the others a moment and end them."""
-    deadline = time.monotonic() + LIMIT
+def finish(ranks: list[subprocess.Popen], reports: list[Path], limit: float = LIMIT) -> None:
+    """Wait for all; once one has failed, or none has reported for too long, give the others a moment and end them."""
+    reported, deadline = 0, time.monotonic() + limit
     while any(rank.poll() is None for rank in ranks) and time.monotonic() < deadline:
         time.sleep(0.1)
+        written = sum(report.stat().st_size for report in reports if report.exists())
         if any(rank.poll() for rank in ranks):
             deadline = min(deadline, time.monotonic() + 10)
+        elif written > reported:
+            reported, deadline = written, time.monotonic() + limit
     for rank in ranks:
         rank.kill()
         rank.wait()
