@@ -7,6 +7,7 @@ come. What is sent takes its time and keeps nobody from computing.
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 from reference.errors import BadInput
@@ -22,13 +23,24 @@ class Deadlock(RuntimeError):
 
 @dataclass(frozen=True)
 class Costs:
-    """In one unit of time: of all stages alike, or a number for each stage of the schedule."""
+    """In one unit of time: of all stages alike, or a number for each stage of the schedule.
+
+    Raises:
+        BadInput: if a cost is no time.
+    """
 
     forward: float | Sequence[float] = 1.0
     input: float | Sequence[float] = 1.0
     weight: float | Sequence[float] = 1.0
     message: float = 0.0  # from one rank to another
     unit: str = "F"  # "s", or a word
+
+    def __post_init__(self) -> None:
+        for name in ("forward", "input", "weight", "message"):
+            cost = getattr(self, name)
+            for each in [cost] if isinstance(cost, int | float) else cost:
+                if not 0 <= each < inf:
+                    raise BadInput(f"a cost is a time, 0 or more, and {name} has {each}")
 
     def table(self, stages: int) -> dict[Kind, list[float]]:
         """How long each kind of action takes on each stage."""

@@ -141,6 +141,12 @@ def test_costs_are_of_all_stages() -> None:
         simulate(gpipe(4, 2), Costs([1.0, 2.0]))
 
 
+@pytest.mark.parametrize("wrong", [-1.0, float("nan"), float("inf"), [1.0, -2.0]])
+def test_costs_are_times(wrong: float | list[float]) -> None:
+    with pytest.raises(BadInput, match="a cost is a time, 0 or more, and weight has"):
+        Costs(weight=wrong)
+
+
 def test_some_orders_need_room_for_messages() -> None:
     """Where both neighbours send before they receive, blocking sends wait for each other."""
     assert validate(gpipe(4, 8)).room == 0
