@@ -62,7 +62,8 @@ def finding(timeline: Timeline) -> str:
     text = f"{'Measured:' if timeline.title == 'measured' else 'Done after'} {seconds_text(timeline.duration)}{where}"
     if not timeline.duration or not any(timeline.waiting):
         return text + "; nobody waits"
-    return f"{text}; ranks wait up to {max(timeline.waiting) / timeline.duration:.0%} of it"
+    share = max(timeline.waiting) / timeline.duration
+    return f"{text}; ranks wait {f'up to {share:.0%}' if share >= 0.005 else 'less than 1%'} of it"
 
 
 def _ranks(ranks: list[int]) -> str:

@@ -50,6 +50,12 @@ def test_titles_say_what_happened():
     assert "on 2 nodes of 2 (NVLink 4 / 100 GbE)" in lanes.finding(ring.replay(cluster))
 
 
+def test_a_title_speaks_of_waiting_that_rounds_to_nothing():
+    uneven = p.trace(32, lambda rank: p.ring_all_reduce(rank, 100)).replay(NETWORK)
+    assert 0 < max(uneven.waiting) < 0.005 * uneven.duration
+    assert lanes.finding(uneven).endswith("; ranks wait less than 1% of it")
+
+
 def test_the_waiting_of_each_rank_is_written_at_its_lane(monkeypatch):
     texts = [words for words, _, _ in drawn(lanes.draw(p.trace(4, PROGRAMS["naive"]).replay(NETWORK)), monkeypatch)]
     assert [words for words in texts if words.endswith("%")] == ["0%", "33%", "50%", "67%"]
