@@ -6,3 +6,17 @@ class BadInput(Exception):
 
     The message is one line that says what is wrong and what would work. Commands print it and exit with code 2.
     """
+
+
+def require_sizes(**sizes: int) -> None:
+    """See that there is at least one of everything.
+
+    Args:
+        sizes: by name.
+
+    Raises:
+        BadInput: if there is not.
+    """
+    for name, size in sizes.items():
+        if size < 1:
+            raise BadInput(f"{name} must be at least 1, not {size}")

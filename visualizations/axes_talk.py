@@ -5,7 +5,7 @@ the logarithm of their bytes; beside them bars say what each axis carries, and h
 """
 
 from collections.abc import Mapping
-from math import log10
+from math import ceil, log10
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,15 +13,16 @@ from matplotlib.patches import Rectangle
 
 from reference.composition.by_axis import matrices_by_axis
 from reference.composition.mesh import Mesh
-from reference.errors import BadInput
+from reference.errors import BadInput, require_sizes
 from reference.trace import Trace
 
 from .mesh import colour_of
-from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, canvas, write
+from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, canvas, fitted, write
 
 LEFT, HEAD, FOOT = 0.62, 0.45, 0.4  # inches
 MOST_CELL, MATRIX = 0.36, 3.6
 BARS = 0.62  # from the matrix to the bars
+LEAST_TEXT = 5.5  # points
 MARKERS = ("s", "o", "D", "^", "P", "v")  # by axis, for whoever sees no colour
 
 
@@ -37,6 +38,7 @@ def draw(trace: Trace, mesh: Mesh, ranks_per_node: int = 8, *, title: str = "") 
     Raises:
         BadInput: if the mesh is of other ranks than the trace, or if nothing was sent.
     """
+    require_sizes(ranks_per_node=ranks_per_node)
     if len(mesh.ranks) != trace.world_size:
         raise BadInput(f"the mesh arranges {len(mesh.ranks)} ranks, and the trace is of {trace.world_size}")
     sent = {axis: matrix for axis, matrix in matrices_by_axis(trace, mesh).items() if matrix.any()}
@@ -70,11 +72,13 @@ def finding(sent: Mapping[str, np.ndarray]) -> str:
 
 
 def _frame(drawing: Axes, ranks: int, cell: float, ranks_per_node: int) -> None:
-    words = {"fontsize": min(SMALL, 26 * cell), "va": "center", "zorder": 5}
+    every = ceil(LEAST_TEXT / (26 * cell))  # of so many ranks one has its number
+    words = {"fontsize": min(SMALL, 26 * cell * every), "va": "center", "zorder": 5}
     for rank in range(ranks):
         at = (rank + 0.5) * cell
-        drawing.text(LEFT - 0.08, HEAD + at, f"from {rank}", color=Colour.INK, ha="right", **words)
-        drawing.text(LEFT + at, HEAD - 0.09, str(rank), color=Colour.FAINT, ha="center", **words)
+        if rank % every == 0:
+            drawing.text(LEFT - 0.08, HEAD + at, f"from {rank}", color=Colour.INK, ha="right", **words)
+            drawing.text(LEFT + at, HEAD - 0.09, str(rank), color=Colour.FAINT, ha="center", **words)
         for other in range(ranks):
             place = (LEFT + rank * cell, HEAD + other * cell)
             drawing.add_patch(Rectangle(place, cell, cell, facecolor="white", edgecolor="#E6E6E6", lw=0.6, zorder=1))
@@ -95,7 +99,8 @@ def _bars(drawing: Axes, left: float, sent: Mapping[str, np.ndarray], mesh: Mesh
         colour, marker = colour_of(axis, mesh), MARKERS[list(sent).index(axis) % len(MARKERS)]
         drawing.plot(left + 0.05, y, marker, markersize=7, color=colour, zorder=3)
         part = "nothing" if not away else "all of it" if away == total else bytes_text(away)
-        words = f"{axis}: {bytes_text(total)}, {part} between nodes"
+        sizes = f": {bytes_text(total)}, {part} between nodes"
+        words = fitted(axis, room - 0.18 - 0.07 * len(sizes)) + sizes
         drawing.text(left + 0.18, y, words, fontsize=TEXT, color=Colour.INK, va="center")
         bar = {"height": 0.16, "linewidth": 0.8, "edgecolor": colour, "zorder": 2}
         drawing.add_patch(Rectangle((left, y + 0.14), max(room * total / most, 0.01), facecolor=colour, **bar))

@@ -46,7 +46,12 @@ def steps(trace: Trace, contents: Sequence[Contents]) -> list[Step]:
         trace: of one collective made of sends and receives. What a native collective does inside can't be seen; it is
             drawn as one step without messages.
         contents: of each rank, from `observe`.
+
+    Raises:
+        BadInput: if there are contents of other ranks than the trace is of.
     """
+    if len(contents) != trace.world_size:
+        raise BadInput(f"the trace is of {trace.world_size} ranks, and there are contents of {len(contents)}")
     messages = [message for message in trace.messages if not message.algorithm]
     first_step: dict[tuple[int, int], int] = {}
     for message in messages:
@@ -81,12 +86,17 @@ def draw(trace: Trace, contents: Sequence[Contents], *, title: str = "", shown: 
         shown: numbers of the steps to draw, 0 for the beginning; by default all, or as many as can be read.
 
     Raises:
-        BadInput: if some of those steps are none of the run's.
+        BadInput: if some of those steps are none of the run's, or if there is none, or if a tensor has more chunks
+            than there is room for.
     """
     every = steps(trace, contents)
     numbers = [step.number for step in every]
     if missing := set(shown or ()) - set(numbers):
         raise BadInput(f"there is no step {min(missing)}: the run has {', '.join(map(str, numbers))}")
+    if shown is not None and not shown:
+        raise BadInput(f"there is no step to draw: the run has {', '.join(map(str, numbers))}")
+    if (chunks := len(every[0].held[0])) > MOST_CHUNKS:
+        raise BadInput(f"{chunks} chunks do not fit side by side in one picture: observe at most {MOST_CHUNKS}")
     plan = _Plan.of(every, len(numbers) if shown is None else len(shown))
     chosen = set(_some(numbers, plan.room) if shown is None else shown)
     pairs = [(step, every[max(0, i - 1)]) for i, step in enumerate(every) if step.number in chosen]
@@ -117,6 +127,7 @@ def finding(trace: Trace) -> str:
 LABELS, HEAD, GUTTER, FOOT = 0.62, 0.44, 0.45, 0.34  # inches: names of ranks, headings, messages, legend
 MOST_HEIGHT = 7.5
 SMALLEST, EASY = 0.19, 0.32  # width of a cell that can be read at all, and with ease
+MOST_CHUNKS = int((WIDTH - LABELS - GUTTER) / SMALLEST)
 LETTER = 0.066  # at most, in a cell
 LINE, LEGEND = 0.16, 120  # height of a line of the legend, and letters in it
 
@@ -274,4 +285,4 @@ def _load(arrows: Sequence[Arrow]) -> str:
     sizes = {arrow.bytes for arrow in arrows}
     if len(sizes) == 1:
         return f"{len(arrows)} × {bytes_text(sizes.pop())}"
-    return f"{len(arrows)}, {bytes_text(sum(arrow.bytes for arrow in arrows))} in all"
+    return f"{len(arrows)}: {bytes_text(sum(arrow.bytes for arrow in arrows))} in all"

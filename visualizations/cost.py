@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from math import inf
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -37,7 +38,11 @@ def draw(
         measured: for each algorithm, or something else, (bytes, seconds) that were measured.
         dots: how they were: "measured" by a clock, or "replayed" on a modelled network.
         title: the finding; by default which is fastest where.
+
+    Raises:
+        BadInput: if sizes, or times, are not above 0: powers of ten have no place for them.
     """
+    _require_sizes(sizes)
     picture, axes = _chart(title or finding(curves, sizes), sizes, "log", "time", seconds_text)
     ends = _lines(axes, curves, sizes, measured or {}, dots)
     low, high = axes.get_ylim()
@@ -65,9 +70,16 @@ def draw_bandwidth(
         measured: for each algorithm, or something else, (bytes, bytes per second) that were measured.
         limit: name and bytes per second of what the hardware can do at most.
         title: the finding; by default the best that was reached, and what share of the limit that is.
+
+    Raises:
+        BadInput: if sizes are not above 0, or if there is nothing to draw.
     """
+    _require_sizes(sizes)
     measured = measured or {}
-    best = max([y for points in measured.values() for _, y in points] or [curve(sizes[1]) for curve in curves.values()])
+    reached = [y for points in measured.values() for _, y in points] or [curve(sizes[1]) for curve in curves.values()]
+    if not reached:
+        raise BadInput("there is nothing to draw: give a curve, or what was measured")
+    best = max(reached)
     share = f", {best / limit[1]:.0%} of {limit[0]}" if limit else ""
     picture, axes = _chart(
         title or f"{bandwidth_text(best)} at best{share}", sizes, "linear", "bandwidth", bandwidth_text
@@ -106,6 +118,11 @@ def finding(curves: Mapping[str, Curve], sizes: tuple[float, float]) -> str:
     return f"Fastest: {', '.join(words)}, {changes[-1][2]} beyond"
 
 
+def _require_sizes(sizes: tuple[float, float]) -> None:
+    if not 0 < sizes[0] < sizes[1] < inf:
+        raise BadInput(f"sizes go from some bytes, above 0, to more: (1e3, 1e9), not {sizes}")
+
+
 def _chart(
     title: str, sizes: tuple[float, float], scale: str, what: str, text: Callable[[float], str]
 ) -> tuple[Picture, Axes]:
@@ -128,24 +145,37 @@ def _lines(
     measured: Mapping[str, Points],
     dots: str = "measured",
 ) -> dict[str, tuple[float, float, str]]:
-    """Theory as lines, measurements as dots; a name in both has one colour. Returns x and y of its end, and colour."""
+    """Theory as lines, measurements as dots; a name in both has one colour. Returns x and y of its end, and colour.
+
+    Raises:
+        BadInput: if a value has no place on the axes.
+    """
     grid = np.geomspace(*sizes, SAMPLES)
     ends = {}
     names = list(dict.fromkeys([*curves, *measured]))
     for name, (colour, dash, marker) in zip(names, lines(len(names)), strict=True):
-        if name in measured:
-            x, y = zip(*measured[name], strict=True)
+        if points := [(size, y) for size, y in measured.get(name, ()) if sizes[0] <= size <= sizes[1]]:
+            x, y = zip(*points, strict=True)
+            _require_values(axes, name, y)
             style = {"marker": marker, "markersize": 5, "linestyle": "none", "markeredgecolor": "white"}
             axes.plot(x, y, color=colour, markeredgewidth=0.6, zorder=4, clip_on=False, **style)
             ends[name] = (x[-1], y[-1], colour)
         if name in curves:
             values = [curves[name](size) for size in grid]
+            _require_values(axes, name, values)
             axes.plot(grid, values, color=colour, linestyle=dash, linewidth=1.8, zorder=3)
             ends[name] = (sizes[1], values[-1], colour)
     if measured:
         words = f"lines: theory   dots: {dots}" if curves else f"dots: {dots}"
         axes.text(0.012, 0.975, words, transform=axes.transAxes, va="top", fontsize=SMALL, color=Colour.FAINT)
     return ends
+
+
+def _require_values(axes: Axes, name: str, values: Sequence[float]) -> None:
+    least = 0 if axes.get_yscale() == "log" else -inf
+    for value in values:
+        if not least < value < inf:
+            raise BadInput(f"{name} has {value:g} {axes.get_ylabel()}, which has no place in this chart")
 
 
 def _names(axes: Axes, ends: Mapping[str, tuple[float, float, str]]) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from reference.errors import BadInput
+
 from . import style
 from .style import SMALL, TEXT, Colour, Picture, figure, plain
 
@@ -45,10 +47,15 @@ def draw(
         text: how to write a number of the y axis.
         limit: name and height of a level to hold the others against.
         note: what lines and dots are, where that is not plain: "lines: formula   dots: measured".
+
+    Raises:
+        BadInput: if there is no point.
     """
+    dots = dots or {}
+    if not any([*lines.values(), *dots.values()]):
+        raise BadInput("there is nothing to draw: no line and no dots have a point")
     picture = figure(HEIGHT, title)
     axes = plain(picture.add_subplot())
-    dots = dots or {}
     names = list(dict.fromkeys([*lines, *dots]))
     for name, look in zip(names, style.lines(len(names)), strict=True):
         _line(axes, name, look, lines.get(name, ()), dots.get(name, ()))

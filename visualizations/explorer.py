@@ -21,6 +21,13 @@ LOOK: Mapping[str, Any] = MappingProxyType(
 """Of a control: two side by side are as wide as the picture, and names and values have room."""
 
 
+def named(things: Mapping[str, Any], name: str, what: str) -> Any:
+    """The one of these that has this name. Raises BadInput if none has."""
+    if name not in things:
+        raise BadInput(f"there is no {what} {name!r}: there are {', '.join(things)}")
+    return things[name]
+
+
 @dataclass(frozen=True)
 class Choice:
     """What the controls say. Subclasses add a field for each of them, and say what to draw."""

@@ -15,7 +15,7 @@ from reference.memory.workload import Workload
 from reference.models import PRESETS
 
 from . import explorer, memory
-from .explorer import Explorer, Menu
+from .explorer import Explorer, Menu, named
 from .style import Picture
 
 RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -44,12 +44,12 @@ class Choice(explorer.Choice):
     @property
     def workload(self) -> Workload:
         """The step that is meant."""
-        model, recipe = PRESETS[self.model], RECIPES[self.recipe]
+        model, recipe = named(PRESETS, self.model, "model"), named(RECIPES, self.recipe, "recipe")
         return Workload(model, recipe, self.stage, self.ranks, self.batch, self.sequence, self.recompute)
 
     def draw(self) -> Picture:
         """Its memory, layer after layer, against the GPU's."""
-        return memory.draw(self.workload.history(), limit=(self.gpu, GPUS[self.gpu]))
+        return memory.draw(self.workload.history(), limit=(self.gpu, named(GPUS, self.gpu, "GPU")))
 
 
 CONTROLS: Mapping[str, Menu] = MappingProxyType(

@@ -14,8 +14,9 @@ from matplotlib.patches import FancyBboxPatch, PathPatch, Rectangle
 from matplotlib.path import Path
 
 from reference.composition.mesh import Mesh
+from reference.errors import require_sizes
 
-from .style import LINES, SMALL, TEXT, WIDTH, Colour, Picture, canvas, ink_on, tint
+from .style import LINES, SMALL, TEXT, WIDTH, Colour, Picture, canvas, fitted, ink_on, tint
 
 AXIS_COLOURS: Mapping[str, str] = MappingProxyType(
     {"tensor": LINES[0][0], "data": LINES[1][0], "pipe": LINES[2][0], "context": LINES[3][0], "expert": LINES[5][0]}
@@ -45,7 +46,11 @@ def draw(mesh: Mesh, ranks_per_node: int = 8, *, title: str = "") -> Picture:
         mesh: up to 64 ranks are readable.
         ranks_per_node: ranks 0, 1, ... fill nodes in order.
         title: the finding; by default which axes stay within nodes.
+
+    Raises:
+        BadInput: if a node has no rank.
     """
+    require_sizes(ranks_per_node=ranks_per_node)
     axes = [name for name in mesh.names if mesh.size(name) > 1] or list(mesh.names[-1:])
     columns = len(axes) if len(axes) < 4 else 2
     width = (WIDTH - 2 * LEFT - (columns - 1) * GAP) / columns
@@ -55,7 +60,8 @@ def draw(mesh: Mesh, ranks_per_node: int = 8, *, title: str = "") -> Picture:
     for number, axis in enumerate(axes):
         row, column = divmod(number, columns)
         left, top = LEFT + column * (width + GAP), row * (HEAD + grid.height + 0.18)
-        words = f"{axis}: {len(mesh.groups(axis))} groups of {mesh.size(axis)}"
+        groups = f": {len(mesh.groups(axis))} groups of {mesh.size(axis)}"
+        words = fitted(axis, width - 0.08 * len(groups), TEXT, "bold") + groups
         drawing.text(left, top + 0.17, words, fontsize=TEXT, color=Colour.INK, fontweight="bold", va="center")
         _panel(drawing, left, top + HEAD, grid, mesh, axis)
     return picture
@@ -67,7 +73,7 @@ def finding(mesh: Mesh, ranks_per_node: int) -> str:
     inside = [name for name in reversed(axes) if stays(mesh, name, ranks_per_node)]
     across = [name for name in reversed(axes) if name not in inside]
     if not axes or not across:
-        return f"{len(mesh.ranks)} ranks: nobody talks beyond its node"
+        return f"{len(mesh.ranks)} rank{'s' * (len(mesh.ranks) > 1)}: nobody talks beyond its node"
     if not inside:
         return f"{len(mesh.ranks)} ranks in nodes of {ranks_per_node}: every axis goes from node to node"
     words = f"{_list(inside)} {'stay' if len(inside) > 1 else 'stays'} within a node"

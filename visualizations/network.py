@@ -5,9 +5,10 @@ from itertools import groupby
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
+from reference.errors import require_sizes
 from reference.trace import Link, Network
 
-from .style import SMALL, TEXT, Colour, Picture, bandwidth_text, canvas, seconds_text, write
+from .style import SMALL, TEXT, WIDTH, Colour, Picture, bandwidth_text, canvas, fitted, seconds_text, write
 
 SIZES = ((1_000, "1 KB"), (1_000_000, "1 MB"), (1_000_000_000, "1 GB"))  # messages that the table puts a time to
 MOST_NODES, MOST_RANKS = 4, 12  # that are drawn; of more, the first ones and the last
@@ -23,7 +24,12 @@ def draw(network: Network, *, world_size: int | None = None, title: str = "") ->
         network: what to draw.
         world_size: how many ranks, where the network leaves that open.
         title: the finding; by default how the two classes of link compare.
+
+    Raises:
+        BadInput: if there is no rank.
     """
+    if world_size is not None:
+        require_sizes(world_size=world_size)
     ranks = network.world_size or world_size or network.ranks_per_node or 8
     nodes = [list(node) for _, node in groupby(range(ranks), network.node)]
     links = _classes(network, nodes)
@@ -42,7 +48,7 @@ def draw(network: Network, *, world_size: int | None = None, title: str = "") ->
         write(axes, right - COLUMN - GAP / 2, (TOP + bottom) / 2, "···", TEXT + 2, Colour.INK)
     if len(nodes) > 1:
         axes.plot([LEFT, right], [bus, bus], color=Colour.INK, linewidth=thickness(network.inter), zorder=2)
-        write(axes, LEFT, bus + 0.15, network.inter.name, SMALL, Colour.INK, ha="left")
+        write(axes, LEFT, bus + 0.15, fitted(network.inter.name, WIDTH - 2 * LEFT, SMALL), SMALL, Colour.INK, ha="left")
     if links:
         _table(axes, *((right + GAP, TOP + 0.1) if beside else (LEFT, bus + 0.44)), links)
     return picture
@@ -92,7 +98,8 @@ def _node(axes: Axes, left: float, number: int, ranks: list[int], intra: Link) -
         write(axes, left + EDGE + 0.25, y, f"rank {rank}", SMALL, Colour.INK)
     if len(ranks) > 1:
         axes.add_patch(Rectangle((switch, TOP + EDGE), 0.13, height - 2 * EDGE, color=Colour.FAINT, zorder=3))
-        write(axes, switch + 0.27, TOP + height / 2, intra.name, SMALL, Colour.INK, rotation=90)
+        name = fitted(intra.name, height - EDGE, SMALL)
+        write(axes, switch + 0.27, TOP + height / 2, name, SMALL, Colour.INK, rotation=90)
 
 
 def _ports(axes: Axes, left: float, bottom: float, bus: float, ranks: int, inter: Link) -> None:

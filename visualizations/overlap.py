@@ -7,6 +7,7 @@ orange under white is what one waits for.
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from math import inf
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
@@ -21,6 +22,7 @@ from .style import (
     Picture,
     bytes_text,
     figure,
+    fitted,
     ink_on,
     lanes,
     legend_below,
@@ -36,7 +38,7 @@ FACES: Mapping[Doing, Colour] = {
     Doing.OPTIMIZER: Colour.OPTIMIZER,
     Doing.COMMUNICATION: Colour.COMMUNICATION,
 }
-LANE = 0.27  # inches
+LANE, NAME = 0.27, 1.8  # inches: a lane; for its name
 
 
 def draw(
@@ -55,12 +57,14 @@ def draw(
         names: what the lanes are called; "rank 0", "rank 1", ... by default.
 
     Raises:
-        BadInput: if no rank did anything.
+        BadInput: if no rank did anything, or in no time.
     """
     if not any(ranks):
         raise BadInput("there is nothing to draw: no rank has an activity")
     zero = min(activity.begin for own in ranks for activity in own)
-    length = end or duration(ranks)
+    length = duration(ranks) if end is None else end
+    if not 0 < length < inf:
+        raise BadInput(f"there is nothing to draw: it takes {length:g} s")
     kinds = sorted({a.label for own in ranks for a in own if a.doing is Doing.COMMUNICATION})
     picture = figure(len(ranks) * (len(kinds) + 1.7) * LANE + 0.85, title or finding(ranks))
     height = 1 / (len(kinds) + 1.7)
@@ -68,7 +72,7 @@ def draw(
     ticks = {
         rank + (lane + 0.46) * height: label
         for rank, name in enumerate(names or [f"rank {rank}" for rank in range(len(ranks))])
-        for lane, label in enumerate([name, *collectives])
+        for lane, label in enumerate([fitted(name, NAME, SMALL), *collectives])
     }
     axes = lanes(picture.add_subplot(), ticks, SMALL)
     axes.set(xlim=(0, length), ylim=(len(ranks) - 0.05, -0.05))
@@ -123,7 +127,7 @@ def _box(axes: Axes, activity: Activity, zero: float, seen_until: float, top: fl
     size = bytes_text(activity.bytes) if activity.bytes else ""
     full = f"{activity.label.removesuffix('_single')} {size}".strip()
     room = (seen_until - begin) / axes.get_xlim()[1] * (WIDTH - 1.2) / 0.062  # letters
-    words = next((words for words in (full, size or activity.label.split()[-1]) if len(words) + 0.6 <= room), "")
+    words = next((words for words in (full, size or activity.label.rpartition(" ")[2]) if len(words) + 0.6 <= room), "")
     ink = ink_on(FACES[activity.doing])
     write(axes, (begin + seen_until) / 2, top + 0.46 * height, words, SMALL, ink, clip_on=True)
 

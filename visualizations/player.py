@@ -7,6 +7,7 @@ PDF, a notebook without a kernel) it shows itself as one picture that holds the 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from reference.errors import require_sizes
 from reference.trace import Timeline, Trace
 from reference.trace.contents import Contents
 
@@ -83,7 +84,8 @@ def steps(trace: Trace, contents: Sequence[Contents], *, title: str = "") -> Pla
 
 
 def timeline(timeline: Timeline, *, title: str = "", frames: int = 60) -> Player:
-    """A timeline that unfolds, in `frames` pictures."""
+    """A timeline that unfolds, in `frames` pictures. Raises BadInput if that is none."""
+    require_sizes(frames=frames)
 
     def now(index: int) -> float:
         return timeline.duration * index / max(frames - 1, 1)

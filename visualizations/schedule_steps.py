@@ -1,6 +1,7 @@
 """A step of a pipeline to look at, whether it is planned, simulated or measured, and what can be said of it."""
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from reference.errors import BadInput
 from reference.pipeline_parallel.schedule import Kind, Schedule
@@ -14,8 +15,15 @@ def simulated(plan: Plan) -> Simulation:
     """A plan with times, from 0: of a schedule those of equal costs; of a run those that were measured.
 
     Raises:
-        BadInput: if it is a run of nothing.
+        BadInput: if it is a run of nothing, or takes no time.
     """
+    step = _step(plan)
+    if not 0 < step.longest < inf:
+        raise BadInput(f"there is nothing to draw: the step takes {step.longest:g} {step.unit}")
+    return step
+
+
+def _step(plan: Plan) -> Simulation:
     if isinstance(plan, Simulation):
         return plan
     if isinstance(plan, Schedule):

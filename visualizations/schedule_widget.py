@@ -14,7 +14,7 @@ from reference.pipeline_parallel.simulate import Costs, Simulation, simulate
 from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_h2, zb_v
 
 from . import explorer
-from .explorer import Explorer, Menu, Slider
+from .explorer import Explorer, Menu, Slider, named
 from .schedule_steps import finding
 from .schedules import draw
 from .style import Picture
@@ -57,7 +57,7 @@ class Choice(explorer.Choice):
         """The schedule that is meant. Raises BadInput if there is none."""
         if self.schedule in LOOPED:
             return LOOPED[self.schedule](self.ranks, self.micro_batches, self.chunks)
-        return SCHEDULES[self.schedule](self.ranks, self.micro_batches)
+        return named(SCHEDULES, self.schedule, "schedule")(self.ranks, self.micro_batches)
 
     @property
     def step(self) -> Simulation:

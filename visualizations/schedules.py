@@ -23,7 +23,7 @@ from reference.pipeline_parallel.schedule import Kind
 from reference.pipeline_parallel.simulate import Simulation
 
 from .schedule_steps import Plan, chunks_of, finding, finding_of, held, number, peaks, simulated, window
-from .style import SMALL, TEXT, WIDTH, Colour, Picture, figure, ink_on, lanes, legend_below, time_axis, tint
+from .style import SMALL, TEXT, WIDTH, Colour, Picture, figure, fitted, ink_on, lanes, legend_below, time_axis, tint
 
 FACES: Mapping[Kind, Colour] = {
     Kind.FORWARD: Colour.FORWARD,
@@ -40,7 +40,7 @@ WORDS: Mapping[Kind, str] = {
 HALF, STRIP = 0.42, 0.2  # half of a lane's height; the part of it that says that a backward makes weight gradients too
 SMALLEST = 5.5  # points of a number
 WIDE, GAP, HIGH = 0.64, 0.04, 0.85  # of a digit, by its size: with the gap to the next; what of it may be lost; a line
-SIDES = 1.15  # inches beside the lanes
+SIDES, NAME = 1.15, 3.2  # inches: beside the lanes; for the name of a chart
 
 
 def draw(plan: Plan, *, title: str = "", unit: str = "", activations: bool = False) -> Picture:
@@ -88,9 +88,9 @@ def compare(plans: Mapping[str, Plan], *, title: str = "", unit: str = "") -> Pi
     every = picture.subplots(len(steps), sharex=True, height_ratios=heights, squeeze=False)[:, 0]
     for axes, (name, step) in zip(every, steps.items(), strict=True):
         _lanes(axes, step, end, len(steps))
-        axes.set_title(
-            f"{name}: {finding(step)[0].lower()}{finding(step)[1:]}", fontsize=TEXT, color=Colour.INK, loc="left", pad=3
-        )
+        said = f"{finding(step)[0].lower()}{finding(step)[1:]}"
+        words = f"{fitted(name, NAME)}: {said}"
+        axes.set_title(words, fontsize=TEXT, color=Colour.INK, loc="left", pad=3)
     _time(every[-1], end, *units)
     _legend(every[-1], list(steps.values()))
     return picture

@@ -5,8 +5,11 @@ several ways, these stand below each other on the same scale.
 """
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from matplotlib.axes import Axes
+
+from reference.errors import BadInput
 
 from .style import SMALL, TEXT, Colour, Picture, figure, ink_on, lanes
 
@@ -29,7 +32,17 @@ def draw(
         cuts: by name.
         names: of layers that are no blocks; all others are known by their number.
         title: the finding; by default how much longer than the mean the dearest stage takes.
+
+    Raises:
+        BadInput: if there is no cut, if one does not deal out all layers, or if layers take no time.
     """
+    if not cuts:
+        raise BadInput("there is no cut to draw: give one or more, by name")
+    if not 0 < sum(costs) < inf:
+        raise BadInput(f"layers take time, and all together these take {sum(costs):g}")
+    for name, cut in cuts.items():
+        if [layer for stage in cut for layer in stage] != list(range(len(costs))):
+            raise BadInput(f"{name} does not deal out all of the {len(costs)} layers, in their order")
     rows = sum(map(len, cuts.values()))
     picture = figure(HIGH * rows + 0.3 * len(cuts) + 0.6, title or finding(costs, cuts))
     heights = [len(cut) for cut in cuts.values()]

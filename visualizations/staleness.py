@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
-from reference.errors import BadInput
+from reference.errors import BadInput, require_sizes
 from reference.pipeline_parallel.schedule import Action, Kind
 from reference.pipeline_parallel.simulate import Simulation, simulate
 from reference.zero_bubble.convergence import Curve
@@ -32,7 +32,11 @@ def versions(runs: Sequence[tuple[Method, int]], p: int = 4, until: float = 33.0
         p: stages, one on each rank.
         until: when the charts end, in the time of a forward.
         title: the finding; by default how many versions are kept.
+
+    Raises:
+        BadInput: if there is no method, or no stage, or no micro-batch in an update.
     """
+    require_sizes(methods=len(runs), p=p, m=min((m for _, m in runs), default=1))
     picture = figure((LANE * p + HEAD) * len(runs) + 0.75, title or finding(runs, p))
     every = picture.subplots(len(runs), sharex=True, squeeze=False)[:, 0]
     for axes, (method, m) in zip(every, runs, strict=True):
@@ -103,8 +107,12 @@ def convergence(curves: Sequence[Curve], *, title: str = "", mean: int = 10) -> 
         mean: each point is the mean of so many batches.
 
     Raises:
-        BadInput: if there are fewer updates than that.
+        BadInput: if there is no curve, if there are fewer updates than that, or if a training has diverged.
     """
+    require_sizes(curves=len(curves), mean=mean)
+    for curve in curves:
+        if lost := [update for update, loss in enumerate(curve.losses) if not math.isfinite(loss)]:
+            raise BadInput(f"{curve.method.name} has diverged: update {lost[0]} has no loss; take a lower rate")
     if (fewest := min(len(curve.losses) for curve in curves)) < mean:
         raise BadInput(f"{fewest} updates have no mean of {mean}: draw means of fewer")
     picture = figure(3.3, title or _standings(curves, mean))

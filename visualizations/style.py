@@ -77,11 +77,11 @@ class Picture(Figure):
 
     def png(self) -> bytes:
         """The picture as a PNG file, two pixels to a dot; the same bytes each time."""
+        self.set_dpi(2 * DPI)  # words are not exactly twice as wide: the layout has to see them as they are drawn
         if (engine := self.get_layout_engine()) is not None:
             engine.execute(self)
             self.set_layout_engine("none")  # a second layout would begin from the first, and differ
         canvas = FigureCanvasAgg(self)
-        self.set_dpi(2 * DPI)
         canvas.draw()  # savefig would draw it twice
         self.set_dpi(DPI)
         palette = {"colors": 256, "method": Image.Quantize.MAXCOVERAGE, "dither": Image.Dither.NONE}
@@ -137,9 +137,15 @@ def _lines(title: str, letters: int) -> list[str]:
     return textwrap.wrap(title, width=letters, break_on_hyphens=False)
 
 
-def _inches(line: str) -> float:
-    """How wide a line of a title is."""
-    return TextPath((0, 0), line, TITLE, prop=FontProperties(weight="bold")).get_extents().x1 / 72
+def _inches(line: str, size: float = TITLE, weight: str = "bold") -> float:
+    """How wide a line is; by default, one of a title."""
+    return TextPath((0, 0), line, size, prop=FontProperties(weight=weight)).get_extents().x1 / 72
+
+
+def fitted(words: str, inches: float, size: float = TEXT, weight: str = "normal") -> str:
+    """Words, as many of their letters as there is room for."""
+    width = _inches(words, size, weight)
+    return words if width <= inches else words[: int(len(words) * inches / width) - 2] + "…"
 
 
 def _entitle(picture: Picture, lines: Sequence[str]) -> None:

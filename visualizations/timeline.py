@@ -6,6 +6,7 @@ been received; thickness grows with bytes.
 """
 
 from dataclasses import replace
+from math import inf
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -13,6 +14,7 @@ from matplotlib.collections import LineCollection, PatchCollection
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 
+from reference.errors import BadInput
 from reference.trace import Kind, Span, Timeline, Transfer
 
 from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, figure, lanes, legend_below, seconds_text, time_axis
@@ -30,7 +32,12 @@ def draw(timeline: Timeline, *, title: str = "", now: float | None = None) -> Pi
         timeline: `trace.timeline()`, as measured, or `trace.replay(network)`.
         title: the finding; by default how long it took, and who waited how much.
         now: draw only what has happened by this second, and a line there.
+
+    Raises:
+        BadInput: if its duration is no time.
     """
+    if not 0 <= timeline.duration < inf:
+        raise BadInput(f"a timeline takes 0 s or more, and this one takes {timeline.duration:g} s")
     end = timeline.duration or 1e-6
     lane = min(0.46, max(0.2, 5.4 / max(timeline.world_size, 1)))
     picture = figure(timeline.world_size * lane + 1.05, title or finding(timeline))

@@ -10,10 +10,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from reference.errors import BadInput
+from reference.errors import BadInput, require_sizes
 from reference.trace import Trace
 
-from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, canvas, write
+from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, canvas, fitted, write
 
 LEFT, HEAD, FOOT, GAP = 0.62, 0.62, 0.7, 0.42  # inches
 CAPTION = 1.42  # inches that the words below a matrix need
@@ -47,6 +47,7 @@ def draw(traces: Mapping[str, Trace], ranks_per_node: int, *, title: str = "") -
     Raises:
         BadInput: if there is no trace, if traces are of different numbers of ranks, or if there are too many to fit.
     """
+    require_sizes(ranks_per_node=ranks_per_node)
     sizes = sorted({trace.world_size for trace in traces.values()})
     if len(sizes) != 1:
         raise BadInput(f"traces of as many ranks each are drawn side by side, and these are of {sizes or 'none'}")
@@ -62,7 +63,16 @@ def draw(traces: Mapping[str, Trace], ranks_per_node: int, *, title: str = "") -
         left = LEFT + place * pitch
         _panel(axes, left, cell, trace, ranks_per_node, largest, labels=place == 0)
         busiest = int(between_nodes(trace, ranks_per_node).max())
-        write(axes, left, HEAD - 0.42, name, TEXT, Colour.INK, weight="bold", ha="left")
+        write(
+            axes,
+            left,
+            HEAD - 0.42,
+            fitted(name, pitch - GAP / 2, TEXT, "bold"),
+            TEXT,
+            Colour.INK,
+            weight="bold",
+            ha="left",
+        )
         crossing = f"all that crosses: {bytes_text(_crossing(trace, ranks_per_node))}"
         write(axes, left, HEAD + ranks * cell + 0.16, f"busiest port: {bytes_text(busiest)}", SMALL, ha="left")
         write(axes, left, HEAD + ranks * cell + 0.33, crossing, SMALL, ha="left")

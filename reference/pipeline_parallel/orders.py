@@ -16,7 +16,9 @@ divides m, and breadth-first keeps its ranks busy where m is at least p; else th
 
 from collections.abc import Callable
 
-from .schedule import Action, Kind, Schedule, require_sizes
+from reference.errors import require_sizes
+
+from .schedule import Action, Kind, Schedule
 from .unroll import Table, Work, unroll
 
 

@@ -114,17 +114,3 @@ class Schedule:
 
     def __str__(self) -> str:
         return "\n".join(" ".join(map(str, line)) for line in self.lines)
-
-
-def require_sizes(**sizes: int) -> None:
-    """See that there is at least one of everything.
-
-    Args:
-        sizes: by name: p, m, v.
-
-    Raises:
-        BadInput: if there is not.
-    """
-    for name, size in sizes.items():
-        if size < 1:
-            raise BadInput(f"{name} must be at least 1, not {size}")

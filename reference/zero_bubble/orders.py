@@ -23,9 +23,9 @@ backward of a pair are one action, whose results leave when both are done, and h
 
 from collections.abc import Callable
 
-from reference.errors import BadInput
+from reference.errors import BadInput, require_sizes
 from reference.pipeline_parallel.orders import of_tables
-from reference.pipeline_parallel.schedule import Schedule, require_sizes
+from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.unroll import Table, unroll
 
 

@@ -42,6 +42,13 @@ def test_every_chart_can_be_read(monkeypatch, n):
     assert_readable(cost.draw(curves(n), (256, 1e9)), monkeypatch)
 
 
+def test_what_was_measured_at_no_size_of_the_chart_is_left_out(monkeypatch):
+    picture = cost.draw(curves(8), (1e3, 1e6), measured={"ring": [(1, 1e-3), (1e5, 2e-3)], "gloo": []})
+    (axes,) = picture.axes
+    assert [2e-3] in [list(line.get_ydata()) for line in axes.lines]
+    assert_readable(picture, monkeypatch)
+
+
 def test_lines_are_the_formulas_and_dots_what_was_measured():
     times, points = curves(8), [(1e3, 1e-3), (1e5, 2e-3)]
     (axes,) = cost.draw(times, (256, 1e9), measured={"gloo": points}).axes

@@ -1,0 +1,55 @@
+"""Names longer than their place, and more ranks than a lesson has: still a picture that can be read."""
+
+from collections.abc import Callable
+
+import pytest
+
+from reference.composition.mesh import Mesh
+from reference.pipeline_parallel.orders import gpipe, one_f_one_b
+from reference.trace import Link, Network
+from reference.trace.activity import Activity, Doing
+from reference.trace.contents import Contents
+from tests.trace import programs as p
+from visualizations import axes_talk, collective, mesh, network, overlap, schedules, style, traffic
+
+from .reading import assert_readable, drawn
+
+NAME = "a very long name of something that nobody would ever call a rank or an algorithm"
+
+
+def ring(ranks: int) -> p.Trace:
+    return p.trace(ranks, lambda rank: p.ring_all_reduce(rank, 100))
+
+
+PICTURES: dict[str, Callable[[], style.Picture]] = {
+    "lanes": lambda: overlap.draw([[Activity(Doing.FORWARD, NAME, 0.0, 1.0)]], names=[NAME]),
+    "charts": lambda: schedules.compare({NAME: gpipe(4, 4), f"{NAME} again": one_f_one_b(4, 4)}),
+    "links": lambda: network.draw(Network(Link(NAME, 1e-6, 1e9), Link(f"{NAME} again", 1e-5, 1e8), 2, 4)),
+    "programs": lambda: traffic.draw({NAME: ring(4), f"{NAME} again": ring(4)}, 2),
+    "axes": lambda: mesh.draw(Mesh({NAME: 4, "tensor": 2})),
+    "bars": lambda: axes_talk.draw(ring(8), Mesh({NAME: 8}), 4),
+    "32 ranks": lambda: axes_talk.draw(ring(32), Mesh({"data": 32}), 8),
+}
+
+
+@pytest.mark.parametrize("what", PICTURES)
+def test_it_can_be_read(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_readable(PICTURES[what](), monkeypatch)
+
+
+def test_short_names_are_whole() -> None:
+    assert style.fitted("ring", 1.0) == "ring"
+    assert style.fitted(NAME, 1.0).endswith("…")
+
+
+def test_names_of_lanes_keep_the_margin(monkeypatch: pytest.MonkeyPatch) -> None:
+    activities = [[Activity(Doing.FORWARD, "", 0.0, 1.0)]]
+    texts = drawn(overlap.draw(activities, names=["after every backward"]), monkeypatch)
+    (box,) = [box for words, _, box in texts if words == "after every backward"]
+    assert box.x0 == pytest.approx(8, abs=1)
+
+
+def test_messages_of_different_sizes_are_not_taken_for_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = [Contents((((1,),) * 16,) * 61)] * 16
+    words = {words for words, _, _ in drawn(collective.draw(ring(16), held), monkeypatch)}
+    assert "16: 400 B in all" in words
