@@ -91,7 +91,7 @@ def parallelize(
     if axes.pipe:
         ends = ends_of(group, mesh, plan.schedule()) if config.tied else None
         form = _form_of_stages(model, make_form, axes, ends)
-        channels = channels_of(group, mesh, plan.schedule()) if device.type == "cuda" else None
+        channels = channels_of(group, mesh, plan.schedule(), device) if device.type == "cuda" else None
         pipelines = _pipelines(model, plan, axes, device, later, form, channels)
     else:
         form, pipelines = make_form(model), (None, None)

@@ -8,6 +8,7 @@ least. Of the data axis, hybrid sharding keeps those close together that gather 
 
 from dataclasses import dataclass
 
+import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
@@ -82,14 +83,31 @@ def ends_of(group: ProcessGroup, mesh: Mesh, schedule: Schedule) -> ProcessGroup
     return _mine(group, [(ranks[first], ranks[last]) for ranks in mesh.groups("pipe")])
 
 
-def channels_of(group: ProcessGroup, mesh: Mesh, schedule: Schedule) -> dict[Channel, ProcessGroup]:
-    """A group for each channel of this rank's pipeline, which NCCL needs: see `pipeline_parallel.ordering`."""
-    pipes = mesh.groups("pipe")
-    found = {
-        channel: _mine(group, [tuple(ranks[end] for end in channel) for ranks in pipes])
-        for channel in channels(schedule)
-    }
-    return {channel: mine for channel, mine in found.items() if mine is not None}
+def channels_of(
+    group: ProcessGroup, mesh: Mesh, schedule: Schedule, device: torch.device
+) -> dict[Channel, ProcessGroup]:
+    """A group for each channel of this rank's pipeline, which NCCL needs: see `pipeline_parallel.ordering`.
+
+    NCCL connects two ranks when their first message begins, and whoever comes first waits for the other. In a step two
+    ranks may begin by sending to each other, and wait for ever. So each channel has its first message here, in one
+    order for all.
+
+    Args:
+        group: whose ranks all call this.
+        mesh: of these ranks.
+        schedule: of each of its pipelines.
+        device: where messages are.
+    """
+    pipes, found = mesh.groups("pipe"), {}
+    for channel in channels(schedule):
+        mine = _mine(group, [tuple(ranks[end] for end in channel) for ranks in pipes])
+        if mine is not None:
+            found[channel], message, other = mine, torch.zeros(1, device=device), 1 - mine.rank()
+            if any(group.rank() == ranks[channel.source] for ranks in pipes):
+                dist.send(message, group=mine, group_dst=other)
+            else:
+                dist.recv(message, group=mine, group_src=other)
+    return found
 
 
 def _mine(group: ProcessGroup, groups: list[tuple[int, ...]]) -> ProcessGroup | None:

@@ -74,8 +74,9 @@ def pipelined(make: Make, ranks: int, m: int, with_channels: bool = False) -> tu
     schedule = make(ranks, m)
     by_number = stages_of(CONFIG, schedule, dist.get_rank(), dtype=torch.float64)
     stages = nn.ModuleList(by_number.values())
-    channels = channels_of(group, Mesh({"pipe": ranks}), schedule) if with_channels else None
-    pipeline = Pipeline(schedule, by_number, group, torch.device("cpu"), later=Later(stages), channels=channels)
+    device = torch.device("cpu")
+    channels = channels_of(group, Mesh({"pipe": ranks}), schedule, device) if with_channels else None
+    pipeline = Pipeline(schedule, by_number, group, device, later=Later(stages), channels=channels)
     for step in range(STEPS):
         stages.zero_grad()
         tokens, targets = batch(m, step)

@@ -10,12 +10,16 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from reference.cluster import Cluster, RankError
+from reference.composition.axes import channels_of
+from reference.composition.mesh import Mesh
 from reference.oracle import relative_difference
-from reference.pipeline_parallel.orders import gpipe, interleaved
+from reference.pipeline_parallel.orders import gpipe, interleaved, one_f_one_b
+from reference.pipeline_parallel.passes import channels
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Action, Schedule
 from reference.pipeline_parallel.split_backward import Later
-from reference.zero_bubble.orders import zb_h1
+from reference.trace.events import Op
+from reference.zero_bubble.orders import dual_pipe, zb_h1
 
 from .pipes import ALL, one_process, pipelined, together
 
@@ -48,6 +52,23 @@ def test_every_channel_may_have_a_group_of_its_own(clusters: Clusters, name: str
     found_loss, found = together(clusters(ranks).run(pipelined, ALL[name].make, ranks, ranks, with_channels=True))
     assert found_loss == pytest.approx(loss, rel=1e-12)
     assert max(relative_difference(found[key], gradients[key]) for key in gradients) < 1e-10
+
+
+def connected(mesh: Mesh, schedule: Schedule) -> None:
+    channels_of(dist.group.WORLD, mesh, schedule, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("schedule", [one_f_one_b(2, 2), dual_pipe(2, 2), interleaved(4, 4, 2), dual_pipe(4, 4)])
+def test_every_channel_has_its_first_message_before_a_step(clusters: Clusters, schedule: Schedule) -> None:
+    """DualPipe begins at both ends: ranks that connect when they first send would wait for each other."""
+    mesh = Mesh({"pipe": schedule.ranks, "data": 4 // schedule.ranks})
+    _, trace = clusters(4, watch=True).trace(connected, mesh, schedule)
+    for pipe in mesh.groups("pipe"):
+        ways = [(pipe[channel.source], pipe[channel.target]) for channel in channels(schedule)]
+        for rank in pipe:
+            said = [event for event in trace.events[rank] if event.op.point_to_point]
+            found = [(rank, event.peer) if event.op is Op.SEND else (event.peer, rank) for event in said]
+            assert found == [way for way in ways if rank in way]
 
 
 @pytest.mark.parametrize("name", ["GPipe", "1F1B", "interleaved 2", "zb_v", "dual_pipe"])
