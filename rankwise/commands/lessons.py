@@ -5,12 +5,12 @@ import os
 import sys
 from pathlib import Path
 
-LESSONS = Path(__file__).resolve().parents[2] / "lessons"
-
 
 def lessons() -> None:
     """List the lessons, with the question that each begins with."""
-    for path in sorted(LESSONS.glob("*.ipynb")):
+    from puzzles.grading.course import here
+
+    for path in sorted((here().root / "lessons").glob("*.ipynb")):
         title, question = opening(path)
         print(f"{path.stem:20} {title}{': ' if question else ''}{question}")
 
@@ -19,12 +19,14 @@ def lab() -> int:
     """Open the lessons in JupyterLab."""
     from importlib.util import find_spec
 
+    from puzzles.grading.course import here
     from reference.errors import BadInput
 
+    root = here().root
     if find_spec("jupyterlab") is None:
         raise BadInput("JupyterLab is not installed: `make setup`, or pip install -e '.[lab]'")
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", f"--notebook-dir={LESSONS.parent}", str(LESSONS)])
+    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", f"--notebook-dir={root}", str(root / "lessons")])
 
 
 def opening(path: Path) -> tuple[str, str]:
