@@ -246,9 +246,8 @@ class Server:
         """Kill ranks and everything below them; then close their channels, which tells the owner that they are gone."""
         ending = list(generations)
         for generation in ending:
-            for pid in generation.alive:
-                for victim in (pid, *descendants(pid)):
-                    kill(victim)
+            for pid in generation.alive:  # at once: one that still runs would complain of those that are gone
+                kill(pid)
         for generation in ending:
             for pid in generation.alive:
                 wait_for(pid)

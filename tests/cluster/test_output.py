@@ -3,9 +3,11 @@
 import ctypes
 import subprocess
 import sys
+from contextlib import suppress
 
 import torch.distributed as dist
 
+from reference.cluster import Cluster, RankError
 from reference.cluster.output import SHOWN
 
 
@@ -83,3 +85,12 @@ def test_prints_before_a_fault_are_shown(clusters, capsys):
     except Exception as error:
         assert "SIGSEGV" in str(error)
     assert lines(capsys.readouterr().out, 1) == ["last words of 1"]
+
+
+def test_ranks_that_end_while_they_start_do_not_complain_of_each_other(capsys):
+    for _ in range(6):
+        with Cluster(24) as cluster:
+            cluster.run(int)
+            with suppress(RankError):
+                cluster.run(int, "not a number")
+    assert capsys.readouterr().out == ""
