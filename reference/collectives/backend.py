@@ -75,11 +75,14 @@ def register(
 
 
 def carrier_of_world() -> str:
-    """The backend that messages of the world travel on."""
+    """The backend that messages of the world travel on; those between GPUs, where it has one for each device."""
     world = dist.group.WORLD
     if world is None:
         return dist.Backend.GLOO
-    return world.backends[1] if isinstance(world, Handmade) else dist.get_backend()
+    if isinstance(world, Handmade):
+        return world.backends[1]
+    backend = dist.get_backend()
+    return dist.Backend.NCCL if "cuda:nccl" in backend else backend
 
 
 class Handmade(PythonGroup):

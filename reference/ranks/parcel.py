@@ -23,7 +23,7 @@ def deliver(x: Tensor | None, source: int, target: int, group: ProcessGroup) -> 
     """Give `target` a copy of the `x` of `source`, whatever its shape.
 
     Args:
-        x: on `source` a contiguous float32 tensor of at most four dimensions, None elsewhere.
+        x: on `source` a contiguous float32 tensor on the CPU, of at most four dimensions; None elsewhere.
         source: group rank that sends.
         target: group rank that receives, another one.
         group: the ranks that call this.

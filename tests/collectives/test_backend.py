@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from textwrap import dedent
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -190,6 +191,15 @@ def test_it_can_be_the_world() -> None:
     root = Path(backend.__file__).parents[2]
     run = subprocess.run([sys.executable, "-c", dedent(program)], cwd=root, capture_output=True, text=True, timeout=120)
     assert run.stdout.split("\n")[0] == "handmade handmade Handmade [1.0, 1.0, 1.0]", run.stderr
+
+
+@pytest.mark.parametrize(("world", "carrier"), [("nccl", "nccl"), ("cpu:gloo,cuda:nccl", "nccl"), ("gloo", "gloo")])
+def test_what_is_between_gpus_travels_as_the_world_says(
+    world: str, carrier: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dist, "group", SimpleNamespace(WORLD=object()))
+    monkeypatch.setattr(dist, "get_backend", lambda: world)
+    assert backend.carrier_of_world() == carrier
 
 
 def test_an_unknown_collective_is_refused() -> None:
