@@ -101,7 +101,7 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Simulation:
     """
     costs = costs or Costs()
     terms, spans = _terms(schedule, costs), [[] for _ in schedule.lines]
-    ended: dict[tuple[Place, int], float] = {}  # of a place and a micro-batch
+    ended: list[dict[Place, float]] = [{} for _ in terms]  # of each micro-batch
     waiting: dict[tuple[Place, int], int] = {}  # which rank waits for it
     ready = deque(range(schedule.ranks))
     while ready:
@@ -111,16 +111,17 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Simulation:
         for at in range(len(done), len(line)):
             kind, stage, k = action = line[at]
             needed, travel, seconds, made = terms[k][kind, stage]
-            begin = now
             if needed:
-                if (needed, k) not in ended:
+                if needed not in ended[k]:
                     waiting[needed, k] = rank
                     break
-                begin = max(now, ended[needed, k] + travel)
-            now = begin + seconds
+                comes = ended[k][needed] + travel
+                if comes > now:  # nothing to do until then
+                    now = comes
+            begin, now = now, now + seconds
             done.append(Span(action, begin, now))
             if made:
-                ended[made, k] = now
+                ended[k][made] = now
                 if (made, k) in waiting:
                     ready.append(waiting.pop((made, k)))
     if waiting:

@@ -92,7 +92,7 @@ ORDERS: Mapping[str, Order] = {
     "ZB-V": Order(zb_v(RANKS, MICRO_BATCHES), "ScheduleZBVZeroBubble"),
     "DualPipeV": Order(dual_pipe_v(RANKS, MICRO_BATCHES), "ScheduleDualPipeV"),
 }
-LARGE = {"1F1B": one_f_one_b, "ZB-H2": zb_h2}
+LARGE = {"1F1B": one_f_one_b, "ZB-H2": zb_h2, "interleaved (4 stages a rank)": partial(interleaved, v=4)}
 COMPARED_WITH_LESS = "1F1B"  # with one process, and with stages that send nothing
 
 
