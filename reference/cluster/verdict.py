@@ -1,5 +1,6 @@
 """From what ranks reported to the one error that explains a failed call."""
 
+import re
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -115,6 +116,14 @@ def communication(stack: list[frames.Frame]) -> str:
     return names[-1] if names else ""
 
 
+def importing(stack: list[frames.Frame]) -> str:
+    """The module of a package that a stack imports, the outermost of several, or "" where it imports none."""
+    for frame in reversed(stack):
+        if frame.function == "<module>" and (found := re.search(r"(?:site|dist)-packages/(.+)\.py$", frame.file)):
+            return found[1].removesuffix("/__init__").replace("/", ".")
+    return ""
+
+
 def out_of_time(
     seconds: float, stacks: Mapping[int, list[frames.Frame]], fallback: int, *, watched: bool = False
 ) -> RankError:
@@ -127,8 +136,10 @@ def out_of_time(
     at = f" at line {where.line}" if where.line else ", and does not say where"
     limit = f"still running after {seconds:g} s{at}; Cluster(..., timeout=) sets the limit"
     call = communication(stack)
-    hint = (
-        [] if busy or watched else ["every rank that runs waits for another: Cluster(..., watch=True) names the reason"]
-    )
-    details = [limit, *hint, *([line] if (line := waiting(others)) else [])]
+    hint = ""
+    if module := importing(stack):
+        hint = f"it still imports {module}: Cluster(..., preload=[{module!r}]) does so before the first call"
+    elif not busy and not watched:
+        hint = "every rank that runs waits for another: Cluster(..., watch=True) names the reason"
+    details = [line for line in (limit, hint, waiting(others)) if line]
     return TimeLimit("time limit", *details, rank=rank, file=where.file, line=where.line, call=call)

@@ -3,6 +3,7 @@
 import _thread
 import contextlib
 import ctypes
+import importlib
 import os
 import pickle
 import re
@@ -377,6 +378,21 @@ def test_a_fault_ends_the_call_and_the_next_one_works(clusters, fault, world_siz
 @pytest.mark.parametrize("victim", [0, 4, 7])
 def test_a_fault_is_found_on_any_rank(clusters, victim):
     check(clusters(8), FAULTS[0], victim)
+
+
+def test_an_import_that_takes_too_long_is_named(limited, tmp_path):
+    """The first backward of a framework may import half of it."""
+    packages = tmp_path / "site-packages"
+    (packages / "slow").mkdir(parents=True)
+    (packages / "slow" / "__init__.py").write_text("import slow.part\n")
+    (packages / "slow" / "part.py").write_text("import time\ntime.sleep(100)\n")
+
+    def imports():
+        sys.path.insert(0, str(packages))
+        importlib.import_module("slow")
+
+    with pytest.raises(TimeLimit, match=r"it still imports slow: Cluster\(..., preload=\['slow'\]\) does so before"):
+        limited(2).run(imports)
 
 
 @pytest.mark.parametrize(("world_size", "victim"), [(1, 0), (2, 1)], ids=lambda n: str(n))
