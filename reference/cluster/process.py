@@ -127,9 +127,11 @@ def running_threads() -> int:
 
 
 def running_children() -> list[str]:
-    """Command lines of the children that run on, without the helper that Python's shared memory keeps."""
+    """What children that run on are: their command lines. Not the helper that Python's shared memory keeps."""
+    own = _command(os.getpid())
     commands = [command for pid in children(os.getpid()) if (command := _command(pid))]
-    return [command for command in commands if "multiprocessing.resource_tracker" not in command]
+    named = ["a fork of the rank" if command == own else command for command in commands]
+    return [command for command in named if "multiprocessing.resource_tracker" not in command]
 
 
 def _command(pid: int) -> str:

@@ -169,6 +169,11 @@ def leave_a_child() -> None:
     subprocess.Popen(SLEEP.split())  # here
 
 
+def leave_a_fork() -> None:
+    if os.fork() == 0:  # here
+        time.sleep(100)
+
+
 def leave_a_child_in_its_own_session() -> None:
     subprocess.Popen(["nohup", *SLEEP.split()], start_new_session=True)  # here
 
@@ -281,6 +286,7 @@ FAULTS = [
     Fault(flood, OutputFlood, "output flood", "printed more than"),
     Fault(flood_without_lines, OutputFlood, "output flood", "printed more than"),
     Fault(leave_a_child, StrayProcess, "stray process", SLEEP),
+    Fault(leave_a_fork, StrayProcess, "stray process", r"left 1 process\(es\) running: a fork of the rank"),
     Fault(leave_a_child_in_its_own_session, StrayProcess, "stray process", SLEEP),
     Fault(leave_a_grandchild, StrayProcess, "stray process", SLEEP),
     Fault(leave_a_daemon, StrayProcess, "stray process", SLEEP),
