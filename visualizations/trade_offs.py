@@ -14,7 +14,7 @@ from .mesh import AXIS_COLOURS
 from .style import LINES, SMALL, TEXT, Colour, Picture, bytes_text, figure, lines, plain, seconds_text, time_axis
 
 PARTS: Mapping[str, str] = {
-    "computing": "#4D4D4D",
+    "computing": "#2B2B2B",  # darker than any axis, in greyscale too
     "tensor": AXIS_COLOURS["tensor"],
     "pipe": AXIS_COLOURS["pipe"],
     "data": AXIS_COLOURS["data"],
