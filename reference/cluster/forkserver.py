@@ -16,7 +16,7 @@ _BOOT = """
 import sys
 sys.path[:] = {path!r}
 from reference.cluster.server import main
-main({fd}, {owner})
+main({fd}, {owner}, of_main_thread={of_main_thread})
 """
 
 
@@ -29,7 +29,8 @@ class ForkServer:
         self._errors, path = tempfile.mkstemp()
         os.unlink(path)
         weakref.finalize(self, os.close, self._errors)
-        boot = _BOOT.format(path=sys.path, fd=theirs.fileno(), owner=self._owner)
+        of_main_thread = threading.current_thread() is threading.main_thread()
+        boot = _BOOT.format(path=sys.path, fd=theirs.fileno(), owner=self._owner, of_main_thread=of_main_thread)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", boot],

@@ -269,11 +269,13 @@ class Server:
                 wait_for(stray)
 
 
-def main(control_fd: int, owner: int) -> None:
+def main(control_fd: int, owner: int, of_main_thread: bool) -> None:
     """Import what every rank needs, then serve."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # The signal also comes when only the thread that started us ends: so look whether the owner lives.
-    signal.signal(ORPHANED, lambda *_: os.getppid() == owner or os._exit(0))
+    # While a library is loaded, which may take seconds, only the kernel can end us. But its signal also comes when no
+    # more than the thread ends that started us: then, unless that one ends with the owner, look whether he lives.
+    if not of_main_thread:
+        signal.signal(ORPHANED, lambda *_: os.getppid() == owner or os._exit(0))
     die_with_parent(ORPHANED)
     if os.getppid() != owner:
         return

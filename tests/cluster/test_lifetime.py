@@ -164,6 +164,16 @@ def test_no_process_outlives_a_killed_owner(silences, instant, patience):
     assert silences[instant] < 1.0 * patience
 
 
+def test_the_server_ends_with_its_owner_amid_the_load_of_a_library(tmp_path, patience):
+    """Which no handler of Python's interrupts; here a sum stands for it."""
+    (tmp_path / "torch.py").write_text("open(__file__ + '.begun', 'w').close()\nsum(range(10**12))\n")
+    owner = Owner(START + f"    sys.path.insert(0, {str(tmp_path)!r}); c = Cluster(2); say('now'); time.sleep(99)")
+    owner.says("now")
+    wait_until((tmp_path / "torch.py.begun").exists)
+    owner.kill()
+    assert owner.seconds_to_silence() < 1.0 * patience
+
+
 def test_an_owner_that_ends_without_closing_leaves_nothing(patience):
     owner = Owner(START + "    c = Cluster(4); print(c.run(int)); say('now')")
     owner.says("now")
