@@ -21,7 +21,7 @@ from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.split_backward import Later
 from reference.pipeline_parallel.split_region import SplitRegion
-from reference.pipeline_parallel.stages import Stage, Stages, Table, pieces_of
+from reference.pipeline_parallel.stages import Stage, Stages, TiedTable, pieces_of
 from reference.plan import SIMPLEST, Form, Order, Plan
 from reference.sequence_parallel.region import SequenceRegion
 from reference.sequence_parallel.ring import RingRegion
@@ -109,7 +109,7 @@ def _part_of(config: GPTConfig, plan: Plan, axes: Axes) -> nn.Module:
         return GPT(config)
     schedule = plan.schedule()
     pieces, own = pieces_of(config, schedule.stages), schedule.stages_on(axes.pipe.rank())
-    table = Table(config) if config.tied and {0, schedule.stages - 1} & set(own) else None
+    table = TiedTable(config) if config.tied and {0, schedule.stages - 1} & set(own) else None
     return Stages({stage: Stage(config, pieces[stage], table) for stage in own}, table)
 
 

@@ -14,7 +14,7 @@ from .balance import balanced
 from .schedule import Schedule
 
 
-class Table(nn.Module):
+class TiedTable(nn.Module):
     """The embedding of a tied model, which its first and its last stage use. It belongs to neither."""
 
     def __init__(self, config: GPTConfig) -> None:
@@ -33,7 +33,7 @@ class Stage(nn.Module):
         table: of a tied model, for its first and last stage: used here, and nobody's parameter but its own.
     """
 
-    def __init__(self, config: GPTConfig, blocks: range, table: Table | None = None) -> None:
+    def __init__(self, config: GPTConfig, blocks: range, table: TiedTable | None = None) -> None:
         super().__init__()
         self.config, self.first, self.last = config, blocks.start == 0, blocks.stop == config.layers
         self.embedding = self.norm = self.head = None
@@ -82,7 +82,7 @@ class Stages(nn.Module):
         table: that they use, if they do.
     """
 
-    def __init__(self, stages: Mapping[int, Stage], table: Table | None = None) -> None:
+    def __init__(self, stages: Mapping[int, Stage], table: TiedTable | None = None) -> None:
         super().__init__()
         self.by_number, self.table = dict(stages), table
         for number, stage in stages.items():

@@ -11,7 +11,7 @@ from reference.errors import BadInput
 from reference.models import GPT, PRESETS, GPTConfig, create
 from reference.pipeline_parallel.balance import balanced
 from reference.pipeline_parallel.orders import gpipe
-from reference.pipeline_parallel.stages import Stage, Table, pieces_of, stages_of
+from reference.pipeline_parallel.stages import Stage, TiedTable, pieces_of, stages_of
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=9), st.data())
@@ -62,7 +62,7 @@ def test_a_tied_table_belongs_to_no_stage_alone() -> None:
 
 @pytest.mark.parametrize("config", [PRESETS["tiny"], GPTConfig(layers=5, width=12, heads=3, kv_heads=1, hidden=7)])
 def test_stages_one_after_the_other_are_the_model(config: GPTConfig) -> None:
-    model, table = create(GPT, config, dtype=torch.float64), Table(config).double() if config.tied else None
+    model, table = create(GPT, config, dtype=torch.float64), TiedTable(config).double() if config.tied else None
     named = dict(model.named_parameters())
     if table:
         table.load_state_dict({name: named[name] for name in table.state_dict()})
