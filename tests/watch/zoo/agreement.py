@@ -120,30 +120,31 @@ def all_gather_of_a_piece_that_lies_across():
 @mistake(
     row=23,
     ranks=2,
-    args=("all_reduce_coalesced",),
     error="MismatchError",
     blames=(0, 1),
     says=[r"all_reduce_coalesced", r"\[2, 3\]", r"\[3, 2\]"],
     plain=Outcome.PASSES,
 )
+def all_reduces_tensors_in_another_order():
+    dist.all_reduce_coalesced(in_another_order(torch.ones(2), torch.ones(3)))  # <- here
+
+
 @mistake(
     row=23,
     ranks=2,
-    args=("reduce_scatter",),
     error="MismatchError",
     blames=(0, 1),
     says=[r"reduce_scatter", r"\[2, 3\]", r"\[3, 2\]"],
     plain=Outcome.HANGS,
 )
-def pieces_in_another_order(function):
-    """As many elements in all."""
-    pieces = [torch.ones(2), torch.ones(3)]
-    if dist.get_rank() == 1:
-        pieces.reverse()
-    if function == "all_reduce_coalesced":
-        dist.all_reduce_coalesced(pieces)  # <- here
-    else:
-        dist.reduce_scatter(torch.empty_like(pieces[dist.get_rank()]), pieces)  # <- here
+def reduce_scatters_pieces_in_another_order():
+    pieces = in_another_order(torch.ones(2), torch.ones(3))
+    dist.reduce_scatter(torch.empty_like(pieces[dist.get_rank()]), pieces)  # <- here
+
+
+def in_another_order(*tensors):
+    """On rank 1. There are as many elements in all."""
+    return list(reversed(tensors)) if dist.get_rank() == 1 else list(tensors)
 
 
 @mistake(
