@@ -33,7 +33,7 @@ def _step(plan: Plan) -> Simulation:
         raise BadInput("there is nothing to draw: no rank has computed anything")
     zero = min(line[0].begin for line in plan if line)
     spans = tuple(tuple(Span(action, begin - zero, end - zero) for action, begin, end in line) for line in plan)
-    return Simulation(_followed(spans), spans, "s")
+    return Simulation.of_spans(_followed(spans), spans, "s")
 
 
 def finding(plan: Plan) -> str:

@@ -39,5 +39,5 @@ def measured(schedule: Schedule, lines: Sequence[Sequence[Span]]) -> Simulation:
         Spans in seconds from the first of them.
     """
     zero = min(line[0].begin for line in lines if line)
-    spans = (tuple(Span(action, begin - zero, end - zero) for action, begin, end in line) for line in lines)
-    return Simulation(schedule, tuple(spans), "s")
+    spans = [[Span(action, begin - zero, end - zero) for action, begin, end in line] for line in lines]
+    return Simulation.of_spans(schedule, spans, "s")

@@ -84,7 +84,7 @@ def rehearse(
     ended: dict[Result, float] = {}
     while any([rank.goes_on(ended) for rank in ranks]):
         pass
-    simulation = Simulation(schedule, tuple(tuple(rank.spans) for rank in ranks))
+    simulation = Simulation.of_spans(schedule, [rank.spans for rank in ranks])
     seconds = max(max(rank.now, rank.link) for rank in ranks)
     return Rehearsal(simulation, seconds, *(max(each) for each in zip(*held, strict=True)))
 

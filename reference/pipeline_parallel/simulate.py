@@ -7,7 +7,9 @@ come. What is sent takes its time and keeps nobody from computing.
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
+from operator import sub
 from typing import NamedTuple
 
 from reference.errors import BadInput
@@ -59,16 +61,35 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Simulation:
-    """A step of all ranks."""
+    """A step of all ranks: of each, when the actions of its line begin and end, as far as it comes."""
 
     schedule: Schedule
-    spans: tuple[tuple[Span, ...], ...]  # of each rank, in order
+    begins: Sequence[Sequence[float]]
+    ends: Sequence[Sequence[float]]
     unit: str = "F"  # of their times: "s", or a word
+
+    @classmethod
+    def of_spans(cls, schedule: Schedule, lines: Sequence[Sequence[Span]], unit: str = "F") -> "Simulation":
+        """Of each rank's spans.
+
+        Raises:
+            BadInput: if a rank has not followed its line.
+        """
+        for rank, (line, planned) in enumerate(zip(lines, schedule.lines, strict=True)):
+            for at, (action, *_) in enumerate(line):
+                if action not in planned[at : at + 1]:
+                    raise BadInput(f"rank {rank} has done {action}, and its line is {' '.join(map(str, planned))}")
+        return cls(schedule, *([[span[i] for span in line] for line in lines] for i in (1, 2)), unit)
+
+    @cached_property
+    def spans(self) -> tuple[tuple[Span, ...], ...]:
+        """Of each rank, in order."""
+        return tuple(tuple(map(Span, *line)) for line in zip(self.schedule.lines, self.begins, self.ends, strict=True))
 
     @property
     def seconds(self) -> float:
         """From the first action of all to the last."""
-        return max(line[-1].end for line in self.spans if line)
+        return max(ends[-1] for ends in self.ends if ends)
 
     @property
     def longest(self) -> float:
@@ -76,12 +97,12 @@ class Simulation:
 
         That is what a step costs where ranks do not wait for each other between steps: who begins later ends later.
         """
-        return max(line[-1].end - line[0].begin for line in self.spans if line)
+        return max(ends[-1] - begins[0] for begins, ends in zip(self.begins, self.ends, strict=True) if ends)
 
     @property
     def busy(self) -> float:
         """How long the rank computes that has most to do."""
-        return max(sum(span.end - span.begin for span in line) for line in self.spans)
+        return max(sum(map(sub, ends, begins)) for begins, ends in zip(self.begins, self.ends, strict=True))
 
     @property
     def bubble_rate(self) -> float:
@@ -100,16 +121,17 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Simulation:
         BadInput: if there are costs of more stages than there are, or of fewer.
     """
     costs = costs or Costs()
-    terms, spans = _terms(schedule, costs), [[] for _ in schedule.lines]
+    terms = _terms(schedule, costs)
+    begins, ends = ([[] for _ in schedule.lines] for _ in range(2))
     ended: list[dict[Place, float]] = [{} for _ in terms]  # of each micro-batch
     waiting: dict[tuple[Place, int], int] = {}  # which rank waits for it
     ready = deque(range(schedule.ranks))
     while ready:
         rank = ready.popleft()
-        line, done = schedule.lines[rank], spans[rank]
-        now = done[-1].end if done else 0.0
+        line, began, done = schedule.lines[rank], begins[rank], ends[rank]
+        now = done[-1] if done else 0.0
         for at in range(len(done), len(line)):
-            kind, stage, k = action = line[at]
+            kind, stage, k = line[at]
             needed, travel, seconds, made = terms[k][kind, stage]
             if needed:
                 if needed not in ended[k]:
@@ -118,16 +140,17 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Simulation:
                 comes = ended[k][needed] + travel
                 if comes > now:  # nothing to do until then
                     now = comes
-            begin, now = now, now + seconds
-            done.append(Span(action, begin, now))
+            began.append(now)
+            now += seconds
+            done.append(now)
             if made:
                 ended[k][made] = now
                 if (made, k) in waiting:
                     ready.append(waiting.pop((made, k)))
     if waiting:
-        stuck = [f"rank {rank} waits in {schedule.lines[rank][len(spans[rank])]}" for rank in sorted(waiting.values())]
+        stuck = [f"rank {rank} waits in {schedule.lines[rank][len(ends[rank])]}" for rank in sorted(waiting.values())]
         raise Deadlock(f"{'; '.join(stuck)}")
-    return Simulation(schedule, tuple(map(tuple, spans)), costs.unit)
+    return Simulation(schedule, begins, ends, costs.unit)
 
 
 class Result(NamedTuple):

@@ -9,6 +9,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 from reference.cluster import Cluster
+from reference.errors import BadInput
 from reference.pipeline_parallel.orders import breadth_first, gpipe, interleaved, naive, one_f_one_b
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.simulate import Costs, Simulation, simulate
@@ -134,3 +135,14 @@ def test_plan_and_run_are_drawn_by_one_function(case: Case) -> None:
     assert above.get_title(loc="left").startswith("on paper: ") and below.get_title(loc="left").startswith("measured: ")
     assert above.get_xlim() == below.get_xlim() == (0, max(plan.seconds, run.step.seconds))
     plt.close(picture)
+
+
+def test_a_run_in_another_order_than_its_schedule_s_is_refused() -> None:
+    step = simulate(one_f_one_b(2, 3))
+    first, *others = step.spans[0]
+    assert Simulation.of_spans(step.schedule, step.spans) == step
+    assert Simulation.of_spans(step.schedule, [line[:2] for line in step.spans]).seconds == 4  # F, F on one; F, B on the other
+    with pytest.raises(BadInput, match=r"rank 0 has done F0\.1, and its line is F0\.0 F0\.1 B0\.0 F0\.2 B0\.1 B0\.2"):
+        Simulation.of_spans(step.schedule, [others, step.spans[1]])
+    with pytest.raises(BadInput, match=r"rank 0 has done F0\.0"):
+        Simulation.of_spans(step.schedule, [[*step.spans[0], first], step.spans[1]])
