@@ -141,7 +141,8 @@ def test_a_run_in_another_order_than_its_schedule_s_is_refused() -> None:
     step = simulate(one_f_one_b(2, 3))
     first, *others = step.spans[0]
     assert Simulation.of_spans(step.schedule, step.spans) == step
-    assert Simulation.of_spans(step.schedule, [line[:2] for line in step.spans]).seconds == 4  # F, F on one; F, B on the other
+    begun = Simulation.of_spans(step.schedule, [line[:2] for line in step.spans])
+    assert begun.seconds == 4  # F F on one; F B on the other, from 1
     with pytest.raises(BadInput, match=r"rank 0 has done F0\.1, and its line is F0\.0 F0\.1 B0\.0 F0\.2 B0\.1 B0\.2"):
         Simulation.of_spans(step.schedule, [others, step.spans[1]])
     with pytest.raises(BadInput, match=r"rank 0 has done F0\.0"):
