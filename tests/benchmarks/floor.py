@@ -1,7 +1,8 @@
 """The floor under `collectives.py`: what gloo's messages cost alone, with next to no Python around them.
 
 One plan for each job (doubling, all at once, a binomial tree), on buffers that are there already, through the group's
-own `send` and `recv`. Where even this does not reach a bar, only another plan could: less Python would not help.
+own `send` and `recv`. A large all-reduce adds nothing up here: its floor is to swap all chunks twice. Where even this
+does not reach a bar, only another plan could: less Python would not help.
 """
 
 from collections.abc import Callable
@@ -14,28 +15,30 @@ import torch.distributed as dist
 from rows import Row
 
 from reference.cluster import Cluster
+from reference.collectives import best
 
-LATENCY, BANDWIDTH = (1 << 10, 1 << 14, 1 << 18), (1 << 18, 1 << 20, 1 << 22)  # bytes
-WHERE = (  # collective, ranks, sizes
-    ("all_reduce", 2, LATENCY),
-    ("all_reduce", 4, (1 << 18,)),
-    ("all_reduce", 8, (1 << 18,)),
-    ("all_gather", 2, (1 << 14,)),
-    ("all_to_all", 8, BANDWIDTH),
-    ("broadcast", 4, BANDWIDTH),
-    ("broadcast", 8, BANDWIDTH),
-)
+LATENCY, BANDWIDTH = collectives.SIZES[:3], collectives.SIZES[4:]  # bytes
+WHERE = {  # collective, ranks: sizes
+    ("all_reduce", 2): (*LATENCY, *BANDWIDTH),
+    ("all_reduce", 4): (1 << 18, *BANDWIDTH),
+    ("all_reduce", 8): (1 << 18, *BANDWIDTH),
+    ("all_to_all", 4): LATENCY,
+    ("all_to_all", 8): (*LATENCY, 1 << 20),
+    ("broadcast", 2): BANDWIDTH,
+    ("broadcast", 4): (1 << 18, *BANDWIDTH),
+    ("broadcast", 8): (1 << 18, 1 << 20, *BANDWIDTH),
+}
 
 
 def measure(report: Callable[[Row], None]) -> None:
     """Two rows for each: our collective, and the floor."""
-    for collective, ranks, sizes in WHERE:
+    for (collective, ranks), sizes in WHERE.items():
         with Cluster(ranks) as cluster:
             for size, *results in zip(sizes, *cluster.run(on_rank, collective, sizes), strict=True):
-                times = rows.medians(rows.of_ranks(results))
+                times, bar = rows.medians(rows.of_ranks(results)), collectives.BARS[collective](size)
                 for ours in ("ours", "floor"):
                     name = f"{collective}, {ranks} ranks, {collectives.amount(size)}, {ours}"
-                    report(rows.faster(name, times[ours], times["gloo"], "s"))
+                    report(rows.faster(name, times[ours], times["gloo"], "s", bar))
 
 
 def on_rank(collective: str, sizes: tuple[int, ...]) -> list[dict[str, list[float]]]:
@@ -51,8 +54,11 @@ def on_rank(collective: str, sizes: tuple[int, ...]) -> list[dict[str, list[floa
     return found
 
 
-def all_reduce(numel: int, group: dist.ProcessGroup) -> Callable[[], None]:
-    """Swap everything with a rank 1, 2, 4, ... away, and add."""
+def all_reduce(numel: int, group: dist.ProcessGroup) -> Callable[[], object]:
+    """Swap everything with a rank 1, 2, 4, ... away, and add; from `best.LARGE` on, swap chunks with all, and again."""
+    if numel * torch.float32.itemsize >= best.LARGE:
+        halves = all_at_once(numel, group), all_at_once(numel, group)
+        return lambda: [half() for half in halves]
     neighbours = [group.rank() ^ distance for distance in (1, 2, 4) if distance < group.size()]
     x, buffers = torch.ones(numel), [torch.ones(numel) for _ in neighbours]
 
@@ -68,7 +74,7 @@ def all_reduce(numel: int, group: dist.ProcessGroup) -> Callable[[], None]:
 
 
 def all_at_once(numel: int, group: dist.ProcessGroup) -> Callable[[], None]:
-    """A chunk to everybody and a chunk from everybody: an all-gather as much as an all-to-all."""
+    """A chunk to everybody and a chunk from everybody."""
     rank, n = group.rank(), group.size()
     chunks, places = torch.ones(numel).chunk(n), torch.ones(numel).chunk(n)
     others = [*range(rank + 1, n), *range(rank)]
@@ -98,7 +104,7 @@ def broadcast(numel: int, group: dist.ProcessGroup) -> Callable[[], None]:
     return run
 
 
-FLOORS = {"all_reduce": all_reduce, "all_gather": all_at_once, "all_to_all": all_at_once, "broadcast": broadcast}
+FLOORS = {"all_reduce": all_reduce, "all_to_all": all_at_once, "broadcast": broadcast}
 
 if __name__ == "__main__":
     rows.main("floor", measure)
