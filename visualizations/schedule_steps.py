@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from reference.errors import BadInput
+from reference.pipeline_parallel.measure import measured
 from reference.pipeline_parallel.schedule import Kind, Schedule
 from reference.pipeline_parallel.simulate import Costs, Simulation, Span, simulate
 
@@ -31,9 +32,7 @@ def _step(plan: Plan) -> Simulation:
         return simulate(plan, Costs(share, share, share))
     if not any(plan):
         raise BadInput("there is nothing to draw: no rank has computed anything")
-    zero = min(line[0].begin for line in plan if line)
-    spans = tuple(tuple(Span(action, begin - zero, end - zero) for action, begin, end in line) for line in plan)
-    return Simulation.of_spans(_followed(spans), spans, "s")
+    return measured(_followed(plan), plan)
 
 
 def finding(plan: Plan) -> str:

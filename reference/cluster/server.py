@@ -275,8 +275,8 @@ def main(control_fd: int, owner: int, of_main_thread: bool) -> None:
     # While a library is loaded, which may take seconds, only the kernel can end us. But its signal also comes when no
     # more than the thread ends that started us: then, unless that one ends with the owner, look whether he lives.
     # An owner under `nohup` has us born deaf to it, so we say in any case what it does.
-    hearing = signal.SIG_DFL if of_main_thread else lambda *_: os.getppid() == owner or os._exit(0)
-    signal.signal(ORPHANED, hearing)
+    answer = signal.SIG_DFL if of_main_thread else lambda *_: os.getppid() == owner or os._exit(0)
+    signal.signal(ORPHANED, answer)
     die_with_parent(ORPHANED)
     if os.getppid() != owner:
         return

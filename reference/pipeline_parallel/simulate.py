@@ -79,7 +79,9 @@ class Simulation:
             for at, (action, *_) in enumerate(line):
                 if action not in planned[at : at + 1]:
                     raise BadInput(f"rank {rank} has done {action}, and its line is {' '.join(map(str, planned))}")
-        return cls(schedule, *([[span[i] for span in line] for line in lines] for i in (1, 2)), unit)
+        begins = [[span.begin for span in line] for line in lines]
+        ends = [[span.end for span in line] for line in lines]
+        return cls(schedule, begins, ends, unit)
 
     @cached_property
     def spans(self) -> tuple[tuple[Span, ...], ...]:

@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 
 from reference.cluster import Cluster, ClusterError, Interrupted, RankDied, RankError, forkserver
+from reference.cluster.server import kill
 
 from ..processes import gone, wait_until
 
@@ -73,7 +74,7 @@ class Owner:
         while alive := self.alive():
             if time.monotonic() - begin > limit:
                 for pid in alive:  # it would slow down whatever is tested next
-                    os.kill(pid, signal.SIGKILL)
+                    kill(pid)
                 raise AssertionError(f"still alive: {alive}")
             time.sleep(0.02)
         return time.monotonic() - begin
