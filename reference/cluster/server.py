@@ -61,10 +61,10 @@ def descendants(pid: int) -> list[int]:
     return below + [d for child in below for d in descendants(child)]
 
 
-def kill(pid: int) -> None:
-    """End a process that may be gone."""
+def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Send a signal to a process that may be gone: by default, the one that ends it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
 
 
 def wait_for(pid: int) -> None:
@@ -245,9 +245,10 @@ class Server:
     def end(self, generations: list[Generation]) -> None:
         """Kill ranks and everything below them; then close their channels, which tells the owner that they are gone."""
         ending = list(generations)
-        for generation in ending:
-            for pid in generation.alive:  # at once: one that still runs would complain of those that are gone
-                kill(pid)
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # all stand still before the first one ends: one that still
+            for generation in ending:  # runs would complain of those that are gone
+                for pid in generation.alive:
+                    kill(pid, number)
         for generation in ending:
             for pid in generation.alive:
                 wait_for(pid)

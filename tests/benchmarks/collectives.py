@@ -39,8 +39,7 @@ def measure(report: Callable[[Row], None]) -> None:
 
 def on_rank(collective: str) -> list[dict[str, list[float]]]:
     """For each size, the seconds of each run of both on this rank."""
-    group = dist.new_group(backend="cpu:gloo")  # by this name, one without the cluster's tap
-    group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)  # else torch warns that it looks for hooks in vain
+    group = rows.plain_gloo()
 
     def seconds(size: int) -> dict[str, list[float]]:
         repeats = max(9, min(201, (1 << 27) // size))

@@ -96,8 +96,7 @@ def check(losses: dict[str, float]) -> None:
 
 def on_rank(load: Load, names: Sequence[str]) -> tuple[dict[str, list[float]], dict[str, float]]:
     """The seconds of each program's steps on this rank, and its part of the last one's loss."""
-    group = dist.new_group(backend="cpu:gloo")  # by this name, one without the cluster's tap
-    group._set_default_backend(ProcessGroup.BackendType.GLOO)  # else torch warns that it looks for hooks in vain
+    group = rows.plain_gloo()
     batches = Batches.of(python_text(), load.sequence, load.batch * RANKS)
     runs = {name: Run(PROGRAMS[name](group), batches, dist.get_rank(group)) for name in names}
     times = rows.interleaved(runs, load.rounds, partial(dist.barrier, group))

@@ -43,8 +43,7 @@ def measure(report: Callable[[Row], None]) -> None:
 
 def on_rank(collective: str, sizes: tuple[int, ...]) -> list[dict[str, list[float]]]:
     """For each size, the seconds of each run on this rank: ours, gloo's and the floor, in turns."""
-    group = dist.new_group(backend="cpu:gloo")
-    group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+    group = rows.plain_gloo()
     found = []
     for size in sizes:
         both = collectives.pairs(collective, size // 4, group)

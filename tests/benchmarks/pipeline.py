@@ -136,8 +136,7 @@ def check(name: str, differences: Sequence[float]) -> None:
 
 def on_rank(load: Load, name: str) -> tuple[dict[str, list[float]], float]:
     """The seconds of each program's steps on this rank, and how far ours is from torch's."""
-    group = dist.new_group(backend="cpu:gloo")  # by this name, one without the cluster's tap
-    group._set_default_backend(ProcessGroup.BackendType.GLOO)  # else torch warns that it looks for hooks in vain
+    group = rows.plain_gloo()
     batch = Batches.of(python_text(), load.sequence, MICRO_BATCHES).of_step(0)
     order = ORDERS[name]
     ours, theirs = (Program(make, load, order, group) for make in (by_hand, torchs))

