@@ -1,7 +1,7 @@
 """Hand-made collectives against gloo's own, on 2, 4 and 8 ranks, from 1 KB to 64 MB.
 
-Both run on the same gloo group, in turns; a run takes as long as on its slowest rank; medians. `ratio` is gloo's time
-over ours.
+Both run on the same gloo group, in turns; a run takes as long as on its slowest rank; medians. Small tensors go several
+times in a run: see `rows.interleaved`. `ratio` is gloo's time over ours.
 """
 
 from collections.abc import Callable
@@ -40,12 +40,13 @@ def measure(report: Callable[[Row], None]) -> None:
 def on_rank(collective: str) -> list[dict[str, list[float]]]:
     """For each size, the seconds of each run of both on this rank."""
     group = rows.plain_gloo()
+    return [in_turns(pairs(collective, size // 4, group), size, group) for size in SIZES]
 
-    def seconds(size: int) -> dict[str, list[float]]:
-        repeats = max(9, min(201, (1 << 27) // size))
-        return rows.interleaved(pairs(collective, size // 4, group), repeats, partial(dist.barrier, group))
 
-    return [seconds(size) for size in SIZES]
+def in_turns(functions: dict[str, Callable[[], object]], size: int, group: dist.ProcessGroup) -> dict[str, list[float]]:
+    """The seconds of each run of each function, which all move tensors of `size` bytes."""
+    calls, repeats = max(1, min(16, (1 << 22) // size)), max(15, min(41, (1 << 28) // size))
+    return rows.interleaved(functions, repeats, partial(dist.barrier, group), calls)
 
 
 def pairs(collective: str, numel: int, group: dist.ProcessGroup) -> dict[str, Callable[[], object]]:

@@ -6,7 +6,6 @@ does not reach a bar, only another plan could: less Python would not help.
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import collectives
 import rows
@@ -47,9 +46,8 @@ def on_rank(collective: str, sizes: tuple[int, ...]) -> list[dict[str, list[floa
     found = []
     for size in sizes:
         both = collectives.pairs(collective, size // 4, group)
-        repeats = max(9, min(201, (1 << 27) // size))
-        functions = {**both, "floor": FLOORS[collective](size // 4, group)}
-        found.append(rows.interleaved(functions, repeats, partial(dist.barrier, group)))
+        floor = FLOORS[collective](size // 4, group)
+        found.append(collectives.in_turns({**both, "floor": floor}, size, group))
     return found
 
 

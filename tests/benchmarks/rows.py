@@ -63,9 +63,12 @@ def plain(name: str, ours: float, unit: str) -> Row:
 
 
 def interleaved(
-    functions: Mapping[str, Callable[[], object]], repeats: int, before: Callable[[], object] | None = None
+    functions: Mapping[str, Callable[[], object]],
+    repeats: int,
+    before: Callable[[], object] | None = None,
+    calls: int = 1,
 ) -> dict[str, list[float]]:
-    """Seconds of each run of each function, in turns, so that what disturbs one disturbs all.
+    """Seconds of a call of each function, several times, in turns, so that what disturbs one disturbs all.
 
     Each round has an order of its own, the same on every rank, so that none always comes behind the same other one.
 
@@ -73,16 +76,21 @@ def interleaved(
         functions: by name.
         repeats: timed runs of each, after one that does not count.
         before: called before every run and not timed: a barrier, where ranks measure together.
+        calls: of a run, one behind the other; a run counts as their mean. Ranks leave a barrier one after another, and
+            whoever leaves first waits in his first call for the last. Where a call is as short as that, one alone would
+            measure the barrier; so tools that measure collectives (nccl-tests, for one) time many.
     """
     times: dict[str, list[float]] = {name: [] for name in functions}
     for repeat in range(repeats + 1):
         for name in random.Random(repeat).sample(list(functions), len(functions)):
+            function = functions[name]
             if before is not None:
                 before()
             begin = time.perf_counter()
-            functions[name]()
+            for _ in range(calls):
+                function()
             if repeat:
-                times[name].append(time.perf_counter() - begin)
+                times[name].append((time.perf_counter() - begin) / calls)
     return times
 
 
