@@ -66,11 +66,11 @@ def tree(x: Tensor, root: int, group: ProcessGroup) -> None:
     check_root(root, group)
     rank, n = group.rank(), group.size()
     vertex = (rank - root) % n
-    # isend and wait: dist.send would do the same, and look up ranks before
+    # exchange, of one way each: dist.recv and dist.send would do the same, and look up ranks before
     if vertex != 0:
-        dist.irecv(x, group=group, group_src=(root + binomial.parent(vertex)) % n).wait()
+        exchange(None, None, x, (root + binomial.parent(vertex)) % n, group)
     for child in reversed(binomial.children(vertex, n)):
-        dist.isend(x, group=group, group_dst=(root + child) % n).wait()
+        exchange(x, (root + child) % n, None, None, group)
 
 
 def chain(x: Tensor, root: int, group: ProcessGroup, pieces: int = PIECES) -> None:
