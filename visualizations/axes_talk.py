@@ -49,7 +49,7 @@ def draw(trace: Trace, mesh: Mesh, ranks_per_node: int = 8, *, title: str = "") 
     height = HEAD + max(ranks * cell, 0.62 * len(sent)) + FOOT
     picture, drawing = canvas(height, title or finding(sent))
     _frame(drawing, ranks, cell, ranks_per_node)
-    note = "size: logarithm of bytes     hatched: between nodes"
+    note = "size: logarithm of bytes" + ("     hatched: between nodes" if ranks > ranks_per_node else "")
     write(drawing, LEFT, height - FOOT / 2, note, SMALL, ha="left")
     largest, smallest = (choose(int(choose(m[m > 0])) for m in sent.values()) for choose in (max, min))
     for number, (axis, matrix) in enumerate(sent.items()):
@@ -98,8 +98,10 @@ def _bars(drawing: Axes, left: float, sent: Mapping[str, np.ndarray], mesh: Mesh
         y, total, away = HEAD + 0.62 * number, int(matrix.sum()), int((matrix * leaves).sum())
         colour, marker = colour_of(axis, mesh), MARKERS[list(sent).index(axis) % len(MARKERS)]
         drawing.plot(left + 0.05, y, marker, markersize=7, color=colour, zorder=3)
-        part = "nothing" if not away else "all of it" if away == total else bytes_text(away)
-        sizes = f": {bytes_text(total)}, {part} between nodes"
+        sizes = f": {bytes_text(total)}"
+        if len(mesh.ranks) > ranks_per_node:
+            part = "nothing" if not away else "all of it" if away == total else bytes_text(away)
+            sizes += f", {part} between nodes"
         words = fitted(axis, room - 0.18 - 0.07 * len(sizes)) + sizes
         drawing.text(left + 0.18, y, words, fontsize=TEXT, color=Colour.INK, va="center")
         bar = {"height": 0.16, "linewidth": 0.8, "edgecolor": colour, "zorder": 2}
