@@ -7,13 +7,13 @@ They run on gloo and on NCCL, with any number of ranks and any length.
 
 | module         | algorithms                                                                                |
 |----------------|-------------------------------------------------------------------------------------------|
-| broadcast      | naive, flat, tree, chain, scatter_all_gather                                              |
+| broadcast      | naive, flat, tree, chain, eager_chain, scatter_all_gather                                 |
 | reduce         | naive, tree                                                                               |
 | scatter        | naive, tree                                                                               |
 | gather         | naive, tree                                                                               |
 | all_gather     | ring, recursive_doubling, bruck                                                           |
 | reduce_scatter | ring, recursive_halving                                                                   |
-| all_reduce     | naive, ring, direct, recursive_doubling, eager_doubling, halving_doubling,                |
+| all_reduce     | naive, ring, blockwise_ring, recursive_doubling, eager_doubling, halving_doubling,        |
 |                | double_binary_tree, hierarchical                                                          |
 | all_to_all     | pairwise, spread_out, bruck, hypercube, uneven                                            |
 | barrier        | dissemination                                                                             |

@@ -4,7 +4,7 @@
 |--------------------|---------------------------|----------------------------------|---------------------------------|
 | naive              | 2(n-1)                    | root: (n-1) · size; others: size | nothing; simple                 |
 | ring               | 2(n-1)                    | 2(n-1)/n · size                  | large tensors                   |
-| direct             | 1 + blocks                | 2(n-1)/n · size                  | large tensors within a machine  |
+| blockwise ring     | 2(n-1) · blocks/2         | 2(n-1)/n · size                  | large tensors within a machine  |
 | recursive doubling | log2 n                    | log2 n · size                    | small tensors                   |
 | eager doubling     | log2 n                    | log2 n · size                    | small tensors on gloo           |
 | halving-doubling   | 2 log2 n                  | 2(n-1)/n · size                  | the sizes between               |
@@ -21,17 +21,17 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import ProcessGroup, Work
+from torch.distributed import ProcessGroup
 
 from . import all_gather, broadcast, double_tree, reduce, reduce_scatter
 from .checks import check_op
 from .double_tree import Hop
-from .exchange import PIECE, TAG, Message, exchange, exchange_reduce, one_ahead, post, wait
+from .exchange import PIECE, TAG, exchange, exchange_reduce, post, take_turns, wait
 from .hypercube import fold, hypercube, unfold
 from .reduction import SUM, combine, finish
 
 EAGER = PIECE  # bytes: larger tensors travel in pieces
-CHUNK = 1 << 19  # elements that a rank sends to another one at once: many enough to make a wake-up small
+CHUNK = 1 << 17  # elements of a block that each rank adds up: they stay in its cache, and are worth a wake-up
 
 
 def naive(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
@@ -67,11 +67,12 @@ def ring(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
         exchange(chunks[(right - step) % n], right, chunks[(rank - step) % n], left, group)
 
 
-def direct(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
-    """Reduce `x` over `group`, in place: everybody sends chunk i to rank i, which sends the result to everybody.
+def blockwise_ring(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
+    """Reduce `x` over `group`, in place: one block after another around the ring, two of them at a time.
 
-    As few bytes as a ring in two steps, if a rank can talk to all others at once. Large tensors go block by block: a
-    block is still in the processor's cache when it is added up and sent on, and meanwhile the next one is under way.
+    A ring of the whole tensor passes on in each step what it received a step ago, which has left the processor's cache
+    by then. A block is small enough to stay there until it is passed on; and while the messages of one are under way,
+    the other one is added up. NCCL's way.
 
     Args:
         x: contiguous, the same shape and dtype on every rank.
@@ -79,25 +80,27 @@ def direct(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
         op: how to combine.
     """
     check_op(op, x.dtype)
+    take_turns(_ring(block, group, op) for block in x.view(-1).split(group.size() * CHUNK))
+
+
+def _ring(x: Tensor, group: ProcessGroup, op: dist.ReduceOp) -> Iterator[None]:
+    """As `ring`, of a flat tensor; gives way when messages are under way."""
     rank, n = group.rank(), group.size()
-    others = [(rank + distance) % n for distance in range(1, n)]
-
-    def departures() -> Iterator[tuple[list[Work], Tensor, list[Tensor], list[Message]]]:
-        for block in x.view(-1).split(n * CHUNK):
-            chunks = block.tensor_split(n)
-            parts = [torch.empty_like(chunks[rank]) for _ in others]
-            theirs = [(chunks[other], other) for other in others]
-            yield post(theirs, list(zip(parts, others, strict=True)), group), chunks[rank], parts, theirs
-
-    results: list[Work] = []
-    for requests, own, parts, theirs in one_ahead(departures()):
+    right, left = (rank + 1) % n, (rank - 1) % n
+    chunks = x.tensor_split(n)
+    buffer = torch.empty_like(chunks[0])
+    for step in range(n - 1):
+        mine = chunks[(rank - step - 1) % n]
+        received = buffer[: mine.numel()]
+        requests = post([(chunks[(rank - step) % n], right)], [(received, left)], group)
+        yield
         wait(requests)
-        for part in parts:
-            combine(own, part, op)
-        finish(own, n, op)
-        wait(results)
-        results = post([(own, other) for other in others], theirs, group)
-    wait(results)
+        combine(mine, received, op)
+    finish(chunks[right], n, op)
+    for step in range(n - 1):
+        requests = post([(chunks[(right - step) % n], right)], [(chunks[(rank - step) % n], left)], group)
+        yield
+        wait(requests)
 
 
 def recursive_doubling(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:

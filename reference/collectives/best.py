@@ -20,11 +20,13 @@ from . import all_to_all as all_to_alls
 from . import broadcast as broadcasts
 from . import cost
 from . import reduce_scatter as reduce_scatters
+from .exchange import PIECE
 from .reduction import SUM
 
 LATENCY = 192 << 10  # bytes that gloo moves between two processes of one machine while a message is on its way
 SMALL = 64 << 10  # bytes: up to here copies within a rank count for less than messages
 LARGE = 2 << 20  # bytes: from here on copies within a rank count for more than steps
+CACHE = 32 << 20  # bytes: what ranks of one processor share; if their tensors do not fit in, it counts what is in it
 MANY = 8  # ranks: from here on it counts who of them sends how much
 
 ALL_REDUCES = (all_reduces.eager_doubling, all_reduces.halving_doubling, all_reduces.ring)
@@ -44,7 +46,9 @@ def cheapest(algorithms: tuple[Callable[..., None], ...], n: int, numel: int, it
 def broadcast(x: Tensor, root: int, group: ProcessGroup) -> None:
     """Give every rank the root's `x`, in place."""
     n = group.size()
-    if n >= MANY and x.nbytes >= LARGE:
+    if x.nbytes >= n * PIECE:
+        broadcasts.eager_chain(x, root, group)
+    elif x.nbytes >= LARGE and n > 2:
         broadcasts.scatter_all_gather(x, root, group)
     else:
         algorithms = (broadcasts.flat, broadcasts.tree)
@@ -72,11 +76,11 @@ def reduce_scatter(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.ReduceO
 
 def all_reduce(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
     """Reduce `x` over `group`, in place."""
-    n, size = group.size(), x.element_size()
-    if x.numel() * size < LARGE:
-        algorithm = cheapest(ALL_REDUCES, n, x.numel(), size)
+    n, numel, size = group.size(), x.numel(), x.element_size()
+    if numel * size < LARGE:
+        algorithm = cheapest(ALL_REDUCES, n, numel, size)
     else:
-        algorithm = all_reduces.direct if n > 2 else all_reduces.ring  # which adds up one piece while the next travels
+        algorithm = all_reduces.ring if n * numel * size <= CACHE else all_reduces.blockwise_ring
     algorithm(x, group, op)
 
 

@@ -6,6 +6,7 @@
 | flat               | 1            | root: (n-1) · size               | tiny tensors, few ranks             |
 | tree               | ceil(log2 n) | size for each of its children    | small tensors                       |
 | chain              | n-2 + pieces | size                             | large tensors: all links are in use |
+| eager chain        | n-1          | size                             | the same on gloo                    |
 | scatter-all-gather | 2            | root: size; others: nearly size  | large tensors, many ranks           |
 """
 
@@ -17,7 +18,7 @@ from torch.distributed import ProcessGroup
 
 from . import binomial
 from .checks import check_root
-from .exchange import exchange, post, wait
+from .exchange import TAG, exchange, pieces, post, wait
 
 PIECES = 8  # of a chain, unless said otherwise
 
@@ -94,6 +95,33 @@ def chain(x: Tensor, root: int, group: ProcessGroup, pieces: int = PIECES) -> No
         outgoing = None if is_last else (current if is_first else previous)
         incoming = None if is_first else current
         exchange(outgoing, (rank + 1) % n, incoming, (rank - 1) % n, group)
+
+
+def eager_chain(x: Tensor, root: int, group: ProcessGroup) -> None:
+    """Give every rank the root's `x`, in place: a chain with all receives posted before the first send.
+
+    gloo's sender waits for the receiver's word that it is ready. Here that word is long there, and pieces follow each
+    other as fast as they are copied. GPUs take the usual way: NCCL runs calls in the order in which they were posted.
+
+    Args:
+        x: contiguous, the same shape and dtype on every rank. Pieces have `exchange.PIECE` bytes.
+        root: group rank.
+        group: n ranks. Any n.
+    """
+    parts = pieces(x.view(-1))
+    if x.is_cuda:
+        chain(x, root, group, len(parts))
+        return
+    check_root(root, group)
+    rank, n = group.rank(), group.size()
+    right, left = (rank + 1) % n, (rank - 1) % n
+    arrivals = [] if rank == root else [group.recv([part], left, TAG) for part in parts]
+    departures = []
+    for i, part in enumerate(parts):
+        wait(arrivals[i : i + 1])
+        if right != root:
+            departures.append(group.send([part], right, TAG))
+    wait(departures)
 
 
 def scatter_all_gather(x: Tensor, root: int, group: ProcessGroup) -> None:

@@ -144,16 +144,16 @@ def _ring_all_reduce(rank: int, n: int, numel: int) -> int:
     return 2 * numel - _chunk(rank + 1, n, numel) - _chunk(rank + 2, n, numel)
 
 
-def _direct_all_reduce(rank: int, n: int, numel: int) -> int:
-    """In each block all chunks but its own, and then its own to all others."""
+def _blockwise_all_reduce(rank: int, n: int, numel: int) -> int:
+    """A ring for each block, of which the last may not divide."""
     blocks, rest = divmod(numel, n * all_reduce.CHUNK)
-    own = blocks * all_reduce.CHUNK + _chunk(rank, n, rest)
-    return numel - own + (n - 1) * own
+    return 2 * (n - 1) * blocks * all_reduce.CHUNK + _ring_all_reduce(rank, n, rest)
 
 
-def _direct_steps(n: int, numel: int, itemsize: int) -> int:
-    """A block is added up while the next one comes, so each but the first adds one step."""
-    return 0 if n == 1 else 1 + max(1, -(-numel // (n * all_reduce.CHUNK)))
+def _blockwise_steps(n: int, numel: int, itemsize: int) -> int:
+    """Two blocks are under way at once."""
+    blocks = max(1, -(-numel // (n * all_reduce.CHUNK)))
+    return 2 * (n - 1) * -(-blocks // 2)
 
 
 def _ring_steps(n: int, numel: int, itemsize: int) -> int:
@@ -215,6 +215,7 @@ _COSTS: dict[Callable[..., None], Cost] = {
         lambda n, numel, size: n - 2 + broadcast.PIECES if n > 1 else 0,
         lambda rank, n, numel: numel if rank < n - 1 else 0,
     ),
+    broadcast.eager_chain: Cost(_linear, lambda rank, n, numel: numel if rank < n - 1 else 0),
     broadcast.scatter_all_gather: Cost(
         lambda n, numel, size: min(2, n - 1),
         lambda rank, n, numel: (n - 2) * _chunk(rank - 1, n - 1, numel) if rank else min(1, n - 1) * numel,
@@ -234,7 +235,7 @@ _COSTS: dict[Callable[..., None], Cost] = {
         lambda n, numel, size: 2 * (n - 1), lambda rank, n, numel: numel if rank else (n - 1) * numel
     ),
     all_reduce.ring: Cost(_ring_steps, _ring_all_reduce),
-    all_reduce.direct: Cost(_direct_steps, _direct_all_reduce),
+    all_reduce.blockwise_ring: Cost(_blockwise_steps, _blockwise_all_reduce),
     all_reduce.recursive_doubling: _DOUBLING,
     all_reduce.eager_doubling: _DOUBLING,
     all_reduce.halving_doubling: Cost(_halving_doubling_steps, _halving_doubling_all_reduce),

@@ -4,9 +4,9 @@ Ranks that all send first, or all receive first, wait for each other for ever. S
 posted together and then waited for. With NCCL "together" means one batch: it runs calls in the order they were posted.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
-from typing import TypeVar
+from itertools import islice, zip_longest
 
 import torch
 import torch.distributed as dist
@@ -18,7 +18,6 @@ from .reduction import SUM, combine
 TAG = 0  # of all messages: those between two ranks keep their order
 PIECE = 2 << 20  # bytes: what was received is added up while it is still in the processor's cache
 
-T = TypeVar("T")
 Message = tuple[Tensor, int]  # a tensor, and the group rank it goes to or comes from
 
 
@@ -98,27 +97,33 @@ def exchange_reduce(
         combine(accumulator, received, op)
         return
 
-    def departures() -> Iterator[tuple[list[Work], Tensor | None, Tensor | None]]:
-        for piece, into in zip_longest(pieces(outgoing), pieces(accumulator)):
-            received = None if into is None else torch.empty_like(into)
-            sends = [] if piece is None else [(piece, target)]
-            receives = [] if into is None else [(received, source)]
-            yield post(sends, receives, group), into, received
-
-    for requests, into, received in one_ahead(departures()):
+    def swap(piece: Tensor | None, into: Tensor | None) -> Iterator[None]:
+        received = None if into is None else torch.empty_like(into)
+        sends = () if piece is None else ((piece, target),)
+        receives = () if into is None else ((received, source),)
+        requests = post(sends, receives, group)
+        yield
         wait(requests)
         if into is not None:
             combine(into, received, op)
 
+    take_turns(swap(*pair) for pair in zip_longest(pieces(outgoing), pieces(accumulator)))
 
-def one_ahead(items: Iterable[T]) -> Iterator[T]:
-    """The same items, each when the next has been made."""
-    items = iter(items)
-    item = next(items)
-    for following in items:
-        yield item
-        item = following
-    yield item
+
+def take_turns(routines: Iterable[Iterator[None]]) -> None:
+    """Run all of these to their ends, two at a time, in the same turns on every rank.
+
+    Each gives way (`yield`) when its messages are under way: then the other one computes.
+    """
+    routines = iter(routines)
+    running = deque(islice(routines, 2))
+    while running:
+        routine = running.popleft()
+        for _ in routine:
+            running.append(routine)
+            break
+        else:
+            running.extendleft(islice(routines, 1))
 
 
 def pieces(x: Tensor) -> tuple[Tensor, ...]:

@@ -17,7 +17,7 @@ LARGE = exchange.PIECE // 4  # elements
     "algorithm",
     [
         all_reduce.ring,
-        all_reduce.direct,
+        all_reduce.blockwise_ring,
         all_reduce.recursive_doubling,
         all_reduce.eager_doubling,
         all_reduce.halving_doubling,
@@ -42,6 +42,24 @@ def large(algorithm: Callable[..., None], n: int, length: int) -> bool:
     x = x.float()
     algorithm(x, group)
     return torch.equal(x, (torch.arange(length) % 1000 * n + n * (n - 1) // 2).float())
+
+
+@pytest.mark.parametrize("root", [0, 2])
+def test_pieces_of_an_eager_chain_wait_for_no_others(clusters: Callable[..., Cluster], root: int) -> None:
+    results, trace = clusters(4).trace(from_root, root, 2 * LARGE + 1)
+    costs = cost.of(broadcast.eager_chain)
+    assert results == [True] * 4
+    assert len(trace.messages) == 3 * 3
+    assert trace.steps == costs.steps(4, 2 * LARGE + 1, 4)
+    assert trace.bytes_sent == [costs.bytes((rank - root) % 4, 4, 2 * LARGE + 1, 4) for rank in range(4)]
+
+
+def from_root(root: int, length: int) -> bool:
+    """Broadcast so many elements; true if they are the root's."""
+    x = torch.arange(length) + dist.get_rank()
+    x = x.float()
+    broadcast.eager_chain(x, root, dist.group.WORLD)
+    return torch.equal(x, (torch.arange(length) + root).float())
 
 
 @pytest.mark.parametrize("per_node", [1, 2, 3, 6])

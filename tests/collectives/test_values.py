@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from reference.cluster import Cluster
-from reference.collectives import all_reduce, barrier, begin, best, fastest
+from reference.collectives import all_reduce, barrier, begin, best, exchange, fastest
 
 from . import conformance as c
 from .conftest import MOST, in_group
@@ -49,8 +49,11 @@ WIDE = torch.complex128  # 16 bytes an element: few of them make a large tensor
 
 def of_sizes(group: dist.ProcessGroup) -> list[str]:
     """What `best` chooses below and above its limits; the lengths divide by no n."""
-    chunk = best.LARGE // WIDE.itemsize // group.size() + 1
-    lengths = {"all_to_all": (5, chunk)}
+    n = group.size()
+    lengths = {
+        "all_to_all": (5, best.LARGE // WIDE.itemsize // n + 1),
+        "all_reduce": (1001, best.LARGE // WIDE.itemsize + 5, best.CACHE // WIDE.itemsize // n + 5),
+    }
     cases = [
         c.Case(collective, algorithm, length, WIDE)
         for collective, algorithms in c.ALGORITHMS.items()
@@ -112,6 +115,7 @@ def all_to_all(group: dist.ProcessGroup, size: int) -> None:
         (all_to_all, best.SMALL, 3),  # hypercube
         (all_to_all, best.SMALL + 8, 1),  # spread out
         (one_to_all, best.LARGE, 2),  # scatter-all-gather
+        (one_to_all, 8 * exchange.PIECE, 7),  # eager chain
     ],
 )
 def test_eight_ranks_choose_by_size(ranks: Cluster, collective: object, size: int, steps: int) -> None:
