@@ -1,10 +1,11 @@
 """Hand-made collectives against gloo's own, on 2, 4 and 8 ranks, from 1 KB to 64 MB.
 
 Both run on the same gloo group, in turns; a run takes as long as on its slowest rank; medians. Small tensors go several
-times in a run: see `rows.interleaved`. `ratio` is gloo's time over ours.
+times in a run: see `rows.interleaved`. `ratio` is gloo's time over ours. Where in memory tensors and sockets' buffers
+come to lie differs from one start of the ranks to the next, and stays so: so ranks are started several times.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import rows
@@ -16,6 +17,7 @@ from reference.cluster import Cluster
 from reference.collectives import best
 
 RANKS = (2, 4, 8)
+STARTS = 3
 SIZES = (1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26)  # bytes, of the larger tensor
 BARS: dict[str, Callable[[int], float]] = {  # size in bytes -> ratio
     "all_reduce": lambda size: 2.0 if size <= 1 << 18 else 0.9,
@@ -25,27 +27,44 @@ BARS: dict[str, Callable[[int], float]] = {  # size in bytes -> ratio
     "broadcast": lambda size: 1.0,
 }
 
+Job = tuple[str, int]
+"""A collective, and the bytes of its larger tensor."""
+Times = dict[str, list[float]]
+"""Seconds of runs, by whose they are."""
+
 
 def measure(report: Callable[[Row], None]) -> None:
     """Every collective of `best`, on every number of ranks, at every size."""
+    jobs = [(collective, size) for collective in BARS for size in SIZES]
     for ranks in RANKS:
+        for (collective, size), times in zip(jobs, several_starts(ranks, on_rank, jobs), strict=True):
+            name = f"{collective}, {ranks} ranks, {amount(size)}"
+            report(rows.faster(name, times["ours"], times["gloo"], "s", BARS[collective](size)))
+
+
+def several_starts(ranks: int, on_rank: Callable[[list[Job]], list[Times]], jobs: list[Job]) -> list[dict[str, float]]:
+    """The medians of each job, over all runs on ranks that are started anew several times."""
+    found: list[list[Times]] = []
+    for _ in range(STARTS):
         with Cluster(ranks) as cluster:
-            for collective, bar in BARS.items():
-                for size, *results in zip(SIZES, *cluster.run(on_rank, collective), strict=True):
-                    times = rows.medians(rows.of_ranks(results))
-                    name = f"{collective}, {ranks} ranks, {amount(size)}"
-                    report(rows.faster(name, times["ours"], times["gloo"], "s", bar(size)))
+            found.append([rows.of_ranks(of_job) for of_job in zip(*cluster.run(on_rank, jobs), strict=True)])
+    return [rows.medians(joined(starts)) for starts in zip(*found, strict=True)]
 
 
-def on_rank(collective: str) -> list[dict[str, list[float]]]:
-    """For each size, the seconds of each run of both on this rank."""
+def joined(starts: Sequence[Times]) -> Times:
+    """The runs of all starts."""
+    return {whose: [seconds for times in starts for seconds in times[whose]] for whose in starts[0]}
+
+
+def on_rank(jobs: list[Job]) -> list[Times]:
+    """For each job, the seconds of each run of both on this rank."""
     group = rows.plain_gloo()
-    return [in_turns(pairs(collective, size // 4, group), size, group) for size in SIZES]
+    return [in_turns(pairs(collective, size // 4, group), size, group) for collective, size in jobs]
 
 
-def in_turns(functions: dict[str, Callable[[], object]], size: int, group: dist.ProcessGroup) -> dict[str, list[float]]:
+def in_turns(functions: dict[str, Callable[[], object]], size: int, group: dist.ProcessGroup) -> Times:
     """The seconds of each run of each function, which all move tensors of `size` bytes."""
-    calls, repeats = max(1, min(16, (1 << 22) // size)), max(15, min(41, (1 << 28) // size))
+    calls, repeats = max(1, min(16, (1 << 22) // size)), max(11, min(27, (1 << 28) // size))
     return rows.interleaved(functions, repeats, partial(dist.barrier, group), calls)
 
 

@@ -1,8 +1,8 @@
 """The floor under `collectives.py`: what gloo's messages cost alone, with next to no Python around them.
 
 One plan for each job (doubling, all at once, a binomial tree), on buffers that are there already, through the group's
-own `send` and `recv`. A large all-reduce adds nothing up here: its floor is to swap all chunks twice. Where even this
-does not reach a bar, only another plan could: less Python would not help.
+own `send` and `recv`. Where even this does not reach a bar, only another plan could: less Python would not help. Small
+tensors alone: large ones go in pieces, which costs less than such a floor.
 """
 
 from collections.abc import Callable
@@ -13,38 +13,29 @@ import torch
 import torch.distributed as dist
 from rows import Row
 
-from reference.cluster import Cluster
-from reference.collectives import best
-
-LATENCY, BANDWIDTH = collectives.SIZES[:3], collectives.SIZES[4:]  # bytes
-WHERE = {  # collective, ranks: sizes
-    ("all_reduce", 2): (*LATENCY, *BANDWIDTH),
-    ("all_reduce", 4): (1 << 18, *BANDWIDTH),
-    ("all_reduce", 8): (1 << 18, *BANDWIDTH),
-    ("all_to_all", 4): LATENCY,
-    ("all_to_all", 8): (*LATENCY, 1 << 20),
-    ("broadcast", 2): BANDWIDTH,
-    ("broadcast", 4): (1 << 18, *BANDWIDTH),
-    ("broadcast", 8): (1 << 18, 1 << 20, *BANDWIDTH),
+SMALL = collectives.SIZES[:3]  # bytes
+JOBS = {  # of so many ranks: collectives, and at which sizes
+    2: {"all_reduce": SMALL},
+    4: {"all_reduce": (1 << 18,), "all_to_all": SMALL, "broadcast": (1 << 18,)},
+    8: {"all_reduce": (1 << 18,), "all_to_all": (*SMALL, 1 << 20), "broadcast": (1 << 18, 1 << 20)},
 }
 
 
 def measure(report: Callable[[Row], None]) -> None:
     """Two rows for each: our collective, and the floor."""
-    for (collective, ranks), sizes in WHERE.items():
-        with Cluster(ranks) as cluster:
-            for size, *results in zip(sizes, *cluster.run(on_rank, collective, sizes), strict=True):
-                times, bar = rows.medians(rows.of_ranks(results)), collectives.BARS[collective](size)
-                for ours in ("ours", "floor"):
-                    name = f"{collective}, {ranks} ranks, {collectives.amount(size)}, {ours}"
-                    report(rows.faster(name, times[ours], times["gloo"], "s", bar))
+    for ranks, sizes in JOBS.items():
+        jobs = [(collective, size) for collective, some in sizes.items() for size in some]
+        for (collective, size), times in zip(jobs, collectives.several_starts(ranks, on_rank, jobs), strict=True):
+            for whose in ("ours", "floor"):
+                name = f"{collective}, {ranks} ranks, {collectives.amount(size)}, {whose}"
+                report(rows.faster(name, times[whose], times["gloo"], "s", collectives.BARS[collective](size)))
 
 
-def on_rank(collective: str, sizes: tuple[int, ...]) -> list[dict[str, list[float]]]:
-    """For each size, the seconds of each run on this rank: ours, gloo's and the floor, in turns."""
+def on_rank(jobs: list[collectives.Job]) -> list[collectives.Times]:
+    """For each job, the seconds of each run on this rank: ours, gloo's and the floor, in turns."""
     group = rows.plain_gloo()
     found = []
-    for size in sizes:
+    for collective, size in jobs:
         both = collectives.pairs(collective, size // 4, group)
         floor = FLOORS[collective](size // 4, group)
         found.append(collectives.in_turns({**both, "floor": floor}, size, group))
@@ -52,10 +43,7 @@ def on_rank(collective: str, sizes: tuple[int, ...]) -> list[dict[str, list[floa
 
 
 def all_reduce(numel: int, group: dist.ProcessGroup) -> Callable[[], object]:
-    """Swap everything with a rank 1, 2, 4, ... away, and add; from `best.LARGE` on, swap chunks with all, and again."""
-    if numel * torch.float32.itemsize >= best.LARGE:
-        halves = all_at_once(numel, group), all_at_once(numel, group)
-        return lambda: [half() for half in halves]
+    """Swap everything with a rank 1, 2, 4, ... away, and add."""
     neighbours = [group.rank() ^ distance for distance in (1, 2, 4) if distance < group.size()]
     x, buffers = torch.ones(numel), [torch.ones(numel) for _ in neighbours]
 
