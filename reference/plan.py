@@ -11,7 +11,7 @@ from reference.memory.offload import Offload
 from reference.memory.recompute import Recompute
 from reference.models import GPTConfig
 from reference.pipeline_parallel import orders
-from reference.pipeline_parallel.schedule import Kind, Schedule
+from reference.pipeline_parallel.schedule import Schedule
 from reference.tensor_parallel.layout import require_fit
 from reference.zero_bubble import orders as zero_bubble
 
@@ -151,11 +151,6 @@ class Plan:
         if self.data_parallel is not Form.HSDP:
             return 1
         return 2 if self.replicas is None else self.replicas
-
-    @property
-    def splits_backward(self) -> bool:
-        """True where a pipeline makes gradients of weights later than those of inputs."""
-        return any(action.kind is Kind.WEIGHT for line in self.schedule().lines for action in line)
 
     @property
     def shards_parameters(self) -> bool:

@@ -10,10 +10,11 @@ of one rank meets the k-th of the others. So a bucket waits until those before i
 
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
 from torch import Tensor, nn
+
+from reference.memory.fused import Keeper
 
 from .layout import FlatLayout
 
@@ -41,6 +42,15 @@ class Bucket:
         else:
             self._place(index).copy_(gradient)
             self.filled.add(index)
+
+    def add_product(self, index: int, gradient: Tensor, x: Tensor) -> None:
+        """Add dyᵀ x to the gradient of parameter `index`."""
+        if gradient.dtype != self.dtype:
+            self.add(index, gradient.T @ x)
+            return
+        place = self._place(index)
+        torch.addmm(place, gradient.T, x, beta=int(index in self.filled), out=place)
+        self.filled.add(index)
 
     def complete(self) -> Tensor:
         """The whole buffer; zeros for parameters that have brought nothing."""
@@ -83,7 +93,7 @@ class Buckets:
         for number, bucket in enumerate(self.buckets):
             for index, parameter in enumerate(bucket.parameters):
                 parameter.grad = None  # from before; it would be added to the first
-                parameter.register_post_accumulate_grad_hook(partial(_arrived, weakref.ref(self), number, index))
+                parameter.register_post_accumulate_grad_hook(Hook(self, number, index))
 
     def expect(self) -> None:
         """The next backward is the one to launch buckets from."""
@@ -110,14 +120,26 @@ class Buckets:
 
     def take(self, number: int, index: int, parameter: nn.Parameter) -> None:
         """Move the gradient of a parameter into its place in bucket `number`."""
-        if self._closed or (self._due and number < self._launched):
-            raise RuntimeError(
-                "a second backward in the last micro-batch, or one after it: its gradients have already been sent off"
-            )
+        self._require_open(number)
         if parameter.grad is None:
             raise RuntimeError("another form has taken this gradient: a model has one form of data parallelism")
         self.buckets[number].add(index, parameter.grad)
         parameter.grad = None
+        self._has_come(number, index)
+
+    def take_product(self, number: int, index: int, gradient: Tensor, x: Tensor) -> None:
+        """Add dyᵀ x to the gradient of a parameter, in its place in bucket `number`."""
+        self._require_open(number)
+        self.buckets[number].add_product(index, gradient, x)
+        self._has_come(number, index)
+
+    def _require_open(self, number: int) -> None:
+        if self._closed or (self._due and number < self._launched):
+            raise RuntimeError(
+                "a second backward in the last micro-batch, or one after it: its gradients have already been sent off"
+            )
+
+    def _has_come(self, number: int, index: int) -> None:
         if self._due:
             self._due[number].discard(index)
             self._launch_the_full()
@@ -128,10 +150,28 @@ class Buckets:
             self._launch(self.buckets[self._launched - 1])
 
 
-def _arrived(buckets: "weakref.ref[Buckets]", number: int, index: int, parameter: nn.Parameter) -> None:
-    """A hook. Weak, since the garbage collector can't look into autograd: model and buckets would live for ever."""
-    if (found := buckets()) is not None:
-        found.take(number, index, parameter)
+class Hook(Keeper):
+    """Of a parameter with a place in bucket `number`.
+
+    Weak, since the garbage collector can't look into autograd: model and buckets would live for ever.
+    """
+
+    def __init__(self, buckets: Buckets, number: int, index: int) -> None:
+        self._buckets, self._place = weakref.ref(buckets), (number, index)
+
+    @property
+    def keeps(self) -> bool:
+        """As long as there are buckets."""
+        return self._buckets() is not None
+
+    def __call__(self, weight: nn.Parameter) -> None:
+        """Move the gradient into its place."""
+        if self.keeps:
+            self._buckets().take(*self._place, weight)
+
+    def add_product(self, gradient: Tensor, x: Tensor) -> None:
+        """Add dyᵀ x there."""
+        self._buckets().take_product(*self._place, gradient, x)
 
 
 def in_order_of_use(parameters: Sequence[nn.Parameter], bucket_bytes: int) -> list[list[nn.Parameter]]:

@@ -17,9 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
-from torch.autograd.graph import get_gradient_edge
 
 from reference.errors import BadInput
+from reference.memory.fused import add_product
+
+LARGE = 1 << 16  # elements of a weight: from here on a product that adds saves more than its call from Python costs
 
 
 class Later:
@@ -29,7 +31,8 @@ class Later:
             y.backward(gradient)            inputs get their gradients
         later.finish(key)                   weights get theirs
 
-    What goes forward while `splits` is false has a backward that cannot be split, and costs what it costs without us.
+    What goes forward while `splits` is false has a backward that cannot be split: then gradients of large weights are
+    added up as `fused` says, and all else is as it is without us.
 
     Args:
         model: whose linear layers are split, in place: plain ones, without a bias, whose weight is a parameter of their
@@ -99,20 +102,9 @@ class SplitLinear(Function):
         return None, gradient @ weight if ctx.needs_input_grad[1] else None, None, None
 
 
-def add_product(weight: nn.Parameter, gradient: Tensor, x: Tensor) -> None:
-    """Add dyᵀ x, summed over all tokens, to the gradient of a weight [out, in]; its hooks hear of it.
-
-    Args:
-        weight: a leaf of autograd.
-        gradient: dy, [..., out].
-        x: [..., in].
-    """
-    with torch.no_grad():
-        accumulate = get_gradient_edge(weight).node  # where backward ends: quicker than a backward of its own
-        accumulate(gradient.reshape(-1, gradient.shape[-1]).T @ x.reshape(-1, x.shape[-1]))
-
-
 def _linear(linear: nn.Linear, later: Later, x: Tensor) -> Tensor:
-    if not later.splits:
-        return F.linear(x, linear.weight)
+    weight = linear.weight
+    fuses = weight.numel() >= LARGE and weight.requires_grad and not torch.is_autocast_enabled(x.device.type)
+    if not (later.splits or fuses):
+        return F.linear(x, weight)
     return SplitLinear.apply(torch.empty(0, requires_grad=True), x, linear, later)

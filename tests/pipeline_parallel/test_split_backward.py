@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from reference.errors import BadInput
 from reference.memory.saved import saved_tensors, total
-from reference.pipeline_parallel.split_backward import Later
+from reference.pipeline_parallel.split_backward import LARGE, Later
 
 
 def model() -> nn.Sequential:
@@ -124,8 +124,47 @@ def test_backward_that_is_not_split_is_as_ever() -> None:
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-13, atol=1e-15)
 
 
-def test_it_keeps_no_more_for_backward_than_torch() -> None:
-    whole, split = model(), model()
+def wide() -> nn.Sequential:
+    """A layer that is large, between two that are not."""
+    torch.manual_seed(3)
+    layers = [
+        nn.Linear(inside, outside, bias=False) for inside, outside in ((4, LARGE // 64), (LARGE // 64, 64), (64, 2))
+    ]
+    return nn.Sequential(*layers).double()
+
+
+def test_gradients_of_large_weights_add_up_where_they_are() -> None:
+    whole, split = wide(), wide()
+    Later(split).splits = False
+    places = set()
+    for number in range(3):
+        for net in (whole, split):
+            net(inputs(number)).square().sum().backward()
+        places.add(split[1].weight.grad.data_ptr())
+    for one, other in zip(whole.parameters(), split.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-12, atol=1e-14)
+    assert len(places) == 1
+
+
+def test_a_large_weight_that_is_frozen_makes_nothing_learn() -> None:
+    net = wide()
+    Later(net).splits = False
+    net.requires_grad_(False)
+    assert not net(inputs(0).detach()).requires_grad
+
+
+def test_autocast_is_left_to_torch() -> None:
+    net = wide().float()
+    Later(net).splits = False
+    with torch.autocast("cpu", torch.bfloat16):
+        y = net(inputs(0).float())
+    y.float().sum().backward()
+    assert y.dtype is torch.bfloat16 and net[1].weight.grad.dtype is torch.float32
+
+
+@pytest.mark.parametrize("make", [model, wide])
+def test_it_keeps_no_more_for_backward_than_torch(make: Callable[[], nn.Module]) -> None:
+    whole, split = make(), make()
     Later(split)
     x = inputs(0)
     kept = [total(saved_tensors(lambda net=net: net(x), but=[x, *net.parameters()])) for net in (whole, split)]
