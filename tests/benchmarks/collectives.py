@@ -1,11 +1,11 @@
 """Hand-made collectives against gloo's own, on 2, 4 and 8 ranks, from 1 KB to 64 MB.
 
 Both run on the same gloo group, in turns; a run takes as long as on its slowest rank; medians. Small tensors go several
-times in a run: see `rows.interleaved`. `ratio` is gloo's time over ours. Where in memory tensors and sockets' buffers
-come to lie differs from one start of the ranks to the next, and stays so: so ranks are started several times.
+times in a run: see `rows.interleaved`; and ranks are started several times: see `rows.joined`. `ratio` is gloo's time
+over ours.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import rows
@@ -17,7 +17,6 @@ from reference.cluster import Cluster
 from reference.collectives import best
 
 RANKS = (2, 4, 8)
-STARTS = 3
 SIZES = (1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26)  # bytes, of the larger tensor
 BARS: dict[str, Callable[[int], float]] = {  # size in bytes -> ratio
     "all_reduce": lambda size: 2.0 if size <= 1 << 18 else 0.9,
@@ -45,15 +44,10 @@ def measure(report: Callable[[Row], None]) -> None:
 def several_starts(ranks: int, on_rank: Callable[[list[Job]], list[Times]], jobs: list[Job]) -> list[dict[str, float]]:
     """The medians of each job, over all runs on ranks that are started anew several times."""
     found: list[list[Times]] = []
-    for _ in range(STARTS):
+    for _ in range(rows.STARTS):
         with Cluster(ranks) as cluster:
             found.append([rows.of_ranks(of_job) for of_job in zip(*cluster.run(on_rank, jobs), strict=True)])
-    return [rows.medians(joined(starts)) for starts in zip(*found, strict=True)]
-
-
-def joined(starts: Sequence[Times]) -> Times:
-    """The runs of all starts."""
-    return {whose: [seconds for times in starts for seconds in times[whose]] for whose in starts[0]}
+    return [rows.medians(rows.joined(starts)) for starts in zip(*found, strict=True)]
 
 
 def on_rank(jobs: list[Job]) -> list[Times]:

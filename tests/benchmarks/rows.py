@@ -18,12 +18,13 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
+STARTS = 3  # of the ranks, where what is measured depends on them: see `joined`
 SCALES = {"s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))}
 
 
@@ -102,6 +103,15 @@ def medians(times: Mapping[str, list[float]]) -> dict[str, float]:
 def of_ranks(results: list[dict[str, list[float]]]) -> dict[str, list[float]]:
     """What `interleaved` gave on each rank as one: a run takes as long as on its slowest rank."""
     return {name: [max(run) for run in zip(*(times[name] for times in results), strict=True)] for name in results[0]}
+
+
+def joined(starts: Sequence[Mapping[str, list[float]]]) -> dict[str, list[float]]:
+    """The runs of all starts of the ranks, by name.
+
+    Where in memory their buffers come to lie differs from one start to the next, and stays so. That moves a ratio by up
+    to a tenth, and more rounds on the same ranks do not show it.
+    """
+    return {name: [seconds for times in starts for seconds in times[name]] for name in starts[0]}
 
 
 def plain_gloo() -> ProcessGroup:
