@@ -14,11 +14,12 @@ from reference.memory.precision import PRECISIONS
 from reference.models import GPTConfig
 from reference.oracle import one_process
 from reference.parallelize import Form, Order, Plan
+from reference.pipeline_parallel.split_backward import LARGE
 from reference.saves import Saves
 from reference.train import TrainConfig, Training, train, validation_loss
 
 from ..data_parallel.traffic import cut
-from .deal import BOUND, SHAPE, dealt, differences
+from .deal import BOUND, SHAPE, Deal, dealt, differences
 
 Clusters = Callable[..., Cluster]
 
@@ -29,6 +30,19 @@ def test_every_plan_equals_one_process(clusters: Clusters, number: int) -> None:
     deal = dealt(number)
     found = differences(deal, clusters(deal.ranks, preload=("torch._dynamo",)))
     assert max(found.values()) < BOUND, (deal, found)
+
+
+WIDE = GPTConfig(layers=2, width=256, heads=4, kv_heads=4, hidden=256)
+"""Each matrix of a block is large enough for its gradient to be added up in the product."""
+
+
+@pytest.mark.parametrize("form", Form)
+def test_products_that_add_equal_one_process(clusters: Clusters, form: Form) -> None:
+    assert WIDE.width * WIDE.hidden >= LARGE
+    config = TrainConfig(WIDE, steps=2, batch=6, sequence=8, warmup=1, precision=PRECISIONS["fp64"])
+    plan = Plan(form, 3, pipeline_parallel=2, replicas=2 if form is Form.HSDP else None)
+    found = differences(Deal(4, config, plan), clusters(4, preload=("torch._dynamo",)))
+    assert max(found.values()) < BOUND, found
 
 
 CONFIG = TrainConfig(GPTConfig(**SHAPE), steps=6, batch=8, sequence=8, warmup=2, precision=PRECISIONS["fp64"])
