@@ -1,11 +1,11 @@
 """DDP, ZeRO-1 and FSDP by hand against torch's own: a training step of a GPT on 4 ranks.
 
 A step is forward, backward, Adam, and forgetting the gradients. Each form meets its peer on the same ranks, on the same
-gloo group, and they take their steps in turns; a step takes as long as on its slowest rank; medians. They train the
-same model on the same data with the same Adam (fused, as in `reference.train`), everything else of torch's as it comes,
-and in the end their losses must be equal. `ratio` is torch's time over ours. Naive, flat and the ceiling (no
-communication: every rank trains a model of its own) meet torch DDP afterwards, without a bar. Only those who meet have
-a model: others would take their room in the caches.
+gloo group, and they take their steps in turns; a step takes as long as on its slowest rank; medians over several starts
+of the ranks. They train the same model on the same data with the same Adam (fused, as in `reference.train`), everything
+else of torch's as it comes, and in the end their losses must be equal. `ratio` is torch's time over ours. Naive, flat
+and the ceiling (no communication: every rank trains a model of its own) meet torch DDP afterwards, without a bar. Only
+those who meet have a model: others would take their room in the caches.
 
 The batch is that of one rank: 4 ranks cannot share a single window. Both FSDPs gather each block, and the rest of the
 model as one more unit, so they send the same but for that rest (4 % of the parameters), which torch keeps from forward
@@ -54,31 +54,39 @@ class Load:
     name: str
     sequence: int  # S
     batch: int  # B, of one rank
-    rounds: int
+    rounds: int  # on each start of the ranks
     bars: Mapping[str, float]
 
 
 LOADS = (
-    Load("compute-heavy", 128, 8, 11, {"DDP": 1.0, "ZeRO-1": 1.0, "FSDP": 1.05}),
-    Load("communication-heavy", 32, 1, 61, {"DDP": 1.1, "ZeRO-1": 1.2, "FSDP": 1.5}),
+    Load("compute-heavy", 128, 8, 5, {"DDP": 1.0, "ZeRO-1": 1.0, "FSDP": 1.05}),
+    Load("communication-heavy", 32, 1, 21, {"DDP": 1.1, "ZeRO-1": 1.2, "FSDP": 1.5}),
 )
 
 
 def measure(report: Callable[[Row], None]) -> None:
     """Every form under both loads."""
+    for load in LOADS:
+        starts = [on_new_ranks(load) for _ in range(rows.STARTS)]
+        for names in MEETINGS:
+            found = rows.medians(rows.joined([times[names] for times in starts]))
+            *forms, peer = names
+            for form in forms:
+                bar = load.bars.get(form)
+                against = "" if bar else " (against DDP)"
+                report(rows.faster(f"{form}{against}, {load.name}", found[form], found[peer], "s", bar))
+
+
+def on_new_ranks(load: Load) -> dict[tuple[str, ...], dict[str, list[float]]]:
+    """Of each meeting, the seconds of each program's steps."""
+    found, ends = {}, {}
     with Cluster(RANKS, preload=IMPORTS) as cluster:
-        for load in LOADS:
-            ends: dict[str, float] = {}
-            for names in MEETINGS:
-                times, losses = zip(*cluster.run(on_rank, load, names), strict=True)
-                ends |= {name: sum(parts[name] for parts in losses) for name in names}
-                found = rows.medians(rows.of_ranks(list(times)))
-                *forms, peer = names
-                for form in forms:
-                    bar = load.bars.get(form)
-                    against = "" if bar else " (against DDP)"
-                    report(rows.faster(f"{form}{against}, {load.name}", found[form], found[peer], "s", bar))
-            check(ends)
+        for names in MEETINGS:
+            times, losses = zip(*cluster.run(on_rank, load, names), strict=True)
+            ends |= {name: sum(parts[name] for parts in losses) for name in names}
+            found[names] = rows.of_ranks(list(times))
+    check(ends)
+    return found
 
 
 def check(losses: dict[str, float]) -> None:
