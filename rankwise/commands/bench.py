@@ -17,7 +17,8 @@ def bench(
     """Measure speed and certainty, each number beside its peer and its bar. Takes minutes; close other programs."""
     from reference.errors import BadInput
 
-    names = sorted(path.stem.replace("_", "-") for path in BENCHMARKS.glob("*.py") if path.stem != "rows")
+    files = (path.stem for path in BENCHMARKS.glob("*.py") if path.stem != "rows" and not path.stem.startswith("test_"))
+    names = sorted(stem.replace("_", "-") for stem in files)
     if not name:
         print("\n".join(names))
         return 0

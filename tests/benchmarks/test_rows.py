@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rankwise.commands.bench import bench
+
 PATH = Path(__file__).with_name("rows.py")
 SPEC = spec_from_file_location("rows", PATH)
 rows = sys.modules["rows"] = module_from_spec(SPEC)
@@ -55,3 +57,13 @@ def test_a_table_says_what_holds() -> None:
     table = rows.table("some", found)
     assert "fast     1 ms  2 ms   2.00  1.50     ok" in table
     assert table.endswith("1 of 2 bars hold")
+
+
+def test_runs_of_all_starts_are_joined() -> None:
+    assert rows.joined([{"a": [1.0], "b": [5.0]}, {"a": [3.0, 2.0], "b": []}]) == {"a": [1.0, 3.0, 2.0], "b": [5.0]}
+
+
+def test_what_is_listed_measures(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench() == 0
+    for name in capsys.readouterr().out.split():
+        assert "def measure(" in PATH.with_name(f"{name.replace('-', '_')}.py").read_text()
