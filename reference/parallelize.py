@@ -81,7 +81,7 @@ def parallelize(
     split_parameters(model, placed)
     if not plan.shards_parameters:
         materialise(model, value, device)
-    later = Later(model) if axes.pipe else None  # first: regions put theirs in its place
+    later = Later(model) if axes.pipe else None  # first: regions put their own forward in its place
     region = _region(plan, axes, later, overlap=device.type == "cuda") if axes.tensor else None
     for piece in model.by_number.values() if axes.pipe else [model]:
         if region:

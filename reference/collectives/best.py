@@ -26,7 +26,7 @@ from .reduction import SUM
 LATENCY = 192 << 10  # bytes that gloo moves between two processes of one machine while a message is on its way
 SMALL = 64 << 10  # bytes: up to here copies within a rank count for less than messages
 LARGE = 2 << 20  # bytes: from here on copies within a rank count for more than steps
-CACHE = 32 << 20  # bytes: what ranks of one processor share; if their tensors do not fit in, it counts what is in it
+CACHE = 32 << 20  # bytes that ranks of one processor share: where all their tensors fit in, blocks save nothing
 MANY = 8  # ranks: from here on it counts who of them sends how much
 
 ALL_REDUCES = (all_reduces.eager_doubling, all_reduces.halving_doubling, all_reduces.ring)

@@ -66,8 +66,8 @@ class Pipeline:
         stages: those that this rank has, by number. Their parameters collect gradients.
         group: the ranks of the pipeline.
         device: where this rank computes.
-        later: what keeps weight gradients of this rank's stages for the second half of backward; needed where the
-            schedule has one.
+        later: what keeps weight gradients of this rank's stages for the second half of backward, and adds up those of
+            large weights more quickly; needed where the schedule has two halves.
         form: of data parallelism, over this rank's stages.
         channels, copies: as of `Messages`.
         around: entered around each action that computes, for whoever measures or changes what it computes with.
