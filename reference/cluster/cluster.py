@@ -1,5 +1,6 @@
 """`Cluster`: N ranks on this machine, kept warm."""
 
+import json
 import math
 import os
 import sys
@@ -87,6 +88,7 @@ class Cluster:
         self._place = surroundings()
         self._ranks = Ranks(self.world_size, self._plan | {"place": self._place})
         self._ready = 0  # ranks that have come up
+        self.unenforced: tuple[str, ...] = ()  # of ranks that run untrusted code: which walls are missing here
         self._dirty = False  # True where they must be started again before the next call
 
     def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
@@ -226,6 +228,7 @@ class Cluster:
         for report in self._ranks.poll(seconds):
             if isinstance(report, Message) and report.kind is Kind.READY:
                 self._ready += 1
+                self.unenforced = tuple(json.loads(report.payload))
             else:
                 self._dirty = True
 
