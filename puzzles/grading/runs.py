@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from reference.cluster import RankError, ResultError
+from reference.cluster import EachRank, RankError, ResultError
 from reference.trace import Op, Trace
 
-from . import driver, overlap, schedules, values
+from . import driver, overlap, schedules, text, values, witness
 from .pool import Pool
 from .puzzle import Case, Inputs, Measure, Puzzle
 from .values import Comparison
@@ -111,12 +111,22 @@ def run_cases(solution: Solution, cases: Sequence[Case], pool: Pool) -> list[Run
         wants_group=puzzle.takes_group,
         meters=tuple(name for budget in puzzle.budgets if (name := _METERS.get(budget.measure))),
         members=tuple(case.members for case in cases),
-        inputs=tuple(inputs),
+        given=text.given(puzzle),
     )
+    own = EachRank([list(map(_own, cases, inputs, [rank] * len(cases))) for rank in range(cases[0].world_size)])
     printed = io.StringIO()
+    cluster = pool.cluster(cases[0].world_size)
+    before = witness.traffic(cluster.ready()[0])
     try:
         with contextlib.redirect_stdout(printed):
-            reports, trace = pool.cluster(cases[0].world_size).trace(driver.run, job)
+            reports, trace = cluster.trace(driver.run, job, own)
+        after = witness.traffic(cluster.pids[0])
+        import os
+        if os.environ.get("WITNESS"):
+            moved = after - before
+            told = witness.expected(trace.events, trace.bytes_sent, moved.connections)
+            natives=sum(not e.op.point_to_point for r in trace.events for e in r)
+            print("WITNESS", puzzle.name, cases[0].world_size, moved, told, moved.payload - told, "natives", natives, "sends", sum(e.op=="send" for r in trace.events for e in r), flush=True)
     except RankError as error:
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -131,6 +141,11 @@ def run_cases(solution: Solution, cases: Sequence[Case], pool: Pool) -> list[Run
         _run(puzzle, case, given, part, trace, printed.getvalue(), patched)
         for case, given, part in zip(cases, inputs, parts, strict=True)
     ]
+
+
+def _own(case: Case, inputs: Inputs, rank: int) -> dict[str, Any] | None:
+    """What a global rank is given in a case; None where it is not in the group."""
+    return inputs[case.global_ranks.index(rank)] if rank in case.global_ranks else None
 
 
 def _inputs(puzzle: Puzzle, case: Case) -> Inputs:

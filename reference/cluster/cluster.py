@@ -13,7 +13,8 @@ from typing import Any, Self
 
 from ..trace import Trace
 from . import forkserver, rest
-from .call import Call, definition, interrupted, pack
+from .arguments import packed
+from .call import Call, definition, interrupted
 from .errors import ClusterError, RankError
 from .ranks import Message, Ranks
 from .wire import Kind
@@ -33,10 +34,11 @@ class Cluster:
             results, trace = cluster.trace(fn, *args)  # and what the ranks said
 
     `fn` may be a closure, a lambda, a class or a function of a notebook. It runs on every rank at once, with the same
-    arguments. Each call starts in the caller's working directory and with its module path, with torch's seed, default
-    dtype and default device of a new process, with gradients recorded, prints going to the caller, and no process group
-    but the world; all else stays as the call before has left it, such as imported modules. A call that fails raises one
-    `RankError`; the ranks are started again and the next call works. No process outlives its owner.
+    arguments, but for those that are `EachRank([...])`, one for each. Each call starts in the caller's working
+    directory and with its module path, with torch's seed, default dtype and default device of a new process, with
+    gradients recorded, prints going to the caller, and no process group but the world; all else stays as the call
+    before has left it, such as imported modules. A call that fails raises one `RankError`; the ranks are started again
+    and the next call works. No process outlives its owner.
     Ranks that nobody calls for a while sleep, and cost nothing until they are called again.
     A rank computes with one thread, and with the environment that the caller had when it made its first cluster. On a
     CPU its backend is gloo behind `reference.trace.tap`: `dist.get_backend()` says "tapped"; functions that torch has
@@ -105,6 +107,17 @@ class Cluster:
         if self._plan["device"] != "cpu":
             raise ClusterError('only ranks on device="cpu" can be traced; on GPUs use torch.profiler')
         return self._call(fn, args, kwargs, record=True)
+
+    def ready(self) -> list[int]:
+        """Wait until the ranks are up. Returns their process ids, by rank.
+
+        Raises:
+            ClusterError: they did not start.
+        """
+        with self._held():
+            self._ranks.wake()
+            self._settle()
+            return self.pids
 
     def restart(self) -> None:
         """Start the ranks afresh, so that they import changed modules again.
@@ -184,12 +197,12 @@ class Cluster:
                 raise
 
     def _attempt(self, fn: Callable[..., Any], args: tuple, kwargs: dict, record: bool) -> tuple[list[Any], Trace]:
-        payload, buffers = pack(fn, args, kwargs)
+        sent = packed(fn, args, kwargs, self.world_size)
         try:
             self._settle()
             self._dirty = True  # until the call has ended well
             call = Call(self._ranks, self.timeout, self._plan, record)
-            call.send(payload, buffers, self._news())
+            call.send(sent, self._news())
             outcome = call.collect()
             self._dirty = call.dirty
             return outcome

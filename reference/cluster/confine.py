@@ -2,13 +2,13 @@
 
 The walls, from the outermost inwards:
 
-| wall           | it stops                                                                                        |
-|----------------|-------------------------------------------------------------------------------------------------|
-| `namespaces`   | messages to anybody but the ranks of the call, more files than fit into a small directory        |
-| `landlock`     | reading anything but Python, its packages and the system's libraries; writing outside that directory |
-| `seccomp`      | programs, other processes' limits, priorities and memory, sockets of other kinds, shared memory  |
-| limits         | more memory than `MEMORY`                                                                        |
-| audit hooks    | the same and more, within Python, and they say at which line it was tried (PEP 578)              |
+| wall         | it stops                                                                                         |
+|--------------|--------------------------------------------------------------------------------------------------|
+| `namespaces` | messages to anybody but the ranks of the call; files beyond a small directory                    |
+| `landlock`   | reads of anything but Python, its packages and the system's libraries; writes outside            |
+| `seccomp`    | programs; other processes' limits, priorities and memory; sockets of other kinds; shared memory  |
+| limits       | more memory than `MEMORY`                                                                        |
+| audit hooks  | the same and more, within Python, and they say at which line it was tried (PEP 578)              |
 
 The kernel keeps all but the last, whatever the code does to its own process. Where it can't, `confine` says what is
 missing. A hook can't be removed once it is there, and the text of a learner is told by it; it is no wall by itself.

@@ -1,4 +1,4 @@
-"""Landlock: a process gives up rights over files and signals, for good and for all that it starts (Linux 5.13 and later).
+"""Landlock: a process gives up rights over files and signals, for good and for all that it starts (Linux 5.13 on).
 
 https://docs.kernel.org/userspace-api/landlock.html. What is not granted below is refused by the kernel, whatever way
 the process tries. The larger `version` is, the more kinds of access the kernel knows.

@@ -88,7 +88,7 @@ class Worker:
         """Until the owner hangs up."""
         while True:
             try:
-                _, payload, buffers = self.channel.receive()
+                _, _, payload, buffers = self.channel.receive()
             except (EOFError, ConnectionError):
                 return
             header, body = wire.split_header(payload)
