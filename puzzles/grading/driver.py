@@ -54,10 +54,10 @@ class Job:
 def run(job: Job, inputs: list[dict[str, Any] | None]) -> dict[str, Any]:
     """Run all cases on this rank, with its own arguments by name for each case; None where it is not in the group.
 
-    Returns "cases": for each case what `_report` says, None where this rank is not in the group; and "patched": names
-    of functions that were replaced while the learner's code ran.
+    Returns "cases": for each case what `_report` says, None where this rank is not in the group; "patched": names of
+    functions that were replaced while the learner's code ran; and "left": switches that it has left in another state.
     """
-    before, modes = integrity.snapshot(), torch._C._len_torch_function_stack()
+    before, switches = integrity.snapshot(), integrity.switches()
     groups = {ranks: dist.new_group(list(ranks)) for ranks in dict.fromkeys(job.members) if ranks is not None}
     if groups:
         dist.barrier()  # new_group returns while others still connect: nobody may be done before they are
@@ -67,8 +67,8 @@ def run(job: Job, inputs: list[dict[str, Any] | None]) -> dict[str, Any]:
         function = getattr(module, job.entry)
         for members, arguments in zip(job.members, inputs, strict=True):
             reports.append(None if arguments is None else _report(job, function, arguments, groups[members]))
-    left = ["torch's stack of modes"] * (torch._C._len_torch_function_stack() != modes)  # entered, and never left
-    return {"cases": reports, "patched": integrity.changed(before) + left}
+    left = [name for name, value in integrity.switches().items() if value != switches[name]]
+    return {"cases": reports, "patched": integrity.changed(before), "left": left}
 
 
 @contextlib.contextmanager

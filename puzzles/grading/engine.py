@@ -6,12 +6,13 @@ First the values (`trial.py`), then the budgets, then the calls.
 import contextlib
 import itertools
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 from . import style, text
 from .pool import BACKWARD, Pool, shared
 from .puzzle import Budget, Measure, Puzzle
-from .runs import Broken, Run, Solution, run_cases
+from .runs import Broken, Circumstances, Run, Solution, run_cases
 from .trial import Trial, by_world_size, lines, unsolved
 from .verdict import Row, Stage, Verdict
 
@@ -48,7 +49,7 @@ def grade(puzzle: Puzzle, source: str, *, filename: str = "", pool: Pool | None 
     begin = time.monotonic()
     pool = pool or shared()
     solution = Solution(puzzle, source, filename or f"{puzzle.name.partition('.')[2]}.py")
-    with pool.lock:
+    with pool.lock, pool.forgetting():
         verdict = _grade(solution, pool)
     return replace(verdict, seconds=time.monotonic() - begin)
 
@@ -60,7 +61,7 @@ def passes(puzzle: Puzzle, source: str, *, pool: Pool | None = None) -> bool:
     try:
         findings = style.inspect(puzzle, style.parse(puzzle, source))
         runs: list[Run] = []
-        with pool.lock:
+        with pool.lock, pool.forgetting():
             _prepare(puzzle, pool)
             for _, cases in by_world_size(puzzle.cases):
                 found = run_cases(solution, cases, pool)
@@ -86,9 +87,6 @@ def _grade(solution: Solution, pool: Pool) -> Verdict:
     if verdict is None:
         runs = _settled(solution, runs, pool)
         verdict = _costs(puzzle, runs) or _calls(puzzle, runs, findings)
-    if findings or any(run.patched for run in runs):
-        for world_size, _ in by_world_size(puzzle.cases):
-            pool.discard(world_size)
     return verdict or _passed(puzzle, runs)
 
 
@@ -202,9 +200,21 @@ def _forbidden(puzzle: Puzzle, runs: list[Run]) -> list[str]:
         for operation, _, line, _ in run.operations()
         if operation not in allowed
     ]
-    patched = sorted({name for run in runs for name in run.patched})
-    said += [f"it replaces {name}: a solution leaves alone what it imports" for name in patched]
+    said += [complaint for run in runs for complaint in _complaints(run.of_call)]
     return list(dict.fromkeys(said))[:3]
+
+
+def _complaints(call: Circumstances) -> Iterator[str]:
+    """What a whole call shows that its cases do not."""
+    yield from (f"it replaces {name}: a solution leaves alone what it imports" for name in call.patched)
+    yield from (f"it leaves {name} in another state: put back what you change, best by `with`" for name in call.left)
+    for operation, line in call.loose:
+        yield f"line {line} calls {operation} outside of the function: what it needs, it must send when it is called"
+    if call.hidden:
+        yield (
+            f"the kernel counted {call.hidden:,} B between the ranks that the trace does not have: "
+            "data must travel by the calls of the puzzle"
+        )
 
 
 def _passed(puzzle: Puzzle, runs: list[Run]) -> Verdict:

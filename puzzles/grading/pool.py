@@ -1,10 +1,14 @@
-"""Warm, watched clusters for untrusted code, one for each world size, started when they are first needed."""
+"""Warm, watched clusters for untrusted code, one for each world size, started when they are first needed.
+
+Ranks run one text and no other: after a check, new ones take their place.
+"""
 
 import atexit
+import contextlib
 import functools
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from reference.cluster import Cluster
 
@@ -51,10 +55,15 @@ class Pool:
         self.timeout = timeout
         self.lock = threading.RLock()  # one check at a time
         self._clusters: dict[int, Cluster] = {}
+        self._used: dict[int, None] = {}  # sizes whose ranks have run a text
         self._more: dict[str, None] = {}  # modules that some puzzle needs besides the usual ones
 
     def cluster(self, world_size: int) -> Cluster:
-        """The cluster of this size."""
+        """The cluster of this size, to run a text."""
+        self._used[world_size] = None
+        return self._started(world_size)
+
+    def _started(self, world_size: int) -> Cluster:
         if world_size not in self._clusters:
             preload = (*PRELOAD, *self._more)
             self._clusters[world_size] = Cluster(
@@ -65,7 +74,7 @@ class Pool:
     def prepare(self, world_sizes: Iterable[int]) -> None:
         """Begin to start clusters; they come up while the caller goes on."""
         for world_size in world_sizes:
-            self.cluster(world_size)
+            self._started(world_size)
 
     def need(self, modules: Iterable[str]) -> None:
         """Have the ranks import these, too, before they are forked; those that are up without them start again."""
@@ -73,8 +82,22 @@ class Pool:
             self._more |= dict.fromkeys(new)
             self.close()
 
+    @contextlib.contextmanager
+    def forgetting(self) -> Iterator[None]:
+        """Around all that one text runs: new ranks then take the place of those that it has run on.
+
+        They are forked while nobody waits, and nothing that the text left behind reaches the next one.
+        """
+        try:
+            yield
+        finally:
+            used, self._used = self._used, {}
+            for world_size in used:
+                self._clusters[world_size].renew()
+
     def discard(self, world_size: int) -> None:
-        """End the ranks of this size, which code that can't be trusted has run on."""
+        """End the ranks of this size."""
+        self._used.pop(world_size, None)
         if cluster := self._clusters.pop(world_size, None):
             cluster.close()
 

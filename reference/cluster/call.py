@@ -14,6 +14,7 @@ from . import pickling, verdict, wire
 from .arguments import Packed
 from .errors import Interrupted, OutputFlood, RankDied, RankError, ResultError
 from .output import FLOOD, WINDOW
+from .patience import Patience
 from .ranks import Exit, Message, Ranks
 from .verdict import Messages, Outcome, Reports
 from .watch.supervisor import Supervisor
@@ -35,7 +36,7 @@ class Call:
         self.reports = Reports(self.world_size)
         self.heard = 0  # the rank that has reported last
         self.begin = time.monotonic()
-        self.deadline = self.begin + (timeout or float("inf"))
+        self.patience = Patience(timeout, ranks.pids)
 
     def send(self, packed: Sequence[Packed], news: dict[str, Any]) -> None:
         """Hand the function to every rank, with what has changed around the caller."""
@@ -44,7 +45,7 @@ class Call:
         self.ranks.calls += 1
         for rank, (payload, buffers) in enumerate(packed):
             try:
-                self.ranks.send(rank, Kind.RUN, wire.with_header(header, payload), buffers, self.deadline)
+                self.ranks.send(rank, Kind.RUN, wire.with_header(header, payload), buffers, self.patience.end)
             except TimeoutError:
                 raise self.out_of_time() from None
 
@@ -70,9 +71,9 @@ class Call:
         """Until every rank has finished, or a failure has had the time to show its cause."""
         patience = float("inf")
         while not self.settled() and (now := time.monotonic()) < patience:
-            if now > self.deadline:
+            if self.patience.over(now):
                 raise self.out_of_time()
-            for report in self.ranks.poll(min(self.deadline, patience, self.suspicion()) - now):
+            for report in self.ranks.poll(min(self.patience.look, patience, self.suspicion()) - now):
                 self.take(report)
             self.check_output()
             if self.reports.failed:
@@ -122,6 +123,8 @@ class Call:
     def out_of_time(self) -> RankError:
         """The error of a call that takes longer than it may."""
         silent = self.reports.silent
+        if self.patience.busy:
+            return verdict.too_busy(time.monotonic() - self.begin, silent[0])
         return verdict.out_of_time(
             self.timeout or 0.0, self.ranks.stacks(silent), silent[0], watched=self.supervisor is not None
         )

@@ -119,6 +119,18 @@ class Cluster:
             self._settle()
             return self.pids
 
+    @property
+    def apart(self) -> bool:
+        """True where the ranks, once they are up, share a network with nobody else."""
+        return self._plan["untrusted"] and not any(wall.startswith(("Linux", "a network")) for wall in self.unenforced)
+
+    def renew(self) -> None:
+        """Put new ranks in the place of these. Returns at once; they come up while the caller goes on."""
+        with self._held():
+            self._ranks.end()
+            self._ranks.close()
+            self._start()
+
     def restart(self) -> None:
         """Start the ranks afresh, so that they import changed modules again.
 

@@ -18,8 +18,9 @@ import os
 import resource
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from . import landlock, namespaces, seccomp
@@ -81,6 +82,7 @@ def confine(scratch: str, refuse: Callable[[str], Exception], *, alone: bool) ->
     os.environ["TMPDIR"] = scratch
     sys.dont_write_bytecode = True  # it could not store what it compiles, and would be refused for trying to
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    allowed = readable()
     missing = {"Linux: only Python's own hooks guard it": True}
     if sys.platform == "linux":
         small = alone and namespaces.private_directory(scratch)
@@ -88,10 +90,10 @@ def confine(scratch: str, refuse: Callable[[str], Exception], *, alone: bool) ->
         missing = {
             "a network of its own: hidden messages are not counted": not alone,
             "a small directory of its own": not small,
-            "Landlock: files can be read": not landlock.restrict([scratch, os.devnull], readable()),
+            "Landlock: files can be read": not landlock.restrict([scratch, os.devnull], allowed),
             "seccomp: programs can be started": not seccomp.restrict(),
         }
-    sys.addaudithook(hook(scratch, refuse))
+    sys.addaudithook(hook(scratch, refuse, allowed))
     return [wall for wall, lacks in missing.items() if lacks]
 
 
@@ -111,9 +113,12 @@ def _without_course(home: Path) -> list[Path]:
     return [each for part in home.iterdir() for each in _without_course(part)]
 
 
-def hook(scratch: str, refuse: Callable[[str], Exception]) -> Callable[[str, tuple[Any, ...]], None]:
+def hook(
+    scratch: str, refuse: Callable[[str], Exception], readable: Sequence[str] = ("/",)
+) -> Callable[[str, tuple[Any, ...]], None]:
     """An audit hook that refuses what reaches outside."""
     root = os.path.realpath(scratch) + os.sep
+    roots = tuple({root, *(os.path.join(os.path.realpath(each), "") for each in readable)})
 
     def audit(event: str, arguments: tuple[Any, ...]) -> None:
         if event in _REFUSED:
@@ -123,6 +128,8 @@ def hook(scratch: str, refuse: Callable[[str], Exception]) -> Callable[[str, tup
             writes = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
             if writes and not isinstance(path, int) and not inside(path, root):
                 raise refuse(f"this code may not write files ({path!r})")
+            if not isinstance(path, int) and not inside(path, roots) and not _of_traceback(sys._getframe(1)):
+                raise refuse(f"this code may not read files ({path!r})")
         for position in _CHANGED.get(event, ()):
             if not inside(arguments[position], root):
                 raise refuse(f"this code may not change files ({event} {arguments[position]!r})")
@@ -130,7 +137,12 @@ def hook(scratch: str, refuse: Callable[[str], Exception]) -> Callable[[str, tup
     return audit
 
 
-def inside(path: Any, root: str) -> bool:
-    """True for a path below `root`, and for the null device."""
+def _of_traceback(frame: FrameType) -> bool:
+    """Whether Python looks for the lines of a file, to show them: it does without, where the kernel refuses them."""
+    return frame.f_code.co_filename.endswith(("tokenize.py", "linecache.py"))
+
+
+def inside(path: Any, root: str | tuple[str, ...]) -> bool:
+    """True for a path below `root`, or one of several, and for the null device."""
     real = os.path.realpath(os.fsdecode(path)) if isinstance(path, (str, bytes, os.PathLike)) else ""
     return (real + os.sep).startswith(root) or real == os.devnull
