@@ -123,7 +123,7 @@ class Drawn:
         world_size = chance.choice(self.worlds)
         so_far, values = SimpleNamespace(n=world_size), []
         for name, choice in self.parameters:
-            value = chance.choice(choice(so_far) if callable(choice) else choice)
+            value = chance.choice(list(choice(so_far) if callable(choice) else choice))
             setattr(so_far, name, value)
             values.append((name, value))
         return Case(world_size, chance.randrange(1 << 30), None, tuple(values))
@@ -141,6 +141,16 @@ def drawn(*, worlds: Sequence[int], **parameters: Sequence | Callable[[SimpleNam
 def on_any_ranks(**parameters: Sequence | Callable[[SimpleNamespace], Sequence]) -> tuple[Drawn, ...]:
     """Two cases for puzzles that take any number of ranks: on a few of them, and on more than any other case has."""
     return drawn(worlds=SMALL, **parameters), drawn(worlds=LARGE, **parameters)
+
+
+def magnitudes(low: int, high: int) -> tuple[float, ...]:
+    """Numbers from 10^low to below 10^high to draw from, as many of each power of ten."""
+    return tuple(float(f"{digits}e{power}") for power in range(low, high) for digits in (1, 1.7, 2.9, 4.3, 5.1, 7.7))
+
+
+def divisors(n: int) -> list[int]:
+    """All numbers that divide n."""
+    return [number for number in range(1, n + 1) if n % number == 0]
 
 
 def new_seed() -> int:

@@ -96,7 +96,12 @@ def _report(job: Job, function: Callable[..., Any], arguments: dict[str, Any], g
     begin = _tick()
     values = job.drive(measured, arguments)
     values.pop("group", None)
-    return {"values": {name: described(value) for name, value in values.items()}, "ticks": (begin, _tick()), "shared": shared, **readings}
+    return {
+        "values": {name: described(value) for name, value in values.items()},
+        "ticks": (begin, _tick()),
+        "shared": shared,
+        **readings,
+    }
 
 
 def _noticed(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -92,7 +92,9 @@ def _grade(solution: Solution, pool: Pool) -> Verdict:
     verdict, runs = trial.values(), trial.runs
     if verdict is None:
         runs = _settled(solution, runs, pool)
-        verdict = _costs(puzzle, runs) or scale.verdict(solution, pool, _compared(runs)) or _calls(puzzle, runs, findings)
+        verdict = (
+            _costs(puzzle, runs) or scale.verdict(solution, pool, _compared(runs)) or _calls(puzzle, runs, findings)
+        )
     if findings or any(run.patched for run in runs):
         for world_size, _ in by_world_size(puzzle.cases):
             pool.discard(world_size)

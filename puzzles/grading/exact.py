@@ -40,9 +40,7 @@ def factors(shape: Sequence[int], everywhere: int, here: int) -> Tensor:
     return _dealt(shape, torch.float64, _FACTOR, everywhere, here)
 
 
-def _dealt(
-    shape: Sequence[int], dtype: torch.dtype, scale: tuple[float, int], everywhere: int, here: int
-) -> Tensor:
+def _dealt(shape: Sequence[int], dtype: torch.dtype, scale: tuple[float, int], everywhere: int, here: int) -> Tensor:
     numel, (step, largest) = math.prod(shape), scale
     shared, own = (torch.Generator().manual_seed(seed) for seed in (everywhere, here))
     magnitudes = torch.randint(1, largest, (numel,), generator=own)

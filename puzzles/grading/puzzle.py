@@ -11,13 +11,32 @@ from typing import Any
 
 import torch.distributed as dist
 
-from .cases import LARGE, SMALL, Case, Drawn, cases, dealt, drawn, on_any_ranks, short
+from .cases import LARGE, SMALL, Case, Drawn, cases, dealt, divisors, drawn, magnitudes, on_any_ranks, short
 from .drives import plain
 from .schedules import Pipe
 
 __all__ = [  # what `puzzles.catalog` writes puzzles with
-    "Budget", "Case", "Claim", "Drawn", "Given", "Inputs", "LARGE", "Measure", "POINT_TO_POINT", "Puzzle", "RETURNS",
-    "SMALL", "Scale", "UNWRITTEN", "Wrong", "cases", "drawn", "on_any_ranks", "short",
+    "LARGE",
+    "POINT_TO_POINT",
+    "RETURNS",
+    "SMALL",
+    "UNWRITTEN",
+    "Budget",
+    "Case",
+    "Claim",
+    "Drawn",
+    "Given",
+    "Inputs",
+    "Measure",
+    "Puzzle",
+    "Scale",
+    "Wrong",
+    "cases",
+    "divisors",
+    "drawn",
+    "magnitudes",
+    "on_any_ranks",
+    "short",
 ]  # fmt: skip
 
 UNWRITTEN = 'raise NotImplementedError("not solved yet")'  # what a stub does
@@ -160,7 +179,8 @@ class Puzzle:
         given: functions of `reference` that the stub imports for the learner; `Given` for another name.
         new: True where the statement asks for new tensors: then no result may share memory with an argument.
         scratch: arguments that may be overwritten where the oracle says nothing about them. All others must stay.
-        tolerance: relative error allowed; None for what the dtype allows (0 for integers).
+        tolerance: relative error allowed; None for what the dtype allows (0 for integers). 0 where values only
+            move: then even the sign of a zero must be as it was.
         budgets: what it may cost.
         hints: at least two, from a nudge to nearly the answer.
         wrong: at least four wrong solutions, one of them with the right answer at the wrong cost.

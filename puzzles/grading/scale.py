@@ -4,15 +4,12 @@ A count of lines is friendly and sees little: it looks at functions, not at loop
 which knows how long a rank's process has computed. Time in which it waited for the processor does not count.
 """
 
-import contextlib
-import io
-from collections.abc import Sequence
 from dataclasses import replace
 
-from reference.cluster import RankError, TimeLimit
+from reference.cluster import TimeLimit
 
 from .pool import Pool
-from .puzzle import Case, Puzzle
+from .puzzle import Case
 from .runs import Broken, Run, Solution, run_cases
 from .verdict import Stage, Verdict
 from .witness import limited

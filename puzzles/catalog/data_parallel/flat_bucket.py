@@ -66,7 +66,7 @@ PUZZLE = Puzzle(
     wrong=(
         Wrong(
             "new gradients, that nobody sees",
-            diagnosis=r"gradients\[0\]\[0, 0\]: expected \d+, got \d+\n",
+            diagnosis=r"gradients\[0\]\[0, 0\]: expected -?[\d.]+, got -?[\d.]+\n",
             edits=(
                 ("        gradient.copy_(summed.view_as(gradient))", "        gradient = summed.view_as(gradient)"),
             ),

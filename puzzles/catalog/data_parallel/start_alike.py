@@ -74,6 +74,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), width=(3,), root=(1,)),
     inputs=state_of_a_rank,
     oracle=everybody_has_the_roots_state,
+    tolerance=0,
     drive=on_a_module,
     calls=(dist.broadcast,),
     budgets=(

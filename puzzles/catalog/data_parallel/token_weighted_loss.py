@@ -70,7 +70,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "each by its own tokens",
-            diagnosis=r"expected [\d.]+, got [\d.]+",
+            diagnosis=r"expected -?[\d.]+, got -?[\d.]+",
             body="return losses.mean() if losses.numel() else losses.sum()",
         ),
         Wrong(
@@ -80,7 +80,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "the whole loss on every rank",
-            diagnosis=r"expected [\d.]+, got [\d.]+",
+            diagnosis=r"expected -?[\d.]+, got -?[\d.]+",
             body="""
                 tokens, total = torch.tensor(losses.numel()), losses.detach().sum()
                 dist.all_reduce(tokens, group=group)

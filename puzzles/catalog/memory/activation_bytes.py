@@ -73,12 +73,12 @@ PUZZLE = Puzzle(
     wrong=(
         Wrong(
             "masks have 2 bytes, too",
-            diagnosis=r"layer_bytes\(sequence=2048, .*scores=True\): expected \d+, got",
+            diagnosis=r"layer_bytes\(sequence=2048, .*scores=True\): expected -?[\d.]+, got",
             edits=(("34 * width + 5 *", "36 * width + 6 *"),),
         ),
         Wrong(
             "no masks",
-            diagnosis=r"layer_bytes\(sequence=2048, .*scores=True\): expected \d+, got",
+            diagnosis=r"layer_bytes\(sequence=2048, .*scores=True\): expected -?[\d.]+, got",
             edits=(("34 * width + 5 *", "32 * width + 4 *"),),
         ),
         Wrong(
@@ -98,7 +98,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "the MLP is as narrow as the rest",
-            diagnosis=r"off by a factor of|scores=True\): expected \d+, got",
+            diagnosis=r"off by a factor of|scores=True\): expected -?[\d.]+, got",
             edits=(("34 * width", "22 * width"),),
         ),
         Wrong(
@@ -108,7 +108,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "queries, keys and values keep an input each",
-            diagnosis=r"scores=True\): expected \d+, got",
+            diagnosis=r"scores=True\): expected -?[\d.]+, got",
             edits=(("34 * width", "38 * width"),),
         ),
         Wrong(

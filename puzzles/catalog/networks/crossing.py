@@ -102,7 +102,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "only if the first has more steps",
-            diagnosis=r"crossing\(steps=\(3, 14\).*expected [\d.]+, got None",
+            diagnosis=r"crossing\(steps=\(3, 14\).*expected -?[\d.]+, got None",
             edits=(("if more_steps * fewer_bytes <= 0:", "if more_steps <= 0 or fewer_bytes <= 0:"),),
         ),
         Wrong("a search", diagnosis=r"right, but it runs [\d,]+ lines where 12 must do.*\n.*one division", body=SEARCH),

@@ -70,7 +70,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "micro-batches that do not exist",
-            diagnosis=r"expected \d+ values, got \d+ values|expected",
+            diagnosis=r"expected -?[\d.]+ values, got -?[\d.]+ values|expected",
             edits=(("max(0, cycle - m + 1)", "0"),),
         ),
         Wrong(

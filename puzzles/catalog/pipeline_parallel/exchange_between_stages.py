@@ -59,6 +59,8 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), batch=(1,), features=(3,), dtype=(torch.float64,)),
     inputs=what_each_has_made,
     oracle=of_both_neighbours,
+    tolerance=0,
+    new=True,
     calls=POINT_TO_POINT,
     budgets=(
         Budget(

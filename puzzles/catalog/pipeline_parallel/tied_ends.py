@@ -183,22 +183,22 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "the norm counts the table twice",
-            diagnosis=r"rank 0, result: expected [\d.]+, got [\d.]+|result: expected [\d.]+, got",
+            diagnosis=r"rank 0, result: expected -?[\d.]+, got -?[\d.]+|result: expected -?[\d.]+, got",
             edits=((" if not (is_copy and name == TABLE)", ""),),
         ),
         Wrong(
             "the norm counts nobody's table",
-            diagnosis=r"result: expected [\d.]+, got",
+            diagnosis=r"result: expected -?[\d.]+, got",
             edits=(("is_copy = ends is not None and dist.get_rank(ends) > 0", "is_copy = True"),),
         ),
         Wrong(
             "each stage clips by its own norm",
-            diagnosis=r"result: expected [\d.]+, got",
+            diagnosis=r"result: expected -?[\d.]+, got",
             edits=(("    dist.all_reduce(squares, group=pipeline)\n", ""),),
         ),
         Wrong(
             "the norm is taken before the ends have summed",
-            diagnosis=r"result: expected [\d.]+, got",
+            diagnosis=r"result: expected -?[\d.]+, got",
             body="""
                 for gradient in gradients.values():
                     dist.all_reduce(gradient, group=data)

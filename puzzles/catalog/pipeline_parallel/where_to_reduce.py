@@ -239,7 +239,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "averaged over micro-batches, which the loss has done already",
-            diagnosis=r"gradients\[0\]\[0\]: expected [\d.]+, got [\d.]+(\n.*)*off by a factor of 0\.25 everywhere",
+            diagnosis=r"gradients\[0\]\[0\]: expected -?[\d.]+, got -?[\d.]+(\n.*)*off by a factor of 0\.25 everywhere",
             edits=(
                 (
                     "        work.wait()\n",

@@ -141,7 +141,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "masks have 2 bytes, too",
-            diagnosis=r"sequence_parallel=False, scores=True\): expected \d+, got \d+",
+            diagnosis=r"sequence_parallel=False, scores=True\): expected -?[\d.]+, got -?[\d.]+",
             edits=(("10 * width", "12 * width"), ("5 * heads", "6 * heads")),
         ),
         Wrong(

@@ -154,29 +154,29 @@ PUZZLE = Puzzle(
     wrong=(
         Wrong(
             "norm gradients left unreduced, as it was",
-            diagnosis=r"losses\[1\]: expected [\d.]+, got [\d.]+(\n.*)*norm must be the same on every rank: rank 0 and",
+            diagnosis=r"losses\[1\]: expected -?[\d.]+, got -?[\d.]+(\n.*)*norm must be the same on every rank: rank 0 and",
             body=BROKEN + "    # it converges, does it not?\n",
         ),
         Wrong(
             "only the norm is mended",
-            diagnosis=r"losses\[1\]: expected [\d.]+, got [\d.]+(\n.*)*bias must be the same on every rank: rank 0 and",
+            diagnosis=r"losses\[1\]: expected -?[\d.]+, got -?[\d.]+(\n.*)*bias must be the same on every rank: rank 0 and",
             body=mended("        dist.all_reduce(norm.grad, group=group)\n"),
         ),
         Wrong(
             "averaged, although the loss is divided by everybody's tokens",
-            diagnosis=r"losses\[1\]: expected [\d.]+, got [\d.]+",
+            diagnosis=r"losses\[1\]: expected -?[\d.]+, got -?[\d.]+",
             edits=(("norm.grad, bias.grad = parts", "norm.grad, bias.grad = parts / dist.get_world_size(group)"),),
         ),
         Wrong(
             "every gradient is summed",
-            diagnosis=r"losses\[1\]: expected [\d.]+, got [\d.]+",
+            diagnosis=r"losses\[1\]: expected -?[\d.]+, got -?[\d.]+",
             body=mended(
                 "        for weight in weights:\n            dist.all_reduce(weight.grad, group=group)\n",
             ),
         ),
         Wrong(
             "the weights are made the same again after each step",
-            diagnosis=r"losses\[1\]: expected [\d.]+, got [\d.]+",
+            diagnosis=r"losses\[1\]: expected -?[\d.]+, got -?[\d.]+",
             body=BROKEN.replace(
                 "        total = loss",
                 "            for weight in (norm, bias):\n"
@@ -187,7 +187,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "a step n times as large, for a part that is an n-th",
-            diagnosis=r"losses\[1\]: expected [\d.]+, got .*(\n.*)*norm must be the same on every rank",
+            diagnosis=r"losses\[1\]: expected -?[\d.]+, got .*(\n.*)*norm must be the same on every rank",
             body=mended("        for weight in (norm, bias):\n            weight.grad *= dist.get_world_size(group)\n"),
         ),
         Wrong(

@@ -142,12 +142,12 @@ PUZZLE = Puzzle(
     wrong=(
         Wrong(
             "split and join: each keeps its own part of the gradient",
-            diagnosis=r"gradient through gather\[0, 0, 0\]: expected \d+, got",
+            diagnosis=r"gradient through gather\[0, 0, 0\]: expected -?[\d.]+, got",
             edits=(("return my_sum(gradient)", "return gradient.chunk(n, 1)[dist.get_rank(group)].contiguous()"),),
         ),
         Wrong(
             "a slice of one's own part, and not of the sum",
-            diagnosis=r"scatter\(x\)\[0, 0, 0\]: expected \d+, got",
+            diagnosis=r"scatter\(x\)\[0, 0, 0\]: expected -?[\d.]+, got",
             edits=(("return my_sum(x)", "return x.chunk(n, 1)[dist.get_rank(group)].clone()"),),
         ),
         Wrong(

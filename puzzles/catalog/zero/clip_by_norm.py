@@ -92,12 +92,12 @@ PUZZLE = Puzzle(
     wrong=(
         Wrong(
             "each clips by the norm of its own shards",
-            diagnosis=r"expected [\d.]+, got [\d.]+",
+            diagnosis=r"expected -?[\d.]+, got -?[\d.]+",
             edits=(("    dist.all_reduce(square, group=group)\n", ""),),
         ),
         Wrong(
             "the sum of everybody's norms",
-            diagnosis=r"result: expected [\d.]+, got [\d.]+",
+            diagnosis=r"result: expected -?[\d.]+, got -?[\d.]+",
             edits=(
                 (
                     "    dist.all_reduce(square, group=group)\n    norm = square.sqrt()\n",
@@ -122,12 +122,12 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "every rank's shard is taken for the last",
-            diagnosis=r"result: expected [\d.]+, got [\d.]+",
+            diagnosis=r"result: expected -?[\d.]+, got -?[\d.]+",
             edits=(("length - rank * shard.numel()", "length - (dist.get_world_size(group) - 1) * shard.numel()"),),
         ),
         Wrong(
             "a rank of nothing but padding counts from the end",
-            diagnosis=r"result: expected [\d.]+, got [\d.]+",
+            diagnosis=r"result: expected -?[\d.]+, got -?[\d.]+",
             edits=(("max(0, length - rank * shard.numel())", "length - rank * shard.numel()"),),
         ),
         Wrong(
@@ -137,7 +137,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "the norm is averaged over ranks",
-            diagnosis=r"result: expected [\d.]+, got [\d.]+",
+            diagnosis=r"result: expected -?[\d.]+, got -?[\d.]+",
             edits=(("    norm = square.sqrt()", "    norm = (square / dist.get_world_size(group)).sqrt()"),),
         ),
         Wrong(

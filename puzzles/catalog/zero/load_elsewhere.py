@@ -82,6 +82,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), saved_by=(2,), length=(7,)),
     inputs=files_of_the_old_ranks,
     oracle=cut_anew,
+    tolerance=0,
     judge=reads_its_own_only,
     drive=with_files,
     budgets=(
@@ -102,7 +103,7 @@ PUZZLE = Puzzle(
     wrong=(
         Wrong(
             "the file of the rank with the same number",
-            diagnosis=r"IndexError: read\(|expected [\d.]+, got|shape",
+            diagnosis=r"IndexError: read\(|expected -?[\d.]+, got|shape",
             body="""
                 return read(dist.get_rank(group), 0, -(-length // saved_by))
                 """,
@@ -155,7 +156,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "the old shards rounded down",
-            diagnosis=r"IndexError: read\(|expected [\d.]+, got",
+            diagnosis=r"IndexError: read\(|expected -?[\d.]+, got",
             edits=(("math.ceil(length / saved_by)", "length // saved_by"),),
         ),
     ),

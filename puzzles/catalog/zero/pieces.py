@@ -72,7 +72,7 @@ PUZZLE = Puzzle(
     wrong=(
         Wrong(
             "the row is cut before it is padded",
-            diagnosis=r"pieces_of\(.*\): result\[0\]|expected \d+ values, got|expected \d, got",
+            diagnosis=r"pieces_of\(.*\): result\[0\]|expected -?[\d.]+ values, got|expected \d, got",
             edits=(("-(-sum(sizes) // ranks)", "sum(sizes) // ranks"),),
         ),
         Wrong(
@@ -95,7 +95,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "what it holds nothing of is listed, too",
-            diagnosis=r"expected \d+ values, got \d+ values",
+            diagnosis=r"expected -?[\d.]+ values, got -?[\d.]+ values",
             edits=(("if begin < end:", "if begin <= end:"),),
         ),
         Wrong(
