@@ -96,12 +96,8 @@ def _report(job: Job, function: Callable[..., Any], arguments: dict[str, Any], g
     begin = _tick()
     values = job.drive(measured, arguments)
     values.pop("group", None)
-    return {
-        "values": {name: described(value) for name, value in values.items()},
-        "ticks": (begin, _tick()),
-        "shared": shared,
-        **readings,
-    }
+    told = {name: described(value) for name, value in values.items()}
+    return {"values": told, "ticks": (begin, _tick()), "shared": shared, **readings}
 
 
 def _noticed(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ from .verdict import Stage, Verdict
 from .witness import limited
 
 SECONDS = 2.0  # of processor time for all of a puzzle's large cases; right answers take a small part of it
+_READABLE = 120  # characters of a case
 
 
 def verdict(solution: Solution, pool: Pool, compared: int = 0) -> Verdict | None:
@@ -53,4 +54,5 @@ def _reason(solution: Solution, case: Case, pool: Pool) -> tuple[str, Run | None
 
 
 def _sizes(case: Case) -> str:
-    return str(case).partition(", ")[2]
+    sizes = str(case).partition(", ")[2]
+    return sizes if len(sizes) <= _READABLE else f"{sizes[:_READABLE]}…"

@@ -3,7 +3,7 @@
 import torch
 
 from puzzles.grading.drives import two_levels
-from puzzles.grading.puzzle import Budget, Claim, Given, Measure, Puzzle, Wrong, cases, divisors, drawn
+from puzzles.grading.puzzle import LARGE, SMALL, Budget, Claim, Given, Measure, Puzzle, Wrong, cases, divisors, drawn
 from reference.collectives import all_gather, all_reduce, cost, reduce_scatter
 from reference.collectives.all_reduce import hierarchical
 
@@ -69,19 +69,14 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), length=(24,), ranks_per_node=(2,), dtype=(torch.int32,))
     + cases(worlds=(1, 3), length=(10,), ranks_per_node=lambda n: {1, n})
     + cases(worlds=(8,), length=(40,), ranks_per_node=(4,)),
-    drawn=(
+    drawn=tuple(
         drawn(
-            worlds=(4, 6, 8),
+            worlds=worlds,
             length=range(2, 60),
             ranks_per_node=lambda so_far: divisors(so_far.n),
             op=("SUM", "AVG", "MAX"),
-        ),
-        drawn(
-            worlds=(9, 9, 12),
-            length=range(2, 60),
-            ranks_per_node=lambda so_far: divisors(so_far.n),
-            op=("SUM", "AVG", "MAX"),
-        ),
+        )
+        for worlds in (SMALL, LARGE)
     ),
     inputs=in_nodes,
     oracle=everybody_has_the_sum,

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives.pipeline_steps import on_a_mesh
-from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import SMALL, Budget, Claim, Measure, Puzzle, Wrong, cases, divisors, drawn
 from reference.pipeline_parallel.tied import TABLE, tied_step
 from reference.zero import cost
 
@@ -128,6 +128,10 @@ PUZZLE = Puzzle(
     + cases(worlds=(3,), replicas=(1, 3), limit=(2.0,), rate=(0.125,))
     + cases(worlds=(1, 5), replicas=(1,), limit=(2.0,), rate=(0.125,))
     + cases(worlds=(8,), replicas=(2,), limit=(2.0,), rate=(0.125,)),
+    drawn=(
+        drawn(worlds=SMALL, replicas=lambda so_far: divisors(so_far.n), limit=(1.0, 2.0, 1e9), rate=(0.125, 0.5)),
+        drawn(worlds=(9, 12), replicas=lambda so_far: divisors(so_far.n), limit=(1.0, 2.0, 1e9), rate=(0.125, 0.5)),
+    ),
     inputs=parameters_and_gradients,
     oracle=one_process_with_one_table,
     judge=the_same_bits_and_no_more,

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives.tensor_parallel import named
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.tensor_parallel.by_hand import row_linear
 
 from .common import ALL_GATHER, DOUBLE, LAYER, all_reduces, numbers, part
@@ -93,6 +93,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3,), split=(False, True), tokens=(1, 5), features=(1, 3), bias=("normal",))
     + cases(worlds=(8,), split=(True,), tokens=(2,), features=(1,), bias=("normal",))
     + cases(worlds=(4,), members=(0, 2, 3), split=(True,), tokens=(2,), features=(2,), bias=("normal",)),
+    drawn=on_any_ranks(split=(False, True), tokens=range(2, 6), features=(1, 2, 3), bias=("normal",)),
     inputs=columns_of_it,
     oracle=layer_in_one_process,
     drive=partial(named, LAYER),
