@@ -50,7 +50,7 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(1,), p=(3, 1, 4, 8), m=(3, 5, 1)) + cases(worlds=(1,), p=(8,), m=(40,)),
     drawn=(drawn(worlds=(1,), p=range(1, 12), m=range(1, 12)),),
     scale=Scale(
-        cases(worlds=(1,), p=(30,), m=(3000,)), "cycles times stages times micro-batches", oracle=along_diagonals
+        cases(worlds=(1,), p=(16,), m=(3000,)), "cycles times stages times micro-batches", oracle=along_diagonals
     ),
     oracle=by_simulation,
     budgets=(

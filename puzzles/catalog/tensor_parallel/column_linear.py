@@ -162,7 +162,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "no bias",
-            diagnosis=r"rank 0, y\[0, 0\]: expected",
+            diagnosis=r"rank 0, y\[\d, \d\]: expected",
             edits=((" + bias\n", "\n"),),
         ),
         Wrong(

@@ -120,12 +120,12 @@ PUZZLE = Puzzle(
     wrong=(
         Wrong(
             "the bias is added on every rank",
-            diagnosis=r"rank 0, y\[0, 0\]: expected .*\n.*right with bias=zeros, wrong with bias=normal",
+            diagnosis=r"rank 0, y\[\d, \d\]: expected .*\n.*right with bias=zeros, wrong with bias=normal",
             edits=(("own @ weight.T\n", "own @ weight.T + bias\n"), ("    y += bias\n", "")),
         ),
         Wrong(
             "a rank's own part of y",
-            diagnosis=r"y\[0, 0\]: expected .*\n.*y must be the same on every rank: rank 0 and rank 1 differ",
+            diagnosis=r"y\[\d, \d\]: expected .*\n.*y must be the same on every rank: rank 0 and rank 1 differ",
             edits=(("    dist.all_reduce(y, group=group)\n", ""),),
         ),
         Wrong(
@@ -157,7 +157,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "the mean over ranks",
-            diagnosis=r"y\[0, 0\]: expected",
+            diagnosis=r"y\[\d, \d\]: expected",
             edits=(("    y += bias\n", "    y = y / n + bias\n"),),
         ),
         Wrong(

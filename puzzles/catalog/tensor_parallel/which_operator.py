@@ -129,12 +129,12 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "f adds up in both directions: the output depends on the number of ranks",
-            diagnosis=r"what f gives\[0, 0\].*\n.*off by exactly the world size, too much",
+            diagnosis=r"what f gives\[\d, \d\].*\n.*off by exactly the world size, too much",
             body=bodies((SUM, SUM_BACK), (SUM, NOTHING_BACK)),
         ),
         Wrong(
             "f and g are swapped",
-            diagnosis=r"what f gives\[0, 0\]: expected",
+            diagnosis=r"what f gives\[\d, \d\]: expected",
             body=bodies((SUM, NOTHING_BACK), (NOTHING, SUM_BACK)),
         ),
         Wrong(
