@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from . import integrity, meters
+from . import aliases, integrity, meters
 
 _RUNS = ("reference.cluster.", "reference.trace.", "reference.errors.", "puzzles.grading.")  # what runs a rank
 MAX_BYTES = 1 << 28  # of one tensor that is reported
@@ -37,6 +37,7 @@ class Job:
         drive: how, see `puzzles.grading.drives`.
         wants_group: pass the group as `group`.
         meters: names of the meters to run, see `puzzles.grading.meters`.
+        new: look whether results share memory with arguments.
         members: for each case, the global ranks of its group; None for all.
         given: by module of the course, the names that the text may import from it.
     """
@@ -47,6 +48,7 @@ class Job:
     drive: Callable[..., dict[str, Any]]
     wants_group: bool
     meters: tuple[str, ...]
+    new: bool
     members: tuple[tuple[int, ...] | None, ...]
     given: dict[str, tuple[str, ...]]
 
@@ -105,13 +107,17 @@ def _of_course(name: str) -> bool:
 def _report(job: Job, function: Callable[..., Any], arguments: dict[str, Any], group: Any) -> dict[str, Any]:
     """One case: the values, what the meters say, and which of this rank's calls belong to it (ticks from, to)."""
     readings: dict[str, float] = {}
-    measured = _noticed(meters.measured(function, job.meters, readings))
+    shared: list[str] = []
+    measured = _noticed(meters.measured(function, job.meters, readings, job.filename))
+    if job.new:
+        measured = aliases.watched(measured, shared)
     if job.wants_group:
         arguments = {**arguments, "group": group}
     begin = _tick()
     values = job.drive(measured, arguments)
     values.pop("group", None)
-    return {"values": {name: described(value) for name, value in values.items()}, "ticks": (begin, _tick()), **readings}
+    told = {name: described(value) for name, value in values.items()}
+    return {"values": told, "ticks": (begin, _tick()), "shared": shared, **readings}
 
 
 def _noticed(function: Callable[..., Any]) -> Callable[..., Any]:

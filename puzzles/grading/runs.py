@@ -11,7 +11,7 @@ from typing import Any
 from reference.cluster import EachRank, RankError, ResultError
 from reference.trace import Op, Trace
 
-from . import driver, overlap, schedules, text, values, witness
+from . import driver, narrow, overlap, schedules, text, values, witness
 from .pool import Pool
 from .puzzle import Case, Inputs, Measure, Puzzle
 from .values import Comparison
@@ -60,6 +60,7 @@ class Run:
         objection: the same, of values that an oracle has found right: then it is about their cost.
         step: of a schedule puzzle, the step that the orders make.
         of_call: what is known of the whole call, which may have run other cases, too.
+        shared: of a puzzle that asks for new tensors, names of arguments that share memory with a result.
     """
 
     case: Case
@@ -70,6 +71,7 @@ class Run:
     said: str
     objection: str
     of_call: Circumstances
+    shared: tuple[str, ...] = ()
     step: schedules.Step | None = None
 
     @property
@@ -113,6 +115,18 @@ class Run:
             return self.step.measured(measure) if self.step else math.inf
         return max(reading.get(_METERS[measure], 0) for reading in self.readings)
 
+    @property
+    def narrowed(self) -> str:
+        """That a message has fewer bits than the numbers that it brings; "" where none has."""
+        event = narrow.narrowed(self.inputs, [event for events in self.trace.events for event in events])
+        return narrow.sentence(self.case, self.inputs, event) if event else ""
+
+    @property
+    def cut(self) -> str:
+        """That a message brings whole numbers where they are none, for whoever has wrong values; "" where none does."""
+        event = narrow.cut(self.inputs, [event for events in self.trace.events for event in events])
+        return narrow.sentence(self.case, self.inputs, event) if event else ""
+
     def operations(self) -> Iterator[tuple[Op, str, int, int]]:
         """(operation, file, line, rank) of every call."""
         for events in self.trace.events:
@@ -152,6 +166,7 @@ def _run_cases(solution: Solution, cases: Sequence[Case], pool: Pool) -> list[Ru
         drive=puzzle.drive,
         wants_group=puzzle.takes_group,
         meters=tuple(name for budget in puzzle.budgets if (name := _METERS.get(budget.measure))),
+        new=puzzle.new,
         members=tuple(case.members for case in cases),
         given=text.given(puzzle),
     )
@@ -218,7 +233,11 @@ def _checked(report: Any) -> dict[str, Any]:
     """A rank's report of one case, as `driver` describes it. Raises what Python raises where it is no such thing."""
     begin, end = report["ticks"]
     meters = {name: float(report[name]) for name in _METERS.values() if name in report}
-    return {"values": dict(report["values"]), "ticks": (int(begin), int(end)), **meters}
+    return {"values": dict(report["values"]), "ticks": (int(begin), int(end)), "shared": _names(report), **meters}
+
+
+def _names(report: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(name)[:80] for name in report["shared"]))
 
 
 def _run(
@@ -243,7 +262,8 @@ def _run(
         else:
             said = complaint
             comparison = Comparison(case, len(claims), (), outputs, outputs)
-    return Run(case, inputs, comparison, trace, tuple(mine), said, objection, circumstances, step)
+    shared = tuple(dict.fromkeys(name for report in mine for name in report["shared"]))
+    return Run(case, inputs, comparison, trace, tuple(mine), said, objection, circumstances, shared, step)
 
 
 def _step(pipe: schedules.Pipe, case: Case, told: list[Any]) -> tuple[schedules.Step | None, str, Comparison]:

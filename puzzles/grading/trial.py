@@ -113,7 +113,7 @@ class Trial:
         wrong = [run for run in self.runs if not run.right and not run.said]
         inputs = {run.case: run.inputs for run in wrong}
         within = diagnosis.in_values([run.comparison for run in wrong], inputs) if wrong else None
-        reason = lines(_difference(puzzle, failure), between, within)
+        reason = lines(_difference(puzzle, failure), between, within, failure.narrowed or failure.cut)
         compared = sum(run.comparison.compared for run in self.runs)
         return Verdict(puzzle.name, Stage.VALUES, reason, case, (), failure.trace, compared, output=failure.output)
 

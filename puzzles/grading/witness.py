@@ -1,10 +1,15 @@
 """What the kernel saw of a call: witnesses that code in the ranks cannot reach.
 
 The trace and the meters run in the learner's own process, and a text that is clever enough can make them say anything.
-The kernel counts, too: the bytes that went over the ranks' own loopback, and the most memory that each process ever
-had. The owner reads both from outside, before a call and after it (Linux only; None where it can't).
+The kernel counts, too: the bytes that went over the ranks' own loopback, the most memory that each process ever had,
+and how long it computed. The owner reads all three from outside (Linux only; None or zero where it can't).
 """
 
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +19,11 @@ from reference.trace import Event, Op, Trace
 _HEADERS = 52  # bytes of IP and TCP, with timestamps, around the data of a packet
 _AROUND = 144  # bytes that gloo sends with each message: it tells that it is ready, what comes, and that it has come
 _CONNECTION = 24  # bytes by which the packets that open a connection are longer
-
-
 _FORGIVEN = 128  # bytes of a call: less than any message takes, more than acknowledgements with options do
+
+_LOOK = 0.02  # seconds between two looks
+_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # of the kernel, in a second
+_USER, _SYSTEM = 11, 12  # places in /proc/PID/stat behind the name, which may hold blanks and brackets
 
 
 @dataclass(frozen=True)
@@ -118,3 +125,71 @@ def _of_status(process: int, name: str) -> int | None:
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
     except (OSError, StopIteration, ValueError):
         return None
+
+
+class ProcessorTime:
+    """Processor time of processes since this was made, in seconds: user and system, of all threads.
+
+    Time in which a process waits, or others have the processor, does not count. Zero where there is no /proc.
+
+    Args:
+        pids: gives the process ids whenever it is asked; processes that come up later count from their start.
+    """
+
+    def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
+        self._pids = pids
+        self._before = {pid: used(pid) for pid in pids()}
+
+    def each(self) -> dict[int, float]:
+        """Seconds of each process that is there."""
+        return {pid: used(pid) - self._before.get(pid, 0.0) for pid in self._pids()}
+
+    @property
+    def seconds(self) -> float:
+        """Of the process that has used most."""
+        return max(self.each().values(), default=0.0)
+
+
+def used(pid: int) -> float:
+    """Seconds of processor time that a process has used until now; 0 where it is gone, or nobody knows."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[_USER]) + int(fields[_SYSTEM])) / _TICKS
+
+
+class Limit:
+    """Ends a process that uses more processor time than it may. Whether it had to says `exceeded`."""
+
+    def __init__(self, pids: Callable[[], Sequence[int]], seconds: float) -> None:
+        self.exceeded = False
+        self._time, self._seconds, self._done = ProcessorTime(pids), seconds, threading.Event()
+
+    def watch(self) -> None:
+        """Look until `end`; to be run in a thread."""
+        while not self._done.wait(_LOOK):
+            for pid, seconds in self._time.each().items():
+                if seconds > self._seconds and not self._done.is_set():
+                    self.exceeded = True
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            if self.exceeded:
+                return
+
+    def end(self) -> None:
+        """Look no more."""
+        self._done.set()
+
+
+@contextlib.contextmanager
+def limited(pids: Callable[[], Sequence[int]], seconds: float) -> Iterator[Limit]:
+    """Within this, each of the processes may use so many seconds of processor time; then it is killed."""
+    limit = Limit(pids, seconds)
+    thread = threading.Thread(target=limit.watch, daemon=True)
+    thread.start()
+    try:
+        yield limit
+    finally:
+        limit.end()
+        thread.join()

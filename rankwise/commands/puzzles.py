@@ -56,6 +56,9 @@ def check(
     file: Annotated[Path | None, Option(help="Check this file instead of your own.", show_default=False)] = None,
     picture: Annotated[Path | None, Option(help="Draw the run into this PNG.", show_default=False)] = None,
     json: Annotated[bool, Option("--json", help="One JSON object a line.")] = False,
+    seed: Annotated[
+        int | None, Option(help="Check with the values and sizes of an earlier verdict.", show_default=False)
+    ] = None,
     course: Root = None,
 ) -> int:
     """Check solutions. The exit code is 0 where all of them pass, 1 where one fails, 2 where one can't be read."""
@@ -71,7 +74,7 @@ def check(
         return FAILED
     codes = []
     for name in chosen:
-        verdict = _checked(home, name, file)
+        verdict = _checked(home, name, file, seed)
         codes.append(UNCHECKED if verdict is None else PASSED if verdict.passed else FAILED)
         if verdict:
             print(_as_json(verdict)) if json else show(verdict)
@@ -181,13 +184,13 @@ def show(verdict: "Verdict") -> None:
         console.print(Text(rest))
 
 
-def _checked(home: "Course", name: str, file: Path | None = None) -> "Verdict | None":
+def _checked(home: "Course", name: str, file: Path | None = None, seed: int | None = None) -> "Verdict | None":
     """The verdict on a solution; None, and a line that says why, where it can't be read."""
     from puzzles.grading import checking
     from reference.errors import BadInput
 
     try:
-        return checking.check(name, file, course=home, face=FACE)
+        return checking.check(name, file, course=home, face=FACE, seed=seed)
     except BadInput as error:
         _remark(str(error))
         return None
@@ -212,7 +215,11 @@ def _as_json(verdict: "Verdict") -> str:
         for row in verdict.table
     ]
     facts = {"name": verdict.name, "passed": verdict.passed, "stage": verdict.stage, "reason": verdict.reason}
-    return json.dumps(facts | {"table": rows, "compared": verdict.compared, "seconds": round(verdict.seconds, 4)})
+    return json.dumps(
+        facts
+        | {"table": rows, "compared": verdict.compared, "seed": verdict.seed}
+        | {"seconds": round(verdict.seconds, 4)}
+    )
 
 
 def _draw(verdict: "Verdict", path: Path) -> None:

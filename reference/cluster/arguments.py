@@ -11,7 +11,7 @@ Packed = tuple[bytes, tuple[Any, ...]]  # a payload and its buffers
 class EachRank:
     """An argument that is another one on each rank: rank r is given `values[r]`, and never sees the others.
 
-        cluster.run(fn, EachRank([x0, x1, x2]))
+    cluster.run(fn, EachRank([x0, x1, x2]))
     """
 
     def __init__(self, values: Sequence[Any]) -> None:

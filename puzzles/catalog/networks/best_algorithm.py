@@ -1,6 +1,6 @@
 """networks.best_algorithm: small tensors pay for steps, large ones for bytes."""
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn, magnitudes
 from reference.networks.best import best_algorithm
 
 SOLUTION = """
@@ -27,6 +27,19 @@ def one_message_after_another(case, inputs):
         "halving-doubling": fold + halves + halves,
     }
     return [min(messages, key=lambda name: sum(case.alpha + size / case.beta for size in messages[name]))]
+
+
+def by_sums(case, inputs):
+    """The same, where a ring has too many messages: those of an algorithm as (how many, bytes of all together)."""
+    n, size = case.ranks, case.size
+    rounds = n.bit_length() - 1
+    fold = 2 * (n > 2**rounds)
+    messages = {
+        "ring": (2 * (n - 1), 2 * (n - 1) / n * size),
+        "recursive doubling": (fold + rounds, (fold + rounds) * size),
+        "halving-doubling": (fold + 2 * rounds, (fold + 2 - 2 / 2**rounds) * size),
+    }
+    return [min(messages, key=lambda name: case.alpha * messages[name][0] + messages[name][1] / case.beta)]
 
 
 PUZZLE = Puzzle(
@@ -59,6 +72,12 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), ranks=(5, 48), size=(1e4,), alpha=(20e-3,), beta=(2.5e6,))
     + cases(worlds=(1,), ranks=(6, 3), size=(2e5, 6e5), alpha=(4e-6,), beta=(50e9,))
     + cases(worlds=(1,), ranks=(12,), size=(5e5,), alpha=(4e-6,), beta=(50e9,)),
+    drawn=(drawn(worlds=(1,), ranks=range(2, 2000), size=magnitudes(3, 10), alpha=(4e-6,), beta=(50e9,)),),
+    scale=Scale(
+        cases(worlds=(1,), ranks=(10**12, 2**40), size=(1e3, 4e9), alpha=(4e-6,), beta=(50e9,)),
+        "the number of ranks",
+        oracle=by_sums,
+    ),
     oracle=one_message_after_another,
     budgets=(
         Budget(

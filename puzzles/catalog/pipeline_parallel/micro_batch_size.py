@@ -2,7 +2,7 @@
 
 import functools
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.pipeline_parallel.orders import one_f_one_b
 from reference.pipeline_parallel.simulate import Costs, simulate
 from reference.pipeline_parallel.throughput import best_micro_batch
@@ -48,6 +48,14 @@ def a_step(p, m, times, size):
     return simulate(schedule, Costs(forward, backward / 2, backward / 2)).seconds, held * size
 
 
+def multiplied(case, inputs):
+    """The same, where there are too many micro-batches to simulate."""
+    forward, backward = TIMES[case.times]
+    counts = {size: case.samples // size for size in sizes_of(case)}
+    fitting = [size for size, m in counts.items() if fits(case, size * min(case.p, m))]
+    return [min(fitting, key=lambda size: (counts[size] + case.p - 1) * (forward[size] + backward[size]), default=None)]
+
+
 PUZZLE = Puzzle(
     name="pipeline_parallel.micro_batch_size",
     title="The best size of a micro-batch",
@@ -83,6 +91,21 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), samples=(512,), p=(2,), memory=(45_000, 36_000, 35_999, 20_500), times=("a GPU",), **SMALL)
     + cases(worlds=(1,), samples=(512,), p=(2,), memory=(98_000, 97_999), times=("a GPU",), **LARGE)
     + cases(worlds=(1,), samples=(8,), p=(4,), memory=(28_000, 27_999), times=("short kernels",), **SMALL),
+    scale=Scale(
+        cases(worlds=(1,), samples=(2**40,), p=(64, 2**30), memory=(10**30,), times=("a GPU",), **SMALL),
+        "ranks or micro-batches",
+        oracle=multiplied,
+    ),
+    drawn=(
+        drawn(
+            worlds=(1,),
+            samples=(16, 48, 64, 96, 192, 256),
+            p=(3, 5, 6, 7, 9),
+            memory=(PLENTY,),
+            times=("a GPU",),
+            **SMALL,
+        ),
+    ),
     inputs=measured,
     oracle=step_by_step,
     budgets=(
