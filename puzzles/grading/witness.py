@@ -19,6 +19,7 @@ from reference.trace import Event, Op, Trace
 _HEADERS = 52  # bytes of IP and TCP, with timestamps, around the data of a packet
 _AROUND = 144  # bytes that gloo sends with each message: it tells that it is ready, what comes, and that it has come
 _CONNECTION = 24  # bytes by which the packets that open a connection are longer
+_PACKET = 2048  # bytes of one that was sent again, at most, where messages are small
 _FORGIVEN = 128  # bytes of a call: less than any message takes, more than acknowledgements with options do
 
 _LOOK = 0.02  # seconds between two looks
@@ -28,10 +29,11 @@ _USER, _SYSTEM = 11, 12  # places in /proc/PID/stat behind the name, which may h
 
 @dataclass(frozen=True)
 class Counters:
-    """What has gone over a network since it was made: bytes inside of TCP, and connections."""
+    """What has gone over a network since it was made: bytes inside of TCP, connections, and packets sent twice."""
 
     payload: int
     connections: int
+    sent_again: int  # packets
 
 
 class Traffic:
@@ -60,7 +62,8 @@ class Traffic:
             return 0
         moved = self._after.payload - self._before.payload
         known = explained(trace, self._after.connections - self._before.connections)
-        return moved - known if moved > known + _FORGIVEN else 0
+        forgiven = _FORGIVEN + _PACKET * (self._after.sent_again - self._before.sent_again)
+        return moved - known if moved > known + forgiven else 0
 
 
 def explained(trace: Trace, connections: int) -> int:
@@ -88,7 +91,7 @@ def counters(process: int | None) -> Counters | None:
     try:
         found = {**_table(process, "snmp"), **_table(process, "netstat")}
         payload = found["IpExt:OutOctets"] - _HEADERS * found["Ip:OutRequests"]
-        return Counters(payload, found["Tcp:ActiveOpens"])
+        return Counters(payload, found["Tcp:ActiveOpens"], found["Tcp:RetransSegs"])
     except (OSError, KeyError, ValueError):
         return None
 
