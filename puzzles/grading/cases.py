@@ -105,6 +105,11 @@ def cases(
     return tuple(found)
 
 
+def case(world_size: int, **parameters: Any) -> Case:
+    """One case, of these parameters."""
+    return Case(world_size, parameters=tuple(parameters.items()))
+
+
 @dataclass(frozen=True)
 class Drawn:
     """A case of which each check draws one anew, so that no table of known cases is right.

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from . import aliases, integrity, meters
 
@@ -117,6 +118,8 @@ def _report(job: Job, function: Callable[..., Any], arguments: dict[str, Any], g
     values = job.drive(measured, arguments)
     values.pop("group", None)
     told = {name: described(value) for name, value in values.items()}
+    if len(job.members) > 1:  # a later case may change them
+        told = tree_map_only(Tensor, Tensor.clone, told)
     return {"values": told, "ticks": (begin, _tick()), "shared": shared, **readings}
 
 
@@ -178,4 +181,4 @@ def _tensor(value: Tensor) -> tuple[str, Any]:
     plain = value.layout is torch.strided and value.device.type == "cpu" and value.dtype in _DTYPES
     if not plain or value.numel() * value.element_size() > MAX_BYTES:
         return "other", f"a tensor of shape {tuple(value.shape)}, {value.dtype}, {value.layout}, on {value.device}"
-    return "tensor", value.detach().clone(memory_format=torch.contiguous_format)
+    return "tensor", value.detach().contiguous()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from . import scale, style, text
+from . import scale, style, text, weigh
 from .cases import new_seed
 from .pool import BACKWARD, Pool, shared
 from .puzzle import Budget, Measure, Puzzle
@@ -73,7 +73,7 @@ def passes(puzzle: Puzzle, source: str, *, pool: Pool | None = None) -> bool:
                 if not all(run.right for run in found):
                     return False
                 runs += _settled(solution, found, pool)
-            if scale.verdict(solution, pool):
+            if scale.verdict(solution, pool) or weigh.verdict(solution, pool):
                 return False
     except (SyntaxError, Broken):
         return False
@@ -94,7 +94,10 @@ def _grade(solution: Solution, pool: Pool) -> Verdict:
     if verdict is None:
         runs = _settled(solution, runs, pool)
         verdict = (
-            _costs(puzzle, runs) or scale.verdict(solution, pool, _compared(runs)) or _calls(puzzle, runs, findings)
+            _costs(puzzle, runs)
+            or scale.verdict(solution, pool, _compared(runs))
+            or weigh.verdict(solution, pool, _compared(runs))
+            or _calls(puzzle, runs, findings)
         )
     return verdict or _passed(puzzle, runs)
 

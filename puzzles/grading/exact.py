@@ -40,8 +40,14 @@ def factors(shape: Sequence[int], everywhere: int, here: int) -> Tensor:
     return _dealt(shape, torch.float64, _FACTOR, everywhere, here)
 
 
+_TILE = 65_537  # numbers that are dealt; of larger tensors they are repeated, for to deal takes longer than to copy
+
+
 def _dealt(shape: Sequence[int], dtype: torch.dtype, scale: tuple[float, int], everywhere: int, here: int) -> Tensor:
     numel, (step, largest) = math.prod(shape), scale
+    if numel > _TILE:
+        tile = _dealt([_TILE], dtype, scale, everywhere, here)
+        return tile.repeat(-(-numel // _TILE))[:numel].view(tuple(shape))
     shared, own = (torch.Generator().manual_seed(seed) for seed in (everywhere, here))
     magnitudes = torch.randint(1, largest, (numel,), generator=own)
     if dtype in (torch.bool, torch.uint8):

@@ -63,6 +63,12 @@ class Pool:
         self._used[world_size] = None
         return self._started(world_size)
 
+    def fresh(self, world_size: int) -> Cluster:
+        """The cluster of this size, with ranks that have run nothing."""
+        if world_size in self._used:
+            self._clusters[world_size].renew()
+        return self.cluster(world_size)
+
     def _started(self, world_size: int) -> Cluster:
         if world_size not in self._clusters:
             preload = (*PRELOAD, *self._more)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from .cases import LARGE, SMALL, Case, Drawn, cases, dealt, divisors, drawn, magnitudes, on_any_ranks, short
+from .cases import LARGE, SMALL, Case, Drawn, case, cases, dealt, divisors, drawn, magnitudes, on_any_ranks, short
 from .drives import plain
 from .schedules import Pipe
 
@@ -31,6 +31,7 @@ __all__ = [  # what `puzzles.catalog` writes puzzles with
     "Puzzle",
     "Scale",
     "Wrong",
+    "case",
     "cases",
     "divisors",
     "drawn",
@@ -165,6 +166,7 @@ class Puzzle:
         cases: where it must be right.
         drawn: cases of which each check draws one anew, beside `cases`.
         scale: cases that are too large for all but the right order of growth.
+        large: a case with tensors of tens of megabytes, where the memory of the ranks' processes decides: see `weigh`.
         inputs: (case, group rank) -> arguments by name, without `group`; the case's parameters where left out.
         oracle: (case, inputs) -> by group rank, what the function must return, or a dict of what must be in which
             argument afterwards ("returns" for the returned value). It sees all inputs and runs in one process.
@@ -195,6 +197,7 @@ class Puzzle:
     cases: tuple[Case, ...]
     drawn: tuple[Drawn, ...] = ()
     scale: Scale | None = None
+    large: Case | None = None
     inputs: Callable[[Case, int], Mapping[str, Any]] = _parameters
     oracle: Callable[[Case, Inputs], Sequence[Any]] | None = None
     judge: Callable[[Case, Inputs, list[dict[str, Any]], Any], Sequence[Claim]] | None = None

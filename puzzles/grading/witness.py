@@ -112,13 +112,8 @@ def memory(process: int) -> int | None:
 
 
 def most_memory(process: int) -> int | None:
-    """The most bytes that a process had in memory since `forget_most`."""
+    """The most bytes that a process has ever had in memory."""
     return _of_status(process, "VmHWM")
-
-
-def forget_most(process: int) -> None:
-    """Let the kernel count the most memory of a process from now on. Raises OSError."""
-    Path(f"/proc/{process}/clear_refs").write_text("5")
 
 
 def _of_status(process: int, name: str) -> int | None:

@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, drawn
 from reference.memory.stall import total
 
 
@@ -49,6 +49,7 @@ PUZZLE = Puzzle(
             worlds=(1,), parts=range(100, 400), shape=((4, 5), (9,)), dtype=(torch.bfloat16,), size=(0.25, 1.0, 30.0)
         ),
     ),
+    large=case(1, parts=24, shape=(1 << 20,), dtype=torch.bfloat16, size=1.0),
     inputs=positive_parts,
     oracle=exact,
     new=True,
