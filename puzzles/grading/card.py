@@ -18,16 +18,18 @@ def text(verdict: Verdict) -> str:
     lines = [f"{mark} {verdict.name}: {verdict.stage} ({verdict.seconds:.2f} s)"]
     lines += [f"  {first}", *(f"  {line}" for line in rest)]
     lines += [f"  {line}" for line in _columns(verdict)]
-    if verdict.case is not None:
-        lines.append(f"  {_seed(verdict)}")
+    lines += [f"  {line}" for line in _details(verdict)]
     if verdict.output:
         lines += ["  printed:", *(f"    {line}" for line in verdict.output[:MAX_OUTPUT].splitlines())]
     return "\n".join(lines)
 
 
-def _seed(verdict: Verdict) -> str:
-    """What makes the same check again."""
-    return f"seed {verdict.seed}: `--seed {verdict.seed}` checks with the same values and sizes"
+def _details(verdict: Verdict) -> list[str]:
+    """What makes the same check again, and what this machine can't vouch for."""
+    if verdict.case is None:
+        return []
+    seed = f"seed {verdict.seed}: `--seed {verdict.seed}` checks with the same values and sizes"
+    return [seed, *(f"this machine lacks {wall}; see `rankwise doctor`" for wall in verdict.unenforced)]
 
 
 def _columns(verdict: Verdict) -> list[str]:
@@ -55,7 +57,7 @@ def html(verdict: Verdict, note: str = "") -> str:
         if verdict.output
         else "",
         _picture(verdict),
-        f"<div><small>{_plain(_seed(verdict))}</small></div>" if verdict.case is not None else "",
+        *(f"<div><small>{_plain(line)}</small></div>" for line in _details(verdict)),
         f"<div><i>{_plain(note)}</i></div>" if note else "",
         "</div>",
     ]

@@ -56,7 +56,7 @@ def grade(
     solution = Solution(puzzle.dealt(seed), source, filename or f"{puzzle.name.partition('.')[2]}.py")
     with pool.lock, pool.forgetting():
         verdict = _grade(solution, pool)
-    return replace(verdict, seconds=time.monotonic() - begin, seed=seed)
+    return replace(verdict, seconds=time.monotonic() - begin, seed=seed, unenforced=pool.unenforced)
 
 
 def passes(puzzle: Puzzle, source: str, *, pool: Pool | None = None) -> bool:

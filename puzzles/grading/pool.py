@@ -55,6 +55,7 @@ class Pool:
         self.timeout = timeout
         self.lock = threading.RLock()  # one check at a time
         self._clusters: dict[int, Cluster] = {}
+        self.unenforced: tuple[str, ...] = ()  # walls that this machine does not have
         self._used: dict[int, None] = {}  # sizes whose ranks have run a text
         self._more: dict[str, None] = {}  # modules that some puzzle needs besides the usual ones
 
@@ -98,8 +99,9 @@ class Pool:
             yield
         finally:
             used, self._used = self._used, {}
-            for world_size in used:
-                self._clusters[world_size].renew()
+            for cluster in [self._clusters[world_size] for world_size in used]:
+                self.unenforced = cluster.unenforced or self.unenforced
+                cluster.renew()
 
     def discard(self, world_size: int) -> None:
         """End the ranks of this size."""

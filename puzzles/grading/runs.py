@@ -17,7 +17,6 @@ from .puzzle import Case, Inputs, Measure, Puzzle
 from .values import Comparison
 
 _METERS = {Measure.PEAK_BYTES: "peak", Measure.KEPT_BYTES: "kept", Measure.LINES: "lines"}
-_LOOKS = 3  # at what the kernel counts
 _OF_SCHEDULES = (Measure.BUBBLE, Measure.ACTIVATIONS, Measure.ALL_ACTIVATIONS, Measure.ROOM)
 
 
@@ -142,20 +141,7 @@ class Broken(Exception):
 
 
 def run_cases(solution: Solution, cases: Sequence[Case], pool: Pool) -> list[Run]:
-    """Run cases of one world size in one call. Raises Broken.
-
-    Where the kernel counts more than the trace has, they run again: a machine under load sends packets twice. What is
-    hidden is hidden every time.
-    """
-    for _ in range(_LOOKS):
-        runs = _run_cases(solution, cases, pool)
-        if not runs[0].hidden:
-            break
-    return runs
-
-
-def _run_cases(solution: Solution, cases: Sequence[Case], pool: Pool) -> list[Run]:
-    """Run cases of one world size in one call, once. Raises Broken."""
+    """Run cases of one world size in one call. Raises Broken."""
     puzzle = solution.puzzle
     world_size = cases[0].world_size
     inputs = [_inputs(puzzle, case) for case in cases]

@@ -19,6 +19,7 @@ from reference.trace import Event, Op, Trace
 _HEADERS = 52  # bytes of IP and TCP, with timestamps, around the data of a packet
 _AROUND = 144  # bytes that gloo sends with each message: it tells that it is ready, what comes, and that it has come
 _CONNECTION = 24  # bytes by which the packets that open a connection are longer
+_NOTED = 600  # bytes in the ranks' store for each connection of a new group, at most
 _PACKET = 2048  # bytes of one that was sent again, at most, where messages are small
 _FORGIVEN = 128  # bytes of a call: less than any message takes, more than acknowledgements with options do
 
@@ -50,18 +51,33 @@ class Traffic:
         return cls(first if apart else None)
 
     def __enter__(self) -> "Traffic":
-        self._before = counters(self._process)
+        self._before, self._store = counters(self._process), _store(self._process)
+        self._written = self._read()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._after = counters(self._process)
+        self._written_after = self._read()
+
+    def _read(self) -> bytes:
+        """What is in the store through which groups are made: a file that all ranks have open."""
+        try:
+            return self._store.read_bytes() if self._store else b""
+        except OSError:
+            return b""
 
     def hidden(self, trace: Trace) -> int:
-        """Bytes that the ranks sent to each other, and that no event of the trace stands for."""
+        """Bytes that the ranks told each other, over the network or in their store, and no event of the trace has."""
         if self._before is None or self._after is None:
             return 0
+        connections = self._after.connections - self._before.connections
+        if not self._written_after.startswith(self._written):
+            return len(self._written)
+        noted = len(self._written_after) - len(self._written)
+        if noted > _NOTED * connections:
+            return noted
         moved = self._after.payload - self._before.payload
-        known = explained(trace, self._after.connections - self._before.connections)
+        known = explained(trace, connections)
         forgiven = _FORGIVEN + _PACKET * (self._after.sent_again - self._before.sent_again)
         return moved - known if moved > known + forgiven else 0
 
@@ -84,6 +100,15 @@ def _messages(event: Event) -> int:
     if event.op.point_to_point:
         return int(event.op is Op.SEND)
     return 4 * (len(event.group) - 1)
+
+
+def _store(process: int | None) -> Path | None:
+    """The file of a rank's store, as others can open it."""
+    try:
+        files = list(Path(f"/proc/{process}/fd").iterdir())
+        return next((file for file in files if os.readlink(file).startswith("/memfd:rankwise")), None)
+    except OSError:
+        return None
 
 
 def counters(process: int | None) -> Counters | None:

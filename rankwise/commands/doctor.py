@@ -107,7 +107,6 @@ def kernel() -> Iterator[Finding]:
     """What the cluster asks of Linux, tried one by one."""
     if sys.platform != "linux":
         return
-    from reference.cluster.confine import landlock_version
     from reference.cluster.server import children
 
     features: dict[str, tuple[Callable[[], object], State, str]] = {
@@ -126,19 +125,31 @@ def kernel() -> Iterator[Finding]:
             State.NOTE,
             "stray processes are not found",
         ),
-        "Landlock": (
-            lambda: 1 / landlock_version(),
-            State.NOTE,
-            "graded code is guarded by Python alone",
-        ),
     }
     for feature, (try_it, without, lost) in features.items():
         try:
             try_it()
-        except (OSError, IndexError, ZeroDivisionError) as error:
+        except (OSError, IndexError) as error:
             yield Finding(without, f"no {feature}", f"{lost} ({error}); a container's seccomp profile may forbid it")
         else:
             yield Finding(State.OK, feature)
+
+
+def walls() -> Iterator[Finding]:
+    """What the kernel keeps graded code from: each wall of `reference.cluster.confine`, tried on a rank."""
+    from reference.cluster import Cluster, ClusterError
+
+    try:
+        with Cluster(1, untrusted=True, timeout=60) as cluster:
+            cluster.ready()
+            missing = cluster.unenforced
+    except ClusterError as error:
+        yield Finding(State.WRONG, "a rank for graded code does not start", str(error))
+        return
+    for wall in missing:
+        yield Finding(State.NOTE, f"graded code is not kept from all: no {wall}", "a verdict says so, too")
+    if not missing:
+        yield Finding(State.OK, "graded code has a network of its own, reads no course, and starts no program")
 
 
 def ranks() -> Iterator[Finding]:
@@ -183,5 +194,5 @@ def gpus() -> Iterator[Finding]:
         yield Finding(State.OK, f"GPU {index}: {torch.cuda.get_device_name(index)}")
 
 
-EXAMINATIONS = (python, packages, machine, kernel, ranks, gpus)
+EXAMINATIONS = (python, packages, machine, kernel, walls, ranks, gpus)
 COMMANDS = (doctor,)
