@@ -18,6 +18,8 @@ MODULES = (
     "demo",
     "lessons",
     "puzzles",
+    "check",
+    "hint",
     "train",
     "trace",
     "bench",
