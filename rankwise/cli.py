@@ -1,6 +1,7 @@
 """The front desk: the table of all commands, and how their failures are said.
 
-A command is a function of a module in `rankwise/commands`, named like the command, listed in that module's `COMMANDS`.
+A command is a function of a module in `rankwise/commands`, named like the command, listed in that module's `COMMANDS`;
+in its `HANDS_ON`, too, if options that it does not know are for another program.
 It returns None or an exit code. Such a module imports what is heavy inside of its functions, so that
 `rankwise --help` answers at once.
 """
@@ -88,9 +89,11 @@ def build() -> typer.Typer:
     names_of_help = {"help_option_names": ["-h", "--help"]}
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, context_settings=names_of_help)
     app.callback(invoke_without_command=True)(rankwise)
-    for module in MODULES:
-        for command in import_module(f"rankwise.commands.{module}").COMMANDS:
-            app.command()(command)
+    for name in MODULES:
+        module = import_module(f"rankwise.commands.{name}")
+        for command in module.COMMANDS:
+            hands_on = command in getattr(module, "HANDS_ON", ())
+            app.command(context_settings={"ignore_unknown_options": hands_on})(command)
     return app
 
 
