@@ -66,7 +66,7 @@ def run(arguments: list[str]) -> int:
     from reference.errors import BadInput
 
     try:
-        code = build()(arguments, standalone_mode=False)
+        code = build()(arguments, prog_name="rankwise", standalone_mode=False)
     except typer.TyperException as error:
         return fail(error.format_message(), BAD_INPUT)
     except BadInput as error:
@@ -101,7 +101,10 @@ def rankwise(
     context: typer.Context,
     show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """Learn distributed training by building every piece of it, in real processes on this machine."""
+    """Learn distributed training by building every piece of it, in real processes on this machine.
+
+    Begin with `rankwise lab`, or with `rankwise puzzles` and an editor. `rankwise COMMAND --help` explains a command.
+    """
     if show_version:
         typer.echo(f"rankwise {version('rankwise')}")
         raise typer.Exit
