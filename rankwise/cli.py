@@ -68,7 +68,9 @@ def run(arguments: list[str]) -> int:
     try:
         code = build()(arguments, prog_name="rankwise", standalone_mode=False)
     except typer.TyperException as error:
-        return fail(error.format_message(), BAD_INPUT)
+        said = error.format_message()
+        unknown = said.startswith("No such command") and "Did you mean" not in said
+        return fail(f"{said} `rankwise --help` lists them." if unknown else said, BAD_INPUT)
     except BadInput as error:
         return fail(str(error), BAD_INPUT)
     except KeyboardInterrupt:

@@ -97,7 +97,7 @@ def _no_puzzle(word: str, path: Path) -> str:
     close = difflib.get_close_matches(_name(path), catalog.names(), n=1, cutoff=_CLOSE)
     close = close or difflib.get_close_matches(path.stem, by_end, n=1, cutoff=_CLOSE)
     name = by_end.get(close[0], close[0]) if close else "NAME"
-    if path.is_file():
+    if path.is_file() and path.suffix == ".py":
         return f"{word} is not named like a puzzle's file: `rankwise check {name} --file {word}` checks it as {name}"
     instead = f"did you mean puzzles/{name.replace('.', '/')}.py?" if close else "`rankwise puzzles` lists the names"
     return f"there is no file {word}: {instead}" if not path.exists() else f"{word} is no puzzle's file: {instead}"

@@ -163,7 +163,8 @@ def canonical(name: str) -> str:
 
 def select(pattern: str) -> list[str]:
     """The names of a chapter, or the one puzzle of this name. Raises BadInput."""
-    return [each for each in names() if each.startswith(f"{pattern}.")] or [canonical(pattern)]
+    chapter = [each for each in names() if each.startswith(f"{pattern}.")]
+    return chapter or [pattern if pattern in names() else _guess(pattern, CHAPTERS)]
 
 
 def _chapters() -> list[str]:
@@ -171,12 +172,13 @@ def _chapters() -> list[str]:
     return sorted(found, key=lambda chapter: (CHAPTERS.index(chapter) if chapter in CHAPTERS else 99, chapter))
 
 
-def _guess(name: str) -> str:
+def _guess(name: str, also: tuple[str, ...] = ()) -> str:
+    """The one puzzle whose name ends so. Raises BadInput with what may be meant: names of puzzles, or of `also`."""
     ends = [each for each in names() if each.partition(".")[2] == name]
     if len(ends) == 1:
         return ends[0]
     short = {each.partition(".")[2]: each for each in names()}
-    close = difflib.get_close_matches(name, [*names(), *short], n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name.lower(), [*also, *names(), *short], n=3, cutoff=0.5)
     meant = list(dict.fromkeys([*ends, *(short.get(each, each) for each in close)]))
     instead = f"did you mean {', '.join(meant)}?" if meant else "`rankwise puzzles` lists them"
     raise BadInput(f"there is no puzzle {name!r}: {instead}")

@@ -31,7 +31,8 @@ HALVES = ("And", "Of", "At", "In", "Which;", "Such", "Also", "Likewise")  # how 
 SHORT_ANSWERS = [
     ("", 0, "Usage: rankwise"),
     ("--version", 0, "rankwise "),
-    ("chekc", 2, "chekc"),
+    ("chekc", 2, "No such command 'chekc'. Did you mean 'check'?"),
+    ("help", 2, "No such command 'help'. `rankwise --help` lists them."),
     ("lessons", 0, "Many processes, one program"),
     ("lessons 3", 2, "unexpected extra argument"),
     ("bench nothing", 2, "choose one of cluster"),
