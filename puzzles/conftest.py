@@ -12,6 +12,7 @@ from reference.cluster.forkserver import shared
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of our own, and `--strict` where pytest (before 9) does not have it."""
     parser.addoption("--course", type=Path, default=None, help="another copy of the course")
+    parser.addoption("--seed", type=int, default=None, help="check with the values and sizes of an earlier verdict")
     with contextlib.suppress(ValueError):
         parser.addoption("--strict", action="store_true", help="fail puzzles that are not solved yet")
 
@@ -27,6 +28,12 @@ def strict(pytestconfig: pytest.Config) -> bool:
     with contextlib.suppress(ValueError):
         return bool(pytestconfig.getini("strict"))
     return bool(pytestconfig.getoption("strict"))
+
+
+@pytest.fixture
+def seed(pytestconfig: pytest.Config) -> int | None:
+    """The seed of each check; None for a new one."""
+    return pytestconfig.getoption("seed")
 
 
 @pytest.fixture

@@ -18,9 +18,16 @@ def text(verdict: Verdict) -> str:
     lines = [f"{mark} {verdict.name}: {verdict.stage} ({verdict.seconds:.2f} s)"]
     lines += [f"  {first}", *(f"  {line}" for line in rest)]
     lines += [f"  {line}" for line in _columns(verdict)]
+    if verdict.case is not None:
+        lines.append(f"  {_seed(verdict)}")
     if verdict.output:
         lines += ["  printed:", *(f"    {line}" for line in verdict.output[:MAX_OUTPUT].splitlines())]
     return "\n".join(lines)
+
+
+def _seed(verdict: Verdict) -> str:
+    """What makes the same check again."""
+    return f"seed {verdict.seed}: `--seed {verdict.seed}` checks with the same values and sizes"
 
 
 def _columns(verdict: Verdict) -> list[str]:
@@ -48,6 +55,7 @@ def html(verdict: Verdict, note: str = "") -> str:
         if verdict.output
         else "",
         _picture(verdict),
+        f"<div><small>{_plain(_seed(verdict))}</small></div>" if verdict.case is not None else "",
         f"<div><i>{_plain(note)}</i></div>" if note else "",
         "</div>",
     ]

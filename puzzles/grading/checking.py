@@ -20,6 +20,7 @@ def check(
     *,
     course: Course | None = None,
     face: str = "python",
+    seed: int | None = None,
 ) -> Verdict:
     """Grade a solution, and keep the attempt with its verdict. Where it can't be kept, the verdict's reason says so.
 
@@ -30,6 +31,7 @@ def check(
         solution: its text, the path of a file, or a function; the learner's file by default.
         course: where files and history are; the course that this package belongs to by default.
         face: who asks, for the history.
+        seed: of values and of some sizes, as an earlier verdict names it; by default a new one.
 
     Raises BadInput: there is no such puzzle, or no such file, or the solution is none of these.
     """
@@ -37,12 +39,12 @@ def check(
     puzzle = catalog.find(name)
     source, filename = read(puzzle, solution, course)
     if course.visited or text.untouched(puzzle, source):
-        return engine.grade(puzzle, source, filename=filename)  # the stub is nobody's attempt
+        return engine.grade(puzzle, source, filename=filename, seed=seed)  # the stub is nobody's attempt
     try:
         attempt = course.state.begin(puzzle.name, source, face)
     except BadInput as error:
-        return _not_kept(engine.grade(puzzle, source, filename=filename), error)
-    verdict = engine.grade(puzzle, source, filename=filename)
+        return _not_kept(engine.grade(puzzle, source, filename=filename, seed=seed), error)
+    verdict = engine.grade(puzzle, source, filename=filename, seed=seed)
     try:
         course.state.finish(attempt, verdict.stage, verdict.reason, verdict.seconds)
     except BadInput as error:

@@ -133,12 +133,13 @@ def _ratio(comparison: Comparison) -> float | None:
     """The one number that all wrong values are of what they should be; None where there is no such number."""
     ratios = set()
     for _, _, expected, got in comparison.leaves:
-        if not expected.numel() or not expected.double().abs().min() > 0:
+        some = expected != 0  # zeros are zeros in any unit
+        if not some.any() or (got[~some] != 0).any():
             return None
-        each = got.double() / expected.double()
-        if not torch.allclose(each, each.flatten()[0].expand_as(each), rtol=1e-5):
+        each = got[some].double() / expected[some].double()
+        if not torch.allclose(each, each[0].expand_as(each), rtol=1e-5):
             return None
-        ratios.add(round(each.flatten()[0].item(), 5))
+        ratios.add(round(each[0].item(), 5))
     return ratios.pop() if len(ratios) == 1 and not ratios & {0, 1} else None
 
 

@@ -7,9 +7,10 @@ comparing is done by the owner, from outside.
 import ast
 import contextlib
 import functools
+import itertools
 import linecache
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -18,8 +19,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from . import integrity, meters
+from . import aliases, integrity, meters
 
+_RUNS = ("reference.cluster.", "reference.trace.", "reference.errors.", "puzzles.grading.")  # what runs a rank
 MAX_BYTES = 1 << 28  # of one tensor that is reported
 _DTYPES = {torch.bool, torch.bfloat16} | {getattr(torch, f"{k}{b}") for k in ("int", "uint") for b in (8, 16, 32, 64)}
 _DTYPES |= {torch.float16, torch.float32, torch.float64}
@@ -35,8 +37,9 @@ class Job:
         drive: how, see `puzzles.grading.drives`.
         wants_group: pass the group as `group`.
         meters: names of the meters to run, see `puzzles.grading.meters`.
+        new: look whether results share memory with arguments.
         members: for each case, the global ranks of its group; None for all.
-        inputs: for each case, by group rank, the arguments by name.
+        given: by module of the course, the names that the text may import from it.
     """
 
     source: str
@@ -45,53 +48,76 @@ class Job:
     drive: Callable[..., dict[str, Any]]
     wants_group: bool
     meters: tuple[str, ...]
+    new: bool
     members: tuple[tuple[int, ...] | None, ...]
-    inputs: tuple[list[dict[str, Any]], ...]
+    given: dict[str, tuple[str, ...]]
 
 
-def run(job: Job) -> dict[str, Any]:
-    """Run all cases on this rank.
+def run(job: Job, inputs: list[dict[str, Any] | None]) -> dict[str, Any]:
+    """Run all cases on this rank, with its own arguments by name for each case; None where it is not in the group.
 
-    Returns "cases": for each case what `_report` says, None where this rank is not in the group; and "patched": names
-    of functions that were replaced while the learner's code ran.
+    Returns "cases": for each case what `_report` says, None where this rank is not in the group; "patched": names of
+    functions that were replaced while the learner's code ran; and "left": switches that it has left in another state.
     """
-    keep_own(job)
-    before, modes = integrity.snapshot(), torch._C._len_torch_function_stack()
+    before, switches = integrity.snapshot(), integrity.switches()
     groups = {ranks: dist.new_group(list(ranks)) for ranks in dict.fromkeys(job.members) if ranks is not None}
     if groups:
         dist.barrier()  # new_group returns while others still connect: nobody may be done before they are
     groups[None] = dist.group.WORLD
     reports = []
-    with _module(job) as module:
+    with concealed(job.given), _module(job) as module:
         function = getattr(module, job.entry)
-        for members, inputs in zip(job.members, job.inputs, strict=True):
-            rank = dist.get_group_rank(groups[members], dist.get_rank()) if _inside(members) else None
-            reports.append(None if rank is None else _report(job, function, inputs[rank], groups[members]))
-    left = ["torch's stack of modes"] * (torch._C._len_torch_function_stack() != modes)  # entered, and never left
-    return {"cases": reports, "patched": integrity.changed(before) + left}
+        for members, arguments in zip(job.members, inputs, strict=True):
+            reports.append(None if arguments is None else _report(job, function, arguments, groups[members]))
+    left = [name for name, value in integrity.switches().items() if value != switches[name]]
+    return {"cases": reports, "patched": integrity.changed(before), "left": left}
 
 
-def keep_own(job: Job) -> None:
-    """Forget what other ranks are given: whoever reads it here has not received it."""
-    for members, inputs in zip(job.members, job.inputs, strict=True):
-        ranks = range(dist.get_world_size()) if members is None else members
-        inputs[:] = [each if rank == dist.get_rank() else None for rank, each in zip(ranks, inputs, strict=True)]
+@contextlib.contextmanager
+def concealed(given: Mapping[str, tuple[str, ...]]) -> Iterator[None]:
+    """Take the course out of what can be imported, but for what runs a rank and the names that are `given`.
+
+    A module of which names are given has these alone. So there is no answer to be found; the files can't be read.
+    """
+    hidden = {name: module for name, module in sys.modules.items() if _of_course(name)}
+    shown: dict[str, ModuleType] = {}
+    for home, names in given.items():
+        for parent in itertools.accumulate(home.split("."), "{}.{}".format):
+            shown.setdefault(parent, ModuleType(parent))
+        for name in names:
+            setattr(shown[home], name, getattr(hidden[home], name))
+    for module in shown.values():
+        module.__path__ = []  # nothing more is to be found in it
+    runs = {name: module for name, module in hidden.items() if f"{name}.".startswith(_RUNS)}
+    for name in hidden:
+        del sys.modules[name]
+    sys.modules.update(shown | runs)
+    try:
+        yield
+    finally:
+        for name in shown:
+            sys.modules.pop(name, None)
+        sys.modules.update(hidden)
 
 
-def _inside(members: tuple[int, ...] | None) -> bool:
-    return members is None or dist.get_rank() in members
+def _of_course(name: str) -> bool:
+    return name.partition(".")[0] in ("reference", "puzzles", "visualizations", "rankwise")
 
 
 def _report(job: Job, function: Callable[..., Any], arguments: dict[str, Any], group: Any) -> dict[str, Any]:
     """One case: the values, what the meters say, and which of this rank's calls belong to it (ticks from, to)."""
     readings: dict[str, float] = {}
-    measured = _noticed(meters.measured(function, job.meters, readings))
+    shared: list[str] = []
+    measured = _noticed(meters.measured(function, job.meters, readings, job.filename))
+    if job.new:
+        measured = aliases.watched(measured, shared)
     if job.wants_group:
         arguments = {**arguments, "group": group}
     begin = _tick()
     values = job.drive(measured, arguments)
     values.pop("group", None)
-    return {"values": {name: described(value) for name, value in values.items()}, "ticks": (begin, _tick()), **readings}
+    told = {name: described(value) for name, value in values.items()}
+    return {"values": told, "ticks": (begin, _tick()), "shared": shared, **readings}
 
 
 def _noticed(function: Callable[..., Any]) -> Callable[..., Any]:

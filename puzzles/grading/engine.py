@@ -6,12 +6,14 @@ First the values (`trial.py`), then the budgets, then the calls.
 import contextlib
 import itertools
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
-from . import style, text
+from . import scale, style, text
+from .cases import new_seed
 from .pool import BACKWARD, Pool, shared
 from .puzzle import Budget, Measure, Puzzle
-from .runs import Broken, Run, Solution, run_cases
+from .runs import Broken, Circumstances, Run, Solution, run_cases
 from .trial import Trial, by_world_size, lines, unsolved
 from .verdict import Row, Stage, Verdict
 
@@ -38,35 +40,41 @@ _PLAUSIBLE = 0.5  # of the bytes that the best known program sends: with less, d
 _PICTURED = 4  # ranks of the case that a verdict shows
 
 
-def grade(puzzle: Puzzle, source: str, *, filename: str = "", pool: Pool | None = None) -> Verdict:
+def grade(
+    puzzle: Puzzle, source: str, *, filename: str = "", pool: Pool | None = None, seed: int | None = None
+) -> Verdict:
     """The verdict on a solution's text. Nothing is stored.
 
     Args:
         filename: what its lines go by in messages; the puzzle's own file name by default.
         pool: clusters to run on; the shared ones by default.
+        seed: of values, and of the sizes of some cases; by default a new one, which the verdict names.
     """
     begin = time.monotonic()
+    seed = new_seed() if seed is None else seed
     pool = pool or shared()
-    solution = Solution(puzzle, source, filename or f"{puzzle.name.partition('.')[2]}.py")
-    with pool.lock:
+    solution = Solution(puzzle.dealt(seed), source, filename or f"{puzzle.name.partition('.')[2]}.py")
+    with pool.lock, pool.forgetting():
         verdict = _grade(solution, pool)
-    return replace(verdict, seconds=time.monotonic() - begin)
+    return replace(verdict, seconds=time.monotonic() - begin, seed=seed)
 
 
 def passes(puzzle: Puzzle, source: str, *, pool: Pool | None = None) -> bool:
     """Whether a text passes, without a word why; it stops at the first fault."""
-    pool = pool or shared()
+    pool, puzzle = pool or shared(), puzzle.dealt(0)
     solution = Solution(puzzle, source, "solution.py")
     try:
         findings = style.inspect(puzzle, style.parse(puzzle, source))
         runs: list[Run] = []
-        with pool.lock:
+        with pool.lock, pool.forgetting():
             _prepare(puzzle, pool)
             for _, cases in by_world_size(puzzle.cases):
                 found = run_cases(solution, cases, pool)
                 if not all(run.right for run in found):
                     return False
                 runs += _settled(solution, found, pool)
+            if scale.verdict(solution, pool):
+                return False
     except (SyntaxError, Broken):
         return False
     return not (findings or _problem(puzzle, runs) or _forbidden(puzzle, runs))
@@ -85,10 +93,9 @@ def _grade(solution: Solution, pool: Pool) -> Verdict:
     verdict, runs = trial.values(), trial.runs
     if verdict is None:
         runs = _settled(solution, runs, pool)
-        verdict = _costs(puzzle, runs) or _calls(puzzle, runs, findings)
-    if findings or any(run.patched for run in runs):
-        for world_size, _ in by_world_size(puzzle.cases):
-            pool.discard(world_size)
+        verdict = (
+            _costs(puzzle, runs) or scale.verdict(solution, pool, _compared(runs)) or _calls(puzzle, runs, findings)
+        )
     return verdict or _passed(puzzle, runs)
 
 
@@ -129,13 +136,29 @@ def _costs(puzzle: Puzzle, runs: list[Run]) -> Verdict | None:
     if problem is None:
         return None
     run, reason = problem
-    compared = sum(each.comparison.compared for each in runs)
-    return _verdict(puzzle, Stage.BUDGETS, reason, run, rows, compared)
+    return _verdict(puzzle, Stage.BUDGETS, reason, run, rows, _compared(runs))
+
+
+def _compared(runs: list[Run]) -> int:
+    return sum(each.comparison.compared for each in runs)
 
 
 def _problem(puzzle: Puzzle, runs: list[Run]) -> tuple[Run, str] | None:
     """The first thing that is wrong with runs whose values are right, and how to say it."""
-    return _over_budget(puzzle, runs) or _impossible(puzzle, runs) or _objection(runs)
+    said = _narrowed(runs) or _shared(runs)
+    return said or _over_budget(puzzle, runs) or _impossible(puzzle, runs) or _objection(runs)
+
+
+def _narrowed(runs: list[Run]) -> tuple[Run, str] | None:
+    """A message in a narrower dtype than its numbers."""
+    return next(((run, f"right here, but {run.narrowed}") for run in runs if run.narrowed), None)
+
+
+def _shared(runs: list[Run]) -> tuple[Run, str] | None:
+    """A result that is no new tensor."""
+    run = next((run for run in runs if run.shared), None)
+    said = "right, but a result shares its memory with {} ({}): a new tensor is asked for, such as `.clone()` makes"
+    return (run, said.format(run.shared[0], run.case)) if run else None
 
 
 def _objection(runs: list[Run]) -> tuple[Run, str] | None:
@@ -188,7 +211,7 @@ def _calls(puzzle: Puzzle, runs: list[Run], findings: list[style.Finding]) -> Ve
     said = [str(finding) for finding in findings[:3]] or _forbidden(puzzle, runs)
     if not said:
         return None
-    run, compared = pictured(runs), sum(each.comparison.compared for each in runs)
+    run, compared = pictured(runs), _compared(runs)
     reason = lines("right, but", *said)
     return _verdict(puzzle, Stage.STYLE, reason, run, table(puzzle, runs), compared)
 
@@ -202,14 +225,26 @@ def _forbidden(puzzle: Puzzle, runs: list[Run]) -> list[str]:
         for operation, _, line, _ in run.operations()
         if operation not in allowed
     ]
-    patched = sorted({name for run in runs for name in run.patched})
-    said += [f"it replaces {name}: a solution leaves alone what it imports" for name in patched]
+    said += [complaint for run in runs for complaint in _complaints(run.of_call)]
     return list(dict.fromkeys(said))[:3]
+
+
+def _complaints(call: Circumstances) -> Iterator[str]:
+    """What a whole call shows that its cases do not."""
+    yield from (f"it replaces {name}: a solution leaves alone what it imports" for name in call.patched)
+    yield from (f"it leaves {name} in another state: put back what you change, best by `with`" for name in call.left)
+    for operation, line in call.loose:
+        yield f"line {line} calls {operation} outside of the function: what it needs, it must send when it is called"
+    if call.hidden:
+        yield (
+            f"the kernel counted {call.hidden:,} B between the ranks that the trace does not have: "
+            "data must travel by the calls of the puzzle"
+        )
 
 
 def _passed(puzzle: Puzzle, runs: list[Run]) -> Verdict:
     """Every rank finished, every value was compared, and everything holds."""
-    run, compared = pictured(runs), sum(each.comparison.compared for each in runs)
+    run, compared = pictured(runs), _compared(runs)
     sizes = sorted({each.case.n for each in runs})
     where = f" at {', '.join(map(str, sizes))} ranks" if len(sizes) > 1 else ""
     reason = f"right in {len(runs)} cases{where}: {compared:,} values compared"

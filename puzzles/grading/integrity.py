@@ -3,6 +3,7 @@
 import builtins
 import math
 import operator
+import resource
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed import ProcessGroup, distributed_c10d
+
+from reference.trace.tap import Tap
 
 _MODULES = {
     "torch": torch,
@@ -18,11 +22,16 @@ _MODULES = {
     "torch.distributed.distributed_c10d": distributed_c10d,
     "builtins": builtins,
     "math": math,
+    "sys": sys,
 }
 _CLASSES = {
     "torch.Tensor": torch.Tensor,
     "torch.distributed.ProcessGroup": ProcessGroup,
     "torch.distributed.P2POp": dist.P2POp,
+    "torch.autograd.Function": torch.autograd.Function,
+    "torch.nn.Module": nn.Module,
+    "torch.nn.Linear": nn.Linear,
+    "reference.trace.tap.Tap": Tap,
 }
 _HOUSE = Path(__file__).resolve().parents[2]
 _OURS = [
@@ -54,6 +63,22 @@ def changed(before: Names) -> list[str]:
         if held.get(name) is not value and (owner in _CLASSES or callable(value))
     ]
     return replaced + [f"{owner}.{name}" for owner in _CLASSES for name in now[owner] if name not in before[owner]]
+
+
+def switches() -> dict[str, Any]:
+    """How torch and the process are set: what a program may change for a while, and must put back."""
+    return {
+        "torch's stack of modes": torch._C._len_torch_function_stack(),
+        "torch's grad mode": torch.is_grad_enabled(),
+        "torch's inference mode": torch.is_inference_mode_enabled(),
+        "torch's autocast": torch.is_autocast_enabled("cpu"),
+        "torch's anomaly detection": torch.is_anomaly_enabled(),
+        "torch's deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "torch's default dtype": torch.get_default_dtype(),
+        "torch's precision of products": torch.get_float32_matmul_precision(),
+        "Python's trace function": sys.gettrace(),
+        "the limit of open files": resource.getrlimit(resource.RLIMIT_NOFILE),
+    }
 
 
 def _held() -> Names:

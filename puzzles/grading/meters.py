@@ -32,10 +32,10 @@ class OwnBytes(LiveBytes):
 
 
 class Lines:
-    """Counts the lines that are run in the file of a function."""
+    """Counts the lines that are run in a file: whatever is called, be it a function, an object or a cache of one."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.count, self._filename = 0, getattr(getattr(function, "__code__", None), "co_filename", "")
+    def __init__(self, filename: str) -> None:
+        self.count, self._filename = 0, filename
 
     def __enter__(self) -> "Lines":
         sys.settrace(self._trace)
@@ -51,8 +51,12 @@ class Lines:
         return self._trace
 
 
-def measured(function: Callable[..., Any], names: tuple[str, ...], readings: dict[str, float]) -> Callable[..., Any]:
+def measured(
+    function: Callable[..., Any], names: tuple[str, ...], readings: dict[str, float], filename: str
+) -> Callable[..., Any]:
     """The function, with the meters of these names ("peak", "kept", "lines") running; they write into `readings`.
+
+    "lines" are those of the file with this name.
 
     "kept" is what is alive of the function's own tensors when it has returned, its result included. Where a drive
     calls the function several times, the worst call counts, and the lines of all of them.
@@ -62,7 +66,7 @@ def measured(function: Callable[..., Any], names: tuple[str, ...], readings: dic
 
     @functools.wraps(function)
     def metered(*args: Any, **kwargs: Any) -> Any:
-        memory, lines = OwnBytes((args, kwargs)), Lines(function)
+        memory, lines = OwnBytes((args, kwargs)), Lines(filename)
         with contextlib.ExitStack() as running:
             if {"peak", "kept"} & set(names):
                 running.enter_context(memory)

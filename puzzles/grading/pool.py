@@ -1,10 +1,14 @@
-"""Warm, watched clusters for untrusted code, one for each world size, started when they are first needed."""
+"""Warm, watched clusters for untrusted code, one for each world size, started when they are first needed.
+
+Ranks run one text and no other: after a check, new ones take their place.
+"""
 
 import atexit
+import contextlib
 import functools
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from reference.cluster import Cluster
 
@@ -12,18 +16,33 @@ PRELOAD = (
     "puzzles.grading.driver",
     "puzzles.grading.drives",
     "puzzles.grading.drives.data_parallel",
+    "puzzles.grading.drives.memory",
     "puzzles.grading.drives.pipeline_parallel",
     "puzzles.grading.drives.pipeline_programs",
     "puzzles.grading.drives.pipeline_steps",
+    "puzzles.grading.drives.sequence_parallel",
+    "puzzles.grading.drives.tensor_parallel",
     "puzzles.grading.drives.zero",
+    "puzzles.grading.drives.zero_bubble",
     "puzzles.grading.schedules",
+    "reference.collectives.all_gather",
+    "reference.collectives.all_reduce",
     "reference.collectives.exchange",
+    "reference.collectives.hypercube",
+    "reference.collectives.reduce_scatter",
+    "reference.collectives.reduction",
+    "reference.composition.rank_order",
     "reference.data_parallel.initial",
     "reference.data_parallel.replicated",
+    "reference.models.dropout",
+    "reference.pipeline_parallel.passes",
     "reference.pipeline_parallel.run",
+    "reference.pipeline_parallel.schedule",
+    "reference.sequence_parallel.slices",
+    "reference.tensor_parallel.pairs",
     "reference.zero.just_in_time",
     "reference.zero.steps",
-)
+)  # all drives, and all that is given: the ranks of a check can read nothing of the course
 BACKWARD = ("torch.fx.experimental.symbolic_shapes",)  # what a backward pass imports that is given a gradient
 USUAL = (1, 2, 3, 4, 5, 8)  # world sizes that most puzzles ask for
 TIME_LIMIT = 8.0  # seconds for all cases of one world size; correct ones take a fraction of one
@@ -36,10 +55,15 @@ class Pool:
         self.timeout = timeout
         self.lock = threading.RLock()  # one check at a time
         self._clusters: dict[int, Cluster] = {}
+        self._used: dict[int, None] = {}  # sizes whose ranks have run a text
         self._more: dict[str, None] = {}  # modules that some puzzle needs besides the usual ones
 
     def cluster(self, world_size: int) -> Cluster:
-        """The cluster of this size."""
+        """The cluster of this size, to run a text."""
+        self._used[world_size] = None
+        return self._started(world_size)
+
+    def _started(self, world_size: int) -> Cluster:
         if world_size not in self._clusters:
             preload = (*PRELOAD, *self._more)
             self._clusters[world_size] = Cluster(
@@ -50,7 +74,7 @@ class Pool:
     def prepare(self, world_sizes: Iterable[int]) -> None:
         """Begin to start clusters; they come up while the caller goes on."""
         for world_size in world_sizes:
-            self.cluster(world_size)
+            self._started(world_size)
 
     def need(self, modules: Iterable[str]) -> None:
         """Have the ranks import these, too, before they are forked; those that are up without them start again."""
@@ -58,8 +82,22 @@ class Pool:
             self._more |= dict.fromkeys(new)
             self.close()
 
+    @contextlib.contextmanager
+    def forgetting(self) -> Iterator[None]:
+        """Around all that one text runs: new ranks then take the place of those that it has run on.
+
+        They are forked while nobody waits, and nothing that the text left behind reaches the next one.
+        """
+        try:
+            yield
+        finally:
+            used, self._used = self._used, {}
+            for world_size in used:
+                self._clusters[world_size].renew()
+
     def discard(self, world_size: int) -> None:
-        """End the ranks of this size, which code that can't be trusted has run on."""
+        """End the ranks of this size."""
+        self._used.pop(world_size, None)
         if cluster := self._clusters.pop(world_size, None):
             cluster.close()
 

@@ -4,113 +4,46 @@ How to write one is told in `puzzles.catalog`. Nothing here runs anything.
 """
 
 import inspect
-import itertools
-import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-import torch
 import torch.distributed as dist
-from torch import Tensor
 
+from .cases import LARGE, SMALL, Case, Drawn, cases, dealt, divisors, drawn, magnitudes, on_any_ranks, short
 from .drives import plain
 from .schedules import Pipe
+
+__all__ = [  # what `puzzles.catalog` writes puzzles with
+    "LARGE",
+    "POINT_TO_POINT",
+    "RETURNS",
+    "SMALL",
+    "UNWRITTEN",
+    "Budget",
+    "Case",
+    "Claim",
+    "Drawn",
+    "Given",
+    "Inputs",
+    "Measure",
+    "Puzzle",
+    "Scale",
+    "Wrong",
+    "cases",
+    "divisors",
+    "drawn",
+    "magnitudes",
+    "on_any_ranks",
+    "short",
+]  # fmt: skip
 
 UNWRITTEN = 'raise NotImplementedError("not solved yet")'  # what a stub does
 RETURNS = "returns"  # the name under which an oracle states what the function must return
 
 POINT_TO_POINT = (dist.send, dist.recv, dist.isend, dist.irecv, dist.batch_isend_irecv, dist.P2POp)
 """The calls that most puzzles allow: messages from one rank to another."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """One situation in which a solution must be right. Its parameters read as attributes: `case.length`.
-
-    Attributes:
-        world_size: ranks that run.
-        seed: what its random tensors follow from.
-        members: global ranks of the group, ascending; None for the group of all.
-    """
-
-    world_size: int
-    seed: int = 0
-    members: tuple[int, ...] | None = None
-    parameters: tuple[tuple[str, Any], ...] = ()
-
-    def __post_init__(self) -> None:
-        if hidden := [key for key, _ in self.parameters if hasattr(Case, key)]:
-            raise ValueError(f"a case has {hidden[0]!r} of its own: name the parameter otherwise")
-        if self.members is not None and list(self.members) != sorted(set(self.members)):
-            raise ValueError(f"torch sorts the members of a group: {self.members} must be in order")
-
-    def __getattr__(self, name: str) -> Any:
-        for key, value in object.__getattribute__(self, "parameters"):
-            if key == name:
-                return value
-        raise AttributeError(f"this case has no parameter {name!r}, only {[key for key, _ in self.parameters]}")
-
-    @property
-    def n(self) -> int:
-        """Ranks in the group."""
-        return self.world_size if self.members is None else len(self.members)
-
-    @property
-    def global_ranks(self) -> tuple[int, ...]:
-        """Global ranks of the group, in group order."""
-        return tuple(range(self.world_size)) if self.members is None else self.members
-
-    def tensor(self, rank: int, *shape: int, dtype: torch.dtype | None = None, name: str = "x") -> Tensor:
-        """Random whole numbers, other ones for each rank, seed and name; the same whenever it is asked again.
-
-        In the case's `dtype`, where it has one, else in float32.
-
-        They are small enough for sums over eight ranks to be exact in float32 and int32, in any order, and large
-        enough for no two elements to be equal by accident: 1 to 9999 (1 to 15 in types of one or two bytes).
-        """
-        dtype = dtype or dict(self.parameters).get("dtype", torch.float32)
-        generator = torch.Generator().manual_seed(zlib.crc32(f"{self.seed} {rank} {name}".encode()))
-        high = 10_000 if dtype.itemsize > 2 else 16
-        return torch.randint(1, high, shape, generator=generator).to(dtype)
-
-    def normal(self, rank: int, *shape: int, dtype: torch.dtype = torch.float64, name: str = "x") -> Tensor:
-        """Normally distributed numbers, seeded like `tensor`; for derivatives and averages."""
-        generator = torch.Generator().manual_seed(zlib.crc32(f"{self.seed} {rank} {name}".encode()))
-        return torch.randn(shape, generator=generator, dtype=dtype)
-
-    def __str__(self) -> str:
-        ranks = f"{self.world_size} rank{'s' if self.world_size > 1 else ''}"
-        group = f"a group of ranks {list(self.members)} of {self.world_size}" if self.members is not None else ranks
-        return ", ".join([group, *(f"{key}={short(value)}" for key, value in self.parameters)])
-
-
-def short(value: Any) -> str:
-    """A parameter, for people."""
-    name = getattr(value, "name", None)  # of an enum, such as dist.ReduceOp.SUM
-    return f"{value:g}" if isinstance(value, float) else name or str(value).removeprefix("torch.")
-
-
-def cases(
-    *, worlds: Sequence[int], members: tuple[int, ...] | None = None, **parameters: Sequence | Callable[[int], Sequence]
-) -> tuple[Case, ...]:
-    """Every world size with every combination of parameters, each case with a seed of its own.
-
-    Args:
-        worlds: world sizes.
-        members: global ranks of the group, where not all ranks are in it.
-        parameters: values to try; a function of the group's size where they depend on it, such as
-            `root=lambda n: {0, n - 1}`.
-    """
-    found: list[Case] = []
-    for world_size in worlds:
-        n = len(members) if members else world_size
-        values = [list(choice(n)) if callable(choice) else list(choice) for choice in parameters.values()]
-        for combination in itertools.product(*values):
-            seed = 1000 * world_size + len(found)
-            found.append(Case(world_size, seed, members, tuple(zip(parameters, combination, strict=True))))
-    return tuple(found)
 
 
 class Measure(StrEnum):
@@ -200,6 +133,22 @@ Inputs = list[dict[str, Any]]
 """By group rank: the arguments of the function, by name, without the group."""
 
 
+@dataclass(frozen=True)
+class Scale:
+    """Cases so large that only the right order of growth ends in time; `scale` runs them.
+
+    Attributes:
+        cases: of one rank each.
+        oracle: as a puzzle's, but quick where that goes step by step; the puzzle's own by default.
+        grows: what the number of steps must not grow with: "the number of ranks". Or more, for a sentence that begins
+            with "the number of steps must not grow with".
+    """
+
+    cases: tuple[Case, ...]
+    grows: str
+    oracle: Callable[[Case, Inputs], Sequence[Any]] | None = None
+
+
 def _parameters(case: Case, rank: int) -> dict[str, Any]:
     return dict(case.parameters)
 
@@ -214,6 +163,8 @@ class Puzzle:
         statement: what to do; the rest of the docstring.
         function: the reference solution. The learner's function has its name and signature.
         cases: where it must be right.
+        drawn: cases of which each check draws one anew, beside `cases`.
+        scale: cases that are too large for all but the right order of growth.
         inputs: (case, group rank) -> arguments by name, without `group`; the case's parameters where left out.
         oracle: (case, inputs) -> by group rank, what the function must return, or a dict of what must be in which
             argument afterwards ("returns" for the returned value). It sees all inputs and runs in one process.
@@ -226,8 +177,10 @@ class Puzzle:
         preload: modules that take long to import, and that its ranks need; of a schedule puzzle those of backward.
         calls: the functions of torch.distributed that a solution may call.
         given: functions of `reference` that the stub imports for the learner; `Given` for another name.
+        new: True where the statement asks for new tensors: then no result may share memory with an argument.
         scratch: arguments that may be overwritten where the oracle says nothing about them. All others must stay.
-        tolerance: relative error allowed; None for what the dtype allows (0 for integers).
+        tolerance: relative error allowed; None for what the dtype allows (0 for integers). 0 where values only
+            move: then even the sign of a zero must be as it was.
         budgets: what it may cost.
         hints: at least two, from a nudge to nearly the answer.
         wrong: at least four wrong solutions, one of them with the right answer at the wrong cost.
@@ -240,6 +193,8 @@ class Puzzle:
     statement: str
     function: Callable[..., Any]
     cases: tuple[Case, ...]
+    drawn: tuple[Drawn, ...] = ()
+    scale: Scale | None = None
     inputs: Callable[[Case, int], Mapping[str, Any]] = _parameters
     oracle: Callable[[Case, Inputs], Sequence[Any]] | None = None
     judge: Callable[[Case, Inputs, list[dict[str, Any]], Any], Sequence[Claim]] | None = None
@@ -248,6 +203,7 @@ class Puzzle:
     preload: tuple[str, ...] = ()
     calls: tuple[Callable[..., Any], ...] = ()
     given: tuple[Callable[..., Any] | Given, ...] = ()
+    new: bool = False
     scratch: tuple[str, ...] = ()
     tolerance: float | None = None
     budgets: tuple[Budget, ...] = ()
@@ -266,6 +222,10 @@ class Puzzle:
         }
         if found := [text for text, holds in problems.items() if holds]:
             raise ValueError(f"puzzle {self.name!r}: {'; '.join(found)}")
+
+    def dealt(self, seed: int) -> "Puzzle":
+        """The puzzle with the cases of the check that has this seed: other values, and some other sizes."""
+        return replace(self, cases=dealt(self.cases, self.drawn, seed), drawn=())
 
     @property
     def chapter(self) -> str:

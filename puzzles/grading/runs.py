@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from reference.cluster import RankError, ResultError
+from reference.cluster import EachRank, RankError, ResultError
 from reference.trace import Op, Trace
 
-from . import driver, overlap, schedules, values
+from . import driver, narrow, overlap, schedules, text, values, witness
 from .pool import Pool
 from .puzzle import Case, Inputs, Measure, Puzzle
 from .values import Comparison
 
 _METERS = {Measure.PEAK_BYTES: "peak", Measure.KEPT_BYTES: "kept", Measure.LINES: "lines"}
+_LOOKS = 3  # at what the kernel counts
 _OF_SCHEDULES = (Measure.BUBBLE, Measure.ACTIVATIONS, Measure.ALL_ACTIVATIONS, Measure.ROOM)
 
 
@@ -30,6 +31,25 @@ class Solution:
 
 
 @dataclass(frozen=True)
+class Circumstances:
+    """What is known of a call that has run cases.
+
+    Attributes:
+        output: what the ranks printed.
+        patched: names that the solution has replaced in the ranks.
+        left: switches of torch and the process that it has left in another state.
+        loose: (operation, line) of what it asked torch.distributed for outside of every case.
+        hidden: bytes that the kernel saw between the ranks, and no trace has.
+    """
+
+    output: str
+    patched: tuple[str, ...]
+    left: tuple[str, ...]
+    loose: tuple[tuple[Op, int], ...]
+    hidden: int
+
+
+@dataclass(frozen=True)
 class Run:
     """One case that every rank has finished.
 
@@ -39,8 +59,8 @@ class Run:
         said: why the judge is not content; "" where it is, or where there is none.
         objection: the same, of values that an oracle has found right: then it is about their cost.
         step: of a schedule puzzle, the step that the orders make.
-        output: what the ranks printed during the whole call, which may have run other cases, too.
-        patched: names that the solution has replaced in the ranks.
+        of_call: what is known of the whole call, which may have run other cases, too.
+        shared: of a puzzle that asks for new tensors, names of arguments that share memory with a result.
     """
 
     case: Case
@@ -50,14 +70,24 @@ class Run:
     readings: tuple[dict[str, float], ...]
     said: str
     objection: str
-    output: str
-    patched: tuple[str, ...]
+    of_call: Circumstances
+    shared: tuple[str, ...] = ()
     step: schedules.Step | None = None
 
     @property
     def right(self) -> bool:
         """True where values were compared, and all are right."""
         return self.comparison.right and not self.said
+
+    @property
+    def output(self) -> str:
+        """What the ranks printed during the whole call."""
+        return self.of_call.output
+
+    @property
+    def hidden(self) -> int:
+        """Bytes that went between the ranks in the whole call, and that no trace has."""
+        return self.of_call.hidden
 
     @cached_property
     def worst_sender(self) -> int:
@@ -85,6 +115,18 @@ class Run:
             return self.step.measured(measure) if self.step else math.inf
         return max(reading.get(_METERS[measure], 0) for reading in self.readings)
 
+    @property
+    def narrowed(self) -> str:
+        """That a message has fewer bits than the numbers that it brings; "" where none has."""
+        event = narrow.narrowed(self.inputs, [event for events in self.trace.events for event in events])
+        return narrow.sentence(self.case, self.inputs, event) if event else ""
+
+    @property
+    def cut(self) -> str:
+        """That a message brings whole numbers where they are none, for whoever has wrong values; "" where none does."""
+        event = narrow.cut(self.inputs, [event for events in self.trace.events for event in events])
+        return narrow.sentence(self.case, self.inputs, event) if event else ""
+
     def operations(self) -> Iterator[tuple[Op, str, int, int]]:
         """(operation, file, line, rank) of every call."""
         for events in self.trace.events:
@@ -100,8 +142,22 @@ class Broken(Exception):
 
 
 def run_cases(solution: Solution, cases: Sequence[Case], pool: Pool) -> list[Run]:
-    """Run cases of one world size in one call. Raises Broken."""
+    """Run cases of one world size in one call. Raises Broken.
+
+    Where the kernel counts more than the trace has, they run again: a machine under load sends packets twice. What is
+    hidden is hidden every time.
+    """
+    for _ in range(_LOOKS):
+        runs = _run_cases(solution, cases, pool)
+        if not runs[0].hidden:
+            break
+    return runs
+
+
+def _run_cases(solution: Solution, cases: Sequence[Case], pool: Pool) -> list[Run]:
+    """Run cases of one world size in one call, once. Raises Broken."""
     puzzle = solution.puzzle
+    world_size = cases[0].world_size
     inputs = [_inputs(puzzle, case) for case in cases]
     job = driver.Job(
         source=solution.source,
@@ -110,27 +166,53 @@ def run_cases(solution: Solution, cases: Sequence[Case], pool: Pool) -> list[Run
         drive=puzzle.drive,
         wants_group=puzzle.takes_group,
         meters=tuple(name for budget in puzzle.budgets if (name := _METERS.get(budget.measure))),
+        new=puzzle.new,
         members=tuple(case.members for case in cases),
-        inputs=tuple(inputs),
+        given=text.given(puzzle),
+    )
+    own = EachRank(
+        [[_own(case, given, rank) for case, given in zip(cases, inputs, strict=True)] for rank in range(world_size)]
     )
     printed = io.StringIO()
+    cluster = pool.cluster(world_size)
     try:
-        with contextlib.redirect_stdout(printed):
-            reports, trace = pool.cluster(cases[0].world_size).trace(driver.run, job)
+        with contextlib.redirect_stdout(printed), witness.Traffic.of(cluster) as traffic:
+            reports, trace = cluster.trace(driver.run, job, own)
     except RankError as error:
         if isinstance(error, KeyboardInterrupt):
             raise
         raise Broken(error, cases[0], printed.getvalue()) from None
     try:
-        patched = tuple(sorted({str(name) for report in reports for name in report["patched"]}))
+        patched, left = (
+            tuple(sorted({str(name) for report in reports for name in report[of]})) for of in ("patched", "left")
+        )
         parts = [_part(case, [report["cases"][index] for report in reports]) for index, case in enumerate(cases)]
     except (KeyError, IndexError, TypeError, ValueError):
         tampered = ResultError("a report that makes no sense", "the solution has changed what its rank reports", rank=0)
         raise Broken(tampered, cases[0], printed.getvalue()) from None
+    loose = _loose(trace, parts, solution.filename)
+    circumstances = Circumstances(printed.getvalue(), patched, left, loose, traffic.hidden(trace))
     return [
-        _run(puzzle, case, given, part, trace, printed.getvalue(), patched)
+        _run(puzzle, case, given, part, trace, circumstances)
         for case, given, part in zip(cases, inputs, parts, strict=True)
     ]
+
+
+def _loose(trace: Trace, parts: Sequence[list[Any]], filename: str) -> tuple[tuple[Op, int], ...]:
+    """(operation, line) of what a text has asked for outside of every case, such as while it was loaded."""
+    spans = [[part[rank]["ticks"] for part in parts if part[rank]] for rank in range(trace.world_size)]
+    found = (
+        (event.op, event.line)
+        for events, own in zip(trace.events, spans, strict=True)
+        for event in events
+        if event.file == filename and not any(begin <= event.posted < end for begin, end in own)
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def _own(case: Case, inputs: Inputs, rank: int) -> dict[str, Any] | None:
+    """What a global rank is given in a case; None where it is not in the group."""
+    return inputs[case.global_ranks.index(rank)] if rank in case.global_ranks else None
 
 
 def _inputs(puzzle: Puzzle, case: Case) -> Inputs:
@@ -151,11 +233,15 @@ def _checked(report: Any) -> dict[str, Any]:
     """A rank's report of one case, as `driver` describes it. Raises what Python raises where it is no such thing."""
     begin, end = report["ticks"]
     meters = {name: float(report[name]) for name in _METERS.values() if name in report}
-    return {"values": dict(report["values"]), "ticks": (int(begin), int(end)), **meters}
+    return {"values": dict(report["values"]), "ticks": (int(begin), int(end)), "shared": _names(report), **meters}
+
+
+def _names(report: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(name)[:80] for name in report["shared"]))
 
 
 def _run(
-    puzzle: Puzzle, case: Case, inputs: Inputs, part: list[Any], whole: Trace, output: str, patched: tuple[str, ...]
+    puzzle: Puzzle, case: Case, inputs: Inputs, part: list[Any], whole: Trace, circumstances: Circumstances
 ) -> Run:
     """One case out of a call. `part` is what each global rank reports about it."""
     trace = Trace(case.world_size, tuple(map(_during, whole.events, part)), whole.returned)
@@ -176,7 +262,8 @@ def _run(
         else:
             said = complaint
             comparison = Comparison(case, len(claims), (), outputs, outputs)
-    return Run(case, inputs, comparison, trace, tuple(mine), said, objection, output, patched, step)
+    shared = tuple(dict.fromkeys(name for report in mine for name in report["shared"]))
+    return Run(case, inputs, comparison, trace, tuple(mine), said, objection, circumstances, shared, step)
 
 
 def _step(pipe: schedules.Pipe, case: Case, told: list[Any]) -> tuple[schedules.Step | None, str, Comparison]:

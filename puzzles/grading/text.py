@@ -5,6 +5,7 @@ one place to change.
 """
 
 import ast
+import functools
 import inspect
 import textwrap
 from collections.abc import Callable
@@ -46,6 +47,16 @@ def with_body(puzzle: Puzzle, body: str) -> str:
     docstring = [f'"""{puzzle.title}.', "", *textwrap.dedent(puzzle.statement).strip().splitlines(), '"""']
     lines = [*docstring, *textwrap.dedent(body).strip("\n").splitlines()]
     return _file(puzzle, *_stub_parts(puzzle, textwrap.indent("\n".join(lines), "    ")))
+
+
+@functools.lru_cache(maxsize=1024)
+def given(puzzle: Puzzle) -> dict[str, tuple[str, ...]]:
+    """The names of this course that the stub imports, by module: what a solution may use of it."""
+    found: dict[str, tuple[str, ...]] = {}
+    for node in ast.walk(ast.parse(stub(puzzle))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(("reference.", "puzzles.")):
+            found[node.module] = (*found.get(node.module, ()), *(alias.name for alias in node.names))
+    return found
 
 
 def cell(puzzle: Puzzle) -> str:

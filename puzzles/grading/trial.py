@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from reference.cluster import OutputFlood, RankError, RemoteException, TimeLimit
+from reference.cluster.verdict import BUSY
 
 from . import diagnosis
 from .pool import Pool
@@ -54,13 +55,22 @@ class Trial:
     def attempt(self, cases: list[Case]) -> Run | Broken | None:
         """Run cases in one call. Returns the first that fails, or what ended the call; None if all are right."""
         try:
-            runs = run_cases(self.solution, cases, self.pool)
+            runs = self.run(cases)
         except Broken as broken:
             self.judged += [(case, False) for case in cases]
             return broken
         self.runs += runs
         self.judged += [(run.case, run.right) for run in runs if not (run.right and run.comparison.empty)]
         return next((run for run in runs if not run.right), None)
+
+    def run(self, cases: list[Case]) -> list[Run]:
+        """Run cases in one call; once more where the machine was too busy to do it. Raises Broken."""
+        try:
+            return run_cases(self.solution, cases, self.pool)
+        except Broken as broken:
+            if broken.error.kind != BUSY:
+                raise
+        return run_cases(self.solution, cases, self.pool)
 
     def narrow(self, cases: list[Case], failure: Run | Broken) -> Run | Broken:
         """Run the cases of a failed call one by one, each in a call of its own. Returns what fails then."""
@@ -94,6 +104,8 @@ class Trial:
         puzzle, case = self.solution.puzzle, failure.case
         between = diagnosis.between_cases(self.judged)
         if isinstance(failure, Broken):
+            if isinstance(failure.error, _ENDLESS):
+                between = None  # what was not tried has not failed
             if self.unwritten(failure.error):
                 return unsolved(puzzle)
             reason = lines(str(failure.error), self.quoted(failure.error), f"({case})", between)
@@ -101,7 +113,7 @@ class Trial:
         wrong = [run for run in self.runs if not run.right and not run.said]
         inputs = {run.case: run.inputs for run in wrong}
         within = diagnosis.in_values([run.comparison for run in wrong], inputs) if wrong else None
-        reason = lines(_difference(puzzle, failure), between, within)
+        reason = lines(_difference(puzzle, failure), between, within, failure.narrowed or failure.cut)
         compared = sum(run.comparison.compared for run in self.runs)
         return Verdict(puzzle.name, Stage.VALUES, reason, case, (), failure.trace, compared, output=failure.output)
 

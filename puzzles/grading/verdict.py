@@ -54,6 +54,7 @@ class Verdict:
         compared: how many values were compared.
         seconds: the whole check.
         output: what the ranks printed in the call that ran that case.
+        seed: of the values, and of the cases that were drawn; 0 where there were none.
         step: of a schedule puzzle, the learner's schedule in that case as a `Simulation`, where it makes a step.
     """
 
@@ -66,6 +67,7 @@ class Verdict:
     compared: int = 0
     seconds: float = 0.0
     output: str = field(default="", repr=False)
+    seed: int = 0
     step: Any = field(default=None, repr=False)
 
     @property

@@ -34,6 +34,10 @@ def check(
         Option(metavar="FILE", help="Draw what the ranks of the one puzzle did into this PNG.", show_default=False),
     ] = None,
     json: Annotated[bool, Option("--json", help="Print each verdict as one line of JSON, for programs.")] = False,
+    seed: Annotated[
+        int | None,
+        Option(help="Check with the values and sizes of the verdict that names this seed.", show_default=False),
+    ] = None,
     course: Root = None,
 ) -> int:
     """Grade solutions on processes of this machine, and keep each attempt in your history.
@@ -57,7 +61,7 @@ def check(
         return FAILED
     codes = []
     for each in chosen if file is None else [Meant(chosen[0].name, file)]:
-        verdict = _checked(home, each)
+        verdict = _checked(home, each, seed)
         codes.append(UNCHECKED if verdict is None else PASSED if verdict.passed else FAILED)
         if verdict:
             print(_as_json(verdict)) if json else show(verdict)
@@ -121,13 +125,13 @@ def show(verdict: "Verdict") -> None:
         console.print(Text(rest))
 
 
-def _checked(home: "Course", one: Meant) -> "Verdict | None":
+def _checked(home: "Course", one: Meant, seed: int | None = None) -> "Verdict | None":
     """The verdict on a solution; None, and a line that says why, where it can't be read."""
     from puzzles.grading import checking
     from reference.errors import BadInput
 
     try:
-        return checking.check(one.name, one.file, course=home, face=FACE)
+        return checking.check(one.name, one.file, course=home, face=FACE, seed=seed)
     except BadInput as error:
         _remark(str(error))
         return None
@@ -152,7 +156,11 @@ def _as_json(verdict: "Verdict") -> str:
         for row in verdict.table
     ]
     facts = {"name": verdict.name, "passed": verdict.passed, "stage": verdict.stage, "reason": verdict.reason}
-    return json.dumps(facts | {"table": rows, "compared": verdict.compared, "seconds": round(verdict.seconds, 4)})
+    return json.dumps(
+        facts
+        | {"table": rows, "compared": verdict.compared, "seed": verdict.seed}
+        | {"seconds": round(verdict.seconds, 4)}
+    )
 
 
 def _draw(verdict: "Verdict", path: Path) -> None:

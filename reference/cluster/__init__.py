@@ -1,5 +1,6 @@
 """N ranks on this machine, kept warm: start, run a function, watch, restart."""
 
+from .arguments import EachRank
 from .cluster import Cluster
 from .errors import (
     ClusterError,
@@ -28,6 +29,7 @@ __all__ = [
     "Cluster",
     "ClusterError",
     "DeadlockError",
+    "EachRank",
     "Forbidden",
     "GradientError",
     "GroupError",

@@ -5,14 +5,16 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from ..trace import Event, Trace, frames
 from . import pickling, verdict, wire
+from .arguments import Packed
 from .errors import Interrupted, OutputFlood, RankDied, RankError, ResultError
 from .output import FLOOD, WINDOW
+from .patience import Patience
 from .ranks import Exit, Message, Ranks
 from .verdict import Messages, Outcome, Reports
 from .watch.supervisor import Supervisor
@@ -34,15 +36,16 @@ class Call:
         self.reports = Reports(self.world_size)
         self.heard = 0  # the rank that has reported last
         self.begin = time.monotonic()
-        self.deadline = self.begin + (timeout or float("inf"))
+        self.patience = Patience(timeout, ranks.pids)
 
-    def send(self, payload: bytes, buffers: tuple[Any, ...], news: dict[str, Any]) -> None:
+    def send(self, packed: Sequence[Packed], news: dict[str, Any]) -> None:
         """Hand the function to every rank, with what has changed around the caller."""
-        body = wire.with_header(news | ({"record": True} if self.record else {}), payload)
+        header = news | ({"record": True} if self.record else {})
         self.ranks.output.begin()
-        for rank in range(self.world_size):
+        self.ranks.calls += 1
+        for rank, (payload, buffers) in enumerate(packed):
             try:
-                self.ranks.send(rank, Kind.RUN, body, buffers, self.deadline)
+                self.ranks.send(rank, Kind.RUN, wire.with_header(header, payload), buffers, self.patience.end)
             except TimeoutError:
                 raise self.out_of_time() from None
 
@@ -68,9 +71,9 @@ class Call:
         """Until every rank has finished, or a failure has had the time to show its cause."""
         patience = float("inf")
         while not self.settled() and (now := time.monotonic()) < patience:
-            if now > self.deadline:
+            if self.patience.over(now):
                 raise self.out_of_time()
-            for report in self.ranks.poll(min(self.deadline, patience, self.suspicion()) - now):
+            for report in self.ranks.poll(min(self.patience.look, patience, self.suspicion()) - now):
                 self.take(report)
             self.check_output()
             if self.reports.failed:
@@ -84,7 +87,11 @@ class Call:
         if isinstance(report, Exit):
             self.reports.exits[rank] = report.status
             return
+        if report.call < self.ranks.calls:
+            return  # left over from a call before
         self.heard = rank
+        if report.call > self.ranks.calls or (report.kind is Kind.RESULT and rank in self.reports.outcomes):
+            raise ResultError("forged report", "a report too many: the code on this rank has made it up", rank=rank)
         with self.reading():
             if report.kind is Kind.EVENT and self.supervisor:
                 self.supervisor.take(rank, json.loads(report.payload))
@@ -116,6 +123,8 @@ class Call:
     def out_of_time(self) -> RankError:
         """The error of a call that takes longer than it may."""
         silent = self.reports.silent
+        if self.patience.busy:
+            return verdict.too_busy(time.monotonic() - self.begin, silent[0])
         return verdict.out_of_time(
             self.timeout or 0.0, self.ranks.stacks(silent), silent[0], watched=self.supervisor is not None
         )
@@ -198,15 +207,6 @@ def lost(said: Iterable[Messages]) -> bool:
                 named[src, dst, tag] += count
     # what its named receives leave of a source's messages, receives from anybody have taken
     return any(in_all.values()) or min(named.values(), default=0) < 0
-
-
-def pack(fn: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> tuple[bytes, tuple[Any, ...]]:
-    """A function and its arguments as bytes. Raises TypeError with the reason where they can't travel."""
-    try:
-        return pickling.dumps((fn, args, kwargs))
-    except Exception as error:
-        name = getattr(fn, "__name__", repr(fn))
-        raise TypeError(f"{name} or an argument of it can't travel to the ranks: {error}") from error
 
 
 def definition(fn: Callable[..., Any]) -> tuple[str, int]:

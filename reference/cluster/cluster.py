@@ -1,5 +1,6 @@
 """`Cluster`: N ranks on this machine, kept warm."""
 
+import json
 import math
 import os
 import sys
@@ -12,7 +13,8 @@ from typing import Any, Self
 
 from ..trace import Trace
 from . import forkserver, rest
-from .call import Call, definition, interrupted, pack
+from .arguments import packed
+from .call import Call, definition, interrupted
 from .errors import ClusterError, RankError
 from .ranks import Message, Ranks
 from .wire import Kind
@@ -32,10 +34,11 @@ class Cluster:
             results, trace = cluster.trace(fn, *args)  # and what the ranks said
 
     `fn` may be a closure, a lambda, a class or a function of a notebook. It runs on every rank at once, with the same
-    arguments. Each call starts in the caller's working directory and with its module path, with torch's seed, default
-    dtype and default device of a new process, with gradients recorded, prints going to the caller, and no process group
-    but the world; all else stays as the call before has left it, such as imported modules. A call that fails raises one
-    `RankError`; the ranks are started again and the next call works. No process outlives its owner.
+    arguments, but for those that are `EachRank([...])`, one for each. Each call starts in the caller's working
+    directory and with its module path, with torch's seed, default dtype and default device of a new process, with
+    gradients recorded, prints going to the caller, and no process group but the world; all else stays as the call
+    before has left it, such as imported modules. A call that fails raises one `RankError`; the ranks are started again
+    and the next call works. No process outlives its owner.
     Ranks that nobody calls for a while sleep, and cost nothing until they are called again.
     A rank computes with one thread, and with the environment that the caller had when it made its first cluster. On a
     CPU its backend is gloo behind `reference.trace.tap`: `dist.get_backend()` says "tapped"; functions that torch has
@@ -87,6 +90,7 @@ class Cluster:
         self._place = surroundings()
         self._ranks = Ranks(self.world_size, self._plan | {"place": self._place})
         self._ready = 0  # ranks that have come up
+        self.unenforced: tuple[str, ...] = ()  # of ranks that run untrusted code: which walls are missing here
         self._dirty = False  # True where they must be started again before the next call
 
     def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
@@ -103,6 +107,29 @@ class Cluster:
         if self._plan["device"] != "cpu":
             raise ClusterError('only ranks on device="cpu" can be traced; on GPUs use torch.profiler')
         return self._call(fn, args, kwargs, record=True)
+
+    def ready(self) -> list[int]:
+        """Wait until the ranks are up. Returns their process ids, by rank.
+
+        Raises:
+            ClusterError: they did not start.
+        """
+        with self._held():
+            self._ranks.wake()
+            self._settle()
+            return self.pids
+
+    @property
+    def apart(self) -> bool:
+        """True where the ranks, once they are up, share a network with nobody else."""
+        return self._plan["untrusted"] and not any(wall.startswith(("Linux", "a network")) for wall in self.unenforced)
+
+    def renew(self) -> None:
+        """Put new ranks in the place of these. Returns at once; they come up while the caller goes on."""
+        with self._held():
+            self._ranks.end()
+            self._ranks.close()
+            self._start()
 
     def restart(self) -> None:
         """Start the ranks afresh, so that they import changed modules again.
@@ -182,12 +209,12 @@ class Cluster:
                 raise
 
     def _attempt(self, fn: Callable[..., Any], args: tuple, kwargs: dict, record: bool) -> tuple[list[Any], Trace]:
-        payload, buffers = pack(fn, args, kwargs)
+        sent = packed(fn, args, kwargs, self.world_size)
         try:
             self._settle()
             self._dirty = True  # until the call has ended well
             call = Call(self._ranks, self.timeout, self._plan, record)
-            call.send(payload, buffers, self._news())
+            call.send(sent, self._news())
             outcome = call.collect()
             self._dirty = call.dirty
             return outcome
@@ -226,6 +253,7 @@ class Cluster:
         for report in self._ranks.poll(seconds):
             if isinstance(report, Message) and report.kind is Kind.READY:
                 self._ready += 1
+                self.unenforced = tuple(json.loads(report.payload))
             else:
                 self._dirty = True
 

@@ -1,26 +1,37 @@
 """Confine a rank that runs code one does not trust: it may compute and communicate, and touch nothing else.
 
-Two walls. The kernel's (Landlock, Linux 5.13 and later) stops writes to files and signals to other processes, whatever
-they come from. Python's audit hooks (PEP 578) stop the same and more where the kernel can't, and say what was tried.
-A hook can't be removed once it is there. Neither is a sandbox for hostile code; both stop what a learner would try.
+The walls, from the outermost inwards:
+
+| wall         | it stops                                                                                         |
+|--------------|--------------------------------------------------------------------------------------------------|
+| `namespaces` | messages to anybody but the ranks of the call; files beyond a small directory                    |
+| `landlock`   | reads of anything but Python, its packages and the system's libraries; writes outside            |
+| `seccomp`    | programs; other processes' limits, priorities and memory; sockets of other kinds; shared memory  |
+| limits       | more memory than `MEMORY`                                                                        |
+| audit hooks  | the same and more, within Python, and they say at which line it was tried (PEP 578)              |
+
+The kernel keeps all but the last, whatever the code does to its own process. Where it can't, `confine` says what is
+missing. A hook can't be removed once it is there, and the text of a learner is told by it; it is no wall by itself.
 """
 
-import ctypes
 import os
 import resource
 import sys
-from collections.abc import Callable
+import sysconfig
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
+
+from . import landlock, namespaces, seccomp
 
 MEMORY = 8 << 30  # bytes of data of one rank
 
-_RULESET, _RULE, _RESTRICT = 444, 445, 446  # system calls, the same on every architecture
-_NO_NEW_PRIVILEGES = 38
-_PATH_BENEATH = 1
-_WRITES = sum(1 << bit for bit in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12))  # write to files, remove, make: of ABI 1
-_REFER, _TRUNCATE = 1 << 13, 1 << 14  # link or rename into another directory: of ABI 2; truncate: of ABI 3
-_SCOPE_SIGNAL = 1 << 1
+_HOUSE = Path(__file__).resolve().parents[2]
+_ROOMS = ("reference", "puzzles", "visualizations", "rankwise", "lessons", "tests")
+_PACKAGES = ("site-packages", "dist-packages")
+_SYSTEM = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/local/lib", "/etc/ld.so.cache", "/etc/localtime",
+           "/usr/share/zoneinfo", "/dev/urandom", "/dev/zero", "/sys/devices/system/cpu", "/proc/cpuinfo")  # fmt: skip
 
 _REFUSED = {
     "os.system": "start programs",
@@ -58,24 +69,56 @@ _CHANGED = {  # audit event: which of its arguments are paths of what it changes
 }
 
 
-def confine(scratch: str, refuse: Callable[[str], Exception]) -> None:
+def confine(scratch: str, refuse: Callable[[str], Exception], *, alone: bool) -> list[str]:
     """Confine this process for good.
 
     Args:
         scratch: the one directory in which files may be written.
         refuse: makes the exception to raise where code reaches outside, of a sentence that says how it did.
+        alone: whether this process is in namespaces of its generation's own.
+
+    Returns: what is not enforced here, in words.
     """
     os.environ["TMPDIR"] = scratch
     sys.dont_write_bytecode = True  # it could not store what it compiles, and would be refused for trying to
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    allowed = readable()
+    missing = {"Linux: only Python's own hooks guard it": True}
     if sys.platform == "linux":
-        landlock([scratch, os.devnull])
-    sys.addaudithook(hook(scratch, refuse))
+        small = alone and namespaces.private_directory(scratch)
+        namespaces.drop_capabilities()
+        missing = {
+            "a network of its own: hidden messages are not counted": not alone,
+            "a small directory of its own": not small,
+            "Landlock: files can be read": not landlock.restrict([scratch, os.devnull], allowed),
+            "seccomp: programs can be started": not seccomp.restrict(),
+        }
+    sys.addaudithook(hook(scratch, refuse, allowed))
+    return [wall for wall, lacks in missing.items() if lacks]
 
 
-def hook(scratch: str, refuse: Callable[[str], Exception]) -> Callable[[str, tuple[Any, ...]], None]:
+def readable() -> list[str]:
+    """Where Python, its packages and the system's libraries are, and nothing of this course."""
+    homes = [Path(sysconfig.get_paths()[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    homes += [Path(sys.base_prefix) / "lib", *(Path(entry) for entry in sys.path if entry.endswith(_PACKAGES))]
+    return [str(part) for home in dict.fromkeys([*map(Path, _SYSTEM), *homes]) for part in _without_course(home)]
+
+
+def _without_course(home: Path) -> list[Path]:
+    """A directory, or all that is in it but the rooms of this course, where these are installed below it."""
+    if not _HOUSE.is_relative_to(home):
+        return [home]
+    if home == _HOUSE:
+        return [part for part in home.iterdir() if part.name not in _ROOMS]
+    return [each for part in home.iterdir() for each in _without_course(part)]
+
+
+def hook(
+    scratch: str, refuse: Callable[[str], Exception], readable: Sequence[str] = ("/",)
+) -> Callable[[str, tuple[Any, ...]], None]:
     """An audit hook that refuses what reaches outside."""
     root = os.path.realpath(scratch) + os.sep
+    roots = tuple({root, *(os.path.join(os.path.realpath(each), "") for each in readable)})
 
     def audit(event: str, arguments: tuple[Any, ...]) -> None:
         if event in _REFUSED:
@@ -85,6 +128,8 @@ def hook(scratch: str, refuse: Callable[[str], Exception]) -> Callable[[str, tup
             writes = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
             if writes and not isinstance(path, int) and not inside(path, root):
                 raise refuse(f"this code may not write files ({path!r})")
+            if not isinstance(path, int) and not inside(path, roots) and not _of_traceback(sys._getframe(1)):
+                raise refuse(f"this code may not read files ({path!r})")
         for position in _CHANGED.get(event, ()):
             if not inside(arguments[position], root):
                 raise refuse(f"this code may not change files ({event} {arguments[position]!r})")
@@ -92,44 +137,12 @@ def hook(scratch: str, refuse: Callable[[str], Exception]) -> Callable[[str, tup
     return audit
 
 
-def inside(path: Any, root: str) -> bool:
-    """True for a path below `root`, and for the null device."""
+def _of_traceback(frame: FrameType) -> bool:
+    """Whether Python looks for the lines of a file, to show them: it does without, where the kernel refuses them."""
+    return frame.f_code.co_filename.endswith(("tokenize.py", "linecache.py"))
+
+
+def inside(path: Any, root: str | tuple[str, ...]) -> bool:
+    """True for a path below `root`, or one of several, and for the null device."""
     real = os.path.realpath(os.fsdecode(path)) if isinstance(path, (str, bytes, os.PathLike)) else ""
     return (real + os.sep).startswith(root) or real == os.devnull
-
-
-class _Ruleset(ctypes.Structure):
-    _fields_ = [("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scoped", ctypes.c_uint64)]
-
-
-class _Beneath(ctypes.Structure):
-    _pack_ = 1
-    _fields_ = [("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32)]
-
-
-def landlock_version() -> int:
-    """What the kernel knows of Landlock: 0 for nothing."""
-    return max(0, ctypes.CDLL(None).syscall(_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1)))
-
-
-def landlock(writable: list[str]) -> bool:
-    """Let this process write below `writable` only, and signal only itself. False where the kernel can't."""
-    libc, version = ctypes.CDLL(None, use_errno=True), landlock_version()
-    if version < 1:
-        return False
-    rights = _WRITES | (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
-    ruleset = _Ruleset(rights, 0, _SCOPE_SIGNAL if version >= 6 else 0)
-    size = 24 if version >= 6 else 16 if version >= 4 else 8
-    fd = libc.syscall(_RULESET, ctypes.byref(ruleset), ctypes.c_size_t(size), ctypes.c_uint32(0))
-    if fd < 0:
-        return False
-    for path in writable:
-        parent = os.open(path, os.O_PATH)
-        allowed = rights if Path(path).is_dir() else rights & (1 << 1 | _TRUNCATE)
-        rule = _Beneath(allowed, parent)
-        libc.syscall(_RULE, fd, _PATH_BENEATH, ctypes.byref(rule), ctypes.c_uint32(0))
-        os.close(parent)
-    libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-    locked = libc.syscall(_RESTRICT, fd, ctypes.c_uint32(0)) == 0
-    os.close(fd)
-    return locked

@@ -43,9 +43,11 @@ def main(rank: int, plan: dict[str, Any], requests: int, output: int, dumps: int
     store = dist.FileStore(plan["store"], world_size)
     join(rank, world_size, store, plan, recorder)
     worker = Worker(rank, channel, recorder, store, plan["place"])
+    missing = []
     if plan["untrusted"]:
-        confine("/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir(), worker.refuse)
-    channel.send(Kind.READY)
+        scratch = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
+        missing = confine(scratch, worker.refuse, alone=plan["apart"])
+    channel.send(Kind.READY, json.dumps(missing).encode())
     worker.serve()
 
 
@@ -86,7 +88,7 @@ class Worker:
         """Until the owner hangs up."""
         while True:
             try:
-                _, payload, buffers = self.channel.receive()
+                _, _, payload, buffers = self.channel.receive()
             except (EOFError, ConnectionError):
                 return
             header, body = wire.split_header(payload)

@@ -19,6 +19,7 @@ from .output import Output
 
 _CHUNK = 1 << 16  # what a pipe holds
 _UNREAD = 1 << 14  # reports that a socket may hold, and many more
+_FROM_UNTRUSTED = 1 << 30  # bytes of a message from a rank that runs code one does not trust
 _GONE = 10.0  # seconds in which killed ranks must be gone
 
 
@@ -30,6 +31,7 @@ class Message:
     kind: wire.Kind
     payload: bytes
     buffers: list[wire.Buffer]
+    call: int = 0  # the number of the call that it answers; 0 for none
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +49,12 @@ class _End:
     sock: socket.socket
     output: io.FileIO
     dump: io.FileIO
+    most: int | None  # bytes of a message
     reader: wire.Reader = field(init=False)
 
     def __post_init__(self) -> None:
         self.sock.setblocking(False)
-        self.reader = wire.Reader(self.sock)
+        self.reader = wire.Reader(self.sock, **({} if self.most is None else {"most": self.most}))
 
 
 def _pipe() -> tuple[io.FileIO, io.FileIO]:
@@ -71,6 +74,8 @@ class Ranks:
         self.asleep = False
         self.failure = ""  # why the server could not fork or keep them
         self.output = Output(world_size)
+        self.calls = 0  # that they were asked for
+        self._most = _FROM_UNTRUSTED if plan["untrusted"] else None
         self.ends: list[_End] = []
         self._rest = b""
         self._open = contextlib.ExitStack()
@@ -99,7 +104,7 @@ class Ranks:
         (output, its_output), (dump, its_dump) = _pipe(), _pipe()
         for file in (mine, output, dump):
             self._open.enter_context(file)
-        self.ends.append(_End(mine, output, dump))
+        self.ends.append(_End(mine, output, dump, self._most))
         return its, its_output, its_dump
 
     def send(
@@ -107,7 +112,7 @@ class Ranks:
     ) -> None:
         """Send to one rank; a rank that is gone will be reported by `poll`. Raises TimeoutError past the deadline."""
         with contextlib.suppress(BrokenPipeError, ConnectionError):
-            wire.send(self.ends[rank].sock, kind, payload, buffers, deadline)
+            wire.send(self.ends[rank].sock, kind, self.calls, payload, buffers, deadline)
 
     def sleep(self) -> None:
         """Stop their processes: they run nothing, and need to hear nothing."""
@@ -166,13 +171,13 @@ class Ranks:
     def _read(self, rank: int) -> Iterator[Message]:
         end = self.ends[rank]
         try:
-            for kind, payload, buffers in end.reader.read():
-                yield Message(rank, kind, payload, buffers)
+            for kind, call, payload, buffers in end.reader.read():
+                yield Message(rank, kind, payload, buffers, call)
         except (EOFError, ConnectionError):
             self._forget(end.sock.fileno())
         except (ValueError, OverflowError, MemoryError, OSError):  # no message of ours
             self._forget(end.sock.fileno())
-            yield Message(rank, wire.Kind.FAULT, b"", [])
+            yield Message(rank, wire.Kind.FAULT, b"", [], self.calls)
 
     def _read_channel(self) -> Iterator[Message | Exit]:
         try:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from . import namespaces
 from .wire import SLEEP
 
 LINUX = sys.platform == "linux"
@@ -189,19 +190,22 @@ class Server:
         self.poll.register(generation.channel, select.POLLIN)
         plan = json.loads(request) | {"store": generation.store}
         preload(plan["preload"])
+        apart = namespaces.create() if plan["untrusted"] and LINUX else {}
         try:
             for rank in range(plan["world_size"]):
-                self.fork_rank(generation, rank, plan, fds[1:])
+                self.fork_rank(generation, rank, plan, fds[1:], apart)
         except (OSError, IndexError) as error:  # no more processes, or no more file descriptors
             generation.tell(failed=str(error))
             self.end([generation])
-        for fd in fds[1:]:
+        for fd in (*fds[1:], *apart.values()):
             os.close(fd)
         generation.tell(pids=list(generation.alive))
         return True
 
-    def fork_rank(self, generation: Generation, rank: int, plan: dict[str, Any], fds: list[int]) -> None:
-        """Fork one rank, and give it its three file descriptors."""
+    def fork_rank(
+        self, generation: Generation, rank: int, plan: dict[str, Any], fds: list[int], apart: dict[str, int]
+    ) -> None:
+        """Fork one rank into the namespaces `apart`, and give it its three file descriptors."""
         mine = (fds[3 * rank], fds[3 * rank + 1], fds[3 * rank + 2])
         server = os.getpid()
         pid = os.fork()
@@ -209,13 +213,14 @@ class Server:
             generation.alive[pid] = rank
             return
         try:
+            namespaces.enter(apart)  # first: it would take back what comes next
             die_with_parent(signal.SIGKILL)
             if os.getppid() != server:
                 os._exit(0)
-            self.forget([fd for fd in fds if fd not in mine])
+            self.forget([fd for fd in (*fds, *apart.values()) if fd not in mine])
             from .rank import main
 
-            main(rank, plan, *mine)
+            main(rank, plan | {"apart": bool(apart)}, *mine)
         except BaseException:
             traceback.print_exc()
         finally:

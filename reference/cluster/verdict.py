@@ -124,6 +124,18 @@ def importing(stack: list[frames.Frame]) -> str:
     return ""
 
 
+BUSY = "busy machine"  # the kind of a time limit that says nothing of the code
+
+
+def too_busy(seconds: float, rank: int) -> RankError:
+    """The error of a call whose ranks hardly ever got a processor."""
+    details = [
+        f"after {seconds:.0f} s the ranks still wait for a processor: this machine is busy with other programs",
+        "this says nothing of the code: try again when they have ended",
+    ]
+    return TimeLimit(BUSY, *details, rank=rank)
+
+
 def out_of_time(
     seconds: float, stacks: Mapping[int, list[frames.Frame]], fallback: int, *, watched: bool = False
 ) -> RankError:

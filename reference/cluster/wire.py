@@ -1,4 +1,4 @@
-"""Messages between the owner and a rank: a kind, a payload and any number of buffers.
+"""Messages between the owner and a rank: a kind, the number of the call it belongs to, a payload and buffers.
 
 The bytes of a buffer go straight from memory to the socket and from the socket to memory.
 """
@@ -11,7 +11,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from enum import IntEnum
 from typing import Any
 
@@ -30,19 +30,28 @@ SLEEP, WAKE = b"s", b"w"  # owner to fork server: stop the ranks of a generation
 
 Buffer = bytearray | mmap.mmap  # what the bytes of a tensor arrive in
 
-_HEAD = struct.Struct("<BQI")
+Received = tuple[Kind, int, bytes, list[Buffer]]  # what a message is, its call, its payload, its buffers
+
+_HEAD = struct.Struct("<BIQI")
 _SIZE = struct.Struct("<Q")
 _LARGE = 1 << 22  # bytes of a buffer that is worth large pages
-_MOST = 1 << 32  # bytes of a payload
+_MOST = 1 << 40  # bytes of a message
+_AT_FIRST = 1 << 16  # bytes for which there is memory before any has come
 _PIECES = 512  # sendmsg takes at most IOV_MAX (1024) pieces
 
 
 def send(
-    sock: socket.socket, kind: Kind, payload: bytes = b"", buffers: tuple[Any, ...] = (), deadline: float | None = None
+    sock: socket.socket,
+    kind: Kind,
+    call: int,
+    payload: bytes = b"",
+    buffers: tuple[Any, ...] = (),
+    deadline: float | None = None,
 ) -> None:
     """Write one message, whole.
 
     Args:
+        call: the number of the call that it belongs to.
         deadline: on `time.monotonic`, for a socket that does not block; None to wait as long as it takes.
 
     Raises:
@@ -51,7 +60,7 @@ def send(
     """
     views = [memoryview(b).cast("B") for b in buffers]
     sizes = b"".join(_SIZE.pack(v.nbytes) for v in views)
-    pieces = [memoryview(_HEAD.pack(kind, len(payload), len(views)) + sizes + payload), *views]
+    pieces = [memoryview(_HEAD.pack(kind, call, len(payload), len(views)) + sizes + payload), *views]
     pieces = [p for p in pieces if p.nbytes]
     while pieces:
         try:
@@ -80,15 +89,18 @@ class Channel:
     def __init__(self, sock: socket.socket) -> None:
         self._sock, self._lock = sock, threading.Lock()
         self._reader = Reader(sock)
+        self._call = 0  # that is answered now
 
     def send(self, kind: Kind, payload: bytes = b"", buffers: tuple[Any, ...] = ()) -> None:
         """Write one message, whole. Raises OSError where the owner is gone."""
         with self._lock:
-            send(self._sock, kind, payload, buffers)
+            send(self._sock, kind, self._call, payload, buffers)
 
-    def receive(self) -> tuple[Kind, bytes, list[Buffer]]:
-        """Block until a message has come. Raises EOFError or OSError where the owner is gone."""
+    def receive(self) -> Received:
+        """Block until a message has come; what is sent from now on answers it. Raises EOFError or OSError where the
+        owner is gone."""
         (message,) = self._reader.read()
+        self._call = message[1]
         return message
 
 
@@ -114,15 +126,19 @@ def split_header(payload: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 class Reader:
-    """Messages out of a socket that may deliver them in any pieces."""
+    """Messages out of a socket that may deliver them in any pieces.
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._done: list[tuple[Kind, bytes, list[Buffer]]] = []
+    Args:
+        most: bytes of a message; one that claims to have more is none of ours.
+    """
+
+    def __init__(self, sock: socket.socket, most: int = _MOST) -> None:
+        self._sock, self._most = sock, most
+        self._done: list[Received] = []
         self._pieces = self._parse()
         self._want = next(self._pieces)
 
-    def read(self) -> list[tuple[Kind, bytes, list[Buffer]]]:
+    def read(self) -> list[Received]:
         """The messages that are complete now; at least one where the socket blocks.
 
         Raises:
@@ -147,17 +163,29 @@ class Reader:
         while True:
             head = bytearray(_HEAD.size)
             yield memoryview(head)
-            kind, length, count = _HEAD.unpack(head)
-            if length > _MOST:
-                raise ValueError(f"a payload of {length} bytes")
-            sizes = bytearray(_SIZE.size * count)
-            if count:
-                yield memoryview(sizes)
-            payload = bytearray(length)
-            if length:
-                yield memoryview(payload)
-            buffers = [_memory(size) for (size,) in _SIZE.iter_unpack(sizes)]
+            kind, call, length, count = _HEAD.unpack(head)
+            self._allow(length + _SIZE.size * count)
+            sizes = yield from _growing(_SIZE.size * count)
+            payload = yield from _growing(length)
+            lengths = [size for (size,) in _SIZE.iter_unpack(sizes)]
+            self._allow(length + sum(lengths))
+            buffers = [_memory(size) for size in lengths]
             for buffer in buffers:
                 if len(buffer):
                     yield memoryview(buffer)
-            self._done.append((Kind(kind), bytes(payload), buffers))
+            self._done.append((Kind(kind), call, bytes(payload), buffers))
+
+    def _allow(self, size: int) -> None:
+        """Raises ValueError for a message that is larger than any of ours."""
+        if size > self._most:
+            raise ValueError(f"a message of {size:,} bytes; at most {self._most:,} are read")
+
+
+def _growing(size: int) -> Generator[memoryview, None, bytearray]:
+    """Yield memory for `size` bytes, never for more than have come so far, and return all of it."""
+    memory = bytearray()
+    while len(memory) < size:
+        piece = bytearray(min(size - len(memory), max(_AT_FIRST, len(memory))))
+        yield memoryview(piece)
+        memory += piece
+    return memory

@@ -20,7 +20,7 @@ WAIT = {"what": "wait", "number": 0, "thread": 1, "name": "", "others": 0, "file
 
 def call() -> Call:
     """A call on two ranks that are never asked."""
-    return Call(SimpleNamespace(world_size=2), 10.0, {"watch": True, "untrusted": True}, record=True)
+    return Call(SimpleNamespace(world_size=2, calls=0, pids=[]), 10.0, {"watch": True, "untrusted": True}, record=True)
 
 
 def said(kind: Kind, report: object, rank: int = 1) -> Message:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import typer
 from typer.models import ParameterInfo
 
 from rankwise import cli, words
@@ -55,6 +56,8 @@ def helps() -> dict[str, str]:
     found = {}
     for command in COMMANDS:
         for name, parameter in inspect.signature(command).parameters.items():
+            if parameter.annotation is typer.Context:
+                continue
             told = [each for each in get_args(parameter.annotation) if isinstance(each, ParameterInfo)]
             found[f"{command.__name__} {name}"] = told[0].help or "" if told else ""
     return found

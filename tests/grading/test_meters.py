@@ -13,7 +13,7 @@ from puzzles.grading.meters import measured
 def readings(function: Callable[..., Any], *calls: tuple[Any, ...]) -> dict[str, float]:
     """What the meters say when a function is called with each of these arguments."""
     found: dict[str, float] = {}
-    metered = measured(function, ("peak", "kept"), found)
+    metered = measured(function, ("peak", "kept"), found, __file__)
     for arguments in calls:
         metered(*arguments)
     return found

@@ -2,7 +2,7 @@
 
 from math import inf
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.barrier import dissemination
 from reference.collectives.exchange import exchange
@@ -53,6 +53,7 @@ PUZZLE = Puzzle(
             distance *= 2
         """,
     cases=cases(worlds=(4, 2, 3, 1, 5, 6, 8)) + cases(worlds=(4,), members=(0, 2, 3)),
+    drawn=on_any_ranks(),
     judge=everybody_has_heard_of_everybody,
     calls=POINT_TO_POINT,
     given=(exchange,),

@@ -1,6 +1,6 @@
 """collectives.broadcast_chain: cut in pieces that follow each other from rank to rank."""
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import LARGE, POINT_TO_POINT, SMALL, Budget, Claim, Measure, Puzzle, Wrong, cases, drawn
 from reference.collectives.broadcast import chain
 from reference.collectives.exchange import exchange
 from reference.trace import Network
@@ -52,8 +52,13 @@ PUZZLE = Puzzle(
     + cases(worlds=(3,), root=(1,), length=(3, 6), pieces=(5, 1))
     + cases(worlds=(4,), members=(0, 2, 3), root=(1,), length=(8,), pieces=(3,))
     + cases(worlds=(4,), root=(2,), length=(12,), pieces=(4,), shape=((3, 4),)),
+    drawn=(
+        drawn(worlds=SMALL, root=lambda so_far: range(so_far.n), length=range(2, 40), pieces=range(1, 12)),
+        drawn(worlds=LARGE, root=lambda so_far: range(so_far.n), length=range(40, 90), pieces=range(7, 14)),
+    ),
     inputs=inputs,
     oracle=everybody_has_the_roots,
+    tolerance=0,
     judge=pieces_follow_each_other,
     calls=POINT_TO_POINT,
     given=(exchange,),

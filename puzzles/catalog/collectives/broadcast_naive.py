@@ -1,6 +1,6 @@
 """collectives.broadcast_naive: the root tells everybody, one after another."""
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.broadcast import naive
 
@@ -35,8 +35,10 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(3, 2, 1, 5, 8), root=lambda n: {0, n - 1}, length=(6,))
     + cases(worlds=(4,), members=(0, 2, 3), root=(1,), length=(5,))
     + cases(worlds=(4,), root=(2,), length=(6,), shape=((2, 3),)),
+    drawn=on_any_ranks(root=lambda so_far: range(so_far.n), length=range(2, 40)),
     inputs=tensor_and_root,
     oracle=everybody_has_the_roots,
+    tolerance=0,
     judge=only_the_root_sends,
     calls=POINT_TO_POINT,
     budgets=(

@@ -1,6 +1,6 @@
 """collectives.broadcast_tree: whoever has it passes it on, twice as many in each step."""
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.broadcast import tree
 
@@ -37,8 +37,10 @@ PUZZLE = Puzzle(
     + cases(worlds=(8, 6), root=(3,), length=(6,))
     + cases(worlds=(4,), members=(0, 2, 3), root=(1,), length=(5,))
     + cases(worlds=(4,), root=(2,), length=(6,), shape=((2, 3),)),
+    drawn=on_any_ranks(root=lambda so_far: range(so_far.n), length=range(2, 40)),
     inputs=tensor_and_root,
     oracle=everybody_has_the_roots,
+    tolerance=0,
     calls=POINT_TO_POINT,
     budgets=(
         Budget(

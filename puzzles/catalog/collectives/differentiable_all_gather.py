@@ -5,7 +5,7 @@ from math import prod
 import torch
 
 from puzzles.grading.drives import there_and_back
-from puzzles.grading.puzzle import Budget, Given, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Given, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.collectives import all_gather as gathers
 from reference.collectives import cost, reduce_scatter
 from reference.collectives.differentiable import all_gather
@@ -84,8 +84,10 @@ PUZZLE = Puzzle(
     + cases(worlds=(3,), shape=((3, 2),), dim=(1,), dtype=(torch.float64,))
     + cases(worlds=(3,), shape=((1, 3, 2),), dim=(2,), dtype=(torch.float32,))
     + cases(worlds=(4,), members=(0, 2, 3), shape=((3, 2),), dim=(0,), dtype=(torch.float64,)),
+    drawn=on_any_ranks(shape=((4, 3), (2, 5), (1, 3), (7, 1)), dim=(0, 1), dtype=(torch.float64,)),
     inputs=part_and_upstream,
     oracle=values_and_gradients,
+    new=True,
     drive=there_and_back,
     given=(Given(gathers.ring, "gather"), Given(reduce_scatter.ring, "scatter_sum")),
     budgets=(

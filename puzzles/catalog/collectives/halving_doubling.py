@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.all_reduce import halving_doubling, ring
 from reference.collectives.exchange import exchange, exchange_reduce
@@ -50,6 +50,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(2,), length=(24,), dtype=(torch.int32,))
     + cases(worlds=(3,), length=(12,), shape=((3, 4),), op=("AVG", "MAX"))
     + cases(worlds=(4,), length=(12,), op=("AVG", "MAX")),
+    drawn=on_any_ranks(length=range(2, 60), op=("SUM", "AVG", "MAX")),
     inputs=one_tensor,
     oracle=everybody_has_the_sum,
     calls=POINT_TO_POINT,
@@ -96,17 +97,17 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "both keep the lower half",
-            diagnosis=r"sends \d+ elements|expected [\d.]+, got [\d.]+",
+            diagnosis=r"sends \d+ elements|expected -?[\d.]+, got -?[\d.]+",
             edits=(("(upper, lower) if cube.vertex & distance else (lower, upper)", "(lower, upper)"),),
         ),
         Wrong(
             "the way back in the order of the way there",
-            diagnosis=r"sends \d+ elements|expected [\d.]+, got [\d.]+",
+            diagnosis=r"sends \d+ elements|expected -?[\d.]+, got -?[\d.]+",
             edits=(("reversed(way_back)", "way_back"),),
         ),
         Wrong(
             "halves of one length",
-            diagnosis=r"the remainder|expected [\d.]+, got [\d.]+|length=1",
+            diagnosis=r"the remainder|expected -?[\d.]+, got -?[\d.]+|length=1",
             edits=(
                 (
                     "lower, upper = mine.tensor_split(2)",
@@ -116,7 +117,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "no way back",
-            diagnosis=r"expected [\d.]+, got [\d.]+|must be the same on every rank",
+            diagnosis=r"expected -?[\d.]+, got -?[\d.]+|must be the same on every rank",
             edits=(("            exchange(mine, neighbour, theirs, neighbour, group)\n", "            pass\n"),),
         ),
         Wrong(

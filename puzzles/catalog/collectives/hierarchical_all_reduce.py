@@ -3,7 +3,7 @@
 import torch
 
 from puzzles.grading.drives import two_levels
-from puzzles.grading.puzzle import Budget, Claim, Given, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import LARGE, SMALL, Budget, Claim, Given, Measure, Puzzle, Wrong, cases, divisors, drawn
 from reference.collectives import all_gather, all_reduce, cost, reduce_scatter
 from reference.collectives.all_reduce import hierarchical
 
@@ -69,6 +69,15 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), length=(24,), ranks_per_node=(2,), dtype=(torch.int32,))
     + cases(worlds=(1, 3), length=(10,), ranks_per_node=lambda n: {1, n})
     + cases(worlds=(8,), length=(40,), ranks_per_node=(4,)),
+    drawn=tuple(
+        drawn(
+            worlds=worlds,
+            length=range(2, 60),
+            ranks_per_node=lambda so_far: divisors(so_far.n),
+            op=("SUM", "AVG", "MAX"),
+        )
+        for worlds in (SMALL, LARGE)
+    ),
     inputs=in_nodes,
     oracle=everybody_has_the_sum,
     judge=little_crosses,
@@ -114,12 +123,12 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "only within the nodes",
-            diagnosis=r"expected [\d.]+, got [\d.]+",
+            diagnosis=r"expected -?[\d.]+, got -?[\d.]+",
             edits=(("    all_reduce(shard, inter, op)\n", ""),),
         ),
         Wrong(
             "the two groups exchanged",
-            diagnosis=r"expected [\d.]+, got|elements|size",
+            diagnosis=r"expected -?[\d.]+, got|elements|size",
             edits=(
                 ("reduce_scatter(x, shard, intra, op)", "reduce_scatter(x, shard, inter, op)"),
                 ("all_reduce(shard, inter, op)", "all_reduce(shard, intra, op)"),
@@ -132,7 +141,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "nobody shares at the end",
-            diagnosis=r"expected [\d.]+, got|still holds its own",
+            diagnosis=r"expected -?[\d.]+, got|still holds its own",
             edits=(("all_gather(shard, x, intra)", "mine.copy_(shard)"),),
         ),
         Wrong(

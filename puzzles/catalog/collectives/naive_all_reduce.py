@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.all_reduce import naive, ring
 from reference.collectives.reduction import combine, finish
@@ -57,6 +57,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(1, 2, 3), length=(5,))
     + cases(worlds=(2,), length=(6,), dtype=(torch.int32,))
     + cases(worlds=(3,), length=(6,), shape=((2, 3),), op=("AVG", "MAX")),
+    drawn=on_any_ranks(length=range(2, 60), op=("SUM", "AVG", "MAX")),
     inputs=one_tensor,
     oracle=everybody_has_the_sum,
     judge=through_rank_0,
@@ -115,7 +116,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "received over its own",
-            diagnosis=r"expected [\d.]+, got [\d.]+",
+            diagnosis=r"expected -?[\d.]+, got -?[\d.]+",
             edits=(
                 ("dist.recv(received, group=group, group_src=other)", "dist.recv(x, group=group, group_src=other)"),
                 ("        combine(x, received, op)\n", ""),
@@ -123,7 +124,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "sent back before all are in",
-            diagnosis=r"expected [\d.]+, got [\d.]+|must be the same on every rank",
+            diagnosis=r"expected -?[\d.]+, got -?[\d.]+|must be the same on every rank",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
                 if rank != 0:

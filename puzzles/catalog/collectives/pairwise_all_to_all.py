@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.all_to_all import pairwise
 from reference.collectives.exchange import exchange
@@ -56,8 +56,10 @@ PUZZLE = Puzzle(
     + cases(worlds=(2, 3), length=(1,))
     + cases(worlds=(4,), members=(0, 2, 3), length=(5,))
     + cases(worlds=(4,), length=(6,), shape=((2, 3),)),
+    drawn=on_any_ranks(length=range(1, 9)),
     inputs=chunks_and_room,
     oracle=transposed,
+    tolerance=0,
     calls=POINT_TO_POINT,
     given=(exchange,),
     budgets=(
@@ -89,12 +91,12 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "its own chunk is missing",
-            diagnosis=r"expected \d+, got \d+",
+            diagnosis=r"expected -?[\d.]+, got -?[\d.]+",
             edits=(("    places[rank] = chunks[rank]\n", ""),),
         ),
         Wrong(
             "in the order of arrival",
-            diagnosis=r"wrong order|expected \d+, got \d+",
+            diagnosis=r"wrong order|expected -?[\d.]+, got -?[\d.]+",
             edits=(
                 (
                     "exchange(chunks[target], target, places[source], source, group)",
@@ -148,7 +150,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "added to what is in `out`",
-            diagnosis=r"expected \d+, got \d+",
+            diagnosis=r"expected -?[\d.]+, got -?[\d.]+",
             edits=(("places[rank] = chunks[rank]", "places[rank] += chunks[rank]"),),
         ),
     ),

@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.all_reduce import recursive_doubling, ring
 from reference.collectives.exchange import exchange_reduce
@@ -61,6 +61,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(2,), length=(6,), dtype=(torch.int32,))
     + cases(worlds=(3,), length=(6,), shape=((2, 3),), op=("AVG", "MAX"))
     + cases(worlds=(4,), length=(6,), op=("AVG", "MAX")),
+    drawn=on_any_ranks(length=range(2, 60), op=("SUM", "AVG", "MAX")),
     inputs=one_tensor,
     oracle=everybody_has_the_sum,
     calls=POINT_TO_POINT,
@@ -111,7 +112,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "the distance grows by one",
-            diagnosis=r"expected [\d.]+, got [\d.]+|right at|wrong at",
+            diagnosis=r"expected -?[\d.]+, got -?[\d.]+|right at|wrong at",
             edits=(("distance *= 2", "distance += 1"),),
         ),
         Wrong(
@@ -139,7 +140,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "swaps with both neighbours",
-            diagnosis=r"right at|expected [\d.]+, got|powers of two",
+            diagnosis=r"right at|expected -?[\d.]+, got|powers of two",
             body="""
                 rank, n, x = dist.get_rank(group), dist.get_world_size(group), x.view(-1)
                 distance = 1

@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.reduce import tree
 from reference.collectives.reduction import combine, finish
@@ -54,6 +54,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), root=(1,), length=(5,))
     + cases(worlds=(2,), root=(1,), length=(6,), dtype=(torch.int32,))
     + cases(worlds=(3,), root=(1,), length=(6,), op=("AVG", "MAX"), shape=((2, 3),)),
+    drawn=on_any_ranks(root=lambda so_far: range(so_far.n), length=range(2, 40), op=("SUM", "AVG", "MAX")),
     inputs=tensor_and_root,
     oracle=the_root_has_the_sum,
     scratch=("x",),
@@ -86,7 +87,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "received over its own",
-            diagnosis=r"expected \d+, got \d+",
+            diagnosis=r"expected -?[\d.]+, got -?[\d.]+",
             edits=(("            combine(x, received, op)\n", "            x.copy_(received)\n"),),
         ),
         Wrong(
@@ -129,7 +130,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "only for root 0",
-            diagnosis=r"right with root=0, wrong with root=|right on|expected \d+, got \d+",
+            diagnosis=r"right with root=0, wrong with root=|right on|expected -?[\d.]+, got -?[\d.]+",
             edits=(
                 ("vertex, distance = (rank - root) % n, 1", "vertex, distance = rank, 1"),
                 ("group_dst=(rank - distance) % n", "group_dst=rank - distance"),

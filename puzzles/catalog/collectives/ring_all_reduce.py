@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.all_reduce import ring
 from reference.collectives.exchange import exchange, exchange_reduce
@@ -47,6 +47,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), length=(9,))
     + cases(worlds=(2,), length=(24,), dtype=(torch.int32,))
     + cases(worlds=(3,), length=(12,), shape=((4, 3),), op=("AVG", "MAX")),
+    drawn=on_any_ranks(length=range(2, 60), op=("SUM", "AVG", "MAX")),
     inputs=one_tensor,
     oracle=everybody_has_the_sum,
     judge=neighbours_only,
@@ -109,12 +110,12 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "only the first half",
-            diagnosis=r"expected \d+, got \d+",
+            diagnosis=r"expected -?[\d.]+, got -?[\d.]+",
             edits=(("for step in range(n - 1):\n        exchange(", "for step in range(0):\n        exchange("),),
         ),
         Wrong(
             "the second half begins with one's own chunk",
-            diagnosis=r"expected \d+, got \d+",
+            diagnosis=r"expected -?[\d.]+, got -?[\d.]+",
             edits=(
                 (
                     "exchange(chunks[(right - step) % n], right, chunks[(rank - step) % n]",

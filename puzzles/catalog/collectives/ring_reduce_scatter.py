@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.exchange import exchange
 from reference.collectives.reduce_scatter import ring
@@ -72,6 +72,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(2,), length=(24,), dtype=(torch.int32,))
     + cases(worlds=(3,), length=(18,), shape=((6, 3),), op=("AVG", "MAX"))
     + cases(worlds=(3,), length=(12,), shape=((4, 3),)),
+    drawn=on_any_ranks(length=range(2, 60), op=("SUM", "AVG", "MAX")),
     inputs=tensor_and_room,
     oracle=everybody_has_one_chunk,
     judge=neighbours_only,
@@ -176,7 +177,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "added to what is in `out`",
-            diagnosis=r"expected \d+, got \d+",
+            diagnosis=r"expected -?[\d.]+, got -?[\d.]+",
             edits=(("    out.view(-1).copy_(partial)\n", "    out.view(-1).add_(partial)\n"),),
         ),
         Wrong(

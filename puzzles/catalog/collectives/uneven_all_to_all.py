@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.all_to_all import uneven
 from reference.collectives.exchange import exchange
@@ -56,8 +56,10 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(3, 2, 4, 1, 5, 8), least=(1,), most=(3,), width=(2,))
     + cases(worlds=(3, 4), least=(0,), most=(0, 1, 9), width=(3,))
     + cases(worlds=(4,), members=(0, 2, 3), least=(0,), most=(4,), width=(2,)),
+    drawn=on_any_ranks(least=(0, 1), most=range(2, 9), width=range(1, 5)),
     inputs=splits_and_room,
     oracle=rows_by_sender,
+    tolerance=0,
     calls=POINT_TO_POINT,
     given=(exchange,),
     budgets=(
@@ -85,7 +87,7 @@ PUZZLE = Puzzle(
     wrong=(
         Wrong(
             "parts of one length",
-            diagnosis=r"sends \d+ elements|expected \d+, got|shape|size",
+            diagnosis=r"sends \d+ elements|expected -?[\d.]+, got|shape|size",
             edits=(
                 ("x.split(in_splits)", "x.tensor_split(n)"),
                 ("out.split(out_splits)", "out.tensor_split(n)"),
@@ -108,7 +110,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "its own rows are missing",
-            diagnosis=r"expected \d+, got \d+",
+            diagnosis=r"expected -?[\d.]+, got -?[\d.]+",
             edits=(("    places[rank].copy_(chunks[rank])\n", ""),),
         ),
         Wrong(
@@ -144,7 +146,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "added to what is in `out`",
-            diagnosis=r"expected \d+, got \d+",
+            diagnosis=r"expected -?[\d.]+, got -?[\d.]+",
             edits=(("places[rank].copy_(chunks[rank])", "places[rank].add_(chunks[rank])"),),
         ),
         Wrong(

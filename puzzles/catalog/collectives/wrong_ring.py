@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.all_reduce import ring
 from reference.collectives.exchange import exchange
@@ -66,6 +66,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), length=(9,))
     + cases(worlds=(2,), length=(24,), dtype=(torch.int32,))
     + cases(worlds=(3,), length=(12,), shape=((4, 3),), op=("AVG", "MAX")),
+    drawn=on_any_ranks(length=range(2, 60), op=("SUM", "AVG", "MAX")),
     inputs=one_tensor,
     oracle=everybody_has_the_sum,
     judge=neighbours_only,
@@ -127,7 +128,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "sends the chunk that it should receive",
-            diagnosis=r"expected [\d.]+, got [\d.]+|sends \d+ elements",
+            diagnosis=r"expected -?[\d.]+, got -?[\d.]+|sends \d+ elements",
             edits=(("ours, theirs = chunks[(rank - step) % n]", "ours, theirs = chunks[(rank - step - 1) % n]"),),
         ),
         Wrong(

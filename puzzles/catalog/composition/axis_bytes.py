@@ -1,6 +1,6 @@
 """composition.axis_bytes: what a rank sends along each axis, as a formula."""
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.composition.volume import axis_bytes
 
 
@@ -23,6 +23,16 @@ def message_after_message(case, inputs):
 
 
 GPT_3 = {"layers": (96,), "width": (12_288,), "sequence": (2048,)}
+
+
+def counted_and_multiplied(case, inputs):
+    """The same, where there are too many messages to add up."""
+    micro_batches = case.batch // case.d // case.micro_batch
+    stream, layers = 2 * case.micro_batch * case.sequence * case.width, case.layers // case.p
+    tensor = micro_batches * layers * 8 * (case.t - 1) * (stream // case.t)
+    weights = 12 * case.width**2 * layers // case.t
+    return [(2 * micro_batches * stream * (case.p != 1), 2 * (case.d - 1) * (2 * weights // case.d), tensor)]
+
 
 PUZZLE = Puzzle(
     name="composition.axis_bytes",
@@ -76,6 +86,34 @@ PUZZLE = Puzzle(
         layers=(128,),
         width=(25_600,),
         sequence=(2048,),
+    ),
+    drawn=(
+        drawn(
+            worlds=(1,),
+            p=(1, 3, 4, 5),
+            d=(1, 2, 3, 4),
+            t=(1, 2, 3, 6),
+            micro_batch=(1, 2, 3),
+            batch=lambda so_far: [k * so_far.d * so_far.micro_batch for k in range(1, 9)],
+            layers=lambda so_far: [k * so_far.p for k in range(1, 6)],
+            width=(12, 24, 60),
+            sequence=range(1, 40),
+        ),
+    ),
+    scale=Scale(
+        cases(
+            worlds=(1,),
+            p=(2**30,),
+            d=(2**30,),
+            t=(2**30,),
+            batch=(2**70,),
+            micro_batch=(1,),
+            layers=(2**60,),
+            width=(2**40,),
+            sequence=(2**20,),
+        ),
+        "ranks, layers or micro-batches",
+        oracle=counted_and_multiplied,
     ),
     oracle=message_after_message,
     budgets=(

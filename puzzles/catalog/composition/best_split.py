@@ -2,7 +2,7 @@
 
 import itertools
 
-from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Scale, Wrong, cases
 from reference.composition.best_split import best_split
 
 ROUNDING = 1e-9  # relative: splits that differ by less take equally long
@@ -100,6 +100,9 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), ranks=(8,), node=(2,), batch=(2,), **KEPT)
     + cases(worlds=(1,), ranks=(8,), node=(4,), batch=(64,), **PCIE)
     + cases(worlds=(1,), ranks=(16,), node=(1,), batch=(64,), **KEPT | {"state": (96e9,), "memory": (24e9, 23.9e9)}),
+    scale=Scale(
+        cases(worlds=(1,), ranks=(720,), node=(8,), batch=(2880,), **SMALL), "the third power of the number of ranks"
+    ),
     judge=as_short_as_can_be,
     budgets=(
         Budget(

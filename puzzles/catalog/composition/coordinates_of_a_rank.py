@@ -1,8 +1,9 @@
 """composition.coordinates_of_a_rank: where a rank stands in a mesh."""
 
 import itertools
+import math
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.composition.rank_order import coordinates_of_a_rank
 
 
@@ -13,6 +14,13 @@ def seated_one_after_another(case, inputs):
 
 
 CUBE, LLAMA = (2, 2, 2), (16, 128, 8)  # pipe, data, tensor: this lesson's, and Llama 3's
+
+
+def by_strides(case, inputs):
+    """The same, where there are too many places to sit on."""
+    strides = [math.prod(case.sizes[axis + 1 :]) for axis in range(len(case.sizes))]
+    return [tuple(case.rank // stride % size for stride, size in zip(strides, case.sizes, strict=True))]
+
 
 PUZZLE = Puzzle(
     name="composition.coordinates_of_a_rank",
@@ -40,6 +48,18 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), rank=(1, 11, 23), sizes=((4, 3, 2), (2, 3, 4), (2, 12)))
     + cases(worlds=(1,), rank=(3,), sizes=((5,), (1, 4), (4, 1), (2, 1, 2, 1)))
     + cases(worlds=(1,), rank=(16_383, 9_001), sizes=(LLAMA,)),
+    drawn=(
+        drawn(
+            worlds=(1,),
+            sizes=((3, 5, 2), (7, 4), (2, 3, 2, 5), (6, 1, 9), (13,)),
+            rank=lambda so_far: range(math.prod(so_far.sizes)),
+        ),
+    ),
+    scale=Scale(
+        cases(worlds=(1,), rank=(987_654_321_987,), sizes=((10**4, 10**4, 10**4), (10**12,))),
+        "the number of ranks",
+        oracle=by_strides,
+    ),
     oracle=seated_one_after_another,
     budgets=(
         Budget(

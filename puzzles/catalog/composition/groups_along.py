@@ -3,7 +3,7 @@
 import itertools
 import math
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.composition.rank_order import coordinates_of_a_rank, groups_along
 
 
@@ -24,6 +24,15 @@ def whoever_agrees_elsewhere(case, inputs):
 
 
 CUBE = (2, 2, 2)
+
+
+def by_their_places(case, inputs):
+    """The same with one look at each rank, where there are too many to compare them all."""
+    found = {}
+    for rank, place in enumerate(itertools.product(*map(range, case.sizes))):
+        found.setdefault(tuple(x for axis, x in enumerate(place) if axis not in case.axes), []).append(rank)
+    return [[tuple(group) for group in found.values()]]
+
 
 PUZZLE = Puzzle(
     name="composition.groups_along",
@@ -52,6 +61,8 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), axes=((1,), (0, 2), (2, 0), (0, 1, 2), ()), sizes=((2, 3, 4),))
     + cases(worlds=(1,), axes=((0,), (1,)), sizes=((1, 4), (4, 1)))
     + cases(worlds=(1,), axes=((1,),), sizes=((4, 8, 4),)),
+    drawn=(drawn(worlds=(1,), axes=((0,), (1,), (0, 1), (1, 2), (2, 0)), sizes=((3, 2, 4), (2, 5, 3), (4, 1, 3))),),
+    scale=Scale(cases(worlds=(1,), axes=((2, 0),), sizes=((20, 30, 20),)), "pairs of ranks", oracle=by_their_places),
     oracle=whoever_agrees_elsewhere,
     budgets=(
         Budget(

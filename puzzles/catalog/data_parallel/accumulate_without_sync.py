@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives.data_parallel import FUNCTION, ONE_STEP, Layered, in_micro_batches, part_of_loss, taken
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.data_parallel.hooks import reduce_on_last
 
 from .common import STEPS, samples_of, sent, sizes_of, weights_of
@@ -104,6 +104,7 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(2, 3, 4, 1, 5, 8), widths=((4, 3, 2),), micro_batches=(3,))
     + cases(worlds=(3,), widths=((5, 5),), micro_batches=(1, 2, 5))
     + cases(worlds=(4,), members=(0, 2, 3), widths=((4, 3, 2),), micro_batches=(2,)),
+    drawn=on_any_ranks(widths=((3, 5, 2), (6, 1, 4), (2, 7, 3)), micro_batches=range(1, 5)),
     inputs=model_and_micro_batches,
     oracle=gradients_of_one_process,
     drive=in_micro_batches,

@@ -1,6 +1,6 @@
 """data_parallel.deal_an_epoch: who reads what in which step, as a formula that any number of ranks agrees on."""
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.data_parallel.sampler import places
 
 LOOPS = """
@@ -25,6 +25,14 @@ def dealt_out(case, inputs):
         hands[card % case.ranks] += 1
     begin = min(case.step * case.batch, case.samples) + sum(hands[: case.rank])
     return [(begin, begin + hands[case.rank])]
+
+
+def divided(case, inputs):
+    """The same, where there are too many samples to deal."""
+    before = min(case.step * case.batch, case.samples)
+    each, more = divmod(min(case.batch, case.samples - before), case.ranks)
+    begin = before + case.rank * each + min(case.rank, more)
+    return [(begin, begin + each + (case.rank < more))]
 
 
 PUZZLE = Puzzle(
@@ -57,6 +65,31 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), samples=(10,), batch=(8,), step=(1, 2), rank=(0, 1, 2, 3), ranks=(4,))
     + cases(worlds=(1,), samples=(100_000,), batch=(1024,), step=(97,), rank=(511,), ranks=(1000,))
     + cases(worlds=(1,), samples=(5,), batch=(100,), step=(0,), rank=(0,), ranks=(1, 8)),
+    drawn=(
+        drawn(
+            worlds=(1,),
+            samples=range(1, 200),
+            batch=range(1, 60),
+            step=range(6),
+            ranks=range(1, 12),
+            rank=lambda so_far: range(so_far.ranks),
+        ),
+    ),
+    scale=Scale(
+        cases(
+            worlds=(1,),
+            samples=(10**15 + 7,),
+            batch=(10**12 + 3,),
+            step=(995, 1000),
+            rank=(
+                0,
+                10**8,
+            ),
+            ranks=(10**9 + 9,),
+        ),
+        "samples, steps or ranks",
+        oracle=divided,
+    ),
     oracle=dealt_out,
     budgets=(
         Budget(

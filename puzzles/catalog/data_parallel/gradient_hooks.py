@@ -3,7 +3,7 @@
 import torch.distributed as dist
 
 from puzzles.grading.drives.data_parallel import with_hooks
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.data_parallel.hooks import reduce_when_ready
 
 from .common import STEPS, gradients_of_one_process, hidden, model_and_batches, sent, sizes_of
@@ -36,6 +36,7 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(2, 3, 4, 1, 8), widths=((24, 24, 24, 24),))
     + cases(worlds=(5,), widths=((20, 7, 30, 3),))
     + cases(worlds=(4,), members=(0, 2, 3), widths=((24, 24, 24),)),
+    drawn=on_any_ranks(widths=((24, 24, 24, 24), (20, 30, 25))),
     inputs=model_and_batches,
     oracle=gradients_of_one_process,
     drive=with_hooks,

@@ -3,7 +3,7 @@
 import torch.distributed as dist
 
 from puzzles.grading.drives.data_parallel import in_place
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.data_parallel.replicated import naive, native
 
 from .common import FLOAT, gradients_of_a_rank, sent, sizes_of, summed_over_ranks
@@ -34,6 +34,7 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(2, 3, 4, 1, 5, 8), widths=((4, 3, 2),))
     + cases(worlds=(3,), widths=((1, 1), (6, 5, 5, 7)))
     + cases(worlds=(4,), members=(0, 2, 3), widths=((3, 2),)),
+    drawn=on_any_ranks(widths=((3, 5, 2), (6, 1, 4), (2, 7, 3))),
     inputs=gradients_of_a_rank,
     oracle=summed_over_ranks,
     drive=in_place,

@@ -3,7 +3,7 @@
 import torch.distributed as dist
 
 from puzzles.grading.drives.data_parallel import with_hooks
-from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.data_parallel.hooks import reduce_in_buckets
 
 from .common import STEPS, gradients_of_one_process, hidden, model_and_batches, sent, sizes_of
@@ -75,6 +75,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(5,), widths=((20, 7, 30, 3),), bucket_bytes=(2000,))
     + cases(worlds=(3,), widths=((9, 9, 9),), bucket_bytes=(8, 100_000))
     + cases(worlds=(4,), members=(0, 2, 3), widths=((24, 24, 24, 24),), bucket_bytes=(4800,)),
+    drawn=on_any_ranks(widths=((24, 24, 24, 24), (20, 30, 25)), bucket_bytes=(1500, 4800, 7000)),
     inputs=lambda case, rank: {**model_and_batches(case, rank), "bucket_bytes": case.bucket_bytes},
     oracle=gradients_of_one_process,
     judge=no_bucket_holds_too_much,

@@ -1,6 +1,6 @@
 """data_parallel.shard_batch: everybody takes a part, nobody the same, and nothing is left."""
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.data_parallel.sampler import share
 
 
@@ -32,8 +32,10 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(4, 2, 3, 1, 5, 8), rows=(12,), width=(2,))
     + cases(worlds=(4, 3), rows=(5, 0, 2), width=(1,))
     + cases(worlds=(4,), members=(0, 2, 3), rows=(7,), width=(2,)),
+    drawn=on_any_ranks(rows=range(3, 40), width=range(1, 4)),
     inputs=lambda case, rank: {"batch": case.tensor(0, case.rows, case.width)},
     oracle=rows_in_order,
+    tolerance=0,
     budgets=(
         Budget(
             Measure.PEAK_BYTES,
@@ -72,7 +74,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "every n-th row",
-            diagnosis=r"result\[1, 0\]: expected \d+, got \d+",
+            diagnosis=r"result\[1, 0\]: expected -?[\d.]+, got -?[\d.]+",
             edits=(
                 (
                     "batch.tensor_split(dist.get_world_size(group))[dist.get_rank(group)]",

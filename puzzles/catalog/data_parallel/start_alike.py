@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives.data_parallel import SAME_MEMORY, on_a_module
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.collectives import broadcast, cost
 from reference.data_parallel.initial import broadcast_state
 
@@ -72,8 +72,10 @@ PUZZLE = Puzzle(
     answer=BY_DTYPE,
     cases=cases(worlds=(3, 2, 4, 1, 5, 8), width=(4,), root=lambda n: {0, n - 1})
     + cases(worlds=(4,), members=(0, 2, 3), width=(3,), root=(1,)),
+    drawn=on_any_ranks(width=range(2, 9), root=lambda so_far: range(so_far.n)),
     inputs=state_of_a_rank,
     oracle=everybody_has_the_roots_state,
+    tolerance=0,
     drive=on_a_module,
     calls=(dist.broadcast,),
     budgets=(

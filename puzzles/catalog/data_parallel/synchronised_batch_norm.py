@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives import there_and_back
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.all_reduce import ring
 from reference.data_parallel.batch_norm import batch_norm
@@ -109,6 +109,7 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(3, 2, 4, 1, 5, 8), channels=(2,), lengths=LENGTHS[:1])
     + cases(worlds=(3,), channels=(1, 4), lengths=LENGTHS[1:])
     + cases(worlds=(4,), members=(0, 2, 3), channels=(2,), lengths=LENGTHS[:1]),
+    drawn=on_any_ranks(channels=range(1, 5), lengths=LENGTHS),
     inputs=part_of_a_batch,
     oracle=normalised_whole,
     drive=there_and_back,

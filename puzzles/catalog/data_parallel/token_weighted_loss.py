@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives.data_parallel import backward_of_the_loss
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.all_reduce import ring
 from reference.data_parallel.uneven import weighted_loss
@@ -44,6 +44,7 @@ PUZZLE = Puzzle(
     function=weighted_loss,
     cases=cases(worlds=(3, 2, 4, 1, 5, 8), lengths=LENGTHS)
     + cases(worlds=(4,), members=(0, 2, 3), lengths=("different",)),
+    drawn=on_any_ranks(lengths=LENGTHS),
     inputs=lambda case, rank: {"losses": case.normal(rank, count_of(case, rank)).abs()},
     oracle=parts_of_the_mean,
     drive=backward_of_the_loss,
@@ -70,7 +71,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "each by its own tokens",
-            diagnosis=r"expected [\d.]+, got [\d.]+",
+            diagnosis=r"expected -?[\d.]+, got -?[\d.]+",
             body="return losses.mean() if losses.numel() else losses.sum()",
         ),
         Wrong(
@@ -80,7 +81,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "the whole loss on every rank",
-            diagnosis=r"expected [\d.]+, got [\d.]+",
+            diagnosis=r"expected -?[\d.]+, got -?[\d.]+",
             body="""
                 tokens, total = torch.tensor(losses.numel()), losses.detach().sum()
                 dist.all_reduce(tokens, group=group)

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives.data_parallel import step_after_step
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.all_reduce import ring
 from reference.data_parallel.uneven import joined
@@ -83,6 +83,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(2, 3), batches=("all alike", "the first has none"))
     + cases(worlds=(3,), batches=("the second is empty",))
     + cases(worlds=(4,), members=(0, 2, 3), batches=("one more each",)),
+    drawn=on_any_ranks(batches=tuple(BATCHES)),
     inputs=batches_of_a_rank,
     oracle=means_of_all_that_there_is,
     drive=step_after_step,

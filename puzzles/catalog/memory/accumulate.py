@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from puzzles.grading.drives.memory import gradients_of, on_a_model, small_model
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
 from reference.memory.accumulation import accumulate
 
 from .common import weights
@@ -101,6 +101,7 @@ PUZZLE = Puzzle(
         )
         for case in cases(worlds=(1,), windows=(windows,), padding=(padding,))
     ),
+    drawn=(drawn(worlds=(1,), windows=((4, 2, 3), (1, 1, 6), (7, 2)), padding=((1, 2, 3), (0, 0, 4))),),
     inputs=a_model_and_its_batch,
     oracle=the_whole_batch_at_once,
     drive=on_a_model,

@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.memory.envelope import layer_bytes
 
 
@@ -17,10 +17,10 @@ def tensor_after_tensor(case, inputs):
         return kept(*shape, dtype=torch.bool)
 
     attention = [kept(b, s, h) for _ in ("input", "query", "key", "value", "context")] + [mask(b, s, h)]
-    scores = [kept(b, a, s, s), mask(b, a, s, s), kept(b, a, s, s)]
+    scores = [kept(b, a, s, s), mask(b, a, s, s), kept(b, a, s, s)] if case.scores else []
     mlp = [kept(b, s, h), kept(b, s, 4 * h), kept(b, s, 4 * h), mask(b, s, h)]
     norms = [kept(b, s, h), kept(b, s, h)]
-    return [sum(attention) + sum(scores if case.scores else []) + sum(mlp) + sum(norms)]
+    return [sum(attention) + sum(scores) + sum(mlp) + sum(norms)]
 
 
 PUZZLE = Puzzle(
@@ -55,6 +55,20 @@ PUZZLE = Puzzle(
     function=layer_bytes,
     cases=cases(worlds=(1,), sequence=(2048,), batch=(1,), width=(12_288,), heads=(96,), scores=(True, False))  # GPT-3
     + cases(worlds=(1,), sequence=(1, 7, 32_768), batch=(3,), width=(96,), heads=(4, 6), scores=(True, False)),
+    drawn=(
+        drawn(
+            worlds=(1,),
+            sequence=range(1, 200),
+            batch=range(1, 9),
+            heads=range(2, 9),
+            width=lambda so_far: [so_far.heads * k for k in range(1, 20)],
+            scores=(False, True),
+        ),
+    ),
+    scale=Scale(
+        cases(worlds=(1,), sequence=(2**36,), batch=(2,), width=(2**12,), heads=(2**6,), scores=(False,)),
+        "the number of tokens",
+    ),
     oracle=tensor_after_tensor,
     budgets=(
         Budget(
@@ -73,12 +87,12 @@ PUZZLE = Puzzle(
     wrong=(
         Wrong(
             "masks have 2 bytes, too",
-            diagnosis=r"layer_bytes\(sequence=2048, .*scores=True\): expected \d+, got",
+            diagnosis=r"layer_bytes\(sequence=2048, .*scores=True\): expected -?[\d.]+, got",
             edits=(("34 * width + 5 *", "36 * width + 6 *"),),
         ),
         Wrong(
             "no masks",
-            diagnosis=r"layer_bytes\(sequence=2048, .*scores=True\): expected \d+, got",
+            diagnosis=r"layer_bytes\(sequence=2048, .*scores=True\): expected -?[\d.]+, got",
             edits=(("34 * width + 5 *", "32 * width + 4 *"),),
         ),
         Wrong(
@@ -98,7 +112,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "the MLP is as narrow as the rest",
-            diagnosis=r"off by a factor of|scores=True\): expected \d+, got",
+            diagnosis=r"off by a factor of|scores=True\): expected -?[\d.]+, got",
             edits=(("34 * width", "22 * width"),),
         ),
         Wrong(
@@ -108,7 +122,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "queries, keys and values keep an input each",
-            diagnosis=r"scores=True\): expected \d+, got",
+            diagnosis=r"scores=True\): expected -?[\d.]+, got",
             edits=(("34 * width", "38 * width"),),
         ),
         Wrong(

@@ -1,8 +1,10 @@
 """memory.bf16_stall: where a sum in few bits stops growing, predicted."""
 
+import math
+
 import torch
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.memory.stall import stalls_at
 
 
@@ -13,6 +15,12 @@ def adding_until_nothing_changes(case, inputs):
     while after != before:
         before, after = after, after + value
     return [after.item()]
+
+
+def by_the_grid(case, inputs):
+    """The same, where there are too many additions: the first power of two whose half step is at least `value`."""
+    fraction, exponent = math.frexp(case.value)
+    return [2.0 ** (exponent - (fraction == 0.5) + 1) / torch.finfo(case.dtype).eps]
 
 
 PUZZLE = Puzzle(
@@ -30,7 +38,7 @@ PUZZLE = Puzzle(
         Args:
             value: what is added, positive; a number of `dtype`, in float16 at most 16: beyond that the sum overflows
                 before it stalls.
-            dtype: of floats: torch.bfloat16, torch.float16.
+            dtype: of floats: torch.bfloat16, torch.float16, or a wider one.
 
         Returns: the last s, as a Python float.
 
@@ -38,6 +46,10 @@ PUZZLE = Puzzle(
         """,
     function=stalls_at,
     cases=cases(worlds=(1,), value=(1.0, 3.0, 0.125, 0.10009765625, 5.5), dtype=(torch.bfloat16, torch.float16)),
+    drawn=(drawn(worlds=(1,), value=[k / 8 for k in range(1, 120)], dtype=(torch.bfloat16, torch.float16)),),
+    scale=Scale(
+        cases(worlds=(1,), value=(1.0, 3.0), dtype=(torch.float64,)), "the number of additions", oracle=by_the_grid
+    ),
     oracle=adding_until_nothing_changes,
     budgets=(
         Budget(

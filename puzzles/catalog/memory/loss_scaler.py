@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives.memory import scaled_steps
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.memory.scaled_step import scaled_step
 
 SHAPES = ((3, 4), (7,), (5,))
@@ -100,6 +100,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3, 1), history=("calm",), interval=(3,))
     + cases(worlds=(2, 4), history=("spikes",), interval=(3,))
     + cases(worlds=(4,), members=(0, 2, 3), history=("spikes",), interval=(2,)),
+    drawn=on_any_ranks(history=("calm", "spikes"), interval=(2, 3)),
     inputs=slices_and_histories,
     oracle=all_ranks_together,
     drive=scaled_steps,

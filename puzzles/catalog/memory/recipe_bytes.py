@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import Budget, Case, Measure, Puzzle, Wrong
+from puzzles.grading.puzzle import Budget, Case, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.memory.envelope import recipe_bytes
 
 FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
@@ -66,6 +66,29 @@ PUZZLE = Puzzle(
         """,
     function=recipe_bytes,
     cases=tuple(Case(1, parameters=tuple(zip(NAMES, recipe, strict=True))) for recipe in RECIPES),
+    drawn=(
+        drawn(
+            worlds=(1,),
+            trained=range(1, 10**6, 977),
+            frozen=range(0, 10**6, 991),
+            compute=(FP32, BF16, FP16),
+            gradients=(FP32, BF16, FP16),
+            master=(FP32, BF16, torch.float64),
+            moments=(0, 1, 2),
+        ),
+    ),
+    scale=Scale(
+        cases(
+            worlds=(1,),
+            trained=(10**15,),
+            frozen=(10**15,),
+            compute=(BF16,),
+            gradients=(FP32,),
+            master=(FP32,),
+            moments=(2,),
+        ),
+        "the number of parameters",
+    ),
     oracle=every_tensor_weighed,
     budgets=(
         Budget(
@@ -133,12 +156,12 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "frozen parameters are trained",
-            diagnosis=r"right with frozen=0, wrong with frozen=7000000000",
+            diagnosis=r"right with frozen=0, wrong with frozen=(\d+, )?7000000000",
             edits=(("    copies = ", "    trained, frozen = trained + frozen, 0\n    copies = "),),
         ),
         Wrong(
             "frozen parameters weigh nothing",
-            diagnosis=r"right with frozen=0, wrong with frozen=7000000000",
+            diagnosis=r"right with frozen=0, wrong with frozen=(\d+, )?7000000000",
             edits=((" + frozen * compute.itemsize", ""),),
         ),
         Wrong(

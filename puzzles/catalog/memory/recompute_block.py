@@ -2,7 +2,7 @@
 
 from puzzles.grading.drives.memory import through_blocks
 from puzzles.grading.pool import BACKWARD
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
 from reference.memory.recompute import recomputed
 
 from .common import blocks_and_data, forward_and_backward, once_there_once_back, output_and_anchor, output_bytes
@@ -53,6 +53,7 @@ PUZZLE = Puzzle(
     function=recomputed,
     answer=SOLUTION,
     cases=cases(worlds=(1,), first=(False, True), dropout=(0.0,), rows=(6, 1)),
+    drawn=(drawn(worlds=(1,), first=(False, True), dropout=(0.0,), rows=range(2, 9)),),
     inputs=blocks_and_data,
     oracle=forward_and_backward,
     judge=once_there_once_back,

@@ -2,7 +2,7 @@
 
 from puzzles.grading.drives.memory import through_blocks
 from puzzles.grading.pool import BACKWARD
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
 from reference.memory.recompute import recomputed
 
 from .common import blocks_and_data, forward_and_backward, once_there_once_back, output_and_anchor, output_bytes
@@ -56,6 +56,7 @@ PUZZLE = Puzzle(
     answer=SOLUTION,
     cases=cases(worlds=(1,), first=(False, True), dropout=(0.5, 0.1), rows=(6,))
     + cases(worlds=(1,), first=(False,), dropout=(0.0, 0.3), rows=(7,)),
+    drawn=(drawn(worlds=(1,), first=(False, True), dropout=(0.2, 0.4), rows=range(2, 9)),),
     inputs=blocks_and_data,
     oracle=forward_and_backward,
     judge=once_there_once_back,
@@ -79,7 +80,7 @@ PUZZLE = Puzzle(
     wrong=(
         Wrong(
             "the state is not restored",
-            diagnosis=r"right with dropout=0, wrong with dropout=0\.1, 0\.3, 0\.5",
+            diagnosis=r"right with dropout=0, wrong with dropout=0\.1, [\d., ]*0\.5",
             edits=(("            torch.set_rng_state(ctx.random_state)\n", ""),),
         ),
         Wrong(

@@ -1,6 +1,6 @@
 """memory.will_it_fit: how much must be shared out before a model can be trained?"""
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.memory.envelope import first_stage
 
 GB = 10**9
@@ -73,6 +73,18 @@ PUZZLE = Puzzle(
         case
         for parameters, ranks, memory, besides in MODELS
         for case in cases(worlds=(1,), model=(parameters,), ranks=(ranks,), memory=(memory,), besides=(besides,))
+    ),
+    drawn=(
+        drawn(
+            worlds=(1,),
+            model=range(1, 10**6, 977),
+            ranks=range(1, 80),
+            besides=range(0, 10**6, 9973),
+            memory=lambda so_far: [so_far.besides + so_far.model * k for k in range(1, 19)],
+        ),
+    ),
+    scale=Scale(
+        cases(worlds=(1,), model=(10**15,), ranks=(10**12,), memory=(10**4,), besides=(0,)), "the number of ranks"
     ),
     inputs=model_and_machine,
     oracle=owner_by_owner,

@@ -1,8 +1,10 @@
 """networks.alpha_beta: the line through measured times, where small ones count as much as large ones."""
 
+import itertools
+
 import torch
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn, magnitudes
 from reference.networks.estimate import alpha_beta
 
 SIZES = (8, 1_000, 30_000, 1_000_000, 40_000_000)
@@ -12,7 +14,10 @@ NOISE = (1.04, 0.97, 1.02, 0.95, 1.03)  # what a busy machine does to them
 
 def arguments(case, rank):
     noise = NOISE if case.noisy else (1.0,) * len(NOISE)
-    seconds = [(case.alpha + size / case.beta) * factor for size, factor in zip(case.sizes, noise, strict=False)]
+    seconds = [
+        (case.alpha + size / case.beta) * factor
+        for size, factor in zip(case.sizes, itertools.cycle(noise), strict=False)
+    ]
     return {"sizes": list(case.sizes), "seconds": seconds}
 
 
@@ -48,6 +53,19 @@ PUZZLE = Puzzle(
     function=alpha_beta,
     cases=cases(worlds=(1,), sizes=(SIZES,), noisy=(True, False), alpha=(2e-6, 1e-3), beta=(25e9, 1e9))
     + cases(worlds=(1,), sizes=(UNSORTED, (64, 4_096)), noisy=(True,), alpha=(2e-6,), beta=(1e9,)),
+    drawn=(
+        drawn(
+            worlds=(1,),
+            sizes=[(7, 90 * k, 10**k, 400 * 10**k) for k in range(3, 7)],
+            noisy=(True, False),
+            alpha=magnitudes(-6, -3),
+            beta=magnitudes(7, 11),
+        ),
+    ),
+    scale=Scale(
+        cases(worlds=(1,), sizes=(range(8, 10**9, 20_000),), noisy=(True,), alpha=(2e-6,), beta=(1e9,)),
+        "pairs of points",
+    ),
     inputs=arguments,
     oracle=least_squares,
     tolerance=1e-6,

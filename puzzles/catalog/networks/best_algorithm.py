@@ -1,9 +1,10 @@
 """networks.best_algorithm: small tensors pay for steps, large ones for bytes."""
 
-from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Scale, Wrong, cases, drawn, magnitudes
 from reference.networks.best import best_algorithm
 
 ROUNDING = 1e-9  # relative: algorithms that differ by less are equally fast
+COUNTED = 20_000  # ranks up to which messages are counted one by one
 
 SOLUTION = """
     rounds = ranks.bit_length() - 1
@@ -31,9 +32,22 @@ def one_message_after_another(case):
     return {name: sum(case.alpha + size / case.beta for size in sizes) for name, sizes in messages.items()}
 
 
+def by_sums(case):
+    """The same, where a ring has too many messages: those of an algorithm as (how many, bytes of all together)."""
+    n, size = case.ranks, case.size
+    rounds = n.bit_length() - 1
+    fold = 2 * (n > 2**rounds)
+    messages = {
+        "ring": (2 * (n - 1), 2 * (n - 1) / n * size),
+        "recursive doubling": (fold + rounds, (fold + rounds) * size),
+        "halving-doubling": (fold + 2 * rounds, (fold + 2 - 2 / 2**rounds) * size),
+    }
+    return {name: case.alpha * steps + bytes_ / case.beta for name, (steps, bytes_) in messages.items()}
+
+
 def as_fast_as_can_be(case, inputs, outputs, trace):
     """It names one of the three, and none of the others is faster."""
-    name, times = outputs[0]["returns"], one_message_after_another(case)
+    name, times = outputs[0]["returns"], (one_message_after_another if case.ranks <= COUNTED else by_sums)(case)
     if not isinstance(name, str) or name not in times:
         return [Claim(False, f"{name!r} is none of {', '.join(map(repr, times))}")]
     best = min(times.values())
@@ -71,6 +85,11 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), ranks=(5, 48), size=(1e4,), alpha=(20e-3,), beta=(2.5e6,))
     + cases(worlds=(1,), ranks=(6, 3), size=(2e5, 6e5), alpha=(4e-6,), beta=(50e9,))
     + cases(worlds=(1,), ranks=(12,), size=(5e5,), alpha=(4e-6,), beta=(50e9,)),
+    drawn=(drawn(worlds=(1,), ranks=range(2, 2000), size=magnitudes(3, 10), alpha=(4e-6,), beta=(50e9,)),),
+    scale=Scale(
+        cases(worlds=(1,), ranks=(10**12, 2**40), size=(1e3, 4e9), alpha=(4e-6,), beta=(50e9,)),
+        "the number of ranks",
+    ),
     judge=as_fast_as_can_be,
     budgets=(
         Budget(

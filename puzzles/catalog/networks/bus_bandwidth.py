@@ -1,6 +1,6 @@
 """networks.bus_bandwidth: how fast was the hardware, whatever the number of ranks?"""
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn, magnitudes
 from reference.networks.bandwidth import bus_bandwidth
 
 
@@ -8,6 +8,11 @@ def through_one_link(case, inputs):
     """The bytes that pass the link from rank 0 to rank 1 of a ring, chunk by chunk, over the time."""
     passed = sum(case.size / case.ranks for half in range(2) for _ in range(case.ranks - 1))
     return [passed / case.seconds]
+
+
+def all_chunks_alike(case, inputs):
+    """The same, where there are too many chunks to count."""
+    return [2 * (case.ranks - 1) / case.ranks * case.size / case.seconds]
 
 
 PUZZLE = Puzzle(
@@ -32,6 +37,12 @@ PUZZLE = Puzzle(
         """,
     function=bus_bandwidth,
     cases=cases(worlds=(1,), ranks=(8, 4, 2, 3, 1, 512), size=(1e9, 4e6), seconds=(5e-3, 40e-3)),
+    drawn=(drawn(worlds=(1,), ranks=range(2, 3000), size=magnitudes(3, 10), seconds=magnitudes(-4, 1)),),
+    scale=Scale(
+        cases(worlds=(1,), ranks=(10**12,), size=(1e9,), seconds=(5e-3,)),
+        "the number of ranks",
+        oracle=all_chunks_alike,
+    ),
     oracle=through_one_link,
     tolerance=1e-9,
     budgets=(

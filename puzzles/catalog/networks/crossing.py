@@ -1,6 +1,6 @@
 """networks.crossing: the size from which on fewer bytes are worth more steps."""
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn, magnitudes
 from reference.networks.best import crossing
 
 SEARCH = """
@@ -37,6 +37,12 @@ def bisected(case, inputs):
     return [low]
 
 
+def where_two_lines_meet(case, inputs):
+    """The same, without a search."""
+    (steps, other_steps), (moved, other_moved) = case.steps, case.bytes_
+    return [(steps - other_steps) * case.alpha * case.beta / (other_moved - moved)]
+
+
 PUZZLE = Puzzle(
     name="networks.crossing",
     title="Where two algorithms cross",
@@ -68,6 +74,20 @@ PUZZLE = Puzzle(
     )
     + cases(worlds=(1,), steps=((2, 2), (14, 6)), bytes_=((1.0, 1.0), (1.75, 1.75)), alpha=(1e-6,), beta=(1e9,))
     + cases(worlds=(1,), steps=((6, 6),), bytes_=((1.75, 3.0), (3.0, 1.75)), alpha=(4e-6,), beta=(50e9,)),
+    drawn=(
+        drawn(
+            worlds=(1,),
+            steps=[(a, b) for a in range(2, 40, 3) for b in range(3, 40, 4)],
+            bytes_=((1.75, 3.0), (3.0, 1.5), (2.0, 2.25)),
+            alpha=magnitudes(-6, -2),
+            beta=magnitudes(6, 11),
+        ),
+    ),
+    scale=Scale(
+        cases(worlds=(1,), steps=((10**12, 3),), bytes_=((1.75, 3.0),), alpha=(4e-6,), beta=(50e9,)),
+        "the size",
+        oracle=where_two_lines_meet,
+    ),
     oracle=bisected,
     tolerance=1e-6,
     budgets=(
@@ -102,7 +122,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "only if the first has more steps",
-            diagnosis=r"crossing\(steps=\(3, 14\).*expected [\d.]+, got None",
+            diagnosis=r"crossing\(steps=\(3, 14\).*expected -?[\d.]+, got None",
             edits=(("if more_steps * fewer_bytes <= 0:", "if more_steps <= 0 or fewer_bytes <= 0:"),),
         ),
         Wrong("a search", diagnosis=r"right, but it runs [\d,]+ lines where 12 must do.*\n.*one division", body=SEARCH),

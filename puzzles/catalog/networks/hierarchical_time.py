@@ -1,6 +1,6 @@
 """networks.hierarchical_time: let the slow links carry as little as they can."""
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn, magnitudes
 from reference.networks.hierarchical import hierarchical_time
 
 NVLINK, PCIE, INFINIBAND = (1.9e-6, 450e9), (5e-6, 25e9), (4e-6, 50e9)
@@ -14,6 +14,14 @@ def phase_by_phase(case, inputs):
     steps += [(case.inter, case.size / local / nodes) for _ in range(nodes - 1) for half in range(2)]
     steps += [(case.intra, case.size / local) for _ in range(local - 1)]
     return [sum((alpha + size / beta for (alpha, beta), size in steps), 0.0)]
+
+
+def steps_of_a_phase_alike(case, inputs):
+    """The same, where there are too many steps to take."""
+    (alpha, beta), (far, slow) = case.intra, case.inter
+    chunk = case.size / case.ranks_per_node
+    within = 2 * (case.ranks_per_node - 1) * (alpha + chunk / beta)
+    return [within + 2 * (case.nodes - 1) * (far + chunk / case.nodes / slow)]
 
 
 PUZZLE = Puzzle(
@@ -51,6 +59,28 @@ PUZZLE = Puzzle(
         inter=(INFINIBAND,),
     )
     + cases(worlds=(1,), nodes=(5,), ranks_per_node=(8,), size=(4e6,), intra=(NVLINK, PCIE), inter=(HOME,)),
+    drawn=(
+        drawn(
+            worlds=(1,),
+            nodes=range(1, 300),
+            ranks_per_node=range(1, 73),
+            size=magnitudes(3, 10),
+            intra=(NVLINK, PCIE),
+            inter=(INFINIBAND, HOME),
+        ),
+    ),
+    scale=Scale(
+        cases(
+            worlds=(1,),
+            nodes=(10**12, 5),
+            ranks_per_node=(8, 10**12),
+            size=(1e9,),
+            intra=(NVLINK,),
+            inter=(INFINIBAND,),
+        ),
+        "the number of ranks",
+        oracle=steps_of_a_phase_alike,
+    ),
     oracle=phase_by_phase,
     tolerance=1e-9,
     budgets=(

@@ -1,6 +1,6 @@
 """networks.ring_time: how long a ring all-reduce takes, as a formula."""
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn, magnitudes
 from reference.networks.time import ring_time
 
 
@@ -8,6 +8,11 @@ def one_step_after_another(case, inputs):
     """The definition, the slow way: 2(n-1) messages of a chunk, each after the one before."""
     step = case.alpha + case.size / case.ranks / case.beta
     return [sum((step for _ in range(2 * (case.ranks - 1))), 0.0)]
+
+
+def all_steps_alike(case, inputs):
+    """The same, where there are too many steps to take."""
+    return [2 * (case.ranks - 1) * (case.alpha + case.size / case.ranks / case.beta)]
 
 
 PUZZLE = Puzzle(
@@ -29,6 +34,16 @@ PUZZLE = Puzzle(
         """,
     function=ring_time,
     cases=cases(worlds=(1,), ranks=(2, 1, 3, 8, 16_384), size=(1e9, 0.0), alpha=(2e-6, 1e-3), beta=(25e9, 2.5e6)),
+    drawn=(
+        drawn(
+            worlds=(1,), ranks=range(2, 3000), size=magnitudes(3, 10), alpha=magnitudes(-6, -2), beta=magnitudes(6, 11)
+        ),
+    ),
+    scale=Scale(
+        cases(worlds=(1,), ranks=(10**12,), size=(1e9,), alpha=(2e-6,), beta=(25e9,)),
+        "the number of ranks",
+        oracle=all_steps_alike,
+    ),
     oracle=one_step_after_another,
     tolerance=1e-9,
     budgets=(

@@ -2,8 +2,9 @@
 
 import itertools
 import math
+import random
 
-from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.pipeline_parallel.balance import balance
 
 UNEVEN = (1, 1, 1, 1, 4, 4)
@@ -41,6 +42,11 @@ def as_cheap_as_can_be(case, inputs, outputs, trace):
     ]
 
 
+CHANCE = random.Random(29)
+OTHERS = [tuple(CHANCE.randrange(1, 50) for _ in range(CHANCE.randrange(8, 14))) for _ in range(60)]
+MANY = tuple(CHANCE.randrange(1, 10**9) for _ in range(126))
+
+
 PUZZLE = Puzzle(
     name="pipeline_parallel.balanced_stages",
     title="Cut the layers into stages",
@@ -70,6 +76,8 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), costs=((9, 1, 1, 1, 1, 1),), stages=(3, 5))
     + cases(worlds=(1,), costs=((7,),), stages=(1,))
     + cases(worlds=(1,), costs=(LONG,), stages=(4, 7)),
+    drawn=(drawn(worlds=(1,), costs=OTHERS, stages=range(1, 9)),),
+    scale=Scale(cases(worlds=(1,), costs=(MANY,), stages=(16, 40)), "the number of ways to cut, nor with the costs"),
     inputs=lambda case, rank: {"costs": list(case.costs), "stages": case.stages},
     judge=as_cheap_as_can_be,
     budgets=(

@@ -1,6 +1,6 @@
 """pipeline_parallel.bubble_fraction: the part of a step in which a rank waits, as a formula."""
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.pipeline_parallel.clock import bubble_fraction
 from reference.pipeline_parallel.orders import interleaved, one_f_one_b
 from reference.pipeline_parallel.simulate import simulate
@@ -12,6 +12,11 @@ def waited(case, inputs):
     step = simulate(schedule)
     computed = sum(span.end - span.begin for span in step.spans[0])
     return [(step.longest - computed) / step.longest]
+
+
+def counted(case, inputs):
+    """The same, where there is too much to draw: p-1 actions are waited for, and v m are computed."""
+    return [(case.p - 1) / (case.v * case.m + case.p - 1)]
 
 
 PUZZLE = Puzzle(
@@ -43,6 +48,10 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), p=(8,), m=(64,), v=(1, 4))
     + cases(worlds=(1,), p=(1,), m=(3,), v=(1,))
     + cases(worlds=(1,), p=(3,), m=(6,), v=(3,)),
+    drawn=(drawn(worlds=(1,), p=range(1, 9), v=(1, 2, 3), m=lambda so_far: [so_far.p * k for k in range(1, 6)]),),
+    scale=Scale(
+        cases(worlds=(1,), p=(10**9,), m=(10**10,), v=(1, 10**6)), "ranks, stages or micro-batches", oracle=counted
+    ),
     oracle=waited,
     tolerance=1e-9,
     budgets=(

@@ -1,6 +1,6 @@
 """pipeline_parallel.clock_cycles: which stages compute in which cycle, and which micro-batch."""
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.pipeline_parallel.clock import clock_cycles
 from reference.pipeline_parallel.orders import forward_only, gpipe
 from reference.pipeline_parallel.simulate import simulate
@@ -14,6 +14,12 @@ def by_simulation(case, inputs):
     for (_, stage, micro_batch), begin, _ in sorted(spans, key=lambda span: span.action.stage):
         cycles[round(begin)].append((stage, micro_batch))
     return [cycles]
+
+
+def along_diagonals(case, inputs):
+    """The same, without a simulation."""
+    cycles = range(case.m + case.p - 1)
+    return [[[(stage, at - stage) for stage in range(case.p) if 0 <= at - stage < case.m] for at in cycles]]
 
 
 PUZZLE = Puzzle(
@@ -42,6 +48,10 @@ PUZZLE = Puzzle(
         """,
     function=clock_cycles,
     cases=cases(worlds=(1,), p=(3, 1, 4, 8), m=(3, 5, 1)) + cases(worlds=(1,), p=(8,), m=(40,)),
+    drawn=(drawn(worlds=(1,), p=range(1, 12), m=range(1, 12)),),
+    scale=Scale(
+        cases(worlds=(1,), p=(16,), m=(3000,)), "cycles times stages times micro-batches", oracle=along_diagonals
+    ),
     oracle=by_simulation,
     budgets=(
         Budget(
@@ -70,7 +80,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "micro-batches that do not exist",
-            diagnosis=r"expected \d+ values, got \d+ values|expected",
+            diagnosis=r"expected -?[\d.]+ values, got -?[\d.]+ values|expected",
             edits=(("max(0, cycle - m + 1)", "0"),),
         ),
         Wrong(

@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.pipeline_parallel.by_hand import exchange_between_stages
 
 
@@ -57,8 +57,11 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(4, 3, 2, 1, 8), batch=(2,), features=(3,), dtype=(torch.float64,))
     + cases(worlds=(3,), batch=(2,), features=(5,), dtype=(torch.float32,))
     + cases(worlds=(4,), members=(0, 2, 3), batch=(1,), features=(3,), dtype=(torch.float64,)),
+    drawn=on_any_ranks(batch=range(1, 5), features=range(2, 6), dtype=(torch.float64, torch.float32)),
     inputs=what_each_has_made,
     oracle=of_both_neighbours,
+    tolerance=0,
+    new=True,
     calls=POINT_TO_POINT,
     budgets=(
         Budget(

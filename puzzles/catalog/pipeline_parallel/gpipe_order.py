@@ -1,7 +1,7 @@
 """pipeline_parallel.gpipe_order: all forward, then all backward."""
 
 from puzzles.grading.drives.pipeline_parallel import in_order
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import SMALL, Budget, Measure, Puzzle, Wrong, cases, drawn
 from reference.pipeline_parallel.orders_by_hand import gpipe_order
 from reference.pipeline_parallel.schedule import Action, Kind
 
@@ -35,6 +35,10 @@ PUZZLE = Puzzle(
     function=gpipe_order,
     given=(Action, Kind),
     cases=cases(worlds=(4, 3), m=(4, 2)) + cases(worlds=(2, 1, 5), m=(3,)) + cases(worlds=(8,), m=(4,)),
+    drawn=(
+        drawn(worlds=SMALL, m=range(1, 10)),
+        drawn(worlds=(9,), m=range(1, 10)),
+    ),
     inputs=rank_p_and_m,
     drive=in_order,
     pipe=one_stage_a_rank,

@@ -1,7 +1,7 @@
 """pipeline_parallel.interleaved_order: several smaller stages on each rank, and a smaller bubble."""
 
 from puzzles.grading.drives.pipeline_parallel import in_order
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
 from puzzles.grading.schedules import Pipe
 from reference.pipeline_parallel.orders_by_hand import interleaved_order
 from reference.pipeline_parallel.schedule import Action, Kind
@@ -58,6 +58,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3,), v=(3, 1), m=lambda n: (2 * n,))
     + cases(worlds=(4,), v=(2,), m=lambda n: (n,))
     + cases(worlds=(1,), v=(2,), m=(3,)),
+    drawn=(drawn(worlds=(2, 3, 4, 6), v=(1, 2, 3), m=lambda so_far: [so_far.n * k for k in (1, 2)]),),
     inputs=lambda case, rank: {"rank": rank, "p": case.n, "m": case.m, "v": case.v},
     drive=in_order,
     pipe=rounds,

@@ -2,13 +2,14 @@
 
 import functools
 
-from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.pipeline_parallel.orders import one_f_one_b
 from reference.pipeline_parallel.simulate import Costs, simulate
 from reference.pipeline_parallel.throughput import best_micro_batch
 from reference.pipeline_parallel.validate import most_activations
 
 ROUNDING = 1e-9  # relative: sizes whose steps differ by less are equally good
+SIMULATED = 100_000  # samples times ranks up to which steps are simulated
 PLENTY = 10**9
 SMALL = {"state": (20_000,), "activation": (1_000,)}  # bytes of a rank; of a sample on a stage
 LARGE = {"state": (50_000,), "activation": (3_000,)}
@@ -28,7 +29,11 @@ def measured(case, rank):
 def as_short_as_can_be(case, inputs, outputs, trace):
     """The size is one that divides the step and fits, and no other makes the step shorter; None where none fits."""
     size = outputs[0]["returns"]
-    steps = {each: a_step(case.p, case.samples // each, case.times, each) for each in sizes_of(case)}
+    simulated = case.samples * case.p <= SIMULATED
+    steps = {
+        each: a_step(case.p, case.samples // each, case.times, each) if simulated else multiplied(case, each)
+        for each in sizes_of(case)
+    }
     best = min((seconds for seconds, held in steps.values() if fits(case, held)), default=None)
     if best is None or size is None:
         return [Claim(size is best, "None, and there is a size that fits" if best else f"{size!r}, and no size fits")]
@@ -60,6 +65,13 @@ def a_step(p, m, times, size):
     schedule = one_f_one_b(p, m)
     held = max(most_activations(line) for line in schedule.lines)
     return simulate(schedule, Costs(forward, backward / 2, backward / 2)).seconds, held * size
+
+
+def multiplied(case, size):
+    """The same, where there are too many micro-batches to simulate."""
+    forward, backward = (table[size] for table in TIMES[case.times])
+    m = case.samples // size
+    return (m + case.p - 1) * (forward + backward), size * min(case.p, m)
 
 
 PUZZLE = Puzzle(
@@ -98,6 +110,20 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), samples=(512,), p=(2,), memory=(45_000, 36_000, 35_999, 20_500), times=("a GPU",), **SMALL)
     + cases(worlds=(1,), samples=(512,), p=(2,), memory=(98_000, 97_999), times=("a GPU",), **LARGE)
     + cases(worlds=(1,), samples=(8,), p=(4,), memory=(28_000, 27_999), times=("short kernels",), **SMALL),
+    scale=Scale(
+        cases(worlds=(1,), samples=(2**40,), p=(64, 2**30), memory=(10**30,), times=("a GPU",), **SMALL),
+        "ranks or micro-batches",
+    ),
+    drawn=(
+        drawn(
+            worlds=(1,),
+            samples=(16, 48, 64, 96, 192, 256),
+            p=(3, 5, 6, 7, 9),
+            memory=(PLENTY,),
+            times=("a GPU",),
+            **SMALL,
+        ),
+    ),
     inputs=measured,
     judge=as_short_as_can_be,
     budgets=(

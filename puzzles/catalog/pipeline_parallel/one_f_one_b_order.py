@@ -1,7 +1,7 @@
 """pipeline_parallel.one_f_one_b_order: the bubble of GPipe, and activations of p micro-batches instead of m."""
 
 from puzzles.grading.drives.pipeline_parallel import in_order
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import SMALL, Budget, Measure, Puzzle, Wrong, cases, drawn
 from reference.pipeline_parallel.orders_by_hand import one_f_one_b_order
 from reference.pipeline_parallel.schedule import Action, Kind
 
@@ -44,6 +44,10 @@ PUZZLE = Puzzle(
     function=one_f_one_b_order,
     given=(Action, Kind),
     cases=cases(worlds=(4,), m=(8, 2)) + cases(worlds=(3, 2, 1, 5), m=(5,)) + cases(worlds=(8,), m=(9,)),
+    drawn=(
+        drawn(worlds=SMALL, m=range(1, 10)),
+        drawn(worlds=(9,), m=range(1, 10)),
+    ),
     inputs=rank_p_and_m,
     drive=in_order,
     pipe=one_stage_a_rank,

@@ -1,6 +1,6 @@
 """pipeline_parallel.peak_activations: why nobody trains with GPipe's order any more."""
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.pipeline_parallel import orders
 from reference.pipeline_parallel.held import peak_activations
 from reference.pipeline_parallel.schedule import Kind
@@ -22,6 +22,13 @@ def action_by_action(case, inputs):
             held.remove((stage, micro_batch))
         most = max(most, len(held))
     return [most]
+
+
+def forward_before_the_first_backward(case, inputs):
+    """The same, where there is too much to go through."""
+    p, m, v, ahead = case.p, case.m, case.v, case.p - 1 - case.rank
+    held = {"GPipe": m, "1F1B": ahead + 1, "interleaved": (v - 1) * p + 2 * ahead + 1, "breadth-first": m * v}
+    return [min(held[case.order], m * v)]
 
 
 PUZZLE = Puzzle(
@@ -61,6 +68,22 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), order=("interleaved",), rank=(0, 2), p=(3,), m=(3, 9), v=(1, 4))
     + cases(worlds=(1,), order=("interleaved",), rank=(0, 15), p=(16,), m=(512,), v=(2,))
     + cases(worlds=(1,), order=("GPipe", "1F1B"), rank=(0,), p=(16, 1), m=(512,), v=(1,)),
+    drawn=(
+        drawn(
+            worlds=(1,),
+            order=("GPipe", "1F1B", "interleaved", "breadth-first"),
+            p=range(1, 9),
+            rank=lambda so_far: range(so_far.p),
+            m=lambda so_far: [so_far.p * k for k in range(1, 6)],
+            v=lambda so_far: (1,) if so_far.order in ("GPipe", "1F1B") else (2, 3, 4),
+        ),
+    ),
+    scale=Scale(
+        cases(worlds=(1,), order=("interleaved", "breadth-first"), rank=(10**6,), p=(10**9,), m=(10**12,), v=(10**3,))
+        + cases(worlds=(1,), order=("GPipe", "1F1B"), rank=(10**6,), p=(10**9,), m=(10**12,), v=(1,)),
+        "ranks, stages or micro-batches",
+        oracle=forward_before_the_first_backward,
+    ),
     oracle=action_by_action,
     budgets=(
         Budget(

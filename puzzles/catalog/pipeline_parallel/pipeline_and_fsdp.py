@@ -5,7 +5,7 @@ from collections import Counter
 import torch
 
 from puzzles.grading.drives.pipeline_programs import NOTHING, PROGRAMS, WRONG, gradient_of, in_programs, rehearsed
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases, drawn
 from reference.pipeline_parallel.passes import Free, Gather, Reduce
 from reference.pipeline_parallel.rehearse import COSTS, GATHER
 from reference.pipeline_parallel.schedule import Action, Kind
@@ -172,6 +172,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(8,), mesh=((4, 2),), v=(2,), m=(6,))
     + cases(worlds=(3,), mesh=((3, 1), (1, 3)), v=(2,), m=(5,))
     + cases(worlds=(1,), mesh=((4, 4),), v=(4, 1), m=(8,)),
+    drawn=(drawn(worlds=(1,), mesh=((2, 5), (3, 3), (5, 2), (9, 1)), v=(1, 2, 3), m=(9, 10, 12)),),
     inputs=a_part_of_everything,
     oracle=one_process_with_the_whole_model,
     judge=in_time_and_in_memory,

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives.pipeline_steps import on_a_mesh
-from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import SMALL, Budget, Claim, Measure, Puzzle, Wrong, cases, divisors, drawn
 from reference.pipeline_parallel.tied import TABLE, tied_step
 from reference.zero import cost
 
@@ -128,6 +128,10 @@ PUZZLE = Puzzle(
     + cases(worlds=(3,), replicas=(1, 3), limit=(2.0,), rate=(0.125,))
     + cases(worlds=(1, 5), replicas=(1,), limit=(2.0,), rate=(0.125,))
     + cases(worlds=(8,), replicas=(2,), limit=(2.0,), rate=(0.125,)),
+    drawn=(
+        drawn(worlds=SMALL, replicas=lambda so_far: divisors(so_far.n), limit=(1.0, 2.0, 1e9), rate=(0.125, 0.5)),
+        drawn(worlds=(9, 12), replicas=lambda so_far: divisors(so_far.n), limit=(1.0, 2.0, 1e9), rate=(0.125, 0.5)),
+    ),
     inputs=parameters_and_gradients,
     oracle=one_process_with_one_table,
     judge=the_same_bits_and_no_more,
@@ -183,22 +187,22 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "the norm counts the table twice",
-            diagnosis=r"rank 0, result: expected [\d.]+, got [\d.]+|result: expected [\d.]+, got",
+            diagnosis=r"rank 0, result: expected -?[\d.]+, got -?[\d.]+|result: expected -?[\d.]+, got",
             edits=((" if not (is_copy and name == TABLE)", ""),),
         ),
         Wrong(
             "the norm counts nobody's table",
-            diagnosis=r"result: expected [\d.]+, got",
+            diagnosis=r"result: expected -?[\d.]+, got",
             edits=(("is_copy = ends is not None and dist.get_rank(ends) > 0", "is_copy = True"),),
         ),
         Wrong(
             "each stage clips by its own norm",
-            diagnosis=r"result: expected [\d.]+, got",
+            diagnosis=r"result: expected -?[\d.]+, got",
             edits=(("    dist.all_reduce(squares, group=pipeline)\n", ""),),
         ),
         Wrong(
             "the norm is taken before the ends have summed",
-            diagnosis=r"result: expected [\d.]+, got",
+            diagnosis=r"result: expected -?[\d.]+, got",
             body="""
                 for gradient in gradients.values():
                     dist.all_reduce(gradient, group=data)

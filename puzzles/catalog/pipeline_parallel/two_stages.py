@@ -4,7 +4,7 @@ import torch
 
 from puzzles.grading.drives.pipeline_parallel import with_a_weight
 from puzzles.grading.pool import BACKWARD
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, drawn
 from reference.pipeline_parallel.by_hand import two_stages
 
 DOUBLE = 8  # bytes of an element
@@ -65,6 +65,7 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(2,), batch=(3, 1, 5), **SMALL)
     + cases(worlds=(2,), batch=(4,), features=(2,), hidden=(5,), outputs=(3,))
     + cases(worlds=(4,), members=(1, 3), batch=(2,), **SMALL),
+    drawn=(drawn(worlds=(2,), batch=range(1, 8), features=range(1, 6), hidden=range(2, 7), outputs=range(1, 5)),),
     inputs=samples_or_targets,
     oracle=in_one_process,
     drive=with_a_weight,

@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.ranks.neighbours import look_both_ways
 
 from .common import shape_of
@@ -10,7 +10,7 @@ from .common import shape_of
 
 def beside(case, inputs):
     tensors = [each["x"] for each in inputs]
-    beyond = tensors[0] * 0
+    beyond = torch.zeros_like(tensors[0])
     line = [beyond, *tensors, beyond]
     return [(line[rank], line[rank + 2]) for rank in range(case.n)]
 
@@ -50,8 +50,11 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 1, 3), length=(3,))
     + cases(worlds=(2,), length=(4,), dtype=(torch.int32,))
     + cases(worlds=(2,), length=(6,), shape=((2, 3),)),
+    drawn=on_any_ranks(length=range(2, 40)),
     inputs=lambda case, rank: {"x": case.tensor(rank, *shape_of(case))},
     oracle=beside,
+    tolerance=0,
+    new=True,
     calls=POINT_TO_POINT,
     budgets=(
         Budget(Measure.BYTES_SENT, target=lambda case: 4 * case.length * min(2, case.n - 1)),

@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.ranks.pair import hand_over
 
 from .common import shape_of
@@ -40,8 +40,12 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(1, 2, 3), length=(3,), source=(2,), target=(1,))
     + cases(worlds=(2,), length=(5,), source=(0,), target=(1,), dtype=(torch.int32,))
     + cases(worlds=(2,), length=(6,), source=(0,), target=(1,), shape=((2, 3),)),
+    drawn=on_any_ranks(
+        length=range(2, 40), source=lambda so_far: range(so_far.n), target=lambda so_far: range(so_far.n)
+    ),
     inputs=arguments,
     oracle=the_target_has_it,
+    tolerance=0,
     calls=POINT_TO_POINT,
     budgets=(
         Budget(

@@ -1,7 +1,7 @@
 """ranks.ping_pong: measure a link from one of its ends."""
 
 from puzzles.grading.drives import on_a_model_clock
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, drawn
 from reference.ranks.ping_pong import ping_pong
 
 
@@ -67,6 +67,16 @@ PUZZLE = Puzzle(
     + cases(worlds=(2,), small=(64,), large=(40_000,), rounds=(5,), alpha=(1e-3,), beta=(2.5e6,))
     + cases(worlds=(2,), small=(7,), large=(1_001,), rounds=(4,), alpha=(1e-6,), beta=(1e6,))
     + cases(worlds=(4,), members=(1, 3), small=(8,), large=(50_000,), rounds=(5,), alpha=(5e-5,), beta=(1e9,)),
+    drawn=(
+        drawn(
+            worlds=(2, 3, 6, 9),
+            small=range(1, 90),
+            large=range(10_000, 100_000),
+            rounds=range(4, 10),
+            alpha=(3e-6, 7e-5, 1e-3),
+            beta=(3e6, 2e8, 4e9),
+        ),
+    ),
     oracle=the_link_itself,
     drive=on_a_model_clock,
     tolerance=0.01,

@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.ranks.shift import ring_shift
 
 from .common import shape_of
@@ -28,8 +28,11 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), length=(5,))
     + cases(worlds=(2,), length=(6,), dtype=(torch.int32,))
     + cases(worlds=(2,), length=(6,), shape=((2, 3),)),
+    drawn=on_any_ranks(length=range(2, 40)),
     inputs=lambda case, rank: {"x": case.tensor(rank, *shape_of(case))},
     oracle=lambda case, inputs: [inputs[rank - 1]["x"] for rank in range(case.n)],
+    tolerance=0,
+    new=True,
     calls=POINT_TO_POINT,
     budgets=(
         Budget(Measure.BYTES_SENT, target=lambda case: 4 * case.length if case.n > 1 else 0),

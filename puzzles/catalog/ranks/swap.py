@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.ranks.swap import swap
 
 from .common import shape_of
@@ -39,8 +39,11 @@ PUZZLE = Puzzle(
     + cases(worlds=(5,), members=(1, 2, 4), length=(4,), pairs=("mirrored",))
     + cases(worlds=(2,), length=(6,), pairs=("neighbours",), dtype=(torch.int32,))
     + cases(worlds=(2,), length=(6,), pairs=("neighbours",), shape=((2, 3),)),
+    drawn=on_any_ranks(length=range(2, 40), pairs=("neighbours", "mirrored")),
     inputs=lambda case, rank: {"x": case.tensor(rank, *shape_of(case)), "partner": partner_of(case, rank)},
     oracle=lambda case, inputs: [inputs[each["partner"]]["x"] for each in inputs],
+    tolerance=0,
+    new=True,
     calls=POINT_TO_POINT,
     budgets=(
         Budget(Measure.BYTES_SENT, target=lambda case: 4 * case.length if case.n > 1 else 0),

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from puzzles.grading.drives import taking_turns
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.ranks.causality import Moment, happened_before
 from reference.ranks.turns import take_turns
 
@@ -42,6 +42,7 @@ PUZZLE = Puzzle(
         """,
     function=take_turns,
     cases=cases(worlds=(3, 4, 2, 1, 5, 8)) + cases(worlds=(4,), members=(0, 2, 3)),
+    drawn=on_any_ranks(),
     judge=one_after_the_other,
     drive=taking_turns,
     calls=POINT_TO_POINT,

@@ -1,9 +1,14 @@
 """ranks.unknown_shape: a receive needs a buffer, so the shape must travel first."""
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+import itertools
+
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.ranks.parcel import deliver
 
-SHAPES = ((2, 3), (), (7,), (3, 0), (1, 2, 3, 4), (1_001,))
+SHAPES = ((2, 3), (), (7,), (3, 0), (1, 2, 3, 4), (1_001,), (66_001,))  # the last does not fit into 16 bits
+OTHERS = tuple(
+    tuple(sizes[:dims]) for dims in range(1, 5) for sizes in itertools.product((1, 3, 4), (5, 2), (300, 1), (2, 6))
+)
 
 
 def arguments(case, rank):
@@ -37,8 +42,13 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(2,), shape=SHAPES, source=(0,), target=(1,))
     + cases(worlds=(3, 8), shape=((2, 3), ()), source=(2,), target=(1,))
     + cases(worlds=(4,), members=(0, 2, 3), shape=((4, 1),), source=(2,), target=(1,)),
+    drawn=on_any_ranks(
+        shape=OTHERS, source=lambda so_far: range(so_far.n), target=lambda so_far: {*range(so_far.n)} - {so_far.source}
+    ),
     inputs=arguments,
     oracle=only_the_target_gets_it,
+    tolerance=0,
+    new=True,
     calls=POINT_TO_POINT,
     budgets=(
         Budget(
@@ -107,7 +117,7 @@ PUZZLE = Puzzle(
             diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*nothing to fill up with",
             body="""
                 rank = dist.get_rank(group)
-                label, box = torch.zeros(5, dtype=torch.int64), torch.zeros(1024)
+                label, box = torch.zeros(5, dtype=torch.int64), torch.zeros(70_000)
                 if rank == source:
                     label[: 1 + x.dim()] = torch.tensor([x.dim(), *x.shape])
                     box[: x.numel()] = x.flatten()

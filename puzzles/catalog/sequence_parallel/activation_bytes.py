@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.sequence_parallel.envelope import activation_bytes
 
 
@@ -22,9 +22,9 @@ def tensor_after_tensor(case, inputs):
         return [kept(b, tokens, h) for _ in range(4)] + [mask(b, tokens, h) for _ in range(2)]
 
     attention = [kept(b, s, h // t) for _ in ("query", "key", "value", "context")]
-    scores = [kept(b, a // t, s, s), mask(b, a // t, s, s), kept(b, a // t, s, s)]
+    scores = [kept(b, a // t, s, s), mask(b, a // t, s, s), kept(b, a // t, s, s)] if case.scores else []
     mlp = [kept(b, s, 4 * h // t) for _ in ("input of GELU", "output of GELU")]
-    return [sum(between(mine) + attention + (scores if case.scores else []) + mlp)]
+    return [sum(between(mine) + attention + scores + mlp)]
 
 
 PAPER = {"sequence": (2048,), "batch": (1,), "ranks": (8,)}  # its tables 3 and 4: GPT-3, and Megatron's 530B
@@ -75,6 +75,31 @@ PUZZLE = Puzzle(
         ranks=(3,),
         sequence_parallel=(False, True),
         scores=(True, False),
+    ),
+    drawn=(
+        drawn(
+            worlds=(1,),
+            ranks=(2, 3, 4),
+            sequence=lambda so_far: [so_far.ranks * k for k in range(1, 50)],
+            batch=range(1, 6),
+            heads=lambda so_far: [so_far.ranks * k for k in range(1, 5)],
+            width=lambda so_far: [so_far.heads * k for k in range(1, 9)],
+            sequence_parallel=(False, True),
+            scores=(False, True),
+        ),
+    ),
+    scale=Scale(
+        cases(
+            worlds=(1,),
+            sequence=(2**36,),
+            batch=(2,),
+            width=(2**12,),
+            heads=(2**6,),
+            ranks=(2**6,),
+            sequence_parallel=(False, True),
+            scores=(False,),
+        ),
+        "the number of tokens",
     ),
     oracle=tensor_after_tensor,
     budgets=(
@@ -141,7 +166,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "masks have 2 bytes, too",
-            diagnosis=r"sequence_parallel=False, scores=True\): expected \d+, got \d+",
+            diagnosis=r"sequence_parallel=False, scores=True\): expected -?[\d.]+, got -?[\d.]+",
             edits=(("10 * width", "12 * width"), ("5 * heads", "6 * heads")),
         ),
         Wrong(

@@ -3,7 +3,7 @@
 import torch
 
 from puzzles.grading.drives import there_and_back
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.sequence_parallel.on_slices import embed
 from reference.sequence_parallel.slices import gather, scatter
 
@@ -90,6 +90,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3, 2, 1, 5), batch=(1,), slice=(4,), width=(2,))
     + cases(worlds=(8,), batch=(2,), slice=(2,), width=(2,))
     + cases(worlds=(4,), members=(0, 2, 3), batch=(2,), slice=(3,), width=(2,)),
+    drawn=on_any_ranks(batch=(1, 2), slice=range(1, 5), width=(2, 3)),
     inputs=tokens_and_my_rows,
     oracle=looked_up_in_the_whole_table,
     drive=there_and_back,

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives import there_and_back
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.sequence_parallel.on_slices import feed_forward
 from reference.sequence_parallel.slices import gather, scatter, shared
 
@@ -100,6 +100,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3, 2, 1), batch=(1,), slice=(4,), width=(5,), hidden=(3,))
     + cases(worlds=(8,), batch=(1,), slice=(2,), width=(4,), hidden=(1,))
     + cases(worlds=(4,), members=(0, 2, 3), batch=(2,), slice=(2,), width=(4,), hidden=(3,)),
+    drawn=on_any_ranks(batch=(1, 2), slice=range(2, 5), width=range(3, 7), hidden=(1, 2, 3)),
     inputs=a_slice_and_my_columns,
     oracle=whole_matrices_in_one_process,
     drive=there_and_back,

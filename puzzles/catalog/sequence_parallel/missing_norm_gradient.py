@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives.sequence_parallel import in_training
-from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.sequence_parallel.slices import gather, scatter
 from reference.sequence_parallel.training import train
 from reference.trace import Op
@@ -129,6 +129,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(2, 3, 1, 5), batch=(1,), slice=(3,), width=(3,), hidden=(3,), steps=(2,))
     + cases(worlds=(8,), batch=(1,), slice=(2,), width=(2,), hidden=(1,), steps=(2,))
     + cases(worlds=(4,), members=(0, 2, 3), batch=(2,), slice=(2,), width=(3,), hidden=(2,), steps=(2,)),
+    drawn=on_any_ranks(batch=(1, 2), slice=(2, 3), width=(2, 3, 4), hidden=(1, 2), steps=(2,)),
     inputs=a_slice_and_the_weights,
     oracle=one_process_with_all_tokens,
     judge=one_message_for_gradients,
@@ -164,19 +165,19 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "averaged, although the loss is divided by everybody's tokens",
-            diagnosis=r"losses\[1\]: expected [\d.]+, got [\d.]+",
+            diagnosis=r"losses\[1\]: expected -?[\d.]+, got -?[\d.]+",
             edits=(("norm.grad, bias.grad = parts", "norm.grad, bias.grad = parts / dist.get_world_size(group)"),),
         ),
         Wrong(
             "every gradient is summed",
-            diagnosis=r"losses\[1\]: expected [\d.]+, got [\d.]+",
+            diagnosis=r"losses\[1\]: expected -?[\d.]+, got -?[\d.]+",
             body=mended(
                 "        for weight in weights:\n            dist.all_reduce(weight.grad, group=group)\n",
             ),
         ),
         Wrong(
             "the weights are made the same again after each step",
-            diagnosis=r"losses\[1\]: expected [\d.]+, got [\d.]+",
+            diagnosis=r"losses\[1\]: expected -?[\d.]+, got -?[\d.]+",
             body=BROKEN.replace(
                 "        total = loss",
                 "            for weight in (norm, bias):\n"
@@ -187,7 +188,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "a step n times as large, for a part that is an n-th",
-            diagnosis=r"losses\[1\]: expected [\d.]+, got .*(\n.*)*norm must be the same on every rank",
+            diagnosis=r"losses\[1\]: expected -?[\d.]+, got .*(\n.*)*norm must be the same on every rank",
             body=mended("        for weight in (norm, bias):\n            weight.grad *= dist.get_world_size(group)\n"),
         ),
         Wrong(

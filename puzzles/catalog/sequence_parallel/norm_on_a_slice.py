@@ -3,7 +3,7 @@
 import torch.distributed as dist
 
 from puzzles.grading.drives import there_and_back
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.sequence_parallel.on_slices import layer_norm
 
 from .common import all_reduce_of, mine, slices_of, tokens_of
@@ -82,6 +82,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3, 2, 1, 5), batch=(1,), slice=(2,), width=(5,))
     + cases(worlds=(8,), batch=(2,), slice=(1,), width=(3,))
     + cases(worlds=(4,), members=(0, 2, 3), batch=(2,), slice=(2,), width=(4,)),
+    drawn=on_any_ranks(batch=(1, 2), slice=(1, 2, 3), width=(3, 4, 5)),
     inputs=a_slice_and_the_weights,
     oracle=all_tokens_in_one_process,
     drive=there_and_back,

@@ -3,7 +3,7 @@
 import torch
 
 from puzzles.grading.drives import there_and_back
-from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.sequence_parallel.on_slices import column_linear
 from reference.sequence_parallel.slices import gather_slices, sum_slices
 
@@ -95,6 +95,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3, 2, 1, 5), batch=(1,), slice=(2,), width=(4,), hidden=(3,))
     + cases(worlds=(8,), batch=(2,), slice=(1,), width=(3,), hidden=(2,))
     + cases(worlds=(4,), members=(0, 2, 3), batch=(2,), slice=(2,), width=(3,), hidden=(2,)),
+    drawn=on_any_ranks(batch=(1, 2), slice=(1, 2, 3), width=(3, 4), hidden=(2, 3)),
     inputs=a_slice_and_my_columns,
     oracle=whole_matrix_in_one_process,
     judge=gathered_twice,

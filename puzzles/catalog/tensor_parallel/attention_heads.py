@@ -3,7 +3,7 @@
 import torch.distributed as dist
 
 from puzzles.grading.drives import there_and_back
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import SMALL, Budget, Measure, Puzzle, Wrong, cases, drawn
 from reference.tensor_parallel.heads import attention
 from reference.tensor_parallel.pairs import enter, leave
 
@@ -75,6 +75,10 @@ PUZZLE = Puzzle(
     + cases(worlds=(3,), heads=(3, 6), sequence=(2, 4), width=(3,))
     + cases(worlds=(1, 5, 8), heads=lambda n: (n,), sequence=(3,), width=(3,))
     + cases(worlds=(4,), members=(0, 2, 3), heads=(6,), sequence=(3,), width=(3,)),
+    drawn=(
+        drawn(worlds=SMALL, heads=lambda so_far: (so_far.n, 2 * so_far.n), sequence=(2, 3, 4), width=(3, 4)),
+        drawn(worlds=(9,), heads=lambda so_far: (so_far.n, 2 * so_far.n), sequence=(2, 3, 4), width=(3, 4)),
+    ),
     inputs=own_heads,
     oracle=head_by_head,
     drive=there_and_back,

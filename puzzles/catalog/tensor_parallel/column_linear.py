@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives.tensor_parallel import named
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.tensor_parallel.by_hand import column_linear
 
 from .common import ALL_GATHER, DOUBLE, LAYER, all_reduces, numbers, part
@@ -97,6 +97,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3,), join=(False, True), tokens=(1, 5), features=(1, 3))
     + cases(worlds=(8,), join=(True,), tokens=(2,), features=(1,))
     + cases(worlds=(4,), members=(0, 2, 3), join=(True,), tokens=(2,), features=(2,)),
+    drawn=on_any_ranks(join=(False, True), tokens=range(2, 6), features=(1, 2, 3)),
     inputs=rows_of_it,
     oracle=layer_in_one_process,
     drive=partial(named, LAYER),
@@ -161,7 +162,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "no bias",
-            diagnosis=r"rank 0, y\[0, 0\]: expected",
+            diagnosis=r"rank 0, y\[\d, \d\]: expected",
             edits=((" + bias\n", "\n"),),
         ),
         Wrong(

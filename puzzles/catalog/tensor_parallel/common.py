@@ -26,8 +26,8 @@ def whole(case: Case, name: str, *shape: int) -> Tensor:
 
 
 def numbers(case: Case, name: str, *shape: int) -> Tensor:
-    """Random whole numbers from 1 to 99, the same whichever rank asks: what is linear in them is exact in float64."""
-    return case.tensor(0, *shape, dtype=torch.float64, name=name) % 99 + 1
+    """Numbers of which products are exact in float64, the same whichever rank asks: see `Case.factors`."""
+    return case.factors(0, *shape, name=name)
 
 
 def part(x: Tensor, case: Case, rank: int, dim: int) -> Tensor:

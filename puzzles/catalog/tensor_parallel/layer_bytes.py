@@ -1,6 +1,6 @@
 """tensor_parallel.layer_bytes: what a layer sends, as a formula."""
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.tensor_parallel.volume import layer_bytes
 
 
@@ -14,6 +14,12 @@ def message_after_message(case, inputs):
         for _half in ("reduce-scatter", "all-gather"):
             sent += sum(numbers * case.itemsize // case.ranks for _ in range(case.ranks - 1))
     return [sent]
+
+
+def counted(case, inputs):
+    """The same, where there are too many messages to add up."""
+    numbers, all_reduces = case.batch * case.sequence * case.width, 2 if case.side_by_side else 4
+    return [all_reduces * 2 * (case.ranks - 1) * (numbers * case.itemsize // case.ranks)]
 
 
 PUZZLE = Puzzle(
@@ -52,6 +58,30 @@ PUZZLE = Puzzle(
     )
     + cases(
         worlds=(1,), batch=(2,), sequence=(7,), width=(1500,), ranks=(750,), itemsize=(2,), side_by_side=(True, False)
+    ),
+    drawn=(
+        drawn(
+            worlds=(1,),
+            batch=range(1, 9),
+            sequence=range(1, 100),
+            ranks=range(1, 40),
+            width=lambda so_far: [so_far.ranks * k for k in range(1, 20)],
+            itemsize=(1, 2, 4, 8),
+            side_by_side=(False, True),
+        ),
+    ),
+    scale=Scale(
+        cases(
+            worlds=(1,),
+            batch=(2,),
+            sequence=(8192,),
+            width=(2**40,),
+            ranks=(2**40,),
+            itemsize=(2,),
+            side_by_side=(False, True),
+        ),
+        "the number of ranks",
+        oracle=counted,
     ),
     oracle=message_after_message,
     budgets=(

@@ -6,7 +6,7 @@ from math import lcm
 import torch.distributed as dist
 
 from puzzles.grading.drives.tensor_parallel import on_a_mesh
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import SMALL, Budget, Measure, Puzzle, Wrong, cases, divisors, drawn
 from reference.tensor_parallel import summa
 
 from .common import ALL_GATHER, DOUBLE, whole
@@ -111,6 +111,10 @@ PUZZLE = Puzzle(
         """,
     function=summa.forward_and_backward,
     cases=cases(worlds=(4, 6, 3, 1, 8), columns=meshes, panel=(2,)),
+    drawn=(
+        drawn(worlds=SMALL, columns=lambda so_far: divisors(so_far.n), panel=(1, 2)),
+        drawn(worlds=(9, 12), columns=lambda so_far: divisors(so_far.n), panel=(1, 2)),
+    ),
     inputs=blocks_of_it,
     oracle=whole_product,
     drive=partial(on_a_mesh, NAMES),

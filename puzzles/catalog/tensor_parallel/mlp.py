@@ -4,7 +4,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from puzzles.grading.drives import there_and_back
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.tensor_parallel.mlp import mlp
 from reference.tensor_parallel.pairs import enter, leave
 
@@ -78,6 +78,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3, 4, 1, 5, 8), sequence=(2,), features=(2,), down=("normal",))
     + cases(worlds=(3,), sequence=(1, 3), features=(1, 3), down=("normal",))
     + cases(worlds=(4,), members=(0, 2, 3), sequence=(2,), features=(1,), down=("normal",)),
+    drawn=on_any_ranks(sequence=range(1, 4), features=range(1, 4), down=("normal",)),
     inputs=features_of_it,
     oracle=one_process,
     drive=there_and_back,

@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 from puzzles.grading.drives.tensor_parallel import with_products_that_take_time
 from puzzles.grading.overlap import NETWORK
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.networks.time import ring_time
 from reference.tensor_parallel.overlap_by_hand import column_backward
 
@@ -83,6 +83,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(1, 5), tokens=(4,), microseconds=(40,))
     + cases(worlds=(8,), tokens=(3,), microseconds=(100,))
     + cases(worlds=(4,), members=(0, 2, 3), tokens=(1,), microseconds=(40,)),
+    drawn=on_any_ranks(tokens=range(2, 7), microseconds=(20, 50, 100)),
     inputs=features_and_speed,
     oracle=in_one_process,
     judge=by_multiply(lambda case: 2),

@@ -6,7 +6,7 @@ import torch
 
 from puzzles.grading.drives.tensor_parallel import with_products_that_take_time
 from puzzles.grading.overlap import NETWORK
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.tensor_parallel.overlap_by_hand import all_gather_matmul
 
 from .common import ALL_GATHER, DOUBLE, by_multiply
@@ -81,6 +81,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3, 2, 1, 5), rows=(2,), features=(3,), microseconds=(20,))
     + cases(worlds=(8,), rows=(1,), features=(2,), microseconds=(20,))
     + cases(worlds=(4,), members=(0, 2, 3), rows=(2,), features=(1,), microseconds=(20,)),
+    drawn=on_any_ranks(rows=(1, 2, 3), features=(1, 2), microseconds=(10, 20, 40)),
     inputs=rows_weight_and_speed,
     oracle=gathered_and_multiplied,
     judge=by_multiply(lambda case: case.n),

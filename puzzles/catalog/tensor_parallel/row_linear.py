@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives.tensor_parallel import named
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.tensor_parallel.by_hand import row_linear
 
 from .common import ALL_GATHER, DOUBLE, LAYER, all_reduces, numbers, part
@@ -93,6 +93,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3,), split=(False, True), tokens=(1, 5), features=(1, 3), bias=("normal",))
     + cases(worlds=(8,), split=(True,), tokens=(2,), features=(1,), bias=("normal",))
     + cases(worlds=(4,), members=(0, 2, 3), split=(True,), tokens=(2,), features=(2,), bias=("normal",)),
+    drawn=on_any_ranks(split=(False, True), tokens=range(2, 6), features=(1, 2, 3), bias=("normal",)),
     inputs=columns_of_it,
     oracle=layer_in_one_process,
     drive=partial(named, LAYER),
@@ -119,12 +120,12 @@ PUZZLE = Puzzle(
     wrong=(
         Wrong(
             "the bias is added on every rank",
-            diagnosis=r"rank 0, y\[0, 0\]: expected .*\n.*right with bias=zeros, wrong with bias=normal",
+            diagnosis=r"rank 0, y\[\d, \d\]: expected .*\n.*right with bias=zeros, wrong with bias=normal",
             edits=(("own @ weight.T\n", "own @ weight.T + bias\n"), ("    y += bias\n", "")),
         ),
         Wrong(
             "a rank's own part of y",
-            diagnosis=r"y\[0, 0\]: expected .*\n.*y must be the same on every rank: rank 0 and rank 1 differ",
+            diagnosis=r"y\[\d, \d\]: expected .*\n.*y must be the same on every rank: rank 0 and rank 1 differ",
             edits=(("    dist.all_reduce(y, group=group)\n", ""),),
         ),
         Wrong(
@@ -156,7 +157,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "the mean over ranks",
-            diagnosis=r"y\[0, 0\]: expected",
+            diagnosis=r"y\[\d, \d\]: expected",
             edits=(("    y += bias\n", "    y = y / n + bias\n"),),
         ),
         Wrong(

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives.tensor_parallel import with_layers_between
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.tensor_parallel.vocabulary_by_hand import tied_gradient
 
 from .common import ALL_GATHER, all_reduces, part, whole
@@ -77,6 +77,7 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(2, 3, 4, 1, 5, 8), tokens=(5,), rows=(6,), of=("any rank",))
     + cases(worlds=(3,), tokens=(4,), rows=(2,), of=("one rank",))
     + cases(worlds=(4,), members=(0, 2, 3), tokens=(4,), rows=(4,), of=("any rank",)),
+    drawn=on_any_ranks(tokens=range(3, 7), rows=range(3, 7), of=("any rank",)),
     inputs=part_of_a_step,
     oracle=autograd_through_both,
     drive=with_layers_between,

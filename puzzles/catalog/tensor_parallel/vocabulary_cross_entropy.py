@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives.tensor_parallel import named
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.tensor_parallel.vocabulary_by_hand import loss_and_gradient
 
 from .common import ALL_GATHER, DOUBLE, all_reduces, part, whole
@@ -99,6 +99,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(1, 5, 8), tokens=(4,), scale=(1000.0,), around=(0.0,), of=("any rank",))
     + cases(worlds=(3,), tokens=(3,), scale=(1.0,), around=(0.0,), of=("one rank",))
     + cases(worlds=(4,), members=(0, 2, 3), tokens=(3,), scale=(1.0,), around=(0.0,), of=("any rank",)),
+    drawn=on_any_ranks(tokens=range(3, 6), scale=(1.0, 1000.0), around=(0.0,), of=("any rank",)),
     inputs=columns_and_targets,
     oracle=one_process_with_all_logits,
     drive=partial(named, NAMES),

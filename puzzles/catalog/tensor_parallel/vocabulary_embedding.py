@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives.tensor_parallel import named
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.tensor_parallel.vocabulary_by_hand import look_up
 
 from .common import ALL_GATHER, DOUBLE, all_reduces, part, whole
@@ -72,6 +72,7 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(2, 3, 4, 1, 5, 8), tokens=(7,), of=("any rank",))
     + cases(worlds=(3, 4), tokens=(5,), of=("one rank",))
     + cases(worlds=(4,), members=(0, 2, 3), tokens=(6,), of=("any rank",)),
+    drawn=on_any_ranks(tokens=range(4, 9), of=("any rank", "one rank")),
     inputs=rows_and_tokens,
     oracle=one_whole_table,
     drive=partial(named, NAMES),

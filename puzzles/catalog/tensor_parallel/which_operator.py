@@ -3,7 +3,7 @@
 import torch.distributed as dist
 
 from puzzles.grading.drives.tensor_parallel import OPERATORS, around_two_layers
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.tensor_parallel.pairs import operators
 
 from .common import all_reduces, numbers, part
@@ -96,6 +96,7 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(2, 3, 4, 1, 5, 8), tokens=(2,), features=(1,))
     + cases(worlds=(3,), tokens=(1, 5), features=(2,))
     + cases(worlds=(4,), members=(0, 2, 3), tokens=(2,), features=(2,)),
+    drawn=on_any_ranks(tokens=range(1, 6), features=(1, 2)),
     inputs=parts_of_both,
     oracle=both_layers_in_one_process,
     drive=around_two_layers,
@@ -128,12 +129,12 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "f adds up in both directions: the output depends on the number of ranks",
-            diagnosis=r"what f gives\[0, 0\].*\n.*off by exactly the world size, too much",
+            diagnosis=r"what f gives\[\d, \d\].*\n.*off by exactly the world size, too much",
             body=bodies((SUM, SUM_BACK), (SUM, NOTHING_BACK)),
         ),
         Wrong(
             "f and g are swapped",
-            diagnosis=r"what f gives\[0, 0\]: expected",
+            diagnosis=r"what f gives\[\d, \d\]: expected",
             body=bodies((SUM, NOTHING_BACK), (NOTHING, SUM_BACK)),
         ),
         Wrong(

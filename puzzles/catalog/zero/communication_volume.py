@@ -1,6 +1,6 @@
 """zero.communication_volume: what each stage sends, as a formula."""
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.zero.cost import elements_sent
 
 
@@ -18,6 +18,12 @@ def step_by_step(case, inputs):
         passes += 1  # gather updated parameters
     shard = (case.numel + case.ranks - 1) // case.ranks
     return [passes * sum(shard for _ in range(case.ranks - 1))]
+
+
+def counted(case, inputs):
+    """The same, where there are too many messages to add up."""
+    passes = {0: 2, 1: 2, 2: 1 + case.micro_batches, 3: 3 * case.micro_batches}[case.stage]
+    return [passes * (case.ranks - 1) * -(-case.numel // case.ranks)]
 
 
 PUZZLE = Puzzle(
@@ -48,6 +54,14 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(1,), stage=(0, 1, 2, 3), numel=(12,), ranks=(4,), micro_batches=(1, 3))
     + cases(worlds=(1,), stage=(0, 1, 2, 3), numel=(10, 7_000_000_001), ranks=(3, 1024), micro_batches=(1, 8))
     + cases(worlds=(1,), stage=(0, 3), numel=(10,), ranks=(1,), micro_batches=(2,)),
+    drawn=(
+        drawn(worlds=(1,), stage=(0, 1, 2, 3), numel=range(1, 10_000), ranks=range(1, 300), micro_batches=range(1, 40)),
+    ),
+    scale=Scale(
+        cases(worlds=(1,), stage=(0, 1, 2, 3), numel=(7 * 10**15,), ranks=(10**12,), micro_batches=(10**12 + 1,)),
+        "ranks or micro-batches",
+        oracle=counted,
+    ),
     oracle=step_by_step,
     budgets=(
         Budget(

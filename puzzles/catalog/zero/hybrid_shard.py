@@ -3,7 +3,7 @@
 import torch.distributed as dist
 
 from puzzles.grading.drives.zero import with_backward_on_two_levels
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import LARGE, SMALL, Budget, Measure, Puzzle, Wrong, cases, divisors, drawn
 from reference.zero import cost
 from reference.zero.steps import hybrid
 
@@ -71,6 +71,10 @@ PUZZLE = Puzzle(
     + cases(worlds=(3,), slice=(4,), ranks_per_node=(1, 3))
     + cases(worlds=(1,), slice=(4,), ranks_per_node=(1,))
     + cases(worlds=(8,), slice=(5,), ranks_per_node=(4,)),
+    drawn=(
+        drawn(worlds=SMALL, slice=range(3, 8), ranks_per_node=lambda so_far: divisors(so_far.n)),
+        drawn(worlds=LARGE, slice=range(3, 8), ranks_per_node=lambda so_far: divisors(so_far.n)),
+    ),
     inputs=a_shard_and_data,
     oracle=one_process_with_all_data,
     drive=with_backward_on_two_levels,

@@ -5,7 +5,7 @@ from math import ceil
 import torch
 
 from puzzles.grading.drives.zero import with_files
-from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.zero.steps import load
 
 from .common import cut, shard_of
@@ -80,8 +80,10 @@ PUZZLE = Puzzle(
     + cases(worlds=(1, 5, 8), saved_by=(4,), length=(9,))
     + cases(worlds=(4,), saved_by=(4,), length=(5,), dtype=(torch.int64,))
     + cases(worlds=(4,), members=(0, 2, 3), saved_by=(2,), length=(7,)),
+    drawn=on_any_ranks(saved_by=range(1, 12), length=range(5, 60)),
     inputs=files_of_the_old_ranks,
     oracle=cut_anew,
+    tolerance=0,
     judge=reads_its_own_only,
     drive=with_files,
     budgets=(
@@ -102,7 +104,7 @@ PUZZLE = Puzzle(
     wrong=(
         Wrong(
             "the file of the rank with the same number",
-            diagnosis=r"IndexError: read\(|expected [\d.]+, got|shape",
+            diagnosis=r"IndexError: read\(|expected -?[\d.]+, got|shape",
             body="""
                 return read(dist.get_rank(group), 0, -(-length // saved_by))
                 """,
@@ -155,7 +157,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "the old shards rounded down",
-            diagnosis=r"IndexError: read\(|expected [\d.]+, got",
+            diagnosis=r"IndexError: read\(|expected -?[\d.]+, got",
             edits=(("math.ceil(length / saved_by)", "length // saved_by"),),
         ),
     ),

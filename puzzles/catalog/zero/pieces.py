@@ -1,6 +1,6 @@
 """zero.pieces: where the cuts go when n ranks share tensors that n does not divide."""
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.zero.steps import pieces_of
 
 SMALL = ((5, 6), (1, 1, 1), (3, 0, 9, 4), (2,))
@@ -15,6 +15,18 @@ def element_by_element(case, inputs):
     for index, element in mine:
         held.setdefault(index, []).append(element)
     return [[(index, elements[0], elements[-1] + 1) for index, elements in held.items()]]
+
+
+def overlaps(case, inputs):
+    """The same, where there are too many elements to go through: of each parameter, what lies in the shard."""
+    shard = -(-sum(case.sizes) // case.ranks)
+    low, found, begin = case.rank * shard, [], 0
+    for index, size in enumerate(case.sizes):
+        first, last = (min(max(edge - begin, 0), size) for edge in (low, low + shard))
+        if first < last:
+            found.append((index, first, last))
+        begin += size
+    return [found]
 
 
 PUZZLE = Puzzle(
@@ -54,6 +66,19 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), sizes=SMALL[1:], rank=(0, 1), ranks=(2, 4))
     + cases(worlds=(1,), sizes=SMALL, rank=(4,), ranks=(5,))
     + cases(worlds=(1,), sizes=(*SMALL[:1], (3000, 1, 5000)), rank=(0,), ranks=(1, 7)),
+    drawn=(
+        drawn(
+            worlds=(1,),
+            sizes=((4, 9, 1), (7,), (2, 2, 11, 5, 3), (100, 1, 64)),
+            ranks=range(1, 10),
+            rank=lambda so_far: range(so_far.ranks),
+        ),
+    ),
+    scale=Scale(
+        cases(worlds=(1,), sizes=((10**12, 1, 5 * 10**12, 7),), rank=(0, 3, 6), ranks=(7,)),
+        "the number of elements",
+        oracle=overlaps,
+    ),
     oracle=element_by_element,
     budgets=(
         Budget(
@@ -72,7 +97,7 @@ PUZZLE = Puzzle(
     wrong=(
         Wrong(
             "the row is cut before it is padded",
-            diagnosis=r"pieces_of\(.*\): result\[0\]|expected \d+ values, got|expected \d, got",
+            diagnosis=r"pieces_of\(.*\): result\[0\]|expected -?[\d.]+ values, got|expected \d, got",
             edits=(("-(-sum(sizes) // ranks)", "sum(sizes) // ranks"),),
         ),
         Wrong(
@@ -95,7 +120,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "what it holds nothing of is listed, too",
-            diagnosis=r"expected \d+ values, got \d+ values",
+            diagnosis=r"expected -?[\d.]+ values, got -?[\d.]+ values",
             edits=(("if begin < end:", "if begin <= end:"),),
         ),
         Wrong(

@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from puzzles.grading.drives.zero_bubble import in_pieces
 from puzzles.grading.overlap import NETWORK
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.zero_bubble.overlap_by_hand import overlapped_pair
 
 from .common import DOUBLE
@@ -84,6 +84,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3, 2, 1, 5), pieces=(2,), forward=(50,), backward=(70,))
     + cases(worlds=(8,), pieces=(4,), forward=(100,), backward=(100,))
     + cases(worlds=(4,), members=(0, 2, 3), pieces=(1,), forward=(30,), backward=(60,)),
+    drawn=on_any_ranks(pieces=(1, 2, 3), forward=(50, 60), backward=(70, 90)),
     inputs=two_micro_batches,
     oracle=one_after_the_other,
     drive=partial(in_pieces, NAMES),

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from puzzles.grading.drives.zero_bubble import through_a_stage
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
 from reference.zero_bubble.versions_by_hand import pipemare
 
 from .common import WEIGHT, Stage, a_stage_in_flight
@@ -72,6 +72,9 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), ahead=(1, 7), count=(20,), updates=(10,), remembered=(0.135,))
     + cases(worlds=(1,), ahead=(2,), count=(8,), updates=(1,), remembered=(0.5,))
     + cases(worlds=(1,), ahead=(1,), count=(8,), updates=(10,), remembered=(0.0,)),
+    drawn=(
+        drawn(worlds=(1,), ahead=range(1, 6), count=range(8, 20), updates=range(1, 9), remembered=(0.1, 0.135, 0.4)),
+    ),
     inputs=with_a_delay,
     oracle=from_all_versions,
     drive=through_a_stage,

@@ -1,7 +1,7 @@
 """zero_bubble.split_linear_backward: the gradient of the input at once, that of the weight later."""
 
 from puzzles.grading.drives.zero_bubble import in_two_halves
-from puzzles.grading.puzzle import Claim, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Claim, Puzzle, Wrong, cases, drawn
 from reference.zero_bubble.split_by_hand import split_linear
 
 from .common import DOUBLE
@@ -117,6 +117,7 @@ PUZZLE = Puzzle(
     answer=SOLUTION,
     cases=cases(worlds=(1,), first=(False, True), widths=((5, 7, 3, 4),), tokens=(6,))
     + cases(worlds=(1,), first=(False,), widths=((2, 3),), tokens=(2,)),
+    drawn=(drawn(worlds=(1,), first=(False, True), widths=((4, 6, 2), (3, 3), (7, 2, 5, 4)), tokens=range(2, 8)),),
     inputs=three_micro_batches,
     oracle=by_autograd,
     judge=each_product_in_its_half,

@@ -1,7 +1,7 @@
 """zero_bubble.two_versions: two buffers of weights, and a delay of one update on every stage."""
 
 from puzzles.grading.drives.zero_bubble import through_a_stage
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
 from reference.zero_bubble.versions_by_hand import two_versions
 
 from .common import SAMPLES, WEIGHT, Stage, a_stage_in_flight, at_most_alive
@@ -65,6 +65,14 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(1,), ahead=(3,), micro_batches=(4,), count=(20,))
     + cases(worlds=(1,), ahead=(2, 0), micro_batches=(3,), count=(12,))
     + cases(worlds=(1,), ahead=(0, 1), micro_batches=(1,), count=(5,)),
+    drawn=(
+        drawn(
+            worlds=(1,),
+            ahead=(0, 1, 2),
+            micro_batches=(3, 4, 5),
+            count=lambda so_far: [so_far.micro_batches * k for k in (2, 3, 4)],
+        ),
+    ),
     inputs=batches_in_flight,
     oracle=by_the_definition,
     judge=two_are_enough,

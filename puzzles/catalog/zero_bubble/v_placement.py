@@ -6,7 +6,7 @@ import torch
 
 from puzzles.grading.drives.zero_bubble import through_its_stages
 from puzzles.grading.overlap import NETWORK, notes_of
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.zero_bubble.v_by_hand import through_a_v
 
 from .common import DOUBLE
@@ -102,6 +102,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(2, 1), samples=(3,), microseconds=(20,))
     + cases(worlds=(8,), samples=(1,), microseconds=(10,))
     + cases(worlds=(4,), members=(0, 2, 3), samples=(2,), microseconds=(20,)),
+    drawn=on_any_ranks(samples=(1, 2, 3), microseconds=(10, 20, 40)),
     inputs=data_on_rank_0,
     oracle=in_one_process,
     judge=by_multiply,

@@ -1,7 +1,7 @@
 """zero_bubble.weight_stashing: backward sees the weights that its forward has seen."""
 
 from puzzles.grading.drives.zero_bubble import through_a_stage
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
 from reference.zero_bubble.versions_by_hand import weight_stashing
 
 from .common import WEIGHT, Stage, a_stage_in_flight, at_most_alive
@@ -53,6 +53,7 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(1,), ahead=(3,), count=(9,))
     + cases(worlds=(1,), ahead=(1, 0), count=(5,))
     + cases(worlds=(1,), ahead=(7,), count=(20,)),
+    drawn=(drawn(worlds=(1,), ahead=range(0, 9), count=range(9, 24)),),
     inputs=a_stage_in_flight,
     oracle=each_with_its_version,
     judge=one_version_for_each_in_flight,

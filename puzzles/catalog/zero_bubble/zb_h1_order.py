@@ -1,7 +1,7 @@
 """zero_bubble.zb_h1_order: 1F1B with W where a rank would wait."""
 
 from puzzles.grading.drives.pipeline_parallel import in_order
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
 from puzzles.grading.schedules import Pipe
 from reference.pipeline_parallel.schedule import Action, Kind
 from reference.pipeline_parallel.simulate import Costs
@@ -57,6 +57,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), p=(4, 2, 1), m=(4, 3), costs=((1, 1, 1),))
     + cases(worlds=(1,), p=(8,), m=(2, 16), costs=((1, 1, 1),))
     + cases(worlds=(3,), p=(3,), m=(5,), costs=((1, 1, 1),)),
+    drawn=(drawn(worlds=(1,), p=range(1, 10), m=range(1, 20), costs=((1, 1, 1),)),),
     inputs=rank_p_and_m,
     drive=in_order,
     pipe=one_stage_a_rank,

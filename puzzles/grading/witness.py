@@ -1,0 +1,198 @@
+"""What the kernel saw of a call: witnesses that code in the ranks cannot reach.
+
+The trace and the meters run in the learner's own process, and a text that is clever enough can make them say anything.
+The kernel counts, too: the bytes that went over the ranks' own loopback, the most memory that each process ever had,
+and how long it computed. The owner reads all three from outside (Linux only; None or zero where it can't).
+"""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reference.cluster import Cluster
+from reference.trace import Event, Op, Trace
+
+_HEADERS = 52  # bytes of IP and TCP, with timestamps, around the data of a packet
+_AROUND = 144  # bytes that gloo sends with each message: it tells that it is ready, what comes, and that it has come
+_CONNECTION = 24  # bytes by which the packets that open a connection are longer
+_PACKET = 2048  # bytes of one that was sent again, at most, where messages are small
+_FORGIVEN = 128  # bytes of a call: less than any message takes, more than acknowledgements with options do
+
+_LOOK = 0.02  # seconds between two looks
+_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # of the kernel, in a second
+_USER, _SYSTEM = 11, 12  # places in /proc/PID/stat behind the name, which may hold blanks and brackets
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What has gone over a network since it was made: bytes inside of TCP, connections, and packets sent twice."""
+
+    payload: int
+    connections: int
+    sent_again: int  # packets
+
+
+class Traffic:
+    """What goes over the network of a cluster's ranks while a `with` block runs. It knows nothing where they share it
+    with others, or have none."""
+
+    def __init__(self, process: int | None) -> None:
+        self._process = process
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> "Traffic":
+        """Of ranks in a network of their own. Waits until they are up. Raises ClusterError."""
+        (first, *_), apart = cluster.ready(), cluster.apart
+        return cls(first if apart else None)
+
+    def __enter__(self) -> "Traffic":
+        self._before = counters(self._process)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._after = counters(self._process)
+
+    def hidden(self, trace: Trace) -> int:
+        """Bytes that the ranks sent to each other, and that no event of the trace stands for."""
+        if self._before is None or self._after is None:
+            return 0
+        moved = self._after.payload - self._before.payload
+        known = explained(trace, self._after.connections - self._before.connections)
+        forgiven = _FORGIVEN + _PACKET * (self._after.sent_again - self._before.sent_again)
+        return moved - known if moved > known + forgiven else 0
+
+
+def explained(trace: Trace, connections: int) -> int:
+    """The most bytes inside of TCP that a call may take of which a trace says all.
+
+    Gloo puts 144 bytes around each message. Of its collectives the bytes are those of the algorithm that the trace
+    counts, in at most 4(n-1) messages of each rank: exact for broadcasts, an upper bound for the others.
+
+    Args:
+        connections: that were opened meanwhile.
+    """
+    around = sum(_messages(event) for of_rank in trace.events for event in of_rank)
+    return sum(trace.bytes_sent) + _AROUND * around + _CONNECTION * connections
+
+
+def _messages(event: Event) -> int:
+    """How many messages a rank sends for a call at most."""
+    if event.op.point_to_point:
+        return int(event.op is Op.SEND)
+    return 4 * (len(event.group) - 1)
+
+
+def counters(process: int | None) -> Counters | None:
+    """What the kernel has counted on the network that a process is in; None where it can't be read."""
+    try:
+        found = {**_table(process, "snmp"), **_table(process, "netstat")}
+        payload = found["IpExt:OutOctets"] - _HEADERS * found["Ip:OutRequests"]
+        return Counters(payload, found["Tcp:ActiveOpens"], found["Tcp:RetransSegs"])
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def _table(process: int | None, file: str) -> dict[str, int]:
+    """A table of /proc/net: a line of names, then a line of numbers."""
+    lines = [line.split() for line in Path(f"/proc/{process}/net/{file}").read_text().splitlines()]
+    return {
+        names[0] + name: int(value)
+        for names, values in zip(lines[::2], lines[1::2], strict=True)
+        for name, value in zip(names[1:], values[1:], strict=True)
+    }
+
+
+def memory(process: int) -> int | None:
+    """Bytes that a process has in memory now."""
+    return _of_status(process, "VmRSS")
+
+
+def most_memory(process: int) -> int | None:
+    """The most bytes that a process had in memory since `forget_most`."""
+    return _of_status(process, "VmHWM")
+
+
+def forget_most(process: int) -> None:
+    """Let the kernel count the most memory of a process from now on. Raises OSError."""
+    Path(f"/proc/{process}/clear_refs").write_text("5")
+
+
+def _of_status(process: int, name: str) -> int | None:
+    """A number of kB in /proc/PID/status, as bytes."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
+    except (OSError, StopIteration, ValueError):
+        return None
+
+
+class ProcessorTime:
+    """Processor time of processes since this was made, in seconds: user and system, of all threads.
+
+    Time in which a process waits, or others have the processor, does not count. Zero where there is no /proc.
+
+    Args:
+        pids: gives the process ids whenever it is asked; processes that come up later count from their start.
+    """
+
+    def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
+        self._pids = pids
+        self._before = {pid: used(pid) for pid in pids()}
+
+    def each(self) -> dict[int, float]:
+        """Seconds of each process that is there."""
+        return {pid: used(pid) - self._before.get(pid, 0.0) for pid in self._pids()}
+
+    @property
+    def seconds(self) -> float:
+        """Of the process that has used most."""
+        return max(self.each().values(), default=0.0)
+
+
+def used(pid: int) -> float:
+    """Seconds of processor time that a process has used until now; 0 where it is gone, or nobody knows."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[_USER]) + int(fields[_SYSTEM])) / _TICKS
+
+
+class Limit:
+    """Ends a process that uses more processor time than it may. Whether it had to says `exceeded`."""
+
+    def __init__(self, pids: Callable[[], Sequence[int]], seconds: float) -> None:
+        self.exceeded = False
+        self._time, self._seconds, self._done = ProcessorTime(pids), seconds, threading.Event()
+
+    def watch(self) -> None:
+        """Look until `end`; to be run in a thread."""
+        while not self._done.wait(_LOOK):
+            for pid, seconds in self._time.each().items():
+                if seconds > self._seconds and not self._done.is_set():
+                    self.exceeded = True
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            if self.exceeded:
+                return
+
+    def end(self) -> None:
+        """Look no more."""
+        self._done.set()
+
+
+@contextlib.contextmanager
+def limited(pids: Callable[[], Sequence[int]], seconds: float) -> Iterator[Limit]:
+    """Within this, each of the processes may use so many seconds of processor time; then it is killed."""
+    limit = Limit(pids, seconds)
+    thread = threading.Thread(target=limit.watch, daemon=True)
+    thread.start()
+    try:
+        yield limit
+    finally:
+        limit.end()
+        thread.join()

@@ -1,0 +1,84 @@
+"""How long a call may take: seconds in which its ranks could run, not those in which a busy machine kept them waiting.
+
+From half of the limit on the kernel's books are kept: what the ranks computed, and how long they were ready to run and
+had no processor (https://docs.kernel.org/scheduler/sched-stats.html). A call is over its limit when its ranks have
+computed for the other half of it, together, or when that half has passed without such waits. Where the kernel keeps no
+books, the limit is one of the clock.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+_AT_MOST = 20  # times the limit, whatever the machine does
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Books(NamedTuple):
+    """Of some processes: seconds computed, and seconds ready to run without a processor."""
+
+    computed: float
+    delayed: float
+
+
+def books(processes: Sequence[int]) -> Books | None:
+    """What the kernel has written down of processes with all their threads; None where it does not, or one is gone."""
+    try:
+        computed = sum(map(_computed, processes))
+        threads = [thread for each in processes for thread in Path(f"/proc/{each}/task").iterdir()]
+        return Books(computed, sum(map(_delayed, threads)))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _computed(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _delayed(thread: Path) -> float:
+    return int((thread / "schedstat").read_text().split()[1]) / 1e9
+
+
+class Patience:
+    """The time of one call.
+
+    Attributes:
+        look: when to ask next whether it is over, on `time.monotonic`.
+        busy: True where it was ended because the machine was too busy for too long.
+    """
+
+    def __init__(self, limit: float | None, processes: Sequence[int]) -> None:
+        self._limit = limit or float("inf")
+        self._processes = processes
+        self._begin = time.monotonic()
+        self._half = self._begin + self._limit / 2
+        self._books: Books | None = None
+        self.look, self.busy = self._half, False
+
+    @property
+    def end(self) -> float:
+        """When it is over in any case."""
+        return self._begin + _AT_MOST * self._limit
+
+    def over(self, now: float) -> bool:
+        """Whether the time is up."""
+        if now < self.look:
+            return False
+        if self.look == self._half:
+            self._books, self.look = books(self._processes), self._begin + self._limit
+            return False
+        left = self._left(now)
+        self.busy = left > 0 and now > self.end
+        self.look = now + max(left, self._limit / 100)
+        return left <= 0 or self.busy
+
+    def _left(self, now: float) -> float:
+        """Seconds that are left of the second half."""
+        before, after = self._books, books(self._processes)
+        if before is None or after is None:
+            return 0.0
+        passed = now - self._half - (after.delayed - before.delayed)
+        return self._limit / 2 - max(passed, after.computed - before.computed)
