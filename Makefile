@@ -1,14 +1,15 @@
 # Everything here is a plain command that can be typed by hand; README.md says which.
 PYTHON ?= python3
+ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: help setup demo lab test lint clean
 
 help:
-	@echo "make setup   create $(VENV) and install the course"
+	@echo "make setup   create $(VENV) and install the course: some minutes, for torch and JupyterLab are large"
 	@echo "make demo    train a small GPT on 8 ranks of this machine, and prove that it equals one process"
-	@echo "make lab     open the lessons in JupyterLab"
+	@echo "make lab     open the lessons in JupyterLab; make lab ARGS='--no-browser --port 8889' hands these on to it"
 	@echo "make test    prove everything"
 	@echo "make lint    check style"
 	@echo "make clean   remove $(VENV) and caches; solutions and history stay"
@@ -18,15 +19,17 @@ setup: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed: make setup PYTHON=python3.12"; exit 2; }
+	@echo "Installing the course into $(VENV): some minutes, for torch and JupyterLab are large."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[lab,dev]'
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[lab,dev]'
 	@touch $@
+	@echo "Installed. Type \`. $(BIN)/activate\` once in each terminal, then \`rankwise\`; or \`$(BIN)/rankwise\` at any time."
 
 demo: setup
 	$(BIN)/rankwise demo
 
 lab: setup
-	$(BIN)/rankwise lab
+	$(BIN)/rankwise lab $(ARGS)
 
 test: setup
 	$(BIN)/python -m pytest

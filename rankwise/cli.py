@@ -1,6 +1,7 @@
 """The front desk: the table of all commands, and how their failures are said.
 
-A command is a function of a module in `rankwise/commands`, named like the command, listed in that module's `COMMANDS`.
+A command is a function of a module in `rankwise/commands`, named like the command, listed in that module's `COMMANDS`;
+in its `HANDS_ON`, too, if options that it does not know are for another program.
 It returns None or an exit code. Such a module imports what is heavy inside of its functions, so that
 `rankwise --help` answers at once.
 """
@@ -18,6 +19,8 @@ MODULES = (
     "demo",
     "lessons",
     "puzzles",
+    "check",
+    "hint",
     "train",
     "trace",
     "bench",
@@ -63,9 +66,11 @@ def run(arguments: list[str]) -> int:
     from reference.errors import BadInput
 
     try:
-        code = build()(arguments, standalone_mode=False)
+        code = build()(arguments, prog_name="rankwise", standalone_mode=False)
     except typer.TyperException as error:
-        return fail(error.format_message(), BAD_INPUT)
+        said = error.format_message()
+        unknown = said.startswith("No such command") and "Did you mean" not in said
+        return fail(f"{said} `rankwise --help` lists them." if unknown else said, BAD_INPUT)
     except BadInput as error:
         return fail(str(error), BAD_INPUT)
     except KeyboardInterrupt:
@@ -86,9 +91,11 @@ def build() -> typer.Typer:
     names_of_help = {"help_option_names": ["-h", "--help"]}
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, context_settings=names_of_help)
     app.callback(invoke_without_command=True)(rankwise)
-    for module in MODULES:
-        for command in import_module(f"rankwise.commands.{module}").COMMANDS:
-            app.command()(command)
+    for name in MODULES:
+        module = import_module(f"rankwise.commands.{name}")
+        for command in module.COMMANDS:
+            hands_on = command in getattr(module, "HANDS_ON", ())
+            app.command(context_settings={"ignore_unknown_options": hands_on})(command)
     return app
 
 
@@ -96,7 +103,10 @@ def rankwise(
     context: typer.Context,
     show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """Learn distributed training by building every piece of it, in real processes on this machine."""
+    """Learn distributed training by building every piece of it, in real processes on this machine.
+
+    Begin with `rankwise lab`, or with `rankwise puzzles` and an editor. `rankwise COMMAND --help` explains a command.
+    """
     if show_version:
         typer.echo(f"rankwise {version('rankwise')}")
         raise typer.Exit

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from rankwise import on_rank
 from rankwise.progress import following
+from rankwise.words import require_ranks
 from reference.cluster import Cluster
-from reference.cluster.cluster import MAX_RANKS
 from reference.errors import BadInput
 from reference.models.data import unigram_entropy
 from reference.parallelize import Plan
@@ -62,12 +62,6 @@ def train_on_cluster(
         f"{held_out(outcome.validation_loss)}; "
         f"knowing how frequent each byte is, and nothing else, gives {unigram_entropy(batches.text):.3f}"
     )
-
-
-def require_ranks(ranks: int) -> None:
-    """Raises BadInput for a number of ranks that no cluster has."""
-    if not 1 <= ranks <= MAX_RANKS:
-        raise BadInput(f"--ranks is a number from 1 to {MAX_RANKS}, not {ranks}")
 
 
 def choose_device(wanted: str, ranks: int) -> str:

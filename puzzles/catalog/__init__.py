@@ -76,7 +76,8 @@ orders that work with buffered sends alone. The two of memory count the tensors 
 by whatever it calls; not what its drive makes before and after. A puzzle that neither communicates nor makes tensors
 has LINES as its cost.
 
-**hints.** At least two. The first asks the question that leads on; the last is nearly the answer.
+**hints.** At least two. The first asks the question that leads on; the last is nearly the answer. Hints and title are
+written out as plain strings: `facts` reads them without running anything.
 
 **wrong.** At least four mistakes that people really make, among them one with the right answer at the wrong cost.
 Small `edits` of the solution's text, (old, new) where old occurs once; or another `body`; or a whole `text`. The
@@ -87,10 +88,13 @@ it can say). If the reason does not help, improve the cases or the diagnosis, no
 with a reason that is worth reading.
 '''
 
+import ast
 import difflib
 import functools
 import importlib
 import pkgutil
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reference.errors import BadInput
@@ -113,6 +117,14 @@ CHAPTERS = (
 )
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What a list or a hint says of a puzzle."""
+
+    title: str
+    hints: tuple[str, ...]
+
+
 @functools.cache
 def names() -> tuple[str, ...]:
     """The names of all puzzles, in the order in which they are to be solved."""
@@ -128,6 +140,22 @@ def find(name: str) -> "Puzzle":
     return importlib.import_module(f"{__name__}.{canonical(name)}").PUZZLE
 
 
+def facts(name: str) -> Facts:
+    """Title and hints of a puzzle, read from its description and not by running it: to run it takes torch, two seconds.
+
+    Raises BadInput with suggestions where there is no such puzzle.
+    """
+    file = Path(__file__).parent.joinpath(*canonical(name).split(".")).with_suffix(".py")
+    statements = ast.parse(file.read_text(encoding="utf-8")).body
+    (call,) = (each.value for each in statements if isinstance(each, ast.Assign) and _names_puzzle(each))
+    written = {keyword.arg: keyword.value for keyword in call.keywords}
+    return Facts(*(ast.literal_eval(written[field]) for field in ("title", "hints")))
+
+
+def _names_puzzle(statement: ast.Assign) -> bool:
+    return any(isinstance(target, ast.Name) and target.id == "PUZZLE" for target in statement.targets)
+
+
 def canonical(name: str) -> str:
     """The whole name of a puzzle. Raises BadInput with suggestions where there is none."""
     return name if name in names() else _guess(name)
@@ -135,7 +163,8 @@ def canonical(name: str) -> str:
 
 def select(pattern: str) -> list[str]:
     """The names of a chapter, or the one puzzle of this name. Raises BadInput."""
-    return [each for each in names() if each.startswith(f"{pattern}.")] or [canonical(pattern)]
+    chapter = [each for each in names() if each.startswith(f"{pattern}.")]
+    return chapter or [pattern if pattern in names() else _guess(pattern, CHAPTERS)]
 
 
 def _chapters() -> list[str]:
@@ -143,12 +172,13 @@ def _chapters() -> list[str]:
     return sorted(found, key=lambda chapter: (CHAPTERS.index(chapter) if chapter in CHAPTERS else 99, chapter))
 
 
-def _guess(name: str) -> str:
+def _guess(name: str, also: tuple[str, ...] = ()) -> str:
+    """The one puzzle whose name ends so. Raises BadInput with what may be meant: names of puzzles, or of `also`."""
     ends = [each for each in names() if each.partition(".")[2] == name]
     if len(ends) == 1:
         return ends[0]
     short = {each.partition(".")[2]: each for each in names()}
-    close = difflib.get_close_matches(name, [*names(), *short], n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name.lower(), [*also, *names(), *short], n=3, cutoff=0.5)
     meant = list(dict.fromkeys([*ends, *(short.get(each, each) for each in close)]))
     instead = f"did you mean {', '.join(meant)}?" if meant else "`rankwise puzzles` lists them"
     raise BadInput(f"there is no puzzle {name!r}: {instead}")

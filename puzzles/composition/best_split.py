@@ -46,7 +46,7 @@ def best_split(
         memory: bytes of a rank.
         intra, inter: bytes per second within a node and between nodes.
 
-    Returns: (p, d, t).
+    Returns: (p, d, t). Where several splits are equally good, any of them will do.
 
     Budget: each p and each t is tried once. Three loops up to n are too many.
     """

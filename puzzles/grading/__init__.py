@@ -13,7 +13,7 @@ _HOMES = {
     "Verdict": "verdict",
     "check": "checking",
     "grade": "engine",
-    "hint": "checking",
+    "hint": "hints",
     "predict": "predictions",
     "reset": "checking",
     "reveal": "predictions",

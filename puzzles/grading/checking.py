@@ -1,4 +1,4 @@
-"""What every face of the course does: check, hint, reset, solution. Cell, pytest and command line end up here."""
+"""What every face of the course does: check, reset, solution. Cell, pytest and command line end up here."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +24,8 @@ def check(
 ) -> Verdict:
     """Grade a solution, and keep the attempt with its verdict. Where it can't be kept, the verdict's reason says so.
 
+    Of a course that is `visited` nothing is kept: its files are read, and that is all.
+
     Args:
         name: of the puzzle: "ranks.ring_shift", or "ring_shift" where that is clear.
         solution: its text, the path of a file, or a function; the learner's file by default.
@@ -36,7 +38,7 @@ def check(
     course = course or here()
     puzzle = catalog.find(name)
     source, filename = read(puzzle, solution, course)
-    if text.untouched(puzzle, source):
+    if course.visited or text.untouched(puzzle, source):
         return engine.grade(puzzle, source, filename=filename, seed=seed)  # the stub is nobody's attempt
     try:
         attempt = course.state.begin(puzzle.name, source, face)
@@ -96,16 +98,8 @@ def save_and_check(
     return check(puzzle.name, course=course, face=face), note
 
 
-def hint(name: str, *, course: Course | None = None) -> str:
-    """The next hint."""
-    course = course or here()
-    puzzle = catalog.find(name)
-    index = course.state.next_hint(puzzle.name, len(puzzle.hints))
-    return f"hint {index + 1} of {len(puzzle.hints)}: {puzzle.hints[index]}"
-
-
 def reset(name: str, *, course: Course | None = None, to: int | None = None) -> str:
-    """Put the stub back into the puzzle's file, or the text of an earlier attempt; the present text is kept.
+    """Put the stub back into the puzzle's file, or the text of its attempt `to`; the present text is kept.
 
     Returns: a line that says what happened. Raises BadInput where there is no such attempt.
     """
@@ -113,8 +107,8 @@ def reset(name: str, *, course: Course | None = None, to: int | None = None) -> 
     puzzle = catalog.find(name)
     source, what = text.stub(puzzle), "the stub"
     if to is not None:
-        attempt = course.state.attempt(to)
-        if attempt is None or attempt.puzzle != puzzle.name:
+        attempt = course.state.attempt(puzzle.name, to)
+        if attempt is None:
             raise BadInput(f"{puzzle.name} has no attempt {to}: see `rankwise history {puzzle.name}`")
         source, what = attempt.source, f"attempt {to}"
     course.write(puzzle, source, "reset")

@@ -1,36 +1,53 @@
-"""A learner's copy of the course: where its files are, and what is written there."""
+"""A learner's copy of the course: where its files are, and what is written there.
+
+A list, a hint and a history need no torch, so what does is imported where it is used.
+"""
 
 import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reference.errors import BadInput
 
-from . import text
 from .files import write_whole
-from .puzzle import Puzzle
 from .state import State
+
+if TYPE_CHECKING:
+    from .puzzle import Puzzle
 
 
 @dataclass(frozen=True)
 class Course:
-    """A directory with `puzzles/<chapter>/<puzzle>.py` for the learner's texts and `.rankwise/` for the rest."""
+    """A directory with `puzzles/<chapter>/<puzzle>.py` for the learner's texts and `.rankwise/` for the rest.
+
+    Attributes:
+        root: the directory.
+        visited: somebody else's, to be graded and looked at: checks and lists leave it as it is.
+    """
 
     root: Path
+    visited: bool = False
 
     @cached_property
     def state(self) -> State:
         """Attempts, hints, predictions."""
-        return State(self.root / ".rankwise" / "state.db")
+        return State(self.root / ".rankwise" / "state.db", visited=self.visited)
 
-    def file(self, puzzle: Puzzle) -> Path:
+    def file(self, puzzle: "Puzzle") -> Path:
         """The learner's file of a puzzle."""
-        chapter, _, name = puzzle.name.partition(".")
-        return self.root / "puzzles" / chapter / f"{name}.py"
+        return self.file_of(puzzle.name)
 
-    def read(self, puzzle: Puzzle) -> str:
+    def file_of(self, name: str) -> Path:
+        """The learner's file of the puzzle with this whole name."""
+        chapter, _, puzzle = name.partition(".")
+        return self.root / "puzzles" / chapter / f"{puzzle}.py"
+
+    def read(self, puzzle: "Puzzle") -> str:
         """The learner's text; the stub where the file is missing. Raises BadInput where it is no text."""
+        from . import text
+
         try:
             return self.file(puzzle).read_text(encoding="utf-8-sig")
         except FileNotFoundError:
@@ -38,11 +55,13 @@ class Course:
         except (UnicodeDecodeError, OSError) as error:
             raise unreadable(self.file(puzzle), error) from None
 
-    def write(self, puzzle: Puzzle, source: str, why: str) -> None:
+    def write(self, puzzle: "Puzzle", source: str, why: str) -> None:
         """Replace the learner's text, after what was there has been kept in the history.
 
         Raises BadInput, with everything as before, where what is there is no text, or can't be kept or replaced.
         """
+        from . import text
+
         path, before = self.file(puzzle), self.read(puzzle)
         if before == source and path.exists():
             return
@@ -56,17 +75,25 @@ class Course:
 
 def here() -> Course:
     """The course that this package belongs to. Raises BadInput where it is not in a checkout."""
-    root = Path(__file__).resolve().parents[2]
+    root = _house()
     if not (root / "pyproject.toml").exists():
         raise BadInput(f"{root} is not a copy of the course: clone it and install it there, with `make setup`")
     return Course(root)
 
 
 def at(root: Path) -> Course:
-    """The copy of the course in a folder. Raises BadInput where there is none."""
+    """The copy of the course in a folder; where it is not the one that this package belongs to, it is `visited`.
+
+    Raises BadInput where there is none.
+    """
     if not os.path.isdir(root / "puzzles"):
         raise BadInput(f"{root} is not a copy of the course: it has no folder `puzzles`")
-    return Course(root.resolve())
+    return Course(root.resolve(), visited=root.resolve() != _house())
+
+
+def _house() -> Path:
+    """The folder that holds this package and its sisters."""
+    return Path(__file__).resolve().parents[2]
 
 
 def unreadable(path: Path, error: OSError | UnicodeDecodeError) -> BadInput:

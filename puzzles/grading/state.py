@@ -45,6 +45,8 @@ class Attempt:
     """One entry of the history.
 
     Attributes:
+        id: among all entries, in the order of their beginning.
+        number: among those of its puzzle: 1, 2, 3, ...
         began: seconds since 1970.
         face: where it came from: "notebook", "pytest", "rankwise", "python"; or why it was kept, see `KEPT`.
         stage: a `verdict.Stage`'s value; "" where nothing was checked, or the check was killed.
@@ -52,6 +54,7 @@ class Attempt:
     """
 
     id: int
+    number: int
     puzzle: str
     began: float
     face: str
@@ -67,13 +70,18 @@ class Attempt:
 
 
 class State:
-    """The file, by operations. Made when it is first written."""
+    """The file, by operations. Made when it is first written.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Args:
+        path: of the file.
+        visited: somebody else's: reading leaves no trace in its folder.
+    """
+
+    def __init__(self, path: Path, visited: bool = False) -> None:
+        self.path, self.visited = path, visited
 
     def begin(self, puzzle: str, source: str, face: str) -> int:
-        """Enter an attempt, before it is checked. Returns its number."""
+        """Enter an attempt, before it is checked. Returns its id."""
         with self._open() as db:
             row = (puzzle, time.time(), face, source)
             return db.execute("INSERT INTO attempts (puzzle, began, face, source) VALUES (?, ?, ?, ?)", row).lastrowid
@@ -96,13 +104,15 @@ class State:
 
     def history(self, puzzle: str | None = None) -> list[Attempt]:
         """All attempts, oldest first; of one puzzle or of all."""
-        columns = "id, puzzle, began, face, source, coalesce(stage, ''), coalesce(reason, ''), coalesce(seconds, 0)"
+        number = "row_number() OVER (PARTITION BY puzzle ORDER BY id)"
+        verdict = "coalesce(stage, ''), coalesce(reason, ''), coalesce(seconds, 0)"
+        columns = f"id, {number}, puzzle, began, face, source, {verdict}"
         where, values = ("WHERE puzzle = ?", (puzzle,)) if puzzle else ("", ())
         return [Attempt(*row) for row in self._read(f"SELECT {columns} FROM attempts {where} ORDER BY id", values)]
 
-    def attempt(self, number: int) -> Attempt | None:
-        """One attempt, by its number."""
-        return next((each for each in self.history() if each.id == number), None)
+    def attempt(self, puzzle: str, number: int) -> Attempt | None:
+        """One attempt at a puzzle, by its number."""
+        return next((each for each in self.history(puzzle) if each.number == number), None)
 
     def passed(self, puzzle: str) -> bool:
         """True once any attempt has passed."""
@@ -135,12 +145,15 @@ class State:
             if not self.path.exists():
                 return []
             where = self.path.absolute().as_uri()
+            as_it_lies = f"{where}?mode=ro&immutable=1"
+            if self.visited and not self.path.with_name(f"{self.path.name}-wal").exists():  # nobody is writing
+                return _select(as_it_lies, query, values)
             try:
-                return _select(f"{where}?mode=rw", query, values)
+                return _select(f"{where}?mode={'ro' if self.visited else 'rw'}", query, values)
             except sqlite3.OperationalError as error:
                 if _code(error) not in _READ_ONLY:
                     raise
-                return _select(f"{where}?mode=ro&immutable=1", query, values)  # nobody can write here, nor lock
+                return _select(as_it_lies, query, values)  # nobody can write here, nor lock
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

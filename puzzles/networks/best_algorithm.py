@@ -24,7 +24,7 @@ def best_algorithm(ranks: int, size: float, alpha: float, beta: float) -> str:
         alpha: α, seconds that a message takes however small it is.
         beta: β, bytes per second of a link.
 
-    Returns: its name, as above.
+    Returns: its name, as above. Where two are equally fast, either will do.
 
     Budget: a formula for each. Nobody waits for a loop over the steps of 16,384 ranks.
     """

@@ -38,7 +38,8 @@ def best_micro_batch(
         activation: bytes that a stage holds of one sample, between forward and backward.
         memory: bytes of a rank's device. It may be full.
 
-    Returns: one of the sizes, of those that divide `samples`; None if none of them fits.
+    Returns: one of the sizes, of those that divide `samples`; None if none of them fits. Where several make the
+    step equally short, any of them will do.
 
     Budget: a formula for each size. Nobody waits for a simulation of 2048 micro-batches.
     """

@@ -11,10 +11,17 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "tests" / "benchmarks"
 
 
 def bench(
-    name: Annotated[str, Argument(help="Which; without a name, what there is.")] = "",
-    json: Annotated[bool, Option("--json", help="One list of rows instead of a table.")] = False,
+    name: Annotated[
+        str,
+        Argument(
+            help="Which benchmark to run, such as cluster. Without a name, all names are listed.", show_default=False
+        ),
+    ] = "",
+    json: Annotated[
+        bool, Option("--json", help="Print the rows as one list of JSON, for programs, instead of a table.")
+    ] = False,
 ) -> int:
-    """Measure speed and certainty, each number beside its peer and its bar. Takes minutes; close other programs."""
+    """Measure the numbers in README.md, each beside a peer in the same run. Takes minutes; close other programs."""
     from reference.errors import BadInput
 
     files = (path.stem for path in BENCHMARKS.glob("*.py") if path.stem != "rows" and not path.stem.startswith("test_"))

@@ -6,8 +6,10 @@ from typing import Annotated
 from typer import Option
 
 
-def demo(out: Annotated[Path, Option(help="Where the pictures go.")] = Path("out/demo")) -> int:
-    """Train a small GPT on 8 ranks of this machine, and prove that it equals one process. A minute."""
+def demo(
+    out: Annotated[Path, Option(metavar="FOLDER", help="Folder for the pictures that it draws.")] = Path("out/demo"),
+) -> int:
+    """Train a small GPT on 8 processes of this machine, and prove that it equals one process. Takes a minute."""
     from rankwise.demo import run
 
     return run(out)

@@ -36,7 +36,7 @@ class Finding:
 
 
 def doctor() -> int:
-    """Look whether this machine can run the course, and say what to do where it can't."""
+    """Test whether this machine can run the course, and say what to do where it can't."""
     findings = []
     for examine in EXAMINATIONS:
         for finding in examine():

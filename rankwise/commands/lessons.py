@@ -2,21 +2,41 @@
 
 import json
 import os
+import re
+import shutil
 import sys
+import textwrap
 from pathlib import Path
+from typing import Annotated
+
+from typer import Argument
+
+FIRST = "lessons/01_ranks.ipynb"
+_INDENT = "    "
 
 
 def lessons() -> None:
-    """List the lessons, with the question that each begins with."""
+    """List the lessons, and what each is about. `rankwise lab` opens them."""
     from puzzles.grading.course import here
 
+    width = shutil.get_terminal_size().columns
     for path in sorted((here().root / "lessons").glob("*.ipynb")):
-        title, question = opening(path)
-        print(f"{path.stem:20} {title}{': ' if question else ''}{question}")
+        title, about = opening(path)
+        print(f"{title}  ({path.relative_to(here().root)})")
+        print(textwrap.fill(about, width, initial_indent=_INDENT, subsequent_indent=_INDENT))
 
 
-def lab() -> int:
-    """Open the lessons in JupyterLab."""
+def lab(
+    arguments: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="JUPYTERLAB'S OPTIONS",
+            help="Handed on to JupyterLab, such as --no-browser, --port 8889, --ip 0.0.0.0 or --allow-root.",
+            show_default=False,
+        ),
+    ] = None,
+) -> int:
+    """Open lesson 01 in JupyterLab, with all lessons and puzzle files beside it."""
     from importlib.util import find_spec
 
     from puzzles.grading.course import here
@@ -26,15 +46,17 @@ def lab() -> int:
     if find_spec("jupyterlab") is None:
         raise BadInput("JupyterLab is not installed: `make setup`, or pip install -e '.[lab]'")
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", f"--notebook-dir={root}", str(root / "lessons")])
+    places = [f"--ServerApp.root_dir={root}", f"--LabApp.default_url=/lab/tree/{FIRST}"]
+    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *places, *(arguments or [])])
 
 
 def opening(path: Path) -> tuple[str, str]:
-    """Title and first bold sentence of a lesson."""
+    """Title of a lesson, and the line in italics below it that says what the lesson is about; "" where it has none."""
     first = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
     title, _, rest = first.partition("\n")
-    bold = rest.split("**")
-    return title.lstrip("# "), bold[1] if len(bold) > 2 else ""
+    about = re.match(r"\s*\*(?!\*)([^*]+)\*\s", f"{rest}\n")
+    return title.lstrip("# "), " ".join(about[1].split()) if about else ""
 
 
 COMMANDS = (lessons, lab)
+HANDS_ON = (lab,)

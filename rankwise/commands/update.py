@@ -8,11 +8,18 @@ from typer import Argument, Option
 
 def update(
     upstream: Annotated[
-        str | None, Argument(help="Such as origin/main; by default what your branch follows.", show_default=False)
+        str | None,
+        Argument(
+            help="Branch with the newer course, such as origin/main. By default the one that yours follows.",
+            show_default=False,
+        ),
     ] = None,
-    course: Annotated[Path | None, Option("--course", help="Another copy of the course.", show_default=False)] = None,
+    course: Annotated[
+        Path | None,
+        Option("--course", metavar="FOLDER", help="Update the copy of the course in this folder.", show_default=False),
+    ] = None,
 ) -> None:
-    """Bring a newer course. Solutions stay as they are; notebooks that you have edited are kept, too."""
+    """Fetch the newest course with git. Solutions stay as they are; notebooks that you have edited are kept."""
     from puzzles.grading.course import here
     from rankwise import updating
 

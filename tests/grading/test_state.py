@@ -43,6 +43,33 @@ def test_an_attempt_is_kept_with_its_verdict(state: State) -> None:
     assert state.history("ranks.other") == []
 
 
+def test_attempts_are_numbered_puzzle_by_puzzle(state: State) -> None:
+    for puzzle, source in (("ranks.pair", "a"), ("ranks.swap", "b"), ("ranks.pair", "c"), ("ranks.swap", "d")):
+        state.begin(puzzle, source, "test")
+    assert [(kept.puzzle[6:], kept.number) for kept in state.history()] == [
+        ("pair", 1), ("swap", 1), ("pair", 2), ("swap", 2),
+    ]  # fmt: skip
+    assert [kept.number for kept in state.history("ranks.swap")] == [1, 2]
+    assert state.attempt("ranks.swap", 2).source == "d"
+    assert state.attempt("ranks.swap", 3) is None and state.attempt("ranks.ring_shift", 1) is None
+
+
+def test_reading_somebody_elses_history_leaves_no_trace(state: State) -> None:
+    state.begin("ranks.pair", "text", "test")
+    folder = state.path.parent
+    before = folder.stat().st_mtime_ns, sorted(folder.iterdir())
+    assert [kept.source for kept in State(state.path, visited=True).history()] == ["text"]
+    assert before == (folder.stat().st_mtime_ns, sorted(folder.iterdir()))
+
+
+def test_somebody_elses_history_is_read_while_it_is_written(state: State) -> None:
+    state.begin("ranks.pair", "old", "test")
+    with contextlib.closing(sqlite3.connect(state.path)) as writer:  # keeps the log from being folded in
+        writer.execute("SELECT * FROM attempts").fetchall()
+        state.begin("ranks.pair", "new", "test")
+        assert [kept.source for kept in State(state.path, visited=True).history()] == ["old", "new"]
+
+
 def test_a_check_that_never_ended_keeps_its_text(state: State) -> None:
     state.begin("ranks.pair", "while True: ...", "python")
     (kept,) = state.history()

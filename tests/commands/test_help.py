@@ -1,0 +1,112 @@
+"""Every help text can be read alone, and lists of words are the reference's own."""
+
+import inspect
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import typer
+from typer.models import ParameterInfo
+
+from rankwise import cli, words
+from rankwise.commands.train import train
+from reference.memory.offload import Offload
+from reference.memory.precision import PRECISIONS
+from reference.memory.recompute import Recompute
+from reference.models import PRESETS
+from reference.plan import Form, Order
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = [command for name in cli.MODULES for command in import_module(f"rankwise.commands.{name}").COMMANDS]
+AT_ONCE = """
+import sys
+from rankwise import cli
+code = cli.run(sys.argv[1:])
+assert "torch" not in sys.modules, "torch was imported"
+sys.exit(code)
+"""
+HALVES = ("And", "Of", "At", "In", "Which;", "Such", "Also", "Likewise")  # how a text begins that leans on another
+SHORT_ANSWERS = [
+    ("", 0, "Usage: rankwise"),
+    ("--version", 0, "rankwise "),
+    ("chekc", 2, "No such command 'chekc'. Did you mean 'check'?"),
+    ("help", 2, "No such command 'help'. `rankwise --help` lists them."),
+    ("lessons", 0, "Many processes, one program"),
+    ("lessons 3", 2, "unexpected extra argument"),
+    ("bench nothing", 2, "choose one of cluster"),
+    ("train --schedule zbv", 2, "--schedule is one of gpipe, 1f1b, interleaved, breadth-first, zb-h1"),
+    ("train --data-parallel fdsp", 2, "--data-parallel is one of naive, flat, ddp"),
+    ("train --recompute some", 2, "--recompute is one of none, selective, full, not some"),
+    ("train --precision half", 2, "--precision is one of fp32"),
+    ("train --offload gpu", 2, "--offload is one of none"),
+    ("train --device tpu", 2, "--device is one of auto, cpu, cuda, not tpu"),
+    ("train --model huge", 2, "there are tiny, demo, small"),
+    ("train --ranks 0", 2, "from 1 to 32, not 0"),
+    ("train --ranks four", 2, "--ranks"),
+    ("train --rank 4", 2, "--ranks"),
+    *((f"{command.__name__} --help", 0, "Usage: rankwise") for command in COMMANDS),
+]
+
+
+def helps() -> dict[str, str]:
+    """The help of each option and argument of each command, by "command name"."""
+    found = {}
+    for command in COMMANDS:
+        for name, parameter in inspect.signature(command).parameters.items():
+            if parameter.annotation is typer.Context:
+                continue
+            told = [each for each in get_args(parameter.annotation) if isinstance(each, ParameterInfo)]
+            found[f"{command.__name__} {name}"] = told[0].help or "" if told else ""
+    return found
+
+
+@pytest.mark.parametrize(("arguments", "code", "said"), SHORT_ANSWERS)
+def test_a_short_answer_does_not_wait_for_torch(arguments: str, code: int, said: str) -> None:
+    command = [sys.executable, "-c", AT_ONCE, *arguments.split()]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("parameter", "said"), helps().items())
+def test_each_help_is_a_sentence_of_its_own(parameter: str, said: str) -> None:
+    assert said[:1].isupper() and said.endswith("."), said
+    assert len(said.split()) >= 4 or parameter.startswith("trace"), said
+    assert said.split()[0] not in HALVES, said
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_says_what_it_does(command: Any) -> None:
+    first = inspect.getdoc(command).partition("\n")[0]
+    assert first.endswith(".") and len(first.split()) >= 6, first
+
+
+def test_lists_of_words_are_the_references_own() -> None:
+    assert list(words.MODELS) == list(PRESETS)
+    known = {
+        "--data-parallel": list(Form),
+        "--schedule": list(Order),
+        "--recompute": list(Recompute),
+        "--precision": list(PRECISIONS),
+        "--offload": list(Offload),
+        "--device": ["auto", "cpu", "cuda"],  # `rankwise.training.choose_device`
+    }
+    assert {option: list(each) for option, each in words.WORDS.items()} == known
+
+
+@pytest.mark.parametrize("option", words.WORDS)
+def test_a_help_lists_every_word(option: str) -> None:
+    said = helps()[f"train {option[2:].replace('-', '_')}"].replace(",", " ").replace(".", " ").replace(";", " ")
+    assert set(words.WORDS[option]) <= set(said.replace(":", " ").split()), said
+
+
+def test_sizes_of_models_are_what_the_help_says() -> None:
+    said = inspect.signature(train).parameters["model"].annotation.__metadata__[0].help
+    for name, size in (("tiny", "33 thousand"), ("demo", "0.8 million"), ("small", "24 million")):
+        number, unit = size.split()
+        assert f"{name} ({size}" in said
+        assert PRESETS[name].parameters / {"thousand": 1e3, "million": 1e6}[unit] == pytest.approx(
+            float(number), rel=0.02
+        )
