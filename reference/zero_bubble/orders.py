@@ -73,7 +73,7 @@ def zb_v(p: int, m: int) -> Schedule:
             (2 * r, "W"),
         ]
 
-    return _v_shaped(p, m, table)
+    return _v_shaped(p, m, table, least=2 * p - 1)
 
 
 def dual_pipe_v(p: int, m: int) -> Schedule:
@@ -81,7 +81,7 @@ def dual_pipe_v(p: int, m: int) -> Schedule:
 
     Qi et al. 2025, "Eliminating bubbles in DualPipe by cutting it in half" (DualPipeV, of DeepSeek's DualPipe).
     """
-    return _v_shaped(p, m, lambda r, m: _dual(p, m, r))
+    return _v_shaped(p, m, lambda r, m: _dual(p, m, r), least=2 * p)
 
 
 def dual_pipe(p: int, m: int) -> Schedule:
@@ -127,10 +127,10 @@ def _dual(p: int, m: int, r: int) -> Table:
     ]
 
 
-def _v_shaped(p: int, m: int, table: Callable[[int, int], Table]) -> Schedule:
-    """Rank r has stages r and 2p - 1 - r."""
+def _v_shaped(p: int, m: int, table: Callable[[int, int], Table], least: int) -> Schedule:
+    """Rank r has stages r and 2p - 1 - r; `least` micro-batches make the pattern, as of `of_tables`."""
     require_sizes(p=p, m=m)
-    enough = max(m, 2 * p)
+    enough = max(m, least)
     lines = []
     for r in range(p):
         work = [[(stage, k) for k in range(enough)] for stage in (r, 2 * p - 1 - r)]
