@@ -69,8 +69,9 @@ def zb_v(p: int, m: int) -> Schedule:
             (both, "F0 I0 W F1 I1 W"),
             (p - 1 - r, "I0 W F1 I1 W"),
             (r, "I0 I1"),
-            (p - r, "I0 W"),
-            (2 * r, "W"),
+            (p - r, "I0 W0"),
+            (r, "W1"),
+            (r, "W0"),
         ]
 
     return _v_shaped(p, m, table, least=2 * p - 1)
