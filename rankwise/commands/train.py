@@ -24,7 +24,13 @@ def train(
         bool, Option("--async-tensor-parallel", help="And slices of these travel while others are multiplied.")
     ] = False,
     pipeline_parallel: Annotated[int, Option(help="Ranks that share the layers.")] = 1,
-    schedule: Annotated[str, Option(help="Of a pipeline: gpipe, 1f1b, interleaved, zb-h1, zb-v, ...")] = "1f1b",
+    schedule: Annotated[
+        str,
+        Option(
+            help="Of a pipeline: gpipe, 1f1b, interleaved, interleaved-even, breadth-first, zb-h1, zb-h2, zb-v, "
+            "1f1b-v, v-half, v-min or dualpipev."
+        ),
+    ] = "1f1b",
     chunks: Annotated[
         int | None, Option(help="Stages on a rank, with interleaved and breadth-first; 2 by default.")
     ] = None,

@@ -37,7 +37,7 @@ Block = Callable[[int, int], tuple[int, int, int, int]]
 def v_min(p: int, m: int) -> Schedule:
     """As soon as possible: each pass of a micro-batch follows the one before it at once, on the next stage.
 
-    Qi et al. 2024, sec. 3.2.
+    Qi et al. 2024, sec. 3.
     """
     return of_block(p, m, min_block, Kind.INPUT)
 
@@ -45,7 +45,7 @@ def v_min(p: int, m: int) -> Schedule:
 def v_half(p: int, m: int) -> Schedule:
     """On a rank's first stage passes go two slots from stage to stage, on its second one slot: so slots fit together.
 
-    Qi et al. 2024, sec. 3.2.
+    Qi et al. 2024, sec. 3.
     """
     return of_block(p, m, half_block, Kind.INPUT)
 
