@@ -122,6 +122,9 @@ def breadth_first(p: int, m: int, v: int) -> Schedule:
     Each stage is needed in one stretch of time in each direction: FSDP gathers its parameters twice, however many
     micro-batches there are. The price is that activations of all of them are held.
 
+    torch's `ScheduleLoopedBFS` goes backward from the last micro-batch to the first. On every rank all forwards come
+    first, so that is the same step with other numbers, neither shorter nor smaller: here the order of forward is kept.
+
     Lamy-Poirier 2023, "Breadth-first pipeline parallelism".
     """
     require_sizes(p=p, m=m, v=v)

@@ -46,6 +46,7 @@ def test_the_bubble_is_that_of_the_formula(p: int, times: tuple[float, float, fl
 def test_a_v_has_little_bubble_where_all_three_take_as_long(p: int) -> None:
     m = 3 * p
     assert simulate(zb_v(p, m), Costs(0.5, 0.5, 0.5)).longest == 3 * m
+    assert simulate(zb_v(p, 2 * p - 1), Costs(0.5, 0.5, 0.5)).longest == 3 * (2 * p - 1)
     assert simulate(dual_pipe_v(p, m), Costs(0.5, 0.5, 0.5)).longest == 3 * m + (p - 1) / 2
 
 
