@@ -12,7 +12,20 @@ MODELS = ("tiny", "demo", "small", "llama3-8b", "llama3-70b", "llama3-405b")
 WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "--data-parallel": ("naive", "flat", "ddp", "zero1", "zero2", "fsdp", "hsdp"),
-        "--schedule": ("gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-h2", "zb-v", "dualpipev"),
+        "--schedule": (
+            "gpipe",
+            "1f1b",
+            "interleaved",
+            "interleaved-even",
+            "breadth-first",
+            "zb-h1",
+            "zb-h2",
+            "zb-v",
+            "1f1b-v",
+            "v-half",
+            "v-min",
+            "dualpipev",
+        ),
         "--recompute": ("none", "selective", "full"),
         "--precision": ("fp32", "bf16", "fp16", "fp64"),
         "--offload": ("none", "cpu", "disk"),

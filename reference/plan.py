@@ -13,6 +13,7 @@ from reference.models import GPTConfig
 from reference.pipeline_parallel import orders
 from reference.pipeline_parallel.schedule import Schedule
 from reference.tensor_parallel.layout import require_fit
+from reference.zero_bubble import building_blocks
 from reference.zero_bubble import orders as zero_bubble
 
 
@@ -33,12 +34,16 @@ class Order(StrEnum):
 
     GPIPE = "gpipe"
     ONE_F_ONE_B = "1f1b"
-    INTERLEAVED = "interleaved"  # chunks: how many stages a rank has
+    INTERLEAVED = "interleaved"  # chunks: how many stages a rank has; where p divides m, or memory is short
+    INTERLEAVED_EVEN = "interleaved-even"  # likewise; where p does not divide m: shorter, and holds more
     BREADTH_FIRST = "breadth-first"  # likewise
     ZB_H1 = "zb-h1"
     ZB_H2 = "zb-h2"
-    ZB_V = "zb-v"  # two stages on each rank
-    DUAL_PIPE_V = "dualpipev"  # likewise
+    ZB_V = "zb-v"  # two stages on each rank; activations of p micro-batches, as many as 1F1B
+    ONE_F_ONE_B_V = "1f1b-v"  # likewise, two thirds as many
+    V_HALF = "v-half"  # likewise, half as many
+    V_MIN = "v-min"  # likewise, a third
+    DUAL_PIPE_V = "dualpipev"  # two stages on each rank
 
     @cache
     def schedule(self, p: int, m: int, chunks: int) -> Schedule:
@@ -47,13 +52,21 @@ class Order(StrEnum):
             Order.GPIPE: orders.gpipe,
             Order.ONE_F_ONE_B: orders.one_f_one_b,
             Order.INTERLEAVED: partial(orders.interleaved, v=chunks),
+            Order.INTERLEAVED_EVEN: partial(orders.interleaved_even, v=chunks),
             Order.BREADTH_FIRST: partial(orders.breadth_first, v=chunks),
             Order.ZB_H1: zero_bubble.zb_h1,
             Order.ZB_H2: zero_bubble.zb_h2,
             Order.ZB_V: zero_bubble.zb_v,
+            Order.ONE_F_ONE_B_V: building_blocks.one_f_one_b_v,
+            Order.V_HALF: building_blocks.v_half,
+            Order.V_MIN: building_blocks.v_min,
             Order.DUAL_PIPE_V: zero_bubble.dual_pipe_v,
         }
         return make[self](p, m)
+
+
+LOOPED = (Order.INTERLEAVED, Order.INTERLEAVED_EVEN, Order.BREADTH_FIRST)
+"""Those that leave open how many stages a rank has."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +106,7 @@ class Plan:
             raise BadInput("asynchronous tensor parallelism sends slices of sequences: it takes sequence parallelism")
         if self.pipeline_parallel < 1:
             raise BadInput(f"a pipeline has 1 rank or more, not {self.pipeline_parallel}")
-        if self.chunks is not None and self.order not in (Order.INTERLEAVED, Order.BREADTH_FIRST):
+        if self.chunks is not None and self.order not in LOOPED:
             raise BadInput(f"chunks are of interleaved and breadth-first, not of {self.order}")
         if self.chunks is not None and self.chunks < 1:
             raise BadInput(f"a rank has 1 chunk or more, not {self.chunks}")

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from reference.pipeline_parallel.orders import breadth_first, gpipe, interleaved, naive, one_f_one_b
+from reference.pipeline_parallel.orders import breadth_first, gpipe, interleaved, interleaved_even, naive, one_f_one_b
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.simulate import Costs, Simulation, simulate
+from reference.zero_bubble.building_blocks import one_f_one_b_v, v_half, v_min
 from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_h2, zb_v
 
 from . import explorer
@@ -27,6 +28,9 @@ SCHEDULES: Mapping[str, Callable[[int, int], Schedule]] = MappingProxyType(
         "ZB-H1": zb_h1,
         "ZB-H2": zb_h2,
         "ZB-V": zb_v,
+        "1F1B-V": one_f_one_b_v,
+        "V-Half": v_half,
+        "V-Min": v_min,
         "DualPipe": dual_pipe,
         "DualPipeV": dual_pipe_v,
     }
@@ -34,7 +38,7 @@ SCHEDULES: Mapping[str, Callable[[int, int], Schedule]] = MappingProxyType(
 """By name, from ranks and micro-batches."""
 
 LOOPED: Mapping[str, Callable[[int, int, int], Schedule]] = MappingProxyType(
-    {"interleaved": interleaved, "breadth-first": breadth_first}
+    {"interleaved": interleaved, "interleaved-even": interleaved_even, "breadth-first": breadth_first}
 )
 """By name, from ranks, micro-batches and how many stages a rank has."""
 

@@ -16,12 +16,15 @@ gradient frees all but the share that the weight gradient needs; and W frees tha
 Qi et al. 2023, "Zero bubble pipeline parallelism", sec. 3.1. There a rank fills a short gap if its bubble would become
 the largest of all ranks; here, if it would become larger than a bubble that is aimed at, which is one more thing to
 try. There are some 60 attempts, of O(p m log p) steps each: p = 16 and m = 128 take seconds.
+
+With two stages on each rank, there and back, building blocks are tried instead (`building_blocks`), each with all of
+the memory: below 1F1B's, that is what an order with one stage on a rank cannot make good use of.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from itertools import product
+from itertools import count, product
 from math import inf
 
 from reference.errors import BadInput
@@ -29,7 +32,17 @@ from reference.pipeline_parallel.orders import one_f_one_b
 from reference.pipeline_parallel.schedule import Action, Kind, Schedule
 from reference.pipeline_parallel.simulate import Costs, Simulation, simulate
 
-from .orders import zb_h1, zb_h2
+from .building_blocks import (
+    INTERVAL,
+    half_block,
+    min_block,
+    of_block,
+    one_f_one_b_v,
+    v_half,
+    v_min,
+    whole_block,
+)
+from .orders import dual_pipe_v, zb_h1, zb_h2, zb_v
 
 ROUNDING = 1e-9  # of a sum of shares that fills memory exactly
 HALVES = (0.0, *(1 / 2**k for k in range(8, -1, -1)))  # of the bubble that is found first: what to aim at
@@ -67,28 +80,34 @@ def kept_for_weights(width: int, heads: int, sequence: int) -> float:
     return 32 / (34 + 5 * heads * sequence / width)
 
 
-def automatic(p: int, m: int, costs: Costs, memory: float, keeps: float = 1.0) -> Schedule:
+def automatic(p: int, m: int, costs: Costs, memory: float, keeps: float = 1.0, chunks: int = 1) -> Schedule:
     """The order with the shortest step (`Simulation.longest`) that is found for p ranks, m micro-batches and a memory.
 
-    Never worse than 1F1B, ZB-H1 and ZB-H2 where these fit into the memory, for they are tried too. It is greedy, so a
-    better one may exist: the paper goes on from here with integer linear programming.
+    Never worse than 1F1B, ZB-H1 and ZB-H2 where these fit into the memory, for they are tried too; with two chunks,
+    than V-Min, V-Half, 1F1B-V, ZB-V and DualPipeV. A better one may exist: the paper goes on from here with integer
+    linear programming.
 
     Args:
-        p: ranks, with one stage each.
+        p: ranks.
         m: micro-batches.
         costs: of the stages, in any unit.
-        memory: of each rank, in activations of one micro-batch in one stage; at least 1.
+        memory: of each rank, in activations of one micro-batch in all of the rank's layers; at least 1.
         keeps: the share of them that is held from I to W, see `kept_for_weights`. If nothing is said, all of them: so
             `validate` counts, and it is true of any model.
+        chunks: stages on a rank: 1, or 2, which make a V: rank r has stages r and 2p - 1 - r.
 
     Raises:
-        BadInput: if memory is less than 1, or `keeps` not from 0 to 1.
+        BadInput: if memory is less than 1, `keeps` not from 0 to 1, or `chunks` neither 1 nor 2.
     """
     if memory < 1:
         raise BadInput(f"a forward leaves activations that take 1; a memory of {memory} has no room for them")
     if not 0 <= keeps <= 1:
         raise BadInput(f"keeps is the share of activations that W needs, from 0 to 1, not {keeps}")
-    limit = Limit(memory, keeps)
+    if chunks not in (1, 2):
+        raise BadInput(f"a rank has 1 chunk, or 2 that make a V, not {chunks}")
+    limit = Limit(memory * chunks, keeps)
+    if chunks == 2:
+        return _shortest(_on_a_v(p, m, limit), costs).schedule
 
     def attempts(longest: float) -> list[Schedule]:
         aims = (Aim(longest, *choice) for choice in product((False, True), repeat=2))
@@ -108,14 +127,29 @@ def automatic(p: int, m: int, costs: Costs, memory: float, keeps: float = 1.0) -
 
 def _known(p: int, m: int) -> Iterator[Schedule]:
     """Orders by hand, all with a backward that is split: 1F1B's in place."""
-    halves = {Kind.BACKWARD: (Kind.INPUT, Kind.WEIGHT)}
-    lines = [
-        [Action(kind, *action[1:]) for action in line for kind in halves.get(action.kind, (action.kind,))]
-        for line in one_f_one_b(p, m).lines
-    ]
-    yield Schedule.straight(lines, range(p), m)
+    yield _split(one_f_one_b(p, m))
     yield zb_h1(p, m)
     yield zb_h2(p, m)
+
+
+def _on_a_v(p: int, m: int, limit: Limit) -> Iterator[Schedule]:
+    """Orders for two stages a rank that fit: of each building block, as seldom as memory demands, and ZB-V."""
+    for block in (min_block, half_block, whole_block):
+        attempts = (of_block(p, m, block, Kind.INPUT, n * INTERVAL, room=int(limit.memory)) for n in count(1))
+        yield next(order for order in attempts if all(map(limit.allows, order.lines)))
+    for order in map(_split, (v_min(p, m), v_half(p, m), one_f_one_b_v(p, m), zb_v(p, m), dual_pipe_v(p, m))):
+        if all(map(limit.allows, order.lines)):
+            yield order
+
+
+def _split(schedule: Schedule) -> Schedule:
+    """The same order, with I and at once W in place of each B."""
+    halves = {Kind.BACKWARD: (Kind.INPUT, Kind.WEIGHT)}
+    lines = tuple(
+        tuple(action._replace(kind=kind) for action in line for kind in halves.get(action.kind, (action.kind,)))
+        for line in schedule.lines
+    )
+    return replace(schedule, lines=lines)
 
 
 def _shortest(schedules: Iterable[Schedule], costs: Costs) -> Simulation:

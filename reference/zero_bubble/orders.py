@@ -15,10 +15,10 @@ F, I and W are the times of all layers of a rank for one micro-batch, forward an
 is that of ranks which do not wait for each other between steps (`Simulation.longest`). Activations are counted in
 micro-batches, of all layers of a rank, and are held until W.
 
-The formulas hold where there are enough micro-batches to fill the pipeline, p for ZB-H1, 2p - 1 for ZB-H2, 2p for the
-others, an even number of them for DualPipe; and where W fits into what it is to fill: W <= F for ZB-H1, 2W <= F+I for
-ZB-H2. DeepSeek's table gives DualPipe (p/2 - 1) (F&B + B - 3W), twice as much where F = I = W: there forward and
-backward of a pair are one action, whose results leave when both are done, and here forward's leave before.
+The formulas hold where there are enough micro-batches to fill the pipeline, p for ZB-H1, 2p - 1 for ZB-H2 and ZB-V, 2p
+for the others, an even number of them for DualPipe; and where W fits into what it is to fill: W <= F for ZB-H1, and
+2W <= F+I for ZB-H2. DeepSeek's table gives DualPipe (p/2 - 1) (F&B + B - 3W), twice as much where F = I = W: there
+forward and backward of a pair are one action, whose results leave when both are done, and here forward's leave before.
 """
 
 from collections.abc import Callable
@@ -69,19 +69,22 @@ def zb_v(p: int, m: int) -> Schedule:
             (both, "F0 I0 W F1 I1 W"),
             (p - 1 - r, "I0 W F1 I1 W"),
             (r, "I0 I1"),
-            (p - r, "I0 W"),
-            (2 * r, "W"),
+            (p - r, "I0 W0"),
+            (r, "W1"),
+            (r, "W0"),
         ]
 
-    return _v_shaped(p, m, table)
+    return _v_shaped(p, m, table, least=2 * p - 1)
 
 
 def dual_pipe_v(p: int, m: int) -> Schedule:
     """DualPipe's order on a V: forward of one stage beside backward of the other, whose messages hide behind it.
 
+    Action by action, torch's `ScheduleDualPipeV`, which takes 2p micro-batches or more; here there may be fewer.
+
     Qi et al. 2025, "Eliminating bubbles in DualPipe by cutting it in half" (DualPipeV, of DeepSeek's DualPipe).
     """
-    return _v_shaped(p, m, lambda r, m: _dual(p, m, r))
+    return _v_shaped(p, m, lambda r, m: _dual(p, m, r), least=2 * p)
 
 
 def dual_pipe(p: int, m: int) -> Schedule:
@@ -127,10 +130,10 @@ def _dual(p: int, m: int, r: int) -> Table:
     ]
 
 
-def _v_shaped(p: int, m: int, table: Callable[[int, int], Table]) -> Schedule:
-    """Rank r has stages r and 2p - 1 - r."""
+def _v_shaped(p: int, m: int, table: Callable[[int, int], Table], least: int) -> Schedule:
+    """Rank r has stages r and 2p - 1 - r; `least` micro-batches make the pattern, as of `of_tables`."""
     require_sizes(p=p, m=m)
-    enough = max(m, 2 * p)
+    enough = max(m, least)
     lines = []
     for r in range(p):
         work = [[(stage, k) for k in range(enough)] for stage in (r, 2 * p - 1 - r)]

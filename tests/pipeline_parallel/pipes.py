@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from reference.composition.axes import channels_of
 from reference.composition.mesh import Mesh
 from reference.models import GPT, GPTConfig, create, token_loss
-from reference.pipeline_parallel.orders import breadth_first, gpipe, interleaved, naive, one_f_one_b
+from reference.pipeline_parallel.orders import breadth_first, gpipe, interleaved, interleaved_even, naive, one_f_one_b
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.split_backward import Later
 from reference.pipeline_parallel.stages import stages_of
+from reference.zero_bubble.building_blocks import one_f_one_b_v, v_half, v_min
 from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_h2, zb_v
 
 Make = Callable[[int, int], Schedule]
@@ -31,17 +32,24 @@ class Order(NamedTuple):
 STRAIGHT = {"naive": Order(naive), "GPipe": Order(gpipe), "1F1B": Order(one_f_one_b)}
 LOOPED = {
     f"{name} {v}": Order(partial(make, v=v), v)
-    for name, make in {"interleaved": interleaved, "breadth-first": breadth_first}.items()
+    for name, make in {
+        "interleaved": interleaved,
+        "interleaved-even": interleaved_even,
+        "breadth-first": breadth_first,
+    }.items()
     for v in (1, 2, 3, 4)
 }
 SPLIT = {
     "zb_h1": Order(zb_h1),
     "zb_h2": Order(zb_h2),
     "zb_v": Order(zb_v, 2),
+    "1f1b_v": Order(one_f_one_b_v, 2),
+    "v_half": Order(v_half, 2),
+    "v_min": Order(v_min, 2),
     "dual_pipe_v": Order(dual_pipe_v, 2),
     "dual_pipe": Order(dual_pipe),  # each of them twice
 }
-"""Those that split backward."""
+"""Those that split backward, or fold a pipeline back into a V."""
 
 ALL = STRAIGHT | LOOPED | SPLIT
 CONFIG = GPTConfig(layers=8, width=8, heads=2, kv_heads=1, hidden=12, vocabulary=17)

@@ -44,8 +44,8 @@ def dealt() -> list[Case]:
     cases = []
     for offset, (name, order) in enumerate((STRAIGHT | SPLIT).items()):
         ranks = [p for p in RANKS if name != "dual_pipe" or p % 2 == 0]
-        cases += [Case(name, order.make, ranks[(m + offset) % len(ranks)], m) for m in MICRO_BATCHES]
-    for offset, name in enumerate(("interleaved", "breadth-first")):
+        cases += [Case(name, order.make, ranks[(m + 2 * offset) % len(ranks)], m) for m in MICRO_BATCHES]
+    for offset, name in enumerate(("interleaved", "interleaved-even", "breadth-first")):
         pairs = [(v, p) for v in CHUNKS for p in RANKS]
         for number, (v, p) in enumerate(pairs):
             m = MICRO_BATCHES[(5 * number + offset) % len(MICRO_BATCHES)]  # 5: as many m as there are for each v
@@ -137,6 +137,6 @@ def test_every_number_occurs_with_every_order(name: str) -> None:
     cases = [case for case in CASES if case.name == name]
     assert {case.micro_batches for case in cases} == set(MICRO_BATCHES)
     assert {case.ranks for case in cases} == {p for p in RANKS if name != "dual_pipe" or p % 2 == 0}
-    if name in ("interleaved", "breadth-first"):
+    if name in ("interleaved", "interleaved-even", "breadth-first"):
         assert {(case.chunks, case.ranks) for case in cases} == {(v, p) for v in CHUNKS for p in RANKS}
     assert any(case.micro_batches < case.ranks for case in cases)

@@ -15,6 +15,7 @@ from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.simulate import Costs, Simulation, simulate
 from reference.pipeline_parallel.sleeping import Slept, sleep_through
 from reference.pipeline_parallel.validate import validate
+from reference.zero_bubble.building_blocks import one_f_one_b_v, v_half, v_min
 from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_h2, zb_v
 from visualizations import schedules
 
@@ -52,6 +53,9 @@ PROMISES = {
     "ZB-H1": Promise(zb_h1, lambda f, i, w: (P - 1) * (f + i - w), (P,) * P),
     "ZB-H2": Promise(zb_h2, lambda f, i, w: (P - 1) * (f + i - 2 * w), (2 * P - 1,) * P),
     "ZB-V": Promise(zb_v, lambda f, i, w: 0.0, (2 * P,) * P, 2, EQUAL),
+    "1F1B-V": Promise(one_f_one_b_v, lambda f, i, w: 7.5 * f, (6,) * P, 2, EQUAL),
+    "V-Half": Promise(v_half, lambda f, i, w: (3 * P / 2 - 3.5) * f, (6,) * P, 2, EQUAL),
+    "V-Min": Promise(v_min, lambda f, i, w: (2 * P - 2.5) * f, (4,) * P, 2, EQUAL),
     "DualPipe": Promise(dual_pipe, lambda f, i, w: (P / 2 - 1) * (f + i - w), (P + 1,) * P),
     "DualPipeV": Promise(dual_pipe_v, lambda f, i, w: (P - 1) / 2 * f, (2 * P + 1,) * P, 2, EQUAL),
 }

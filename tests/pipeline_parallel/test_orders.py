@@ -136,6 +136,15 @@ def test_a_table_takes_no_more_than_there_is(table: list[tuple[int, str]], word:
         unroll(table, [[(0, 0), (0, 1)]])
 
 
+def test_a_weight_gradient_is_the_oldest_of_all_or_of_one_work() -> None:
+    work = [[(0, 0), (0, 1)], [(1, 0), (1, 1)]]
+    begun = [(2, "F0 F1"), (2, "I1 I0")]
+    assert list(map(str, unroll([*begun, (4, "W")], work)[-4:])) == ["W1.0", "W0.0", "W1.1", "W0.1"]
+    assert list(map(str, unroll([*begun, (2, "W0"), (2, "W1")], work)[-4:])) == ["W0.0", "W0.1", "W1.0", "W1.1"]
+    with pytest.raises(BadInput, match=r"^W0 has no work left to take$"):
+        unroll([*begun, (3, "W0")], work)
+
+
 def test_costs_are_of_all_stages() -> None:
     with pytest.raises(BadInput, match="costs of 2 stages, and the schedule has 4"):
         simulate(gpipe(4, 2), Costs([1.0, 2.0]))

@@ -1,6 +1,7 @@
 """`rankwise train` and `torchrun -m reference.train`, as a person meets them."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from reference.cluster import Cluster, RankError
 from reference.errors import BadInput
 from reference.models import PRESETS
 from reference.oracle import one_process
+from reference.plan import Order
 from reference.report import read_log
 from reference.train import TrainConfig
 
@@ -221,6 +223,11 @@ def test_bench_becomes_the_benchmark_so_that_signals_reach_it(monkeypatch: pytes
 def test_both_commands_have_the_same_defaults():
     ours = {name: parameter.default for name, parameter in signature(train).parameters.items()}
     assert launch.parse([]) == {name: value for name, value in ours.items() if name not in ("ranks", "log")}
+
+
+def test_help_names_every_schedule():
+    said = signature(train).parameters["schedule"].annotation.__metadata__[0].help
+    assert set(re.findall(r"[\w-]+", said)) >= {*Order}
 
 
 def test_help_answers_without_torch():

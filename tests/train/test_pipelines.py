@@ -24,7 +24,7 @@ from .deal import BOUND, SHAPE, Deal, dealt, differences
 Clusters = Callable[..., Cluster]
 
 
-@pytest.mark.parametrize("number", range(24))
+@pytest.mark.parametrize("number", range(36))
 def test_every_plan_equals_one_process(clusters: Clusters, number: int) -> None:
     """Each order with three forms; `long_run` has time for all pairs of them."""
     deal = dealt(number)

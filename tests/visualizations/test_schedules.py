@@ -10,10 +10,11 @@ from matplotlib.colors import to_hex
 
 from reference.errors import BadInput
 from reference.pipeline_parallel.measure import measured
-from reference.pipeline_parallel.orders import gpipe, interleaved, naive, one_f_one_b
+from reference.pipeline_parallel.orders import gpipe, interleaved, interleaved_even, naive, one_f_one_b
 from reference.pipeline_parallel.schedule import Kind, Schedule
 from reference.pipeline_parallel.simulate import Costs, Simulation, Span, simulate
 from reference.pipeline_parallel.validate import validate
+from reference.zero_bubble.building_blocks import one_f_one_b_v, v_half, v_min
 from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_h2, zb_v
 from visualizations import schedules
 from visualizations.schedule_steps import finding, finding_of, held, peaks, simulated, window
@@ -26,9 +27,13 @@ ORDERS: dict[str, Callable[[int, int], Schedule]] = {
     "GPipe": gpipe,
     "1F1B": one_f_one_b,
     "interleaved": partial(interleaved, v=2),
+    "interleaved-even": partial(interleaved_even, v=2),
     "ZB-H1": zb_h1,
     "ZB-H2": zb_h2,
     "ZB-V": zb_v,
+    "1F1B-V": one_f_one_b_v,
+    "V-Half": v_half,
+    "V-Min": v_min,
     "DualPipe": dual_pipe,
     "DualPipeV": dual_pipe_v,
 }

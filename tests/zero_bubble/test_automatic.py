@@ -14,7 +14,8 @@ from reference.pipeline_parallel.simulate import Costs, simulate
 from reference.pipeline_parallel.validate import validate
 from reference.zero_bubble import published
 from reference.zero_bubble.automatic import automatic, kept_for_weights
-from reference.zero_bubble.orders import zb_h1, zb_h2
+from reference.zero_bubble.building_blocks import one_f_one_b_v, v_half, v_min
+from reference.zero_bubble.orders import dual_pipe_v, zb_h1, zb_h2, zb_v
 
 PAPER = published.settings()
 COSTS = PAPER[0].costs  # of 1.5B with 24 micro-batches
@@ -126,6 +127,56 @@ def test_random_costs_are_valid_and_never_worse_than_orders_by_hand(data: st.Dat
 def test_w_needs_a_third_of_what_a_block_with_attention_matrices_stores() -> None:
     assert kept_for_weights(2304, 24, 1024) == pytest.approx(32 / (34 + 5 * 24 * 1024 / 2304))
     assert PAPER[0].keeps == kept_for_weights(2304, 24, 1024), "of the model with 1.5B parameters"
+
+
+V_ORDERS = (v_min, v_half, one_f_one_b_v, zb_v, dual_pipe_v)
+
+
+def of_stages(costs: Costs) -> Costs:
+    """Of half a rank's layers."""
+    return Costs(costs.forward / 2, costs.input / 2, costs.weight / 2, costs.message)
+
+
+@pytest.mark.parametrize(("p", "m"), [(4, 16), (8, 32)])
+def test_a_v_is_as_short_as_published_with_a_half_and_a_third_of_1f1bs_memory(p: int, m: int) -> None:
+    """Qi et al. 2024: rates of about p / 2m and 2p / 3m of F + I + W, where F = I = W. One stage a rank cannot."""
+    for memory, published_rate in (((p + 2) // 2, p / (2 * m)), ((p + 4) // 3, 2 * p / (3 * m))):
+        schedule = automatic(p, m, Costs(), memory, chunks=2)
+        assert max(validate(schedule).activations) <= 2 * memory
+        found = simulate(schedule)
+        assert (found.longest - found.busy) / found.busy <= published_rate
+        assert simulate(automatic(p, m, Costs(), memory)).bubble_rate > 1.25 * published_rate
+
+
+@pytest.mark.parametrize("row", range(0, len(PAPER), 3))
+def test_a_v_with_half_the_memory_waits_less_than_1f1b_with_times_of_real_models(row: int) -> None:
+    """1F1B's bubble with half of its memory, and with more of it never more."""
+    p, m, costs = PAPER[row].stages, PAPER[row].micro_batches, of_stages(PAPER[row].costs)
+    found = [automatic(p, m, costs, memory, PAPER[row].keeps, chunks=2) for memory in (p // 2 + 1, 3 * p // 4, p)]
+    rates = [simulate(schedule, costs).bubble_rate for schedule in found]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] < PAPER[row].bubble_rates["1F1B"]
+
+
+@settings(max_examples=15)
+@given(st.data())
+def test_random_costs_on_a_v_are_valid_and_never_worse_than_orders_by_hand(data: st.DataObject) -> None:
+    p, m = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 8))
+    each = st.lists(times, min_size=2 * p, max_size=2 * p)
+    costs = Costs(*(data.draw(times | each) for _ in range(3)), message=data.draw(st.floats(0, 2)))
+    memory, keeps = data.draw(st.floats(1, 2 * p)), data.draw(st.floats(0, 1))
+    schedule = automatic(p, m, costs, memory, keeps, chunks=2)
+    validate(schedule)
+    assert schedule.stages == 2 * p and sum(map(len, schedule.lines)) == 3 * 2 * p * m
+    assert max(most_held(line, keeps) for line in schedule.lines) <= 2 * memory + 1e-6
+    for order in V_ORDERS:
+        if 2 * memory >= max(validate(order(p, m)).activations):
+            assert longest(schedule, costs) <= longest(order(p, m), costs) * (1 + 1e-12), order.__name__
+
+
+def test_a_rank_has_one_stage_or_a_v() -> None:
+    with pytest.raises(BadInput, match="a rank has 1 chunk, or 2 that make a V, not 3"):
+        automatic(2, 4, COSTS, 4, chunks=3)
 
 
 @pytest.mark.parametrize(("memory", "keeps"), [(0.5, 1.0), (4, -0.1), (4, 1.1)])

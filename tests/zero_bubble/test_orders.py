@@ -9,6 +9,7 @@ from reference.pipeline_parallel.validate import validate
 from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_h2, zb_v
 from reference.zero_bubble.published import LAYERS, Setting, settings
 
+from ..pipeline_parallel import torchs
 from ..pipeline_parallel.pipes import SPLIT
 
 
@@ -45,7 +46,26 @@ def test_the_bubble_is_that_of_the_formula(p: int, times: tuple[float, float, fl
 def test_a_v_has_little_bubble_where_all_three_take_as_long(p: int) -> None:
     m = 3 * p
     assert simulate(zb_v(p, m), Costs(0.5, 0.5, 0.5)).longest == 3 * m
+    assert simulate(zb_v(p, 2 * p - 1), Costs(0.5, 0.5, 0.5)).longest == 3 * (2 * p - 1)
     assert simulate(dual_pipe_v(p, m), Costs(0.5, 0.5, 0.5)).longest == 3 * m + (p - 1) / 2
+
+
+def test_zb_v_takes_as_long_as_torchs_with_any_number_of_micro_batches() -> None:
+    """The pattern needs 2p - 1 of them. Drawn for one more, it would take 2 units longer with p < m < 2p."""
+    for p in range(1, 8):
+        for m in range(1, 3 * p + 1):
+            ours, theirs = zb_v(p, m), torchs.zb_v(p, m)
+            for costs in (Costs(), Costs(message=0.5)):
+                one, other = simulate(ours, costs), simulate(theirs, costs)
+                assert (one.longest, one.seconds) == (other.longest, other.seconds), (p, m)
+            assert validate(ours) == validate(theirs), (p, m)
+
+
+def test_dual_pipe_v_is_torchs() -> None:
+    """torch refuses fewer than 2p micro-batches, and ours takes any number."""
+    for p in range(1, 9):
+        for m in range(2 * p, 4 * p):
+            assert dual_pipe_v(p, m).lines == torchs.dual_pipe_v(p, m).lines, (p, m)
 
 
 @pytest.mark.parametrize("p", [2, 4, 8])
