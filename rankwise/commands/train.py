@@ -3,13 +3,16 @@
 from pathlib import Path
 from typing import Annotated
 
-from typer import Option
+from typer import Context, Option
 
 
 def train(
+    context: Context,
     ranks: Annotated[int, Option(help="Processes that share the work; with --device cuda, one for each GPU.")] = 4,
     model: Annotated[str, Option(help="tiny, demo or small.")] = "demo",
-    data: Annotated[str | None, Option(help="A file of text; Python's own documentation by default.")] = None,
+    data: Annotated[
+        str | None, Option(help="A file of text (or gzip, zip, npy); Python's own documentation by default.")
+    ] = None,
     steps: Annotated[int, Option(help="Updates to make.")] = 300,
     batch: Annotated[int, Option(help="Windows in a step, of all ranks together.")] = 16,
     sequence: Annotated[int, Option(help="Tokens (bytes) in a window.")] = 128,
@@ -34,38 +37,27 @@ def train(
     offload: Annotated[str, Option(help="Where optimizer state lives: none (with the model), cpu or disk.")] = "none",
     save: Annotated[str | None, Option(metavar="PATH", help="Save checkpoints in this folder.")] = None,
     save_every: Annotated[int | None, Option(help="Steps from one checkpoint to the next; 100 by default.")] = None,
-    resume: Annotated[bool, Option("--resume", help="Go on from the newest checkpoint in --save.")] = False,
+    resume: Annotated[
+        bool, Option("--resume", help="Go on from the newest checkpoint in --save, with its options.")
+    ] = False,
     device: Annotated[str, Option(help="auto, cpu (gloo) or cuda (NCCL).")] = "auto",
     log: Annotated[Path | None, Option(help="Keep every step in this file, one JSON object a line.")] = None,
 ) -> None:
     """Train a GPT by data, tensor and pipeline parallelism on ranks of this machine."""
     from rankwise.training import train_on_cluster
-    from reference.options import configure
+    from reference.options import completed, configure
     from reference.saves import saves_of
 
     saves = saves_of(save, save_every, resume)
-    config, plan = configure(
-        model=model,
-        data=data,
-        steps=steps,
-        batch=batch,
-        sequence=sequence,
-        learning_rate=learning_rate,
-        dropout=dropout,
-        seed=seed,
-        data_parallel=data_parallel,
-        replicas=replicas,
-        tensor_parallel=tensor_parallel,
-        sequence_parallel=sequence_parallel,
-        async_tensor_parallel=async_tensor_parallel,
-        pipeline_parallel=pipeline_parallel,
-        schedule=schedule,
-        chunks=chunks,
-        accumulate=accumulate,
-        recompute=recompute,
-        precision=precision,
-        offload=offload,
-    )
+    elsewhere = ("save", "resume", "device", "log")  # of this machine, and of this time
+    options = {name: value for name, value in context.params.items() if name not in elsewhere}
+    given = {name for name in options if context.get_parameter_source(name).name != "DEFAULT"}
+    if saves:
+        options = completed(options, given, saves.stored())
+        saves = saves.of(options)
+    ranks = options.pop("ranks")
+    options.pop("save_every")
+    config, plan = configure(**options)
     train_on_cluster(config, plan, saves, ranks, device, log)
 
 
