@@ -35,8 +35,8 @@ class Later:
     added up as `fused` says, and all else is as it is without us.
 
     Args:
-        model: whose linear layers are split, in place: plain ones, whose weight is a parameter of their own. All other
-            parameters, biases too, get their gradients at once.
+        model: whose linear layers are split, in place: plain ones, without a bias, whose weight is a parameter of their
+            own. All other parameters get their gradients at once.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -44,7 +44,7 @@ class Later:
         self._kept: dict[Hashable, list[Callable[[], None]]] = {}
         self._key: Hashable | None = None
         for module in model.modules():
-            if type(module) is nn.Linear and isinstance(module.weight, nn.Parameter):
+            if type(module) is nn.Linear and module.bias is None and isinstance(module.weight, nn.Parameter):
                 module.forward = partial(_linear, module, self)
 
     @contextmanager
@@ -106,6 +106,5 @@ def _linear(linear: nn.Linear, later: Later, x: Tensor) -> Tensor:
     weight = linear.weight
     fuses = weight.numel() >= LARGE and weight.requires_grad and not torch.is_autocast_enabled(x.device.type)
     if not (later.splits or fuses):
-        return F.linear(x, weight, linear.bias)
-    y = SplitLinear.apply(torch.empty(0, requires_grad=True), x, linear, later)
-    return y if linear.bias is None else y + linear.bias
+        return F.linear(x, weight)
+    return SplitLinear.apply(torch.empty(0, requires_grad=True), x, linear, later)
