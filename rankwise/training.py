@@ -11,7 +11,9 @@ from rankwise.progress import following
 from rankwise.words import require_ranks
 from reference.cluster import Cluster
 from reference.errors import BadInput
+from reference.models import files
 from reference.models.data import unigram_entropy
+from reference.models.files import home
 from reference.parallelize import Plan
 from reference.report import held_out
 from reference.saves import Saves
@@ -40,14 +42,15 @@ def train_on_cluster(
     device = choose_device(device, ranks)
     plan.require_fit(ranks, config.model, config.sequence)
     batches = batches_for(config, plan.readers(ranks), plan.accumulate)
-    if log and config.data and log.resolve() == Path(config.data).resolve():
+    if log and config.data and log.resolve() == home(config.data).resolve():
         raise BadInput(f"--log would overwrite the text {config.data}")
     console = Console(soft_wrap=True, highlight=False)
     goes_on = saves.check(config, batches) if saves else ""
     with tempfile.TemporaryDirectory() as folder:
         log = begun_log(log or Path(folder, "steps.jsonl"), keep=bool(goes_on))
         console.print(
-            f"{config.model.parameters:,} parameters, {len(batches.text):,} bytes of text, {ranks} ranks, {device}"
+            f"{config.model.parameters:,} parameters, {len(batches.text):,} bytes of text{unpacked(config)}, "
+            f"{ranks} ranks, {device}"
         )
         if goes_on:
             console.print(goes_on, markup=False)
@@ -62,6 +65,12 @@ def train_on_cluster(
         f"{held_out(outcome.validation_loss)}; "
         f"knowing how frequent each byte is, and nothing else, gives {unigram_entropy(batches.text):.3f}"
     )
+
+
+def unpacked(config: TrainConfig) -> str:
+    """What a text was taken out of, in a few words; "" for a plain file."""
+    done = files.read(config.data)[1] if config.data else []
+    return f" (read as {', '.join(done)})" if done else ""
 
 
 def choose_device(wanted: str, ranks: int) -> str:

@@ -25,7 +25,7 @@ from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import PRESETS
 from reference.models.data import unigram_entropy
-from reference.options import configure
+from reference.options import completed, configure
 from reference.parallelize import Form, Order, Plan
 from reference.report import held_out, printer, silent
 from reference.saves import Saves, saves_of
@@ -82,7 +82,11 @@ def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, Saves | None, torch.
     try:
         options = parse(arguments)
         device = choose_device(options.pop("device"))
-        saves = saves_of(options.pop("save"), options.pop("save_every"), options.pop("resume"))
+        saves = saves_of(options.pop("save"), options["save_every"], options.pop("resume"))
+        if saves:
+            options = completed(options, given(arguments), saves.stored())
+            saves = saves.of(options)
+        options.pop("save_every")
         config, plan = configure(**options)
         plan.require_fit(dist.get_world_size(), config.model, config.sequence)
         text = batches_for(config, plan.readers(dist.get_world_size()), plan.accumulate).fingerprint
@@ -104,10 +108,22 @@ def parse(arguments: list[str]) -> dict:
     Raises:
         BadInput: if it cannot be understood.
     """
+    return vars(command_line().parse_args(arguments))
+
+
+def given(arguments: list[str]) -> set[str]:
+    """The names of the options that the command line gives; the others have their defaults."""
+    parser, absent = command_line(), object()
+    parser.set_defaults(**dict.fromkeys(parse([]), absent))
+    return {name for name, value in vars(parser.parse_args(arguments)).items() if value is not absent}
+
+
+def command_line() -> argparse.ArgumentParser:
+    """What can be asked for."""
     defaults, plan = TrainConfig(), Plan()
     parser = Parser(prog="torchrun -m reference.train", description="Train a GPT in parallel.")
     parser.add_argument("--model", default="demo", help=", ".join(PRESETS))
-    parser.add_argument("--data", help="a file of text; Python's own documentation by default")
+    parser.add_argument("--data", help="a file of text (or gzip, zip, npy); Python's documentation by default")
     parser.add_argument("--steps", type=int, default=defaults.steps)
     parser.add_argument("--batch", type=int, default=defaults.batch, help="windows in a step, of all ranks together")
     parser.add_argument("--sequence", type=int, default=defaults.sequence, help="tokens in a window")
@@ -131,8 +147,8 @@ def parse(arguments: list[str]) -> dict:
     parser.add_argument("--offload", default=plan.offload, help=", ".join(Offload))
     parser.add_argument("--save", help="a folder for checkpoints")
     parser.add_argument("--save-every", type=int, help="steps from one checkpoint to the next; 100 by default")
-    parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint in --save")
-    return vars(parser.parse_args(arguments))
+    parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint, with its options")
+    return parser
 
 
 class Parser(argparse.ArgumentParser):

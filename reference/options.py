@@ -1,8 +1,9 @@
 """What a person can ask of a training run, as words: the same for `rankwise train` and for `torchrun`."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from reference.errors import BadInput
 from reference.memory.offload import Offload
@@ -69,6 +70,33 @@ def configure(
         chunks=chunks,
     )
     return config, plan
+
+
+BELONGS_TO = {
+    "replicas": ("data_parallel",),
+    "sequence_parallel": ("tensor_parallel",),
+    "async_tensor_parallel": ("tensor_parallel",),
+    "schedule": ("pipeline_parallel",),
+    "chunks": ("pipeline_parallel", "schedule"),
+}
+"""Options that mean something beside others alone: they are not taken over where one of those is another now."""
+
+
+def completed(options: Mapping[str, Any], given: Collection[str], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a run: those given, the others as the run that it goes on from had them, or else by default.
+
+    Args:
+        options: all of them, by name.
+        given: names of those that were given.
+        stored: the options in a checkpoint; empty for a run that begins, and for a checkpoint that does not have them.
+    """
+    anew = {name for name in given if name in options and options[name] != stored.get(name)}
+    taken_over = {
+        name: value
+        for name, value in stored.items()
+        if name in options and name not in given and anew.isdisjoint(BELONGS_TO.get(name, ()))
+    }
+    return {**options, **taken_over}
 
 
 def choose(kind: type[Choice], word: str, option: str) -> Choice:

@@ -5,12 +5,105 @@ torch.distributed hands whatever is said on a group to the group's methods. So w
 through them, too.
 """
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.distributed import ProcessGroup
+from torch.distributed import distributed_c10d as c10d
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Short:
+    """How torch lets one say a call with tensors where its long form has lists, and without an object of options.
+
+    group.broadcast([x], options)      the long form, which torch.distributed itself uses
+    group.broadcast(x, 0)              the short form
+    group.allreduce([x], ReduceOp.MAX) or half of both
+    """
+
+    long_names: tuple[str, ...]  # of the arguments that hold tensors
+    names: tuple[str, ...]  # the same in the short form
+    options: type
+    fields: tuple[str, ...] = ()  # what the short form says after them, in this order: root, op
+
+
+SHORT: dict[str, Short] = {
+    "broadcast": Short(("tensors",), ("tensor",), dist.BroadcastOptions, ("root",)),
+    "reduce": Short(("tensors",), ("tensor",), dist.ReduceOptions, ("root", "op")),
+    "allreduce": Short(("tensors",), ("tensor",), dist.AllreduceOptions, ("op",)),
+    "allreduce_coalesced": Short(("tensors",), ("tensors",), dist.AllreduceCoalescedOptions),
+    "gather": Short(
+        ("output_tensors", "input_tensors"), ("output_tensors", "input_tensor"), dist.GatherOptions, ("root",)
+    ),
+    "scatter": Short(
+        ("output_tensors", "input_tensors"), ("output_tensor", "input_tensors"), dist.ScatterOptions, ("root",)
+    ),
+    "allgather": Short(("output_tensors", "input_tensors"), ("output_tensors", "input_tensor"), c10d.AllgatherOptions),
+    "reduce_scatter": Short(
+        ("output_tensors", "input_tensors"), ("output", "input"), dist.ReduceScatterOptions, ("op",)
+    ),
+}
+"""By the name of the method. Each may end with a `timeout`, in either form."""
+
+
+def any_form(method: Method) -> Method:
+    """Let a method of a process group be called in each form that torch has for it; it hears the long one.
+
+    Raises:
+        TypeError: from the call, for arguments that are of no form.
+    """
+    short = SHORT[method.__name__]
+
+    @wraps(method)
+    def call(self: ProcessGroup, *given: Any, **named: Any) -> Any:
+        return method(self, *long_form(method.__name__, short, given, named))
+
+    return call
+
+
+def long_form(name: str, short: Short, given: Sequence[Any], named: dict[str, Any]) -> list[Any]:
+    """The arguments of the method called `name`: those with tensors as lists, and an object of options."""
+    rest, named = list(given), dict(named)
+
+    def take(*names: str) -> Any:
+        if rest:
+            return rest.pop(0)
+        found = next((each for each in names if each in named), None)
+        if found is None:
+            raise TypeError(f"{name} of a process group lacks an argument: {names[-1]}")
+        return named.pop(found)
+
+    tensors = [take(*names) for names in zip(short.long_names, short.names, strict=True)]
+    if any(isinstance(each, Tensor) for each in tensors):
+        tensors = [[each] if isinstance(each, Tensor) or each else [] for each in tensors]  # [] where no root is
+    options = short.options()
+    if "opts" in named or (rest and isinstance(rest[0], short.options)):
+        options = take("opts")
+    elif rest or named:
+        _say(options, short.fields, take, rest, named)
+    if rest or named:
+        unknown = ", ".join([*map(repr, rest), *named])
+        raise TypeError(f"{name} of a process group takes tensors and options, and not also {unknown}")
+    return [*tensors, options]
+
+
+def _say(options: Any, fields: tuple[str, ...], take: Callable[..., Any], rest: list[Any], named: dict) -> None:
+    """Put what a short form says into its options."""
+    if "root" in fields and (rest or "root" in named):
+        options.rootRank = take("root")
+    if "op" in fields and ((rest and not isinstance(rest[0], timedelta)) or "op" in named):
+        op = take("op")
+        options.reduceOp = op if isinstance(op, dist.ReduceOp) else dist.ReduceOp(op)
+    if (rest or "timeout" in named) and (timeout := take("timeout")) is not None:
+        options.timeout = timeout
 
 
 class PythonGroup(ProcessGroup):

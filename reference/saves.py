@@ -6,13 +6,15 @@ reader: on any number of ranks, no sample is lost and none read twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.models.data import Batches
+from reference.models.files import home
 from reference.zero import checkpoint, checkpoint_folder
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ class Saves:
     folder: Path
     every: int = 100  # steps; the last one is saved, too
     resume: bool = False  # go on from the newest in the folder
+    options: Mapping[str, Any] = field(default_factory=dict, compare=False)  # of the command, for whoever goes on
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -70,6 +73,7 @@ class Saves:
     def _goes_on(self, config: TrainConfig, batches: Batches) -> str:
         contents = checkpoint_folder.contents(checkpoint_folder.find(self.folder))
         known = contents["extra"]["learned"]
+        self._same_model(contents["extra"].get("options", {}))
         for name, here in learned(config, batches).items():
             if name not in known:  # an older checkpoint
                 raise BadInput(f"{self.folder} does not tell the {name} of its run: save a new run somewhere else")
@@ -77,7 +81,31 @@ class Saves:
                 raise BadInput(f"{self.folder} is of a run with {name} {known[name]}, and this has {here}")
         step, last = contents["step"], config.stop_after or config.steps
         left = "" if step < last else f": nothing is left to train, this run ends after step {last}"
-        return "; ".join([f"going on after step {step}{left}", *checkpoint_folder.damages(self.folder)])
+        line = "; ".join([f"going on after step {step}{left}", *checkpoint_folder.damages(self.folder)])
+        return "\n".join([line, *changes(contents["extra"].get("scheduled", {}), scheduled(config))])
+
+    def _same_model(self, before: Mapping[str, Any]) -> None:
+        """Raises BadInput for a model of another name, before a rank is started; shapes are compared when it loads."""
+        there, here = before.get("model"), self.options.get("model")
+        if there and here and there != here:
+            raise BadInput(f"{self.folder} is of another model: of {there}, and this is {here}")
+
+    def stored(self) -> dict[str, Any]:
+        """The options of the run that this one goes on from; none where it begins, or the checkpoint is older.
+
+        Raises:
+            BadInput: if no checkpoint can be read.
+        """
+        if not self.resume:
+            return {}
+        return checkpoint_folder.contents(checkpoint_folder.find(self.folder))["extra"].get("options", {})
+
+    def of(self, options: Mapping[str, Any]) -> Saves:
+        """The same for a run with these options: they are kept in each checkpoint."""
+        data = options.get("data")
+        kept = {**options, "data": data and str(home(data).resolve())}
+        every = options.get("save_every")
+        return replace(self, options=kept, every=self.every if every is None else every)
 
     def due(self, step: int, last: int) -> bool:
         """Whether to save after `step` steps, of `last`."""
@@ -89,7 +117,12 @@ class Saves:
         Raises:
             BadInput: if that cannot be done. Those before it are still there.
         """
-        extra = {"scaler": training.scaler.state_dict(), "learned": learned(training.config, training.batches)}
+        extra = {
+            "scaler": training.scaler.state_dict(),
+            "learned": learned(training.config, training.batches),
+            "scheduled": scheduled(training.config),
+            "options": dict(self.options),
+        }
         checkpoint.save(self.folder, training.form, training.optimizer, step, extra, training.group)
 
 
@@ -108,6 +141,27 @@ def learned(config: TrainConfig, batches: Batches) -> dict[str, int | float | st
         "seed": config.seed,
         "text": batches.fingerprint,
     }
+
+
+def scheduled(config: TrainConfig) -> dict[str, int | float]:
+    """What a run that goes on may have otherwise than before: how large its steps are."""
+    return {
+        "steps": config.steps,
+        "learning rate": config.learning_rate,
+        "warmup": config.warmup,
+        "weight decay": config.weight_decay,
+        "clip": config.clip,
+    }
+
+
+def changes(before: Mapping[str, int | float], now: Mapping[str, int | float]) -> list[str]:
+    """What is otherwise from here on, in a line; no line where nothing is, or an older checkpoint does not say."""
+    others = [name for name, value in now.items() if before.get(name, value) != value]
+    if not others:
+        return []
+    line = "from here on: " + ", ".join(f"{name} {now[name]} instead of {before[name]}" for name in others)
+    follows = f"; the learning rate goes on as in a run of {now['steps']} steps" if "steps" in others else ""
+    return [line + follows]
 
 
 def saves_of(folder: str | None, every: int | None, resume: bool) -> Saves | None:

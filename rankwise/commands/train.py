@@ -3,19 +3,22 @@
 from pathlib import Path
 from typing import Annotated
 
-from typer import Option
+from typer import Context, Option
 
 from rankwise.words import listed, require_ranks, require_words
 
 
 def train(
+    context: Context,
     ranks: Annotated[
         int, Option(help="Processes that train together; with --device cuda each has a GPU of its own.")
     ] = 4,
     model: Annotated[
         str, Option(help="GPT to train: tiny (33 thousand parameters), demo (0.8 million) or small (24 million).")
     ] = "demo",
-    data: Annotated[str | None, Option(help="A file of text; Python's own documentation by default.")] = None,
+    data: Annotated[
+        str | None, Option(help="A file of text (or gzip, zip, npy); Python's own documentation by default.")
+    ] = None,
     steps: Annotated[int, Option(help="How many times to update the parameters.")] = 300,
     batch: Annotated[int, Option(help="Windows of text that all ranks together read in a step.")] = 16,
     sequence: Annotated[int, Option(help="Tokens in a window; a token is a byte.")] = 128,
@@ -62,7 +65,9 @@ def train(
     ] = "none",
     save: Annotated[str | None, Option(metavar="PATH", help="Save checkpoints in this folder.")] = None,
     save_every: Annotated[int | None, Option(help="Steps from one checkpoint to the next; 100 by default.")] = None,
-    resume: Annotated[bool, Option("--resume", help="Go on from the newest checkpoint in --save.")] = False,
+    resume: Annotated[
+        bool, Option("--resume", help="Go on from the newest checkpoint in --save, with its options.")
+    ] = False,
     device: Annotated[
         str, Option(help="Where to compute: cpu (gloo), cuda (NCCL) or auto: cuda if each rank has a GPU.")
     ] = "auto",
@@ -86,32 +91,19 @@ def train(
         device=device,
     )
     from rankwise.training import train_on_cluster
-    from reference.options import configure
+    from reference.options import completed, configure
     from reference.saves import saves_of
 
     saves = saves_of(save, save_every, resume)
-    config, plan = configure(
-        model=model,
-        data=data,
-        steps=steps,
-        batch=batch,
-        sequence=sequence,
-        learning_rate=learning_rate,
-        dropout=dropout,
-        seed=seed,
-        data_parallel=data_parallel,
-        replicas=replicas,
-        tensor_parallel=tensor_parallel,
-        sequence_parallel=sequence_parallel,
-        async_tensor_parallel=async_tensor_parallel,
-        pipeline_parallel=pipeline_parallel,
-        schedule=schedule,
-        chunks=chunks,
-        accumulate=accumulate,
-        recompute=recompute,
-        precision=precision,
-        offload=offload,
-    )
+    elsewhere = ("save", "resume", "device", "log")  # of this machine, and of this time
+    options = {name: value for name, value in context.params.items() if name not in elsewhere}
+    given = {name for name in options if context.get_parameter_source(name).name != "DEFAULT"}
+    if saves:
+        options = completed(options, given, saves.stored())
+        saves = saves.of(options)
+    ranks = options.pop("ranks")
+    options.pop("save_every")
+    config, plan = configure(**options)
     train_on_cluster(config, plan, saves, ranks, device, log)
 
 

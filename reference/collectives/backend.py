@@ -8,15 +8,19 @@
 A group of this backend is a Python subclass of `ProcessGroup`. Sends and receives it hands on to a carrier: gloo, NCCL,
 or whatever the world is on. Every collective it makes of them, with the functions of this package or with one's own.
 
-Collectives run in the caller, who finds them done: nothing overlaps with compute. A list of all ranks' tensors has
-tensors of one length, where gloo takes others for `reduce_scatter`; sparse tensors, which gloo adds up, are refused;
-and what goes into a tensor that is not contiguous keeps its order. Everything else is as on gloo.
+Collectives run in the caller, who finds them done: nothing overlaps with compute. Their messages have tags of their
+own: on gloo no receive of the caller's takes one of them, nor they one of the caller's. A list of all ranks' tensors
+has tensors of one length, where gloo takes others for `reduce_scatter`; sparse tensors, which gloo adds up, are
+refused; what goes into a tensor that is not contiguous keeps its order; the time limit is the group's, whatever the
+options of a call say; and DDP's two hooks that are written in C++ (`_register_builtin_comm_hook`) want a future that
+only C++ can make: those of `ddp_comm_hooks`, which do the same, run. Everything else is as on gloo.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
-from datetime import timedelta
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
+from threading import local
 from types import MappingProxyType
 from typing import Any
 
@@ -26,13 +30,15 @@ from torch import Tensor
 from torch.distributed import ProcessGroup, Work
 from torch.distributed import distributed_c10d as c10d
 
-from reference.process_group import PythonGroup, connect, members
+from reference.process_group import PythonGroup, any_form, connect, members
 
 from . import all_to_all, barrier, best, gather, reduce, scatter
 from .checks import check_dense, check_list, check_op, check_size
+from .done import Done, put_back
 from .reduction import SUM
 
 NAME = "handmade"
+APART = 1 << 24  # added to the tags of messages that collectives are made of; callers' tags are below
 
 REFERENCE: Mapping[str, Callable[..., None]] = MappingProxyType(
     {
@@ -105,6 +111,7 @@ class Handmade(PythonGroup):
         super().__init__(carrier, backends[0])
         self.functions, self.backends = functions, backends
         self.group = self
+        self.running = local()  # `.depth`: how many collectives this thread is in
         if any(device.type == "cuda" for device in carrier._device_types):
             # NCCL makes a batch only of what is sent on a plain ProcessGroup, which torch has to know.
             self.group = carrier
@@ -127,76 +134,99 @@ class Handmade(PythonGroup):
             served = "op" in inspect.signature(function).parameters
             function = partial(function if served else REFERENCE[collective], op=op)
         contiguous = [x.contiguous() if isinstance(x, Tensor) else x for x in arguments]
-        function(*contiguous, self.group)
+        with self.inside():
+            function(*contiguous, self.group)
         for x, used in zip(arguments, contiguous, strict=True):
             if used is not x:
-                x.copy_(used)
+                put_back(used, x)
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """While a collective runs, this thread's messages have tags of their own."""
+        depth = getattr(self.running, "depth", 0)
+        self.running.depth = depth + 1
+        try:
+            yield
+        finally:
+            self.running.depth = depth
+
+    def apart(self, tag: int) -> int:
+        """The tag that a message travels with. NCCL has none."""
+        return tag + APART if getattr(self.running, "depth", 0) else tag
 
     # Point to point.
 
-    def send(self, tensors: list[Tensor], dst: int, tag: int) -> Work:
+    def send(self, tensors: list[Tensor], dstRank: int, tag: int) -> Work:  # noqa: N803
         with torch.no_grad():  # as in `run`: a pipeline sends activations that have a history
-            return self.carrier.send(tensors, dst, tag)
+            return self.carrier.send(tensors, dstRank, self.apart(tag))
 
-    def recv(self, tensors: list[Tensor], src: int, tag: int) -> Work:
-        return self.carrier.recv(tensors, src, tag)
+    def recv(self, tensors: list[Tensor], srcRank: int, tag: int) -> Work:  # noqa: N803
+        return self.carrier.recv(tensors, srcRank, self.apart(tag))
 
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> Work:
-        return self.carrier.recv_anysource(tensors, tag)
+        return self.carrier.recv_anysource(tensors, self.apart(tag))
 
     # One root.
 
-    def broadcast(self, tensors: list[Tensor], options: Any) -> Work:
+    @any_form
+    def broadcast(self, tensors: list[Tensor], opts: Any) -> Work:
         for tensor in tensors:
-            self.run("broadcast", tensor, options.rootRank)
+            self.run("broadcast", tensor, opts.rootRank)
         return Done(tensors)
 
-    def reduce(self, tensors: list[Tensor], options: Any) -> Work:
+    @any_form
+    def reduce(self, tensors: list[Tensor], opts: Any) -> Work:
         for tensor in tensors:
-            self.run("reduce", tensor, options.rootRank, op=options.reduceOp.op)
+            self.run("reduce", tensor, opts.rootRank, op=opts.reduceOp.op)
         return Done(tensors)
 
-    def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], options: Any) -> Work:
+    @any_form
+    def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Work:
         if inputs:
             check_list(inputs[0], self.size(), outputs[0])
         chunks = torch.cat([tensor.reshape(-1) for tensor in inputs[0]]) if inputs else None
-        self.run("scatter", outputs[0], chunks, options.rootRank)
+        self.run("scatter", outputs[0], chunks, opts.rootRank)
         return Done(outputs)
 
-    def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], options: Any) -> Work:
+    @any_form
+    def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> Work:
         (x,) = inputs
         if outputs:
             check_list(outputs[0], self.size(), x)
         out = x.new_empty(self.size(), *x.shape) if outputs else None
-        self.run("gather", x.contiguous(), out, options.rootRank)
+        self.run("gather", x.contiguous(), out, opts.rootRank)
         for tensor, row in zip(outputs[0], out, strict=True) if outputs else ():
             tensor.copy_(row)
         return Done(outputs[0] if outputs else [])
 
     # Everybody.
 
-    def allreduce(self, tensors: list[Tensor], options: Any) -> Work:
+    @any_form
+    def allreduce(self, tensors: list[Tensor], opts: Any) -> Work:
         for tensor in tensors:
-            self.run("all_reduce", tensor, op=options.reduceOp.op)
+            self.run("all_reduce", tensor, op=opts.reduceOp.op)
         return Done(tensors)
 
-    allreduce_coalesced = allreduce
+    @any_form
+    def allreduce_coalesced(self, tensors: list[Tensor], opts: Any) -> Work:
+        return self.allreduce(tensors, opts.reduceOp)
 
-    def all_gather_single(self, output: Tensor, input: Tensor, options: Any = None) -> Work:
+    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
         check_size(output, self.size() * input.numel(), input.dtype)
         self.run("all_gather", input.contiguous(), output)
         return Done([output])
 
     _allgather_base = all_gather_single
 
-    def all_gather_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], options: Any = None) -> Work:
+    def all_gather_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Work:
         for output, input in zip(outputs, inputs, strict=True):
             self.all_gather_single(output, input)
         return Done(outputs)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], options: Any = None) -> Work:
+    @any_form
+    def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> Work:
         for places, x in zip(outputs, inputs, strict=True):
             check_list(places, self.size(), x)
             out = x.new_empty(self.size(), *x.shape)
@@ -205,32 +235,47 @@ class Handmade(PythonGroup):
                 place.copy_(row.view(place.shape))
         return Done(outputs[0])
 
-    def reduce_scatter_single(self, output: Tensor, input: Tensor, options: Any) -> Work:
-        check_size(input, self.size() * output.numel(), output.dtype)
-        self.run("reduce_scatter", input.contiguous(), output, op=options.reduceOp.op)
-        return Done([output])
+    def allgather_coalesced(self, output_lists: list[list[Tensor]], input_list: list[Tensor], opts: Any = None) -> Work:
+        for places, x in zip(zip(*output_lists, strict=True), input_list, strict=True):
+            self.allgather([list(places)], [x])
+        return Done([tensor for places in output_lists for tensor in places])
+
+    def reduce_scatter_single(self, outputTensor: Tensor, inputTensor: Tensor, opts: Any = None) -> Work:  # noqa: N803
+        check_size(inputTensor, self.size() * outputTensor.numel(), outputTensor.dtype)
+        op = (opts or dist.ReduceScatterOptions()).reduceOp.op
+        self.run("reduce_scatter", inputTensor.contiguous(), outputTensor, op=op)
+        return Done([outputTensor])
 
     _reduce_scatter_base = reduce_scatter_single
 
-    def reduce_scatter_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], options: Any) -> Work:
+    def reduce_scatter_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Work:
         for output, input in zip(outputs, inputs, strict=True):
-            self.reduce_scatter_single(output, input, options)
+            self.reduce_scatter_single(output, input, opts)
         return Done(outputs)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], options: Any) -> Work:
+    @any_form
+    def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Work:
         for output, chunks in zip(outputs, inputs, strict=True):
             check_list(chunks, self.size(), output)
-            self.run("reduce_scatter", torch.stack(list(chunks)), output, op=options.reduceOp.op)
+            self.run("reduce_scatter", torch.stack(list(chunks)), output, op=opts.reduceOp.op)
         return Done(outputs)
 
     def all_to_all_single(
-        self, output: Tensor, input: Tensor, out_splits: list[int], in_splits: list[int], options: Any = None
+        self,
+        output: Tensor,
+        input: Tensor,
+        output_split_sizes: list[int],
+        input_split_sizes: list[int],
+        opts: Any = None,  # or a timeout
+        **named: Any,
     ) -> Work:
-        if in_splits or out_splits:
-            rows = [input.shape[0] // self.size()] * self.size(), [output.shape[0] // self.size()] * self.size()
-            self.run("all_to_all_uneven", input.contiguous(), output, in_splits or rows[0], out_splits or rows[1])
+        if input_split_sizes or output_split_sizes:
+            n = self.size()
+            in_splits = input_split_sizes or [input.shape[0] // n] * n
+            out_splits = output_split_sizes or [output.shape[0] // n] * n
+            self.run("all_to_all_uneven", input.contiguous(), output, in_splits, out_splits)
         else:
             check_size(output, input.numel(), input.dtype)
             self.run("all_to_all", input.contiguous(), output)
@@ -238,7 +283,8 @@ class Handmade(PythonGroup):
 
     alltoall_base = all_to_all_single
 
-    def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], options: Any = None) -> Work:
+    def alltoall(self, output_tensors: list[Tensor], input_tensors: list[Tensor], opts: Any = None) -> Work:
+        outputs, inputs = output_tensors, input_tensors
         in_splits, out_splits = [x.numel() for x in inputs], [out.numel() for out in outputs]
         out = outputs[0].new_empty(sum(out_splits))
         self.run("all_to_all_uneven", torch.cat([x.reshape(-1) for x in inputs]), out, in_splits, out_splits)
@@ -246,39 +292,6 @@ class Handmade(PythonGroup):
             place.copy_(part.view(place.shape))
         return Done(outputs)
 
-    def barrier(self, *arguments: Any, **options: Any) -> Work:
+    def barrier(self, *arguments: Any, **opts: Any) -> Work:
         self.run("barrier")
         return Done([])
-
-
-class Done(Work):
-    """The request of a collective that is done. `tensors` are its results."""
-
-    def __init__(self, tensors: list[Tensor]) -> None:
-        super().__init__()
-        self.tensors = tensors
-        self.future = torch.futures.Future(devices=sorted({str(t.device) for t in tensors if t.is_cuda}))
-        self.future.set_result(tensors)
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        """True, at once."""
-        return True
-
-    def get_future(self) -> torch.futures.Future:
-        """Where DDP looks for the results."""
-        return self.future
-
-    def result(self) -> list[Tensor]:
-        """The results."""
-        return self.tensors
-
-    def is_completed(self) -> bool:
-        """True."""
-        return True
-
-    def is_success(self) -> bool:
-        """True."""
-        return True
-
-    def synchronize(self) -> None:
-        """Nothing is left to wait for."""

@@ -117,7 +117,7 @@ def along_tensor(work: Work, rank: int) -> list[Talk]:
 def _once_a_step(work: Work, blocks: int, last: bool, t: int, place: int) -> list[Talk]:
     """Gradients of what several ranks have, and of which each has found a part."""
     config, copies = work.config, max(1, t // work.config.kv_heads)
-    heads, norms = 2 * blocks * config.head_dim * config.width, (2 * blocks + last) * config.width
+    heads, norms = blocks * config.kv_head_parameters, blocks * config.unsplit_parameters + last * config.width
     shared = [Talk("tensor", "gradients of norms", Op.ALL_REDUCE, norms, t, place, 1)] * work.sequence_parallel
     if copies > 1:
         what = "gradients of key-value heads"

@@ -1,22 +1,23 @@
 """Activations of the GPT of this course: which tensors wait for backward, and their bytes, exactly.
 
 With RMSNorm, rotary positions, grouped queries, SwiGLU and flash attention (`reference.models.gpt`) a block keeps, in
-numbers for each token:
+numbers for each token, A = H · head_dim the width of all queries, A = D unless a model says otherwise:
 
 | for backward of       | tensors                                | numbers                |
 |-----------------------|----------------------------------------|------------------------|
 | each of the two norms | input, 1/rms                           | D + 1                  |
 | query, key, value     | output of the norm                     | D                      |
-| attention             | query, key, value, result, log-sum-exp | (2 + 2 K/H) D + H      |
-| its output projection | result, heads side by side             | D                      |
+| attention             | query, key, value, result, log-sum-exp | (2 + 2 K/H) A + H      |
+| its output projection | result, heads side by side             | A                      |
 | gate and up           | output of the norm                     | D                      |
 | SwiGLU                | gate, silu(gate), up                   | 3 F                    |
 | down                  | silu(gate) · up                        | F                      |
 
-Together (7 + 2 K/H) D + 4 F, and a little: with as many keys as queries and F = 8/3 D about 20 D numbers for each
-token. Where a model has dropout, a block keeps two masks besides, each of D bytes for each token. No term grows with
-the square of the sequence: flash attention (Dao et al. 2022) makes the S x S matrix again, tile by tile, in backward,
-and keeps one number for each query and head.
+Together 4 D + (3 + 2 K/H) A + 4 F, and a little: with as many keys as queries and F = 8/3 D about 20 D numbers for each
+token. A feed-forward without a gate keeps up and silu(up) alone, 2 F; biases keep nothing. Where a model has dropout, a
+block keeps two masks besides, each of D bytes for each token. No term grows with the square of the sequence: flash
+attention (Dao et al. 2022) makes the S x S matrix again, tile by tile, in backward, and keeps one number for each query
+and head.
 
 The formulas equal what autograd saves, byte by byte.
 """
@@ -43,28 +44,31 @@ def norm(name: str, tokens: int, width: int, dtype: torch.dtype) -> tuple[Saved,
 def attention(config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype) -> tuple[Saved, ...]:
     """What grouped-query attention keeps, from the output of the norm to the input of the output projection."""
     tokens, size = batch * sequence, dtype.itemsize
-    keys = tokens * config.kv_heads * config.head_dim * size
+    keys, queries = tokens * config.kv_heads * config.head_dim * size, tokens * config.attended * size
     saved = [Saved("attention: output of the norm", tokens * config.width * size)]
     if dtype != torch.float64:  # in which the model has them anyway
         waves = sequence * config.head_dim * size
         saved += [Saved("attention: waves for queries", waves), Saved("attention: waves for keys", waves)]
     saved += [
-        Saved("attention: queries, turned", tokens * config.width * size),
+        Saved("attention: queries, turned", queries),
         Saved("attention: keys, turned", keys),
         Saved("attention: values", keys),
-        Saved("attention: result", tokens * config.width * size),
+        Saved("attention: result", queries),
         Saved("attention: log-sum-exp", tokens * config.heads * accumulator(dtype).itemsize),
     ]
     if config.heads > 1 and sequence > 1:  # else it lies so already
-        saved.append(Saved("attention: result, token by token", tokens * config.width * size))
+        saved.append(Saved("attention: result, token by token", queries))
     return tuple(saved)
 
 
 def feed_forward(config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype) -> tuple[Saved, ...]:
-    """What SwiGLU keeps, from the output of the norm on."""
+    """What the feed-forward keeps, from the output of the norm on."""
     hidden = batch * sequence * config.hidden * dtype.itemsize
+    normed = Saved("feed forward: output of the norm", batch * sequence * config.width * dtype.itemsize)
+    if not config.gated:
+        return normed, Saved("feed forward: up", hidden), Saved("feed forward: silu(up)", hidden)
     return (
-        Saved("feed forward: output of the norm", batch * sequence * config.width * dtype.itemsize),
+        normed,
         Saved("feed forward: gate", hidden),
         Saved("feed forward: silu(gate)", hidden),
         Saved("feed forward: up", hidden),
@@ -109,11 +113,11 @@ def block_selective(config: GPTConfig, batch: int, sequence: int, dtype: torch.d
     keys = tokens * config.kv_heads * config.head_dim * size
     return (
         Saved("attention norm: input", tokens * config.width * size),
-        Saved("attention: queries", tokens * config.width * size),
+        Saved("attention: queries", tokens * config.attended * size),
         Saved("attention: keys", keys),
         Saved("attention: values", keys),
         Saved("feed-forward norm: input", tokens * config.width * size),
-        Saved("feed forward: gate", tokens * config.hidden * size),
+        *([Saved("feed forward: gate", tokens * config.hidden * size)] if config.gated else ()),
         Saved("feed forward: up", tokens * config.hidden * size),
         *masks(config, batch, sequence),
     )

@@ -97,7 +97,8 @@ def _forward(work: Workload) -> Iterator[Usage]:
     """Embedding, blocks, head and loss: what waits for backward grows."""
     state, layers, width, hidden = work.state, work.model.layers, _width(work), _hidden(work)
     kept, logits = _kept(work), _logits(work)
-    passing = {Recompute.NONE: 0, Recompute.SELECTIVE: 2 * hidden, Recompute.FULL: 4 * hidden + 2 * width}
+    inside = _inside(work)
+    passing = {Recompute.NONE: 0, Recompute.SELECTIVE: inside * hidden, Recompute.FULL: 2 * inside * hidden + 2 * width}
 
     def usage(unit: int, waiting: int, buffers: int) -> Usage:
         return Usage(state.parameters + _gathered(work, unit, unit + 1), 0, state.optimizer, waiting, buffers)
@@ -113,9 +114,10 @@ def _backward(work: Workload) -> Iterator[Usage]:
     state, layers, width, hidden = work.state, work.model.layers, _width(work), _hidden(work)
     kept, logits = _kept(work), _logits(work)
     whole = total(activations.block(work.model, work.batch, work.sequence, work.dtype))
+    inside = _inside(work)
     again = {
         Recompute.NONE: kept - hidden,  # the product is given back when its gradient is known
-        Recompute.SELECTIVE: kept + 2 * hidden,  # what makes the product is made again
+        Recompute.SELECTIVE: kept + inside * hidden,  # what makes the product is made again
         Recompute.FULL: whole - hidden + width,  # everything, and what comes out
     }
     before = [state_bytes(unit, work.recipe, work.stage, work.ranks).gradients for unit in work.units]
@@ -130,7 +132,9 @@ def _backward(work: Workload) -> Iterator[Usage]:
     yield usage(layers + 1, _waiting(work) - logits, logits + table + _reducing(work, layers + 1), before[-1])
     for unit in range(layers, 0, -1):
         waiting = _shared(work) + (unit - 1) * kept + again[work.recompute]
-        yield usage(unit, waiting, 3 * hidden + width + table + _reducing(work, unit), down)  # within the SwiGLU
+        yield usage(
+            unit, waiting, (1 + inside) * hidden + width + table + _reducing(work, unit), down
+        )  # within the SwiGLU
     yield usage(0, 0, width + 2 * table + _reducing(work, 0), before[0])
 
 
@@ -159,6 +163,11 @@ def _width(work: Workload) -> int:
 def _hidden(work: Workload) -> int:
     """Bytes of a tensor inside the SwiGLU."""
     return work.batch * work.sequence * work.model.hidden * work.dtype.itemsize
+
+
+def _inside(work: Workload) -> int:
+    """How many tensors a feed-forward makes between its matrices: silu(gate) and the product, or silu(up)."""
+    return 2 if work.model.gated else 1
 
 
 def _logits(work: Workload) -> int:

@@ -6,10 +6,19 @@ from types import MappingProxyType
 
 from reference.errors import BadInput
 
+ACTIVATIONS = ("silu", "gelu")
+LINEAR = ("query", "key", "value", "output", "gate", "up", "down")
+"""The linear layers of a block; one without a gate has no "gate"."""
+QKV = LINEAR[:3]
+
 
 @dataclass(frozen=True)
 class GPTConfig:
     """The shape of a GPT in the manner of Llama (Touvron et al. 2023).
+
+    Heads may be wider or narrower together than the residual stream (Gemma, Mistral Nemo), linear layers may have
+    biases (Qwen2), and the feed-forward may do without a gate. What else such models have of their own (Gemma's norm
+    counts from one and its embedding is scaled) changes no count, and is not here.
 
     Raises:
         BadInput: if the numbers do not fit each other.
@@ -19,19 +28,33 @@ class GPTConfig:
     width: int  # D, of the residual stream
     heads: int  # H, of queries
     kv_heads: int  # K, of keys and values; each serves heads / kv_heads heads of queries
-    hidden: int  # F, inside the SwiGLU
+    hidden: int  # F, inside the feed-forward
     vocabulary: int = 256  # V; 256 when a token is a byte
     tied: bool = False  # the output projection is the embedding table
     rotary_base: float = 10_000.0  # the slowest wave is 2 pi x base^(1 - 2 / head_dim) tokens long
     norm_epsilon: float = 1e-5
     dropout: float = 0.0  # share of what a block adds to the residual stream that training leaves out
+    head_size: int | None = None  # numbers of one head; width / heads if nothing is said
+    biases: tuple[str, ...] = ()  # which of a block's linear layers have one, by name: see `LINEAR`
+    gated: bool = True  # False: the feed-forward is down(activation(up(x))), two matrices instead of three
+    activation: str = "silu"  # or "gelu", its approximation by tanh
 
     def __post_init__(self) -> None:
         counts = (self.layers, self.width, self.heads, self.kv_heads, self.hidden, self.vocabulary)
         if not all(isinstance(count, int) and count >= 1 for count in counts):
             raise BadInput(f"every size of a model is a whole number, 1 or more: {self}")
-        if self.width % (2 * self.heads):
+        if self.head_size is None and self.width % (2 * self.heads):
             raise BadInput(f"width {self.width} must be an even multiple of heads {self.heads}: rotary turns pairs")
+        if self.head_size is not None and not (isinstance(self.head_size, int) and self.head_size >= 2):
+            raise BadInput(f"head_size is a whole number, 2 or more, not {self.head_size}")
+        if self.head_dim % 2:
+            raise BadInput(f"head_size {self.head_size} must be even: rotary turns pairs")
+        if unknown := [name for name in self.biases if name not in self.linear]:
+            raise BadInput(f"no linear layer of a block is called {unknown[0]!r}; there are {', '.join(self.linear)}")
+        if len(set(self.biases)) != len(self.biases):
+            raise BadInput(f"a linear layer has one bias: {', '.join(self.biases)}")
+        if self.activation not in ACTIVATIONS:
+            raise BadInput(f"activation is one of {', '.join(ACTIVATIONS)}, not {self.activation}")
         if self.heads % self.kv_heads:
             raise BadInput(f"heads {self.heads} must be a multiple of kv_heads {self.kv_heads}")
         if not self.rotary_base > 0:
@@ -44,15 +67,43 @@ class GPTConfig:
     @property
     def head_dim(self) -> int:
         """Width of one head."""
-        return self.width // self.heads
+        return self.width // self.heads if self.head_size is None else self.head_size
+
+    @property
+    def attended(self) -> int:
+        """Width of all heads of queries together: of what attention makes."""
+        return self.heads * self.head_dim
+
+    @property
+    def linear(self) -> dict[str, tuple[int, int]]:
+        """(inputs, outputs) of each linear layer of a block, by its name."""
+        keys = self.kv_heads * self.head_dim
+        into = ("gate", "up") if self.gated else ("up",)
+        return {
+            "query": (self.width, self.attended),
+            "key": (self.width, keys),
+            "value": (self.width, keys),
+            "output": (self.attended, self.width),
+            **dict.fromkeys(into, (self.width, self.hidden)),
+            "down": (self.hidden, self.width),
+        }
 
     @property
     def block_parameters(self) -> int:
         """How many numbers a block learns."""
-        attention = 2 * self.width * self.head_dim * (self.heads + self.kv_heads)
-        feed_forward = 3 * self.width * self.hidden
-        norms = 2 * self.width
-        return attention + feed_forward + norms
+        weights = sum(inputs * outputs for inputs, outputs in self.linear.values())
+        biases = sum(self.linear[name][1] for name in self.biases)
+        return weights + biases + 2 * self.width
+
+    @property
+    def unsplit_parameters(self) -> int:
+        """How many numbers of a block tensor-parallel ranks all have: its norms, and biases that are added to a sum."""
+        return (2 + sum(name in self.biases for name in ("output", "down"))) * self.width
+
+    @property
+    def kv_head_parameters(self) -> int:
+        """How many numbers of a block belong to one head of keys and values."""
+        return self.head_dim * sum(self.width + (name in self.biases) for name in ("key", "value"))
 
     @property
     def parameters(self) -> int:
@@ -71,6 +122,13 @@ PRESETS: Mapping[str, GPTConfig] = MappingProxyType(
         "llama3-8b": GPTConfig(32, 4096, 32, 8, 14_336, vocabulary=128_256, rotary_base=500_000.0),
         "llama3-70b": GPTConfig(80, 8192, 64, 8, 28_672, vocabulary=128_256, rotary_base=500_000.0),
         "llama3-405b": GPTConfig(126, 16_384, 128, 8, 53_248, vocabulary=128_256, rotary_base=500_000.0),
+        # Gemma (Mesnard et al. 2024, table 1), Mistral Nemo (2024, params.json), Qwen2 (Yang et al. 2024, table 1).
+        "gemma-2b": GPTConfig(18, 2048, 8, 1, 16_384, 256_000, tied=True, head_size=256, activation="gelu"),
+        "gemma-7b": GPTConfig(28, 3072, 16, 16, 24_576, 256_000, tied=True, head_size=256, activation="gelu"),
+        "mistral-nemo-12b": GPTConfig(40, 5120, 32, 8, 14_336, 131_072, rotary_base=1_000_000.0, head_size=128),
+        "qwen2-0.5b": GPTConfig(24, 896, 14, 2, 4864, 151_936, tied=True, rotary_base=1_000_000.0, biases=QKV),
+        "qwen2-7b": GPTConfig(28, 3584, 28, 4, 18_944, 152_064, rotary_base=1_000_000.0, biases=QKV),
+        "qwen2-72b": GPTConfig(80, 8192, 64, 8, 29_568, 152_064, rotary_base=1_000_000.0, biases=QKV),
     }
 )
 

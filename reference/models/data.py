@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from reference.errors import BadInput
+from reference.models import files
 from reference.models.dropout import token_noise
+from reference.models.files import Text
 
-Text = NDArray[np.uint8]
 HELD_OUT = 0.1  # of the windows, from the end of the text
 PIECE = 1 << 20  # bytes that are counted at a time: numpy makes 8 of each while it counts
 
@@ -48,20 +49,12 @@ def python_text() -> Text:
 
 
 def file_text(path: str | Path) -> Text:
-    """The bytes of a file; mapped, so that ranks of one machine share the memory.
+    """The bytes of a text in a file, unpacked where need be: see `reference.models.files`.
 
     Raises:
-        BadInput: if it is no file, is empty or cannot be read.
+        BadInput: if it is no file, is empty, damaged, cannot be read, or is something that is not read here.
     """
-    path = Path(path)
-    try:
-        if path.exists() and not path.is_file():
-            raise BadInput(f"{path} is not a file; --data takes one text file")
-        if path.stat().st_size == 0:
-            raise BadInput(f"{path} is empty; training needs text")
-        return np.memmap(path, dtype=np.uint8, mode="r")
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+    return files.read(path)[0]
 
 
 def unigram_entropy(text: Text) -> float:

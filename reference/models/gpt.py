@@ -1,12 +1,16 @@
 """A GPT, and nothing about parallelism in it.
 
 Decoder-only transformer in the manner of Llama (Touvron et al. 2023): RMSNorm before each half of a block, rotary
-positions, grouped-query attention, SwiGLU. Heads are counted from the weights that are there, so that a module whose
-projections were sharded by heads runs this very code. Shapes follow from the configuration alone: everything runs on
+positions, grouped-query attention, SwiGLU. A configuration may have heads of another size, biases, or a feed-forward
+without a gate. Heads are counted from the weights that are there, so that a module whose projections were sharded by
+heads runs this very code. Shapes follow from the configuration alone: everything runs on
 meta tensors too.
 
 Letters in shapes: B batch, S sequence, D width, H heads, K key-value heads, V vocabulary.
 """
+
+from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -54,16 +58,24 @@ def rotate(x: Tensor, waves: Tensor) -> Tensor:
     return torch.cat([left * cos - right * sin, left * sin + right * cos], dim=-1)
 
 
+def linear(config: GPTConfig, name: str) -> nn.Linear:
+    """The linear layer of a block that the configuration calls so."""
+    return nn.Linear(*config.linear[name], bias=name in config.biases)
+
+
+def activation(config: GPTConfig) -> Callable[[Tensor], Tensor]:
+    """The function between the matrices of a feed-forward."""
+    return F.silu if config.activation == "silu" else partial(F.gelu, approximate="tanh")
+
+
 class Attention(nn.Module):
     """Causal attention in which each head of keys and values serves several of queries (Ainslie et al. 2023)."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        width, self.head_dim = config.width, config.head_dim
-        self.query = nn.Linear(width, config.heads * self.head_dim, bias=False)
-        self.key = nn.Linear(width, config.kv_heads * self.head_dim, bias=False)
-        self.value = nn.Linear(width, config.kv_heads * self.head_dim, bias=False)
-        self.output = nn.Linear(config.heads * self.head_dim, width, bias=False)
+        self.head_dim = config.head_dim
+        self.query, self.key, self.value = (linear(config, name) for name in ("query", "key", "value"))
+        self.output = linear(config, "output")
 
     def forward(self, x: Tensor, waves: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
@@ -86,25 +98,55 @@ class Attention(nn.Module):
 
 
 class SwiGLU(nn.Module):
-    """Feed-forward with a gate: down(silu(gate(x)) · up(x)) (Shazeer 2020)."""
+    """Feed-forward with a gate: down(silu(gate(x)) · up(x)), or with gelu (Shazeer 2020)."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        self.gate = nn.Linear(config.width, config.hidden, bias=False)
-        self.up = nn.Linear(config.width, config.hidden, bias=False)
-        self.down = nn.Linear(config.hidden, config.width, bias=False)
+        self.gate, self.up, self.down = (linear(config, name) for name in ("gate", "up", "down"))
+        self.activation = activation(config)
+
+    @property
+    def into(self) -> tuple[nn.Linear, ...]:
+        """The layers that what comes in goes through."""
+        return self.gate, self.up
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
         return self.down(self.product(*self.branches(x)))
 
-    def branches(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def branches(self, x: Tensor) -> tuple[Tensor, ...]:
         """Gate and what it lets through: [B, S, D] -> [B, S, F] each."""
-        return self.gate(x), self.up(x)
+        return tuple(layer(x) for layer in self.into)
 
     def product(self, gate: Tensor, up: Tensor) -> Tensor:
         """What has no weights: let `up` through where `gate` is open. [B, S, F] each -> the same."""
-        return F.silu(gate) * up
+        return self.activation(gate) * up
+
+
+class MLP(nn.Module):
+    """Feed-forward without a gate: down(silu(up(x))), or with gelu. What it consists of is called as in `SwiGLU`."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.up, self.down = linear(config, "up"), linear(config, "down")
+        self.activation = activation(config)
+
+    @property
+    def into(self) -> tuple[nn.Linear, ...]:
+        """The layer that what comes in goes through."""
+        return (self.up,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, S, D] -> [B, S, D]."""
+        return self.down(self.product(*self.branches(x)))
+
+    def branches(self, x: Tensor) -> tuple[Tensor, ...]:
+        """[B, S, D] -> [B, S, F], alone."""
+        return (self.up(x),)
+
+    def product(self, up: Tensor) -> Tensor:
+        """What has no weights: [B, S, F] -> the same."""
+        return self.activation(up)
 
 
 class Dropout(nn.Module):
@@ -142,7 +184,7 @@ class Block(nn.Module):
         self.attention = Attention(config)
         self.attention_dropout = Dropout(config.dropout, site=2 * layer)
         self.feed_forward_norm = RMSNorm(config.width, config.norm_epsilon)
-        self.feed_forward = SwiGLU(config)
+        self.feed_forward = SwiGLU(config) if config.gated else MLP(config)
         self.feed_forward_dropout = Dropout(config.dropout, site=2 * layer + 1)
 
     def forward(self, x: Tensor, waves: Tensor, noise: Tensor | None = None) -> Tensor:

@@ -31,9 +31,9 @@ RESIDUAL = (".output.weight", ".down.weight")  # these write into the residual s
 def initial_value(name: str, shape: torch.Size, layers: int, seed: int) -> Tensor:
     """The values that the parameter called `name` starts with, in float32 on the CPU.
 
-    Gains of norms are one. Everything else is normal with a standard deviation of 0.02, and those which write into
-    the residual stream are smaller by sqrt(2 L), so that its variance does not grow with depth (GPT-2, Radford et al.
-    2019). A shard is a slice of this.
+    Gains of norms are one, biases zero. Everything else is normal with a standard deviation of 0.02, and those which
+    write into the residual stream are smaller by sqrt(2 L), so that its variance does not grow with depth (GPT-2,
+    Radford et al. 2019). A shard is a slice of this.
 
     Args:
         name: as `named_parameters` of the whole model says it.
@@ -43,6 +43,8 @@ def initial_value(name: str, shape: torch.Size, layers: int, seed: int) -> Tenso
     """
     if "norm" in name:
         return torch.ones(shape)
+    if name.endswith(".bias"):
+        return torch.zeros(shape)
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))
     deviation = 0.02 / math.sqrt(2 * layers) if name.endswith(RESIDUAL) else 0.02

@@ -1,10 +1,22 @@
 """What communication costs: a latency for each message, a time for each byte, and what follows from the two."""
 
-from .bandwidth import bus_bandwidth, bus_factor
-from .best import TIMES, best_algorithm, crossing
+from . import bandwidth, best, hierarchical, overlapping, time
+from .best import TIMES
+from .checks import checked
 from .estimate import alpha_beta
-from .hierarchical import flat_ring_time, hierarchical_time
-from .time import halving_doubling_time, naive_time, recursive_doubling_time, ring_time
+
+best_algorithm, crossing = checked(best.best_algorithm), checked(best.crossing)
+bus_bandwidth, bus_factor = checked(bandwidth.bus_bandwidth), checked(bandwidth.bus_factor)
+flat_ring_time, hierarchical_time = checked(hierarchical.flat_ring_time), checked(hierarchical.hierarchical_time)
+overlapped_hierarchical_time, tree_time = (
+    checked(overlapping.overlapped_hierarchical_time),
+    checked(overlapping.tree_time),
+)
+naive_time, ring_time = checked(time.naive_time), checked(time.ring_time)
+recursive_doubling_time, halving_doubling_time = (
+    checked(time.recursive_doubling_time),
+    checked(time.halving_doubling_time),
+)
 
 __all__ = [
     "TIMES",
@@ -17,6 +29,8 @@ __all__ = [
     "halving_doubling_time",
     "hierarchical_time",
     "naive_time",
+    "overlapped_hierarchical_time",
     "recursive_doubling_time",
     "ring_time",
+    "tree_time",
 ]

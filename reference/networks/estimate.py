@@ -24,6 +24,8 @@ def alpha_beta(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[float,
     """
     if len(set(sizes)) < 2 or len(sizes) != len(seconds):
         raise BadInput(f"a line needs two sizes with a time each, not {len(sizes)} sizes and {len(seconds)} times")
+    if not all(t > 0 for t in seconds):
+        raise BadInput(f"a message takes time, above 0 s, not {min(seconds)}")
     weights = [1 / t**2 for t in seconds]
     total = sum(weights)
     mean_size = sum(w * s for w, s in zip(weights, sizes, strict=True)) / total

@@ -36,11 +36,15 @@ def flat_ring_time(
     size: float,
     intra: tuple[float, float],
     inter: tuple[float, float],
+    nics: int = 1,
 ) -> float:
-    """Seconds that one ring through all ranks takes, node after node: each step waits for its slowest link.
+    """Seconds that rings through all ranks take, node after node: each step waits for its slowest link.
 
-    Arguments as of `hierarchical_time`.
+    With several NICs a node, there is a ring through each of them, for its part of the tensor. The rings share what is
+    within a node, where each rank sends what all of them send.
+
+    Arguments as of `hierarchical_time`, and `nics` of each node.
     """
     n = nodes * ranks_per_node
-    links = ([intra] if ranks_per_node > 1 else []) + ([inter] if nodes > 1 else [])
+    links = ([intra] if ranks_per_node > 1 else []) + ([(inter[0], nics * inter[1])] if nodes > 1 else [])
     return 2 * (n - 1) * max((alpha + size / n / beta for alpha, beta in links), default=0.0)

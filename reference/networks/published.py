@@ -4,6 +4,8 @@ Bus bandwidth in GB/s (1e9 bytes per second), as nccl-tests defines it, by bytes
 published by Stas Bekman, github.com/stas00/ml-engineering, network/README.md, as of commit 744d01e.
 """
 
+from dataclasses import dataclass
+
 MACHINES = ("8 A100", "8 H200", "32 B200")
 """One node with NVLink 3; one node with NVLink 4, whose switch adds (NVLS); four nodes with 400 Gbit/s for each GPU."""
 
@@ -29,6 +31,34 @@ _TABLE = """
  8589934592   234.61   477.45   380.39
 17179869184   234.89   482.26    381.8
 """
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """An all-reduce of a large tensor on several nodes of eight GPUs. Bandwidths in bytes per second, one direction."""
+
+    gpu: str
+    nodes: int
+    nvlink: float  # of each GPU, as sold
+    nic: float  # of each NIC, as sold
+    nics: int  # of each node
+    busbw: float  # measured
+    source: str
+
+
+_EKMAN = "stas00/ml-engineering, network/README.md"
+NODES = (
+    Nodes("H800", 2, 200e9, 12.5e9, 8, 161e9, "NVIDIA/nccl-tests#153"),
+    Nodes("H800", 4, 200e9, 12.5e9, 8, 80e9, "NVIDIA/nccl-tests#160"),
+    Nodes("H200", 4, 450e9, 50e9, 8, 364.87e9, _EKMAN),
+    Nodes("B200", 4, 900e9, 50e9, 8, 381.8e9, _EKMAN),
+    Nodes("A100", 1, 300e9, 25e9, 8, 234.89e9, _EKMAN),
+    Nodes("H200", 1, 450e9, 50e9, 8, 367.2e9, _EKMAN + ", without NVLS"),
+    Nodes("B200", 1, 900e9, 50e9, 8, 682.2e9, _EKMAN + ", without NVLS"),
+)
+"""What NCCL was measured at with an algorithm of its choice, but for NVLS. The report of 4 nodes with all NICs does not
+name their GPUs: they are taken to be like those of the other report. NVLSTree, if forced, gave 310 GB/s
+on 4 H200 nodes."""
 
 
 def bus_bandwidths(machine: str) -> list[tuple[int, float]]:

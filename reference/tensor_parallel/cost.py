@@ -92,9 +92,11 @@ def loss(tokens: int, ranks: int, rank: int = 0, smoothing: bool = False) -> int
 def norms(config: GPTConfig, ranks: int, rank: int = 0) -> int:
     """Elements that a rank sends once a step for the gradients of all norms, with sequence parallelism.
 
+    And of biases that are added to a sum, which see a slice of the tokens likewise.
+
     Where data parallelism has left a rank a shard of its gradients, the sum is that of the shard.
     """
-    return all_reduce((2 * config.layers + 1) * config.width, ranks, rank)
+    return all_reduce(config.layers * config.unsplit_parameters + config.width, ranks, rank)
 
 
 def kv_copies(config: GPTConfig, ranks: int, rank: int = 0) -> int:
@@ -103,4 +105,4 @@ def kv_copies(config: GPTConfig, ranks: int, rank: int = 0) -> int:
     Two projections in each layer, of one head. Nothing where each rank has heads of its own.
     """
     copies = max(1, ranks // config.kv_heads)
-    return all_reduce(2 * config.layers * config.head_dim * config.width, copies, rank % copies)
+    return all_reduce(config.layers * config.kv_head_parameters, copies, rank % copies)

@@ -51,7 +51,7 @@ def compute_in(model: GPT, region: Region) -> None:
         attention, feed_forward = block.attention, block.feed_forward
         attention.projections = partial(_columns, (attention.query, attention.key, attention.value), region)
         attention.output.forward = partial(_rows, attention.output, region)
-        feed_forward.branches = partial(_columns, (feed_forward.gate, feed_forward.up), region)
+        feed_forward.branches = partial(_columns, feed_forward.into, region)
         feed_forward.down.forward = partial(_rows, feed_forward.down, region)
         for dropout in (block.attention_dropout, block.feed_forward_dropout):
             dropout.forward = partial(_dropout, dropout.forward, region)
@@ -64,11 +64,16 @@ def _embedding(table: nn.Embedding, size: int, region: Region, tokens: Tensor) -
 
 
 def _columns(linears: tuple[nn.Linear, ...], region: Region, x: Tensor) -> tuple[Tensor, ...]:
-    return region.columns(x, *(linear.weight for linear in linears))
+    made = region.columns(x, *(linear.weight for linear in linears))
+    return tuple(_biased(y, linear) for y, linear in zip(made, linears, strict=True))
 
 
 def _rows(linear: nn.Linear, region: Region, x: Tensor) -> Tensor:
-    return region.rows(x, linear.weight)
+    return _biased(region.rows(x, linear.weight), linear)  # the sum's bias: each rank has all of it
+
+
+def _biased(y: Tensor, linear: nn.Linear) -> Tensor:
+    return y if linear.bias is None else y + linear.bias
 
 
 def _dropout(drop: Callable[..., Tensor], region: Region, x: Tensor, noise: Tensor | None) -> Tensor:

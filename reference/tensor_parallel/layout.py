@@ -51,7 +51,7 @@ LAYOUT: Mapping[str, Split | None] = MappingProxyType(
         "head.weight": Split(COLUMNS, Counted.TOKENS),
     }
 )
-"""By the end of a parameter's name."""
+"""By the end of a parameter's name. A bias has no row: it goes with the outputs of its layer's weight."""
 
 
 @dataclass(frozen=True)
@@ -92,16 +92,23 @@ def placement(name: str, shape: torch.Size, config: GPTConfig, rank: int, ranks:
     copies = ranks // pieces
     size = -(-shape[split.dim] // pieces)
     at = rank // copies * size
-    block = Box(at, 0, size, shape[1]) if split.dim == 0 else Box(0, at, shape[0], size)
+    whole = Box.of(shape)  # a bias counts as a matrix with one column
+    block = Box(at, 0, size, whole.columns) if split.dim == 0 else Box(0, at, whole.rows, size)
     return Placement(shape, block, copies, first=rank % copies == 0)
 
 
 def split_of(name: str) -> Split | None:
     """How the parameter called `name` is split.
 
+    A bias of a column-parallel layer is split as what comes out; that of a row-parallel layer is added to the sum of
+    all ranks, once, so each rank has all of it.
+
     Raises:
         KeyError: if the table does not know it.
     """
+    if name.endswith(".bias"):
+        of_weight = split_of(f"{name.removesuffix('.bias')}.weight")
+        return of_weight if of_weight and of_weight.dim == COLUMNS else WHOLE
     for end, split in LAYOUT.items():
         if name == end or name.endswith((f".{end}", f"_{end}")):
             return split

@@ -26,7 +26,7 @@ from torch._C import DisableTorchFunction
 from torch.distributed import ProcessGroup, Work
 from torch.distributed import distributed_c10d as c10d
 
-from reference.process_group import PythonGroup, connect, members
+from reference.process_group import PythonGroup, any_form, connect, members
 
 from .calls import Call, locate
 from .events import Op
@@ -225,41 +225,43 @@ class Tap(PythonGroup):
 
     # One root.
 
-    def broadcast(self, tensors: Any, opts: Any = None, *rest: Any) -> Work:
-        tensors, root, opts = _rooted(tensors, opts, dist.BroadcastOptions)
+    @any_form
+    def broadcast(self, tensors: list[Tensor], opts: Any) -> Work:
+        root = opts.rootRank
         brings, gets = (tensors, []) if root == self.rank() else ([], tensors)
         run = partial(self.carrier.broadcast, tensors, opts)
         return self._make(Op.BROADCAST, run, brings, gets, root)
 
-    def reduce(self, tensors: Any, opts: Any = None, *rest: Any) -> Work:
-        tensors, root, opts = _rooted(tensors, opts, dist.ReduceOptions)
+    @any_form
+    def reduce(self, tensors: list[Tensor], opts: Any) -> Work:
         run = partial(self.carrier.reduce, tensors, opts)
-        return self._make(Op.REDUCE, run, tensors, tensors, root, reduce=_name(opts.reduceOp))
+        return self._make(Op.REDUCE, run, tensors, tensors, opts.rootRank, reduce=_name(opts.reduceOp))
 
+    @any_form
     def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> Work:
         run = partial(self.carrier.gather, outputs, inputs, opts)
         return self._make(Op.GATHER, run, inputs, _flat(outputs), opts.rootRank)
 
+    @any_form
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Work:
         run = partial(self.carrier.scatter, outputs, inputs, opts)
         return self._make(Op.SCATTER, run, _flat(inputs), outputs, opts.rootRank)
 
     # Everybody.
 
-    def allreduce(self, tensors: Any, opts: Any = None, *rest: Any) -> Work:
-        tensors = [tensors] if isinstance(tensors, Tensor) else tensors
-        opts = opts if isinstance(opts, dist.AllreduceOptions) else _with_op(dist.AllreduceOptions(), opts)
+    @any_form
+    def allreduce(self, tensors: list[Tensor], opts: Any) -> Work:
         run = partial(self.carrier.allreduce, tensors, opts)
         return self._make(Op.ALL_REDUCE, run, tensors, tensors, reduce=_name(opts.reduceOp))
 
+    @any_form
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any) -> Work:
         run = partial(self.carrier.allreduce_coalesced, tensors, opts)
         return self._make(Op.ALL_REDUCE, run, tensors, tensors, reduce=_name(opts.reduceOp))
 
-    def allgather(self, outputs: Any, inputs: Any, *opts: Any) -> Work:
-        if isinstance(inputs, Tensor):
-            outputs, inputs = [outputs], [inputs]
-        run = partial(self.carrier.allgather, outputs, inputs, *opts)
+    @any_form
+    def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> Work:
+        run = partial(self.carrier.allgather, outputs, inputs, opts)
         return self._make(Op.ALL_GATHER, run, inputs, _flat(outputs))
 
     def all_gather_single(self, output: Tensor, input: Tensor, *opts: Any) -> Work:
@@ -278,17 +280,15 @@ class Tap(PythonGroup):
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, *rest: Any) -> Work:
-        if isinstance(outputs, Tensor):
-            outputs, inputs = [outputs], [inputs]
-        opts = opts if isinstance(opts, dist.ReduceScatterOptions) else _with_op(dist.ReduceScatterOptions(), opts)
+    @any_form
+    def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Work:
         run = partial(self.carrier.reduce_scatter, outputs, inputs, opts)
         return self._make(Op.REDUCE_SCATTER, run, _flat(inputs), outputs, reduce=_name(opts.reduceOp))
 
-    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
+    def reduce_scatter_single(self, outputTensor: Tensor, inputTensor: Tensor, opts: Any = None) -> Work:  # noqa: N803
         opts = opts or dist.ReduceScatterOptions()
-        run = partial(self.carrier._reduce_scatter_base, output, input, opts)
-        return self._make(Op.REDUCE_SCATTER, run, [input], [output], reduce=_name(opts.reduceOp))
+        run = partial(self.carrier._reduce_scatter_base, outputTensor, inputTensor, opts)
+        return self._make(Op.REDUCE_SCATTER, run, [inputTensor], [outputTensor], reduce=_name(opts.reduceOp))
 
     _reduce_scatter_base = reduce_scatter_single
 
@@ -300,18 +300,24 @@ class Tap(PythonGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def all_to_all_single(
-        self, output: Tensor, input: Tensor, out_splits: list[int], in_splits: list[int], *opts: Any
+        self,
+        output: Tensor,
+        input: Tensor,
+        output_split_sizes: list[int],
+        input_split_sizes: list[int],
+        *opts: Any,
+        **named: Any,
     ) -> Work:
-        there, back = self._splits(input, in_splits), self._splits(output, out_splits)
-        run = partial(self.carrier.alltoall_base, output, input, out_splits, in_splits, *opts)
+        there, back = self._splits(input, input_split_sizes), self._splits(output, output_split_sizes)
+        run = partial(self.carrier.alltoall_base, output, input, output_split_sizes, input_split_sizes, *opts, **named)
         return self._make(Op.ALL_TO_ALL, run, [input], [output], width=_row(input), splits=there, out_splits=back)
 
     alltoall_base = all_to_all_single
 
-    def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], *opts: Any) -> Work:
-        there, back = tuple(t.numel() for t in inputs), tuple(t.numel() for t in outputs)
-        run = partial(self.carrier.alltoall, outputs, inputs, *opts)
-        return self._make(Op.ALL_TO_ALL, run, inputs, outputs, splits=there, out_splits=back)
+    def alltoall(self, output_tensors: list[Tensor], input_tensors: list[Tensor], *opts: Any, **named: Any) -> Work:
+        there, back = tuple(t.numel() for t in input_tensors), tuple(t.numel() for t in output_tensors)
+        run = partial(self.carrier.alltoall, output_tensors, input_tensors, *opts, **named)
+        return self._make(Op.ALL_TO_ALL, run, input_tensors, output_tensors, splits=there, out_splits=back)
 
     def barrier(self, *args: Any, **options: Any) -> Work:
         run = partial(self.carrier.barrier, *args, **options)
@@ -335,20 +341,6 @@ def _flat(lists: list[list[Tensor]]) -> list[Tensor]:
 
 def _name(op: Any) -> str:
     return op.op.name.lower()
-
-
-def _with_op(opts: Any, op: Any) -> Any:
-    if op is not None:
-        opts.reduceOp = op if isinstance(op, dist.ReduceOp) else dist.ReduceOp(op)
-    return opts
-
-
-def _rooted(tensors: Any, opts: Any, make: Callable[[], Any]) -> tuple[list[Tensor], int, Any]:
-    """Both spellings, (tensors, options) and (tensor, root), as the first."""
-    if isinstance(opts, int):
-        root, opts = opts, make()
-        opts.rootRank = root
-    return ([tensors] if isinstance(tensors, Tensor) else tensors), opts.rootRank, opts
 
 
 def world_recorder() -> Recorder:

@@ -17,6 +17,7 @@ from reference.composition.talk import Talk, Work, along_data, along_pipe, along
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.models import GPTConfig
+from reference.models.config import LINEAR
 from reference.parallelize import Form, Order, Plan
 from reference.pipeline_parallel.stages import pieces_of
 from reference.trace import Link, Network, Op, Trace
@@ -44,6 +45,8 @@ CASES: dict[str, tuple[GPTConfig, Plan]] = {
     "folded back": (MODEL, plan_of(4, 1, 4, Order.ZB_V)),
     "tied": (replace(MODEL, tied=True), plan_of(2, 2, 2)),
     "few key-value heads": (replace(MODEL, kv_heads=2), plan_of(2, 4, 2, slices=True)),
+    "biases": (replace(MODEL, kv_heads=2, biases=LINEAR, head_size=6), plan_of(2, 4, 2, slices=True)),
+    "no gate": (replace(MODEL, gated=False, biases=("key", "up")), plan_of(2, 2, 2)),
     "many replicas": (MODEL, plan_of(2, 1, 2)),
 }
 

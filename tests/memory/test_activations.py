@@ -34,6 +34,17 @@ shapes = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 dtypes = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 
 
+OTHERS = {
+    "small heads": {"head_size": 4},
+    "large heads": {"head_size": 32},
+    "biases": {"biases": ("query", "key", "value", "output", "gate", "up", "down")},
+    "gelu": {"activation": "gelu"},
+    "no gate": {"gated": False},
+    "no gate, biases, large heads": {"gated": False, "biases": ("query", "up", "down"), "head_size": 16},
+}
+others = pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+
+
 def config_of(shape: tuple[int, ...], layers: int = 1) -> GPTConfig:
     width, heads, kv_heads, hidden = shape[2:]
     return GPTConfig(layers, width, heads, kv_heads, hidden, vocabulary=50)
@@ -49,6 +60,20 @@ def test_a_block_keeps_what_the_formula_says_tensor_by_tensor(shape, dtype):
     saved = saved_tensors(lambda: block(x, waves), but=[*block.parameters(), waves])
     formula = activations.block(config, batch, sequence, dtype)
     assert sorted(one.bytes for one in saved) == sorted(one.bytes for one in formula)
+
+
+@pytest.mark.parametrize("how", Recompute)
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)
+@others
+def test_other_models_keep_what_the_formula_says(other, dtype, how):
+    """Of heads with a size of their own, with biases, with another activation or without a gate."""
+    config, (batch, sequence) = GPTConfig(3, 32, 4, 2, 24, vocabulary=50, **other), (2, 7)
+    model = create(GPT, config, dtype=dtype)
+    recompute(model, how)
+    tokens = torch.randint(50, (batch, sequence))
+    saved = saved_tensors(lambda: token_loss(model(tokens), tokens, tokens.numel()), but=[*model.parameters(), tokens])
+    formula = total(activations.model(config, batch, sequence, dtype, how))
+    assert sum(one.bytes for one in saved) - formula in (0, 4, 2), "but for the loss itself"
 
 
 @pytest.mark.parametrize("how", Recompute)

@@ -52,6 +52,18 @@ def test_the_planned_peaks_are_the_measured_ones(recipe, how, vocabulary, tied):
             assert got == pytest.approx(said, abs=0.01 * real.peak), kind
 
 
+@pytest.mark.parametrize("how", Recompute)
+@pytest.mark.parametrize(
+    "other", [{"gated": False}, {"biases": ("query", "up", "down")}, {"activation": "gelu"}], ids=str
+)
+def test_the_planned_peaks_of_other_models_are_the_measured_ones(other: dict, how: Recompute):
+    config = GPTConfig(layers=3, width=64, heads=4, kv_heads=2, hidden=256, vocabulary=256, head_size=8, **other)
+    work = Workload(config, RECIPES["fp32 Adam"], batch=2, sequence=64, recompute=how)
+    plan, real = work.history(), measured(work)
+    for phase in ("forward", "backward"):
+        assert plan.during(phase).peak == pytest.approx(real.during(phase).peak, rel=0.01)
+
+
 def test_a_tied_table_has_two_gradients_and_their_sum_when_backward_comes_to_the_embedding():
     """With few tokens that is the peak."""
     config = GPTConfig(layers=2, width=128, heads=4, kv_heads=4, hidden=344, vocabulary=8000, tied=True)

@@ -38,6 +38,72 @@ def test_llama_3_has_the_size_in_its_name():
     assert [round(PRESETS[f"llama3-{size}b"].parameters / 1e9) for size in (8, 70, 405)] == [8, 71, 406]
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("llama3-8b", 8_030_261_248),
+        ("llama3-70b", 70_553_706_496),
+        ("gemma-2b", 2_506_172_416),
+        ("gemma-7b", 8_537_680_896),
+        ("mistral-nemo-12b", 12_247_782_400),
+        ("qwen2-0.5b", 494_032_768),
+        ("qwen2-7b", 7_615_616_512),
+        ("qwen2-72b", 72_706_203_648),
+    ],
+)
+def test_published_models_have_their_published_sizes(name: str, parameters: int):
+    """To the last parameter: the numbers of elements in the weights that were published."""
+    assert preset(name).parameters == parameters
+
+
+ODD = GPTConfig(2, 32, 4, 2, 24, head_size=6, biases=("query", "key", "value"), activation="gelu")
+PLAIN = GPTConfig(2, 32, 4, 2, 24, head_size=16, biases=("output", "up", "down"), gated=False)
+
+
+@pytest.mark.parametrize("config", [ODD, PLAIN], ids=["Qwen's biases, small heads", "no gate, large heads"])
+def test_other_shapes_are_what_they_say(config: GPTConfig):
+    """Of a block: the shapes of its parameters, and its output from the formula."""
+    block = double(config).blocks[1]
+    shapes = {name: tuple(parameter.shape) for name, parameter in block.named_parameters()}
+    assert sum(torch.Size(shape).numel() for shape in shapes.values()) == config.block_parameters
+    assert shapes["attention.query.weight"] == (4 * config.head_dim, 32)
+    assert shapes["attention.output.weight"] == (32, 4 * config.head_dim)
+    assert shapes["attention.key.weight"] == (2 * config.head_dim, 32)
+    assert {name.split(".")[-2] for name in shapes if name.endswith("bias")} == set(config.biases)
+    assert ("feed_forward.gate.weight" in shapes) == config.gated
+    x = torch.randn(2, 5, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for name in set(config.biases) & {"up", "down"}:
+        torch.nn.init.normal_(getattr(block.feed_forward, name).bias)
+    feed, weights = block.feed_forward, dict(block.feed_forward.named_parameters())
+    up = x @ weights["up.weight"].T + weights.get("up.bias", 0)
+    if config.gated:
+        inside = torch.nn.functional.gelu(x @ weights["gate.weight"].T, approximate="tanh") * up
+    else:
+        inside = up * torch.sigmoid(up)
+    torch.testing.assert_close(feed(x), inside @ weights["down.weight"].T + weights.get("down.bias", 0))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"head_size": 7}, "head_size 7 must be even"),
+        ({"head_size": 0}, "head_size is a whole number, 2 or more, not 0"),
+        ({"head_size": 8.0}, "head_size is a whole number"),
+        ({"biases": ("keys",)}, "no linear layer of a block is called 'keys'; there are query, key"),
+        ({"biases": ("gate",), "gated": False}, "no linear layer of a block is called 'gate'"),
+        ({"biases": ("up", "up")}, "one bias"),
+        ({"activation": "relu"}, "activation is one of silu, gelu, not relu"),
+    ],
+)
+def test_other_shapes_that_do_not_fit_are_refused(options: dict, reason: str):
+    with pytest.raises(BadInput, match=reason):
+        GPTConfig(2, 32, 4, 2, 24, **options)
+
+
+def test_a_head_size_of_its_own_lets_any_width_be():
+    assert GPTConfig(1, 33, 4, 2, 24, head_size=8).attended == 32
+
+
 def test_a_405_billion_parameter_model_runs_on_meta_tensors():
     model = create(GPT, PRESETS["llama3-405b"], device="meta")
     x = torch.zeros(1, 8, dtype=torch.int64, device="meta")

@@ -16,6 +16,7 @@ from reference.collectives import cost as collectives
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import PRESETS, GPTConfig
+from reference.models.config import LINEAR
 from reference.parallelize import Plan, parallelize
 from reference.sequence_parallel import SequenceRegion
 from reference.tensor_parallel import Region, cost, vocabulary
@@ -159,21 +160,25 @@ def one_step(group: ProcessGroup, plan: Plan, config: GPTConfig) -> None:
     dist.barrier(group)
 
 
+@pytest.mark.parametrize("biases", [(), LINEAR], ids=["no biases", "biases"])
 @pytest.mark.parametrize("t", [2, 4, 6])
-def test_once_a_step_gradients_of_norms_and_of_copies_are_summed(clusters: Callable[..., Cluster], t: int) -> None:
+def test_once_a_step_gradients_of_norms_and_of_copies_are_summed(
+    clusters: Callable[..., Cluster], t: int, biases: tuple[str, ...]
+) -> None:
     """Each kind in one all-reduce, by hand: so bytes are those of its algorithm. Formulas count a ring."""
-    of_norms = (2 * COPIES.layers + 1) * COPIES.width
-    of_copies, copies = 2 * COPIES.layers * COPIES.head_dim * COPIES.width, t // COPIES.kv_heads
+    config, each = replace(COPIES, biases=biases, head_size=6 if biases else None), bool(biases)
+    of_norms = (2 * config.layers + 1) * config.width + 2 * each * config.layers * config.width
+    of_copies, copies = 2 * config.layers * config.head_dim * (config.width + each), t // config.kv_heads
     for slices in (False, True):
         plan = Plan(tensor_parallel=t, sequence_parallel=slices)
-        trace = clusters(t, preload=PRELOAD).trace(lambda plan=plan: one_step(dist.group.WORLD, plan, COPIES))[1]
+        trace = clusters(t, preload=PRELOAD).trace(lambda plan=plan: one_step(dist.group.WORLD, plan, config))[1]
         first, second, once = cut(trace)
         assert first.bytes_sent == second.bytes_sent
         for rank in range(t):
             elements = slices * summed_by_hand(of_norms, t, rank) + summed_by_hand(of_copies, copies, rank % copies)
             assert once.bytes_sent[rank] == DOUBLE * elements
-            assert cost.norms(COPIES, t, rank) == around_a_ring(of_norms, t, rank)
-            assert cost.kv_copies(COPIES, t, rank) == around_a_ring(of_copies, copies, rank % copies)
+            assert cost.norms(config, t, rank) == around_a_ring(of_norms, t, rank)
+            assert cost.kv_copies(config, t, rank) == around_a_ring(of_copies, copies, rank % copies)
 
 
 def around_a_ring(numel: int, t: int, rank: int) -> int:

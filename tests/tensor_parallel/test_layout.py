@@ -23,6 +23,9 @@ CONFIGS = {
     "a head of keys for each of queries": replace(GROUPED, kv_heads=24),
     "one head of keys": replace(GROUPED, kv_heads=1),
     "tied": replace(GROUPED, tied=True),
+    "heads of their own size": replace(GROUPED, head_size=6),
+    "biases": replace(GROUPED, biases=("query", "key", "value", "output", "gate", "up", "down")),
+    "no gate": replace(GROUPED, gated=False, biases=("up", "down")),
     "the heads of llama3-70b": GPTConfig(layers=1, width=128, heads=64, kv_heads=8, hidden=448, vocabulary=129),
 }
 RANKS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
@@ -40,12 +43,13 @@ def fitting(config: GPTConfig) -> list[int]:
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_every_parameter_has_one_row_of_the_table(config: GPTConfig) -> None:
-    """By the end of its name: a whole word of it, or what follows the last underscore."""
-    names = [name for name, _ in on_meta(config).named_parameters()]
+    """By the end of its name: a whole word of it, or what follows the last underscore. A bias: by its weight."""
+    names = [name.replace(".bias", ".weight") for name, _ in on_meta(config).named_parameters()]
     rows = {name: [end for end in LAYOUT if f".{name}".replace("_norm", ".norm").endswith(f".{end}")] for name in names}
     assert {name: found for name, found in rows.items() if len(found) != 1} == {}
     unused = set(LAYOUT) - {end for [end] in rows.values()}
-    assert unused == ({"head.weight"} if config.tied else set())
+    missing = {"head.weight": config.tied, "feed_forward.gate.weight": not config.gated}
+    assert unused == {name for name, is_missing in missing.items() if is_missing}
     assert all(split_of(name) is LAYOUT[rows[name][0]] for name in names)
 
 

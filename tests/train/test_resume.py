@@ -1,5 +1,8 @@
 """A run that was interrupted goes on as if nothing had happened, on any number of ranks and under any plan."""
 
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +16,7 @@ from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.models import PRESETS
 from reference.models.data import Batches, file_text
+from reference.options import completed
 from reference.oracle import one_process
 from reference.parallelize import Form, Plan
 from reference.report import read_log
@@ -198,3 +202,110 @@ def test_a_run_does_not_save_over_another(tmp_path: Path, clusters: Clusters, ca
     assert run([*common, "--save", str(saves.folder), "--resume", "--model", "demo"]) == 2
     assert "another model" in capsys.readouterr().err
     assert sorted(path.name for path in saves.folder.rglob("*")) == before
+
+
+COMMON = ["train", "--model", "tiny", "--batch", "4", "--sequence", "16", "--learning-rate", "0.01", "--seed", "3"]
+
+
+@pytest.fixture(scope="module")
+def interrupted(short_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoints of a run of four steps on 2 tensor-parallel ranks, after the second and the fourth."""
+    folder = tmp_path_factory.mktemp("run") / "checkpoints"
+    options = ["--steps", "4", "--ranks", "2", "--tensor-parallel", "2", "--sequence-parallel", "--precision", "fp64"]
+    assert run([*COMMON, *options, "--data", str(short_text), "--save", str(folder), "--save-every", "2"]) == 0
+    return folder
+
+
+@pytest.fixture
+def half(interrupted: Path, tmp_path: Path) -> Path:
+    """The same as if it had been stopped after the second step."""
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(interrupted, folder)
+    shutil.rmtree(folder / checkpoint_folder.latest(folder).name)
+    assert len(checkpoint_folder.checkpoints(folder)) == 1
+    return folder
+
+
+def resumed(folder: Path, log: Path, *options: str) -> tuple[int, list[float]]:
+    code = run(["train", "--save", str(folder), "--resume", "--log", str(log), *options])
+    return code, [step.loss for step in read_log(log)[0]] if code == 0 else []
+
+
+def test_resume_alone_is_enough(half: Path, short_text: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+    """Also from another folder: all options are in the checkpoint, also how often to save."""
+    monkeypatch.chdir(tmp_path)
+    code, tail = resumed(half, tmp_path / "log")
+    shown = capsys.readouterr().out.splitlines()
+    assert code == 0 and "2 ranks" in shown[0] and shown[1] == "going on after step 2"
+    precision, model = PRECISIONS["fp64"], PRESETS["tiny"]
+    config = TrainConfig(
+        model, str(short_text), 4, batch=4, sequence=16, learning_rate=0.01, seed=3, precision=precision
+    )
+    assert tail == pytest.approx(one_process(config).losses[2:], rel=1e-10)
+    assert len(checkpoint_folder.checkpoints(half)) == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--batch", "4", "--seed", "3", "--precision", "fp64"],
+        ["--ranks", "1", "--tensor-parallel", "1"],
+        ["--data-parallel", "zero1", "--ranks", "4"],
+        ["--save-every", "1"],
+    ],
+    ids=" ".join,
+)
+def test_options_that_agree_or_lay_out_otherwise_change_nothing(half: Path, tmp_path: Path, options: list[str]) -> None:
+    shutil.copytree(half, tmp_path / "copy")
+    (_, alone), (code, tail) = resumed(tmp_path / "copy", tmp_path / "1"), resumed(half, tmp_path / "2", *options)
+    assert code == 0 and tail == pytest.approx(alone, rel=1e-10)
+
+
+def test_a_longer_run_or_another_learning_rate_is_said(half: Path, tmp_path: Path, capsys) -> None:
+    code, tail = resumed(half, tmp_path / "log", "--steps", "6", "--learning-rate", "0.02")
+    assert code == 0 and len(tail) == 4
+    assert capsys.readouterr().out.splitlines()[1:3] == [
+        "going on after step 2",
+        "from here on: steps 6 instead of 4, learning rate 0.02 instead of 0.01; "
+        "the learning rate goes on as in a run of 6 steps",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--batch", "8"], "is of a run with batch 4, and this has 8"),
+        (["--sequence", "8"], "is of a run with sequence 16, and this has 8"),
+        (["--seed", "4"], "is of a run with seed 3, and this has 4"),
+        (["--dropout", "0.5"], "is of a run with dropout 0.0, and this has 0.5"),
+        (["--precision", "fp32"], "is of a run with precision fp64, and this has fp32"),
+        (["--model", "demo"], "is of another model: of tiny, and this is demo"),
+        (["--data", __file__], "is of a run with text "),
+        (["--ranks", "3"], "3 ranks do not divide"),
+    ],
+)
+def test_options_that_would_learn_something_else_are_refused_by_name(
+    half: Path, tmp_path: Path, options: list[str], reason: str, capsys
+) -> None:
+    assert resumed(half, tmp_path / "log", *options)[0] == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and reason in err
+
+
+def test_what_belongs_to_an_option_that_is_another_now_is_not_taken_over() -> None:
+    options = {"data_parallel": "zero1", "replicas": None, "schedule": "1f1b", "chunks": None, "batch": 16}
+    stored = {"data_parallel": "hsdp", "replicas": 2, "schedule": "interleaved", "chunks": 4, "batch": 8, "gone": 1}
+    taken_over = {"schedule": "interleaved", "chunks": 4, "batch": 8}
+    assert completed(options, {"data_parallel"}, stored) == {**options, **taken_over}
+    same = options | {"data_parallel": "hsdp"}
+    assert completed(same, {"data_parallel"}, stored)["replicas"] == 2
+    assert completed(options, set(), {}) == options
+
+
+def test_torchrun_takes_the_options_over_too(half: Path) -> None:
+    command = [sys.executable, "-m", "reference.train", "--save", str(half), "--resume", "--device", "cpu"]
+    root = Path(on_rank.__file__).parents[1]
+    done = subprocess.run([*command, "--tensor-parallel", "1"], cwd=root, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1] == "going on after step 2"
+    assert checkpoint_folder.contents(checkpoint_folder.latest(half))["step"] == 4
