@@ -35,8 +35,20 @@ number of ranks. Cover odd world sizes, lengths that n does not divide, 1 rank, 
 the learner reads. Three or four cases at each world size and one at 8 ranks: the whole check must stay below a second.
 `python -m tests.grading.mutants <name>` makes small mistakes by rule and shows those that no case has noticed.
 
+**drawn.** A table of known cases must not be right, so each check draws some anew: `drawn(worlds=..., length=range(2,
+40), root=lambda so_far: range(so_far.n))`, or `on_any_ranks(...)` for one case on a few ranks and one on more than any
+other has. The seed of a check also changes the values of all `cases`; the verdict names it, and `--seed` repeats it.
+
+**values.** `case.tensor` deals numbers whose sums are exact in any order, and in no narrower dtype: signs, fractions,
+large ones, a zero on all ranks. `case.factors` does so for products, `case.normal` where nothing is exact. See `exact`.
+Where values only move, `tolerance=0` asks for every bit; where a new tensor is asked for, `new=True` looks for one.
+
+**scale.** A formula or a search has cases so large that only the right order of growth ends within two seconds of
+processor time: `Scale(cases(worlds=(1,), ranks=(10**12,)), "the number of ranks", oracle=...)`. It sees loops in C, and
+arrays with an element for each step, which a count of lines does not. Its oracle is quick; tests hold it to the other.
+
 **inputs.** The arguments of one group rank, by name, without `group`. `case.tensor(rank, *shape, dtype=, name=)` gives
-random whole numbers whose sums are exact; `case.normal` gives normally distributed float64. Without `inputs`, the
+numbers whose sums are exact; `case.normal` gives normally distributed float64. Without `inputs`, the
 parameters of the case are the arguments.
 
 **oracle.** Plain code of one process, from the inputs of all ranks to what each must have: a list by group rank of

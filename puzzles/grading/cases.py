@@ -163,8 +163,11 @@ def new_seed() -> int:
     return random.SystemRandom().randrange(1, 1_000_000)
 
 
-def dealt(named: Iterable[Case], drawn: Iterable[Drawn], seed: int) -> tuple[Case, ...]:
-    """The cases of a check: those named, with other values for each seed, and one of each that is drawn."""
-    chance = random.Random(seed)
+def dealt(named: Iterable[Case], drawn: Iterable[Drawn], seed: int, of: str = "") -> tuple[Case, ...]:
+    """The cases of a check: those named, with other values for each seed, and one of each that is drawn.
+
+    Puzzles of other names, `of`, draw other cases.
+    """
+    chance = random.Random(f"{of} {seed}")
     again = tuple(replace(case, seed=case.seed + _APART * seed) for case in named)
     return again + tuple(each.draw(chance) for each in drawn)

@@ -228,7 +228,7 @@ class Puzzle:
 
     def dealt(self, seed: int) -> "Puzzle":
         """The puzzle with the cases of the check that has this seed: other values, and some other sizes."""
-        return replace(self, cases=dealt(self.cases, self.drawn, seed), drawn=())
+        return replace(self, cases=dealt(self.cases, self.drawn, seed, self.name), drawn=())
 
     @property
     def chapter(self) -> str:

@@ -21,7 +21,7 @@ def stalls_at(value: float, dtype: torch.dtype) -> float:
     Args:
         value: what is added, positive; a number of `dtype`, in float16 at most 16: beyond that the sum overflows
             before it stalls.
-        dtype: of floats: torch.bfloat16, torch.float16.
+        dtype: of floats: torch.bfloat16, torch.float16, or a wider one.
 
     Returns: the last s, as a Python float.
 

@@ -62,7 +62,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), axes=((0,), (1,)), sizes=((1, 4), (4, 1)))
     + cases(worlds=(1,), axes=((1,),), sizes=((4, 8, 4),)),
     drawn=(drawn(worlds=(1,), axes=((0,), (1,), (0, 1), (1, 2), (2, 0)), sizes=((3, 2, 4), (2, 5, 3), (4, 1, 3))),),
-    scale=Scale(cases(worlds=(1,), axes=((2, 0),), sizes=((20, 30, 20),)), "pairs of ranks", oracle=by_their_places),
+    scale=Scale(cases(worlds=(1,), axes=((2,),), sizes=((90, 90, 2),)), "pairs of ranks", oracle=by_their_places),
     oracle=whoever_agrees_elsewhere,
     budgets=(
         Budget(

@@ -99,7 +99,8 @@ def summed_over_ranks(case: Case, inputs: Inputs) -> list[dict[str, list[Tensor]
     return [{"gradients": sums, "in place": SAME_MEMORY}] * case.n
 
 
-LENGTHS = ("different", "equal", "one is empty")  # of what the ranks have
+LENGTHS = ("different", "equal", "one is empty")  # of what the ranks have; MANY are more than 16 bits count
+MANY = "many"
 
 
 def count_of(case: Case, rank: int) -> int:
@@ -109,6 +110,8 @@ def count_of(case: Case, rank: int) -> int:
             return 1 + (2 * rank) % 5
         case "equal":
             return 3
+        case "many":
+            return 9001 + rank
         case "one is empty":
             return 0 if rank == case.n - 1 > 0 else 2 + rank
     raise ValueError(f"no lengths {case.lengths!r}")

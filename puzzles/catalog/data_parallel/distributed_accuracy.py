@@ -8,7 +8,7 @@ from reference.collectives import cost
 from reference.collectives.all_reduce import ring
 from reference.data_parallel.metrics import accuracy
 
-from .common import LENGTHS, count_of
+from .common import LENGTHS, MANY, count_of
 
 CLASSES = 3
 
@@ -59,6 +59,7 @@ PUZZLE = Puzzle(
         return (totals[0] / totals[1]).item()
         """,
     cases=cases(worlds=(3, 2, 4, 1, 5, 8), lengths=LENGTHS)
+    + cases(worlds=(4,), lengths=(MANY,))
     + cases(worlds=(4,), members=(0, 2, 3), lengths=("different",)),
     drawn=on_any_ranks(lengths=LENGTHS),
     inputs=predictions_of_a_rank,

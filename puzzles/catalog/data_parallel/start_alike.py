@@ -13,9 +13,9 @@ def state_of_a_rank(case, rank):
     """Parameters and buffers of three dtypes; the seed is odd, and more than a float64 can count."""
     width = case.width
     return {
-        "parameters": {"weight": case.normal(rank, width, 3).float(), "bias": case.normal(rank, width).float()},
+        "parameters": {"weight": case.tensor(rank, width, 3), "bias": case.tensor(rank, width, name="bias")},
         "buffers": {
-            "running_mean": case.normal(rank, width, name="mean").float(),
+            "running_mean": case.tensor(rank, width, name="mean"),
             "seed": torch.tensor(2**53 + 2 * rank + 1),
             "mask": case.normal(rank, 5, name="mask") > 0,
         },

@@ -9,7 +9,7 @@ from reference.collectives import cost
 from reference.collectives.all_reduce import ring
 from reference.data_parallel.uneven import weighted_loss
 
-from .common import LENGTHS, count_of
+from .common import LENGTHS, MANY, count_of
 
 
 def parts_of_the_mean(case, inputs):
@@ -43,6 +43,7 @@ PUZZLE = Puzzle(
         """,
     function=weighted_loss,
     cases=cases(worlds=(3, 2, 4, 1, 5, 8), lengths=LENGTHS)
+    + cases(worlds=(4,), lengths=(MANY,))
     + cases(worlds=(4,), members=(0, 2, 3), lengths=("different",)),
     drawn=on_any_ranks(lengths=LENGTHS),
     inputs=lambda case, rank: {"losses": case.normal(rank, count_of(case, rank)).abs()},
@@ -66,7 +67,7 @@ PUZZLE = Puzzle(
     wrong=(
         Wrong(
             "a mean of means",
-            diagnosis=r"right with lengths=equal, wrong with lengths=different, one is empty",
+            diagnosis=r"right with lengths=equal, wrong with lengths=different, many, one is empty",
             body="return losses.sum() / max(1, losses.numel()) / dist.get_world_size(group)",
         ),
         Wrong(

@@ -10,8 +10,8 @@ def what_each_has_made(case, rank):
     """An activation for the rank after and a gradient for the rank before, where there are such."""
     shape = case.batch, case.features
     return {
-        "activation": case.normal(rank, *shape, dtype=case.dtype, name="activation") if rank < case.n - 1 else None,
-        "gradient": case.normal(rank, *shape, dtype=case.dtype, name="gradient") if rank > 0 else None,
+        "activation": case.tensor(rank, *shape, dtype=case.dtype, name="activation") if rank < case.n - 1 else None,
+        "gradient": case.tensor(rank, *shape, dtype=case.dtype, name="gradient") if rank > 0 else None,
     }
 
 

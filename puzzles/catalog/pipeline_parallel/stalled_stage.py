@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
 from reference.pipeline_parallel import orders
 from reference.pipeline_parallel.schedule import Action, Kind, Schedule
 from reference.pipeline_parallel.stalled import find_stall
@@ -60,6 +60,21 @@ SCENES = {
     "two stages": Scene(swapped(orders.one_f_one_b(2, 3), 0, "F0.2", "B0.2"), "circle", (0, 1)),
     "a single rank": Scene(orders.gpipe(1, 2), "computing", (0,), hangs="B0.1"),
 }
+OTHERS = {  # of which each check has one
+    f"{kind}{stage}.{k} of {p} ranks and {m} micro-batches {'hangs' if hangs else 'is lost'}": Scene(
+        orders.one_f_one_b(p, m), "computing", (stage,), hangs=f"{kind}{stage}.{k}"
+    )
+    if hangs
+    else Scene(
+        orders.one_f_one_b(p, m), "message", (stage, stage + (1 if kind == "F" else -1)), lost=f"{kind}{stage}.{k}"
+    )
+    for p, m in ((3, 5), (5, 7), (6, 4), (7, 9))
+    for kind, stages in (("F", range(p - 1)), ("B", range(1, p)))
+    for stage in stages
+    for k in range(1, m)
+    for hangs in (True, False)
+}
+NAMED = SCENES | OTHERS
 
 
 def needed_by(scene: Scene, action: Action) -> Action | None:
@@ -93,7 +108,7 @@ def goes_on(scene: Scene, action: Action, made: Collection[Action]) -> bool:
 
 def what_the_ranks_say(case, rank):
     """Orders, and how far each rank has come."""
-    scene = SCENES[case.scene]
+    scene = NAMED[case.scene]
     done, computing = halted(scene)
     return {"lines": [list(line) for line in scene.schedule.lines], "done": done, "computing": computing}
 
@@ -131,14 +146,15 @@ PUZZLE = Puzzle(
         """,
     function=find_stall,
     cases=cases(worlds=(1,), scene=tuple(SCENES)),
+    drawn=(drawn(worlds=(1,), scene=tuple(OTHERS)), drawn(worlds=(1,), scene=tuple(OTHERS))),
     inputs=what_the_ranks_say,
-    oracle=lambda case, inputs: [(SCENES[case.scene].reason, list(SCENES[case.scene].ranks))],
+    oracle=lambda case, inputs: [(NAMED[case.scene].reason, list(NAMED[case.scene].ranks))],
     given=(Action, Kind),
     budgets=(
         Budget(
             Measure.LINES,
-            target=lambda case: 20 + 12 * len(SCENES[case.scene].schedule.lines),
-            optimum=lambda case: 10 + 10 * len(SCENES[case.scene].schedule.lines),
+            target=lambda case: 20 + 12 * len(NAMED[case.scene].schedule.lines),
+            optimum=lambda case: 10 + 10 * len(NAMED[case.scene].schedule.lines),
             why="nothing need be run again: ask a rank what it waits for, then ask that one",
         ),
     ),

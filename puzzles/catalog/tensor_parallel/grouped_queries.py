@@ -3,7 +3,7 @@
 import torch.distributed as dist
 
 from puzzles.grading.drives.tensor_parallel import among_neighbours
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
 from reference.tensor_parallel.heads import grouped_queries
 from reference.tensor_parallel.pairs import enter, leave
 
@@ -100,6 +100,14 @@ PUZZLE = Puzzle(
         for case in cases(worlds=(n,), heads=(heads,), kv_heads=(kv_heads,), ranks_per_head=(max(1, n // kv_heads),))
     )
     + cases(worlds=(5,), members=(0, 1, 3, 4), heads=(4,), kv_heads=(2,), ranks_per_head=(2,)),
+    drawn=(
+        drawn(
+            worlds=(6,),
+            heads=(6, 12),
+            kv_heads=(1, 2, 3, 6),
+            ranks_per_head=lambda so_far: (so_far.n // so_far.kv_heads,),
+        ),
+    ),
     inputs=own_queries,
     oracle=one_process,
     drive=among_neighbours,

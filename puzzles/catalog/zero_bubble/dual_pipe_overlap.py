@@ -84,7 +84,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3, 2, 1, 5), pieces=(2,), forward=(50,), backward=(70,))
     + cases(worlds=(8,), pieces=(4,), forward=(100,), backward=(100,))
     + cases(worlds=(4,), members=(0, 2, 3), pieces=(1,), forward=(30,), backward=(60,)),
-    drawn=on_any_ranks(pieces=(1, 2, 3), forward=(50, 60), backward=(70, 90)),
+    drawn=on_any_ranks(pieces=(1, 2, 3), forward=(150, 170), backward=(160, 200)),
     inputs=two_micro_batches,
     oracle=one_after_the_other,
     drive=partial(in_pieces, NAMES),

@@ -117,7 +117,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "steps that become smaller",
-            diagnosis=r"right with ahead=1, wrong with ahead=2, 3, 7",
+            diagnosis=r"right with ahead=1, wrong with ahead=2, 3, [\d, ]*7",
             edits=(("(1 - min(update / updates, 1))", "min(update / updates, 1)"),),
         ),
         Wrong(
@@ -127,7 +127,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "D after each update, not after tau of them",
-            diagnosis=r"right with ahead=1, wrong with ahead=2, 3, 7",
+            diagnosis=r"right with ahead=1, wrong with ahead=2, 3, [\d, ]*7",
             edits=(("remembered ** (1 / delay)", "remembered"),),
         ),
         Wrong(

@@ -1,7 +1,7 @@
 """zero_bubble.place_weight_gradients: W where a rank would wait, in the memory that there is."""
 
 from puzzles.grading.drives.zero_bubble import all_orders_at_once
-from puzzles.grading.puzzle import RETURNS, Budget, Claim, Measure, Puzzle, Wrong, cases
+from puzzles.grading.puzzle import RETURNS, Budget, Claim, Measure, Puzzle, Wrong, cases, drawn
 from puzzles.grading.schedules import Pipe
 from reference.pipeline_parallel.schedule import Action, Kind
 from reference.pipeline_parallel.simulate import Costs
@@ -88,6 +88,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), p=(3,), m=(7,), ahead=(2,), costs=((5, 2, 2),), more=(0,))
     + cases(worlds=(1,), p=(1, 8), m=(3,), ahead=(1,), costs=((1, 1, 1),), more=(0,))
     + cases(worlds=(3,), p=(3,), m=(4,), ahead=(2,), costs=((1, 1, 1),), more=(0,)),
+    drawn=(drawn(worlds=(1,), p=range(2, 7), m=range(7, 14), ahead=(1,), costs=((1, 1, 1), (2, 2, 1)), more=(0,)),),
     inputs=order_costs_and_limit,
     drive=all_orders_at_once,
     pipe=a_stage_a_rank,
