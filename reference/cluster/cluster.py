@@ -243,7 +243,7 @@ class Cluster:
     def _come_up(self) -> bool:
         """Wait for ranks that were started. False where one is gone, or takes too long."""
         deadline = time.monotonic() + _START
-        while self._ready < self.world_size and not self._dirty:
+        while (self._ready < self.world_size or not self._ranks.pids) and not self._dirty:
             self._hear(deadline - time.monotonic())
             self._dirty = self._dirty or time.monotonic() > deadline
         return not self._dirty
