@@ -101,7 +101,7 @@ PUZZLE = Puzzle(
         )
         for case in cases(worlds=(1,), windows=(windows,), padding=(padding,))
     ),
-    drawn=(drawn(worlds=(1,), windows=((4, 2, 3), (1, 1, 6), (7, 2)), padding=((1, 2, 3), (0, 0, 4))),),
+    drawn=(drawn(worlds=(1,), windows=((4, 2, 3), (1, 1, 6), (7, 2, 1)), padding=((1, 2, 3), (0, 0, 4))),),
     inputs=a_model_and_its_batch,
     oracle=the_whole_batch_at_once,
     drive=on_a_model,
