@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from ..process_group import drop
 from ..trace import frames
 from ..trace.tap import BACKEND, Ledger, Recorder, Tap, register
 from . import forkserver, pickling, process, wire
@@ -231,4 +232,4 @@ class Worker:
     def drop_groups(self) -> None:
         """Take down the groups that the call before has made. Not sooner: another rank may still have been joining."""
         for group in [g for g in c10d._world.pg_map if g is not self.group]:
-            dist.destroy_process_group(group)
+            drop(group)
