@@ -25,6 +25,7 @@ import torch.distributed as dist
 # there is a group, its defaults are None.
 import torch.distributed.nn.functional
 
+from reference import on_gpus
 from reference.errors import BadInput
 from reference.memory.offload import Offload
 from reference.memory.precision import PRECISIONS
@@ -33,7 +34,6 @@ from reference.models import PRESETS
 from reference.models.data import unigram_entropy
 from reference.options import configure
 from reference.parallelize import Form, Order, Plan
-from reference.pipeline_parallel import connections
 from reference.report import held_out, printer, silent
 from reference.saves import Saves, saves_of
 from reference.train import TrainConfig, batches_for, train, validation_loss
@@ -50,7 +50,7 @@ def main() -> int:
     Returns:
         The exit code: 0, 2 for bad input, 130 after Ctrl-C.
     """
-    connections.allow()  # before CUDA starts
+    on_gpus.allow_connections()
     try:
         store = join()
         try:

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from reference import on_gpus
 from reference.data_parallel import UpdateForm, clip, gradient_norm
 from reference.dtypes import accumulator
 from reference.errors import BadInput
@@ -90,6 +91,8 @@ class Training:
         self.pipeline, self.inference = parallel.pipeline, parallel.inference
         self.optimizer = optimizer_for(config, plan, self.form)
         self.scaler = scaler_of(config.precision)
+        if self.pipeline and on_gpus.is_gpu(device):
+            self.warm_up()
 
     def backward(self, step: int) -> Tensor:
         """Forward and backward of this rank's part of a batch. Masters have the whole gradient afterwards.
@@ -115,6 +118,26 @@ class Training:
         self.form.collect()
         dtype = accumulator(self.config.precision.compute)  # of losses, also where there is none
         return sum(parts, torch.zeros((), dtype=dtype, device=self.device))
+
+    def warm_up(self) -> None:
+        """Use every kernel of a step of a pipeline once, before messages are under way: see `reference.on_gpus`.
+
+        It reads a micro-batch, sums its gradients over the data axis as a step does, and forgets them.
+        """
+        tokens, targets, noise = self._micro_batch(0, 0)
+        slices = self.plan.tensor_parallel if self.plan.sequence_parallel else 1
+        shape = tokens.shape[0], tokens.shape[1] // slices, self.config.model.width
+        like = torch.randn(shape, dtype=self.config.precision.compute, device=self.device)
+
+        parts: list[Tensor] = []
+
+        def loss(logits: Tensor, k: int) -> Tensor:
+            parts.append(self.loss(logits, targets, self.batches.tokens))
+            return self.scaler.scale(parts[-1])
+
+        self.pipeline.warm_up(lambda k: (tokens, positions_of(tokens), noise), like, loss)
+        self.form.collect()
+        self.form.publish()
 
     def _micro_batch(self, step: int, k: int) -> tuple[Tensor, Tensor, Tensor | None]:
         """Tokens, targets, and from what dropout follows: what this rank reads in its k-th micro-batch of a step."""

@@ -15,9 +15,9 @@ import torch.distributed as dist
 
 from rankwise import training
 from rankwise.cli import run
+from reference import on_gpus
 from reference.collectives import native
 from reference.errors import BadInput
-from reference.pipeline_parallel import connections
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("--model", "tiny", "--steps", "2", "--batch", "4", "--sequence", "16")
@@ -176,9 +176,9 @@ def test_they_train_on_cpus_when_told_to(started: Started, short_text: Path) -> 
 
 
 def test_launch_asks_for_all_connections_and_leaves_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(connections.VARIABLE, raising=False)
-    connections.allow()
-    assert os.environ[connections.VARIABLE] == "32"
-    monkeypatch.setenv(connections.VARIABLE, "1")
-    connections.allow()
-    assert os.environ[connections.VARIABLE] == "1"
+    monkeypatch.delenv(on_gpus.CONNECTIONS, raising=False)
+    on_gpus.allow_connections()
+    assert os.environ[on_gpus.CONNECTIONS] == "32"
+    monkeypatch.setenv(on_gpus.CONNECTIONS, "1")
+    on_gpus.allow_connections()
+    assert os.environ[on_gpus.CONNECTIONS] == "1"
