@@ -30,7 +30,7 @@ def train(
     ] = None,
     accumulate: Annotated[int, Option("--accumulate", "--micro-batches", help="Micro-batches in a step.")] = 1,
     recompute: Annotated[str, Option(help="In backward, instead of keeping: none, selective or full.")] = "none",
-    precision: Annotated[str, Option(help="fp32, bf16, fp16 or fp64.")] = "fp32",
+    precision: Annotated[str, Option(help="fp32, tf32, bf16, fp16 or fp64.")] = "fp32",
     offload: Annotated[str, Option(help="Where optimizer state lives: none (with the model), cpu or disk.")] = "none",
     save: Annotated[str | None, Option(metavar="PATH", help="Save checkpoints in this folder.")] = None,
     save_every: Annotated[int | None, Option(help="Steps from one checkpoint to the next; 100 by default.")] = None,

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from reference.dtypes import accumulator
 from reference.models.config import GPTConfig
 from reference.models.dropout import dropout
+from reference.models.one_kernel import one_kernel
 from reference.models.rms_norm import rms_norm
 
 IGNORED = -100  # a target that does not count, as in torch.nn.functional.cross_entropy
@@ -43,6 +44,7 @@ def rotary_waves(positions: Tensor, head_dim: int, base: float) -> Tensor:
     return torch.stack([angles.cos(), angles.sin()])
 
 
+@one_kernel
 def rotate(x: Tensor, waves: Tensor) -> Tensor:
     """Turn the pairs of each head by its position: [B, H, S, head_dim] -> the same.
 
@@ -52,6 +54,20 @@ def rotate(x: Tensor, waves: Tensor) -> Tensor:
     cos, sin = waves.to(x.dtype)
     left, right = x.chunk(2, dim=-1)
     return torch.cat([left * cos - right * sin, left * sin + right * cos], dim=-1)
+
+
+def needs_all_heads(query: Tensor, key: Tensor) -> bool:
+    """Whether heads of keys must be repeated for attention to keep no S x S numbers.
+
+    On a GPU the kernel that takes groups of heads (flash) computes in 16 bits, and the one for more bits takes no
+    groups. Where neither can be had, torch multiplies in full, and keeps a number for every pair of tokens.
+    """
+    return query.is_cuda and query.element_size() > 2 and key.shape[1] != query.shape[1]
+
+
+def all_heads(x: Tensor, query: Tensor) -> Tensor:
+    """Keys or values for each head of queries: [B, K, S, head_dim] -> [B, H, S, head_dim]."""
+    return x.repeat_interleave(query.shape[1] // x.shape[1], dim=1)
 
 
 class Attention(nn.Module):
@@ -77,7 +93,10 @@ class Attention(nn.Module):
         """What has no weights: rotate, compare, mix. [B, S, H or K · head_dim] each -> [B, S, H · head_dim]."""
         query, key, value = self._heads(query), self._heads(key), self._heads(value)
         query, key = rotate(query, waves), rotate(key, waves)
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+        if needs_all_heads(query, key):
+            key, value = all_heads(key, query), all_heads(value, query)
+        grouped = key.shape[1] != query.shape[1]
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
         return mixed.transpose(1, 2).flatten(2)
 
     def _heads(self, x: Tensor) -> Tensor:
@@ -104,7 +123,13 @@ class SwiGLU(nn.Module):
 
     def product(self, gate: Tensor, up: Tensor) -> Tensor:
         """What has no weights: let `up` through where `gate` is open. [B, S, F] each -> the same."""
-        return F.silu(gate) * up
+        return gated(gate, up)
+
+
+@one_kernel
+def gated(gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) · up, of any shape."""
+    return F.silu(gate) * up
 
 
 class Dropout(nn.Module):
