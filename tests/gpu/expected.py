@@ -33,7 +33,7 @@ from dataclasses import dataclass
 
 PARAMETERS = 0.945e9
 TOKENS = 8 * 2048
-TFLOP = 109.3  # of a step: 6 N + 12 L D S for each token
+TFLOP = 109.4  # of a step: 6 N + 12 L D S for each token
 PEAK = 989.0  # TFLOP/s in bf16, of the data sheet
 BANDWIDTH = 3.0e12  # bytes/s that a large copy reaches
 
