@@ -1,17 +1,18 @@
 """What torch's own groups ask of whoever calls them: names, and where tensors must be; and on what their ranks compute.
 
-All-gather and reduce-scatter of one flat tensor have here the names that torch 2.13 gives them. torch 2.11 and 2.12
-call them `all_gather_into_tensor` and `reduce_scatter_tensor`; 2.13 still does, with a warning.
+All-gather and reduce-scatter of one flat tensor have the names that torch 2.13 gives them. torch 2.11 and 2.12 call
+them `all_gather_into_tensor` and `reduce_scatter_tensor`, and are told the others by `reference.process_group`; 2.13
+still knows those, with a warning.
 """
 
 import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
-if hasattr(dist, "all_gather_single"):
-    all_gather_single, reduce_scatter_single = dist.all_gather_single, dist.reduce_scatter_single
-else:
-    all_gather_single, reduce_scatter_single = dist.all_gather_into_tensor, dist.reduce_scatter_tensor
+from reference.process_group import have_names_of_today
+
+have_names_of_today()
+all_gather_single, reduce_scatter_single = dist.all_gather_single, dist.reduce_scatter_single
 
 
 def device_of(group: ProcessGroup) -> torch.device:

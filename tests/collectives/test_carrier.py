@@ -1,6 +1,10 @@
 """Groups that carry messages for hand-made ones: what torch is told of them, and that it forgets them."""
 
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
+from textwrap import dedent
 from types import SimpleNamespace
 
 import pytest
@@ -81,3 +85,20 @@ def test_a_timeout_is_given_to_either_backend(given, taken: int, kind: str, monk
     )
     process_group.connect(kind, options, given)
     assert asked == [timedelta(seconds=taken)]
+
+
+def test_an_older_torch_knows_the_names_of_today() -> None:
+    """torch 2.11 and 2.12 are this one without the new names. Hints, answers and tests say `dist.all_gather_single`."""
+    program = """
+        import torch.distributed as dist
+        gather, scatter = dist.all_gather_into_tensor, dist.reduce_scatter_tensor
+        del dist.all_gather_single, dist.reduce_scatter_single
+        import reference.cluster.rank  # what every rank imports
+        assert dist.all_gather_single is gather and dist.reduce_scatter_single is scatter
+        from reference.collectives import native
+        assert native.all_gather_single is gather and native.reduce_scatter_single is scatter
+    """
+    root = Path(process_group.__file__).parents[1]
+    command = [sys.executable, "-c", dedent(program)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

@@ -35,6 +35,7 @@ PARAMETERS = 0.945e9
 TOKENS = 8 * 2048
 TFLOP = 109.4  # of a step: 6 N + 12 L D S for each token
 PEAK = 989.0  # TFLOP/s in bf16, of the data sheet
+SLOW = 6  # times as long as on a machine with a GPU a dry run may take: where there is none, cores are few
 BANDWIDTH = 3.0e12  # bytes/s that a large copy reaches
 
 

@@ -28,11 +28,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from expected import EXPECTED, MAY_HANG
+from expected import EXPECTED, MAY_HANG, SLOW
 
 AS_EXPECTED, NOT_SO, NO_GPU = 0, 1, 3
 BUDGET, PHASE = 27 * 60.0, 9.5 * 60.0  # seconds of all phases together, and of each
-SLOW = 6  # times as long as on a machine with a GPU a dry run may take: where there is none, cores are few
 STEPS = """
 A machine 30 | A ceilings 45 | A says_where 75 | A alone_lazy 90 | A together_connect 75 | A fails_on_one 60 |
 A alone_eager 90 | A learns 60 | A together_lazy 150 | A together_eager 150 |

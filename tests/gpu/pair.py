@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from checks import ROOT
+from expected import SLOW
 from launcher import CONNECTIONS, SHARING
 
 from reference import launch, on_gpus
@@ -28,6 +29,7 @@ from reference.train import TrainConfig, Training
 MODEL = GPTConfig(layers=8, width=256, heads=4, kv_heads=2, hidden=512)
 TASK = TrainConfig(MODEL, steps=4, batch=8, sequence=256, precision=PRECISIONS["bf16"])
 TINY = replace(TASK, model=replace(MODEL, width=16, hidden=24), sequence=8)
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # as torchrun has it
 FAILS = "fails"  # what to do, beside the names of orders
 
 
@@ -37,7 +39,7 @@ def run_pair(what: str, dry: bool, limit: float, variables: Mapping[str, str] | 
     Args:
         what: `FAILS`: rank 1 raises in its second step; else the order of a pipeline.
         dry: over gloo, on the CPU.
-        limit: seconds, after which both are ended.
+        limit: seconds, after which both are ended; more of them where it is dry.
         variables: of their environment.
 
     Returns:
@@ -48,13 +50,19 @@ def run_pair(what: str, dry: bool, limit: float, variables: Mapping[str, str] | 
         ranks = [
             subprocess.Popen(
                 [sys.executable, __file__, what, str(rank), f"{folder}/store", *(["--dry-run"] if dry else [])],
-                env=CONNECTIONS | os.environ | SHARING | {"NCCL_HOSTID": f"rank{rank}"} | dict(variables or {}),
+                env=CONNECTIONS
+                | ONE_THREAD
+                | os.environ
+                | SHARING
+                | {"NCCL_HOSTID": f"rank{rank}"}
+                | dict(variables or {}),
                 stdout=words[rank].open("w"),
                 stderr=subprocess.STDOUT,
                 cwd=ROOT,
             )
             for rank in range(2)
         ]
+        limit *= SLOW if dry else 1
         began = time.monotonic()
         while time.monotonic() < began + limit and any(rank.poll() is None for rank in ranks):
             if what == FAILS and ranks[1].poll() is not None:
@@ -82,6 +90,7 @@ def main(what: str, rank: str, store: str, *options: str) -> None:
     )
     if dry:
         on_gpus.is_gpu = lambda device: True  # all that a GPU asks is done on the CPU, too
+    on_gpus.require_connections = lambda channels: None  # what it would refuse is tried here
     task = TINY if dry else TASK
     if what == FAILS:
         fail(task, device)
@@ -106,6 +115,7 @@ def fail(task: TrainConfig, device: torch.device) -> None:
     def run(*arguments: object) -> None:
         for step in range(1000):
             if step == 1 and dist.get_rank() == 1:
+                print(f"raises at {time.time()}", flush=True)
                 raise RuntimeError("rank 1 fails")
             training.backward(step)
             training.update(step)
