@@ -33,12 +33,12 @@ from expected import EXPECTED, MAY_HANG, SLOW
 AS_EXPECTED, NOT_SO, NO_GPU = 0, 1, 3
 BUDGET, PHASE = 27 * 60.0, 9.5 * 60.0  # seconds of all phases together, and of each
 STEPS = """
-A machine 30 | A ceilings 45 | A says_where 75 | A alone_lazy 90 | A together_connect 75 | A fails_on_one 60 |
-A alone_eager 90 | A learns 60 | A together_lazy 150 | A together_eager 150 |
-B step 100 | B chains 60 | B profile 60 | B drops 80 | B pairs_of_tokens 30 | B fsdp 60 | B full 60 | B selective 60 |
-B zero1 60 | B zero2 60 | B offload 120 |
-C 1f1b_32 45 | C zb-v_32 45 | C dualpipev_32 45 | C 1f1b_1 45 | C zb-v_1 45 | C dualpipev_1 45 |
-C 1f1b_32_lazy 45 | C zb-v_32_lazy 45 | C dualpipev_32_lazy 45 | C 1f1b_8 45 | C zb-v_8 45 | C dualpipev_8 45
+A machine 20 | A ceilings 30 | A says_where 50 | A alone_lazy 70 | A together_connect 45 | A fails_on_one 45 |
+A alone_eager 70 | A learns 40 | A together_lazy 100 | A together_eager 100 |
+B step 90 | B chains 50 | B profile 45 | B drops 60 | B pairs_of_tokens 25 | B fsdp 45 | B full 45 | B selective 45 |
+B zero1 45 | B zero2 45 | B offload 75 |
+C 1f1b_32 40 | C zb-v_32 40 | C dualpipev_32 40 | C 1f1b_1 40 | C zb-v_1 40 | C dualpipev_1 40 |
+C 1f1b_32_lazy 40 | C zb-v_32_lazy 40 | C dualpipev_32_lazy 40 | C 1f1b_8 40 | C zb-v_8 40 | C dualpipev_8 40
 """
 
 

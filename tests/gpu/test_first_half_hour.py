@@ -45,10 +45,9 @@ def test_every_step_has_a_limit_and_all_fit_their_time() -> None:
     import steps
 
     assert sorted(step.name for step in first_half_hour.PLAN) == sorted(steps.STEPS)
-    assert all(10 <= step.limit <= 150 for step in first_half_hour.PLAN)
-    assert first_half_hour.BUDGET < 30 * 60 and first_half_hour.PHASE < 10 * 60
-    for phase in "BC":
-        assert sum(step.limit for step in first_half_hour.PLAN if step.phase == phase) <= 1.3 * first_half_hour.PHASE
+    limits = {phase: sum(s.limit for s in first_half_hour.PLAN if s.phase == phase) for phase in "ABC"}
+    assert max(limits.values()) <= first_half_hour.PHASE < 10 * 60
+    assert sum(limits.values()) <= first_half_hour.BUDGET < 30 * 60
 
 
 def test_a_step_that_hangs_takes_its_own_time_alone(monkeypatch: pytest.MonkeyPatch, capsys, tmp_path: Path) -> None:
