@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from reference.collectives.native import computes_on_gpus
 from reference.data_parallel import whole
 from reference.errors import BadInput
 from reference.oracle import Record, on_ranks
@@ -60,7 +61,7 @@ def step_apart(config: TrainConfig, plan: Plan) -> None:
 
 def own_device() -> torch.device:
     """The GPU that the cluster gave to this rank, else the CPU."""
-    if dist.get_backend() == "nccl":
+    if computes_on_gpus(dist.group.WORLD):
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
 

@@ -48,17 +48,14 @@ def train_on_cluster(
     goes_on = saves.check(config, batches) if saves else ""
     with tempfile.TemporaryDirectory() as folder:
         log = begun_log(log or Path(folder, "steps.jsonl"), keep=bool(goes_on))
-        console.print(
-            f"{config.model.parameters:,} parameters, {len(batches.text):,} bytes of text{unpacked(config)}, "
-            f"{ranks} ranks, {device}"
-        )
-        if goes_on:
-            console.print(goes_on, markup=False)
-        with (
-            Cluster(ranks, device=device, timeout=None, preload=OPTIMIZER) as cluster,
-            following(log, config.steps, console),
-        ):
-            outcome = cluster.run(on_rank.train_or_refuse, config, log, plan, saves)[0]
+        with Cluster(ranks, device=device, timeout=None, preload=OPTIMIZER) as cluster:
+            where = place_of(cluster.run(on_rank.own_device), device)
+            size = f"{config.model.parameters:,} parameters, {len(batches.text):,} bytes of text{unpacked(config)}"
+            console.print(f"{size}, {ranks} ranks, {where}")
+            if goes_on:
+                console.print(goes_on, markup=False)
+            with following(log, config.steps, console):
+                outcome = cluster.run(on_rank.train_or_refuse, config, log, plan, saves)[0]
             if isinstance(outcome, BadInput):
                 raise outcome
     console.print(
@@ -71,6 +68,23 @@ def unpacked(config: TrainConfig) -> str:
     """What a text was taken out of, in a few words; "" for a plain file."""
     done = files.read(config.data)[1] if config.data else []
     return f" (read as {', '.join(done)})" if done else ""
+
+
+def place_of(devices: list[torch.device], chosen: str) -> str:
+    """Where the ranks compute, as they say themselves.
+
+    Args:
+        devices: what each rank says.
+        chosen: "cpu" or "cuda".
+
+    Raises:
+        BadInput: if any of them computes elsewhere than was chosen.
+    """
+    for rank, device in enumerate(devices):
+        if device.type != chosen:
+            here = device.type
+            raise BadInput(f"{chosen} was chosen, and rank {rank} computes on {here}: say --device {here}")
+    return chosen
 
 
 def choose_device(wanted: str, ranks: int) -> str:

@@ -27,7 +27,7 @@ WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "dualpipev",
         ),
         "--recompute": ("none", "selective", "full"),
-        "--precision": ("fp32", "bf16", "fp16", "fp64"),
+        "--precision": ("fp32", "tf32", "bf16", "fp16", "fp64"),
         "--offload": ("none", "cpu", "disk"),
         "--device": ("auto", "cpu", "cuda"),
     }

@@ -1,15 +1,21 @@
 """`torchrun --nproc-per-node 4 -m reference.train`: what one rank does before and after the loop.
 
-Ranks talk over NCCL where each of them has a GPU of its own, else over gloo. Only rank 0 speaks.
+Ranks talk over NCCL where each of them has a GPU of its own, on every machine, else over gloo. Only rank 0 speaks.
 
 What cannot work is said in one line, and every rank exits with code 2. (torchrun then adds a report of its own, and
-itself exits with 1, as it does whenever a rank ends with anything but 0.)
+itself exits with 1, as it does whenever a rank ends with anything but 0.) Any other exception ends its rank at once,
+with its traceback: the groups are left as they are. To take them down NCCL waits for what was begun on them, and other
+ranks will never do their part of it.
 """
 
 import argparse
 import gc
 import os
 import sys
+import time
+import traceback
+from contextlib import suppress
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -19,6 +25,7 @@ import torch.distributed as dist
 # there is a group, its defaults are None.
 import torch.distributed.nn.functional
 
+from reference import on_gpus
 from reference.errors import BadInput
 from reference.memory.offload import Offload
 from reference.memory.precision import PRECISIONS
@@ -32,7 +39,9 @@ from reference.saves import Saves, saves_of
 from reference.train import TrainConfig, batches_for, train, validation_loss
 from reference.zero.checkpoint import by_first
 
-BAD_INPUT, INTERRUPTED = 2, 130
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+REFUSED = "reference.launch: refused"  # a key of the store: rank 0 has said why
+PATIENCE = 5.0  # seconds that other ranks wait, for rank 0 to say it
 
 
 def main() -> int:
@@ -41,47 +50,108 @@ def main() -> int:
     Returns:
         The exit code: 0, 2 for bad input, 130 after Ctrl-C.
     """
+    on_gpus.allow_connections()
     try:
-        join()
+        store = join()
         try:
             run(*agree(sys.argv[1:]))
             return 0
-        except BadInput as error:  # the same on every rank
-            say(f"reference.train: {error}", sys.stderr)
-            dist.all_reduce(torch.zeros(1))  # torchrun stops all once one has left: rank 0 must have spoken by then
+        except BadInput as error:
+            refuse(error, store)
+            if dist.get_world_size() > 1:
+                leave(BAD_INPUT)  # perhaps alone
             return BAD_INPUT
     except KeyboardInterrupt:
         say("reference.train: interrupted", sys.stderr)
-        sys.stderr.flush()
-        os._exit(INTERRUPTED)  # the other ranks are leaving too: nothing is to be said to them
-    finally:
+        leave(INTERRUPTED)  # the other ranks are leaving too: nothing is to be said to them
+    except Exception:
+        traceback.print_exc()
+        leave(FAILED)
+    finally:  # in order: every rank comes here, or has left
         if dist.is_initialized():
             gc.collect()  # a form and its hooks hold each other, and the group: gloo's threads would outlive it
             dist.destroy_process_group()
 
 
-def join() -> None:
-    """Become one rank of the job that torchrun started, or the only rank of a job of one."""
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+def leave(code: int) -> NoReturn:
+    """End this process now, whatever its groups still have under way."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def refuse(error: BadInput, store: dist.Store) -> None:
+    """Have rank 0 say what cannot work. Where it does not come by, this rank alone has found it, and says it itself.
+
+    torchrun stops all once one has left, so the others return when rank 0 has spoken.
+    """
+    rank = dist.get_rank()
+    if rank == 0:
+        say(f"reference.train: {error}", sys.stderr)
+        store.set(REFUSED, "")
+        store.get(REFUSED)  # it is there: this rank may host the store, and leaves now
+        return
+    deadline = time.monotonic() + PATIENCE
+    with suppress(dist.DistNetworkError):  # rank 0 hosted the store, and has left
+        while time.monotonic() < deadline:
+            if store.check([REFUSED]):
+                return
+            time.sleep(0.05)
+    print(f"reference.train: rank {rank}: {error}", file=sys.stderr, flush=True)
+
+
+def join() -> dist.Store:
+    """Become one rank of the job that torchrun started, or the only rank of a job of one.
+
+    Returns:
+        Where ranks can leave each other words.
+    """
     if "RANK" in os.environ:
-        dist.init_process_group(backend)
+        store, rank, world_size = next(dist.rendezvous("env://"))
     else:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        store, rank, world_size = dist.HashStore(), 0, 1
+    everywhere = all_say(torch.cuda.is_available() and enough_gpus(), store, world_size)
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if everywhere else "gloo", store=store, rank=rank, world_size=world_size
+    )
+    return store
+
+
+def all_say(yes: bool, store: dist.Store, world_size: int) -> bool:
+    """Whether all ranks, which all call this once, say yes. It takes no group: which kind to make is asked here."""
+    counted = "reference.launch: "
+    store.add(counted + "no", int(not yes))
+    if store.add(counted + "all", 1) == world_size:
+        store.set(counted + "done", "")
+    store.wait([counted + "done"])
+    return store.add(counted + "no", 0) == 0
+
+
+def enough_gpus() -> bool:
+    """Whether this machine has a GPU for each of its ranks."""
+    return torch.cuda.device_count() >= ranks_here()
+
+
+def ranks_here() -> int:
+    """The number of ranks on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
 
 def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, Saves | None, torch.device]:
-    """Read the command line, and go on only if no rank has an objection and all of them read the same text.
+    """Read the command line, and go on only if no rank has an objection, and all read one text on one kind of device.
 
-    A file may be missing on one machine, or be another one there, and each Python has a documentation of its own.
+    A file may be missing on one machine, or be another one there, and each Python has a documentation of its own. One
+    machine may have a GPU for each of its ranks, and the next one not: they would talk by NCCL and wait on gloo.
 
     Raises:
         BadInput: on every rank, with the objection of the first rank that has one.
     """
-    said: list[tuple[str, str]] = [("", "")] * dist.get_world_size()
-    objection = text = ""
+    said: list[tuple[str, str, str]] = [("", "", "")] * dist.get_world_size()
+    objection = text = kind = ""
     try:
         options = parse(arguments)
         device = choose_device(options.pop("device"))
+        kind = device.type
         saves = saves_of(options.pop("save"), options["save_every"], options.pop("resume"))
         if saves:
             options = completed(options, given(arguments), saves.stored())
@@ -92,13 +162,17 @@ def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, Saves | None, torch.
         text = batches_for(config, plan.readers(dist.get_world_size()), plan.accumulate).fingerprint
     except BadInput as error:
         objection = str(error)
-    dist.all_gather_object(said, (objection, text))
-    objections, texts = zip(*said, strict=True)
+    dist.all_gather_object(said, (objection, text, kind))
+    objections, texts, kinds = zip(*said, strict=True)
     for objection in filter(None, objections):
         raise BadInput(objection)
     for rank, other in enumerate(texts):
         if other != texts[0]:
             raise BadInput(f"rank {rank} reads another text than rank 0: give every machine the same file with --data")
+    for rank, other in enumerate(kinds):
+        if other != kinds[0]:
+            cure = "say --device cpu, or start as many ranks on each machine as it has GPUs"
+            raise BadInput(f"rank {rank} would compute on {other} and rank 0 on {kinds[0]}: {cure}")
     return config, plan, saves, device
 
 
@@ -168,13 +242,12 @@ def choose_device(wanted: str) -> torch.device:
     Raises:
         BadInput: if GPUs are demanded and there are too few.
     """
-    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    gpus = torch.cuda.device_count()
-    if wanted == "cuda" and gpus < ranks_here:
+    if wanted == "cuda" and not enough_gpus():
+        gpus = torch.cuda.device_count()
         raise BadInput(
-            f"--device cuda takes a GPU for each rank: {ranks_here} on this machine, where torch sees {gpus}"
+            f"--device cuda takes a GPU for each rank: {ranks_here()} on this machine, where torch sees {gpus}"
         )
-    if wanted == "cpu" or gpus < ranks_here:
+    if wanted == "cpu" or not enough_gpus():
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
     torch.cuda.set_device(device)
@@ -187,9 +260,9 @@ def run(config: TrainConfig, plan: Plan, saves: Saves | None, device: torch.devi
     world_size = dist.get_world_size()
     batches = batches_for(config, plan.readers(world_size))
     goes_on = by_first(lambda: saves.check(config, batches) if saves else "", dist.group.WORLD)
-    if first:  # for the entropy, all of the text is read
-        size, entropy = f"{config.model.parameters:,} parameters", unigram_entropy(batches.text)
-        say(f"{size}, {world_size} ranks, {device.type}; byte entropy {entropy:.3f} nats")
+    # all of the text is read for the entropy: the others wait as long as gloo does, which is longer than NCCL would
+    entropy = by_first(lambda: unigram_entropy(batches.text), dist.group.WORLD)
+    say(f"{config.model.parameters:,} parameters, {world_size} ranks, {device.type}; byte entropy {entropy:.3f} nats")
     if goes_on:
         say(goes_on)
     report = printer(config.steps, every=max(1, config.steps // 20)) if first else silent

@@ -8,12 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
+from reference import on_gpus
 from reference.composition.axes import Axes, channels_of, ends_of
 from reference.data_parallel.form import DataParallel, UpdateForm
 from reference.data_parallel.replicated import DistributedDataParallel, Replicated, flat, naive
 from reference.memory.precision import Precision
 from reference.memory.recompute import recompute
 from reference.models import GPT, GPTConfig, create, initial_value, materialise, token_loss
+from reference.pipeline_parallel.folded import busiest
 from reference.pipeline_parallel.form import AlongPipeline
 from reference.pipeline_parallel.orders import forward_only
 from reference.pipeline_parallel.passes import Channel
@@ -69,6 +71,9 @@ def parallelize(
     plan.require_fit(group.size(), config)
     mesh = plan.mesh(group.size(), config)
     axes = Axes.of(group, mesh)
+    ends = ends_of(group, mesh, plan.schedule()) if axes.pipe and config.tied else None
+    if on_gpus.is_gpu(device):
+        axes.connect(device, ends)
     dtype = precision.compute if plan.shards_parameters else precision.master
     model = create(partial(_part_of, plan=plan, axes=axes), config, seed, "meta", dtype)
     placed = placements(model, axes.tensor_rank, plan.tensor_parallel)
@@ -82,16 +87,18 @@ def parallelize(
     if not plan.shards_parameters:
         materialise(model, value, device)
     later = Later(model) if axes.pipe else None  # first: regions put their own forward in its place
-    region = _region(plan, axes, later, overlap=device.type == "cuda") if axes.tensor else None
+    region = _region(plan, axes, later, overlap=on_gpus.is_gpu(device)) if axes.tensor else None
     for piece in model.by_number.values() if axes.pipe else [model]:
         if region:
             compute_in(piece, region)
         recompute(piece, plan.recompute)
     make_form = partial(_form, plan=plan, axes=axes, precision=precision, value=value, device=device)
     if axes.pipe:
-        ends = ends_of(group, mesh, plan.schedule()) if config.tied else None
         form = _form_of_stages(model, make_form, axes, ends)
-        channels = channels_of(group, mesh, plan.schedule(), device) if device.type == "cuda" else None
+        channels = None
+        if on_gpus.is_gpu(device):
+            on_gpus.require_connections(busiest(plan.schedule()))
+            channels = channels_of(group, mesh, plan.schedule(), device)
         pipelines = _pipelines(model, plan, axes, device, later, form, channels)
     else:
         form, pipelines = make_form(model), (None, None)

@@ -17,6 +17,19 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed import distributed_c10d as c10d
 
+RENAMED = {"all_gather_single": "all_gather_into_tensor", "reduce_scatter_single": "reduce_scatter_tensor"}
+"""Collectives that torch 2.13 calls so, and 2.11 and 2.12 otherwise."""
+
+
+def have_names_of_today() -> None:
+    """Have torch know the new names, too: hints, answers and tests say them, and whoever reads those will."""
+    for name, before in RENAMED.items():
+        if not hasattr(dist, name):
+            setattr(dist, name, getattr(dist, before))
+
+
+have_names_of_today()  # every rank imports this
+
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -143,23 +156,45 @@ def connect(backend: str, options: Any, timeout: timedelta | None = None) -> Pro
     Args:
         backend: "gloo", "nccl", or one that was registered in this process.
         options: what torch hands to the creator of a backend with `extended_api`.
-        timeout: of gloo's calls; by default that of `options`.
+        timeout: of its calls; by default that of `options`.
     """
     if (plugin := dist.Backend._plugins.get(backend.upper())) is not None:
         return plugin.creator_fn(options, None)
     store, rank, size = options.store, options.group_rank, options.group_size
+    timeout = timeout or options.timeout
     if backend == dist.Backend.NCCL:
         nccl = dist.ProcessGroupNCCL.Options()
         nccl.global_ranks_in_group, nccl.group_name = options.global_ranks_in_group, options.group_id
+        nccl._timeout = timeout  # NCCL asks its options alone, and has 10 minutes otherwise
         kind, device = ProcessGroup.BackendType.NCCL, "cuda"
         engine = dist.ProcessGroupNCCL(store, rank, size, nccl)
     else:
         kind, device = ProcessGroup.BackendType.GLOO, "cpu"
-        engine = dist.ProcessGroupGloo(store, rank, size, timeout=timeout or options.timeout)
+        engine = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
     group = ProcessGroup(store, rank, size)
     group._set_default_backend(kind)
     group._register_backend(torch.device(device), kind, engine)
     return group
+
+
+def introduce(carrier: ProcessGroup, ranks: tuple[int, ...], backend: str) -> None:
+    """Tell torch of a group that it has not made: batches of sends and receives are made only on groups that it knows.
+
+    Args:
+        carrier: the group.
+        ranks: global ranks, in group order.
+        backend: what it is.
+    """
+    c10d._world.pg_group_ranks[carrier] = {rank: place for place, rank in enumerate(ranks)}
+    c10d._world.pg_map[carrier] = (backend, None)
+
+
+def drop(group: ProcessGroup) -> None:
+    """Destroy a group that torch has made; forget one that was introduced to it, whose owner ends it."""
+    if group in c10d._world.pg_names:
+        dist.destroy_process_group(group)
+    else:
+        del c10d._world.pg_group_ranks[group], c10d._world.pg_map[group]
 
 
 def members(options: Any) -> tuple[int, ...]:

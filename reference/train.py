@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from reference import on_gpus
 from reference.data_parallel import UpdateForm, clip, gradient_norm
 from reference.dtypes import accumulator
 from reference.errors import BadInput
@@ -90,6 +91,8 @@ class Training:
         self.pipeline, self.inference = parallel.pipeline, parallel.inference
         self.optimizer = optimizer_for(config, plan, self.form)
         self.scaler = scaler_of(config.precision)
+        if self.pipeline and on_gpus.is_gpu(device):
+            self.warm_up()
 
     def backward(self, step: int) -> Tensor:
         """Forward and backward of this rank's part of a batch. Masters have the whole gradient afterwards.
@@ -106,23 +109,45 @@ class Training:
             parts.append(part.detach())
             return self.scaler.scale(part)
 
-        if self.pipeline:
-            self.pipeline.step(lambda k: (read[k][0], positions_of(read[k][0]), read[k][2]), loss)
-        else:
-            for k, (tokens, _, noise) in enumerate(read):
-                with self.form.micro_batch(last=k == len(read) - 1):
-                    loss(self.model(tokens, noise=noise), k).backward()
+        with self.config.precision.products():
+            if self.pipeline:
+                self.pipeline.step(lambda k: (read[k][0], positions_of(read[k][0]), read[k][2]), loss)
+            else:
+                for k, (tokens, _, noise) in enumerate(read):
+                    with self.form.micro_batch(last=k == len(read) - 1):
+                        loss(self.model(tokens, noise=noise), k).backward()
         self.form.collect()
         dtype = accumulator(self.config.precision.compute)  # of losses, also where there is none
         return sum(parts, torch.zeros((), dtype=dtype, device=self.device))
 
+    def warm_up(self) -> None:
+        """Use every kernel of a step of a pipeline once, before messages are under way: see `reference.on_gpus`.
+
+        It reads a micro-batch, sums its gradients over the data axis as a step does, and forgets them.
+        """
+        tokens, targets, noise = self._micro_batch(0, 0)
+        slices = self.plan.tensor_parallel if self.plan.sequence_parallel else 1
+        shape = tokens.shape[0], tokens.shape[1] // slices, self.config.model.width
+        like = torch.randn(shape, dtype=self.config.precision.compute, device=self.device)
+
+        parts: list[Tensor] = []
+
+        def loss(logits: Tensor, k: int) -> Tensor:
+            parts.append(self.loss(logits, targets, self.batches.tokens))
+            return self.scaler.scale(parts[-1])
+
+        with self.config.precision.products():
+            self.pipeline.warm_up(lambda k: (tokens, positions_of(tokens), noise), like, loss)
+        self.form.collect()
+        self.form.publish()
+
     def _micro_batch(self, step: int, k: int) -> tuple[Tensor, Tensor, Tensor | None]:
         """Tokens, targets, and from what dropout follows: what this rank reads in its k-th micro-batch of a step."""
         number, parts = self.data.rank() * self.plan.accumulate + k, self.data.size() * self.plan.accumulate
-        tokens, targets = (x.to(self.device) for x in self.batches.of_step(step, number, parts))
+        tokens, targets = (on_its_way(x, self.device) for x in self.batches.of_step(step, number, parts))
         if self.config.model.dropout == 0:
             return tokens, targets, None
-        return tokens, targets, self.batches.noise(step, number, parts).to(self.device)
+        return tokens, targets, on_its_way(self.batches.noise(step, number, parts), self.device)
 
     def update(self, step: int) -> float:
         """Clip the gradients, take an optimizer step, forget the gradients.
@@ -175,6 +200,11 @@ def train(
         if saves and saves.due(step + 1, last):
             saves.save(training, step + 1)
     return training
+
+
+def on_its_way(x: Tensor, device: torch.device) -> Tensor:
+    """`x` on a device. To a GPU it travels from page-locked memory, and nobody waits for it here."""
+    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
 def positions_of(tokens: Tensor) -> Tensor:
@@ -235,7 +265,8 @@ def validation_loss(training: Training) -> float:
     for number in range(batches.validation_rounds(world_size)):
         counts = number < len(mine)
         tokens, targets = (x.to(device) for x in (mine[number] if counts else spare))
-        loss = forward_loss(training, tokens, targets, len(batches.held_out) * batches.sequence)
+        with training.config.precision.products():
+            loss = forward_loss(training, tokens, targets, len(batches.held_out) * batches.sequence)
         part += loss if counts and loss is not None else 0.0
     return summed(part, training.losses)
 

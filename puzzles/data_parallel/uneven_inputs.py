@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
+from reference.collectives.native import device_of
+
 
 def joined(
     batches: Iterable[Any],

@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from ..on_gpus import allow_connections
+from ..process_group import drop
 from ..trace import frames
 from ..trace.tap import BACKEND, Ledger, Recorder, Tap, register
 from . import forkserver, pickling, process, wire
@@ -59,6 +61,7 @@ def make_recorder(rank: int, channel: wire.Channel, plan: dict[str, Any]) -> Rec
 def join(rank: int, world_size: int, store: dist.Store, plan: dict[str, Any], recorder: Recorder) -> None:
     """Initialise `torch.distributed`: gloo behind the tap, or NCCL with one GPU for each rank."""
     if plan["device"] == "cuda":
+        allow_connections()
         torch.cuda.set_device(rank)
         dist.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=rank, world_size=world_size)
         return
@@ -233,4 +236,4 @@ class Worker:
     def drop_groups(self) -> None:
         """Take down the groups that the call before has made. Not sooner: another rank may still have been joining."""
         for group in [g for g in c10d._world.pg_map if g is not self.group]:
-            dist.destroy_process_group(group)
+            drop(group)

@@ -14,6 +14,10 @@ has tensors of one length, where gloo takes others for `reduce_scatter`; sparse 
 refused; what goes into a tensor that is not contiguous keeps its order; the time limit is the group's, whatever the
 options of a call say; and DDP's two hooks that are written in C++ (`_register_builtin_comm_hook`) want a future that
 only C++ can make: those of `ddp_comm_hooks`, which do the same, run. Everything else is as on gloo.
+
+Over NCCL, `batch_isend_irecv` on such a group is single calls, one behind the other: torch makes a batch on its own
+groups alone. Two ranks that both send first, as torch's own pipelining does in 1F1B, then hang once a message is larger
+than NCCL's buffers.
 """
 
 import inspect
@@ -28,9 +32,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup, Work
-from torch.distributed import distributed_c10d as c10d
 
-from reference.process_group import PythonGroup, any_form, connect, members
+from reference.process_group import PythonGroup, any_form, connect, introduce, members
 
 from . import all_to_all, barrier, best, gather, reduce, scatter
 from .checks import check_dense, check_list, check_op, check_size
@@ -115,8 +118,7 @@ class Handmade(PythonGroup):
         if any(device.type == "cuda" for device in carrier._device_types):
             # NCCL makes a batch only of what is sent on a plain ProcessGroup, which torch has to know.
             self.group = carrier
-            c10d._world.pg_group_ranks[carrier] = {rank: place for place, rank in enumerate(ranks)}
-            c10d._world.pg_map[carrier] = (dist.Backend.NCCL, None)
+            introduce(carrier, ranks, dist.Backend.NCCL)
 
     @torch.no_grad()  # values travel, histories stay
     def run(self, collective: str, *arguments: Any, op: Any = None) -> None:

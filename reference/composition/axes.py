@@ -56,6 +56,21 @@ class Axes:
             pipe=pipe,
         )
 
+    def connect(self, device: torch.device, ends: ProcessGroup | None = None) -> None:
+        """Use each of these groups once, in one order for all ranks, and wait: afterwards nobody has to connect.
+
+        Groups of one axis share no rank, so each can be waited for. See `reference.on_gpus` for why not later.
+
+        Args:
+            device: where tensors are.
+            ends: a group beside the axes, see `ends_of`.
+        """
+        axes = (self.data, self.shards, self.losses, self.replicas, self.tensor, self.copies, self.pipe, ends)
+        for group in dict.fromkeys(filter(None, axes)):
+            said = torch.ones(1, device=device)
+            dist.all_reduce(said, group=group)
+            said.item()  # which waits for the GPU
+
     @property
     def tensor_rank(self) -> int:
         """Which block of the matrices is this rank's."""

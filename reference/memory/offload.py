@@ -7,15 +7,17 @@ Parameter after parameter,
     the update is computed there          about 12 operations for each element, bound by memory
     the new value goes back               4 bytes
 
-and no more than one parameter is on its way at a time. State that lives in files (see `homes`) is read and written as
-its parameter's turn comes.
+and while one parameter is updated, the next one is on its way to the CPU, on a stream of its own, and the one before it
+back. No more than these three are in two places. State that lives in files (see `homes`) is read and written as its
+parameter's turn comes.
 
 Ren et al. 2021, "ZeRO-Offload: democratizing billion-scale model training"; Rajbhandari et al. 2021, "ZeRO-Infinity".
 """
 
 from collections.abc import Callable, Iterable
-from itertools import chain
-from typing import Any
+from contextlib import nullcontext
+from itertools import chain, zip_longest
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +59,7 @@ class OffloadedOptimizer(Optimizer):
         self._home = home
         self._of: dict[nn.Parameter, Optimizer] = {}  # an optimizer for each parameter, over a guest in its place
         self._rooms: dict[nn.Parameter, dict[str, Tensor]] = {}  # its state at home, by name
+        self._streams: dict[torch.device, torch.cuda.Stream] = {}  # of copies to the CPU
         example = self.make(_guest(torch.Size([1, 1])))
         self.kind = type(example)  # what it would be if its state lived where the parameters do
         super().__init__(parameters, example.defaults)
@@ -76,10 +79,11 @@ class OffloadedOptimizer(Optimizer):
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
         """Update each parameter that has a gradient, one after the other; `closure` goes backward and says the loss."""
         loss = None if closure is None else torch.enable_grad()(closure)()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, group)
+        turns = [(p, group) for group in self.param_groups for p in group["params"] if p.grad is not None]
+        coming = self._send_for(turns[0][0]) if turns else None
+        for (parameter, group), following in zip_longest(turns, turns[1:]):
+            here, coming = coming, self._send_for(following[0]) if following else None
+            self._update(parameter, group, here)
         return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -103,14 +107,26 @@ class OffloadedOptimizer(Optimizer):
                 state[name] = value if stays else value.to("cpu", copy=True)
             self._send_home(parameter)
 
-    def _update(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
+    def _send_for(self, parameter: nn.Parameter) -> "Visit":
+        """Begin to copy a parameter's value and gradient to the CPU, unless they are there."""
+        value, gradient = parameter.detach(), parameter.grad
+        gpu = next((x.device for x in (value, gradient) if x.is_cuda), None)
+        if gpu is None:
+            return Visit(value, gradient, nullcontext)
+        beside = self._streams.setdefault(gpu, torch.cuda.Stream(gpu))
+        beside.wait_stream(torch.cuda.current_stream(gpu))  # on which it was made
+        with torch.cuda.stream(beside):
+            return Visit(_to_cpu(value), _to_cpu(gradient), beside.record_event().synchronize)
+
+    def _update(self, parameter: nn.Parameter, group: dict[str, Any], visit: "Visit") -> None:
         """The optimizer's own step, of a guest that has the parameter's value and gradient."""
         guest, optimizer = self._guest_of(parameter), self._of[parameter]
         optimizer.param_groups[0].update({name: value for name, value in group.items() if name != "params"})
-        guest.data, guest.grad = _on_cpu(parameter.detach()), _on_cpu(parameter.grad)
+        visit.wait()
+        guest.data, guest.grad = visit.value, visit.gradient
         optimizer.step()
         if parameter.device != guest.device:
-            parameter.copy_(guest)
+            parameter.copy_(guest, non_blocking=True)  # from page-locked memory, which is not used again before
         guest.data, guest.grad = _nothing(parameter.dtype), None
         self._send_home(parameter)
 
@@ -143,9 +159,17 @@ def _guest(shape: torch.Size, dtype: torch.dtype = torch.float32) -> nn.Paramete
     return nn.Parameter(torch.zeros(shape, dtype=dtype))
 
 
-def _on_cpu(x: Tensor) -> Tensor:
-    """`x` itself, or a copy of what is on a GPU, in page-locked memory."""
-    return Memory().room_for(x).copy_(x) if x.is_cuda else x
+class Visit(NamedTuple):
+    """A parameter's value and gradient on the CPU, or on their way."""
+
+    value: Tensor
+    gradient: Tensor
+    wait: Callable[[], Any]  # until both are there
+
+
+def _to_cpu(x: Tensor) -> Tensor:
+    """`x` itself, or a copy of what is on a GPU, in page-locked memory: it is on its way on the current stream."""
+    return Memory().room_for(x).copy_(x, non_blocking=True) if x.is_cuda else x
 
 
 def _nothing(dtype: torch.dtype) -> Tensor:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from reference.dtypes import accumulator
 from reference.models.config import GPTConfig
 from reference.models.dropout import dropout
+from reference.models.one_kernel import one_kernel
 from reference.models.rms_norm import rms_norm
 
 IGNORED = -100  # a target that does not count, as in torch.nn.functional.cross_entropy
@@ -47,6 +48,7 @@ def rotary_waves(positions: Tensor, head_dim: int, base: float) -> Tensor:
     return torch.stack([angles.cos(), angles.sin()])
 
 
+@one_kernel
 def rotate(x: Tensor, waves: Tensor) -> Tensor:
     """Turn the pairs of each head by its position: [B, H, S, head_dim] -> the same.
 
@@ -66,6 +68,20 @@ def linear(config: GPTConfig, name: str) -> nn.Linear:
 def activation(config: GPTConfig) -> Callable[[Tensor], Tensor]:
     """The function between the matrices of a feed-forward."""
     return F.silu if config.activation == "silu" else partial(F.gelu, approximate="tanh")
+
+
+def needs_all_heads(query: Tensor, key: Tensor) -> bool:
+    """Whether heads of keys must be repeated for attention to keep no S x S numbers.
+
+    On a GPU the kernel that takes groups of heads (flash) computes in 16 bits, and the one for more bits takes no
+    groups. Where neither can be had, torch multiplies in full, and keeps a number for every pair of tokens.
+    """
+    return query.is_cuda and query.element_size() > 2 and key.shape[1] != query.shape[1]
+
+
+def all_heads(x: Tensor, query: Tensor) -> Tensor:
+    """Keys or values for each head of queries: [B, K, S, head_dim] -> [B, H, S, head_dim]."""
+    return x.repeat_interleave(query.shape[1] // x.shape[1], dim=1)
 
 
 class Attention(nn.Module):
@@ -89,7 +105,10 @@ class Attention(nn.Module):
         """What has no weights: rotate, compare, mix. [B, S, H or K · head_dim] each -> [B, S, H · head_dim]."""
         query, key, value = self._heads(query), self._heads(key), self._heads(value)
         query, key = rotate(query, waves), rotate(key, waves)
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+        if needs_all_heads(query, key):
+            key, value = all_heads(key, query), all_heads(value, query)
+        grouped = key.shape[1] != query.shape[1]
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
         return mixed.transpose(1, 2).flatten(2)
 
     def _heads(self, x: Tensor) -> Tensor:
@@ -103,7 +122,7 @@ class SwiGLU(nn.Module):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.gate, self.up, self.down = (linear(config, name) for name in ("gate", "up", "down"))
-        self.activation = activation(config)
+        self.gated = swish_gated if config.activation == "silu" else gelu_gated
 
     @property
     def into(self) -> tuple[nn.Linear, ...]:
@@ -120,7 +139,7 @@ class SwiGLU(nn.Module):
 
     def product(self, gate: Tensor, up: Tensor) -> Tensor:
         """What has no weights: let `up` through where `gate` is open. [B, S, F] each -> the same."""
-        return self.activation(gate) * up
+        return self.gated(gate, up)
 
 
 class MLP(nn.Module):
@@ -147,6 +166,18 @@ class MLP(nn.Module):
     def product(self, up: Tensor) -> Tensor:
         """What has no weights: [B, S, F] -> the same."""
         return self.activation(up)
+
+
+@one_kernel
+def swish_gated(gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) · up, of any shape."""
+    return F.silu(gate) * up
+
+
+@one_kernel
+def gelu_gated(gate: Tensor, up: Tensor) -> Tensor:
+    """gelu(gate) · up, of any shape."""
+    return F.gelu(gate, approximate="tanh") * up
 
 
 class Dropout(nn.Module):

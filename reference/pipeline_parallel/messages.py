@@ -80,6 +80,10 @@ class Messages:
         """Have what this rank has made ready, for its own use or for `send`."""
         self._here[result] = x
 
+    def drop(self, result: Result | None) -> None:
+        """Forget what this rank has made, if it has."""
+        self._here.pop(result, None)
+
     def take(self, result: Result) -> Tensor:
         """What an action needs, when it is here."""
         if result in self._here:

@@ -6,6 +6,8 @@ In 1F1B two neighbours that share one communicator for both ways are soon lost: 
 other, and what it would send is behind that.
 
 Where each channel has a communicator of its own, one end only sends and the other only receives, in the same order.
+That messages of different communicators run at once is assumed here. CUDA promises it only where their streams share no
+hardware queue: `folded` says what becomes of it where they do.
 """
 
 from collections import defaultdict, deque
@@ -41,7 +43,7 @@ def stuck(program: Program, communicator: Callable[[Channel], Hashable] = own) -
         program: whose sends and receives are in place.
         communicator: which messages share one.
     """
-    ranks = [_Rank(number, program, communicator) for number in range(len(program.lines))]
+    ranks = [Reached(number, program, communicator) for number in range(len(program.lines))]
     ready = deque(ranks)
     while ready:
         rank = ready.popleft()
@@ -58,7 +60,7 @@ def stuck(program: Program, communicator: Callable[[Channel], Hashable] = own) -
     return "; ".join(waiting or left)
 
 
-class _Rank:
+class Reached:
     """How far a rank has come, and which of its messages are not through."""
 
     def __init__(self, number: int, program: Program, communicator: Callable[[Channel], Hashable]) -> None:

@@ -8,7 +8,8 @@
 An action waits for nothing but what it takes, so a step takes as long as `simulate` says.
 """
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -97,7 +98,7 @@ class Pipeline:
         if set(stages) != set(own := schedule.stages_on(group.rank())):
             raise BadInput(f"rank {group.rank()} has stages {own} in the schedule, and was given {(*stages,)}")
         self.line = programmed(schedule, ahead, self._form.shards_parameters).lines[group.rank()]
-        actions = schedule.lines[group.rank()]
+        self._actions = actions = schedule.lines[group.rank()]
         self._split = {action[1:] for action in actions if action.kind is Kind.INPUT}
         if self._split and later is None:
             raise BadInput("the schedule splits backward: give `later=Later(...)` of this rank's stages")
@@ -139,12 +140,41 @@ class Pipeline:
                 case Reduce():
                     self._backward(step.action, last=True)
                 case _ if step.kind is Kind.FORWARD:
-                    if (part := self._forward(step, given, loss)) is not None:
-                        total = part if total is None else total + part
+                    total = added(total, self._forward(step, given, loss))
                 case _:
                     self._backward(step, last=False)
         self._messages.end()
         return total
+
+    def warm_up(self, given: Given, like: Tensor, loss: Loss) -> None:
+        """Compute all that a step computes, on a few micro-batches, without a message: every kernel is loaded then.
+
+        On GPUs that must not happen while a receive waits, see `reference.on_gpus`. To the form this is a step: its
+        gradients, which mean nothing, are to be collected and forgotten.
+
+        Args:
+            given, loss: as of `step`.
+            like: stands for what other stages make, and for gradients of it.
+        """
+        total = None
+        self._held.clear()
+        self._messages.begin()
+        for stage in self.stages:
+            actions = _twice_each_way([action for action in self._actions if action.stage == stage])
+            last = max(at for at, action in enumerate(actions) if action.kind in (Kind.BACKWARD, Kind.WEIGHT))
+            if self._form.shards_parameters:
+                self._form.gather(stage)
+            for at, action in enumerate(actions):
+                needed, made = needs(self.schedule, action), makes(action)
+                if needed and needed.stage != stage and action.kind is not Kind.WEIGHT:
+                    self._messages.keep(needed, like)
+                if action.kind is Kind.FORWARD:
+                    total = added(total, self._forward(action, given, loss))
+                else:
+                    self._backward(action, last=at == last)
+                self._messages.drop(made)
+            if self._form.shards_parameters:
+                self._form.free(stage)
 
     def _forward(self, action: Action, given: Given, loss: Loss) -> Tensor | None:
         """Keep input and output of a stage, with a graph between them that knows nothing of other stages.
@@ -194,3 +224,24 @@ class Pipeline:
         """Whether the backward of what goes forward now will come in halves."""
         if self._later:
             self._later.splits = splits
+
+
+def added(total: Tensor | None, part: Tensor | None) -> Tensor | None:
+    """The sum of those that there are, if there are any."""
+    if total is None or part is None:
+        return part if total is None else total
+    return total + part
+
+
+def _twice_each_way(actions: Sequence[Action]) -> list[Action]:
+    """Of the actions of one stage, those of two micro-batches that go back whole, and of two that do in halves.
+
+    Two, since the second adds its gradients to those of the first, also where its first half comes before the second
+    half of the first.
+    """
+    ways: defaultdict[tuple[Kind, ...], list[list[Action]]] = defaultdict(list)
+    for micro_batch in dict.fromkeys(action.micro_batch for action in actions):
+        own = [action for action in actions if action.micro_batch == micro_batch]
+        ways[tuple(action.kind for action in own)].append(own)
+    chosen = [[action for own in alike[:2] for action in own] for alike in ways.values()]
+    return [action for alike in chosen for action in sorted(alike, key=lambda action: action.kind is Kind.WEIGHT)]

@@ -7,6 +7,7 @@ from puzzles.grading.drives.data_parallel import step_after_step
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.all_reduce import ring
+from reference.collectives.native import device_of
 from reference.data_parallel.uneven import joined
 
 WIDTH = 2
@@ -88,7 +89,8 @@ PUZZLE = Puzzle(
     oracle=means_of_all_that_there_is,
     drive=step_after_step,
     tolerance=1e-12,
-    calls=(dist.all_reduce, dist.get_backend, dist.Backend),
+    calls=(dist.all_reduce,),
+    given=(device_of,),
     budgets=(
         Budget(
             Measure.CALLS,
@@ -101,8 +103,8 @@ PUZZLE = Puzzle(
         "When may a rank leave the loop? Who knows that?",
         "In each step, all ranks add up how many of them have a batch. Where the sum is zero, all are done, and all "
         "know it in the same step.",
-        "`batch = next(rest, None)`; a tensor of (1 or 0, samples); `dist.all_reduce`; `return` if the first number is "
-        "0, else `yield batch, samples`.",
+        "`batch = next(rest, None)`; a tensor of (1 or 0, samples), on the `device_of(group)` so that it can travel; "
+        "`dist.all_reduce`; `return` if the first number is 0, else `yield batch, samples`.",
     ),
     wrong=(
         Wrong(
