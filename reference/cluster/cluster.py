@@ -38,8 +38,7 @@ class Cluster:
     `RankError`; the ranks are started again and the next call works. No process outlives its owner.
     Ranks that nobody calls for a while sleep, and cost nothing until they are called again.
     A rank computes with one thread, and with the environment that the caller had when it made its first cluster. On a
-    CPU its backend is gloo behind `reference.trace.tap`: `dist.get_backend()` says "tapped"; functions that torch has
-    for gloo groups only, such as `dist.monitored_barrier`, raise an error.
+    CPU its backend is gloo, behind `reference.trace.tap`.
 
     Args:
         world_size: number of ranks, 1 to 32.

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from ..trace import frames
-from ..trace.tap import BACKEND, Ledger, Recorder, Tap, register
+from ..trace.tap import BACKEND, Ledger, Recorder, Tap, call_it_gloo, register
 from . import forkserver, pickling, process, wire
 from .confine import confine
 from .errors import Forbidden, GroupError, StrayProcess
@@ -62,6 +62,7 @@ def join(rank: int, world_size: int, store: dist.Store, plan: dict[str, Any], re
         return
     register(recorder)
     dist.init_process_group(BACKEND, store=store, rank=rank, world_size=world_size)
+    call_it_gloo(dist.group.WORLD)
 
 
 class Worker:

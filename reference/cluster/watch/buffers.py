@@ -1,5 +1,7 @@
 """Buffers on their way: nobody may read one that is being filled, or write one that is being filled or sent."""
 
+import ctypes
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,7 +16,9 @@ from torch.overrides import TorchFunctionMode
 
 from ...trace import Op
 from ...trace.calls import Call
+from ...trace.requests import OURS
 from .gradients import Gradients
+from .order import Order, Stamp
 from .raw import checksum, stretch
 from .swallowed import unnoticed
 
@@ -46,6 +50,7 @@ _OPERATORS = (
 )
 _WRITES = frozenset({"__setitem__", *(f"__i{name}__" for name in _OPERATORS)})
 
+_REMEMBERED = 64  # flights that are over, while several threads live
 _EXACT = 1 << 20  # elements of a tensor with holes up to which overlaps are looked for one by one
 
 _BACKWARDS = (Tensor.backward, torch.autograd.backward)
@@ -55,47 +60,125 @@ _DETACHES = (Tensor.detach, Tensor.data.__get__)
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A stretch of memory that a request is reading or writing."""
+    """A stretch of memory that a request is reading or writing.
+
+    `lent` is what the request writes in its place, where there is something: the caller's own memory gets the result in
+    `wait()`, so that what the caller does to it before is seen for certain, whenever the message comes.
+    """
 
     call: Call
     start: int
     end: int
     filling: bool  # the request writes it; else it only reads it
     tensor: Tensor
-    checksum: int  # of a buffer that is being sent
+    checksum: int | None  # of memory that stays as it is until `wait()`
+    lent: Tensor | None = None
+
+    @property
+    def changed(self) -> bool:
+        """True where somebody wrote to memory that was to stay as it is, behind torch's back (numpy)."""
+        if self.checksum is None:
+            return False
+        return stretch(self.tensor) != (self.start, self.end) or self.checksum != checksum(self.tensor)
+
+    def give(self) -> None:
+        """Hand over the result."""
+        if self.lent is not None:
+            ctypes.memmove(self.start, self.lent.data_ptr(), self.end - self.start)
 
 
 class Flights:
-    """The buffers of all requests that have not been waited for."""
+    """The buffers of all requests that have not been waited for, and of those that one thread alone knows to be over."""
 
-    def __init__(self) -> None:
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._lock = threading.RLock()
         self.flying: list[Flight] = []
+        self.landed: list[tuple[Flight, Stamp]] = []
+        self._owed: dict[int, list[Flight]] = {}  # by number of the call: results that are still to be given
 
-    def begin(self, call: Call) -> None:
-        """A request has been made."""
+    @property
+    def any(self) -> bool:
+        """True where a tensor may be on its way."""
+        return bool(self.flying or self.landed)
+
+    def begin(self, call: Call, *, lend: bool) -> None:
+        """A request is about to be made; `lend` it memory, where its caller goes on before it is complete."""
         written = {id(t) for t in call.outputs}
+        flights = []
         for tensor in (*call.outputs, *(t for t in call.inputs if id(t) not in written)):
             start, end = stretch(tensor)
             if end > start:
                 filling = id(tensor) in written
-                sent = 0 if filling or call.op is not Op.SEND else checksum(tensor)
-                self.flying.append(Flight(call, start, end, filling, tensor, sent))
+                stays = lend if filling or call.op is not Op.SEND else True
+                lent = tensor.detach().clone() if lend and filling else None
+                flights.append(Flight(call, start, end, filling, tensor, checksum(tensor) if stays else None, lent))
+        with self._lock:
+            self.flying = [*self.flying, *flights]
+            if lend:
+                self._owed[call.number] = flights
 
-    def end(self, call: Call) -> Flight | None:
-        """A request has been waited for. Returns it where its message was changed on the way, behind torch's back."""
-        ended = [flight for flight in self.flying if flight.call is call]
-        if ended:
-            self.flying = [flight for flight in self.flying if flight.call is not call]
-        sent = (flight for flight in ended if not flight.filling and call.op is Op.SEND)
-        return next((flight for flight in sent if flight.checksum != checksum(flight.tensor)), None)
+    def instead(self, call: Call, arguments: Any) -> Any:
+        """The arguments of a call, with the memory that it was lent."""
+        lent = {id(f.tensor): f.lent for f in self._owed.get(call.number, ()) if f.lent is not None}
+        return _exchanged(arguments, lent) if lent else arguments
+
+    def back(self, call: Call, results: Any) -> Any:
+        """What a call gave, with the caller's own tensors instead of what was lent for them."""
+        own = {id(f.lent): f.tensor for f in self._owed.get(call.number, ()) if f.lent is not None}
+        return _exchanged(results, own) if own else results
+
+    def owes(self, call: Call) -> bool:
+        """True where the result of a call is still to be given to its caller."""
+        return call.number in self._owed
+
+    def settle(self, call: Call) -> Flight | None:
+        """A call is complete: its caller gets the result. Returns what was changed on the way, behind torch's back."""
+        with self._lock:
+            owed = self._owed.pop(call.number, None)
+            flights = [flight for flight in self.flying if flight.call is call] if owed is None else owed
+            changed = next((flight for flight in flights if flight.changed), None)
+            for flight in owed or () if changed is None else ():
+                flight.give()
+        return changed
+
+    def end(self, call: Call) -> None:
+        """A call has been waited for, by this thread."""
+        with self._lock:
+            ended = [flight for flight in self.flying if flight.call is call]
+            if ended:
+                self.flying = [flight for flight in self.flying if flight.call is not call]
+            if not others_live():
+                self.landed = []
+            elif ended:
+                stamp = self._order.stamp()
+                self.landed = [*self.landed, *((flight, stamp) for flight in ended)][-_REMEMBERED:]
 
     def touched(self, tensor: Tensor, *, writes: bool, index: Any = None) -> Flight | None:
         """The flight that reading (or writing) `tensor`, or `tensor[index]`, would disturb."""
         plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"
         if not plain or tensor.layout is not torch.strided or not tensor.numel():
             return None
-        flights = (flight for flight in self.flying if flight.filling or writes)
+        flights = (flight for flight in (*self.flying, *self._unheard()) if flight.filling or writes)
         return next((flight for flight in flights if overlaps(tensor, flight, index)), None)
+
+    def _unheard(self) -> list[Flight]:
+        """Flights that are over, which this thread can't know."""
+        return [flight for flight, stamp in self.landed if not self._order.knows(stamp)]
+
+
+def others_live() -> bool:
+    """True where a second thread of the caller's lives."""
+    return sum(not isinstance(t, threading._DummyThread) and not t.name.startswith(OURS) for t in threading.enumerate()) > 1
+
+
+def _exchanged(value: Any, others: dict[int, Tensor]) -> Any:
+    """A value in which each of some tensors is replaced, in lists and tuples, too."""
+    if isinstance(value, Tensor):
+        return others.get(id(value), value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_exchanged(each, others) for each in value)
+    return value
 
 
 def overlaps(tensor: Tensor, flight: Flight, index: Any = None) -> bool:
@@ -191,7 +274,7 @@ class TouchGuard(TorchFunctionMode):
         communicates = _communicates(func)
         if self.copies.filled and not communicates:
             self.copies.used(_tensors(args, kwargs))
-        flying = self.flights.flying and not communicates
+        flying = self.flights.any and not communicates
         result = self.guarded(func, args, kwargs) if flying else func(*args, **kwargs)
         if args and getattr(func, "__name__", "") in _COPYING:
             self.copies.made(args[0], result)

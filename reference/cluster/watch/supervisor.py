@@ -62,6 +62,10 @@ class Supervisor:
             case "running":
                 if wait := self.waits[rank].get(report["thread"]):
                     self.waits[rank][report["thread"]] = replace(wait, others=int(report["others"]))
+            case "goes on":
+                self.waits[rank].pop(report["thread"], None)
+            case "source used":
+                self.posts[rank][report["number"]].source_used = True
             case "completed":
                 post = self.posts[rank][report["number"]]
                 post.event = replace(post.event, completed=report["tick"], end=report["end"])

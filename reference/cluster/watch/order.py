@@ -1,0 +1,230 @@
+"""What the threads of one rank know of each other: which call came before which, however the scheduler ran them.
+
+One event happened before another if a chain of starts, joins, queues, events and futures leads from it to the other
+(Lamport 1978); vector clocks tell (Fidge 1988, Mattern 1989). What no chain orders is a race, also in a run in which
+one thread happened to be long done when the other began. A lock makes no chain: whoever comes first has it first.
+"""
+
+import asyncio
+import concurrent.futures
+import functools
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import thread as pools
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from .patches import replaced
+
+Clock = dict[int, int]  # events of each thread
+
+_POLLS = 3  # sleeps in one line, one after the other: a loop that looks whether something has happened
+
+
+class Stamp(NamedTuple):
+    """An event of a thread: its number among those of that thread."""
+
+    thread: int
+    count: int
+
+
+class Order:
+    """The clocks of the threads of a rank, and of what they synchronize with."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # an object that the collector finds may take part in the middle of this
+        self._numbers: WeakKeyDictionary[threading.Thread, int] = WeakKeyDictionary()
+        self._clocks: WeakKeyDictionary[Any, Clock] = WeakKeyDictionary()  # of threads, queues, events, futures
+        self._sleeps: WeakKeyDictionary[threading.Thread, tuple[Any, int]] = WeakKeyDictionary()
+
+    def stamp(self) -> Stamp:
+        """An event of this thread, now."""
+        with self._lock:
+            number, clock = self._mine()
+            clock[number] += 1
+            self._sleeps.pop(_me(), None)
+            return Stamp(number, clock[number])
+
+    def knows(self, stamp: Stamp) -> bool:
+        """True where that event happened before whatever this thread does now."""
+        with self._lock:
+            number, clock = self._mine()
+            return stamp.thread == number or clock.get(stamp.thread, 0) >= stamp.count
+
+    def gives(self, thing: Any) -> None:
+        """Whoever takes from `thing` later knows what this thread has done so far."""
+        with self._lock:
+            number, clock = self._mine()
+            _merge(self._clocks.setdefault(thing, {}), clock)
+            clock[number] += 1
+
+    def takes(self, thing: Any) -> None:
+        """This thread knows what was given to `thing`; of a thread, all that it has done."""
+        with self._lock:
+            _merge(self._mine()[1], self._clocks.get(thing, {}))
+
+    def sleeps(self, place: Any) -> None:
+        """This thread sleeps in a line. If it does so again and again, it looks whether another one is done."""
+        with self._lock:
+            thread = _me()
+            before, times = self._sleeps.get(thread, (None, 0))
+            times = times + 1 if before == place else 1
+            self._sleeps[thread] = place, times
+            for other in list(self._numbers) if times >= _POLLS else ():
+                self.takes(other)
+
+    def _mine(self) -> tuple[int, Clock]:
+        thread = _me()
+        if thread not in self._numbers:
+            self._numbers[thread] = len(self._numbers)
+            self._clocks.setdefault(thread, {})
+        number, clock = self._numbers[thread], self._clocks[thread]
+        clock.setdefault(number, 0)
+        return number, clock
+
+
+def _merge(into: Clock, other: Clock) -> None:
+    for thread, count in other.items():
+        into[thread] = max(into.get(thread, 0), count)
+
+
+def _me() -> threading.Thread:
+    """This thread; the main one, where it is none of Python's, or still on its way up."""
+    return threading._active.get(threading.get_ident()) or threading.main_thread()  # type: ignore[attr-defined]
+
+
+Around = Callable[[Order, Callable[..., Any], Any, tuple, dict], Any]  # order, the method, its object, its arguments
+
+
+def _gives(order: Order, method: Callable[..., Any], thing: Any, args: tuple, options: dict) -> Any:
+    order.gives(thing)
+    return method(thing, *args, **options)
+
+
+def _takes(order: Order, method: Callable[..., Any], thing: Any, args: tuple, options: dict) -> Any:
+    result = method(thing, *args, **options)
+    if result is not False:  # a wait that has not ended in time
+        order.takes(thing)
+    return result
+
+
+def _both(order: Order, method: Callable[..., Any], thing: Any, args: tuple, options: dict) -> Any:
+    order.gives(thing)
+    return _takes(order, method, thing, args, options)
+
+
+def _joined(order: Order, method: Callable[..., Any], thing: Any, args: tuple, options: dict) -> Any:
+    method(thing, *args, **options)
+    thing.is_alive()  # which takes, where it is not
+
+
+def _acquired(order: Order, method: Callable[..., Any], thing: Any, args: tuple, options: dict) -> Any:
+    if sys._getframe(2).f_code.co_filename == pools.__file__:  # a pool asks whether a worker happens to be idle
+        return method(thing, *args, **options)
+    return _takes(order, method, thing, args, options)
+
+
+def _takes_first(order: Order, method: Callable[..., Any], thing: Any, args: tuple, options: dict) -> Any:
+    order.takes(thing)
+    return method(thing, *args, **options)
+
+
+def _handle(order: Order, method: Callable[..., Any], thing: Any, args: tuple, options: dict) -> Any:
+    order.takes(thing._loop)
+    return method(thing, *args, **options)
+
+
+def _waited(order: Order, method: Callable[..., Any], thing: Any, args: tuple, options: dict) -> Any:
+    futures = list(thing)
+    result = method(futures, *args, **options)
+    for future in futures:
+        if future.done():
+            order.takes(future)
+    return result
+
+
+class _SimpleQueue(queue.SimpleQueue):
+    """One whose methods can be replaced."""
+
+
+_SYNCHRONIZE: tuple[tuple[Any, str, Around], ...] = (
+    (threading.Event, "set", _gives),
+    (threading.Event, "wait", _takes),
+    (threading.Event, "is_set", _takes),
+    (threading.Semaphore, "release", _gives),
+    (threading.Semaphore, "acquire", _acquired),
+    (threading.Condition, "notify", _gives),
+    (threading.Condition, "wait", _takes),
+    (threading.Condition, "__enter__", _takes),
+    (threading.Condition, "__exit__", _gives),
+    (threading.Barrier, "wait", _both),
+    (threading.Thread, "join", _joined),
+    (queue.Queue, "put", _gives),
+    (queue.Queue, "get", _takes),
+    (queue.Queue, "task_done", _gives),
+    (queue.Queue, "join", _takes),
+    (_SimpleQueue, "put", _gives),
+    (_SimpleQueue, "get", _takes),
+    (pools._WorkItem, "__init__", _gives),
+    (pools._WorkItem, "run", _takes_first),
+    (concurrent.futures.Future, "set_result", _gives),
+    (concurrent.futures.Future, "set_exception", _gives),
+    (concurrent.futures.Future, "result", _takes),
+    (concurrent.futures.Future, "exception", _takes),
+    (concurrent.futures.Future, "done", _takes),
+    (asyncio.BaseEventLoop, "call_soon_threadsafe", _gives),
+    (asyncio.Handle, "_run", _handle),
+    (concurrent.futures, "wait", _waited),
+)
+
+
+@contextmanager
+def ordered_threads(order: Order, around: Callable[[], Any]) -> Iterator[None]:
+    """Have `order` hear of what orders threads, and run each thread that starts inside within `around()`."""
+    start, alive, sleep = threading.Thread.start, threading.Thread.is_alive, time.sleep
+
+    def started(self: threading.Thread) -> None:
+        run = self.run
+
+        def run_inside() -> None:
+            try:
+                with around():
+                    run()
+            finally:
+                del self.run  # what holds the thread
+
+        self.run = run_inside  # type: ignore[method-assign]
+        order.gives(self)
+        start(self)
+
+    def is_alive(self: threading.Thread) -> bool:
+        living = alive(self)
+        if not living:
+            order.takes(self)
+        return living
+
+    def asleep(seconds: float) -> None:
+        frame = sys._getframe(1)
+        order.sleeps((frame.f_code, frame.f_lineno))
+        sleep(seconds)
+
+    with ExitStack() as stack:
+        for owner, name, hears in _SYNCHRONIZE:
+            stack.enter_context(replaced(owner, name, _heard(order, getattr(owner, name), hears)))
+        stack.enter_context(replaced(queue, "SimpleQueue", _SimpleQueue))
+        stack.enter_context(replaced(threading.Thread, "start", started))
+        stack.enter_context(replaced(threading.Thread, "is_alive", is_alive))
+        stack.enter_context(replaced(time, "sleep", asleep))
+        yield
+
+
+def _heard(order: Order, method: Callable[..., Any], hears: Around) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def heard(thing: Any, *args: Any, **options: Any) -> Any:
+        return hears(order, method, thing, args, options)
+
+    return heard
