@@ -4,6 +4,7 @@ from .cluster import Cluster
 from .errors import (
     ClusterError,
     DeadlockError,
+    DriftError,
     Forbidden,
     GradientError,
     GroupError,
@@ -28,6 +29,7 @@ __all__ = [
     "Cluster",
     "ClusterError",
     "DeadlockError",
+    "DriftError",
     "Forbidden",
     "GradientError",
     "GroupError",

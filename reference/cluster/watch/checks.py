@@ -222,7 +222,14 @@ def _said(call: Call) -> str:
     return f"{'send to' if call.op is Op.SEND else 'receive from'} {whom} with tag {call.tag}"
 
 
-_IDLE = ("threading.py", "queue.py", "concurrent/futures/thread.py", "concurrent/futures/_base.py", "autograd/graph.py")
+_IDLE = (
+    "threading.py",
+    "queue.py",
+    "concurrent/futures/thread.py",
+    "concurrent/futures/_base.py",
+    "autograd/graph.py",
+    "cluster/watch/order.py",  # which listens to them
+)
 
 
 def idle(thread: threading.Thread) -> bool:
@@ -231,7 +238,7 @@ def idle(thread: threading.Thread) -> bool:
     if frame is None or not frame.f_code.co_filename.endswith(_IDLE):
         return False
     while frame is not None and frame.f_code.co_filename.endswith(_IDLE):
-        if frame.f_code.co_name == "start" or frame.f_locals.get("timeout") not in (None, -1):
+        if frame.f_code.co_name in ("start", "asleep") or frame.f_locals.get("timeout") not in (None, -1):
             return False
         frame = frame.f_back
     return True

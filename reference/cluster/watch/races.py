@@ -54,7 +54,7 @@ class Races:
         senders = ranks_text({first.rank, *rivals})
         what = f"the result depends on arrival order: {senders} send to a receive from anybody"
         starved = next((recv for recv in rivals.values() if recv.peer is not None), None)
-        details = [f"{starved.text} at {starved.place} waits in vain where its message is first"] * bool(starved)
+        details = [f"{starved.text} at {starved.place} waits in vain where its message is first"] if starved else []
         fix = "name the source: recv(src=...), or give each sender its own tag"
         return blame(RaceError, "race", taken, what, *details, fix)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch.distributed import Work
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ...trace import frames
 from ...trace.calls import PUBLIC, Call
@@ -28,6 +29,7 @@ from .gradients import Gradients
 from .order import Order, ordered_threads
 from .patches import replaced, watched_groups
 from .posts import report, text_of
+from .replicas import Replica
 from .swallowed import noticed, unnoticed
 from .uses import result_used
 
@@ -52,6 +54,7 @@ class Watcher(Recorder):
         self.order = Order()
         self.flights, self.copies, self.gradients = Flights(self.order), Copies(), Gradients()
         self.threads = checks.ThreadOrder(self.order)
+        self.replicas: list[Replica] = []
         self._requests: dict[int, Work] = {}
         self._futures: set[int] = set()
         self._awaited: set[int] = set()
@@ -68,6 +71,7 @@ class Watcher(Recorder):
             stack.enter_context(watched_groups(self))
             stack.enter_context(ordered_threads(self.order, self._guard))
             stack.enter_context(replaced(torch, "save", self._saving(torch.save)))
+            stack.callback(register_optimizer_step_post_hook(self._stepped).remove)
             stack.enter_context(self._guard())
             yield
             self._returned = True
@@ -77,6 +81,10 @@ class Watcher(Recorder):
     def _guard(self) -> TouchGuard:
         """To be entered in each thread: torch's modes are a thread's own."""
         return TouchGuard(self.flights, self._touched, self.gradients, self.copies)
+
+    def _stepped(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        for replica in self.replicas:
+            replica.stepped(optimizer)
 
     def noticing(self) -> AbstractContextManager[None]:
         """Hear of the exceptions that pass through the code inside, also of those that it catches."""
