@@ -169,7 +169,10 @@ class Flights:
 
 def others_live() -> bool:
     """True where a second thread of the caller's lives."""
-    return sum(not isinstance(t, threading._DummyThread) and not t.name.startswith(OURS) for t in threading.enumerate()) > 1
+    return (
+        sum(not isinstance(t, threading._DummyThread) and not t.name.startswith(OURS) for t in threading.enumerate())
+        > 1
+    )
 
 
 def _exchanged(value: Any, others: dict[int, Tensor]) -> Any:

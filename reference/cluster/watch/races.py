@@ -31,9 +31,9 @@ class Races:
                 continue
             in_order = sorted((recv for recv in receives if recv.matched), key=lambda recv: recv.number)
             for place, taken in enumerate(in_order):
-                if taken.peer is None and not taken.source_used:
-                    if error := self._rivalry(taken, in_order[place + 1 :]):
-                        return error
+                anybody = taken.peer is None and not taken.source_used
+                if anybody and (error := self._rivalry(taken, in_order[place + 1 :])):
+                    return error
         return None
 
     def _rivalry(self, taken: Post, later: list[Post]) -> RankError | None:
