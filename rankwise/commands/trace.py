@@ -30,7 +30,7 @@ def trace(
 ) -> None:
     """Run a program on watched ranks; print bytes and steps, draw the messages, export for Perfetto.
 
-    The program may have a function for each rank, be written for torchrun, or start its ranks by mp.spawn or mp.Process.
+    The program may have a function for each rank, be written for torchrun, or start its ranks itself (mp.spawn).
     """
     from rankwise.training import require_ranks, require_writable
     from reference.errors import BadInput

@@ -88,7 +88,7 @@ class Flight:
 
 
 class Flights:
-    """The buffers of all requests that have not been waited for, and of those that one thread alone knows to be over."""
+    """The buffers of all requests that have not been waited for, and of those that only one thread has waited for."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
