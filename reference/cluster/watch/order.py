@@ -7,6 +7,7 @@ one thread happened to be long done when the other began. A lock makes no chain:
 
 import asyncio
 import concurrent.futures
+import dis
 import functools
 import queue
 import sys
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import thread as pools
 from contextlib import ExitStack, contextmanager
+from types import CodeType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -67,14 +69,14 @@ class Order:
         with self._lock:
             _merge(self._mine()[1], self._clocks.get(thing, {}))
 
-    def sleeps(self, place: Any) -> None:
-        """This thread sleeps in a line. If it does so again and again, it looks whether another one is done."""
+    def sleeps(self, code: CodeType, offset: int) -> None:
+        """This thread sleeps, somewhere in its code. If it looks whether another one is done, it may know that one."""
         with self._lock:
             thread = _me()
             before, times = self._sleeps.get(thread, (None, 0))
-            times = times + 1 if before == place else 1
-            self._sleeps[thread] = place, times
-            for other in list(self._numbers) if times >= _POLLS else ():
+            times = times + 1 if before == (code, offset) else 1
+            self._sleeps[thread] = (code, offset), times
+            for other in list(self._numbers) if times >= _POLLS or _until(code, offset) else ():
                 self.takes(other)
 
     def _mine(self) -> tuple[int, Clock]:
@@ -95,6 +97,18 @@ def _merge(into: Clock, other: Clock) -> None:
 def _me() -> threading.Thread:
     """This thread; the main one, where it is none of Python's, or still on its way up."""
     return threading._active.get(threading.get_ident()) or threading.main_thread()  # type: ignore[attr-defined]
+
+
+@functools.lru_cache(maxsize=256)
+def _until(code: CodeType, offset: int) -> bool:
+    """True for a call that is all that a `while` loop does: it sleeps until something has happened."""
+    instructions = list(dis.get_instructions(code))
+    jumps = (i for i in instructions if "JUMP_BACKWARD" in i.opname and i.argval <= offset < i.offset)
+    if (jump := next(jumps, None)) is None:
+        return False
+    loop = [i for i in instructions if jump.argval <= i.offset <= jump.offset]
+    lines = {i.positions.lineno for i in loop if i.positions and i.positions.lineno}
+    return len(lines) <= 2 and not any(i.opname == "FOR_ITER" for i in loop)
 
 
 Around = Callable[[Order, Callable[..., Any], Any, tuple, dict], Any]  # order, the method, its object, its arguments
@@ -208,9 +222,9 @@ def ordered_threads(order: Order, around: Callable[[], Any]) -> Iterator[None]:
         return living
 
     def asleep(seconds: float) -> None:
-        frame = sys._getframe(1)
-        order.sleeps((frame.f_code, frame.f_lineno))
         sleep(seconds)
+        frame = sys._getframe(1)
+        order.sleeps(frame.f_code, frame.f_lasti)
 
     with ExitStack() as stack:
         for owner, name, hears in _SYNCHRONIZE:

@@ -134,7 +134,7 @@ def from_anybody_with_its_name(d: Draw) -> str:
     root, x, seen, tag = d.rank(), d.name("x"), d.name("seen"), d.tag() + 20
     how = d.random.choice(
         (
-            f"{seen}[dist.recv({x}, tag={tag})] = {x}[0].item()\n",
+            f"{seen}.update({{dist.recv({x}, tag={tag}): {x}[0].item()}})\n",
             f"who = dist.recv({x}, tag={tag})\n        {seen}[who] = {x}[0].item()\n",
             f"w = dist.irecv({x}, tag={tag})\n        w.wait()\n        {seen}[w.source_rank()] = {x}[0].item()\n",
         )
@@ -142,7 +142,7 @@ def from_anybody_with_its_name(d: Draw) -> str:
     return (
         f"{x}, {seen} = torch.full((2,), float(rank)), {{}}\nif rank == {root}:\n    for _ in range(n - 1):\n        {how}"
         f"    assert all({seen}[r] == r for r in {seen}) and len({seen}) == n - 1\n"
-        f"else:\n    {d.pause() and 'time.sleep(0.005)' or 'pass'}\n    dist.send({x}, dst={root}, tag={tag})\n"
+        f"else:\n    dist.send({x}, dst={root}, tag={tag})\n"
     )
 
 
