@@ -1,6 +1,7 @@
 """Buffers on their way: nobody may read one that is being filled, or write one that is being filled or sent."""
 
 import ctypes
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -14,9 +15,8 @@ from torch import Tensor
 from torch._C import DisableTorchFunction
 from torch.overrides import TorchFunctionMode
 
-from ...trace import Op
+from ...trace import Op, frames
 from ...trace.calls import Call
-from ...trace.requests import OURS
 from .gradients import Gradients
 from .order import Order, Stamp
 from .raw import checksum, stretch
@@ -87,6 +87,16 @@ class Flight:
             ctypes.memmove(self.start, self.lent.data_ptr(), self.end - self.start)
 
 
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """What a thread has done with a tensor while another one ran."""
+
+    tensor: Tensor
+    writes: bool
+    where: frames.Frame
+    thread: str
+
+
 class Flights:
     """The buffers of all requests that have not been waited for, and of those that only one thread has waited for."""
 
@@ -95,12 +105,18 @@ class Flights:
         self._lock = threading.RLock()
         self.flying: list[Flight] = []
         self.landed: list[tuple[Flight, Stamp]] = []
+        self._touches: list[tuple[Touch, Stamp]] = []
         self._owed: dict[int, list[Flight]] = {}  # by number of the call: results that are still to be given
 
     @property
     def any(self) -> bool:
-        """True where a tensor may be on its way."""
-        return bool(self.flying or self.landed)
+        """True where a tensor may be on its way, or another thread may have one on its way soon."""
+        return bool(self.flying or self.landed or self._order.running)
+
+    @property
+    def crowded(self) -> bool:
+        """True while the caller has a second thread."""
+        return bool(self._order.running)
 
     def begin(self, call: Call, *, lend: bool) -> None:
         """A request is about to be made; `lend` it memory, where its caller goes on before it is complete."""
@@ -148,11 +164,12 @@ class Flights:
             ended = [flight for flight in self.flying if flight.call is call]
             if ended:
                 self.flying = [flight for flight in self.flying if flight.call is not call]
-            if not others_live():
-                self.landed = []
-            elif ended:
-                stamp = self._order.stamp()
+            stamp = self._order.stamp()
+            self.landed = [(flight, when) for flight, when in self.landed if not self._order.knows(when)]
+            if self._order.running:
                 self.landed = [*self.landed, *((flight, stamp) for flight in ended)][-_REMEMBERED:]
+            else:
+                self._touches = []
 
     def touched(self, tensor: Tensor, *, writes: bool, index: Any = None) -> Flight | None:
         """The flight that reading (or writing) `tensor`, or `tensor[index]`, would disturb."""
@@ -162,17 +179,24 @@ class Flights:
         flights = (flight for flight in (*self.flying, *self._unheard()) if flight.filling or writes)
         return next((flight for flight in flights if overlaps(tensor, flight, index)), None)
 
+    def note(self, tensor: Tensor, *, writes: bool) -> None:
+        """A thread reads or writes a tensor while another one runs, which may soon have it on its way."""
+        if self.crowded:
+            where = frames.own(frames.of_stack(sys._getframe(1)))
+            touch = Touch(tensor, writes, where, threading.current_thread().name)
+            with self._lock:
+                self._touches = [*self._touches, (touch, self._order.stamp())][-_REMEMBERED:]
+
+    def disturbed(self, call: Call) -> Touch | None:
+        """What another thread has done to a buffer of a call that is to be made, without waiting for it."""
+        flights = [flight for flight in self.flying if flight.call is call] if self._touches else []
+        unheard = [touch for touch, stamp in self._touches if not self._order.knows(stamp)] if flights else []
+        pairs = ((touch, flight) for touch in unheard for flight in flights if flight.filling or touch.writes)
+        return next((touch for touch, flight in pairs if overlaps(touch.tensor, flight)), None)
+
     def _unheard(self) -> list[Flight]:
         """Flights that are over, which this thread can't know."""
         return [flight for flight, stamp in self.landed if not self._order.knows(stamp)]
-
-
-def others_live() -> bool:
-    """True where a second thread of the caller's lives."""
-    return (
-        sum(not isinstance(t, threading._DummyThread) and not t.name.startswith(OURS) for t in threading.enumerate())
-        > 1
-    )
 
 
 def _exchanged(value: Any, others: dict[int, Tensor]) -> Any:
@@ -302,6 +326,7 @@ class TouchGuard(TorchFunctionMode):
         for tensor in written:
             if flight := self.flights.touched(tensor, writes=True, index=index):
                 raise self.accuse(flight, "modified")
+            self.flights.note(tensor, writes=True)
         ids = {id(tensor) for tensor in written}
         reads = [t for t in _tensors(args, kwargs) if id(t) not in ids]
         part = {id(args[0]): index} if name == "__getitem__" else {}
@@ -311,6 +336,9 @@ class TouchGuard(TorchFunctionMode):
         for tensor, flight in disturbed:
             if not _views(result, tensor):
                 raise self.accuse(flight, "read")
+        for tensor in reads if self.flights.crowded else ():
+            if not _views(result, tensor):
+                self.flights.note(tensor, writes=False)
         return result
 
 

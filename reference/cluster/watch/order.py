@@ -2,7 +2,10 @@
 
 One event happened before another if a chain of starts, joins, queues, events and futures leads from it to the other
 (Lamport 1978); vector clocks tell (Fidge 1988, Mattern 1989). What no chain orders is a race, also in a run in which
-one thread happened to be long done when the other began. A lock makes no chain: whoever comes first has it first.
+one thread happened to be long done when the other began.
+
+A lock keeps two threads from a buffer at the same time, and so makes a chain for what they do with memory. For the
+order of their calls it makes none: whoever comes first has it first, and that may differ from rank to rank.
 """
 
 import asyncio
@@ -16,14 +19,20 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import thread as pools
 from contextlib import ExitStack, contextmanager
-from types import CodeType
+from functools import partial
+from itertools import count
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from ...trace import frames
+from ...trace.requests import OURS
 from .patches import replaced
 
 Clock = dict[int, int]  # events of each thread
 
+_SAYS = {"dist", "distributed", "is_completed"}  # names by which a program speaks to other ranks
+_SHORT = 5  # lines of a loop that only looks
 _POLLS = 3  # sleeps in one line, one after the other: a loop that looks whether something has happened
 
 
@@ -35,10 +44,17 @@ class Stamp(NamedTuple):
 
 
 class Order:
-    """The clocks of the threads of a rank, and of what they synchronize with."""
+    """The clocks of the threads of a rank, and of what they synchronize with.
 
-    def __init__(self) -> None:
+    Args:
+        memory: another one, which hears of the same, and of locks.
+    """
+
+    def __init__(self, memory: "Order | None" = None) -> None:
+        self.memory = memory
+        self.running = 0  # threads that have started and not ended
         self._lock = threading.RLock()  # an object that the collector finds may take part in the middle of this
+        self._next = count()
         self._numbers: WeakKeyDictionary[threading.Thread, int] = WeakKeyDictionary()
         self._clocks: WeakKeyDictionary[Any, Clock] = WeakKeyDictionary()  # of threads, queues, events, futures
         self._sleeps: WeakKeyDictionary[threading.Thread, tuple[Any, int]] = WeakKeyDictionary()
@@ -55,10 +71,17 @@ class Order:
         """True where that event happened before whatever this thread does now."""
         with self._lock:
             number, clock = self._mine()
-            return stamp.thread == number or clock.get(stamp.thread, 0) >= stamp.count
+            if stamp.thread == number or clock.get(stamp.thread, 0) >= stamp.count:
+                return True
+            if not _has_polled(sys._getframe(1)):
+                return False
+            self._takes_all()
+            return True
 
     def gives(self, thing: Any) -> None:
         """Whoever takes from `thing` later knows what this thread has done so far."""
+        if self.memory is not None:
+            self.memory.gives(thing)
         with self._lock:
             number, clock = self._mine()
             _merge(self._clocks.setdefault(thing, {}), clock)
@@ -66,6 +89,8 @@ class Order:
 
     def takes(self, thing: Any) -> None:
         """This thread knows what was given to `thing`; of a thread, all that it has done."""
+        if self.memory is not None:
+            self.memory.takes(thing)
         with self._lock:
             _merge(self._mine()[1], self._clocks.get(thing, {}))
 
@@ -76,13 +101,17 @@ class Order:
             before, times = self._sleeps.get(thread, (None, 0))
             times = times + 1 if before == (code, offset) else 1
             self._sleeps[thread] = (code, offset), times
-            for other in list(self._numbers) if times >= _POLLS or _until(code, offset) else ():
-                self.takes(other)
+            if times >= _POLLS or any(start <= offset < end for start, end in _polls(code)):
+                self._takes_all()
+
+    def _takes_all(self) -> None:
+        for other in list(self._numbers):
+            self.takes(other)
 
     def _mine(self) -> tuple[int, Clock]:
         thread = _me()
         if thread not in self._numbers:
-            self._numbers[thread] = len(self._numbers)
+            self._numbers[thread] = next(self._next)
             self._clocks.setdefault(thread, {})
         number, clock = self._numbers[thread], self._clocks[thread]
         clock.setdefault(number, 0)
@@ -100,15 +129,23 @@ def _me() -> threading.Thread:
 
 
 @functools.lru_cache(maxsize=256)
-def _until(code: CodeType, offset: int) -> bool:
-    """True for a call that is all that a `while` loop does: it sleeps until something has happened."""
+def _polls(code: CodeType) -> list[tuple[int, int]]:
+    """The short `while` loops of a function that say nothing to other ranks: they look until something has happened."""
     instructions = list(dis.get_instructions(code))
-    jumps = (i for i in instructions if "JUMP_BACKWARD" in i.opname and i.argval <= offset < i.offset)
-    if (jump := next(jumps, None)) is None:
-        return False
-    loop = [i for i in instructions if jump.argval <= i.offset <= jump.offset]
-    lines = {i.positions.lineno for i in loop if i.positions and i.positions.lineno}
-    return len(lines) <= 2 and not any(i.opname == "FOR_ITER" for i in loop)
+    found = []
+    for jump in instructions:
+        if "JUMP_BACKWARD" in jump.opname:
+            loop = [each for each in instructions if jump.argval <= each.offset <= jump.offset]
+            lines = {each.positions.lineno for each in loop if each.positions and each.positions.lineno}
+            says = any(each.opname == "FOR_ITER" or each.argval in _SAYS for each in loop)
+            if len(lines) <= _SHORT and not says:
+                found.append((jump.argval, jump.offset))
+    return found
+
+
+def _has_polled(frame: FrameType | None) -> bool:
+    """True where a function that runs may have looked whether another thread is done: it knows more than we can."""
+    return any(start <= own.f_lasti for own in frames.own_stack(frame) for start, _ in _polls(own.f_code))
 
 
 Around = Callable[[Order, Callable[..., Any], Any, tuple, dict], Any]  # order, the method, its object, its arguments
@@ -161,6 +198,32 @@ def _waited(order: Order, method: Callable[..., Any], thing: Any, args: tuple, o
     return result
 
 
+class _Lock:
+    """A lock of the caller's, of which an order hears."""
+
+    def __init__(self, lock: Any, order: Order) -> None:
+        self._lock, self._order = lock, order
+
+    def acquire(self, *args: Any, **options: Any) -> bool:
+        taken = self._lock.acquire(*args, **options)
+        if taken:
+            self._order.takes(self)
+        return taken
+
+    def release(self) -> None:
+        self._order.gives(self)
+        self._lock.release()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: Any) -> None:
+        self.release()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lock, name)
+
+
 class _SimpleQueue(queue.SimpleQueue):
     """One whose methods can be replaced."""
 
@@ -200,6 +263,7 @@ _SYNCHRONIZE: tuple[tuple[Any, str, Around], ...] = (
 def ordered_threads(order: Order, around: Callable[[], Any]) -> Iterator[None]:
     """Have `order` hear of what orders threads, and run each thread that starts inside within `around()`."""
     start, alive, sleep = threading.Thread.start, threading.Thread.is_alive, time.sleep
+    memory = order.memory or order
 
     def started(self: threading.Thread) -> None:
         run = self.run
@@ -209,9 +273,12 @@ def ordered_threads(order: Order, around: Callable[[], Any]) -> Iterator[None]:
                 with around():
                     run()
             finally:
+                memory.running -= 1
                 del self.run  # what holds the thread
 
-        self.run = run_inside  # type: ignore[method-assign]
+        if not self.name.startswith(OURS):
+            self.run = run_inside  # type: ignore[method-assign]
+            memory.running += 1
         order.gives(self)
         start(self)
 
@@ -230,10 +297,16 @@ def ordered_threads(order: Order, around: Callable[[], Any]) -> Iterator[None]:
         for owner, name, hears in _SYNCHRONIZE:
             stack.enter_context(replaced(owner, name, _heard(order, getattr(owner, name), hears)))
         stack.enter_context(replaced(queue, "SimpleQueue", _SimpleQueue))
+        for name in ("Lock", "RLock"):
+            stack.enter_context(replaced(threading, name, partial(_locked, getattr(threading, name), memory)))
         stack.enter_context(replaced(threading.Thread, "start", started))
         stack.enter_context(replaced(threading.Thread, "is_alive", is_alive))
         stack.enter_context(replaced(time, "sleep", asleep))
         yield
+
+
+def _locked(make: Callable[[], Any], order: Order) -> _Lock:
+    return _Lock(make(), order)
 
 
 def _heard(order: Order, method: Callable[..., Any], hears: Around) -> Callable[..., Any]:

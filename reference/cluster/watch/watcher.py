@@ -24,7 +24,7 @@ from .. import wire
 from ..errors import GroupError, RankError, RequestError, TensorError, ThreadError
 from ..faults import describe
 from . import checks
-from .buffers import Copies, Flight, Flights, TouchGuard, poison, tensors_of
+from .buffers import Copies, Flight, Flights, Touch, TouchGuard, poison, tensors_of
 from .gradients import Gradients
 from .order import Order, ordered_threads
 from .patches import replaced, watched_groups
@@ -51,8 +51,8 @@ class Watcher(Recorder):
         self._forget()
 
     def _forget(self) -> None:
-        self.order = Order()
-        self.flights, self.copies, self.gradients = Flights(self.order), Copies(), Gradients()
+        self.order = Order(memory := Order())
+        self.flights, self.copies, self.gradients = Flights(memory), Copies(), Gradients()
         self.threads = checks.ThreadOrder(self.order)
         self.replicas: list[Replica] = []
         self._requests: dict[int, Work] = {}
@@ -107,6 +107,8 @@ class Watcher(Recorder):
             if call.function in _REQUESTS:
                 poison(call)
             self.flights.begin(call, lend=_goes_on(call, sys._getframe(1)))
+            if touch := self.flights.disturbed(call):
+                raise self._touched_before(call, touch)
 
     def _check(self, call: Call) -> None:
         """Raises the first thing that is wrong with a call."""
@@ -257,6 +259,16 @@ class Watcher(Recorder):
         else:
             what = f"the buffer of {made} was modified before wait()"
         return self._here(RequestError, f"{how} before wait", what, otherwise=call)
+
+    def _touched_before(self, call: Call, touch: Touch) -> RankError:
+        """The error of a thread that touched a buffer before a call that might as well have come first."""
+        how, state = ("modified", "on its way") if touch.writes else ("read", "unfilled until wait()")
+        made = f"{text_of(call)} at {frames.display(call.file)}:{call.line}"
+        what = f"the buffer of {made} is {state}, and thread {touch.thread!r} {how} it: before or after is a race"
+        place = {"file": touch.where.file or call.file, "line": touch.where.line or call.line}
+        found = RequestError(f"{how} before wait", what, "let one thread wait for the other", rank=self.rank, **place)
+        self._accuse(found)
+        return found
 
     def _saving(self, save: Callable[..., None]) -> Callable[..., None]:
         """`torch.save` reads memory behind torch's back: look at what it is given."""

@@ -10,8 +10,9 @@ Block = Callable[[Draw], str]
 def reduced(d: Draw) -> str:
     make, group = d.group()
     x = d.name("x")
-    return f"{make}{x} = torch.full(({d.size()},), 1.0, dtype={d.dtype()})\n{d.pause()}dist.all_reduce({x}{group})\n" + (
-        f"assert {x}[0] == n\n"
+    return (
+        f"{make}{x} = torch.full(({d.size()},), 1.0, dtype={d.dtype()})\n{d.pause()}dist.all_reduce({x}{group})\n"
+        + (f"assert {x}[0] == n\n")
     )
 
 
@@ -33,17 +34,17 @@ def broadcast(d: Draw) -> str:
     make, group = d.group()
     x, root = d.name("x"), d.rank()
     later = d.random.random() < 0.4
-    call = f"dist.broadcast({x}, src={root}{group}, async_op=True).wait()" if later else (
-        f"dist.broadcast({x}, src={root}{group})"
+    call = (
+        f"dist.broadcast({x}, src={root}{group}, async_op=True).wait()"
+        if later
+        else (f"dist.broadcast({x}, src={root}{group})")
     )
     return f"{make}{x} = torch.full(({d.size()},), float(rank))\n{d.pause()}{call}\nassert {x}[0] == {root}\n"
 
 
 def reduce_to_root(d: Draw) -> str:
     x, root = d.name("x"), d.rank()
-    return (
-        f"{x} = torch.ones({d.size()})\ndist.reduce({x}, dst={root})\nif rank == {root}:\n    assert {x}[0] == n\n"
-    )
+    return f"{x} = torch.ones({d.size()})\ndist.reduce({x}, dst={root})\nif rank == {root}:\n    assert {x}[0] == n\n"
 
 
 def gathered(d: Draw) -> str:
@@ -66,7 +67,9 @@ def scattered(d: Draw) -> str:
 def all_gathered(d: Draw) -> str:
     x, out, size = d.name("x"), d.name("out"), d.size()
     if d.random.random() < 0.5:
-        call = f"{out} = [torch.empty({size}) for _ in range(n)]\ndist.all_gather({out}, {x})\n{out} = torch.cat({out})\n"
+        call = (
+            f"{out} = [torch.empty({size}) for _ in range(n)]\ndist.all_gather({out}, {x})\n{out} = torch.cat({out})\n"
+        )
     else:
         call = f"{out} = torch.empty({size} * n)\ndist.all_gather_single({out}, {x})\n"
     return f"{x} = torch.full(({size},), float(rank))\n{call}assert {out}[-1] == n - 1 and {out}[0] == 0\n"
@@ -96,7 +99,9 @@ def exchanged_by_all(d: Draw) -> str:
 
 def met(d: Draw) -> str:
     make, group = d.group()
-    return make + d.pause() + d.random.choice((f"dist.barrier({group[2:]})\n", f"dist.monitored_barrier({group[2:]})\n"))
+    return (
+        make + d.pause() + d.random.choice((f"dist.barrier({group[2:]})\n", f"dist.monitored_barrier({group[2:]})\n"))
+    )
 
 
 def sent(d: Draw) -> str:

@@ -212,9 +212,7 @@ def a_list_beside_one_tensor(d: Draw) -> str:
 def splits_that_disagree(d: Draw) -> str:
     out, a = d.name("out"), d.rank()
     sizes = f"[2 + (rank == {a})] + [2] * (n - 1)"
-    return (
-        f"{out} = torch.ones(2 * n)\ndist.all_to_all_single({out}, torch.ones(2 * n + (rank == {a})), [2] * n, {sizes})\n"
-    )
+    return f"{out} = torch.ones(2 * n)\ndist.all_to_all_single({out}, torch.ones(2 * n + (rank == {a})), [2] * n, {sizes})\n"
 
 
 @wrong("mismatch", "GroupError", "DeadlockError", "MismatchError")
@@ -235,7 +233,9 @@ def a_peer_that_is_not_there(d: Draw) -> str:
 @wrong("parameter", "PeerError")
 def a_message_to_oneself(d: Draw) -> str:
     x = d.name("x")
-    call = d.random.choice((f"dist.send({x}, dst=rank)", f"dist.isend({x}, dst=rank).wait()", f"dist.recv({x}, src=rank)"))
+    call = d.random.choice(
+        (f"dist.send({x}, dst=rank)", f"dist.isend({x}, dst=rank).wait()", f"dist.recv({x}, src=rank)")
+    )
     return f"{x} = torch.ones({d.size()})\nif rank == {d.rank()}:\n    {call}\n"
 
 
@@ -263,7 +263,9 @@ def a_buffer_with_holes(d: Draw) -> str:
 @wrong("parameter", "GroupError")
 def a_group_that_is_gone(d: Draw) -> str:
     g, x = d.name("g"), d.name("x")
-    call = d.random.choice((collective(d, x, f", group={g}"), f"dist.all_gather_single(torch.empty(2 * n), {x}, group={g})"))
+    call = d.random.choice(
+        (collective(d, x, f", group={g}"), f"dist.all_gather_single(torch.empty(2 * n), {x}, group={g})")
+    )
     return f"{g}, {x} = dist.new_group(), torch.ones(2)\ndist.barrier()\ndist.destroy_process_group({g})\n{call}\n"
 
 
@@ -353,9 +355,7 @@ def numpy_writes_behind_the_back(d: Draw) -> str:
     if "repeat" in call:
         x2 = d.name("x")
         call = call.replace(f"{x}.repeat(n)", x2)
-        return (
-            f"{x2} = torch.ones({size} * n)\n{view} = {x2}.numpy()\n{w} = {call}\n{view}[-1] = 9\n{w}.wait()\n"
-        )
+        return f"{x2} = torch.ones({size} * n)\n{view} = {x2}.numpy()\n{w} = {call}\n{view}[-1] = 9\n{w}.wait()\n"
     write = d.random.choice((f"{view}[0] = 9", f"{view} += 1", f"np.copyto({view}, 7)"))
     return f"{x} = torch.ones({size})\n{view} = {x}.numpy()\n{w} = {call}\n{write}\n{w}.wait()\n"
 
@@ -438,7 +438,9 @@ def late(d: Draw) -> str:
 @wrong("thread", "ThreadError", "RequestError")
 def two_threads_on_one_group(d: Draw) -> str:
     work, x = d.name("work"), d.name("x")
-    call = d.random.choice((f"dist.all_reduce({x})", f"dist.broadcast({x}, src=0)", f"dist.all_reduce({x}, async_op=True).wait()"))
+    call = d.random.choice(
+        (f"dist.all_reduce({x})", f"dist.broadcast({x}, src=0)", f"dist.all_reduce({x}, async_op=True).wait()")
+    )
     run = d.random.choice(
         (
             f"ts = [threading.Thread(target={work}, args=(k,)) for k in range(2)]\n[t.start() for t in ts]\n"

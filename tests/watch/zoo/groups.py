@@ -316,7 +316,7 @@ ARGUMENTS = {
     "broadcast": lambda x: (x, 0),
     "reduce": lambda x: (x, 0),
 }
-REFUSED = ("all_gather_object", "barrier", "monitored_barrier", "broadcast", "reduce")  # by torch alone
+REFUSED = ("monitored_barrier", "broadcast", "reduce")  # by torch alone
 
 
 def used_after_it_was_destroyed(name):

@@ -99,8 +99,12 @@ def in_two_threads(work):
         thread.join()
 
 
-@mistake(row=52, ranks=2, error="ThreadError", blames=(0, 1), says=["threads?", "race"], plain=Outcome.PASSES, args=(0.0,))
-@mistake(row=52, ranks=2, error="ThreadError", blames=(0, 1), says=["threads?", "race"], plain=Outcome.PASSES, args=(0.1,))
+@mistake(
+    row=52, ranks=2, error="ThreadError", blames=(0, 1), says=["threads?", "race"], plain=Outcome.PASSES, args=(0.0,)
+)
+@mistake(
+    row=52, ranks=2, error="ThreadError", blames=(0, 1), says=["threads?", "race"], plain=Outcome.PASSES, args=(0.1,)
+)
 def two_threads_reduce_once(late):
     """With `late`, the first is done long before the second begins: luck, which no rank owes another."""
 
@@ -157,9 +161,7 @@ def two_threads_send_with_one_tag(how):
             dist.recv(torch.zeros(2), src=0)
 
 
-@mistake(
-    row=52, ranks=2, error="ThreadError", blames=(1,), says="receive from rank 0 with tag 0", plain=Outcome.PASSES
-)
+@mistake(row=52, ranks=2, error="ThreadError", blames=(1,), says="receive from rank 0 with tag 0", plain=Outcome.PASSES)
 def two_threads_receive_with_one_tag():
     def receive(k):
         time.sleep(0.05 * k)
