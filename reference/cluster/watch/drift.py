@@ -14,7 +14,7 @@ class Drift:
         self._told: dict[tuple, dict[int, dict[str, Any]]] = defaultdict(dict)
 
     def hear(self, rank: int, report: dict[str, Any]) -> RankError | None:
-        """Note one rank's parameters after a step. Returns the error of a step that all have told of, if they differ."""
+        """Note one rank's parameters after a step; the error of a step of which all ranks have told, if they differ."""
         key = (report["number"], tuple(report["ranks"]), report["step"])
         told = self._told[key]
         told[rank] = report

@@ -119,8 +119,8 @@ class Order:
 
 
 def _merge(into: Clock, other: Clock) -> None:
-    for thread, count in other.items():
-        into[thread] = max(into.get(thread, 0), count)
+    for thread, events in other.items():
+        into[thread] = max(into.get(thread, 0), events)
 
 
 def _me() -> threading.Thread:

@@ -52,7 +52,8 @@ def gathered(d: Draw) -> str:
     return (
         f"{x} = torch.full(({size},), float(rank))\n"
         f"{out} = [torch.empty({size}) for _ in range(n)] if rank == {root} else None\n"
-        f"dist.gather({x}, {out}, dst={root})\nif rank == {root}:\n    assert [t[0].item() for t in {out}] == list(range(n))\n"
+        f"dist.gather({x}, {out}, dst={root})\nif rank == {root}:\n"
+        f"    assert [t[0].item() for t in {out}] == list(range(n))\n"
     )
 
 
@@ -107,7 +108,8 @@ def met(d: Draw) -> str:
 def sent(d: Draw) -> str:
     (a, b), tag, x, size = d.pair(), d.tag(), d.name("x"), d.size()
     return (
-        f"{x} = torch.full(({size},), float(rank))\n{d.pause()}if rank == {a}:\n    dist.send({x}, dst={b}, tag={tag})\n"
+        f"{x} = torch.full(({size},), float(rank))\n{d.pause()}"
+        f"if rank == {a}:\n    dist.send({x}, dst={b}, tag={tag})\n"
         f"elif rank == {b}:\n    dist.recv({x}, src={a}, tag={tag})\n    assert {x}[0] == {a}\n"
     )
 
@@ -119,7 +121,8 @@ def around_a_ring(d: Draw) -> str:
     by = d.random.choice(
         (
             f"for {r} in dist.batch_isend_irecv({ops}):\n    {r}.wait()\n",
-            f"{r} = [dist.irecv({y}, src=(rank - 1) % n), dist.isend({x}, dst=(rank + 1) % n)]\n[w.wait() for w in {r}]\n",
+            f"{r} = [dist.irecv({y}, src=(rank - 1) % n), dist.isend({x}, dst=(rank + 1) % n)]\n"
+            f"[w.wait() for w in {r}]\n",
             f"{r} = dist.irecv({y}, src=(rank - 1) % n)\ndist.send({x}, dst=(rank + 1) % n)\n"
             f"while not {r}.is_completed():\n    time.sleep(0)\n",
         )
@@ -145,7 +148,8 @@ def from_anybody_with_its_name(d: Draw) -> str:
         )
     )
     return (
-        f"{x}, {seen} = torch.full((2,), float(rank)), {{}}\nif rank == {root}:\n    for _ in range(n - 1):\n        {how}"
+        f"{x}, {seen} = torch.full((2,), float(rank)), {{}}\n"
+        f"if rank == {root}:\n    for _ in range(n - 1):\n        {how}"
         f"    assert all({seen}[r] == r for r in {seen}) and len({seen}) == n - 1\n"
         f"else:\n    dist.send({x}, dst={root}, tag={tag})\n"
     )

@@ -212,7 +212,8 @@ def a_list_beside_one_tensor(d: Draw) -> str:
 def splits_that_disagree(d: Draw) -> str:
     out, a = d.name("out"), d.rank()
     sizes = f"[2 + (rank == {a})] + [2] * (n - 1)"
-    return f"{out} = torch.ones(2 * n)\ndist.all_to_all_single({out}, torch.ones(2 * n + (rank == {a})), [2] * n, {sizes})\n"
+    whole = f"torch.ones(2 * n + (rank == {a}))"
+    return f"{out} = torch.ones(2 * n)\ndist.all_to_all_single({out}, {whole}, [2] * n, {sizes})\n"
 
 
 @wrong("mismatch", "GroupError", "DeadlockError", "MismatchError")
@@ -334,7 +335,8 @@ def what_is_sent_is_written(d: Draw) -> str:
     (a, b), x, w = d.pair(), d.name("x"), d.name("w")
     touch = d.random.choice(TOUCHES[3:6]).format(x=x)
     return (
-        f"{x} = torch.ones({d.size()})\nif rank == {a}:\n    {w} = dist.isend({x}, dst={b})\n    {touch}\n    {w}.wait()\n"
+        f"{x} = torch.ones({d.size()})\n"
+        f"if rank == {a}:\n    {w} = dist.isend({x}, dst={b})\n    {touch}\n    {w}.wait()\n"
         f"elif rank == {b}:\n    dist.recv({x}, src={a})\n"
     )
 
@@ -418,7 +420,8 @@ def a_named_receive_that_may_starve(d: Draw) -> str:
     how = d.random.choice((f"dist.recv({x}, tag={tag})", f"dist.irecv({x}, tag={tag}).wait()"))
     late = f"    if rank == {one}:\n        time.sleep(0.03)\n" * d.random.randrange(2)
     return (
-        f"{x} = torch.full((2,), float(rank))\nif rank == {root}:\n    {how}\n    dist.recv({x}, src={one}, tag={tag})\n"
+        f"{x} = torch.full((2,), float(rank))\n"
+        f"if rank == {root}:\n    {how}\n    dist.recv({x}, src={one}, tag={tag})\n"
         f"elif rank in ({one}, {other}):\n{late}    dist.send({x}, dst={root}, tag={tag})\n"
     )
 
