@@ -5,7 +5,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from reference.cluster.watch import raw
-from reference.cluster.watch.buffers import Flights
+from reference.cluster.watch.flights import Flights
 from reference.cluster.watch.order import Order
 from reference.trace import Op
 from reference.trace.calls import Call

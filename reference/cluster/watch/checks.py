@@ -228,7 +228,7 @@ _IDLE = (
     "concurrent/futures/thread.py",
     "concurrent/futures/_base.py",
     "autograd/graph.py",
-    "cluster/watch/order.py",  # which listens to them
+    "cluster/watch/synchronize.py",  # which listens to them
 )
 
 

@@ -24,13 +24,15 @@ from .. import wire
 from ..errors import GroupError, RankError, RequestError, TensorError, ThreadError
 from ..faults import describe
 from . import checks
-from .buffers import Copies, Flight, Flights, Touch, TouchGuard, poison, tensors_of
+from .buffers import Copies, TouchGuard, poison, tensors_of
+from .flights import Flight, Flights, Touch
 from .gradients import Gradients
-from .order import Order, ordered_threads
+from .order import Order
 from .patches import replaced, watched_groups
 from .posts import report, text_of
 from .replicas import Replica
 from .swallowed import noticed, unnoticed
+from .synchronize import ordered_threads
 from .uses import result_used
 
 _REQUESTS = ("isend", "irecv", "batch_isend_irecv")
