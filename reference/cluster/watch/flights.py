@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C import DisableTorchFunction
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ...trace import Op, frames
 from ...trace.calls import Call
@@ -17,6 +18,7 @@ from .order import Order, Stamp
 from .raw import checksum, stretch
 
 _REMEMBERED, _BYTES = 64, 1 << 28  # flights and touches that are over, while several threads live
+_LENT = 1 << 22  # bytes up to which memory is lent: the caller's peak is to be the caller's
 _EXACT = 1 << 20  # elements of a tensor with holes up to which overlaps are looked for one by one
 
 
@@ -25,7 +27,8 @@ class Flight:
     """A stretch of memory that a request is reading or writing.
 
     `lent` is what the request writes in its place, where there is something: the caller's own memory gets the result in
-    `wait()`, so that what the caller does to it before is seen for certain, whenever the message comes.
+    `wait()`, so that what the caller does to it before is seen for certain, whenever the message comes. Large buffers
+    are filled as they are.
     """
 
     call: Call
@@ -83,14 +86,8 @@ class Flights:
     def begin(self, call: Call, *, lend: bool) -> None:
         """A request is about to be made; `lend` it memory, where its caller goes on before it is complete."""
         written = {id(t) for t in call.outputs}
-        flights = []
-        for tensor in (*call.outputs, *(t for t in call.inputs if id(t) not in written)):
-            start, end = stretch(tensor)
-            if end > start:
-                filling = id(tensor) in written
-                stays = lend if filling or call.op is not Op.SEND else True
-                lent = tensor.detach().clone() if lend and filling else None
-                flights.append(Flight(call, start, end, filling, tensor, checksum(tensor) if stays else None, lent))
+        tensors = (*call.outputs, *(t for t in call.inputs if id(t) not in written))
+        flights = [_flight(call, tensor, id(tensor) in written, lend) for tensor in tensors if _in_one_piece(tensor)]
         with self._lock:
             self.flying = [*self.flying, *flights]
             if lend:
@@ -159,6 +156,23 @@ class Flights:
     def _unheard(self) -> list[Flight]:
         """Flights that are over, which this thread can't know."""
         return [flight for flight, stamp in self.landed if not self._order.knows(stamp)]
+
+
+def _in_one_piece(tensor: Tensor) -> bool:
+    start, end = stretch(tensor)
+    return end > start
+
+
+def _flight(call: Call, tensor: Tensor, filling: bool, lend: bool) -> Flight:
+    """The flight of one tensor of a call; `lend` it memory to be filled, where that is little."""
+    start, end = stretch(tensor)
+    lend = lend and not (filling and end - start > _LENT)
+    lent = None
+    if lend and filling:
+        with _disable_current_modes():  # a mode may count the caller's memory
+            lent = tensor.detach().clone()
+    stays = lend or (not filling and call.op is Op.SEND)
+    return Flight(call, start, end, filling, tensor, checksum(tensor) if stays else None, lent)
 
 
 def _last(remembered: list[tuple[Any, Stamp]]) -> list[tuple[Any, Stamp]]:
