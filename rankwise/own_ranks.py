@@ -6,6 +6,7 @@ group is already there.
 """
 
 import ast
+import inspect
 import multiprocessing.process
 import os
 import runpy
@@ -203,6 +204,14 @@ def own_group() -> Iterator[None]:
         yield
 
 
+def _place(function: Callable) -> tuple[int, ...]:
+    """What a function is given: nothing, its rank, or its rank and how many there are, as many as it must have."""
+    given = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    parameters = inspect.signature(function).parameters.values()
+    must = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return given[: len(must)]
+
+
 def _refusal(what: str) -> GroupError:
     """The error of a group that can't be had here, at the line that wants it."""
     where = frames.own(frames.of_stack(sys._getframe(2)))
@@ -222,4 +231,4 @@ def _as_script(file: str, name: str, function: str | None = None) -> None:
         if function is not None:
             if not callable(found.get(function)):
                 raise ValueError(f"{file} has no function {function!r}: --function names the one to run")
-            found[function]()
+            found[function](*_place(found[function]))

@@ -81,7 +81,7 @@ def traced(file: Path, function: str | None, ranks: int) -> "Trace":
             raise BadInput(f"{what}; --function names what each rank runs")
         return max(traces, key=lambda trace: sum(map(len, trace.events)))
     with Cluster(ranks, watch=True, timeout=60) as cluster:
-        if style is Style.TORCHRUN:
+        if style is not Style.FUNCTION:
             return cluster.trace(own_ranks.run_program, str(file), function)[1]
         return cluster.trace(function_of(file, function or "main"))[1]
 

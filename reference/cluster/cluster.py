@@ -42,7 +42,8 @@ class Cluster:
 
     Args:
         world_size: number of ranks, 1 to 32.
-        watch: supervise every call: name deadlocks, mismatches and misused requests at once, at their lines.
+        watch: supervise every call: name deadlocks, mismatches and misused requests at once, at their lines. Then
+            `watch.replicas.watch_replicas(model)` in the function also names parameters that drift apart.
         timeout: seconds that one call may take, None for no limit; by default 10 when watched, else 300.
         device: "cpu" for gloo; "cuda" for NCCL with one GPU for each rank.
         preload: modules that the server imports before it forks the ranks, so that a restart does not import them

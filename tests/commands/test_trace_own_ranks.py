@@ -92,6 +92,11 @@ def test_a_function_of_a_program_with_a_group_of_its_own(tmp_path: Path, capsys:
     assert "rank 2: 2 calls" in capsys.readouterr().out
 
 
+def test_a_function_that_takes_its_rank_and_how_many_there_are(tmp_path: Path, capsys: pytest.CaptureFixture):
+    assert trace(tmp_path, STARTS["spawn"], "--ranks", "2", "--function", "worker") == 0
+    assert "rank 1: 1 calls" in capsys.readouterr().out
+
+
 REFUSED = {
     "nothing is said": ("def main(): pass\n", "its ranks said nothing to each other"),
     "nothing is started": (WORKER + "\ndef main():\n    mp.spawn(worker, (2,), 2)\n", "has started no ranks"),
