@@ -159,7 +159,8 @@ class Supervisor:
         if not blocked or not (settled or (circle and self._patient())):
             return None
         for wait in blocked.values() if settled else (blocked[rank] for rank in circle):
-            if error := self._misaddressed(wait) or self._half_group(wait):
+            in_messages = any(blocked[r].post.point_to_point for r in self._needs(wait.post) if r in blocked)
+            if error := self._misaddressed(wait) or (None if in_messages else self._half_group(wait)):
                 return self._with_caught(error)
         return self._with_caught(self._deadlock(blocked, circle))
 

@@ -163,7 +163,7 @@ class Watcher(Recorder):
         others = self._running()
         self.tell(waits | {"thread": me, "name": name, "others": others})
         if others:
-            self._follow(call, threading.current_thread())
+            self._follow(call, threading.current_thread(), others)
 
     def polled(self, call: Call) -> None:
         """Report a rank that does nothing but ask whether a call is complete as one that waits for it."""
@@ -234,15 +234,16 @@ class Watcher(Recorder):
         others = (t for t in threading.enumerate() if t is not waiting and not t.name.startswith(OURS))
         return sum(not isinstance(t, threading._DummyThread) and not checks.idle(t) for t in others)
 
-    def _follow(self, call: Call, waiting: threading.Thread) -> None:
-        """Report when the other threads of this rank have come to rest, while `call` is still waited for."""
+    def _follow(self, call: Call, waiting: threading.Thread, others: int) -> None:
+        """Report when other threads of this rank have come to rest, while `call` is still waited for."""
 
         def follow() -> None:
-            while self.on and call.completed is None:
+            left = others
+            while left and self.on and call.completed is None:
                 sleep(_FOLLOW)
-                if not self._running(waiting):
-                    self.tell({"what": "running", "others": 0, "thread": waiting.ident})
-                    return
+                if (running := self._running(waiting)) < left:
+                    left = running
+                    self.tell({"what": "running", "others": left, "thread": waiting.ident})
 
         threading.Thread(target=follow, name=_FOLLOWER, daemon=True).start()
 

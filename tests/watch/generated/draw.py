@@ -42,6 +42,11 @@ class Draw:
     def tag(self) -> int:
         return self.random.choice((0, 0, 0, 1, 7))
 
+    def own_tag(self) -> int:
+        """A tag that no other block uses."""
+        self._names += 1
+        return 100 + self._names
+
     def reduction(self) -> str:
         return self.random.choice(REDUCTIONS)
 

@@ -139,7 +139,7 @@ def through_a_pipeline(d: Draw) -> str:
 
 
 def from_anybody_with_its_name(d: Draw) -> str:
-    root, x, seen, tag = d.rank(), d.name("x"), d.name("seen"), d.tag() + 20
+    root, x, seen, tag = d.rank(), d.name("x"), d.name("seen"), d.own_tag()
     how = d.random.choice(
         (
             f"{seen}.update({{dist.recv({x}, tag={tag}): {x}[0].item()}})\n",

@@ -236,3 +236,29 @@ def main_reads_what_a_thread_has_received_without_a_join():
         time.sleep(0.1)
         x.sum().item()  # <- here
         receiver.join()
+
+
+@mistake(
+    row=52, ranks=2, error="DeadlockError", blames=(0, 1), says=["deadlock|no matching|without receiving"],
+    plain=Outcome.PASSES,
+)  # fmt: skip
+def two_threads_send_to_a_rank_that_sends():
+    """Every thread of rank 0 waits, the main one for the two that send."""
+    if dist.get_rank() == 0:
+        threads = [threading.Thread(target=dist.send, args=(torch.ones(2), 1), kwargs={"tag": k}) for k in range(2)]
+        for thread in threads:
+            thread.start()  # <- here
+        for thread in threads:
+            thread.join()  # <- here
+    else:
+        dist.send(torch.ones(2), dst=0)  # <- here
+        for k in range(2):
+            dist.recv(torch.zeros(2), src=0, tag=k)
+
+
+@mistake(row=3, ranks=2, error="DeadlockError", blames=(0, 1), says=["deadlock", "new_group"], plain=Outcome.HANGS)
+def one_rank_receives_before_a_group_is_made():
+    """The group is not the mistake: rank 0 would come, if anybody sent."""
+    if dist.get_rank() == 0:
+        dist.recv(torch.zeros(2), src=1)  # <- here
+    dist.new_group()  # <- here
