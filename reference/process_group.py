@@ -127,6 +127,8 @@ class PythonGroup(ProcessGroup):
         backend: what this one's is called.
     """
 
+    creator: str | None = None  # the backend that makes groups like this one, where it is called something else
+
     def __init__(self, carrier: ProcessGroup, backend: str) -> None:
         super().__init__(carrier.rank(), carrier.size())
         self.carrier, self._backend_name, self._name, self._desc = carrier, backend, "", ""

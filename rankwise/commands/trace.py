@@ -1,26 +1,38 @@
-"""`rankwise trace`: run a function on ranks, and see what they said to each other."""
+"""`rankwise trace`: run a program on ranks, and see what they said to each other."""
 
 import runpy
 import sys
+import tokenize
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
+
+if TYPE_CHECKING:
+    from reference.trace import Trace
 
 
 def trace(
     file: Annotated[Path, Argument(help="A Python file.")],
-    function: Annotated[str, Option(help="The function of it to run on every rank.")] = "main",
-    ranks: Annotated[int, Option(help="How many ranks.")] = 4,
+    function: Annotated[
+        str | None,
+        Option(
+            help="The function of it to run on each rank; by default main, or all of it where it makes its own group."
+        ),
+    ] = None,
+    ranks: Annotated[int, Option(help="How many ranks, unless the program starts them.")] = 4,
     out: Annotated[Path, Option(help="Where to put the picture and the trace for ui.perfetto.dev.")] = Path(
         "out/trace"
     ),
 ) -> None:
-    """Run a function on watched ranks; print bytes and steps, draw the messages, export for Perfetto."""
+    """Run a program on watched ranks; print bytes and steps, draw the messages, export for Perfetto.
+
+    The program may have a function for each rank, be written for torchrun, or start its ranks itself (mp.spawn).
+    """
     from rankwise.training import require_ranks, require_writable
-    from reference.cluster import Cluster
     from reference.errors import BadInput
     from visualizations import timeline
 
@@ -30,16 +42,48 @@ def trace(
     picture, exported = out / "timeline.png", out / "trace.json"
     for path in (picture, exported):
         require_writable(path)
-    chosen = function_of(file, function)
-    with Cluster(ranks, watch=True, timeout=60) as cluster:
-        _, said = cluster.trace(chosen)
-    for rank in range(ranks):
+    said = traced(file, function, ranks)
+    if not any(said.events):
+        what = f"{file}: its ranks said nothing to each other, so there is nothing to draw"
+        raise BadInput(f"{what}; --function names what each rank runs")
+    for rank in range(said.world_size):
         sent, received = said.bytes_sent[rank], said.bytes_received[rank]
         print(f"rank {rank}: {len(said.events[rank])} calls, {sent:,} B sent, {received:,} B received")
     print(f"{len(said.messages)} messages in {said.steps} steps")
     timeline.draw(said.timeline()).save(picture)
     said.save(exported)
     print(f"drawn in {picture}; open {exported} at ui.perfetto.dev")
+
+
+def traced(file: Path, function: str | None, ranks: int) -> "Trace":
+    """What the ranks of a program say to each other, however it comes by them.
+
+    Raises:
+        BadInput: the program cannot be run.
+    """
+    from rankwise import own_ranks
+    from rankwise.own_ranks import Style
+    from reference.cluster import Cluster
+    from reference.errors import BadInput
+
+    style = own_ranks.style_of(source_of(file))
+    if style is Style.STARTS and function is None:
+        traces = []
+
+        def run(work: list[bytes]) -> None:
+            with Cluster(len(work), watch=True, timeout=60) as cluster:
+                traces.append(cluster.trace(own_ranks.run_given, work)[1])
+
+        with running(file):
+            own_ranks.run_starting(str(file), run)
+        if not traces:
+            what = f"{file} has started no ranks when it was run"
+            raise BadInput(f"{what}; --function names what each rank runs")
+        return max(traces, key=lambda trace: sum(map(len, trace.events)))
+    with Cluster(ranks, watch=True, timeout=60) as cluster:
+        if style is not Style.FUNCTION:
+            return cluster.trace(own_ranks.run_program, str(file), function)[1]
+        return cluster.trace(function_of(file, function or "main"))[1]
 
 
 def function_of(file: Path, name: str) -> Callable:
@@ -51,14 +95,35 @@ def function_of(file: Path, name: str) -> Callable:
     from reference.errors import BadInput
 
     sys.path.insert(0, str(file.resolve().parent))
-    try:
+    with running(file):
         found = runpy.run_path(str(file), run_name="rankwise_trace").get(name)
-    except (Exception, SystemExit) as error:
-        words = error.msg if isinstance(error, SyntaxError) else str(error)  # without the place, which we say
-        raise BadInput(f"{place(error, file)}: {type(error).__name__}: {words.partition(chr(10))[0]}") from None
     if not callable(found):
         raise BadInput(f"{file} has no function {name!r}: --function names the one to run")
     return found
+
+
+def source_of(file: Path) -> str:
+    """The text of a program. Raises BadInput where it is none."""
+    with running(file):
+        with tokenize.open(file) as lines:
+            source = lines.read()
+        compile(source, str(file), "exec")
+    return source
+
+
+@contextmanager
+def running(file: Path) -> Iterator[None]:
+    """Run a program inside. Raises BadInput with its line where it fails."""
+    from reference.cluster import ClusterError, RankError
+    from reference.errors import BadInput
+
+    try:
+        yield
+    except (BadInput, ClusterError, RankError):
+        raise
+    except (Exception, SystemExit) as error:
+        words = error.msg if isinstance(error, SyntaxError) else str(error)  # without the place, which we say
+        raise BadInput(f"{place(error, file)}: {type(error).__name__}: {words.partition(chr(10))[0]}") from None
 
 
 def place(error: BaseException, file: Path) -> str:

@@ -5,6 +5,7 @@ from .cluster import Cluster
 from .errors import (
     ClusterError,
     DeadlockError,
+    DriftError,
     Forbidden,
     GradientError,
     GroupError,
@@ -29,6 +30,7 @@ __all__ = [
     "Cluster",
     "ClusterError",
     "DeadlockError",
+    "DriftError",
     "EachRank",
     "Forbidden",
     "GradientError",

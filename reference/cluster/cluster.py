@@ -41,12 +41,12 @@ class Cluster:
     and the next call works. No process outlives its owner.
     Ranks that nobody calls for a while sleep, and cost nothing until they are called again.
     A rank computes with one thread, and with the environment that the caller had when it made its first cluster. On a
-    CPU its backend is gloo behind `reference.trace.tap`: `dist.get_backend()` says "tapped"; functions that torch has
-    for gloo groups only, such as `dist.monitored_barrier`, raise an error.
+    CPU its backend is gloo, behind `reference.trace.tap`.
 
     Args:
         world_size: number of ranks, 1 to 32.
-        watch: supervise every call: name deadlocks, mismatches and misused requests at once, at their lines.
+        watch: supervise every call: name deadlocks, mismatches and misused requests at once, at their lines. Then
+            `watch.replicas.watch_replicas(model)` in the function also names parameters that drift apart.
         timeout: seconds that one call may take, None for no limit; by default 10 when watched, else 300.
         device: "cpu" for gloo; "cuda" for NCCL with one GPU for each rank.
         preload: modules that the server imports before it forks the ranks, so that a restart does not import them

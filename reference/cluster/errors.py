@@ -127,5 +127,9 @@ class RaceError(RankError):
     """The result depends on which message arrives first."""
 
 
+class DriftError(RankError):
+    """Replicas of a model are no longer the same: see `watch.replicas`."""
+
+
 class ClusterError(RuntimeError):
     """The cluster itself can't do what is asked: no such device, too many ranks, already closed."""

@@ -19,7 +19,7 @@ from torch.distributed import distributed_c10d as c10d
 from ..on_gpus import allow_connections
 from ..process_group import drop
 from ..trace import frames
-from ..trace.tap import BACKEND, Ledger, Recorder, Tap, register
+from ..trace.tap import BACKEND, Ledger, Recorder, Tap, call_it_gloo, register
 from . import forkserver, pickling, process, wire
 from .confine import confine
 from .errors import Forbidden, GroupError, StrayProcess
@@ -67,6 +67,7 @@ def join(rank: int, world_size: int, store: dist.Store, plan: dict[str, Any], re
         return
     register(recorder)
     dist.init_process_group(BACKEND, store=store, rank=rank, world_size=world_size)
+    call_it_gloo(dist.group.WORLD)
 
 
 class Worker:

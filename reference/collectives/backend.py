@@ -90,7 +90,7 @@ def carrier_of_world() -> str:
         return dist.Backend.GLOO
     if isinstance(world, Handmade):
         return world.backends[1]
-    backend = dist.get_backend()
+    backend = getattr(world, "creator", None) or dist.get_backend()
     return dist.Backend.NCCL if "cuda:nccl" in backend else backend
 
 

@@ -92,7 +92,8 @@ class Call:
 
 
 # What lies between a caller and the group. The last two hold Python's `deprecated`, which wraps the older spellings.
-_PUBLIC = ("distributed_c10d.py", "c10d_logger.py", "overrides.py", "typing_extensions.py", "warnings.py")
+PUBLIC = ("distributed_c10d.py", "c10d_logger.py", "overrides.py", "typing_extensions.py", "warnings.py")
+_THREADS = ("threading.py", "concurrent/futures/thread.py")  # what runs `Thread(target=dist.recv)`
 
 
 def locate(call: Call, frame: FrameType | None) -> None:
@@ -111,7 +112,7 @@ def locate(call: Call, frame: FrameType | None) -> None:
         elif house is None:
             if file.endswith("distributed_c10d.py"):
                 call.function = frame.f_code.co_name
-            elif not file.endswith(_PUBLIC) and not machinery(file):
+            elif not file.endswith(PUBLIC + _THREADS) and not machinery(file):
                 call.direct = False
         frame = frame.f_back
     frame = frame or house

@@ -5,7 +5,8 @@ collectives, autograd, DDP's reducer and FSDP's hooks. It changes no value. A ca
 
     recorder = Recorder(rank)
     register(recorder)
-    dist.init_process_group("tapped", ...)
+    dist.init_process_group(BACKEND, ...)
+    call_it_gloo(dist.group.WORLD)
 """
 
 import time
@@ -17,6 +18,7 @@ from functools import partial
 from math import prod
 from operator import index
 from sys import _getframe
+from types import FrameType
 from typing import Any
 
 import torch
@@ -30,9 +32,10 @@ from reference.process_group import PythonGroup, any_form, connect, members
 
 from .calls import Call, locate
 from .events import Op
+from .requests import FOREVER, NO_FUTURE, Later, Message, TappedWork
 
-BACKEND = "tapped"
-_FOREVER = timedelta(days=10)  # time limits belong to the owner of the ranks
+BACKEND = "tapped"  # what creates our groups; they are called what they are, gloo
+_PLAIN = ("gloo", "cpu:gloo")  # what asks for gloo on a CPU
 
 
 class Recorder:
@@ -71,12 +74,18 @@ class Recorder:
         locate(call, _getframe(2))
         call.begin = time.monotonic()
 
-    def make(self, call: Call, run: Callable[[], Work]) -> Work:
-        """Make `call`: its request."""
-        return run()
+    def make(self, call: Call, run: partial[Work]) -> Work:
+        """Make `call`, which is to run a method of a group on its tensors: its request."""
+        return TappedWork(run(), call, self)
 
     def waiting(self, call: Call) -> None:
         """The rank is about to wait for `call`."""
+
+    def polled(self, call: Call) -> None:
+        """The rank has asked whether `call` is complete, and it is not."""
+
+    def source_asked(self, call: Call, frame: FrameType) -> None:
+        """`frame` asks whom a receive from anybody has heard."""
 
     def completed(self, call: Call) -> None:
         """The rank's wait for `call` has returned."""
@@ -85,8 +94,13 @@ class Recorder:
             call.release()
             self.tick += 1
 
-    def future_taken(self, call: Call) -> None:
-        """Somebody (DDP's reducer) waits for `call` where we can't see it."""
+    def no_future(self, call: Call) -> None:
+        """Raises what is to be raised where the future of a send or a receive is asked for: gloo has none."""
+        raise NotImplementedError(NO_FUTURE)
+
+    def future_taken(self, call: Call, future: torch.futures.Future) -> torch.futures.Future:
+        """Somebody (DDP's reducer) waits for `call` where we can't see it; the future to wait for."""
+        return future
 
 
 class Ledger:
@@ -121,77 +135,20 @@ class Ledger:
         return ({"messages": messages} if messages else {}) | ({"rounds": self.rounds} if self.rounds else {})
 
 
-class TappedWork(Work):
-    """The request of a tapped call."""
-
-    def __init__(self, work: Work, call: Call, recorder: Recorder) -> None:
-        super().__init__()
-        self._work, self.call, self._recorder = work, call, recorder
-
-    def wait(self, timeout: timedelta = _FOREVER) -> bool:
-        """Block until the call is done; True."""
-        with DisableTorchFunction():
-            self._recorder.waiting(self.call)
-        done = self._work.wait(timeout) if timeout.total_seconds() > 0 else self._work.wait()
-        self._finish()
-        return done
-
-    def is_completed(self) -> bool:
-        """True once the call is done; asking is a way of waiting."""
-        done = self._work.is_completed()
-        if done:
-            self._finish()
-        return done
-
-    def get_future(self) -> torch.futures.Future:
-        """The request as a future. Whoever takes it waits out of sight."""
-        self._recorder.future_taken(self.call)
-        return self._work.get_future()
-
-    def _finish(self) -> None:
-        if self.call.op is Op.RECV and self.call.peer is None:
-            self.call.peer = self.call.group[self._work._source_rank()]
-        with DisableTorchFunction():
-            self._recorder.completed(self.call)
-
-    def source_rank(self) -> int:
-        """Group rank that an any-source receive heard from."""
-        return self._work._source_rank()
-
-    _source_rank = source_rank
-
-    def is_success(self) -> bool:
-        """True where the call is done and did not fail."""
-        return self._work.is_success()
-
-    def exception(self) -> Any:
-        """The error of a failed call."""
-        return self._work.exception()
-
-    def result(self) -> list[Tensor]:
-        """The tensors of a finished call."""
-        return self._work.result()
-
-    def synchronize(self) -> None:
-        """As `wait`, for the current stream."""
-        self.wait()
-
-    def block_current_stream(self) -> None:
-        """As `wait`: there are no streams on a CPU."""
-        self.wait()
-
-
 class Tap(PythonGroup):
     """gloo, with a recorder between it and the caller."""
+
+    creator = BACKEND
 
     def __init__(self, carrier: ProcessGroup, ranks: tuple[int, ...], recorder: Recorder) -> None:
         super().__init__(carrier, dist.Backend.GLOO)  # which is asked what it can do
         self.ranks, self.recorder, self.ledger = ranks, recorder, Ledger(carrier.rank())
+        self.destroyed = False
 
     def _make(
         self,
         op: Op,
-        run: Callable[[], Work],
+        run: partial[Work],
         inputs: list[Tensor],
         outputs: list[Tensor],
         root: int | None = None,
@@ -200,6 +157,8 @@ class Tap(PythonGroup):
     ) -> Work:
         """Make a call; while recording, post it and wrap its request. What follows `run` are fields of `Call`."""
         root, tag = None if root is None else index(root), index(tag)  # they may be numpy's, or tensors
+        if self.destroyed:
+            raise ValueError("Invalid process group specified: it was destroyed")  # as torch says of rooted calls
         self.ledger.note(op, root, tag)
         if not self.recorder.on:
             return run()
@@ -207,20 +166,20 @@ class Tap(PythonGroup):
         with DisableTorchFunction():
             call = Call(op, self.ranks, inputs, outputs, root, tag, group_name=self._name, **more)
             self.recorder.posted(call)
-            return self.recorder.make(call, lambda: TappedWork(run(), call, self.recorder))
+            return self.recorder.make(call, run)
 
     # Point to point.
 
     def send(self, tensors: list[Tensor], dst: int, tag: int) -> Work:
-        run = partial(self.carrier.send, tensors, dst, tag)
+        run = partial(_message, self.carrier.send, tensors, dst, tag)
         return self._make(Op.SEND, run, tensors, [], dst, tag)
 
     def recv(self, tensors: list[Tensor], src: int, tag: int) -> Work:
-        run = partial(self.carrier.recv, tensors, src, tag)
+        run = partial(_message, self.carrier.recv, tensors, src, tag)
         return self._make(Op.RECV, run, [], tensors, src, tag)
 
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> Work:
-        run = partial(self.carrier.recv_anysource, tensors, tag)
+        run = partial(_message, self.carrier.recv_anysource, tensors, tag)
         return self._make(Op.RECV, run, [], tensors, None, tag)
 
     # One root.
@@ -323,11 +282,25 @@ class Tap(PythonGroup):
         run = partial(self.carrier.barrier, *args, **options)
         return self._make(Op.BARRIER, run, [], [])
 
+    def monitored_barrier(self, timeout: timedelta = FOREVER, wait_all_ranks: bool = False) -> None:
+        run = partial(Later, partial(self.carrier.monitored_barrier, timeout, wait_all_ranks))
+        self._make(Op.BARRIER, run, [], []).wait()
+
+    def shutdown(self) -> None:
+        """What torch calls when a group is destroyed. torch looks for a destroyed group only where a root is named."""
+        self.destroyed = True
+        super().shutdown()
+
     def _splits(self, tensor: Tensor, rows: list[int]) -> tuple[int, ...]:
         """Elements for each rank: rows along dim 0, or equal parts."""
         if not rows:
             return (tensor.numel() // self.size(),) * self.size()
         return tuple(row * _row(tensor) for row in rows)
+
+
+def _message(method: Callable[..., Work], *args: Any) -> Message:
+    """The request of a send or a receive."""
+    return Message(method(*args))
 
 
 def _row(tensor: Tensor) -> int:
@@ -354,13 +327,25 @@ def register(recorder: Recorder) -> None:
     """Make `tapped` a backend of `torch.distributed` in this process, reporting to `recorder`."""
 
     def create(options: Any, _: Any) -> Tap:
-        return Tap(connect(dist.Backend.GLOO, options, _FOREVER), members(options), recorder)
+        return Tap(connect(dist.Backend.GLOO, options, FOREVER), members(options), recorder)
 
     dist.Backend.register_backend(BACKEND, create, extended_api=True, devices=["cpu"])
     new_group = c10d._new_group_with_tag
 
     def tapped_group(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **options: Any) -> Any:
-        """As `new_group`; a group of plain gloo is tapped, too."""
-        return new_group(ranks, timeout, BACKEND if backend == "gloo" else backend, *args, **options)
+        """As `new_group`; a group of plain gloo is tapped, too, and so is one like the world where that is."""
+        like_world = not backend and isinstance(dist.group.WORLD, Tap)
+        plain = like_world or str(backend).lower() in _PLAIN
+        group = new_group(ranks, timeout, BACKEND if plain else backend, *args, **options)
+        call_it_gloo(group)
+        return group
 
     c10d._new_group_with_tag = tapped_group
+
+
+def call_it_gloo(group: Any) -> None:
+    """Have torch call a tapped group what it is, so that whatever asks for gloo by its name finds it."""
+    if isinstance(group, Tap):
+        _, store = c10d._world.pg_map[group]
+        c10d._world.pg_map[group] = (dist.Backend.GLOO, store)
+        c10d._world.pg_backend_config[group] = str(c10d.BackendConfig(dist.Backend(dist.Backend.GLOO)))

@@ -5,7 +5,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from reference.cluster.watch import raw
-from reference.cluster.watch.buffers import Flights
+from reference.cluster.watch.flights import Flights
+from reference.cluster.watch.order import Order
 from reference.trace import Op
 from reference.trace.calls import Call
 
@@ -74,10 +75,10 @@ def test_no_dispatch_mode_hears_of_a_look_at_the_bytes() -> None:
 
 
 def test_a_buffer_that_gets_other_memory_on_its_way_was_changed() -> None:
-    x, flights = torch.ones(1 << 20), Flights()
+    x, flights = torch.ones(1 << 20), Flights(Order())
     call = Call(Op.SEND, (0, 1), [x], [], 1)
-    flights.begin(call)
+    flights.begin(call, lend=True)
     x.data = torch.zeros(1 << 20)  # the old memory is gone: reading it would end the process
-    flight = flights.end(call)
+    flight = flights.settle(call)
     assert flight is not None
     assert flight.call is call

@@ -2,20 +2,17 @@
 
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
-from types import EllipsisType
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import DisableTorchFunction
 from torch.overrides import TorchFunctionMode
 
 from ...trace import Op
 from ...trace.calls import Call
+from .flights import Flight, Flights
 from .gradients import Gradients
-from .raw import checksum, stretch
 from .swallowed import unnoticed
 
 # Functions that look at a tensor's shape, type or place in memory, not at its numbers.
@@ -46,85 +43,9 @@ _OPERATORS = (
 )
 _WRITES = frozenset({"__setitem__", *(f"__i{name}__" for name in _OPERATORS)})
 
-_EXACT = 1 << 20  # elements of a tensor with holes up to which overlaps are looked for one by one
-
 _BACKWARDS = (Tensor.backward, torch.autograd.backward)
 _RUN_HOOKS = (*_BACKWARDS, torch.autograd.grad)  # and hooks are the caller's own code
 _DETACHES = (Tensor.detach, Tensor.data.__get__)
-
-
-@dataclass(frozen=True, slots=True)
-class Flight:
-    """A stretch of memory that a request is reading or writing."""
-
-    call: Call
-    start: int
-    end: int
-    filling: bool  # the request writes it; else it only reads it
-    tensor: Tensor
-    checksum: int  # of a buffer that is being sent
-
-
-class Flights:
-    """The buffers of all requests that have not been waited for."""
-
-    def __init__(self) -> None:
-        self.flying: list[Flight] = []
-
-    def begin(self, call: Call) -> None:
-        """A request has been made."""
-        written = {id(t) for t in call.outputs}
-        for tensor in (*call.outputs, *(t for t in call.inputs if id(t) not in written)):
-            start, end = stretch(tensor)
-            if end > start:
-                filling = id(tensor) in written
-                sent = 0 if filling or call.op is not Op.SEND else checksum(tensor)
-                self.flying.append(Flight(call, start, end, filling, tensor, sent))
-
-    def end(self, call: Call) -> Flight | None:
-        """A request has been waited for. Returns it where its message was changed on the way, behind torch's back."""
-        ended = [flight for flight in self.flying if flight.call is call]
-        if ended:
-            self.flying = [flight for flight in self.flying if flight.call is not call]
-        sent = (flight for flight in ended if not flight.filling and call.op is Op.SEND)
-        return next((flight for flight in sent if flight.checksum != checksum(flight.tensor)), None)
-
-    def touched(self, tensor: Tensor, *, writes: bool, index: Any = None) -> Flight | None:
-        """The flight that reading (or writing) `tensor`, or `tensor[index]`, would disturb."""
-        plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"
-        if not plain or tensor.layout is not torch.strided or not tensor.numel():
-            return None
-        flights = (flight for flight in self.flying if flight.filling or writes)
-        return next((flight for flight in flights if overlaps(tensor, flight, index)), None)
-
-
-def overlaps(tensor: Tensor, flight: Flight, index: Any = None) -> bool:
-    """True where an element of `tensor`, or of `tensor[index]`, lies in the memory of a flight."""
-    first = tensor.data_ptr()
-    last = first + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True)) * (
-        tensor.element_size()
-    )
-    if last < flight.start or first >= flight.end:
-        return False
-    if _basic(index):
-        with DisableTorchFunction():
-            return overlaps(tensor[index], flight)
-    if tensor.is_contiguous() and index is None:
-        return True
-    if tensor.numel() > _EXACT:
-        return False
-    addresses = torch.full(tensor.shape, first)
-    for dim, step in enumerate(tensor.stride()):
-        along = torch.arange(tensor.shape[dim]) * (step * tensor.element_size())
-        addresses += along.view([-1 if d == dim else 1 for d in range(tensor.dim())])
-    chosen = addresses if index is None else addresses[index]
-    return bool(((chosen >= flight.start) & (chosen < flight.end)).any())
-
-
-def _basic(index: Any) -> bool:
-    """True for an index that makes a view: numbers, slices and ellipses. Lists and masks make a copy."""
-    parts = index if isinstance(index, tuple) else (index,)
-    return index is not None and all(type(part) in (int, slice, type(None), EllipsisType) for part in parts)
 
 
 _COPYING = {"__getitem__", "contiguous", "clone", "reshape", "flatten", "to", "index_select", "take", "masked_select"}
@@ -191,7 +112,7 @@ class TouchGuard(TorchFunctionMode):
         communicates = _communicates(func)
         if self.copies.filled and not communicates:
             self.copies.used(_tensors(args, kwargs))
-        flying = self.flights.flying and not communicates
+        flying = self.flights.any and not communicates
         result = self.guarded(func, args, kwargs) if flying else func(*args, **kwargs)
         if args and getattr(func, "__name__", "") in _COPYING:
             self.copies.made(args[0], result)
@@ -216,6 +137,7 @@ class TouchGuard(TorchFunctionMode):
         for tensor in written:
             if flight := self.flights.touched(tensor, writes=True, index=index):
                 raise self.accuse(flight, "modified")
+            self.flights.note(tensor, writes=True)
         ids = {id(tensor) for tensor in written}
         reads = [t for t in _tensors(args, kwargs) if id(t) not in ids]
         part = {id(args[0]): index} if name == "__getitem__" else {}
@@ -225,6 +147,9 @@ class TouchGuard(TorchFunctionMode):
         for tensor, flight in disturbed:
             if not _views(result, tensor):
                 raise self.accuse(flight, "read")
+        for tensor in reads if self.flights.crowded else ():
+            if not _views(result, tensor):
+                self.flights.note(tensor, writes=False)
         return result
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from ...trace import Op
 from ...trace.calls import Call, dtype_name
 from ..errors import NumericsError, PeerError, RankError, TensorError, ThreadError
+from .order import Order, Stamp
 from .posts import elements_text, text_of
 from .raw import floats
 
@@ -188,27 +189,47 @@ def _nonfinite(tensor: Tensor, *, infinities: bool) -> str:
 
 
 class ThreadOrder:
-    """Collectives on one group come from one thread, or from threads that wait for each other."""
+    """Collectives on one group, and messages of one tag, come from one thread or from threads that wait for each other.
 
-    def __init__(self) -> None:
-        self._last: dict[str, tuple[threading.Thread, float]] = {}
+    Whether they do is what `Order` knows; that one was long done when the other began is luck.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._last: dict[tuple, dict[threading.Thread, Stamp]] = {}
 
     def check(self, call: Call, rank: int) -> None:
-        """Raises ThreadError where the order of two threads' collectives is a race."""
-        if call.op.point_to_point:
-            return
+        """Raises ThreadError where the order of two threads' calls is a race."""
         me = threading.current_thread()
-        before, when = self._last.get(call.group_name, (me, 0.0))
-        self._last[call.group_name] = me, call.begin
-        if before is me or isinstance(me, threading._DummyThread) or isinstance(before, threading._DummyThread):
+        if isinstance(me, threading._DummyThread):
             return
-        if getattr(me, "started_at", 0.0) > when or getattr(before, "joined", False) or idle(before):
+        message = call.op.point_to_point
+        of = (call.op, call.peer, call.tag) if message else ()
+        last = self._last.setdefault((call.group_name, *of), {})
+        before = next((other for other, when in last.items() if not self._order.knows(when)), None)
+        last[me] = self._order.stamp()
+        if before is None:
             return
-        what = f"thread {me.name!r} and thread {before.name!r} both use this group: their order is a race"
-        raise at(call, rank, ThreadError, "threads", what, "give each thread its own group (dist.new_group)")
+        both = f"both {_said(call)}" if message else "both use this group"
+        what = f"thread {me.name!r} and thread {before.name!r} {both}: their order is a race"
+        fix = "give each thread its own tag" if message else "give each thread its own group (dist.new_group)"
+        raise at(call, rank, ThreadError, "threads", what, fix)
 
 
-_IDLE = ("threading.py", "queue.py", "concurrent/futures/thread.py", "concurrent/futures/_base.py", "autograd/graph.py")
+def _said(call: Call) -> str:
+    """What a message is to whoever sends or receives it."""
+    whom = "anybody" if call.peer is None else f"rank {call.peer}"
+    return f"{'send to' if call.op is Op.SEND else 'receive from'} {whom} with tag {call.tag}"
+
+
+_IDLE = (
+    "threading.py",
+    "queue.py",
+    "concurrent/futures/thread.py",
+    "concurrent/futures/_base.py",
+    "autograd/graph.py",
+    "cluster/watch/synchronize.py",  # which listens to them
+)
 
 
 def idle(thread: threading.Thread) -> bool:
@@ -217,7 +238,7 @@ def idle(thread: threading.Thread) -> bool:
     if frame is None or not frame.f_code.co_filename.endswith(_IDLE):
         return False
     while frame is not None and frame.f_code.co_filename.endswith(_IDLE):
-        if frame.f_code.co_name == "start" or frame.f_locals.get("timeout") not in (None, -1):
+        if frame.f_code.co_name in ("start", "asleep") or frame.f_locals.get("timeout") not in (None, -1):
             return False
         frame = frame.f_back
     return True

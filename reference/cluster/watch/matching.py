@@ -144,6 +144,7 @@ _AGREEMENTS: list[tuple[str, Callable[[Post], object]]] = [
     ("roots differ", lambda p: p.peer),
     ("reduce ops differ", lambda p: p.reduce),
     ("dtypes differ", lambda p: p.dtype),
+    ("a list beside one tensor", lambda p: p.op != Op.ALL_TO_ALL and bool(p.pieces)),
     ("shapes differ", lambda p: None if p.op == Op.ALL_TO_ALL else (p.shape, p.pieces)),
     ("memory layouts differ", lambda p: p.strides),
 ]
@@ -170,6 +171,8 @@ def _unequal(kind: str, groups: dict[object, list[Post]]) -> RankError:
     if blamed.op == Op.ALL_GATHER and kind == "shapes differ" and len({post.elements for post in everybody}) > 1:
         sizes = ", ".join(f"rank {post.rank} has {post.elements}" for post in everybody)
         kind += f": all_gather wants equal pieces; sizes by rank: {sizes}"
+    if kind.startswith("a list"):
+        kind += ": the two travel in different ways, so every rank must call the same function"
     parts = [
         f"{ranks_text(p.rank for p in posts)} {_value(kind, posts[0])} ({posts[0].place})" for posts in groups.values()
     ]
@@ -182,6 +185,9 @@ def _value(kind: str, post: Post) -> str:
     """What a rank brought to a disagreement."""
     if kind.startswith("shapes"):
         return f"{post.function} of {list(post.shape)}" + f" in pieces of {list(post.pieces)}" * bool(post.pieces)
+    if kind.startswith("a list"):
+        listed = f"a list of {len(post.pieces)} tensors, {list(post.pieces)} elements"
+        return f"{post.function} of {listed if post.pieces else f'one tensor, {list(post.shape)}'}"
     if kind.startswith("memory"):
         return f"{post.function} with strides {list(post.strides)}" if post.strides else f"{post.function}, contiguous"
     if kind.startswith("dtypes"):

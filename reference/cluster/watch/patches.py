@@ -2,7 +2,6 @@
 
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -72,21 +71,3 @@ def report_new_group(listener: Listener, number: int, ranks: list[int] | None) -
     listener.tell(report(call, listener.rank))
     waits = {"number": number, "thread": threading.get_ident(), "name": "", "others": 0}
     listener.tell({"what": "wait", **waits, **place})
-
-
-@contextmanager
-def watched_threads() -> Iterator[None]:
-    """Remember when threads start and which have been joined: that orders what they do."""
-    start, join = threading.Thread.start, threading.Thread.join
-
-    def started(self: threading.Thread) -> None:
-        self.started_at = time.monotonic()  # type: ignore[attr-defined]
-        start(self)
-
-    def joined(self: threading.Thread, timeout: float | None = None) -> None:
-        join(self, timeout)
-        if not self.is_alive():
-            self.joined = True  # type: ignore[attr-defined]
-
-    with replaced(threading.Thread, "start", started), replaced(threading.Thread, "join", joined):
-        yield

@@ -22,21 +22,41 @@ class Races:
 
     def served(self, recv: Post) -> None:
         """A receive has met a message."""
-        if recv.peer is None:
-            self._served[recv.group_name, recv.rank, recv.tag].add(recv)
+        self._served[recv.group_name, recv.rank, recv.tag].add(recv)
 
     def check(self) -> RankError | None:
         """The error of a receive that two messages could have reached first, once the run is over."""
         for receives in self._served.values():
-            in_order = sorted(receives, key=lambda recv: recv.number)
-            pairs = [(recv.partners[0], recv) for recv in in_order if recv.matched]
-            for i, (first, taken) in enumerate(pairs):
-                rivals = {later.rank for later, _ in pairs[i + 1 :] if not self._knew(later, taken)} | {first.rank}
-                if len(rivals) > 1:
-                    what = f"the result depends on arrival order: {ranks_text(rivals)} send to a receive from anybody"
-                    fix = "name the source: recv(src=...), or give each sender its own tag"
-                    return blame(RaceError, "race", taken, what, fix)
+            if all(recv.peer is not None for recv in receives):
+                continue
+            in_order = sorted((recv for recv in receives if recv.matched), key=lambda recv: recv.number)
+            for place, taken in enumerate(in_order):
+                anybody = taken.peer is None and not taken.source_used
+                if anybody and (error := self._rivalry(taken, in_order[place + 1 :])):
+                    return error
         return None
+
+    def _rivalry(self, taken: Post, later: list[Post]) -> RankError | None:
+        """The error of a receive from anybody that another rank's message could have reached first.
+
+        Of each other rank, that could only be the first of its messages that is still to come, whoever takes it: a
+        receive that names its source waits in vain, where its message is gone.
+        """
+        first = taken.partners[0]
+        firsts: dict[int, Post] = {}
+        for recv in later:
+            firsts.setdefault(recv.partners[0].rank, recv)
+        rivals = {rank: recv for rank, recv in firsts.items() if rank != first.rank}
+        rivals = {rank: recv for rank, recv in rivals.items() if not self._knew(recv.partners[0], taken)}
+        rivals = {rank: recv for rank, recv in rivals.items() if not recv.source_used}
+        if not rivals:
+            return None
+        senders = ranks_text({first.rank, *rivals})
+        what = f"the result depends on arrival order: {senders} send to a receive from anybody"
+        starved = next((recv for recv in rivals.values() if recv.peer is not None), None)
+        details = [f"{starved.text} at {starved.place} waits in vain where its message is first"] if starved else []
+        fix = "name the source: recv(src=...), or give each sender its own tag"
+        return blame(RaceError, "race", taken, what, *details, fix)
 
     def _knew(self, later: Post, taken: Post) -> bool:
         """True where the sender of `later` knew that `taken` was over."""

@@ -13,6 +13,7 @@ from typing import Any
 from ...trace import Op, Trace
 from ..errors import DeadlockError, GroupError, MismatchError, RankError
 from ..verdict import from_fault
+from .drift import Drift
 from .matching import Mail, Rounds, disagreement
 from .posts import NEW_GROUP, Place, Post, blame, from_report, ranks_text, wrapped
 from .races import Races
@@ -40,7 +41,7 @@ class Supervisor:
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
-        self.races = Races(world_size)
+        self.races, self.drift = Races(world_size), Drift()
         self.mail, self.rounds = Mail(self.races), Rounds()
         self.posts: list[dict[int, Post]] = [{} for _ in range(world_size)]
         self.waits: list[dict[int, Wait]] = [{} for _ in range(world_size)]  # by thread
@@ -62,11 +63,17 @@ class Supervisor:
             case "running":
                 if wait := self.waits[rank].get(report["thread"]):
                     self.waits[rank][report["thread"]] = replace(wait, others=int(report["others"]))
+            case "goes on":
+                self.waits[rank].pop(report["thread"], None)
+            case "source used":
+                self.posts[rank][report["number"]].source_used = True
             case "completed":
                 post = self.posts[rank][report["number"]]
                 post.event = replace(post.event, completed=report["tick"], end=report["end"])
                 if post.op is Op.RECV and post.peer is None:
                     self.verdict = self.verdict or self.mail.heard(post, report["peer"])
+            case "replica":
+                self.verdict = self.verdict or self.drift.hear(rank, report)
             case "future":
                 self.futures.append(self.posts[rank][report["number"]])
             case "accused":
@@ -152,7 +159,8 @@ class Supervisor:
         if not blocked or not (settled or (circle and self._patient())):
             return None
         for wait in blocked.values() if settled else (blocked[rank] for rank in circle):
-            if error := self._misaddressed(wait) or self._half_group(wait):
+            in_messages = any(blocked[r].post.point_to_point for r in self._needs(wait.post) if r in blocked)
+            if error := self._misaddressed(wait) or (None if in_messages else self._half_group(wait)):
                 return self._with_caught(error)
         return self._with_caught(self._deadlock(blocked, circle))
 

@@ -32,13 +32,22 @@ def unnoticed(function: Callable[..., Any]) -> Callable[..., Any]:
         trace = sys.gettrace()
         if trace is None:
             return function(*args)
-        sys.settrace(None)
+        _trace(None)
         try:
             return function(*args)
         finally:
-            sys.settrace(trace)
+            _trace(trace)
 
     return untraced
+
+
+def _trace(function: Any) -> None:
+    """`sys.settrace`, which refuses while another thread is in it: then once more."""
+    while True:
+        try:
+            return sys.settrace(function)
+        except RuntimeError:
+            continue
 
 
 @contextmanager
@@ -86,10 +95,10 @@ def _tracing(tell: Callable[[BaseException, str, int], None]) -> Iterator[None]:
         return follower
 
     before = sys.gettrace()
-    sys.settrace(entered)
+    _trace(entered)
     threading.settrace(entered)
     try:
         yield
     finally:
-        sys.settrace(before)
+        _trace(before)
         threading.settrace(None)  # type: ignore[arg-type]

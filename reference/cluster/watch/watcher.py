@@ -7,28 +7,39 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
+from time import sleep  # the one that nobody replaces
+from types import FrameType
 from typing import Any
 
 import torch
 from torch.distributed import Work
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ...trace import frames
-from ...trace.calls import Call
+from ...trace.calls import PUBLIC, Call
+from ...trace.requests import OURS
 from ...trace.tap import Recorder
 from .. import wire
 from ..errors import GroupError, RankError, RequestError, TensorError, ThreadError
 from ..faults import describe
 from . import checks
-from .buffers import Copies, Flight, Flights, TouchGuard, poison, tensors_of
+from .buffers import Copies, TouchGuard, poison, tensors_of
+from .flights import Flight, Flights, Touch
 from .gradients import Gradients
-from .patches import replaced, watched_groups, watched_threads
+from .order import Order
+from .patches import replaced, watched_groups
 from .posts import report, text_of
+from .replicas import Replica
 from .swallowed import noticed, unnoticed
+from .synchronize import ordered_threads
+from .uses import result_used
 
 _REQUESTS = ("isend", "irecv", "batch_isend_irecv")
-_FOLLOWER = "rankwise: follows waits"
+_FOLLOWER = f"{OURS}follows waits"
 _FOLLOW = 0.01  # seconds between two looks at the other threads
 _OUTLAST = 0.15  # seconds for threads that outlive the function
+_POLLED = 0.1  # seconds of nothing but polls, after which a rank counts as one that waits
 _CAUGHT = 5  # exceptions of one run that are worth a report
 
 
@@ -42,11 +53,14 @@ class Watcher(Recorder):
         self._forget()
 
     def _forget(self) -> None:
-        self.flights, self.copies, self.gradients = Flights(), Copies(), Gradients()
-        self.threads = checks.ThreadOrder()
+        self.order = Order(memory := Order())
+        self.flights, self.copies, self.gradients = Flights(memory), Copies(), Gradients()
+        self.threads = checks.ThreadOrder(self.order)
+        self.replicas: list[Replica] = []
         self._requests: dict[int, Work] = {}
         self._futures: set[int] = set()
         self._awaited: set[int] = set()
+        self._polls: dict[int, tuple[float, int, set[int]]] = {}  # by thread: since when, after how many calls, told
         self._caught = 0
         self._returned = False
 
@@ -57,13 +71,22 @@ class Watcher(Recorder):
         before = set(threading.enumerate())
         with super().recording(), ExitStack() as stack:
             stack.enter_context(watched_groups(self))
-            stack.enter_context(watched_threads())
+            stack.enter_context(ordered_threads(self.order, self._guard))
             stack.enter_context(replaced(torch, "save", self._saving(torch.save)))
-            stack.enter_context(TouchGuard(self.flights, self._touched, self.gradients, self.copies))
+            stack.callback(register_optimizer_step_post_hook(self._stepped).remove)
+            stack.enter_context(self._guard())
             yield
             self._returned = True
             self._check_end()
             self._outlast(before)
+
+    def _guard(self) -> TouchGuard:
+        """To be entered in each thread: torch's modes are a thread's own."""
+        return TouchGuard(self.flights, self._touched, self.gradients, self.copies)
+
+    def _stepped(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        for replica in self.replicas:
+            replica.stepped(optimizer)
 
     def noticing(self) -> AbstractContextManager[None]:
         """Hear of the exceptions that pass through the code inside, also of those that it catches."""
@@ -79,12 +102,15 @@ class Watcher(Recorder):
             self.calls.remove(call)
             self._accuse(error)
             raise
+        self._polls_no_more()
         self.tell(report(call, self.rank))
         if call.direct:
             self.gradients.begin(call, next(frames.own_stack(sys._getframe(1)), None))
             if call.function in _REQUESTS:
                 poison(call)
-            self.flights.begin(call)
+            self.flights.begin(call, lend=_goes_on(call, sys._getframe(1)))
+            if touch := self.flights.disturbed(call):
+                raise self._touched_before(call, touch)
 
     def _check(self, call: Call) -> None:
         """Raises the first thing that is wrong with a call."""
@@ -105,15 +131,16 @@ class Watcher(Recorder):
 
     def _check_buffers(self, call: Call) -> None:
         """Raises RequestError where a call takes a buffer that another one has not given back."""
-        for tensor in (*call.inputs, *call.outputs) if self.flights.flying else ():
+        for tensor in (*call.inputs, *call.outputs) if self.flights.any else ():
             written = any(tensor is output for output in call.outputs)
             if flight := self.flights.touched(tensor, writes=written):
                 raise self._touched(flight, "modified" if written else "read")
 
-    def make(self, call: Call, run: Callable[[], Work]) -> Work:
+    def make(self, call: Call, run: partial[Work]) -> Work:
         """Make a call. A collective has no backward, so it leaves no history in its outputs: gloo's copies would."""
+        run = partial(run.func, *self.flights.instead(call, run.args), **run.keywords)
         with torch.no_grad() if call.direct else nullcontext():
-            work = run()
+            work = super().make(call, run)
         self._requests[call.number] = work  # dropped by its owner, it would take its message with it
         return work
 
@@ -124,8 +151,10 @@ class Watcher(Recorder):
             what = f"the request of {text_of(call)} was already waited for: a message arrives once"
             raise self._here(RequestError, "waited for twice", what)
         self._awaited.add(call.number)
-        if call.completed is not None:
-            return
+        if call.completed is None:
+            self._tell_wait(call)
+
+    def _tell_wait(self, call: Call) -> None:
         me = threading.get_ident()
         where = frames.own(frames.of_stack(sys._getframe(2)))
         place = (where.file, where.line) if where.file else (call.file, call.line)
@@ -134,13 +163,38 @@ class Watcher(Recorder):
         others = self._running()
         self.tell(waits | {"thread": me, "name": name, "others": others})
         if others:
-            self._follow(call, threading.current_thread())
+            self._follow(call, threading.current_thread(), others)
+
+    def polled(self, call: Call) -> None:
+        """Report a rank that does nothing but ask whether a call is complete as one that waits for it."""
+        me, now = threading.get_ident(), time.monotonic()
+        since, posted, told = self._polls.get(me, (now, -1, set()))
+        if posted != len(self.calls):
+            since, told = now, set()
+        self._polls[me] = since, len(self.calls), told
+        if now - since > _POLLED and call.number not in told:
+            told.add(call.number)
+            self._tell_wait(call)
+
+    def _polls_no_more(self) -> None:
+        """This thread goes on: it polled, and did not wait."""
+        _, _, told = self._polls.pop(threading.get_ident(), (0.0, 0, ()))
+        if told:
+            self.tell({"what": "goes on", "thread": threading.get_ident()})
+
+    def source_asked(self, call: Call, frame: FrameType) -> None:
+        """Report a receive from anybody whose sender is looked at: then it need not matter who was first."""
+        while frame.f_back is not None and _between(frame.f_code.co_filename):
+            frame = frame.f_back
+        if call.function != "recv_object_list" and result_used(frame):  # that one receives twice, and wants one sender
+            self.tell({"what": "source used", "number": call.number})
 
     @unnoticed
     def completed(self, call: Call) -> None:
         """The rank may touch the call's buffers again."""
         fresh = call.completed is None
-        changed = self.flights.end(call)
+        changed = self.flights.settle(call)
+        self.flights.end(call)
         self._requests.pop(call.number, None)
         if changed:
             raise self._touched(changed, "modified")
@@ -151,11 +205,24 @@ class Watcher(Recorder):
             self.copies.received(call)
         super().completed(call)
 
-    def future_taken(self, call: Call) -> None:
+    def no_future(self, call: Call) -> None:
+        """Raises RequestError: gloo has no future for a message."""
+        what = f"{call.function} gives no future: on gloo a message completes in wait()"
+        raise self._here(RequestError, "no future", what, "call its wait(), in a thread of its own if need be")
+
+    def future_taken(self, call: Call, future: torch.futures.Future) -> torch.futures.Future:
         """A future counts as a wait: whoever has it waits out of sight."""
         self._futures.add(call.number)
         self.flights.end(call)
         self.tell({"what": "future", "number": call.number})
+        return future.then(partial(self._settled, call)) if self.flights.owes(call) else future
+
+    def _settled(self, call: Call, future: torch.futures.Future) -> Any:
+        """What a future gives, once the caller's own tensors hold the result."""
+        result = self.flights.back(call, future.value())
+        if changed := self.flights.settle(call):
+            raise self._touched(changed, "modified")
+        return result
 
     def tell(self, message: dict[str, Any]) -> None:
         """Report to the supervisor."""
@@ -164,18 +231,19 @@ class Watcher(Recorder):
     def _running(self, waiting: threading.Thread | None = None) -> int:
         """Threads of this rank, other than the one that waits, that may still post something."""
         waiting = waiting or threading.current_thread()
-        others = (t for t in threading.enumerate() if t is not waiting and t.name != _FOLLOWER)
+        others = (t for t in threading.enumerate() if t is not waiting and not t.name.startswith(OURS))
         return sum(not isinstance(t, threading._DummyThread) and not checks.idle(t) for t in others)
 
-    def _follow(self, call: Call, waiting: threading.Thread) -> None:
-        """Report when the other threads of this rank have come to rest, while `call` is still waited for."""
+    def _follow(self, call: Call, waiting: threading.Thread, others: int) -> None:
+        """Report when other threads of this rank have come to rest, while `call` is still waited for."""
 
         def follow() -> None:
-            while self.on and call.completed is None:
-                time.sleep(_FOLLOW)
-                if not self._running(waiting):
-                    self.tell({"what": "running", "others": 0, "thread": waiting.ident})
-                    return
+            left = others
+            while left and self.on and call.completed is None:
+                sleep(_FOLLOW)
+                if (running := self._running(waiting)) < left:
+                    left = running
+                    self.tell({"what": "running", "others": left, "thread": waiting.ident})
 
         threading.Thread(target=follow, name=_FOLLOWER, daemon=True).start()
 
@@ -195,11 +263,21 @@ class Watcher(Recorder):
             what = f"the buffer of {made} was modified before wait()"
         return self._here(RequestError, f"{how} before wait", what, otherwise=call)
 
+    def _touched_before(self, call: Call, touch: Touch) -> RankError:
+        """The error of a thread that touched a buffer before a call that might as well have come first."""
+        how, state = ("modified", "on its way") if touch.writes else ("read", "unfilled until wait()")
+        made = f"{text_of(call)} at {frames.display(call.file)}:{call.line}"
+        what = f"the buffer of {made} is {state}, and thread {touch.thread!r} {how} it: before or after is a race"
+        place = {"file": touch.where.file or call.file, "line": touch.where.line or call.line}
+        found = RequestError(f"{how} before wait", what, "let one thread wait for the other", rank=self.rank, **place)
+        self._accuse(found)
+        return found
+
     def _saving(self, save: Callable[..., None]) -> Callable[..., None]:
         """`torch.save` reads memory behind torch's back: look at what it is given."""
 
         def guarded(what: Any, *args: Any, **options: Any) -> None:
-            for tensor in tensors_of(what) if self.flights.flying else ():
+            for tensor in tensors_of(what) if self.flights.any else ():
                 if flight := self.flights.touched(tensor, writes=False):
                     raise self._touched(flight, "read")
             save(what, *args, **options)
@@ -217,7 +295,7 @@ class Watcher(Recorder):
     def _outlast(self, before: set[threading.Thread]) -> None:
         """Give threads that the function left running a moment to show whether they communicate."""
         deadline = time.monotonic() + _OUTLAST
-        ours = {t for t in threading.enumerate() if t.name == _FOLLOWER or isinstance(t, threading._DummyThread)}
+        ours = {t for t in threading.enumerate() if t.name.startswith(OURS) or isinstance(t, threading._DummyThread)}
         for thread in set(threading.enumerate()) - before - ours:
             while thread.is_alive() and not checks.idle(thread) and time.monotonic() < deadline:
                 thread.join(0.005)
@@ -238,3 +316,19 @@ class Watcher(Recorder):
                 raise checks.at(call, self.rank, RequestError, "never waited for", what)
         if error := self.gradients.check(self.rank):
             raise error
+
+
+def _goes_on(call: Call, frame: FrameType | None) -> bool:
+    """True where the caller of a call goes on before it is complete: `isend`, `irecv`, `async_op=True`."""
+    if call.function in _REQUESTS:
+        return True
+    while frame is not None:
+        if frame.f_code.co_name == call.function and frame.f_code.co_filename.endswith("distributed_c10d.py"):
+            return bool(frame.f_locals.get("async_op"))
+        frame = frame.f_back
+    return False
+
+
+def _between(file: str) -> bool:
+    """True for a file that lies between a caller and the group."""
+    return file.endswith(PUBLIC) or frames.machinery(file)

@@ -222,3 +222,36 @@ def garbage_is_received_into():
     dist.scatter(piece, [torch.ones(2), torch.ones(2)] if dist.get_rank() == 0 else None, src=0)
     dist.all_to_all_single(buffer, torch.ones(4))
     assert buffer.sum() == 4 and piece.sum() == 2
+
+
+@correct(2)
+def numpy_reads_and_writes_where_it_may():
+    """It reads what is only sent, writes beside it, and writes what has been waited for."""
+    x, out, beside = torch.ones(4), torch.zeros(8), torch.zeros(8)
+    view, free = x.numpy(), beside.numpy()[4:]
+    works = [dist.all_gather_single(out, x, async_op=True), dist.all_reduce(beside[:4], async_op=True)]
+    assert view.sum() == 4
+    free += 3
+    finish(works)
+    view += 1
+    assert out.sum() == 8 and beside.sum() == 12 and x.sum() == 8
+
+
+@correct(2)
+def what_a_future_gives_is_the_tensor_itself():
+    """DDP's hooks divide it in place."""
+    x = torch.ones(4)
+    future = dist.all_reduce(x, async_op=True).get_future().then(lambda f: f.value()[0].div_(2))
+    assert future.wait().data_ptr() == x.data_ptr() and x.sum() == 4
+
+
+@correct(2)
+def in_place_collectives_that_go_on():
+    """Input and output share memory, as torch allows."""
+    rank, x = dist.get_rank(), torch.zeros(8)
+    x[4 * rank : 4 * rank + 4] = rank + 1
+    dist.all_gather_single(x, x[4 * rank : 4 * rank + 4], async_op=True).wait()
+    assert x.tolist() == [1] * 4 + [2] * 4
+    parts = list(x.chunk(2))
+    dist.all_gather(parts, x[:4].clone(), async_op=True).wait()
+    assert x.sum() == 8

@@ -1,5 +1,7 @@
 """Groups of some of the ranks, and meshes of them."""
 
+from datetime import timedelta
+
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -171,3 +173,17 @@ def hierarchical_all_reduce():
         dist.all_reduce(x, group=leaders)
     dist.broadcast(x, src=rank // 2 * 2, group=node)
     assert x.item() == 6
+
+
+@correct(2, 3)
+def code_that_asks_for_gloo_by_name():
+    """Whatever torch has for gloo alone works: these are groups of gloo."""
+    group = dist.new_group(backend="gloo")
+    assert dist.get_backend() == dist.get_backend(group) == "gloo"
+    assert dist.get_backend_config() == dist.get_backend_config(group)
+    for each in (None, group, dist.new_group()):
+        dist.monitored_barrier(each, timeout=timedelta(seconds=20), wait_all_ranks=True)
+        assert dist.get_backend(each) == dist.Backend.GLOO
+    x = torch.ones(2)
+    dist.all_reduce(x, group=group)
+    assert x[0] == dist.get_world_size()

@@ -1,5 +1,7 @@
 """Point-to-point messages in every form that is right, also those that look wrong at first sight."""
 
+import time
+
 import numpy as np
 import torch
 import torch.distributed as dist
@@ -363,3 +365,97 @@ def ranks_and_tags_that_are_computed():
     dist.recv(received, left, tag=tag)
     request.wait()
     assert received == left
+
+
+@correct(2, 4)
+def from_anybody_whose_name_is_used():
+    """The answer names its sender: in whatever order they come, each lands where it belongs."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    if rank > 0:
+        dist.send(torch.full((2,), float(rank)), dst=0)
+        return
+    got = {}
+    for _ in range(world_size - 1):
+        x = torch.zeros(2)
+        got[dist.recv(x)] = x
+    assert all(got[sender][0].item() == sender for sender in range(1, world_size))
+
+
+@correct(4)
+def from_anybody_and_then_more_from_the_same():
+    """A header from anybody, and the body from whoever that was."""
+    rank, header, body = dist.get_rank(), torch.zeros(1), torch.zeros(3)
+    if rank > 0:
+        dist.send(torch.ones(1), dst=0)
+        dist.send(torch.full((3,), float(rank)), dst=0)
+        return
+    for _ in range(3):
+        sender = dist.recv(header)
+        dist.recv(body, src=sender)
+        assert body[0] == sender
+
+
+@correct(3)
+def a_request_from_anybody_that_is_asked_for_its_source():
+    rank, x, seen = dist.get_rank(), torch.zeros(1), set()
+    if rank > 0:
+        dist.send(torch.full((1,), float(rank)), dst=0, tag=5)
+        return
+    for _ in range(2):
+        request = dist.irecv(x, tag=5)
+        request.wait()
+        seen.add((request.source_rank(), x.item()))
+    assert seen == {(1, 1.0), (2, 2.0)}
+
+
+@correct(3)
+def a_named_receive_beside_one_from_anybody_with_another_tag():
+    rank, x = dist.get_rank(), torch.zeros(1)
+    if rank > 0:
+        dist.send(torch.full((1,), float(rank)), dst=0, tag=rank)
+        return
+    dist.recv(x, tag=2)
+    assert x.item() == 2
+    dist.recv(x, src=1, tag=1)
+    assert x.item() == 1
+
+
+@correct(3)
+def a_named_receive_whose_message_is_sent_after_the_one_from_anybody():
+    """Rank 1 sends only when rank 0 has told it that the first has come."""
+    rank, x = dist.get_rank(), torch.zeros(1)
+    if rank == 0:
+        dist.recv(x)
+        dist.send(x, dst=1)
+        dist.recv(x, src=1)
+        assert x.item() == 1
+    elif rank == 1:
+        dist.recv(x, src=0)
+        dist.send(torch.ones(1), dst=0)
+    else:
+        dist.send(torch.full((1,), 2.0), dst=0)
+
+
+@correct(2)
+def messages_that_are_polled():
+    """As on NCCL, `is_completed` becomes true without a wait; a wait after it returns at once."""
+    peer, x = 1 - dist.get_rank(), torch.zeros(300_000)
+    receive, send = dist.irecv(x, src=peer), dist.isend(torch.ones(300_000), dst=peer)
+    steps = 0
+    while not (receive.is_completed() and send.is_completed()):
+        steps += 1
+    receive.wait()
+    send.wait()
+    assert x.sum() == 300_000
+
+
+@correct(2)
+def polled_a_while_and_then_left_alone():
+    """Polls for longer than a loop that waits, computes, sends what the other waits for, and only then waits."""
+    rank, x, end = dist.get_rank(), torch.zeros(4), time.monotonic() + 0.3
+    request = dist.irecv(x, src=1 - rank)
+    while rank == 0 and not request.is_completed() and time.monotonic() < end:
+        pass
+    dist.send(torch.ones(4), dst=1 - rank)
+    request.wait()
+    assert x.sum() == 4

@@ -1,9 +1,11 @@
 """Collectives from other threads than the main one, each time in an order that cannot vary."""
 
+import asyncio
 import queue
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from multiprocessing.pool import ThreadPool
 
 import torch
 import torch.distributed as dist
@@ -136,3 +138,193 @@ def a_daemon_that_outlives_the_function():
     """A progress bar's monitor, say: it never speaks to other ranks."""
     threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
     assert summed() == 2
+
+
+@correct(2)
+def a_pool_told_by_futures_in_any_order():
+    """`submit`, `map`, callbacks and `wait` are orders, too."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        first = pool.submit(summed)
+        wait([first])
+        second = pool.submit(lambda: first.result() + summed())
+        assert second.result() == 4
+        assert list(pool.map(lambda k: k, range(3))) == [0, 1, 2]
+    assert summed() == 2
+
+
+@correct(2)
+def an_event_a_condition_and_a_semaphore():
+    """Three ways to say that it is one's turn."""
+    event, condition, semaphore, turn = threading.Event(), threading.Condition(), threading.Semaphore(0), []
+
+    def work():
+        event.wait()
+        assert summed() == 2
+        with condition:
+            turn.append(1)
+            condition.notify()
+        semaphore.acquire()
+        assert summed() == 2
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert summed() == 2
+    event.set()
+    with condition:
+        condition.wait_for(lambda: turn)
+    assert summed() == 2
+    semaphore.release()
+    thread.join()
+    assert summed() == 2
+
+
+@correct(2)
+def a_barrier_between_threads():
+    meet, total = threading.Barrier(2), []
+
+    def work():
+        total.append(summed())
+        meet.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    meet.wait()
+    assert summed() + total[0] == 4
+    thread.join()
+
+
+@correct(2)
+def a_flag_that_is_polled():
+    """The oldest way of all: look, sleep, look again."""
+    done = []
+
+    def work():
+        summed()
+        done.append(True)
+
+    threading.Thread(target=work).start()
+    while not done:
+        time.sleep(0.001)
+    assert summed() == 2
+
+
+@correct(2)
+def a_thread_that_is_found_dead():
+    thread = threading.Thread(target=summed)
+    thread.start()
+    while thread.is_alive():
+        time.sleep(0.001)
+    assert summed() == 2
+
+
+@correct(2)
+def simple_queues_there_and_back():
+    jobs, results = queue.SimpleQueue(), queue.SimpleQueue()
+
+    def work():
+        while jobs.get():
+            results.put(summed())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    for _ in range(3):
+        jobs.put(True)
+        assert results.get() == 2
+        assert summed() == 2
+    jobs.put(False)
+    thread.join()
+
+
+@correct(2)
+def an_event_loop_that_hands_work_to_threads():
+    async def main():
+        return [await asyncio.to_thread(summed) for _ in range(3)], summed()
+
+    assert asyncio.run(main()) == ([2, 2, 2], 2)
+
+
+@correct(2)
+def a_pool_of_multiprocessing_threads():
+    with ThreadPool(2) as pool:
+        assert pool.apply(summed) == 2 and summed() == 2
+        assert pool.map(lambda k: k, [1, 2]) == [1, 2]
+
+
+@correct(2)
+def threads_that_send_with_tags_of_their_own():
+    peer, received = 1 - dist.get_rank(), [torch.zeros(1), torch.zeros(1)]
+
+    def send(k):
+        dist.send(torch.tensor([float(k)]), dst=peer, tag=k)
+
+    threads = [threading.Thread(target=send, args=(k,)) for k in range(2)]
+    for thread in threads:
+        thread.start()
+    for k in range(2):
+        dist.recv(received[k], src=peer, tag=k)
+    for thread in threads:
+        thread.join()
+    assert [x.item() for x in received] == [0, 1]
+
+
+@correct(2)
+def one_buffer_that_a_lock_guards():
+    """Who has it first is open, but each sends what it has written."""
+    lock, buffer, rank = threading.Lock(), torch.zeros(2), dist.get_rank()
+
+    def send(k):
+        with lock:
+            buffer.fill_(k)
+            dist.send(buffer, dst=1, tag=k)
+
+    if rank == 0:
+        threads = [threading.Thread(target=send, args=(k,)) for k in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    else:
+        received = [torch.zeros(2), torch.zeros(2)]
+        requests = [dist.irecv(received[k], src=0, tag=k) for k in range(2)]
+        for request in requests:
+            request.wait()
+        assert [x[0].item() for x in received] == [0, 1]
+
+
+@correct(2)
+def a_thread_that_prepares_the_next_batch_while_one_is_reduced():
+    """Both compute at once, each with memory of its own."""
+    batches, ready = [torch.ones(4), torch.ones(4)], queue.Queue()
+
+    def prepare():
+        for k in range(2):
+            batches[k].mul_(k + 1)
+            ready.put(k)
+
+    thread = threading.Thread(target=prepare)
+    thread.start()
+    total = 0.0
+    for _ in range(2):
+        k = ready.get()
+        work = dist.all_reduce(batches[k], async_op=True)
+        work.wait()
+        total += batches[k].sum().item()
+    thread.join()
+    assert total == 24
+
+
+@correct(2)
+def threads_with_a_group_and_a_buffer_each():
+    groups, gradients = [dist.new_group() for _ in range(3)], [torch.full((100,), float(k)) for k in range(3)]
+
+    def reduce(k):
+        for _ in range(3):
+            dist.all_reduce(gradients[k], group=groups[k])
+            gradients[k] /= 2
+
+    threads = [threading.Thread(target=reduce, args=(k,)) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [g[0].item() for g in gradients] == [0, 1, 2]

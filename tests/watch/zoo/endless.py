@@ -93,18 +93,49 @@ def waits_for_a_lock_it_already_holds():
 @mistake(
     row=40,
     ranks=2,
-    error="TimeLimit",
+    error="DeadlockError",
     blames=(1,),
-    says=r"still running.* at line {here}\b",
+    says=["rank 0 finished without sending", "no matching isend"],
     plain=Outcome.HANGS,
-    deadline=0.5,
 )
 def polls_a_request_that_cannot_complete():
     """`is_completed` in a loop instead of `wait`; the message is never sent."""
     if dist.get_rank() == 1:
         request = dist.irecv(torch.zeros(4), src=0)
         while not request.is_completed():  # <- here
-            time.sleep(0.01)  # <- here
+            time.sleep(0.01)
+
+
+@mistake(
+    row=3,
+    ranks=2,
+    error="DeadlockError",
+    blames=(0, 1),
+    says=["deadlock", "irecv"],
+    plain=Outcome.HANGS,
+)
+def both_poll_for_a_message_before_they_send():
+    """A loop that only asks is a wait like any other."""
+    peer, x = 1 - dist.get_rank(), torch.zeros(4)
+    request = dist.irecv(x, src=peer)
+    while not request.is_completed():  # <- here
+        pass
+    dist.send(x, dst=peer)
+
+
+@mistake(
+    row=19,
+    ranks=3,
+    error="DeadlockError",
+    blames=(0, 1),
+    says=["rank 2 finished without it"],
+    plain=Outcome.PASSES,
+)
+def polls_a_collective_that_one_rank_left_out():
+    if dist.get_rank() < 2:
+        work = dist.all_reduce(torch.ones(4), async_op=True)
+        while not work.is_completed():  # <- here
+            time.sleep(0.005)
 
 
 @mistake(

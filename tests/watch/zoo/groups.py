@@ -300,3 +300,35 @@ def initialised_twice():
 )
 def ranks_given_in_place_of_a_group():
     dist.all_reduce(torch.ones(4), group=[0, 1])  # <- here
+
+
+ARGUMENTS = {
+    "all_reduce": lambda x: (x,),
+    "all_gather": lambda x: ([torch.ones(2), torch.ones(2)], x),
+    "all_gather_single": lambda x: (torch.ones(4), x),
+    "all_gather_object": lambda x: ([None, None], "me"),
+    "reduce_scatter": lambda x: (x, [torch.ones(2), torch.ones(2)]),
+    "reduce_scatter_single": lambda x: (x, torch.ones(4)),
+    "all_to_all": lambda x: ([torch.ones(1), torch.ones(1)], list(x.chunk(2))),
+    "all_to_all_single": lambda x: (torch.ones(2), x),
+    "barrier": lambda x: (),
+    "monitored_barrier": lambda x: (),
+    "broadcast": lambda x: (x, 0),
+    "reduce": lambda x: (x, 0),
+}
+REFUSED = ("monitored_barrier", "broadcast", "reduce")  # by torch alone
+
+
+def used_after_it_was_destroyed(name):
+    """gloo works on where no root is named; on NCCL the communicator is gone."""
+    group = dist.new_group([0, 1])
+    dist.barrier()
+    dist.destroy_process_group(group)  # <- there
+    getattr(dist, name)(*ARGUMENTS[name](torch.ones(2)), group=group)  # <- here
+
+
+for name in ARGUMENTS:
+    used_after_it_was_destroyed = mistake(
+        row=42, ranks=2, error="GroupError", blames=(0, 1), says=[r"destroyed at \S+:{there}\b"],
+        plain=Outcome.RAISES if name in REFUSED else Outcome.PASSES, args=(name,),
+    )(used_after_it_was_destroyed)  # fmt: skip

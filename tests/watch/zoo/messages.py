@@ -266,3 +266,67 @@ def first_answer_wins():
     for _ in range(dist.get_world_size() - 1):
         request = dist.irecv(answer, src=None, tag=7)  # <- here
         request.wait()  # <- here
+
+
+@mistake(
+    row=17, ranks=3, error="RaceError", blames=(0,), says=["arrival order", "waits in vain"], plain=Outcome.PASSES,
+    args=(0.1,),
+)  # fmt: skip
+@mistake(
+    row=17, ranks=4, error="RaceError", blames=(0,), says=["arrival order", "waits in vain"], plain=Outcome.PASSES,
+    args=(0.1,),
+)  # fmt: skip
+def from_anybody_and_then_from_rank_1(late):
+    """Today rank 2 is first. Where rank 1 is, its message is gone when it is asked for by name."""
+    rank, x = dist.get_rank(), torch.zeros(2)
+    if rank == 0:
+        dist.recv(x)  # <- here
+        dist.recv(x, src=1)
+    elif rank < 3:
+        time.sleep(late if rank == 1 else 0)
+        dist.send(torch.full((2,), float(rank)), dst=0)
+
+
+@mistake(row=17, ranks=3, error="RaceError", blames=(0,), says=["arrival order", "waits in vain"], plain=Outcome.PASSES)
+def an_irecv_from_anybody_beside_a_named_one():
+    rank, a, b = dist.get_rank(), torch.zeros(2), torch.zeros(2)
+    if rank == 0:
+        request = dist.irecv(a, tag=3)  # <- here
+        request.wait()
+        dist.irecv(b, src=1, tag=3).wait()
+    else:
+        time.sleep(0.1 * (rank == 1))
+        dist.send(torch.full((2,), float(rank)), dst=0, tag=3)
+
+
+@mistake(row=17, ranks=3, error="RaceError", blames=(0,), says="arrival order", plain=Outcome.PASSES)
+def the_sender_is_stored_and_never_looked_at():
+    rank, x = dist.get_rank(), torch.zeros(2)
+    if rank == 0:
+        for _ in range(2):
+            sender = dist.recv(x)  # <- here  # noqa: F841
+        return x
+    dist.send(torch.full((2,), float(rank)), dst=0)
+
+
+@mistake(row=9, ranks=2, error="MismatchError", blames=(0, 1), says=["a list beside one tensor", r"\[2, 2\]", r"\[4\]"],
+         plain=Outcome.HANGS)  # fmt: skip
+def a_list_reduced_and_scattered_beside_one_tensor():
+    out = torch.zeros(2)
+    if dist.get_rank() == 0:
+        dist.reduce_scatter(out, [torch.ones(2), torch.ones(2)])  # <- here
+    else:
+        dist.reduce_scatter_single(out, torch.ones(4))  # <- here
+
+
+@mistake(ranks=2, error="RequestError", blames=(1,), says=["irecv gives no future", r"wait\(\)"], plain=Outcome.RAISES,
+         args=("irecv",))  # fmt: skip
+@mistake(ranks=2, error="RequestError", blames=(1,), says=["isend gives no future", r"wait\(\)"], plain=Outcome.RAISES,
+         args=("isend",))  # fmt: skip
+def a_future_of_a_message(name):
+    x = torch.zeros(4)
+    if dist.get_rank() == 1:
+        request = dist.irecv(x, src=0) if name == "irecv" else dist.isend(x, dst=0)
+        request.get_future().wait()  # <- here
+    else:
+        dist.send(x, dst=1) if name == "irecv" else dist.recv(x, src=1)

@@ -285,3 +285,62 @@ def root_of_a_broadcast_goes_on_training():
     if dist.get_rank() == 0:
         weights -= 0.1  # <- here
     work.wait()
+
+
+def two():
+    """A tensor for each of two ranks."""
+    return [torch.ones(4), torch.ones(4)]
+
+
+COLLECTIVES = {
+    "all_reduce": lambda x, y: dist.all_reduce(x, async_op=True),
+    "reduce": lambda x, y: dist.reduce(x, dst=1, async_op=True),
+    "broadcast": lambda x, y: dist.broadcast(x, src=0, async_op=True),
+    "all_gather": lambda x, y: dist.all_gather([torch.zeros(4), torch.zeros(4)], x, async_op=True),
+    "all_gather_single": lambda x, y: dist.all_gather_single(torch.zeros(8), x, async_op=True),
+    "all_gather_single into it": lambda x, y: dist.all_gather_single(x, torch.ones(2), async_op=True),
+    "reduce_scatter_single": lambda x, y: dist.reduce_scatter_single(torch.zeros(2), x, async_op=True),
+    "reduce_scatter_single into it": lambda x, y: dist.reduce_scatter_single(x, y, async_op=True),
+    "all_to_all_single": lambda x, y: dist.all_to_all_single(torch.zeros(4), x, async_op=True),
+    "all_to_all_single into it": lambda x, y: dist.all_to_all_single(x, torch.ones(4), async_op=True),
+    "gather": lambda x, y: dist.gather(x, two() if dist.get_rank() == 1 else None, dst=1, async_op=True),
+    "scatter": lambda x, y: dist.scatter(x, two() if dist.get_rank() == 0 else None, src=0, async_op=True),
+}  # fmt: skip
+
+
+def numpy_writes(name):
+    """numpy has the tensor's memory, and torch hears of nothing: what was there at wait() tells."""
+    x, y = torch.ones(4), torch.ones(8)
+    view = x.numpy()
+    request = COLLECTIVES[name](x, y)
+    view[0] = 9.0
+    request.wait()  # <- here
+
+
+for name in COLLECTIVES:
+    numpy_writes = mistake(
+        row=14, ranks=2, error="RequestError", blames=(0, 1), says=["modified before"], plain=Outcome.PASSES,
+        args=(name,),
+    )(numpy_writes)  # fmt: skip
+
+
+@mistake(row=14, ranks=2, error="RequestError", blames=(1,), says=["modified before"], plain=Outcome.PASSES)
+def numpy_writes_where_a_message_arrives():
+    x = torch.ones(4)
+    if dist.get_rank() == 0:
+        dist.send(x, dst=1)
+    else:
+        view = x.numpy()
+        request = dist.irecv(x, src=0)
+        view[1] = 5.0
+        request.wait()  # <- here
+
+
+@mistake(row=14, ranks=2, error="RequestError", blames=(0, 1), says=["modified before"], plain=Outcome.PASSES)
+def numpy_writes_before_the_last_poll():
+    x = torch.ones(4)
+    view = x.numpy()
+    request = dist.all_reduce(x, async_op=True)
+    view += 1
+    while not request.is_completed():  # <- here
+        pass

@@ -1,0 +1,186 @@
+"""What orders threads, and how an `Order` hears of it: starts, joins, queues, events, futures, locks, pauses."""
+
+import asyncio
+import concurrent.futures
+import functools
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import thread as pools
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+from ...trace.requests import OURS
+from .order import Order
+from .patches import replaced
+
+Around = Callable[[Order, Callable[..., Any], Any, tuple, dict], Any]  # order, the method, its object, its arguments
+
+
+def _gives(order: Order, method: Callable[..., Any], thing: Any, args: tuple, options: dict) -> Any:
+    order.gives(thing)
+    return method(thing, *args, **options)
+
+
+def _takes(order: Order, method: Callable[..., Any], thing: Any, args: tuple, options: dict) -> Any:
+    result = method(thing, *args, **options)
+    if result is not False:  # a wait that has not ended in time
+        order.takes(thing)
+    return result
+
+
+def _both(order: Order, method: Callable[..., Any], thing: Any, args: tuple, options: dict) -> Any:
+    order.gives(thing)
+    return _takes(order, method, thing, args, options)
+
+
+def _joined(order: Order, method: Callable[..., Any], thing: Any, args: tuple, options: dict) -> Any:
+    method(thing, *args, **options)
+    thing.is_alive()  # which takes, where it is not
+
+
+def _acquired(order: Order, method: Callable[..., Any], thing: Any, args: tuple, options: dict) -> Any:
+    if sys._getframe(2).f_code.co_filename == pools.__file__:  # a pool asks whether a worker happens to be idle
+        return method(thing, *args, **options)
+    return _takes(order, method, thing, args, options)
+
+
+def _takes_first(order: Order, method: Callable[..., Any], thing: Any, args: tuple, options: dict) -> Any:
+    order.takes(thing)
+    return method(thing, *args, **options)
+
+
+def _handle(order: Order, method: Callable[..., Any], thing: Any, args: tuple, options: dict) -> Any:
+    order.takes(thing._loop)
+    return method(thing, *args, **options)
+
+
+def _waited(order: Order, method: Callable[..., Any], thing: Any, args: tuple, options: dict) -> Any:
+    futures = list(thing)
+    result = method(futures, *args, **options)
+    for future in futures:
+        if future.done():
+            order.takes(future)
+    return result
+
+
+class _Lock:
+    """A lock of the caller's, of which an order hears."""
+
+    def __init__(self, lock: Any, order: Order) -> None:
+        self._lock, self._order = lock, order
+
+    def acquire(self, *args: Any, **options: Any) -> bool:
+        taken = self._lock.acquire(*args, **options)
+        if taken:
+            self._order.takes(self)
+        return taken
+
+    def release(self) -> None:
+        self._order.gives(self)
+        self._lock.release()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: Any) -> None:
+        self.release()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lock, name)
+
+
+class _SimpleQueue(queue.SimpleQueue):
+    """One whose methods can be replaced."""
+
+
+_SYNCHRONIZE: tuple[tuple[Any, str, Around], ...] = (
+    (threading.Event, "set", _gives),
+    (threading.Event, "wait", _takes),
+    (threading.Event, "is_set", _takes),
+    (threading.Semaphore, "release", _gives),
+    (threading.Semaphore, "acquire", _acquired),
+    (threading.Condition, "notify", _gives),
+    (threading.Condition, "wait", _takes),
+    (threading.Condition, "__enter__", _takes),
+    (threading.Condition, "__exit__", _gives),
+    (threading.Barrier, "wait", _both),
+    (threading.Thread, "join", _joined),
+    (queue.Queue, "put", _gives),
+    (queue.Queue, "get", _takes),
+    (queue.Queue, "task_done", _gives),
+    (queue.Queue, "join", _takes),
+    (_SimpleQueue, "put", _gives),
+    (_SimpleQueue, "get", _takes),
+    (pools._WorkItem, "__init__", _gives),
+    (pools._WorkItem, "run", _takes_first),
+    (concurrent.futures.Future, "set_result", _gives),
+    (concurrent.futures.Future, "set_exception", _gives),
+    (concurrent.futures.Future, "result", _takes),
+    (concurrent.futures.Future, "exception", _takes),
+    (concurrent.futures.Future, "done", _takes),
+    (asyncio.BaseEventLoop, "call_soon_threadsafe", _gives),
+    (asyncio.Handle, "_run", _handle),
+    (concurrent.futures, "wait", _waited),
+)
+
+
+@contextmanager
+def ordered_threads(order: Order, around: Callable[[], Any]) -> Iterator[None]:
+    """Have `order` hear of what orders threads, and run each thread that starts inside within `around()`."""
+    start, alive, sleep = threading.Thread.start, threading.Thread.is_alive, time.sleep
+    memory = order.memory or order
+
+    def started(self: threading.Thread) -> None:
+        run = self.run
+
+        def run_inside() -> None:
+            try:
+                with around():
+                    run()
+            finally:
+                memory.running -= 1
+                del self.run  # what holds the thread
+
+        if not self.name.startswith(OURS):
+            self.run = run_inside  # type: ignore[method-assign]
+            memory.running += 1
+        order.gives(self)
+        start(self)
+
+    def is_alive(self: threading.Thread) -> bool:
+        living = alive(self)
+        if not living:
+            order.takes(self)
+        return living
+
+    def asleep(seconds: float) -> None:
+        sleep(seconds)
+        frame = sys._getframe(1)
+        order.sleeps(frame.f_code, frame.f_lasti)
+
+    with ExitStack() as stack:
+        for owner, name, hears in _SYNCHRONIZE:
+            stack.enter_context(replaced(owner, name, _heard(order, getattr(owner, name), hears)))
+        stack.enter_context(replaced(queue, "SimpleQueue", _SimpleQueue))
+        for name in ("Lock", "RLock"):
+            stack.enter_context(replaced(threading, name, partial(_locked, getattr(threading, name), memory)))
+        stack.enter_context(replaced(threading.Thread, "start", started))
+        stack.enter_context(replaced(threading.Thread, "is_alive", is_alive))
+        stack.enter_context(replaced(time, "sleep", asleep))
+        yield
+
+
+def _locked(make: Callable[[], Any], order: Order) -> _Lock:
+    return _Lock(make(), order)
+
+
+def _heard(order: Order, method: Callable[..., Any], hears: Around) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def heard(thing: Any, *args: Any, **options: Any) -> Any:
+        return hears(order, method, thing, args, options)
+
+    return heard

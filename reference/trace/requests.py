@@ -1,0 +1,172 @@
+"""The requests that a tapped group gives: gloo's own, whose ends a recorder hears of, and whose messages can be polled.
+
+gloo completes a message inside `wait()` alone: `is_completed()` of a send or a receive says False until somebody has
+waited, and a loop that polls it never ends. On NCCL it ends. So a poll of ours has a thread wait for the message.
+"""
+
+import sys
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch._C import DisableTorchFunction
+from torch.distributed import Work
+
+from .calls import Call
+from .events import Op
+
+FOREVER = timedelta(days=10)  # time limits belong to the owner of the ranks
+NO_FUTURE = "a send or a receive has no future on gloo: call wait() of its request"
+OURS = "rankwise: "  # how the names of our own threads begin
+
+
+class Recorder(Protocol):
+    """Who hears of requests; see `tap.Recorder`."""
+
+    def waiting(self, call: Call) -> None: ...
+    def polled(self, call: Call) -> None: ...
+    def completed(self, call: Call) -> None: ...
+    def no_future(self, call: Call) -> None: ...
+    def future_taken(self, call: Call, future: torch.futures.Future) -> torch.futures.Future: ...
+    def source_asked(self, call: Call, frame: FrameType) -> None: ...
+
+
+class Request(Work):
+    """Another request, asked for all that a subclass does not say itself."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__()
+        self._work = work
+
+    def source_rank(self) -> int:
+        """Group rank that an any-source receive heard from."""
+        return self._work._source_rank()
+
+    def _source_rank(self) -> int:
+        return self.source_rank()
+
+    def is_success(self) -> bool:
+        """True where the call is done and did not fail."""
+        return self._work.is_success()
+
+    def exception(self) -> Any:
+        """The error of a failed call."""
+        return self._work.exception()
+
+    def result(self) -> list[Tensor]:
+        """The tensors of a finished call."""
+        return self._work.result()
+
+    def synchronize(self) -> None:
+        """As `wait`, for the current stream."""
+        self.wait()
+
+    def block_current_stream(self) -> None:
+        """As `wait`: there are no streams on a CPU."""
+        self.wait()
+
+
+class Message(Request):
+    """A send or a receive of gloo that can be polled, too."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+        self._waiter: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def wait(self, timeout: timedelta = FOREVER) -> bool:
+        """Block until the message is there; True. Raises RuntimeError where it is not there in time."""
+        limited = timeout.total_seconds() > 0
+        if self._waiter is None:
+            return self._work.wait(timeout) if limited else self._work.wait()
+        self._waiter.join(timeout.total_seconds() if limited else None)
+        if self._waiter.is_alive():
+            raise RuntimeError(f"the message was not there within {timeout.total_seconds():g} s")
+        return self._ended()
+
+    def is_completed(self) -> bool:
+        """True once the message is there."""
+        if self._waiter is None:
+            if self._work.is_completed():
+                return True
+            self._waiter = threading.Thread(target=self._await, name=f"{OURS}waits for a message", daemon=True)
+            self._waiter.start()
+        return not self._waiter.is_alive() and self._ended()
+
+    def _await(self) -> None:
+        try:
+            self._work.wait(FOREVER)
+        except BaseException as error:  # it belongs to whoever asks
+            self._error = error
+
+    def _ended(self) -> bool:
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def get_future(self) -> torch.futures.Future:
+        """Raises NotImplementedError: gloo has none for a message."""
+        raise NotImplementedError(NO_FUTURE)
+
+
+class Later(Work):
+    """A call that runs when it is waited for: `monitored_barrier`, which blocks and gives no request."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        super().__init__()
+        self._run = run
+
+    def wait(self, timeout: timedelta = FOREVER) -> bool:
+        """Run the call; True."""
+        self._run()
+        return True
+
+
+class TappedWork(Request):
+    """The request of a call that is recorded."""
+
+    def __init__(self, work: Work, call: Call, recorder: Recorder) -> None:
+        super().__init__(work)
+        self.call, self._recorder = call, recorder
+
+    def wait(self, timeout: timedelta = FOREVER) -> bool:
+        """Block until the call is done; True."""
+        with DisableTorchFunction():
+            self._recorder.waiting(self.call)
+        done = self._work.wait(timeout) if timeout.total_seconds() > 0 else self._work.wait()
+        self._finish()
+        return done
+
+    def is_completed(self) -> bool:
+        """True once the call is done; asking is a way of waiting."""
+        done = self._work.is_completed()
+        if done:
+            self._finish()
+        else:
+            self._recorder.polled(self.call)
+        return done
+
+    def get_future(self) -> torch.futures.Future:
+        """The request as a future. Whoever takes it waits out of sight."""
+        if self.call.op.point_to_point:
+            self._recorder.no_future(self.call)
+        return self._recorder.future_taken(self.call, self._work.get_future())
+
+    def _finish(self) -> None:
+        if self.call.op is Op.RECV and self.call.peer is None:
+            self.call.peer = self.call.group[self._work._source_rank()]
+        with DisableTorchFunction():
+            self._recorder.completed(self.call)
+
+    def source_rank(self) -> int:
+        """Group rank that an any-source receive heard from."""
+        self._recorder.source_asked(self.call, sys._getframe(1))
+        return super().source_rank()
+
+    def _source_rank(self) -> int:  # what `dist.recv` asks
+        self._recorder.source_asked(self.call, sys._getframe(1))
+        return super().source_rank()
