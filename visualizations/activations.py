@@ -158,7 +158,7 @@ def draw_terms(layer: Layer, *, title: str = "") -> Picture:
     width = (WIDTH - NAMES - 0.1) / len(columns)
     inch = (width - 0.68) / float(max(bytes_of(term, alone, Form.TENSOR) for term in TERMS))
     for row, term in enumerate(TERMS):
-        write(axes, NAMES - 0.1, HEAD + (row + 0.5) * ROW, term.tensor, SMALL - 0.5, Colour.INK, ha="right")
+        write(axes, NAMES - 0.1, HEAD + (row + 0.5) * ROW, term.tensor, SMALL, Colour.INK, ha="right")
     for index, (words, (one, form)) in enumerate(columns.items()):
         _terms(axes, NAMES + index * width, words, one, form, inch)
     x, y = 0.1, HEAD + (len(TERMS) + 0.8) * ROW
@@ -188,4 +188,4 @@ def _terms(axes: Axes, left: float, words: str, layer: Layer, form: Form, inch: 
         size, y = float(bytes_of(term, layer, form)), HEAD + row * ROW
         face = {"facecolor": FACES[place_of(term)], "edgecolor": "none"}
         axes.add_patch(Rectangle((left, y + 0.03), size * inch, ROW - 0.06, **face))
-        write(axes, left + size * inch + 0.04, y + ROW / 2, bytes_text(size), SMALL - 1.3, Colour.INK, ha="left")
+        write(axes, left + size * inch + 0.04, y + ROW / 2, bytes_text(size), SMALL, Colour.INK, ha="left")

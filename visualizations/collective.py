@@ -200,12 +200,12 @@ class _Panels:
 
     def _head(self, left: float, top: float, step: Step, last: int) -> None:
         name = f"step {step.number}/{last}" if step.arrows else "after" if step.number else "beginning"
-        self._text(left, top - 0.31, name, SMALL + 0.5, Colour.INK, ha="left", weight="bold")
+        self._text(left, top - 0.31, name, SMALL, Colour.INK, ha="left", weight="bold")
         if step.arrows:
-            self._text(left, top - 0.18, _load(step.arrows), SMALL - 0.5, Colour.FAINT, ha="left")
+            self._text(left, top - 0.18, _load(step.arrows), SMALL, Colour.FAINT, ha="left")
         chunks = len(step.held[0])
         for chunk in range(chunks if chunks > 1 else 0):
-            self._text(left + (chunk + 0.5) * self.width, top - 0.055, str(chunk), SMALL - 1.5, Colour.FAINT)
+            self._text(left + (chunk + 0.5) * self.width, top - 0.055, str(chunk), SMALL, Colour.FAINT)
 
     def _cell(self, x: float, y: float, counts: Counts | None) -> None:
         texts, share, wrong = cell(counts, self.ranks)
@@ -217,7 +217,7 @@ class _Panels:
         above = 2.5 if share == 0 else 1 + share  # frames of empty cells above white edges of full ones
         box = Rectangle((x, y), self.width, self.height, facecolor=face, edgecolor=edge, zorder=above)
         self.axes.add_patch(box)
-        size = SMALL - 0.5 if len(words) * 0.075 < self.width else SMALL - 1.5
+        size = SMALL
         ink = "white" if wrong or light < 0.55 else Colour.INK
         self._text(x + self.width / 2, y + self.height / 2, words, size, ink)
 

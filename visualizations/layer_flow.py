@@ -218,7 +218,7 @@ def _border(axes: Axes, x: float, width: float, step: Sequence[Step], top: float
     bar = FancyBboxPatch((x - width / 2, top), width, height, boxstyle="round,pad=0,rounding_size=0.04", zorder=3)
     bar.set(facecolor=Colour.COMMUNICATION, edgecolor="none")
     axes.add_patch(bar)
-    write(axes, x, top + height / 2, name, SMALL - 0.5, Colour.INK, rotation=90, zorder=4)
+    write(axes, x, top + height / 2, name, SMALL, Colour.INK, rotation=90, zorder=4)
     write(axes, x, top - 0.06, bytes_text(step[0].sent), TINY, Colour.INK, bbox=BOX, zorder=5)
 
 

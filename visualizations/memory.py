@@ -124,7 +124,7 @@ def draw_state(
     room = 1.2 if len(cases) > MANY else 1
     axes.set(ylim=(0, room * _height(highest, limit)), xlim=(places[0] - 0.7, places[-1] + 0.7))
     axes.set_xticks(places, [f"{ranks}" for _, ranks in cases])
-    axes.tick_params(axis="x", length=0, labelsize=SMALL - 1.5 * (len(cases) > MANY))
+    axes.tick_params(axis="x", length=0, labelsize=SMALL)
     words = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "annotation_clip": False}
     for strategy, place in groups:
         axes.annotate(strategy, (place, 0), (0, -27), ha="center", fontsize=TEXT, fontweight="bold", **words)

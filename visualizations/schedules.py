@@ -121,7 +121,7 @@ def _ranks(axes: Axes, ranks: int, lane: float) -> None:
     """Lanes, and names of as many as there is room for."""
     every = next(n for n in count(1) if n * lane >= 0.2 - 0.08 * (n == 1) and n & (n - 1) == 0)
     names = {rank: f"rank {rank}" for rank in range(0, ranks, every)}
-    lanes(axes, names, SMALL if lane < 0.3 else TEXT - 0.5)
+    lanes(axes, names)
 
 
 def _actions(axes: Axes, step: Simulation, kind: Kind, inches: float) -> None:

@@ -29,7 +29,7 @@ from reference.errors import BadInput
 
 WIDTH = 8.0  # inches; at 100 dots per inch as wide as the text of a notebook
 DPI = 100  # at which sizes are meant; pixels are twice as fine, for sharp screens
-SMALL, TEXT, TITLE = 7.5, 9.0, 11.0  # points
+SMALL, TEXT, TITLE = 9.0, 9.5, 11.0  # points; nothing is smaller than SMALL
 MARGIN, LEADING = 0.1, 0.18  # inches
 
 
@@ -158,13 +158,13 @@ def plain(axes: Axes) -> Axes:
     """A chart with two thin axes, a light grid and readable numbers."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(Colour.LINE)
-    axes.tick_params(labelsize=TEXT - 0.5, color=Colour.LINE, labelcolor=Colour.INK, which="both")
+    axes.tick_params(labelsize=SMALL, color=Colour.LINE, labelcolor=Colour.INK, which="both")
     axes.grid(True, color="#ECECEC", linewidth=0.8)
     axes.set_axisbelow(True)
     return axes
 
 
-def lanes(axes: Axes, names: Mapping[float, str], size: float = TEXT - 0.5) -> Axes:
+def lanes(axes: Axes, names: Mapping[float, str], size: float = SMALL) -> Axes:
     """A chart of lanes, one below the other: their names, by height, and no line beside them."""
     plain(axes).grid(False, axis="y")
     axes.spines[["left"]].set_visible(False)

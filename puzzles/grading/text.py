@@ -10,8 +10,12 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
+from . import rules
 from .puzzle import Puzzle, Wrong
 from .sources import Gathered, global_names, header, import_block
+from .wrapping import wrapped, wrapped_header
+
+COLUMNS = 80  # of a statement, as wide as an editor beside a lesson
 
 
 def stub(puzzle: Puzzle) -> str:
@@ -43,7 +47,8 @@ def wrong(puzzle: Puzzle, mistake: Wrong) -> str:
 
 def with_body(puzzle: Puzzle, body: str) -> str:
     """The stub with another body for its function."""
-    docstring = [f'"""{puzzle.title}.', "", *textwrap.dedent(puzzle.statement).strip().splitlines(), '"""']
+    statement = wrapped(textwrap.dedent(puzzle.statement).strip(), COLUMNS - 4)
+    docstring = [f'"""{puzzle.title}.', "", *statement.splitlines(), '"""']
     lines = [*docstring, *textwrap.dedent(body).strip("\n").splitlines()]
     return _file(puzzle, *_stub_parts(puzzle, textwrap.indent("\n".join(lines), "    ")))
 
@@ -91,7 +96,7 @@ def with_imports(puzzle: Puzzle, text: str) -> str:
 
 def _stub_parts(puzzle: Puzzle, body: str) -> tuple[list[str], list[str]]:
     """Imports and definitions of a file whose function has this body."""
-    head = header(puzzle.function)
+    head = wrapped_header(header(puzzle.function), COLUMNS)
     gathered = Gathered(puzzle.helpers)
     gathered.take_names(f"{head}\n    ...", inspect.getmodule(puzzle.function), puzzle.entry)
     imports = gathered.imports + [each.line for each in puzzle.helpers]
@@ -105,11 +110,24 @@ def _stub_parts(puzzle: Puzzle, body: str) -> tuple[list[str], list[str]]:
 def _file(puzzle: Puzzle, imports: list[str], definitions: list[str]) -> str:
     """A whole file: what it is and how to check it, imports, constants, functions."""
     name = puzzle.name
-    about = f'"""{name}: {puzzle.title}.\n\nrankwise check {name}\nrankwise hint {name}\n"""'
+    first = f'"""{name}: {puzzle.title}.'
+    first = first if len(first) <= COLUMNS else f'"""{name}:\n{puzzle.title}.'
+    about = "\n".join([first, "", f"rankwise check {name}", f"rankwise hint {name}", "", importable(), '"""'])
     constants = [each for each in definitions if not each.startswith(("def ", "class ", "@"))]
     functions = [each for each in definitions if each not in constants]
     head = "\n\n".join(part for part in (about, import_block(imports), "\n".join(constants)) if part)
     return "\n\n\n".join([head, *functions]) + "\n"
+
+
+def importable() -> str:
+    """What a solution may import, in words and in lines of a stub's width."""
+    ours = sorted(name.removeprefix("torch.") for name in rules.MODULES if name.startswith("torch."))
+    others = sorted(name for name in rules.MODULES if name.partition(".")[0] not in ("torch", "__future__"))
+    words = (
+        f"A solution may import what is imported below, torch with its {', '.join(ours[:-1])} and {ours[-1]}, and of "
+        f"the standard library {', '.join(others[:-1])} and {others[-1]}; nothing else."
+    )
+    return wrapped(words, COLUMNS)
 
 
 def _name(line: str) -> str:
