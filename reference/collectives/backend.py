@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup, Work
 from torch.distributed import distributed_c10d as c10d
 
-from reference.process_group import PythonGroup, connect, members
+from reference.process_group import PythonGroup, called, connect, members
 
 from . import all_to_all, barrier, best, gather, reduce, scatter
 from .checks import check_dense, check_list, check_op, check_size
@@ -85,6 +85,7 @@ def carrier_of_world() -> str:
     return dist.Backend.NCCL if "cuda:nccl" in backend else backend
 
 
+@called(ProcessGroup)
 class Handmade(PythonGroup):
     """A process group whose collectives are functions of sends and receives.
 
@@ -251,6 +252,7 @@ class Handmade(PythonGroup):
         return Done([])
 
 
+@called(Work)
 class Done(Work):
     """The request of a collective that is done. `tensors` are its results."""
 

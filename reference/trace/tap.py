@@ -26,7 +26,7 @@ from torch._C import DisableTorchFunction
 from torch.distributed import ProcessGroup, Work
 from torch.distributed import distributed_c10d as c10d
 
-from reference.process_group import PythonGroup, connect, members
+from reference.process_group import PythonGroup, called, connect, members
 
 from .calls import Call, locate
 from .events import Op
@@ -121,6 +121,7 @@ class Ledger:
         return ({"messages": messages} if messages else {}) | ({"rounds": self.rounds} if self.rounds else {})
 
 
+@called(Work)
 class TappedWork(Work):
     """The request of a tapped call."""
 
@@ -181,6 +182,7 @@ class TappedWork(Work):
         self.wait()
 
 
+@called(ProcessGroup)
 class Tap(PythonGroup):
     """gloo, with a recorder between it and the caller."""
 

@@ -89,6 +89,11 @@ class Flights:
         sent = (flight for flight in ended if not flight.filling and call.op is Op.SEND)
         return next((flight for flight in sent if flight.checksum != checksum(flight.tensor)), None)
 
+    def filled_by(self, flight: Flight) -> Call | None:
+        """The request that writes into memory of this one: two names of one tensor, or views of it."""
+        others = (each for each in self.flying if each.filling and each.call is not flight.call)
+        return next((each.call for each in others if each.start < flight.end and flight.start < each.end), None)
+
     def touched(self, tensor: Tensor, *, writes: bool, index: Any = None) -> Flight | None:
         """The flight that reading (or writing) `tensor`, or `tensor[index]`, would disturb."""
         plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"
