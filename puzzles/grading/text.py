@@ -81,17 +81,28 @@ def untouched(puzzle: Puzzle, text: str) -> bool:
 
 def with_imports(puzzle: Puzzle, text: str) -> str:
     """A text with those imports and constants of the stub that it uses and lacks: a cell need not repeat them."""
+    imports, constants = _missing(puzzle, text)
+    head = "\n\n".join(part for part in (import_block(imports), "\n".join(constants)) if part)
+    return f"{head}\n\n\n{text}" if head else text
+
+
+def as_numbered_in_cell(puzzle: Puzzle, text: str) -> str:
+    """The same, where each line has its number in the cell: all that is added stands in the line of the magic."""
+    imports, constants = _missing(puzzle, text)
+    return "; ".join([*filter(None, import_block(imports).splitlines()), *constants]) + "\n" + text
+
+
+def _missing(puzzle: Puzzle, text: str) -> tuple[list[str], list[str]]:
+    """The imports and constants of the stub, a line each, that a text uses and lacks."""
     try:
         used = set(global_names(text))
         bound = {name for node in ast.parse(text).body for name in _bound(node)}
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return text
+        return [], []
     imports, definitions = _stub_parts(puzzle, "    ...")
     constants = [line for line in definitions[:-1] if _name(line) in used - bound]
     used |= set(global_names("\n".join(constants)))
-    missing = [line for line in imports if _name(line) in used - bound]
-    head = "\n\n".join(part for part in (import_block(missing), "\n".join(constants)) if part)
-    return f"{head}\n\n\n{text}" if head else text
+    return [line for line in imports if _name(line) in used - bound], constants
 
 
 def _stub_parts(puzzle: Puzzle, body: str) -> tuple[list[str], list[str]]:
