@@ -16,14 +16,27 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
 from reference.errors import BadInput
 from reference.pipeline_parallel.schedule import Kind
 from reference.pipeline_parallel.simulate import Simulation
 
 from .schedule_steps import Plan, chunks_of, finding, finding_of, held, number, peaks, simulated, window
-from .style import SMALL, TEXT, WIDTH, Colour, Picture, figure, fitted, ink_on, lanes, legend_below, time_axis, tint
+from .style import (
+    SMALL,
+    TEXT,
+    WIDTH,
+    Colour,
+    Picture,
+    count_axis,
+    figure,
+    fitted,
+    ink_on,
+    lanes,
+    legend_below,
+    time_axis,
+    tint,
+)
 
 FACES: Mapping[Kind, Colour] = {
     Kind.FORWARD: Colour.FORWARD,
@@ -214,8 +227,7 @@ def _time(axes: Axes, end: float, unit: str) -> None:
     """Words below the axis of time."""
     if unit == "s":
         return time_axis(axes, end)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=12, steps=[1, 2, 5, 10]))
-    axes.set_xlabel(f"time ({unit})", fontsize=TEXT, color=Colour.INK, loc="left")
+    count_axis(axes, unit)
 
 
 def _legend(axes: Axes, steps: Sequence[Simulation]) -> None:

@@ -215,6 +215,12 @@ def time_axis(axes: Axes, duration: float) -> None:
     axes.set_xlabel(f"time ({unit})", fontsize=TEXT, color=Colour.INK, loc="left")
 
 
+def count_axis(axes: Axes, unit: str) -> None:
+    """Label the x axis, which counts units of time."""
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=12, steps=[1, 2, 5, 10]))
+    axes.set_xlabel(f"time ({unit})", fontsize=TEXT, color=Colour.INK, loc="left")
+
+
 def bytes_text(size: float) -> str:
     """`size` bytes for a reader: 1 KB is 1000 B."""
     return _scaled(size, ("B", "KB", "MB", "GB", "TB", "PB"))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from matplotlib.text import Text
 
 from puzzles import catalog
 from puzzles.grading import card, checking, mine, notebook, predictions, text
@@ -20,6 +21,7 @@ from puzzles.grading.course import Course
 from puzzles.grading.files import write_whole
 from rankwise import cli
 from reference.errors import BadInput
+from visualizations import timeline
 
 PUZZLE = catalog.find("networks.ring_time")  # the quickest to check
 RANKS = catalog.find("ranks.ring_shift")
@@ -158,6 +160,20 @@ class TestNotebook:
         lines.insert(-1, "    import os")
         shown = shell.run_cell_magic("puzzle", "ranks.ring_shift", "\n".join(lines))
         assert f"line {len(lines)} " in shown.verdict.reason
+
+    @pytest.mark.parametrize("name", ["ranks.ring_shift", "collectives.ring_all_reduce"])
+    def test_its_picture_counts_messages_and_names_no_link(
+        self, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        """What a message takes on some link is told in a later lesson."""
+        seen = []
+        draw = timeline.draw
+        monkeypatch.setattr(timeline, "draw", lambda *of, **look: seen.append(draw(*of, **look)) or seen[-1])
+        source = text.solution(catalog.find(name))
+        shell.run_cell_magic("puzzle", name, source)._repr_html_()
+        words = [each.get_text() for each in seen[0].findobj(Text)] + [seen[0].get_suptitle()]
+        assert seen and "time (messages one after another)" in words
+        assert not [word for word in words if re.search(r"NVLink|\d [µm]?s\b", word)], words
 
     def test_a_program_to_mend_is_counted_as_its_cell_too(self, shell: InteractiveShell) -> None:
         cell = text.cell(catalog.find("ranks.find_the_deadlock"))
