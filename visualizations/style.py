@@ -217,7 +217,8 @@ def time_axis(axes: Axes, duration: float) -> None:
 
 def count_axis(axes: Axes, unit: str) -> None:
     """Label the x axis, which counts units of time."""
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=12, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=12, steps=[1, 2, 5, 10], integer=True))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axes.set_xlabel(f"time ({unit})", fontsize=TEXT, color=Colour.INK, loc="left")
 
 
