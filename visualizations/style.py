@@ -7,6 +7,7 @@ Nothing here touches pyplot: a picture is a value. It is shown when a cell retur
 """
 
 import base64
+import html
 import io
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -71,9 +72,22 @@ class Picture(Figure):
     """A figure that notebooks show by themselves, sharp and at the width it was made for."""
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
-        width, height = self.get_size_inches() * DPI
-        data = {"text/plain": repr(self), "image/png": base64.b64encode(self.png()).decode()}
-        return data, {"image/png": {"width": round(width), "height": round(height)}}
+        return shown(self.png(), self.alt, repr(self))
+
+    @property
+    def alt(self) -> str:
+        """What the picture says, for who can't see it: its title, what its axes measure and what its marks mean."""
+        parts = [" ".join(self.get_suptitle().split()) or "a picture"]
+        legends = [*self.legends, *(axes.get_legend() for axes in self.axes)]
+        said = {
+            "from left to right": [axes.get_xlabel() for axes in self.axes],
+            "upwards": [axes.get_ylabel() for axes in self.axes],
+            "marks": [text.get_text() for legend in legends if legend for text in legend.get_texts()],
+        }
+        for what, words in said.items():
+            if words := [" ".join(each.split()) for each in dict.fromkeys(words) if each.strip()]:
+                parts.append(f"{what}: {', '.join(words)}")
+        return "; ".join(parts)
 
     def png(self) -> bytes:
         """The picture as a PNG file, two pixels to a dot; the same bytes each time."""
@@ -98,6 +112,16 @@ class Picture(Figure):
         return f"<Picture: {' '.join(self.get_suptitle().split())}>"
 
     __str__ = __repr__
+
+
+def shown(png: bytes, alt: str, words: str = "") -> tuple[dict[str, str], dict[str, Any]]:
+    """Data and metadata of a PNG file of ours for a notebook: as an image, and as HTML, which alone can hold `alt`."""
+    width, height = (int.from_bytes(png[at : at + 4], "big") // 2 for at in (16, 20))  # two pixels to a dot
+    encoded = base64.b64encode(png).decode()
+    size = f'width="{width}" height="{height}" style="max-width:100%;height:auto"'
+    image = f'<img alt="{html.escape(alt)}" {size} src="data:image/png;base64,{encoded}">'
+    data = {"text/plain": words or alt, "text/html": image, "image/png": encoded}
+    return data, {"image/png": {"width": width, "height": height, "alt": alt}}
 
 
 def figure(height: float, title: str) -> Picture:
