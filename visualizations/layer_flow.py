@@ -25,7 +25,6 @@ Ranks = Sequence[Sequence[Step]]
 
 LEFT, RIGHT, HEAD, GAP, FOOT = 0.8, 0.12, 0.62, 0.76, 0.7  # inches
 BORDER, WORK, PRODUCT = 0.62, 0.8, 1.12  # how wide columns are, relative to each other
-TINY = 5.8  # points, of shapes
 BOX = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}  # behind words that lines would run through
 
 
@@ -165,7 +164,7 @@ def _residual(axes: Axes, places: dict[Column, Place], top: float, forward: bool
         left, right, high = norm.left + 0.02, add.right - 0.02, top - 0.08
         axes.plot([left, left, right, right], [top + 0.02, high, high, top + 0.02], color=Colour.FAINT, linewidth=0.9)
         axes.plot(right if forward else left, top + 0.01, marker="v", color=Colour.FAINT, markersize=3.5)
-        write(axes, core.right, high, "+ x" if forward else "+ gradient", TINY, Colour.FAINT, bbox=BOX)
+        write(axes, core.right, high, "+ x" if forward else "+ gradient", SMALL, Colour.FAINT, bbox=BOX)
 
 
 def _column(axes: Axes, place: Place, steps: Sequence[Sequence[Step]], top: float, lane: float) -> None:
@@ -205,7 +204,7 @@ def _boxes(axes: Axes, left: float, width: float, step: Sequence[Step], top: flo
         axes.add_patch(Rectangle((left, y), width, 0.8 * lane, **look))
         if own.doing is Doing.BACKWARD and own.kind is Kind.PRODUCT:
             words = "dW" if own.of_weight else "dX"
-            write(axes, left + width / 2, y + 0.4 * lane, words, TINY, ink_on(face), zorder=4)
+            write(axes, left + width / 2, y + 0.4 * lane, words, SMALL, ink_on(face), zorder=4)
 
 
 def _border(axes: Axes, x: float, width: float, step: Sequence[Step], top: float, height: float) -> None:
@@ -213,13 +212,13 @@ def _border(axes: Axes, x: float, width: float, step: Sequence[Step], top: float
     name = collective(step[0])
     if not name:
         axes.plot([x, x], [top, top + height], color=Colour.LINE, linewidth=1, linestyle=(0, (2, 2)), zorder=2)
-        write(axes, x, top + height / 2, "nothing", TINY, Colour.FAINT, rotation=90, bbox=BOX, zorder=4)
+        write(axes, x, top + height / 2, "nothing", SMALL, Colour.FAINT, rotation=90, bbox=BOX, zorder=4)
         return
     bar = FancyBboxPatch((x - width / 2, top), width, height, boxstyle="round,pad=0,rounding_size=0.04", zorder=3)
     bar.set(facecolor=Colour.COMMUNICATION, edgecolor="none")
     axes.add_patch(bar)
     write(axes, x, top + height / 2, name, SMALL, Colour.INK, rotation=90, zorder=4)
-    write(axes, x, top - 0.06, bytes_text(step[0].sent), TINY, Colour.INK, bbox=BOX, zorder=5)
+    write(axes, x, top - 0.06, bytes_text(step[0].sent), SMALL, Colour.INK, bbox=BOX, zorder=5)
 
 
 def _shapes(axes: Axes, x: float, y: float, steps: Sequence[Step]) -> None:
@@ -228,7 +227,7 @@ def _shapes(axes: Axes, x: float, y: float, steps: Sequence[Step]) -> None:
     for words in ([step.made for step in steps if not step.of_weight], [step.made for step in steps if step.of_weight]):
         for shape, count in Counter(words).items():
             many = f"{count} · " if count > 1 else ""
-            write(axes, x, y, many + shape_text(shape), TINY, Colour.FAINT)
+            write(axes, x, y, many + shape_text(shape), SMALL, Colour.FAINT)
             y += 0.1
 
 

@@ -15,7 +15,7 @@ from reference.errors import BadInput
 from reference.memory.history import KINDS, History, Kind, Mark
 from reference.memory.recipe import Breakdown
 
-from .style import DPI, SMALL, TEXT, WIDTH, Colour, Picture, amount_axis, bytes_text, figure, lanes, plain
+from .style import DPI, SMALL, TEXT, WIDTH, Colour, Picture, amount_axis, bytes_text, figure, lanes, plain, width_of
 
 FACES = {
     Kind.PARAMETERS: "#F0E442",
@@ -267,10 +267,10 @@ def _phases(axes: Axes, history: History, inches: float) -> list[str]:
     for mark, following in pairwise([*history.marks, Mark("", end)]):
         axes.axvline(mark.moment, color=Colour.INK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=5)
         room = (following.moment - mark.moment) * inches / end
-        if room > 0.075 * len(mark.label) + 0.05:
+        if room > width_of(mark.label, SMALL, "normal") + 0.06:
             axes.annotate(mark.label, (mark.moment, 1), (2, 3), **look)
             continue
-        if room > 0.1:
+        if room > 0.13:
             axes.annotate(mark.label[:1], (mark.moment, 1), (2, 3), **look)
         elif not following.label:  # the last one may begin before its line
             axes.annotate(mark.label[:1], (end, 1), (0, 3), ha="right", **look)

@@ -12,6 +12,8 @@ import io
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from functools import lru_cache
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +152,7 @@ def canvas(height: float, title: str) -> tuple[Picture, Axes]:
 def _wrapped(title: str) -> list[str]:
     """Lines as long as the picture is wide, or as many shorter ones of about the same length."""
     letters = int(WIDTH * 10.5)
-    while any(_inches(line) > WIDTH - 2 * MARGIN for line in _lines(title, letters)):
+    while any(width_of(line) > WIDTH - 2 * MARGIN for line in _lines(title, letters)):
         letters -= 1
     lines = _lines(title, letters)
     balanced = _lines(title, min(letters, len(title) // max(len(lines), 1) + 8))
@@ -161,15 +163,21 @@ def _lines(title: str, letters: int) -> list[str]:
     return textwrap.wrap(title, width=letters, break_on_hyphens=False)
 
 
-def _inches(line: str, size: float = TITLE, weight: str = "bold") -> float:
+@lru_cache(maxsize=4096)
+def width_of(line: str, size: float = TITLE, weight: str = "bold") -> float:
     """How wide a line is; by default, one of a title."""
     return TextPath((0, 0), line, size, prop=FontProperties(weight=weight)).get_extents().x1 / 72
 
 
 def fitted(words: str, inches: float, size: float = TEXT, weight: str = "normal") -> str:
     """Words, as many of their letters as there is room for."""
-    width = _inches(words, size, weight)
+    width = width_of(words, size, weight)
     return words if width <= inches else words[: int(len(words) * inches / width) - 2] + "…"
+
+
+def fits(words: str, width: float, height: float, size: float = SMALL) -> bool:
+    """Whether words on one line, a number in its box for one, have room in so many inches, with air around them."""
+    return width_of(words, size, "normal") + 0.03 <= width and 0.76 * size / 72 + 0.02 <= height
 
 
 def _entitle(picture: Picture, lines: Sequence[str]) -> None:
@@ -198,12 +206,20 @@ def lanes(axes: Axes, names: Mapping[float, str], size: float = SMALL) -> Axes:
 
 
 def legend_below(axes: Axes, marks: Mapping[str, Any], spacing: float = 1.4) -> None:
-    """What marks say, in a line at the end of the x axis. A tuple of marks stands side by side."""
-    if marks:
-        look = {"frameon": False, "fontsize": SMALL, "labelcolor": Colour.INK, "handlelength": 1.6}
-        look |= {"columnspacing": spacing, "handler_map": {tuple: HandlerTuple(None, 0)}}
-        place = {"loc": "upper right", "bbox_to_anchor": (1, 0), "borderaxespad": 2.4, "ncols": len(marks)}
-        axes.legend(marks.values(), marks.keys(), **look, **place)
+    """What marks say, at the end of the line below the x axis, or in lines below that. Marks in a tuple stand together.
+
+    The label of the x axis has to be there.
+    """
+    if not marks:
+        return
+    look = {"frameon": False, "fontsize": SMALL, "labelcolor": Colour.INK, "handlelength": 1.6}
+    look |= {"columnspacing": spacing, "handler_map": {tuple: HandlerTuple(None, 0)}}
+    widths = [width_of(label, SMALL, "normal") + (2.4 + spacing) * SMALL / 72 for label in marks]
+    room = WIDTH - 1.2
+    beside = sum(widths) < room - width_of(axes.get_xlabel(), TEXT, "normal") - 0.2
+    rows = 1 if beside else ceil(len(marks) * max(widths) / room) if sum(widths) > room else 1
+    place = {"loc": "upper right", "bbox_to_anchor": (1, 0), "borderaxespad": 2.4 if beside else 4.2}
+    axes.legend(marks.values(), marks.keys(), ncols=ceil(len(marks) / rows), **look, **place)
 
 
 def write(

@@ -116,7 +116,7 @@ def _lanes(axes: Axes, spans: list[Span]) -> None:
 def _labels(axes: Axes, spans: list[Span], inches: float) -> None:
     """What a rank waits for, where there is room for the words."""
     for span in spans:
-        room = (span.end - span.begin) * inches / 0.063  # letters
+        room = (span.end - span.begin) * inches / 0.075  # letters
         words = next((words for words in (f"waits: {span.label}", span.label) if len(words) <= room), "")
         if span.kind is Kind.COMMUNICATION or not words:
             continue
