@@ -137,7 +137,7 @@ def _bar(axes: Axes, place: int, layer: Layer, form: Form, measured: float | Non
         axes.plot(place, measured, linestyle="none", **look)
 
 
-ROW, HEAD, NUMBER = 0.2, 0.5, 0.75  # inches: of a term, above the terms, for its bytes
+ROW, HEAD, NUMBER = 0.2, 0.62, 0.75  # inches: of a term, above the terms, for its bytes
 LEGEND = {
     Place.BETWEEN: "between: whole, until tokens are divided",
     Place.INSIDE: "inside: divided by t",
@@ -185,7 +185,8 @@ def terms_finding(t: int) -> str:
 
 def _terms(axes: Axes, left: float, words: str, layer: Layer, form: Form, inch: float) -> None:
     """A column of bars, and their sum above it; `inch` of a bar is a byte."""
-    write(axes, left, HEAD - 0.32, words, SMALL, Colour.INK, weight="bold", ha="left")
+    head = words.replace(" and ", "\nand ")
+    write(axes, left, HEAD - 0.24, head, SMALL, Colour.INK, weight="bold", ha="left", va="bottom")
     write(axes, left, HEAD - 0.14, bytes_text(float(FORMULAS[form](layer))), SMALL, Colour.FAINT, ha="left")
     for row, term in enumerate(TERMS):
         size, y = float(bytes_of(term, layer, form)), HEAD + row * ROW

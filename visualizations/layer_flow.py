@@ -18,12 +18,13 @@ from reference.tensor_parallel.steps import Kind, Step
 from reference.trace.activity import Doing
 
 from .rank_colours import SAME, colour_of
-from .style import SMALL, WIDTH, Colour, Picture, bytes_text, canvas, ink_on, write
+from .style import SMALL, WIDTH, Colour, Picture, bytes_text, canvas, ink_on, width_of, write
 
 Ranks = Sequence[Sequence[Step]]
 """What each rank did, step by step. All did steps of the same kinds in the same order."""
 
-LEFT, RIGHT, HEAD, GAP, FOOT = 0.8, 0.12, 0.62, 0.76, 0.7  # inches
+LEFT, RIGHT, HEAD, GAP, FOOT = 0.8, 0.12, 0.66, 1.3, 1.25  # inches
+LINE = 0.15  # inches, of the shapes below a band
 BORDER, WORK, PRODUCT = 0.62, 0.8, 1.12  # how wide columns are, relative to each other
 BOX = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}  # behind words that lines would run through
 
@@ -57,7 +58,7 @@ def draw(ranks: Ranks, *, title: str = "") -> Picture:
         title: the finding; by default how many collectives there are, and how much is the same on every rank.
     """
     t = len(ranks)
-    lane = min(0.42, max(0.16, 1.0 / t))
+    lane = min(0.5, max(0.16, 1.0 / t))
     band = lane * t
     picture, axes = canvas(HEAD + 2 * band + GAP + FOOT, title or finding(ranks))
     places = _places(columns(ranks[0]))
@@ -71,9 +72,11 @@ def draw(ranks: Ranks, *, title: str = "") -> Picture:
             write(axes, LEFT - 0.1, top + (rank + 0.5) * lane, f"rank {rank}", SMALL, Colour.INK, ha="right")
             _flow(axes, places, top + (rank + 0.5) * lane, doing is Doing.FORWARD)
         _residual(axes, places, top, doing is Doing.FORWARD)
+        computing = [column for column in places if not column.kind.talks]
         for column, numbers in placed(ranks[0], doing).items():
             _column(axes, places[column], [[own[n] for own in ranks] for n in numbers], top, lane)
-            _shapes(axes, places[column].middle, top + band + 0.1, [ranks[0][n] for n in numbers])
+            level = computing.index(column) % 2 if column in computing else 0  # neighbours stand on two levels
+            _shapes(axes, places[column].middle, top + band + 0.12 + 3 * LINE * level, [ranks[0][n] for n in numbers])
     _legend(axes, HEAD + 2 * band + GAP + FOOT - 0.14, t)
     return picture
 
@@ -218,7 +221,7 @@ def _border(axes: Axes, x: float, width: float, step: Sequence[Step], top: float
     bar.set(facecolor=Colour.COMMUNICATION, edgecolor="none")
     axes.add_patch(bar)
     write(axes, x, top + height / 2, name, SMALL, Colour.INK, rotation=90, zorder=4)
-    write(axes, x, top - 0.06, bytes_text(step[0].sent), SMALL, Colour.INK, bbox=BOX, zorder=5)
+    write(axes, x, top - 0.09, bytes_text(step[0].sent), SMALL, Colour.INK, bbox=BOX, zorder=5)
 
 
 def _shapes(axes: Axes, x: float, y: float, steps: Sequence[Step]) -> None:
@@ -228,7 +231,7 @@ def _shapes(axes: Axes, x: float, y: float, steps: Sequence[Step]) -> None:
         for shape, count in Counter(words).items():
             many = f"{count} · " if count > 1 else ""
             write(axes, x, y, many + shape_text(shape), SMALL, Colour.FAINT)
-            y += 0.1
+            y += LINE
 
 
 def _legend(axes: Axes, y: float, ranks: int) -> None:
@@ -242,5 +245,5 @@ def _legend(axes: Axes, y: float, ranks: int) -> None:
             axes.add_patch(Rectangle((x, y - 0.05), 0.12, 0.1, facecolor=face, edgecolor="none"))
             x += 0.12
         write(axes, x + 0.06, y, words, SMALL, Colour.INK, ha="left")
-        x += 0.2 + 0.058 * len(words)
-    write(axes, x, y, "B×S×D: what one rank makes", SMALL, Colour.FAINT, ha="left")
+        x += 0.2 + width_of(words, SMALL, "normal")
+    write(axes, 0.1, y - 1.3 * LINE, "B×S×D: what one rank makes", SMALL, Colour.FAINT, ha="left")
