@@ -166,6 +166,8 @@ def _lines(title: str, letters: int) -> list[str]:
 @lru_cache(maxsize=4096)
 def width_of(line: str, size: float = TITLE, weight: str = "bold") -> float:
     """How wide a line is; by default, one of a title."""
+    if not line.strip():
+        return 0.0
     return TextPath((0, 0), line, size, prop=FontProperties(weight=weight)).get_extents().x1 / 72
 
 

@@ -17,6 +17,9 @@ import nbformat
 
 from tests.lessons.course import LESSONS, ROOT, copy_course
 
+FOLDED = "run this cell to see what it shows"
+"""The first line of outputs that are folded away: JupyterLab shows it beside the dots, and would show the answer."""
+
 VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -57,7 +60,11 @@ def cleaned(notebook: Any) -> Any:
         for output in cell.outputs:
             if "image/png" in output.get("data", {}):
                 output.data.pop("text/html", None)  # holds the same picture once more
-        cell.metadata = {"jupyter": {"outputs_hidden": True}} if place in hidden and cell.outputs else {}
+        cell.outputs = [output for output in cell.outputs if output.get("data", {}).get("text/plain") != FOLDED]
+        cell.metadata = {}
+        if place in hidden and cell.outputs:
+            cell.outputs.insert(0, nbformat.v4.new_output("display_data", {"text/plain": FOLDED}))
+            cell.metadata = {"jupyter": {"outputs_hidden": True}}
     notebook.metadata = {key: notebook.metadata[key] for key in ("kernelspec", "language_info")}
     return notebook
 

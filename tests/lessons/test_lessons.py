@@ -15,7 +15,7 @@ from puzzles import catalog
 from puzzles.grading import text
 from puzzles.grading.state import State
 from tests.lessons.course import LESSONS, ROOT, committed, copy_course, run
-from tests.lessons.store import VIEW, answers
+from tests.lessons.store import FOLDED, VIEW, answers
 
 MOST_LINES = 15  # of a cell that is not a puzzle; what is longer lives in a module
 MOST_COLUMNS = 100  # of a line of code: a notebook beside a file list has no more
@@ -107,6 +107,7 @@ def test_a_lesson_opens_without_the_answers(lesson: str) -> None:
                 assert [at for at in seen if "predict(" not in "".join(cells[at]["source"])] == [], question
     folded = {place for place in range(len(cells)) if "jupyter" in cells[place]["metadata"]}
     assert folded == {place for place in answers(cells) if cells[place].get("outputs")}
+    assert {"".join(cells[place]["outputs"][0]["data"]["text/plain"]) for place in folded} == {FOLDED}
 
 
 @pytest.mark.parametrize("lesson", LESSONS)
