@@ -23,7 +23,7 @@ from .style import SMALL, WIDTH, Colour, Picture, bytes_text, canvas, ink_on, wi
 Ranks = Sequence[Sequence[Step]]
 """What each rank did, step by step. All did steps of the same kinds in the same order."""
 
-LEFT, RIGHT, HEAD, GAP, FOOT = 0.8, 0.12, 0.66, 1.3, 1.25  # inches
+LEFT, RIGHT, HEAD, GAP, FOOT = 0.92, 0.22, 0.78, 1.15, 1.25  # inches
 LINE = 0.15  # inches, of the shapes below a band
 BORDER, WORK, PRODUCT = 0.62, 0.8, 1.12  # how wide columns are, relative to each other
 BOX = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}  # behind words that lines would run through
@@ -73,10 +73,11 @@ def draw(ranks: Ranks, *, title: str = "") -> Picture:
             _flow(axes, places, top + (rank + 0.5) * lane, doing is Doing.FORWARD)
         _residual(axes, places, top, doing is Doing.FORWARD)
         computing = [column for column in places if not column.kind.talks]
+        below = LINE * max(len({ranks[0][n].made for n in numbers}) for numbers in placed(ranks[0], doing).values())
         for column, numbers in placed(ranks[0], doing).items():
             _column(axes, places[column], [[own[n] for own in ranks] for n in numbers], top, lane)
             level = computing.index(column) % 2 if column in computing else 0  # neighbours stand on two levels
-            _shapes(axes, places[column].middle, top + band + 0.12 + 3 * LINE * level, [ranks[0][n] for n in numbers])
+            _shapes(axes, places[column].middle, top + band + 0.12 + below * level, [ranks[0][n] for n in numbers])
     _legend(axes, HEAD + 2 * band + GAP + FOOT - 0.14, t)
     return picture
 
@@ -147,7 +148,7 @@ def _names(axes: Axes, places: dict[Column, Place]) -> None:
     for column, place in places.items():
         if not column.kind.talks:
             words = column.site.split("_")[-1].replace(", ", "\n")
-            write(axes, place.middle, HEAD - 0.13, words, SMALL, Colour.INK, linespacing=0.95, va="bottom")
+            write(axes, place.middle, HEAD - 0.2, words, SMALL, Colour.INK, linespacing=0.95, va="bottom")
 
 
 def _flow(axes: Axes, places: dict[Column, Place], y: float, forward: bool) -> None:
