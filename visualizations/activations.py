@@ -15,7 +15,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from reference.memory.korthikanti import TERMS, Layer, Split, Term
 
-from .style import SMALL, TEXT, WIDTH, Colour, Picture, amount_axis, bytes_text, canvas, figure, plain, write
+from .style import SMALL, TEXT, WIDTH, Colour, Picture, amount_axis, bytes_text, canvas, figure, plain, width_of, write
 
 
 class Form(StrEnum):
@@ -137,7 +137,7 @@ def _bar(axes: Axes, place: int, layer: Layer, form: Form, measured: float | Non
         axes.plot(place, measured, linestyle="none", **look)
 
 
-NAMES, ROW, HEAD = 2.75, 0.2, 0.5  # inches
+ROW, HEAD, NUMBER = 0.2, 0.62, 0.75  # inches: of a term, above the terms, for its bytes
 LEGEND = {
     Place.BETWEEN: "between: whole, until tokens are divided",
     Place.INSIDE: "inside: divided by t",
@@ -152,20 +152,23 @@ def draw_terms(layer: Layer, *, title: str = "") -> Picture:
         layer: among its t ranks.
         title: the finding; by default how many of the bytes tensor parallelism leaves whole.
     """
-    picture, axes = canvas(HEAD + (len(TERMS) + 1.4) * ROW, title or terms_finding(layer.tensor_parallel))
+    picture, axes = canvas(HEAD + (len(TERMS) + 2.6) * ROW, title or terms_finding(layer.tensor_parallel))
     alone = on(layer, 1)
     columns = {"on one rank": (alone, Form.TENSOR), **{form: (layer, form) for form in (Form.TENSOR, Form.SEQUENCE)}}
-    width = (WIDTH - NAMES - 0.1) / len(columns)
-    inch = (width - 0.68) / float(max(bytes_of(term, alone, Form.TENSOR) for term in TERMS))
+    names = max(width_of(term.tensor, SMALL, "normal") for term in TERMS) + 0.2
+    width = (WIDTH - names) / len(columns)
+    inch = (width - NUMBER) / float(max(bytes_of(term, alone, Form.TENSOR) for term in TERMS))
     for row, term in enumerate(TERMS):
-        write(axes, NAMES - 0.1, HEAD + (row + 0.5) * ROW, term.tensor, SMALL - 0.5, Colour.INK, ha="right")
+        write(axes, names - 0.1, HEAD + (row + 0.5) * ROW, term.tensor, SMALL, Colour.INK, ha="right")
     for index, (words, (one, form)) in enumerate(columns.items()):
-        _terms(axes, NAMES + index * width, words, one, form, inch)
+        _terms(axes, names + index * width, words, one, form, inch)
     x, y = 0.1, HEAD + (len(TERMS) + 0.8) * ROW
     for place in Place:
         axes.add_patch(Rectangle((x, y - 0.05), 0.16, 0.1, facecolor=FACES[place], edgecolor="none"))
         write(axes, x + 0.22, y, LEGEND[place], SMALL, Colour.INK, ha="left")
-        x += 0.42 + 0.058 * len(LEGEND[place])
+        x += 0.42 + width_of(LEGEND[place], SMALL, "normal")
+        if place is Place.INSIDE:
+            x, y = 0.1, y + ROW
     return picture
 
 
@@ -182,10 +185,11 @@ def terms_finding(t: int) -> str:
 
 def _terms(axes: Axes, left: float, words: str, layer: Layer, form: Form, inch: float) -> None:
     """A column of bars, and their sum above it; `inch` of a bar is a byte."""
-    write(axes, left, HEAD - 0.32, words, SMALL, Colour.INK, weight="bold", ha="left")
+    head = words.replace(" and ", "\nand ")
+    write(axes, left, HEAD - 0.24, head, SMALL, Colour.INK, weight="bold", ha="left", va="bottom")
     write(axes, left, HEAD - 0.14, bytes_text(float(FORMULAS[form](layer))), SMALL, Colour.FAINT, ha="left")
     for row, term in enumerate(TERMS):
         size, y = float(bytes_of(term, layer, form)), HEAD + row * ROW
         face = {"facecolor": FACES[place_of(term)], "edgecolor": "none"}
         axes.add_patch(Rectangle((left, y + 0.03), size * inch, ROW - 0.06, **face))
-        write(axes, left + size * inch + 0.04, y + ROW / 2, bytes_text(size), SMALL - 1.3, Colour.INK, ha="left")
+        write(axes, left + size * inch + 0.04, y + ROW / 2, bytes_text(size), SMALL, Colour.INK, ha="left")

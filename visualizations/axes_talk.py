@@ -17,12 +17,11 @@ from reference.errors import BadInput, require_sizes
 from reference.trace import Trace
 
 from .mesh import colour_of
-from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, canvas, fitted, write
+from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, canvas, fitted, width_of, write
 
-LEFT, HEAD, FOOT = 0.62, 0.45, 0.4  # inches
+LEFT, HEAD, FOOT = 0.75, 0.45, 0.4  # inches
 MOST_CELL, MATRIX = 0.36, 3.6
 BARS = 0.62  # from the matrix to the bars
-LEAST_TEXT = 5.5  # points
 MARKERS = ("s", "o", "D", "^", "P", "v")  # by axis, for whoever sees no colour
 
 
@@ -72,8 +71,8 @@ def finding(sent: Mapping[str, np.ndarray]) -> str:
 
 
 def _frame(drawing: Axes, ranks: int, cell: float, ranks_per_node: int) -> None:
-    every = ceil(LEAST_TEXT / (26 * cell))  # of so many ranks one has its number
-    words = {"fontsize": min(SMALL, 26 * cell * every), "va": "center", "zorder": 5}
+    every = ceil((width_of(str(ranks), SMALL, "normal") + 0.05) / cell)  # of so many ranks one has its number
+    words = {"fontsize": SMALL, "va": "center", "zorder": 5}
     for rank in range(ranks):
         at = (rank + 0.5) * cell
         if rank % every == 0:

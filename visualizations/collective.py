@@ -15,7 +15,7 @@ from reference.errors import BadInput
 from reference.trace import Trace
 from reference.trace.contents import Contents, Counts
 
-from .style import SMALL, WIDTH, Colour, Picture, bytes_text, canvas
+from .style import SMALL, WIDTH, Colour, Picture, bytes_text, canvas, fits
 
 Held = tuple[tuple[Counts | None, ...], ...]
 """[rank][chunk]: how often each rank's data is in it."""
@@ -124,12 +124,11 @@ def finding(trace: Trace) -> str:
     return f"{native}{trace.steps} step{'s' * (trace.steps != 1)}; {who}"
 
 
-LABELS, HEAD, GUTTER, FOOT = 0.62, 0.44, 0.45, 0.34  # inches: names of ranks, headings, messages, legend
+LABELS, HEAD, GUTTER, FOOT = 0.7, 0.52, 0.45, 0.38  # inches: names of ranks, headings, messages, legend
 MOST_HEIGHT = 7.5
-SMALLEST, EASY = 0.19, 0.32  # width of a cell that can be read at all, and with ease
+SMALLEST, EASY = 0.2, 0.36  # width of a cell that can be read at all, and with ease
 MOST_CHUNKS = int((WIDTH - LABELS - GUTTER) / SMALLEST)
-LETTER = 0.066  # at most, in a cell
-LINE, LEGEND = 0.16, 120  # height of a line of the legend, and letters in it
+LINE, LEGEND = 0.18, 100  # height of a line of the legend, and letters in it
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ class _Plan:
         plans = []
         for columns in range(1, panels + 1):
             width = min(0.72, ((WIDTH - LABELS) / columns - GUTTER) / chunks)
-            height = min(0.9 * width, 0.27)
+            height = min(0.9 * width, 0.28)
             if width >= SMALLEST or columns == 1:
                 plans.append(cls((width, height), columns, (chunks * width + GUTTER, ranks * height + HEAD)))
         fitting = [plan for plan in plans if plan.room >= panels]
@@ -200,16 +199,16 @@ class _Panels:
 
     def _head(self, left: float, top: float, step: Step, last: int) -> None:
         name = f"step {step.number}/{last}" if step.arrows else "after" if step.number else "beginning"
-        self._text(left, top - 0.31, name, SMALL + 0.5, Colour.INK, ha="left", weight="bold")
+        self._text(left, top - 0.38, name, SMALL, Colour.INK, ha="left", weight="bold")
         if step.arrows:
-            self._text(left, top - 0.18, _load(step.arrows), SMALL - 0.5, Colour.FAINT, ha="left")
+            self._text(left, top - 0.22, _load(step.arrows), SMALL, Colour.FAINT, ha="left")
         chunks = len(step.held[0])
         for chunk in range(chunks if chunks > 1 else 0):
-            self._text(left + (chunk + 0.5) * self.width, top - 0.055, str(chunk), SMALL - 1.5, Colour.FAINT)
+            self._text(left + (chunk + 0.5) * self.width, top - 0.075, str(chunk), SMALL, Colour.FAINT)
 
     def _cell(self, x: float, y: float, counts: Counts | None) -> None:
         texts, share, wrong = cell(counts, self.ranks)
-        words = next((text for text in texts if len(text) * LETTER <= self.width), texts[-1])
+        words = next((text for text in texts if fits(text, self.width, self.height)), texts[-1])
         self.said.add(words)
         light = 1 - 0.09 * (share > 0) - 0.63 * share
         face = Colour.ERROR if wrong else (light, light + 0.015 * share, light + 0.04 * share)
@@ -217,9 +216,8 @@ class _Panels:
         above = 2.5 if share == 0 else 1 + share  # frames of empty cells above white edges of full ones
         box = Rectangle((x, y), self.width, self.height, facecolor=face, edgecolor=edge, zorder=above)
         self.axes.add_patch(box)
-        size = SMALL - 0.5 if len(words) * 0.075 < self.width else SMALL - 1.5
         ink = "white" if wrong or light < 0.55 else Colour.INK
-        self._text(x + self.width / 2, y + self.height / 2, words, size, ink)
+        self._text(x + self.width / 2, y + self.height / 2, words, SMALL, ink)
 
     def _outline(self, x: float, y: float, width: float, height: float) -> None:
         box = Rectangle((x + 0.015, y + 0.015), width - 0.03, height - 0.03, fill=False, linewidth=1.6, zorder=3)

@@ -182,7 +182,7 @@ def _names(axes: Axes, ends: Mapping[str, tuple[float, float, str]]) -> None:
     """Each line's name at its end, pushed apart where several end together; beside the last dot if that is far."""
     to_axes = (axes.transData - axes.transAxes).transform
     at = {name: to_axes((x, y)) for name, (x, y, _) in ends.items()}
-    style = {"fontsize": TEXT - 0.5, "va": "center", "annotation_clip": False, "xycoords": "axes fraction"}
+    style = {"fontsize": SMALL, "va": "center", "annotation_clip": False, "xycoords": "axes fraction"}
     order = sorted((name for name in at if at[name][0] > 0.95), key=lambda name: at[name][1])
     for name, place in zip(order, _apart([at[name][1] for name in order], 0.062), strict=True):
         leader = {"arrowstyle": "-", "color": ends[name][2], "linewidth": 1.4, "shrinkB": 0, "relpos": (0, 0.5)}

@@ -69,7 +69,7 @@ def draw(
     axes.text(0.012, 0.975, note, **place)
     axes.set_xlabel(x, fontsize=TEXT, loc="left")
     axes.set_ylabel(y, fontsize=TEXT)
-    axes.legend(frameon=False, fontsize=TEXT - 0.5, labelcolor=Colour.INK, loc="upper left", bbox_to_anchor=(1.01, 1))
+    axes.legend(frameon=False, fontsize=SMALL, labelcolor=Colour.INK, loc="upper left", bbox_to_anchor=(1.01, 1))
     return picture
 
 

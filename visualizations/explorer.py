@@ -97,15 +97,15 @@ class Explorer(Live):
         """
         self.choice = replace(self.choice, **changes)
         self.still = self.choice.draw()
-        return self.still.png()
+        self.seen, self._alt = self.still.png(), self.still.alt
+        return self.seen
 
     def make_widget(self) -> Any:
-        """The controls, words about a choice that cannot be, and the picture."""
+        """The controls, and words about a choice that cannot be."""
         import ipywidgets as widgets
 
         controls = {field: control.make(getattr(self.choice, field)) for field, control in self.controls.items()}
         words = widgets.Label(style={"text_color": Colour.ERROR})
-        image = widgets.Image(value=self.still.png(), format="png", layout={"width": f"{round(WIDTH * DPI)}px"})
 
         def disable_idle() -> None:
             for field, control in controls.items():
@@ -113,7 +113,8 @@ class Explorer(Live):
 
         def follow(field: str, change: dict[str, Any]) -> None:
             try:
-                image.value, words.value = self.choose(**{field: change["new"]}), ""
+                self.show(self.choose(**{field: change["new"]}), self.still.alt)
+                words.value = ""
             except BadInput as problem:
                 words.value = str(problem)
             disable_idle()
@@ -123,7 +124,7 @@ class Explorer(Live):
             control.observe(partial(follow, field), "value")
         column, half = list(controls.values()), len(controls) // 2
         columns = widgets.HBox([widgets.VBox(column[:half]), widgets.VBox(column[half:])])
-        return widgets.VBox([columns, words, image])
+        return widgets.VBox([columns, words])
 
     def __repr__(self) -> str:
         return f"<Explorer: {self.still!r}>"

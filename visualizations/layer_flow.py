@@ -18,14 +18,14 @@ from reference.tensor_parallel.steps import Kind, Step
 from reference.trace.activity import Doing
 
 from .rank_colours import SAME, colour_of
-from .style import SMALL, WIDTH, Colour, Picture, bytes_text, canvas, ink_on, write
+from .style import SMALL, WIDTH, Colour, Picture, bytes_text, canvas, ink_on, width_of, write
 
 Ranks = Sequence[Sequence[Step]]
 """What each rank did, step by step. All did steps of the same kinds in the same order."""
 
-LEFT, RIGHT, HEAD, GAP, FOOT = 0.8, 0.12, 0.62, 0.76, 0.7  # inches
+LEFT, RIGHT, HEAD, GAP, FOOT = 0.92, 0.22, 0.78, 1.15, 1.25  # inches
+LINE = 0.15  # inches, of the shapes below a band
 BORDER, WORK, PRODUCT = 0.62, 0.8, 1.12  # how wide columns are, relative to each other
-TINY = 5.8  # points, of shapes
 BOX = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}  # behind words that lines would run through
 
 
@@ -58,7 +58,7 @@ def draw(ranks: Ranks, *, title: str = "") -> Picture:
         title: the finding; by default how many collectives there are, and how much is the same on every rank.
     """
     t = len(ranks)
-    lane = min(0.42, max(0.16, 1.0 / t))
+    lane = min(0.5, max(0.16, 1.0 / t))
     band = lane * t
     picture, axes = canvas(HEAD + 2 * band + GAP + FOOT, title or finding(ranks))
     places = _places(columns(ranks[0]))
@@ -72,9 +72,12 @@ def draw(ranks: Ranks, *, title: str = "") -> Picture:
             write(axes, LEFT - 0.1, top + (rank + 0.5) * lane, f"rank {rank}", SMALL, Colour.INK, ha="right")
             _flow(axes, places, top + (rank + 0.5) * lane, doing is Doing.FORWARD)
         _residual(axes, places, top, doing is Doing.FORWARD)
+        computing = [column for column in places if not column.kind.talks]
+        below = LINE * max(len({ranks[0][n].made for n in numbers}) for numbers in placed(ranks[0], doing).values())
         for column, numbers in placed(ranks[0], doing).items():
             _column(axes, places[column], [[own[n] for own in ranks] for n in numbers], top, lane)
-            _shapes(axes, places[column].middle, top + band + 0.1, [ranks[0][n] for n in numbers])
+            level = computing.index(column) % 2 if column in computing else 0  # neighbours stand on two levels
+            _shapes(axes, places[column].middle, top + band + 0.12 + below * level, [ranks[0][n] for n in numbers])
     _legend(axes, HEAD + 2 * band + GAP + FOOT - 0.14, t)
     return picture
 
@@ -145,7 +148,7 @@ def _names(axes: Axes, places: dict[Column, Place]) -> None:
     for column, place in places.items():
         if not column.kind.talks:
             words = column.site.split("_")[-1].replace(", ", "\n")
-            write(axes, place.middle, HEAD - 0.13, words, SMALL, Colour.INK, linespacing=0.95, va="bottom")
+            write(axes, place.middle, HEAD - 0.2, words, SMALL, Colour.INK, linespacing=0.95, va="bottom")
 
 
 def _flow(axes: Axes, places: dict[Column, Place], y: float, forward: bool) -> None:
@@ -165,7 +168,7 @@ def _residual(axes: Axes, places: dict[Column, Place], top: float, forward: bool
         left, right, high = norm.left + 0.02, add.right - 0.02, top - 0.08
         axes.plot([left, left, right, right], [top + 0.02, high, high, top + 0.02], color=Colour.FAINT, linewidth=0.9)
         axes.plot(right if forward else left, top + 0.01, marker="v", color=Colour.FAINT, markersize=3.5)
-        write(axes, core.right, high, "+ x" if forward else "+ gradient", TINY, Colour.FAINT, bbox=BOX)
+        write(axes, core.right, high, "+ x" if forward else "+ gradient", SMALL, Colour.FAINT, bbox=BOX)
 
 
 def _column(axes: Axes, place: Place, steps: Sequence[Sequence[Step]], top: float, lane: float) -> None:
@@ -205,7 +208,7 @@ def _boxes(axes: Axes, left: float, width: float, step: Sequence[Step], top: flo
         axes.add_patch(Rectangle((left, y), width, 0.8 * lane, **look))
         if own.doing is Doing.BACKWARD and own.kind is Kind.PRODUCT:
             words = "dW" if own.of_weight else "dX"
-            write(axes, left + width / 2, y + 0.4 * lane, words, TINY, ink_on(face), zorder=4)
+            write(axes, left + width / 2, y + 0.4 * lane, words, SMALL, ink_on(face), zorder=4)
 
 
 def _border(axes: Axes, x: float, width: float, step: Sequence[Step], top: float, height: float) -> None:
@@ -213,13 +216,13 @@ def _border(axes: Axes, x: float, width: float, step: Sequence[Step], top: float
     name = collective(step[0])
     if not name:
         axes.plot([x, x], [top, top + height], color=Colour.LINE, linewidth=1, linestyle=(0, (2, 2)), zorder=2)
-        write(axes, x, top + height / 2, "nothing", TINY, Colour.FAINT, rotation=90, bbox=BOX, zorder=4)
+        write(axes, x, top + height / 2, "nothing", SMALL, Colour.FAINT, rotation=90, bbox=BOX, zorder=4)
         return
     bar = FancyBboxPatch((x - width / 2, top), width, height, boxstyle="round,pad=0,rounding_size=0.04", zorder=3)
     bar.set(facecolor=Colour.COMMUNICATION, edgecolor="none")
     axes.add_patch(bar)
-    write(axes, x, top + height / 2, name, SMALL - 0.5, Colour.INK, rotation=90, zorder=4)
-    write(axes, x, top - 0.06, bytes_text(step[0].sent), TINY, Colour.INK, bbox=BOX, zorder=5)
+    write(axes, x, top + height / 2, name, SMALL, Colour.INK, rotation=90, zorder=4)
+    write(axes, x, top - 0.09, bytes_text(step[0].sent), SMALL, Colour.INK, bbox=BOX, zorder=5)
 
 
 def _shapes(axes: Axes, x: float, y: float, steps: Sequence[Step]) -> None:
@@ -228,8 +231,8 @@ def _shapes(axes: Axes, x: float, y: float, steps: Sequence[Step]) -> None:
     for words in ([step.made for step in steps if not step.of_weight], [step.made for step in steps if step.of_weight]):
         for shape, count in Counter(words).items():
             many = f"{count} · " if count > 1 else ""
-            write(axes, x, y, many + shape_text(shape), TINY, Colour.FAINT)
-            y += 0.1
+            write(axes, x, y, many + shape_text(shape), SMALL, Colour.FAINT)
+            y += LINE
 
 
 def _legend(axes: Axes, y: float, ranks: int) -> None:
@@ -243,5 +246,5 @@ def _legend(axes: Axes, y: float, ranks: int) -> None:
             axes.add_patch(Rectangle((x, y - 0.05), 0.12, 0.1, facecolor=face, edgecolor="none"))
             x += 0.12
         write(axes, x + 0.06, y, words, SMALL, Colour.INK, ha="left")
-        x += 0.2 + 0.058 * len(words)
-    write(axes, x, y, "B×S×D: what one rank makes", SMALL, Colour.FAINT, ha="left")
+        x += 0.2 + width_of(words, SMALL, "normal")
+    write(axes, 0.1, y - 1.3 * LINE, "B×S×D: what one rank makes", SMALL, Colour.FAINT, ha="left")

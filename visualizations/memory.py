@@ -15,7 +15,7 @@ from reference.errors import BadInput
 from reference.memory.history import KINDS, History, Kind, Mark
 from reference.memory.recipe import Breakdown
 
-from .style import DPI, SMALL, TEXT, WIDTH, Colour, Picture, amount_axis, bytes_text, figure, lanes, plain
+from .style import DPI, SMALL, TEXT, WIDTH, Colour, Picture, amount_axis, bytes_text, figure, lanes, plain, width_of
 
 FACES = {
     Kind.PARAMETERS: "#F0E442",
@@ -31,7 +31,7 @@ Limit = tuple[str, float]
 Case = tuple[str, int]
 """Name of a strategy, and number of ranks."""
 
-MANY = 12  # bars: from here on their totals stand upright
+MANY = 9  # bars: from here on their totals stand upright, and numbers of ranks
 FAR = 3  # a limit that many times above the peak is named, not drawn to scale
 
 
@@ -45,7 +45,7 @@ def draw(history: History, *, limit: Limit | None = None, title: str = "") -> Pi
     """
     picture = figure(3.4, title or finding(history, limit))
     axes = picture.add_subplot()
-    short = _panel(axes, history, limit, 0.66 * WIDTH)
+    short = _panel(axes, history, limit, 0.63 * WIDTH)
     axes.set_ylim(0, _height(history.peak, limit))
     axes.set_xlabel(_order(history, short), fontsize=TEXT, loc="left")
     amount_axis(axes, "memory", bytes_text)
@@ -74,7 +74,7 @@ def compare(histories: Mapping[str, History], *, limit: Limit | None = None, tit
     panels = picture.subplots(1, len(histories), sharey=True, squeeze=False)[0]
     short: list[str] = []
     for axes, (name, history) in zip(panels, histories.items(), strict=True):
-        short += _panel(axes, history, limit, 0.7 * WIDTH / len(histories))
+        short += _panel(axes, history, limit, 0.66 * WIDTH / len(histories))
         axes.set_xticks([])
         axes.set_xlabel(name, fontsize=TEXT)
         axes.tick_params(axis="y", left=axes is panels[0])
@@ -124,10 +124,11 @@ def draw_state(
     room = 1.2 if len(cases) > MANY else 1
     axes.set(ylim=(0, room * _height(highest, limit)), xlim=(places[0] - 0.7, places[-1] + 0.7))
     axes.set_xticks(places, [f"{ranks}" for _, ranks in cases])
-    axes.tick_params(axis="x", length=0, labelsize=SMALL - 1.5 * (len(cases) > MANY))
+    axes.tick_params(axis="x", length=0, labelsize=SMALL, rotation=90 * (len(cases) > MANY))
+    below = -27 if len(cases) <= MANY else -14 - 7 * max(len(str(ranks)) for _, ranks in cases)
     words = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "annotation_clip": False}
     for strategy, place in groups:
-        axes.annotate(strategy, (place, 0), (0, -27), ha="center", fontsize=TEXT, fontweight="bold", **words)
+        axes.annotate(strategy, (place, 0), (0, below), ha="center", fontsize=TEXT, fontweight="bold", **words)
     axes.annotate("ranks", (axes.get_xlim()[0], 0), (-4, -13), ha="right", fontsize=SMALL, **words)
     amount_axis(axes, "memory", bytes_text)
     _limit_line(axes, limit)
@@ -154,7 +155,7 @@ def draw_life(history: History, *, title: str = "") -> Picture:
             box = Rectangle((begin, row - high), end - begin, 2 * high, facecolor=FACES[Kind.PARAMETERS], zorder=2)
             axes.add_patch(box)
             box.set(edgecolor="#9A9000" if gathered else "none", linewidth=0.5)
-    short = _phases(axes, history, 0.66 * WIDTH)
+    short = _phases(axes, history, 0.63 * WIDTH)
     axes.set_xlabel(_order(history, short), fontsize=TEXT, loc="left")
     largest = max((int(sizes.max()) for sizes in history.units.values()), default=0)
     words = f"thin: sharded   bar: whole, {bytes_text(largest)} at most"
@@ -267,10 +268,10 @@ def _phases(axes: Axes, history: History, inches: float) -> list[str]:
     for mark, following in pairwise([*history.marks, Mark("", end)]):
         axes.axvline(mark.moment, color=Colour.INK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=5)
         room = (following.moment - mark.moment) * inches / end
-        if room > 0.075 * len(mark.label) + 0.05:
+        if room > width_of(mark.label, SMALL, "normal") + 0.06:
             axes.annotate(mark.label, (mark.moment, 1), (2, 3), **look)
             continue
-        if room > 0.1:
+        if room > 0.13:
             axes.annotate(mark.label[:1], (mark.moment, 1), (2, 3), **look)
         elif not following.label:  # the last one may begin before its line
             axes.annotate(mark.label[:1], (end, 1), (0, 3), ha="right", **look)

@@ -16,7 +16,7 @@ from matplotlib.path import Path
 from reference.composition.mesh import Mesh
 from reference.errors import require_sizes
 
-from .style import LINES, SMALL, TEXT, WIDTH, Colour, Picture, canvas, fitted, ink_on, tint
+from .style import LINES, SMALL, TEXT, WIDTH, Colour, Picture, canvas, fits, fitted, ink_on, tint
 
 AXIS_COLOURS: Mapping[str, str] = MappingProxyType(
     {"tensor": LINES[0][0], "data": LINES[1][0], "pipe": LINES[2][0], "context": LINES[3][0], "expert": LINES[5][0]}
@@ -147,8 +147,9 @@ def _rank(drawing: Axes, left: float, top: float, grid: _Grid, rank: int, face: 
     place, side = (left + x - grid.box / 2, top + y - grid.box / 2), grid.box
     width = 1 if edge != Colour.INK else 1.8
     drawing.add_patch(Rectangle(place, side, side, facecolor=face, edgecolor=edge, linewidth=width, zorder=4))
-    size = min(SMALL, 34 * grid.box)
-    drawing.text(left + x, top + y, str(rank), fontsize=size, color=ink_on(face), ha="center", va="center", zorder=5)
+    if fits(str(grid.ranks - 1), side, side):
+        words = {"fontsize": SMALL, "color": ink_on(face), "ha": "center", "va": "center_baseline", "zorder": 5}
+        drawing.text(left + x, top + y, str(rank), **words)
 
 
 def _bend(grid: _Grid, one: int, other: int) -> tuple[float, float] | None:

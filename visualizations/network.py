@@ -85,7 +85,7 @@ def _node(axes: Axes, left: float, number: int, ranks: list[int], intra: Link) -
     box = FancyBboxPatch((left, TOP), COLUMN, height, boxstyle="round,pad=0,rounding_size=0.06", zorder=1)
     box.set(facecolor="#F5F5F5", edgecolor=Colour.LINE, linewidth=1)
     axes.add_patch(box)
-    write(axes, left + 0.02, TOP - 0.12, f"node {number}", SMALL + 0.5, Colour.INK, ha="left")
+    write(axes, left + 0.02, TOP - 0.12, f"node {number}", SMALL, Colour.INK, ha="left")
     switch = left + 1.0
     for row, rank in enumerate(shown):
         y = TOP + EDGE + (row + 0.5) * ROW
@@ -118,7 +118,7 @@ def _table(axes: Axes, x: float, y: float, links: list[tuple[str, Link]]) -> Non
         times = (seconds_text(link.time(size)) for size, _ in SIZES)
         cells = (where, bandwidth_text(link.beta), seconds_text(link.alpha), *times)
         for column, words in zip(TABLE, cells, strict=True):
-            write(axes, x + column, y + 0.22 * (row + 1), words, SMALL + 0.5, Colour.INK, ha="left")
+            write(axes, x + column, y + 0.22 * (row + 1), words, SMALL, Colour.INK, ha="left")
 
 
 def thickness(link: Link) -> float:

@@ -126,7 +126,7 @@ def _box(axes: Axes, activity: Activity, zero: float, seen_until: float, top: fl
     axes.add_patch(Rectangle((begin, top), length, 0.92 * height, **style))
     size = bytes_text(activity.bytes) if activity.bytes else ""
     full = f"{activity.label.removesuffix('_single')} {size}".strip()
-    room = (seen_until - begin) / axes.get_xlim()[1] * (WIDTH - 1.2) / 0.062  # letters
+    room = (seen_until - begin) / axes.get_xlim()[1] * (WIDTH - 1.2) / 0.075  # letters
     words = next((words for words in (full, size or activity.label.rpartition(" ")[2]) if len(words) + 0.6 <= room), "")
     ink = ink_on(FACES[activity.doing])
     write(axes, (begin + seen_until) / 2, top + 0.46 * height, words, SMALL, ink, clip_on=True)

@@ -16,14 +16,27 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
 from reference.errors import BadInput
 from reference.pipeline_parallel.schedule import Kind
 from reference.pipeline_parallel.simulate import Simulation
 
 from .schedule_steps import Plan, chunks_of, finding, finding_of, held, number, peaks, simulated, window
-from .style import SMALL, TEXT, WIDTH, Colour, Picture, figure, fitted, ink_on, lanes, legend_below, time_axis, tint
+from .style import (
+    SMALL,
+    TEXT,
+    WIDTH,
+    Colour,
+    Picture,
+    count_axis,
+    figure,
+    fitted,
+    ink_on,
+    lanes,
+    legend_below,
+    time_axis,
+    tint,
+)
 
 FACES: Mapping[Kind, Colour] = {
     Kind.FORWARD: Colour.FORWARD,
@@ -38,7 +51,6 @@ WORDS: Mapping[Kind, str] = {
     Kind.WEIGHT: "weight gradient",
 }
 HALF, STRIP = 0.42, 0.2  # half of a lane's height; the part of it that says that a backward makes weight gradients too
-SMALLEST = 5.5  # points of a number
 WIDE, GAP, HIGH = 0.64, 0.04, 0.85  # of a digit, by its size: with the gap to the next; what of it may be lost; a line
 SIDES, NAME = 1.15, 3.2  # inches: beside the lanes; for the name of a chart
 
@@ -119,9 +131,9 @@ def _lanes(axes: Axes, step: Simulation, end: float, charts: int = 1) -> None:
 
 def _ranks(axes: Axes, ranks: int, lane: float) -> None:
     """Lanes, and names of as many as there is room for."""
-    every = next(n for n in count(1) if n * lane >= 0.2 - 0.08 * (n == 1) and n & (n - 1) == 0)
+    every = next(n for n in count(1) if n * lane >= 0.2 - 0.06 * (n == 1) and n & (n - 1) == 0)
     names = {rank: f"rank {rank}" for rank in range(0, ranks, every)}
-    lanes(axes, names, SMALL if lane < 0.3 else TEXT - 0.5)
+    lanes(axes, names)
 
 
 def _actions(axes: Axes, step: Simulation, kind: Kind, inches: float) -> None:
@@ -165,16 +177,20 @@ def _boxes(
     axes.add_collection(PolyCollection(np.stack([x, y], 2), **look), autolim=False)
 
 
+ENOUGH = 0.9  # of the boxes must have room for their numbers, or there are none
+
+
 def _numbers(axes: Axes, step: Simulation, inches: float, lane: float) -> None:
-    """Micro-batches, in the boxes that have room for them: digits side by side, or else one below the other."""
+    """Micro-batches, if most boxes have room for them: digits side by side, or else one below the other."""
     spans = [(rank, span) for rank, line in enumerate(step.spans) for span in line]
     digits = np.array([len(str(span.action.micro_batch)) for _, span in spans])
     width = np.array([span.end - span.begin for _, span in spans]) * inches * 72 - 0.7  # points, without edges
     height = lane * 2 * HALF * (1 - STRIP) * 72
     beside = np.minimum(width / (WIDE * digits - GAP), height)  # the largest size that fits
     below = np.minimum(width / (WIDE - GAP), height / HIGH / digits)
-    best = beside if np.quantile(beside, 0.1) >= SMALLEST else np.maximum(beside, below)
-    size = float(np.clip(np.quantile(best, 0.1), SMALLEST, SMALL))  # nine of ten fit, if they can
+    size = SMALL
+    if np.mean((beside >= size) | (below >= size)) < ENOUGH:
+        return
     chunks = chunks_of(step.schedule)
     inks = {(kind, c): ink_on(shade(kind, c, max(chunks.values()) + 1)) for kind in Kind for c in chunks.values()}
     for (rank, (action, begin, end)), one_line, fits in zip(spans, beside >= size, below >= size, strict=True):
@@ -214,8 +230,7 @@ def _time(axes: Axes, end: float, unit: str) -> None:
     """Words below the axis of time."""
     if unit == "s":
         return time_axis(axes, end)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=12, steps=[1, 2, 5, 10]))
-    axes.set_xlabel(f"time ({unit})", fontsize=TEXT, color=Colour.INK, loc="left")
+    count_axis(axes, unit)
 
 
 def _legend(axes: Axes, steps: Sequence[Simulation]) -> None:

@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 from .style import SMALL, WIDTH, Colour, Picture, canvas
 
 LINE, LEFT, RIGHT = 0.34, 0.62, 0.1  # inches
-LETTER = 0.066  # inches
+LETTER = 0.079  # inches
 SHADES = ("#F0E442", "#F8F2A0")  # of parameters, in turns: neighbours differ
 
 Piece = tuple[int, int, int]

@@ -16,9 +16,8 @@ from reference.models import GPTConfig
 
 from .matrices import TABLE, Cut, Matrix, Product, Stripe, input_of, linear, numbers_on, parameters, shape_text, weight
 from .rank_colours import SAME, colour_of
-from .style import SMALL, TEXT, WIDTH, Colour, Picture, canvas, ink_on, write
+from .style import SMALL, TEXT, WIDTH, Colour, Picture, canvas, fits, ink_on, width_of, write
 
-TINY = 6.0  # points, of numbers in stripes and of shapes
 SHEETS, LOWER = 0.18, 0.14  # inches from the first sheet of a sum to the last, to the right and down
 
 
@@ -75,7 +74,7 @@ def draw_layer(config: GPTConfig, t: int, *, title: str = "") -> Picture:
     matrices = [weight(name, config, t, name.split(".")[-2].split("_")[-1]) for name in names]
     rows = [[m for m, name in zip(matrices, names, strict=True) if name.startswith(half)] for half in HALVES]
     scale = min(_scale(rows, 0.55), 2.0 / max(m.rows for m in matrices))
-    heights = [max(_size(m, scale)[1] for m in row) + 0.78 for row in rows]
+    heights = [max(_size(m, scale)[1] for m in row) + 0.92 for row in rows]
     picture, axes = canvas(sum(heights) + 0.3, title or layer_finding(matrices, t))
     top = 0.0
     for row, height, words in zip(rows, heights, HALVES, strict=True):
@@ -83,11 +82,11 @@ def draw_layer(config: GPTConfig, t: int, *, title: str = "") -> Picture:
         x = 0.12
         for matrix in row:
             width, _ = _size(matrix, scale)
-            width = max(width, 0.06 * len(shape_text(matrix)))
+            width = max(width, *(width_of(words, SMALL, "normal") for words in (shape_text(matrix), _share(matrix))))
             _matrix(axes, matrix, x + width / 2, top + 0.46, scale, t)
             _, below = _size(matrix, scale)
-            write(axes, x + width / 2, top + 0.66 + below, _share(matrix), TINY, Colour.FAINT)
-            x += width + 0.32
+            write(axes, x + width / 2, top + 0.73 + below, _share(matrix), SMALL, Colour.FAINT)
+            x += width + 0.2
         top += height
     _legend(axes, sum(heights) + 0.1, t, sums=False)
     return picture
@@ -145,8 +144,10 @@ def _size(matrix: Matrix, scale: float) -> tuple[float, float]:
 
 def _draw(rows: Sequence[Sequence[Product]], t: int, title: str) -> Picture:
     """Rows of products, on one scale."""
-    most = max(len(products) for products in rows)
     parts = [[_parts(product) for product in products] for products in rows]
+    if max(_narrowest(one) for row in parts for one in row) > WIDTH / max(map(len, rows)) - 0.2:
+        return _draw([[product] for products in rows for product in products], t, title)
+    most = max(map(len, rows))
     scale = min(_fitting(one, WIDTH / most - 0.3) for row in parts for one in row)
     heights = [max(_high(matrix, scale) for one in row for matrix, _ in one) + 0.78 for row in parts]
     picture, axes = canvas(sum(heights) + 0.2, title)
@@ -165,6 +166,12 @@ def _draw(rows: Sequence[Sequence[Product]], t: int, title: str) -> Picture:
 def _high(matrix: Matrix, scale: float) -> float:
     """Inches around the middle that a matrix needs, with the sheets of a sum."""
     return _size(matrix, scale)[1] + (2 * LOWER if matrix.cut is Cut.SUM else 0)
+
+
+def _narrowest(parts: Sequence[tuple[Matrix, str]]) -> float:
+    """Inches that the shapes below the matrices of a product need."""
+    wide = sum(width_of(shape_text(matrix), SMALL, "normal") + GAP for matrix, _ in parts)
+    return wide + SHEETS * sum(matrix.cut is Cut.SUM for matrix, _ in parts)
 
 
 def _fitting(parts: Sequence[tuple[Matrix, str]], room: float) -> float:
@@ -186,7 +193,7 @@ def _heading(axes: Axes, x: float, y: float, product: Product) -> None:
     write(axes, x, y, f"{words}:  {formula}", TEXT, colour, ha="left", weight="bold")
 
 
-GAP = 0.34  # inches between matrices
+GAP = 0.36  # inches between matrices
 ARROW = "→"
 HIGHEST = 1.05  # inches of a matrix
 
@@ -204,7 +211,7 @@ def _product(
 ) -> None:
     for matrix, sign in parts:
         width, own = _size(matrix, scale)
-        width = max(width, 0.045 * len(shape_text(matrix)))
+        width = max(width, width_of(shape_text(matrix), SMALL, "normal"))
         _matrix(axes, matrix, x + width / 2, y + (height - own) / 2, scale, t)
         x += width + GAP + (SHEETS if matrix.cut is Cut.SUM else 0)
         if sign == ARROW:
@@ -216,7 +223,7 @@ def _product(
 def _all_reduce(axes: Axes, begin: float, end: float, y: float) -> None:
     style = {"arrowstyle": "-|>,head_width=0.25,head_length=0.4", "color": Colour.COMMUNICATION, "linewidth": 2}
     axes.annotate("", (end, y), (begin, y), arrowprops={**style, "shrinkA": 0, "shrinkB": 0}, zorder=4)
-    write(axes, (begin + end) / 2, y - 0.16, "all-\nreduce", TINY, Colour.INK)
+    write(axes, (begin + end) / 2, y - 0.12, "sum", SMALL, Colour.INK)
 
 
 def _matrix(axes: Axes, matrix: Matrix, x: float, y: float, scale: float, t: int) -> None:
@@ -234,8 +241,8 @@ def _matrix(axes: Axes, matrix: Matrix, x: float, y: float, scale: float, t: int
     else:
         for stripe in matrix.stripes:
             _stripe(axes, matrix, stripe, (left, y, width, height), t)
-    below = y + height + (LOWER if matrix.cut is Cut.SUM else 0) + 0.1
-    write(axes, x, below, shape_text(matrix), TINY, Colour.FAINT)
+    below = y + height + (LOWER if matrix.cut is Cut.SUM else 0) + 0.12
+    write(axes, x, below, shape_text(matrix), SMALL, Colour.FAINT)
 
 
 def _stripe(axes: Axes, matrix: Matrix, stripe: Stripe, box: tuple[float, float, float, float], t: int) -> None:
@@ -255,10 +262,9 @@ def _stripe(axes: Axes, matrix: Matrix, stripe: Stripe, box: tuple[float, float,
         axes.plot(*line, color="white", linewidth=0.5, alpha=0.6)
     words = str(stripe.ranks[0]) if len(stripe.ranks) == 1 else f"{stripe.ranks[0]}–{stripe.ranks[-1]}"
     room = tall if by_rows else wide
-    longest = max(len(words), len(str(t - 1)))
-    needs = 0.1 if by_rows else 0.056 * longest + 0.01
-    if room >= needs and (wide if by_rows else tall) >= 0.1:
-        write(axes, x + wide / 2, y + tall / 2, words, TINY, ink_on(face))
+    longest = max(words, str(t - 1), key=len)  # all of them, or none
+    if fits(longest, *((wide, room) if by_rows else (room, tall))):
+        write(axes, x + wide / 2, y + tall / 2, words, SMALL, ink_on(face))
 
 
 def _legend(axes: Axes, y: float, t: int, sums: bool = True) -> None:
@@ -269,7 +275,7 @@ def _legend(axes: Axes, y: float, t: int, sums: bool = True) -> None:
             axes.add_patch(Rectangle((x, y - 0.05), 0.12, 0.1, facecolor=face, edgecolor="none"))
             x += 0.12
         write(axes, x + 0.06, y, words, SMALL, Colour.INK, ha="left")
-        x += 0.2 + 0.056 * len(words)
+        x += 0.26 + width_of(words, SMALL, "normal")
     if not sums:
         return
     for rank in reversed(range(3)):

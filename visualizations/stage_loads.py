@@ -80,6 +80,6 @@ def _bars(axes: Axes, costs: Sequence[float], cut: Cut, names: Mapping[int, str]
             look = {"color": face, "edgecolor": "white", "linewidth": 0.8}
             axes.barh(row, costs[layer], left=begin, height=BAR, **look)
             if costs[layer] > WIDE * longest:
-                words = {"ha": "center", "va": "center_baseline", "fontsize": SMALL - 1, "color": ink_on(face)}
+                words = {"ha": "center", "va": "center_baseline", "fontsize": SMALL, "color": ink_on(face)}
                 axes.text(begin + costs[layer] / 2, row, names.get(layer, str(layer)), **words)
             begin += costs[layer]

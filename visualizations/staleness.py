@@ -79,11 +79,11 @@ def _box(axes: Axes, lane: int, begin: float, end: float, action: Action, seen: 
     words = {"ha": "center", "va": "center_baseline", "color": ink_on(face), "zorder": 4, "clip_on": True}
     if end > axes.get_xlim()[1]:
         return  # a box that the chart cuts off has no room for words
-    axes.text((begin + end) / 2, lane - 0.2, str(action.micro_batch), fontsize=SMALL - 1, **words)
+    axes.text((begin + end) / 2, lane - 0.2, str(action.micro_batch), fontsize=SMALL, **words)
     differs = seen[action] != seen[action._replace(kind=Kind.FORWARD)]
     frame = {"boxstyle": "round,pad=0.12", "facecolor": Colour.ERROR, "edgecolor": "none"} if differs else None
     version = f"v{seen[action]}"
-    axes.text((begin + end) / 2, lane + 0.2, version, fontsize=SMALL - 0.5, fontweight="bold", bbox=frame, **words)
+    axes.text((begin + end) / 2, lane + 0.2, version, fontsize=SMALL, fontweight="bold", bbox=frame, **words)
 
 
 def _legend(axes: Axes) -> None:
@@ -132,7 +132,7 @@ def convergence(curves: Sequence[Curve], *, title: str = "", mean: int = 10) -> 
     right.axvline(_end(curves), color=Colour.INK, linewidth=1, zorder=0)
     place = {"xytext": (4, 4), "textcoords": "offset points", "fontsize": SMALL, "color": Colour.INK}
     right.annotate("the first is through", (_end(curves), 0), xycoords=right.get_xaxis_transform(), **place)
-    right.legend(frameon=False, fontsize=TEXT - 0.5, labelcolor=Colour.INK)
+    right.legend(frameon=False, fontsize=SMALL, labelcolor=Colour.INK)
     return picture
 
 

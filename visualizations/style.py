@@ -7,10 +7,13 @@ Nothing here touches pyplot: a picture is a value. It is shown when a cell retur
 """
 
 import base64
+import html
 import io
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from functools import lru_cache
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +32,7 @@ from reference.errors import BadInput
 
 WIDTH = 8.0  # inches; at 100 dots per inch as wide as the text of a notebook
 DPI = 100  # at which sizes are meant; pixels are twice as fine, for sharp screens
-SMALL, TEXT, TITLE = 7.5, 9.0, 11.0  # points
+SMALL, TEXT, TITLE = 9.0, 9.5, 11.0  # points; nothing is smaller than SMALL
 MARGIN, LEADING = 0.1, 0.18  # inches
 
 
@@ -71,9 +74,22 @@ class Picture(Figure):
     """A figure that notebooks show by themselves, sharp and at the width it was made for."""
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
-        width, height = self.get_size_inches() * DPI
-        data = {"text/plain": repr(self), "image/png": base64.b64encode(self.png()).decode()}
-        return data, {"image/png": {"width": round(width), "height": round(height)}}
+        return shown(self.png(), self.alt, repr(self))
+
+    @property
+    def alt(self) -> str:
+        """What the picture says, for who can't see it: its title, what its axes measure and what its marks mean."""
+        parts = [" ".join(self.get_suptitle().split()) or "a picture"]
+        legends = [*self.legends, *(axes.get_legend() for axes in self.axes)]
+        said = {
+            "from left to right": [axes.get_xlabel() for axes in self.axes],
+            "upwards": [axes.get_ylabel() for axes in self.axes],
+            "marks": [text.get_text() for legend in legends if legend for text in legend.get_texts()],
+        }
+        for what, words in said.items():
+            if words := [" ".join(each.split()) for each in dict.fromkeys(words) if each.strip()]:
+                parts.append(f"{what}: {', '.join(words)}")
+        return "; ".join(parts)
 
     def png(self) -> bytes:
         """The picture as a PNG file, two pixels to a dot; the same bytes each time."""
@@ -98,6 +114,16 @@ class Picture(Figure):
         return f"<Picture: {' '.join(self.get_suptitle().split())}>"
 
     __str__ = __repr__
+
+
+def shown(png: bytes, alt: str, words: str = "") -> tuple[dict[str, str], dict[str, Any]]:
+    """Data and metadata of a PNG file of ours for a notebook: as an image, and as HTML, which alone can hold `alt`."""
+    width, height = (int.from_bytes(png[at : at + 4], "big") // 2 for at in (16, 20))  # two pixels to a dot
+    encoded = base64.b64encode(png).decode()
+    size = f'width="{width}" height="{height}" style="max-width:100%;height:auto"'
+    image = f'<img alt="{html.escape(alt)}" {size} src="data:image/png;base64,{encoded}">'
+    data = {"text/plain": words or alt, "text/html": image, "image/png": encoded}
+    return data, {"image/png": {"width": width, "height": height, "alt": alt}}
 
 
 def figure(height: float, title: str) -> Picture:
@@ -126,7 +152,7 @@ def canvas(height: float, title: str) -> tuple[Picture, Axes]:
 def _wrapped(title: str) -> list[str]:
     """Lines as long as the picture is wide, or as many shorter ones of about the same length."""
     letters = int(WIDTH * 10.5)
-    while any(_inches(line) > WIDTH - 2 * MARGIN for line in _lines(title, letters)):
+    while any(width_of(line) > WIDTH - 2 * MARGIN for line in _lines(title, letters)):
         letters -= 1
     lines = _lines(title, letters)
     balanced = _lines(title, min(letters, len(title) // max(len(lines), 1) + 8))
@@ -137,15 +163,23 @@ def _lines(title: str, letters: int) -> list[str]:
     return textwrap.wrap(title, width=letters, break_on_hyphens=False)
 
 
-def _inches(line: str, size: float = TITLE, weight: str = "bold") -> float:
+@lru_cache(maxsize=4096)
+def width_of(line: str, size: float = TITLE, weight: str = "bold") -> float:
     """How wide a line is; by default, one of a title."""
+    if not line.strip():
+        return 0.0
     return TextPath((0, 0), line, size, prop=FontProperties(weight=weight)).get_extents().x1 / 72
 
 
 def fitted(words: str, inches: float, size: float = TEXT, weight: str = "normal") -> str:
     """Words, as many of their letters as there is room for."""
-    width = _inches(words, size, weight)
+    width = width_of(words, size, weight)
     return words if width <= inches else words[: int(len(words) * inches / width) - 2] + "…"
+
+
+def fits(words: str, width: float, height: float, size: float = SMALL) -> bool:
+    """Whether words on one line, a number in its box for one, have room in so many inches, with air around them."""
+    return width_of(words, size, "normal") + 0.03 <= width and 0.76 * size / 72 + 0.02 <= height
 
 
 def _entitle(picture: Picture, lines: Sequence[str]) -> None:
@@ -158,13 +192,13 @@ def plain(axes: Axes) -> Axes:
     """A chart with two thin axes, a light grid and readable numbers."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(Colour.LINE)
-    axes.tick_params(labelsize=TEXT - 0.5, color=Colour.LINE, labelcolor=Colour.INK, which="both")
+    axes.tick_params(labelsize=SMALL, color=Colour.LINE, labelcolor=Colour.INK, which="both")
     axes.grid(True, color="#ECECEC", linewidth=0.8)
     axes.set_axisbelow(True)
     return axes
 
 
-def lanes(axes: Axes, names: Mapping[float, str], size: float = TEXT - 0.5) -> Axes:
+def lanes(axes: Axes, names: Mapping[float, str], size: float = SMALL) -> Axes:
     """A chart of lanes, one below the other: their names, by height, and no line beside them."""
     plain(axes).grid(False, axis="y")
     axes.spines[["left"]].set_visible(False)
@@ -174,12 +208,20 @@ def lanes(axes: Axes, names: Mapping[float, str], size: float = TEXT - 0.5) -> A
 
 
 def legend_below(axes: Axes, marks: Mapping[str, Any], spacing: float = 1.4) -> None:
-    """What marks say, in a line at the end of the x axis. A tuple of marks stands side by side."""
-    if marks:
-        look = {"frameon": False, "fontsize": SMALL, "labelcolor": Colour.INK, "handlelength": 1.6}
-        look |= {"columnspacing": spacing, "handler_map": {tuple: HandlerTuple(None, 0)}}
-        place = {"loc": "upper right", "bbox_to_anchor": (1, 0), "borderaxespad": 2.4, "ncols": len(marks)}
-        axes.legend(marks.values(), marks.keys(), **look, **place)
+    """What marks say, at the end of the line below the x axis, or in lines below that. Marks in a tuple stand together.
+
+    The label of the x axis has to be there.
+    """
+    if not marks:
+        return
+    look = {"frameon": False, "fontsize": SMALL, "labelcolor": Colour.INK, "handlelength": 1.6}
+    look |= {"columnspacing": spacing, "handler_map": {tuple: HandlerTuple(None, 0)}}
+    widths = [width_of(label, SMALL, "normal") + (2.4 + spacing) * SMALL / 72 for label in marks]
+    room = WIDTH - 1.2
+    beside = sum(widths) < room - width_of(axes.get_xlabel(), TEXT, "normal") - 0.2
+    rows = 1 if beside else ceil(len(marks) * max(widths) / room) if sum(widths) > room else 1
+    place = {"loc": "upper right", "bbox_to_anchor": (1, 0), "borderaxespad": 2.4 if beside else 4.2}
+    axes.legend(marks.values(), marks.keys(), ncols=ceil(len(marks) / rows), **look, **place)
 
 
 def write(
@@ -212,6 +254,13 @@ def time_axis(axes: Axes, duration: float) -> None:
     scale, unit = _time_unit(duration)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / scale:g}" if abs(x) > scale * 1e-9 else "0"))
+    axes.set_xlabel(f"time ({unit})", fontsize=TEXT, color=Colour.INK, loc="left")
+
+
+def count_axis(axes: Axes, unit: str) -> None:
+    """Label the x axis, which counts units of time."""
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=12, steps=[1, 2, 5, 10], integer=True))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axes.set_xlabel(f"time ({unit})", fontsize=TEXT, color=Colour.INK, loc="left")
 
 

@@ -10,9 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from .rank_colours import colour_of
-from .style import SMALL, TEXT, WIDTH, Colour, Picture, canvas, ink_on, write
-
-TINY = 6.0  # points, of numbers and shapes
+from .style import SMALL, TEXT, WIDTH, Colour, Picture, canvas, fits, ink_on, write
 
 
 def draw(mesh: tuple[int, int], m: int, k: int, n: int, *, title: str = "") -> Picture:
@@ -59,10 +57,10 @@ def _panel(
         if strip is not None:
             column, row, wide, tall = (side * scale for side in strip)
             _strip(axes, x, y, (rows * scale, width), (column, row, wide, tall), mesh)
-        write(axes, x + width / 2, y + rows * scale + 0.1, f"{rows}×{columns}", TINY, Colour.FAINT)
+        write(axes, x + width / 2, y + rows * scale + 0.1, f"{rows}×{columns}", SMALL, Colour.FAINT)
         x += width + 0.42
         if name != "C":
-            sign, size = ("×", TEXT + 2) if name == "A" else ("added\nto", TINY)
+            sign, size = ("×", TEXT + 2) if name == "A" else ("added\nto", SMALL)
             write(axes, x - 0.21, y + m * scale / 2, sign, size, Colour.INK)
 
 
@@ -76,8 +74,8 @@ def _grid(axes: Axes, x: float, y: float, height: float, width: float, mesh: tup
             look = {"facecolor": face, "edgecolor": "white", "linewidth": 0.8, "alpha": 0.3 if pale else 1.0}
             axes.add_patch(Rectangle(place, width / c, height / r, **look))
             middle = (place[0] + width / c / 2, place[1] + height / r / 2)
-            if not pale:
-                write(axes, *middle, f"{i * c + j}", TINY, ink_on(face))
+            if not pale and fits(f"{r * c - 1}", width / c, height / r):
+                write(axes, *middle, f"{i * c + j}", SMALL, ink_on(face))
 
 
 def _strip(
@@ -98,7 +96,8 @@ def _strip(
             box = (x + place * width / c, y + top, width / c, tall)
         axes.add_patch(Rectangle(box[:2], *box[2:], facecolor=face, edgecolor="white", linewidth=0.8, zorder=3))
         middle = (box[0] + box[2] / 2, box[1] + box[3] / 2)
-        write(axes, *middle, str(rank), TINY, ink_on(face))
+        if fits(str(r * c - 1), *box[2:]):
+            write(axes, *middle, str(rank), SMALL, ink_on(face))
         for way in (-1, 1):
             _broadcast(axes, box, (x, y, width, height), way, along_rows)
     axes.add_patch(

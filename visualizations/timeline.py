@@ -17,7 +17,20 @@ from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 from reference.errors import BadInput
 from reference.trace import Kind, Span, Timeline, Transfer
 
-from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, figure, lanes, legend_below, seconds_text, time_axis
+from .style import (
+    SMALL,
+    TEXT,
+    WIDTH,
+    Colour,
+    Picture,
+    bytes_text,
+    count_axis,
+    figure,
+    lanes,
+    legend_below,
+    seconds_text,
+    time_axis,
+)
 
 FACES = {Kind.COMMUNICATION: Colour.COMMUNICATION, Kind.WAITING: Colour.IDLE, Kind.STUCK: "#FFFFFF"}
 WORDS = {Kind.COMMUNICATION: "communicates", Kind.WAITING: "waits", Kind.STUCK: "waits for ever"}
@@ -25,13 +38,14 @@ HALF = 0.34  # half of a lane's height
 MANY, TOO_MANY = 150, 2500  # messages: from here on without heads, from here on not drawn
 
 
-def draw(timeline: Timeline, *, title: str = "", now: float | None = None) -> Picture:
+def draw(timeline: Timeline, *, title: str = "", now: float | None = None, unit: str = "") -> Picture:
     """The lanes of a timeline, rank 0 on top, and its messages.
 
     Args:
         timeline: `trace.timeline()`, as measured, or `trace.replay(network)`.
         title: the finding; by default how long it took, and who waited how much.
         now: draw only what has happened by this second, and a line there.
+        unit: what the seconds of the timeline stand for, where they are none: "steps".
 
     Raises:
         BadInput: if its duration is no time.
@@ -44,7 +58,10 @@ def draw(timeline: Timeline, *, title: str = "", now: float | None = None) -> Pi
     names = {rank: f"rank {rank}" for rank in range(timeline.world_size)}
     axes = lanes(picture.add_subplot(), names, SMALL if lane < 0.3 else TEXT)
     axes.set(xlim=(0, end), ylim=(timeline.world_size - 0.45, -0.55))
-    time_axis(axes, end)
+    if unit:
+        count_axis(axes, unit)
+    else:
+        time_axis(axes, end)
     seen = end if now is None else now
     spans = [_until(span, now) for span in timeline.spans if span.begin < seen]
     transfers = [transfer for transfer in timeline.transfers if transfer.begin < seen]
@@ -99,7 +116,7 @@ def _lanes(axes: Axes, spans: list[Span]) -> None:
 def _labels(axes: Axes, spans: list[Span], inches: float) -> None:
     """What a rank waits for, where there is room for the words."""
     for span in spans:
-        room = (span.end - span.begin) * inches / 0.063  # letters
+        room = (span.end - span.begin) * inches / 0.075  # letters
         words = next((words for words in (f"waits: {span.label}", span.label) if len(words) <= room), "")
         if span.kind is Kind.COMMUNICATION or not words:
             continue

@@ -49,12 +49,12 @@ def seconds(model: Transformer, splits: Sequence[Split], machine: Machine, *, ti
         weight = "bold" if row == best else "normal"
         words = {"fontsize": SMALL, "color": Colour.INK, "fontweight": weight, "va": "center"}
         axes.text(totals[row] + 0.01 * max(totals), row, f"{speed:.0f} TFLOP/s{room}", **words)
-    axes.set_yticks(range(len(splits)), [str(split) for split in splits], fontsize=TEXT - 0.5)
+    axes.set_yticks(range(len(splits)), [str(split) for split in splits], fontsize=SMALL)
     axes.set(ylim=(len(splits) - 0.4, -0.6), xlim=(0, 1.22 * max(totals)))
     time_axis(axes, max(totals))
     legend = [Patch(facecolor=colour, label=name) for name, colour in PARTS.items()]
     place = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": 5, "handlelength": 1.2, "borderpad": 0.2}
-    axes.legend(handles=legend, frameon=False, fontsize=TEXT - 0.5, labelcolor=Colour.INK, **place)
+    axes.legend(handles=legend, frameon=False, fontsize=SMALL, labelcolor=Colour.INK, **place)
     return picture
 
 
@@ -93,7 +93,7 @@ def micro_batches(
     axes.margins(y=0.14)
     axes.set_xlabel("b, windows in a micro-batch", fontsize=TEXT, loc="left")
     axes.set_ylabel("TFLOP/s of a rank", fontsize=TEXT)
-    axes.legend(frameon=False, fontsize=TEXT - 0.5, labelcolor=Colour.INK, loc="upper left", bbox_to_anchor=(1.01, 1))
+    axes.legend(frameon=False, fontsize=SMALL, labelcolor=Colour.INK, loc="upper left", bbox_to_anchor=(1.01, 1))
     return picture
 
 
@@ -109,12 +109,12 @@ def published(rows: Sequence[Row], machine: Machine, *, title: str) -> Picture:
     for row, size in zip(rows, sizes, strict=True):
         label = f"{row.ranks}"
         place = {"xytext": (0, -13), "textcoords": "offset points", "ha": "center"}
-        axes.annotate(label, (size, row.measured / 1e12), fontsize=SMALL - 0.5, color=Colour.FAINT, **place)
+        axes.annotate(label, (size, row.measured / 1e12), fontsize=SMALL, color=Colour.FAINT, **place)
     axes.set_xscale("log")
     axes.minorticks_off()
     axes.set_xticks([1e9, 1e10, 1e11, 1e12], ["1 billion", "10 billion", "100 billion", "1000 billion"])
     axes.set_ylim(0, 1.15 * max(row.measured for row in rows) / 1e12)
     axes.set_xlabel("parameters; below the dots, how many A100s", fontsize=TEXT, loc="left")
     axes.set_ylabel("TFLOP/s of a rank", fontsize=TEXT)
-    axes.legend(frameon=False, fontsize=TEXT - 0.5, labelcolor=Colour.INK, loc="upper left", bbox_to_anchor=(1.01, 1))
+    axes.legend(frameon=False, fontsize=SMALL, labelcolor=Colour.INK, loc="upper left", bbox_to_anchor=(1.01, 1))
     return picture

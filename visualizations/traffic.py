@@ -97,11 +97,11 @@ def _panel(axes: Axes, left: float, cell: float, trace: Trace, ranks_per_node: i
         y = HEAD + src * cell
         if labels:
             write(axes, left - 0.08, y + cell / 2, f"from {src}", SMALL, Colour.INK, ha="right")
-        write(axes, left + (src + 0.5) * cell, HEAD - 0.09, str(src), SMALL - 0.5, ha="center")
+        write(axes, left + (src + 0.5) * cell, HEAD - 0.09, str(src), SMALL, ha="center")
         for dst in range(ranks):
             inside = src // ranks_per_node == dst // ranks_per_node
             _square(axes, left + dst * cell, y, cell, int(sent[src, dst]), inside, largest)
-    write(axes, left, HEAD - 0.23, "to", SMALL - 0.5, ha="left")
+    write(axes, left, HEAD - 0.23, "to", SMALL, ha="left")
     for edge in range(ranks_per_node, ranks, ranks_per_node):
         line = {"color": Colour.INK, "linewidth": 1.2, "zorder": 4}
         axes.plot([left, left + ranks * cell], [HEAD + edge * cell] * 2, **line)

@@ -2,6 +2,11 @@
 
 rankwise check collectives.broadcast_naive
 rankwise hint collectives.broadcast_naive
+
+A solution may import what is imported below, torch with its autograd,
+distributed, linalg, nn, nn.functional and random, and of the standard library
+abc, bisect, collections, collections.abc, contextlib, dataclasses, enum,
+functools, heapq, itertools, math, statistics, time and typing; nothing else.
 """
 
 import torch
@@ -13,14 +18,16 @@ from torch.distributed import ProcessGroup
 def naive(x: Tensor, root: int, group: ProcessGroup) -> None:
     """Broadcast, one after another.
 
-    The root has a tensor that everybody needs. It sends it to all others, one after another; they receive it.
+    The root has a tensor that everybody needs. It sends it to all others, one
+    after another; they receive it.
 
     Args:
-        x: contiguous, of the same shape and dtype on every rank. On the root the tensor to send; on all others
-            the place where it goes.
+        x: contiguous, of the same shape and dtype on every rank. On the root
+            the tensor to send; on all others the place where it goes.
         root: group rank of the one who has it.
         group: n ranks. Any n.
 
-    Budget: n-1 steps, and n-1 tensors sent by the root. Nobody else sends anything.
+    Budget: n-1 steps, and n-1 tensors sent by the root. Nobody else sends
+    anything.
     """
     raise NotImplementedError("not solved yet")

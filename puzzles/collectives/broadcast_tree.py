@@ -2,6 +2,11 @@
 
 rankwise check collectives.broadcast_tree
 rankwise hint collectives.broadcast_tree
+
+A solution may import what is imported below, torch with its autograd,
+distributed, linalg, nn, nn.functional and random, and of the standard library
+abc, bisect, collections, collections.abc, contextlib, dataclasses, enum,
+functools, heapq, itertools, math, statistics, time and typing; nothing else.
 """
 
 import torch
@@ -13,15 +18,17 @@ from torch.distributed import ProcessGroup
 def tree(x: Tensor, root: int, group: ProcessGroup) -> None:
     """Broadcast along a tree.
 
-    The root has a tensor that everybody needs. After the first step two ranks have it, after the second four,
-    then eight: whoever has it helps to spread it.
+    The root has a tensor that everybody needs. After the first step two ranks
+    have it, after the second four, then eight: whoever has it helps to spread
+    it.
 
     Args:
-        x: contiguous, of the same shape and dtype on every rank. On the root the tensor to send; on all others
-            the place where it goes.
+        x: contiguous, of the same shape and dtype on every rank. On the root
+            the tensor to send; on all others the place where it goes.
         root: group rank of the one who has it.
         group: n ranks. Any n, also one that is no power of two.
 
-    Budget: ⌈log2 n⌉ steps; nobody sends more often than there are steps. No memory besides `x`.
+    Budget: ⌈log2 n⌉ steps; nobody sends more often than there are steps. No
+    memory besides `x`.
     """
     raise NotImplementedError("not solved yet")

@@ -2,6 +2,11 @@
 
 rankwise check collectives.wrong_ring
 rankwise hint collectives.wrong_ring
+
+A solution may import what is imported below, torch with its autograd,
+distributed, linalg, nn, nn.functional and random, and of the standard library
+abc, bisect, collections, collections.abc, contextlib, dataclasses, enum,
+functools, heapq, itertools, math, statistics, time and typing; nothing else.
 """
 
 import torch
@@ -18,19 +23,22 @@ SUM = dist.ReduceOp.SUM
 def ring(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
     """Spot the wrong ring.
 
-    An all-reduce around a ring that somebody has written, somebody else has reviewed, and a test has found right:
-    its sums are. But on n ranks it is more than n times slower than it should be. Find out why, and mend it;
-    the ring still goes to the right.
+    An all-reduce around a ring that somebody has written, somebody else has
+    reviewed, and a test has found right: its sums are. But on n ranks it is
+    more than n times slower than it should be. Find out why, and mend it; the
+    ring still goes to the right.
 
-    Given are `exchange(outgoing, target, incoming, source, group)`, `combine(accumulator, received, op)` and
-    `finish(x, n, op)`.
+    Given are `exchange(outgoing, target, incoming, source, group)`,
+    `combine(accumulator, received, op)` and `finish(x, n, op)`.
 
     Args:
-        x: contiguous, of the same shape and dtype on every rank. n need not divide the number of its elements.
+        x: contiguous, of the same shape and dtype on every rank. n need not
+            divide the number of its elements.
         group: n ranks. Any n.
         op: how to combine.
 
-    Budget: 2(n-1) steps, 2(n-1)/n of the tensor sent by each rank, and one chunk of memory.
+    Budget: 2(n-1) steps, 2(n-1)/n of the tensor sent by each rank, and one
+    chunk of memory.
     """
     rank, n = dist.get_rank(group), dist.get_world_size(group)
     if n == 1:

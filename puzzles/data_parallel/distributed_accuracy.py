@@ -2,6 +2,11 @@
 
 rankwise check data_parallel.distributed_accuracy
 rankwise hint data_parallel.distributed_accuracy
+
+A solution may import what is imported below, torch with its autograd,
+distributed, linalg, nn, nn.functional and random, and of the standard library
+abc, bisect, collections, collections.abc, contextlib, dataclasses, enum,
+functools, heapq, itertools, math, statistics, time and typing; nothing else.
 """
 
 import torch
@@ -13,11 +18,13 @@ from torch.distributed import ProcessGroup
 def accuracy(logits: Tensor, targets: Tensor, group: ProcessGroup) -> float:
     """How accurate are all of us together?.
 
-    Every rank has tested the model on its own tokens. For which share of the tokens of all ranks is the most
-    likely one the right one? Tokens whose target is -100, such as padding, are not asked.
+    Every rank has tested the model on its own tokens. For which share of the
+    tokens of all ranks is the most likely one the right one? Tokens whose
+    target is -100, such as padding, are not asked.
 
     Args:
-        logits: this rank's, [T, classes]. T differs from rank to rank, and may be 0; not on all ranks.
+        logits: this rank's, [T, classes]. T differs from rank to rank, and may
+            be 0; not on all ranks.
         targets: [T], of int64.
         group: n ranks. Any n.
 

@@ -2,6 +2,11 @@
 
 rankwise check data_parallel.flat_bucket
 rankwise hint data_parallel.flat_bucket
+
+A solution may import what is imported below, torch with its autograd,
+distributed, linalg, nn, nn.functional and random, and of the standard library
+abc, bisect, collections, collections.abc, contextlib, dataclasses, enum,
+functools, heapq, itertools, math, statistics, time and typing; nothing else.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,17 +21,23 @@ from reference.data_parallel.replicated import native
 AllReduce = Callable[[Tensor, ProcessGroup], None]
 
 
-def flat(gradients: Sequence[Tensor], group: ProcessGroup, all_reduce: AllReduce = native) -> None:
+def flat(
+    gradients: Sequence[Tensor],
+    group: ProcessGroup,
+    all_reduce: AllReduce = native,
+) -> None:
     """All gradients in one message.
 
-    A message costs a latency, however small it is; a model of a thousand parameters, most of them tiny, pays it a
-    thousand times. Put all gradients behind each other into one flat tensor, sum that, and put the sums back.
+    A message costs a latency, however small it is; a model of a thousand
+    parameters, most of them tiny, pays it a thousand times. Put all gradients
+    behind each other into one flat tensor, sum that, and put the sums back.
 
-    Given is `all_reduce(x, group)`, which makes `x` on every rank the sum of everybody's `x`, in place.
+    Given is `all_reduce(x, group)`, which makes `x` on every rank the sum of
+    everybody's `x`, in place.
 
     Args:
-        gradients: of the parameters, one after the other; of the same shapes in the same order on every rank. Some
-            may be empty.
+        gradients: of the parameters, one after the other; of the same shapes in
+            the same order on every rank. Some may be empty.
         group: n ranks. Any n.
         all_reduce: how to sum the flat tensor.
 

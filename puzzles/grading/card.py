@@ -2,6 +2,7 @@
 
 import base64
 import html as markup
+from math import inf
 from typing import Any
 
 from .verdict import Stage, Verdict
@@ -106,20 +107,20 @@ def draw(verdict: Verdict) -> bytes | None:
     trace = verdict.trace
     if trace is None or not any(trace.events):
         return None
-    from reference.trace import NVLINK4, Network
+    from reference.trace import Network
     from visualizations import timeline
 
-    network = Network.of(NVLINK4)
-    return timeline.draw(trace.replay(network), title=_title(verdict, trace, network)).png()
+    steps = trace.replay(Network.uniform(alpha=1.0, beta=inf))
+    return timeline.draw(steps, title=_title(verdict, trace, steps), unit="messages one after another").png()
 
 
-def _title(verdict: Verdict, trace: Any, network: Any) -> str:
-    """What a finished run cost; of a run that broke off the timeline itself says who waits for whom."""
+def _title(verdict: Verdict, trace: Any, steps: Any) -> str:
+    """What a finished run cost; of a run that broke off, who waits for whom, where somebody does."""
     if verdict.stage is Stage.ERROR:
-        return ""
+        stuck = any(span.kind.name == "STUCK" for span in steps.spans)
+        return "" if stuck else f"{verdict.case}: what the ranks said to each other until then"
     sent = max(trace.bytes_sent, default=0)
-    steps = f"{trace.steps} step{'' if trace.steps == 1 else 's'}"
-    return f"{verdict.case}: {steps}, at most {sent:,} B sent by a rank (on {network.intra.name})"
+    return f"{verdict.case}: {trace.steps} step{'s' * (trace.steps != 1)}, at most {sent:,} B sent by a rank"
 
 
 def _plain(value: str) -> str:

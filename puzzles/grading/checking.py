@@ -40,11 +40,16 @@ def check(
     source, filename = read(puzzle, solution, course)
     if course.visited or text.untouched(puzzle, source):
         return engine.grade(puzzle, source, filename=filename, seed=seed)  # the stub is nobody's attempt
+    return _attempt(puzzle, source, Text(source, filename, puzzle.entry), course, face, seed)
+
+
+def _attempt(puzzle: Puzzle, source: str, shown: Text, course: Course, face: str, seed: int | None = None) -> Verdict:
+    """Grade a text by the lines and the file name that its reader sees, and keep the attempt."""
     try:
         attempt = course.state.begin(puzzle.name, source, face)
     except BadInput as error:
-        return _not_kept(engine.grade(puzzle, source, filename=filename, seed=seed), error)
-    verdict = engine.grade(puzzle, source, filename=filename, seed=seed)
+        return _not_kept(engine.grade(puzzle, shown.source, filename=shown.filename, seed=seed), error)
+    verdict = engine.grade(puzzle, shown.source, filename=shown.filename, seed=seed)
     try:
         course.state.finish(attempt, verdict.stage, verdict.reason, verdict.seconds)
     except BadInput as error:
@@ -83,18 +88,22 @@ def save_and_check(
 ) -> tuple[Verdict, str]:
     """Save a notebook's cell as the puzzle's file and check that.
 
-    A stub that nobody has touched replaces nothing: then the file is checked as it is.
+    A stub that nobody has touched replaces nothing: then the file is checked as it is. Else the verdict counts lines as
+    the cell does, whose first one is the magic.
 
     Returns: the verdict, and a line that says what happened to the file ("" where nothing is to be said).
     """
     course = course or here()
     puzzle = catalog.find(name)
-    written = text.with_imports(puzzle, cell if cell.endswith("\n") else cell + "\n")
-    note = ""
+    cell = cell if cell.endswith("\n") else cell + "\n"
+    shown = Text(text.as_numbered_in_cell(puzzle, cell), "cell", puzzle.entry)
     if not text.untouched(puzzle, cell):
+        written = text.with_imports(puzzle, cell)
         course.write(puzzle, written, "replaced")
-    elif not text.untouched(puzzle, course.read(puzzle)):
-        note = f"the cell holds the stub, so your solution in {_shown(course, puzzle)} was checked and left as it is"
+        return _attempt(puzzle, written, shown, course, face), ""
+    if text.untouched(puzzle, course.read(puzzle)):
+        return engine.grade(puzzle, shown.source, filename=shown.filename), ""  # the stub is nobody's attempt
+    note = f"the cell holds the stub, so your solution in {_shown(course, puzzle)} was checked and left as it is"
     return check(puzzle.name, course=course, face=face), note
 
 

@@ -80,7 +80,7 @@ def _parameter(right: list[Case], wrong: list[Case]) -> str | None:
 def in_values(wrong: Sequence[Comparison], inputs: dict[Case, Inputs]) -> str | None:
     """What the values of the wrong cases look like. `inputs` are what the ranks were given in each case."""
     patterns: tuple[Callable[[Comparison, Inputs], str | None], ...] = (
-        _unreadable, _mixed, _own_input, _another_rank, _order, _tail, _replicas, _some_ranks,
+        _unreadable, _mixed, _one_tensor, _own_input, _another_rank, _order, _tail, _replicas, _some_ranks,
     )  # fmt: skip
     for cases in (wrong, wrong[:1]):  # what is true of all of them, else of the one that is shown
         if sentence := _changed([(comparison, inputs[comparison.case]) for comparison in cases]) or _factor(cases):
@@ -105,7 +105,10 @@ def _changed(wrong: Sequence[tuple[Comparison, Inputs]]) -> str | None:
             if not comparison.same(expected, tensors_of(inputs[rank]).get(name)):
                 return None
             names.add(name)
-    return f"the values of {' and '.join(sorted(names))} must stay as they are" if names else None
+    if not names:
+        return None
+    copy = f"{min(names).partition('[')[0]}.clone()"
+    return f"the values of {' and '.join(sorted(names))} must stay as they are: work on a copy, such as {copy}"
 
 
 def _unreadable(comparison: Comparison, inputs: Inputs) -> str | None:
@@ -158,6 +161,26 @@ def _mixed(comparison: Comparison, inputs: Inputs) -> str | None:
     if not names:
         return None
     return f"{' and '.join(names)} are mixed up, their sum is right: the same calls in another order on some ranks?"
+
+
+def _one_tensor(comparison: Comparison, inputs: Inputs) -> str | None:
+    """A list of results that all are the last one: one tensor, kept again and again."""
+    found = []
+    for asked, got in zip(comparison.expected, comparison.got, strict=True):
+        for name, expected in asked.items():
+            there = got.get(name)
+            lists = isinstance(expected, list | tuple) and isinstance(there, list | tuple)
+            if not lists or len(expected) != len(there) or len(expected) < 2:
+                continue
+            if comparison.same(expected, there) or comparison.same(expected, [expected[-1]] * len(expected)):
+                continue
+            if not isinstance(expected[-1], Tensor) or not comparison.same([expected[-1]] * len(expected), there):
+                return None
+            found.append((name, len(expected)))
+    if not found:
+        return None
+    name, count = found[0]
+    return f"all {count} tensors in {_name(name)} hold what the last should: one tensor, kept without .clone()"
 
 
 def _own_input(comparison: Comparison, inputs: Inputs) -> str | None:

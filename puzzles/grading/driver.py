@@ -173,6 +173,8 @@ def described(value: Any, depth: int = 0) -> tuple[str, Any]:
         return "value", value
     if type(value) in (list, tuple) and depth < 3 and len(value) < 10_000:
         return type(value).__name__, [described(each, depth + 1) for each in value]
+    if isinstance(value, dist.Work):
+        return "other", "a request: what it brings is in the tensor of its call, once wait() has returned"
     size = f" of {len(value):,}" if isinstance(value, list | tuple) else ""
     return "other", f"a {type(value).__name__}{size}"
 

@@ -23,7 +23,7 @@ class Prediction:
             return (
                 f"{self.question}: you say {said}"
                 if said
-                else f"{self.question}: write your number in place of the dots"
+                else f"{self.question}: write your number in place of the dots, then run the cells that follow"
             )
         return "\n".join([self.question, *(f"  {line}" for line in self._lines())])
 

@@ -11,8 +11,12 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
+from . import rules
 from .puzzle import Puzzle, Wrong
 from .sources import Gathered, global_names, header, import_block
+from .wrapping import wrapped, wrapped_header
+
+COLUMNS = 80  # of a statement, as wide as an editor beside a lesson
 
 
 def stub(puzzle: Puzzle) -> str:
@@ -44,7 +48,8 @@ def wrong(puzzle: Puzzle, mistake: Wrong) -> str:
 
 def with_body(puzzle: Puzzle, body: str) -> str:
     """The stub with another body for its function."""
-    docstring = [f'"""{puzzle.title}.', "", *textwrap.dedent(puzzle.statement).strip().splitlines(), '"""']
+    statement = wrapped(textwrap.dedent(puzzle.statement).strip(), COLUMNS - 4)
+    docstring = [f'"""{puzzle.title}.', "", *statement.splitlines(), '"""']
     lines = [*docstring, *textwrap.dedent(body).strip("\n").splitlines()]
     return _file(puzzle, *_stub_parts(puzzle, textwrap.indent("\n".join(lines), "    ")))
 
@@ -87,22 +92,33 @@ def untouched(puzzle: Puzzle, text: str) -> bool:
 
 def with_imports(puzzle: Puzzle, text: str) -> str:
     """A text with those imports and constants of the stub that it uses and lacks: a cell need not repeat them."""
+    imports, constants = _missing(puzzle, text)
+    head = "\n\n".join(part for part in (import_block(imports), "\n".join(constants)) if part)
+    return f"{head}\n\n\n{text}" if head else text
+
+
+def as_numbered_in_cell(puzzle: Puzzle, text: str) -> str:
+    """The same, where each line has its number in the cell: all that is added stands in the line of the magic."""
+    imports, constants = _missing(puzzle, text)
+    return "; ".join([*filter(None, import_block(imports).splitlines()), *constants]) + "\n" + text
+
+
+def _missing(puzzle: Puzzle, text: str) -> tuple[list[str], list[str]]:
+    """The imports and constants of the stub, a line each, that a text uses and lacks."""
     try:
         used = set(global_names(text))
         bound = {name for node in ast.parse(text).body for name in _bound(node)}
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return text
+        return [], []
     imports, definitions = _stub_parts(puzzle, "    ...")
     constants = [line for line in definitions[:-1] if _name(line) in used - bound]
     used |= set(global_names("\n".join(constants)))
-    missing = [line for line in imports if _name(line) in used - bound]
-    head = "\n\n".join(part for part in (import_block(missing), "\n".join(constants)) if part)
-    return f"{head}\n\n\n{text}" if head else text
+    return [line for line in imports if _name(line) in used - bound], constants
 
 
 def _stub_parts(puzzle: Puzzle, body: str) -> tuple[list[str], list[str]]:
     """Imports and definitions of a file whose function has this body."""
-    head = header(puzzle.function)
+    head = wrapped_header(header(puzzle.function), COLUMNS)
     gathered = Gathered(puzzle.helpers)
     gathered.take_names(f"{head}\n    ...", inspect.getmodule(puzzle.function), puzzle.entry)
     imports = gathered.imports + [each.line for each in puzzle.helpers]
@@ -116,11 +132,24 @@ def _stub_parts(puzzle: Puzzle, body: str) -> tuple[list[str], list[str]]:
 def _file(puzzle: Puzzle, imports: list[str], definitions: list[str]) -> str:
     """A whole file: what it is and how to check it, imports, constants, functions."""
     name = puzzle.name
-    about = f'"""{name}: {puzzle.title}.\n\nrankwise check {name}\nrankwise hint {name}\n"""'
+    first = f'"""{name}: {puzzle.title}.'
+    first = first if len(first) <= COLUMNS else f'"""{name}:\n{puzzle.title}.'
+    about = "\n".join([first, "", f"rankwise check {name}", f"rankwise hint {name}", "", importable(), '"""'])
     constants = [each for each in definitions if not each.startswith(("def ", "class ", "@"))]
     functions = [each for each in definitions if each not in constants]
     head = "\n\n".join(part for part in (about, import_block(imports), "\n".join(constants)) if part)
     return "\n\n\n".join([head, *functions]) + "\n"
+
+
+def importable() -> str:
+    """What a solution may import, in words and in lines of a stub's width."""
+    ours = sorted(name.removeprefix("torch.") for name in rules.MODULES if name.startswith("torch."))
+    others = sorted(name for name in rules.MODULES if name.partition(".")[0] not in ("torch", "__future__"))
+    words = (
+        f"A solution may import what is imported below, torch with its {', '.join(ours[:-1])} and {ours[-1]}, and of "
+        f"the standard library {', '.join(others[:-1])} and {others[-1]}; nothing else."
+    )
+    return wrapped(words, COLUMNS)
 
 
 def _name(line: str) -> str:

@@ -2,14 +2,20 @@
 
 rankwise check networks.ring_time
 rankwise hint networks.ring_time
+
+A solution may import what is imported below, torch with its autograd,
+distributed, linalg, nn, nn.functional and random, and of the standard library
+abc, bisect, collections, collections.abc, contextlib, dataclasses, enum,
+functools, heapq, itertools, math, statistics, time and typing; nothing else.
 """
 
 
 def ring_time(ranks: int, size: float, alpha: float, beta: float) -> float:
     """How long a ring all-reduce takes.
 
-    A message of b bytes takes α + b/β seconds. A ring all-reduce of `size` bytes takes 2(n-1) steps, one after
-    the other; in each, every rank sends one chunk to the right. How many seconds until the last rank is done?
+    A message of b bytes takes α + b/β seconds. A ring all-reduce of `size`
+    bytes takes 2(n-1) steps, one after the other; in each, every rank sends one
+    chunk to the right. How many seconds until the last rank is done?
 
     Args:
         ranks: n, at least 1.

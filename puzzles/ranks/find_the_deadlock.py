@@ -2,6 +2,11 @@
 
 rankwise check ranks.find_the_deadlock
 rankwise hint ranks.find_the_deadlock
+
+A solution may import what is imported below, torch with its autograd,
+distributed, linalg, nn, nn.functional and random, and of the standard library
+abc, bisect, collections, collections.abc, contextlib, dataclasses, enum,
+functools, heapq, itertools, math, statistics, time and typing; nothing else.
 """
 
 import torch
@@ -13,12 +18,14 @@ from torch.distributed import ProcessGroup
 def look_both_ways(x: Tensor, group: ProcessGroup) -> tuple[Tensor, Tensor]:
     """Find the deadlock, and mend it.
 
-    The ranks of `group` stand in a line. Each wants to know what its left and its right neighbour hold; beyond the
-    ends of the line are zeros. Everybody turns to the right first, then to the left: send, receive, send, receive.
-    It hangs. Check it as it is and read who waits for whom, then mend it.
+    The ranks of `group` stand in a line. Each wants to know what its left and
+    its right neighbour hold; beyond the ends of the line are zeros. Everybody
+    turns to the right first, then to the left: send, receive, send, receive. It
+    hangs. Check it as it is and read who waits for whom, then mend it.
 
     Args:
-        x: a contiguous tensor, of the same shape and dtype on every rank. Leave it as it is.
+        x: a contiguous tensor, of the same shape and dtype on every rank. Leave
+            it as it is.
         group: n ranks. With n = 1 there are no neighbours.
 
     Returns: (left, right), two new tensors like `x`.

@@ -2,6 +2,11 @@
 
 rankwise check sequence_parallel.missing_norm_gradient
 rankwise hint sequence_parallel.missing_norm_gradient
+
+A solution may import what is imported below, torch with its autograd,
+distributed, linalg, nn, nn.functional and random, and of the standard library
+abc, bisect, collections, collections.abc, contextlib, dataclasses, enum,
+functools, heapq, itertools, math, statistics, time and typing; nothing else.
 """
 
 import torch
@@ -25,21 +30,25 @@ def train(
 ) -> list[float]:
     """The missing gradient.
 
-    A block of a transformer, in training with sequence parallelism: x + down(tanh(up(RMSNorm(x)))) + bias. Norm,
-    residual and bias have a slice of the tokens on each rank, `up` and `down` are split by columns. It runs, nobody
-    complains, and the loss falls. But whoever trains the same model on two ranks and on four gets two models, and
-    neither is that of one process.
+    A block of a transformer, in training with sequence parallelism: x +
+    down(tanh(up(RMSNorm(x)))) + bias. Norm, residual and bias have a slice of
+    the tokens on each rank, `up` and `down` are split by columns. It runs,
+    nobody complains, and the loss falls. But whoever trains the same model on
+    two ranks and on four gets two models, and neither is that of one process.
 
-    The pair of operations is right, and so is the loss. Check the program as it is, read what differs first and
-    where, then mend it. Of each weight, ask: does this rank have all of it, and has it seen all tokens?
+    The pair of operations is right, and so is the loss. Check the program as it
+    is, read what differs first and where, then mend it. Of each weight, ask:
+    does this rank have all of it, and has it seen all tokens?
 
-    Given are `gather(x, group)`, [B, S/n, D] -> [B, S, D], and `scatter(x, group)`, [B, S, D] -> [B, S/n, D], which
-    adds up what all ranks have made: each is the backward of the other.
+    Given are `gather(x, group)`, [B, S/n, D] -> [B, S, D], and
+    `scatter(x, group)`, [B, S, D] -> [B, S/n, D], which adds up what all ranks
+    have made: each is the backward of the other.
 
     Args:
         x: [B, S/n, D], this rank's tokens.
         target: like `x`, what should come out.
-        norm: [D], the weight of the norm, the same on every rank. All four weights are updated in place.
+        norm: [D], the weight of the norm, the same on every rank. All four
+            weights are updated in place.
         up: [F/n, D], this rank's rows.
         down: [D, F/n], this rank's columns.
         bias: [D], the same on every rank.
@@ -47,10 +56,11 @@ def train(
         rate: of learning.
         group: n ranks. Any n.
 
-    Returns: the loss before each step, a float each: the squared error, summed over features, the mean over all
-    tokens.
+    Returns: the loss before each step, a float each: the squared error, summed
+    over features, the mean over all tokens.
 
-    Budget: in each step the two operations there and back, an all-reduce for the loss, and one for what is missing.
+    Budget: in each step the two operations there and back, an all-reduce for
+    the loss, and one for what is missing.
     """
     weights, losses = [norm, up, down, bias], []
     everybodys_tokens = dist.get_world_size(group) * x.shape[0] * x.shape[1]

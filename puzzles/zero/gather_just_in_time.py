@@ -2,6 +2,11 @@
 
 rankwise check zero.gather_just_in_time
 rankwise hint zero.gather_just_in_time
+
+A solution may import what is imported below, torch with its autograd,
+distributed, linalg, nn, nn.functional and random, and of the standard library
+abc, bisect, collections, collections.abc, contextlib, dataclasses, enum,
+functools, heapq, itertools, math, statistics, time and typing; nothing else.
 """
 
 from collections.abc import Sequence
@@ -14,15 +19,23 @@ from torch.distributed import ProcessGroup
 Shape = tuple[int, int]
 
 
-def forward(x: Tensor, shards: Sequence[Tensor], shapes: Sequence[Shape], group: ProcessGroup) -> Tensor:
+def forward(
+    x: Tensor,
+    shards: Sequence[Tensor],
+    shapes: Sequence[Shape],
+    group: ProcessGroup,
+) -> Tensor:
     """Gather a layer just in time (ZeRO-3).
 
-    No rank has a whole weight any more: of each, rank r has the r-th shard. But a layer can only compute with all
-    of its weight, and every rank has a batch of its own to send through all layers. So borrow: before a layer
-    computes, gather its weight from everybody's shards; once it has computed, let go of it.
+    No rank has a whole weight any more: of each, rank r has the r-th shard. But
+    a layer can only compute with all of its weight, and every rank has a batch
+    of its own to send through all layers. So borrow: before a layer computes,
+    gather its weight from everybody's shards; once it has computed, let go of
+    it.
 
-    A shard is an n-th of the weight, flat. Where n does not divide the number of its elements, the last ranks'
-    shards end in zeros: cut them off before you give the weight its shape.
+    A shard is an n-th of the weight, flat. Where n does not divide the number
+    of its elements, the last ranks' shards end in zeros: cut them off before
+    you give the weight its shape.
 
     Args:
         x: (B, in), this rank's own batch.
@@ -32,7 +45,8 @@ def forward(x: Tensor, shards: Sequence[Tensor], shapes: Sequence[Shape], group:
 
     Returns: what the last layer gives, (B, out).
 
-    Budget: (n-1)/n of all weights sent, in n-1 steps for each weight. Memory for what the layers give out and for
-    two weights, however many layers there are.
+    Budget: (n-1)/n of all weights sent, in n-1 steps for each weight. Memory
+    for what the layers give out and for two weights, however many layers there
+    are.
     """
     raise NotImplementedError("not solved yet")

@@ -2,6 +2,11 @@
 
 rankwise check zero.prefetch
 rankwise hint zero.prefetch
+
+A solution may import what is imported below, torch with its autograd,
+distributed, linalg, nn, nn.functional and random, and of the standard library
+abc, bisect, collections, collections.abc, contextlib, dataclasses, enum,
+functools, heapq, itertools, math, statistics, time and typing; nothing else.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,12 +28,14 @@ def prefetched(
 ) -> Tensor:
     """Prefetch the next layer.
 
-    Gathering just in time means waiting just in time: while a weight travels, nobody computes; while a layer
-    computes, the network is idle. Let each weight travel while the layer before it computes.
+    Gathering just in time means waiting just in time: while a weight travels,
+    nobody computes; while a layer computes, the network is idle. Let each
+    weight travel while the layer before it computes.
 
-    With `async_op=True` a collective returns at once, and gives you a request. Between that and the return of
-    `request.wait()` the weight is on its way: nobody may read or write it. One gather at a time: two share the
-    link, and the one that is waited for takes longer.
+    With `async_op=True` a collective returns at once, and gives you a request.
+    Between that and the return of `request.wait()` the weight is on its way:
+    nobody may read or write it. One gather at a time: two share the link, and
+    the one that is waited for takes longer.
 
     Args:
         x: (B, in), this rank's own batch.
@@ -39,8 +46,9 @@ def prefetched(
 
     Returns: what the last layer gives.
 
-    Budget: on a modelled link the time of the first gather and of all layers, or of the other gathers where those
-    take longer. (n-1)/n of all weights sent, once. Memory for two weights, the one that computes and the next, and
+    Budget: on a modelled link the time of the first gather and of all layers,
+    or of the other gathers where those take longer. (n-1)/n of all weights
+    sent, once. Memory for two weights, the one that computes and the next, and
     for what a layer is given and gives.
     """
     raise NotImplementedError("not solved yet")

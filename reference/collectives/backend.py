@@ -33,7 +33,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup, Work
 
-from reference.process_group import PythonGroup, any_form, connect, introduce, members
+from reference.process_group import PythonGroup, any_form, called, connect, introduce, members
 
 from . import all_to_all, barrier, best, gather, reduce, scatter
 from .checks import check_dense, check_list, check_op, check_size
@@ -94,6 +94,7 @@ def carrier_of_world() -> str:
     return dist.Backend.NCCL if "cuda:nccl" in backend else backend
 
 
+@called(ProcessGroup)
 class Handmade(PythonGroup):
     """A process group whose collectives are functions of sends and receives.
 

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.distributed import Work
 
+from reference.process_group import called
+
 
 def put_back(used: Tensor, x: Tensor) -> None:
     """Copy a contiguous tensor to the one that it is a copy of, `x`.
@@ -22,6 +24,7 @@ def put_back(used: Tensor, x: Tensor) -> None:
     place.copy_(value)
 
 
+@called(Work)
 class Done(Work):
     """The request of a collective that is done. `tensors` are its results."""
 

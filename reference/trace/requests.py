@@ -16,6 +16,8 @@ from torch import Tensor
 from torch._C import DisableTorchFunction
 from torch.distributed import Work
 
+from reference.process_group import called
+
 from .calls import Call
 from .events import Op
 
@@ -70,6 +72,7 @@ class Request(Work):
         self.wait()
 
 
+@called(Work)
 class Message(Request):
     """A send or a receive of gloo that can be polled, too."""
 
@@ -113,6 +116,7 @@ class Message(Request):
         raise NotImplementedError(NO_FUTURE)
 
 
+@called(Work)
 class Later(Work):
     """A call that runs when it is waited for: `monitored_barrier`, which blocks and gives no request."""
 
@@ -126,6 +130,7 @@ class Later(Work):
         return True
 
 
+@called(Work)
 class TappedWork(Request):
     """The request of a call that is recorded."""
 

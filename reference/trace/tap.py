@@ -28,7 +28,7 @@ from torch._C import DisableTorchFunction
 from torch.distributed import ProcessGroup, Work
 from torch.distributed import distributed_c10d as c10d
 
-from reference.process_group import PythonGroup, any_form, connect, members
+from reference.process_group import PythonGroup, any_form, called, connect, members
 
 from .calls import Call, locate
 from .events import Op
@@ -135,6 +135,7 @@ class Ledger:
         return ({"messages": messages} if messages else {}) | ({"rounds": self.rounds} if self.rounds else {})
 
 
+@called(ProcessGroup)
 class Tap(PythonGroup):
     """gloo, with a recorder between it and the caller."""
 

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup, Work
 
+from reference.process_group import called
 from reference.trace.activity import Activity, Doing, Watch, from_zero
 
 from .overlap_by_hand import Piece
@@ -78,6 +79,7 @@ def _round(pair: Pair, layers: Layers) -> list[Activity]:
     return [replace(activity, bytes=0) for activity in from_zero(watch.activities)]  # their size says nothing here
 
 
+@called(Work)
 class Late(Work):
     """A call whose wait does not return before a moment.
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from matplotlib.text import Text
 
 from puzzles import catalog
 from puzzles.grading import card, checking, mine, notebook, predictions, text
@@ -20,6 +21,7 @@ from puzzles.grading.course import Course
 from puzzles.grading.files import write_whole
 from rankwise import cli
 from reference.errors import BadInput
+from visualizations import timeline
 
 PUZZLE = catalog.find("networks.ring_time")  # the quickest to check
 RANKS = catalog.find("ranks.ring_shift")
@@ -141,6 +143,44 @@ class TestNotebook:
         source = text.solution(RANKS)
         shown = shell.run_cell_magic("puzzle", "ranks.ring_shift", source[source.index("def ring_shift") :])
         assert shown.verdict.passed, str(shown.verdict)
+
+    @pytest.mark.parametrize(
+        ("body", "says"),
+        [("x = x\n    oops()", r"cell:4 "), ("return oops", r"cell:3 "), ("return (", r"line 3: ")],
+    )
+    def test_lines_are_counted_as_the_cell_counts_them(self, shell: InteractiveShell, body: str, says: str) -> None:
+        """The magic is line 1, `def` line 2; imports are added without a line."""
+        shown = shell.run_cell_magic("puzzle", "ranks.ring_shift", f"def ring_shift(x: Tensor, group):\n    {body}\n")
+        assert not shown.verdict.passed
+        assert re.search(says, shown.verdict.reason), shown.verdict.reason
+
+    def test_what_is_not_allowed_has_its_line_in_the_cell(self, shell: InteractiveShell) -> None:
+        solution = text.solution(RANKS)
+        lines = solution[solution.index("def ring_shift") :].splitlines()
+        lines.insert(-1, "    import os")
+        shown = shell.run_cell_magic("puzzle", "ranks.ring_shift", "\n".join(lines))
+        assert f"line {len(lines)} " in shown.verdict.reason
+
+    @pytest.mark.parametrize("name", ["ranks.ring_shift", "collectives.ring_all_reduce"])
+    def test_its_picture_counts_messages_and_names_no_link(
+        self, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        """What a message takes on some link is told in a later lesson."""
+        seen = []
+        draw = timeline.draw
+        monkeypatch.setattr(timeline, "draw", lambda *of, **look: seen.append(draw(*of, **look)) or seen[-1])
+        source = text.solution(catalog.find(name))
+        shell.run_cell_magic("puzzle", name, source)._repr_html_()
+        words = [each.get_text() for each in seen[0].findobj(Text)] + [seen[0].get_suptitle()]
+        assert seen and "time (messages one after another)" in words
+        assert not [word for word in words if re.search(r"NVLink|\d [µm]?s\b", word)], words
+
+    def test_a_program_to_mend_is_counted_as_its_cell_too(self, shell: InteractiveShell) -> None:
+        cell = text.cell(catalog.find("ranks.find_the_deadlock"))
+        magic, _, source = cell.partition("\n")
+        shown = shell.run_cell_magic("puzzle", magic.split()[1], source)
+        number = int(re.search(r"cell:(\d+)", shown.verdict.reason)[1])
+        assert "dist." in cell.splitlines()[number - 1]
 
     def test_a_wrong_name_is_said(self, shell: InteractiveShell, capsys: pytest.CaptureFixture) -> None:
         assert shell.run_cell_magic("puzzle", "ring_tim", "pass") is None

@@ -4,6 +4,7 @@ What is tested are the notebooks as they were committed: a learner's answers in 
 """
 
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,8 +15,10 @@ from puzzles import catalog
 from puzzles.grading import text
 from puzzles.grading.state import State
 from tests.lessons.course import LESSONS, ROOT, committed, copy_course, run
+from tests.lessons.store import FOLDED, VIEW, answers
 
 MOST_LINES = 15  # of a cell that is not a puzzle; what is longer lives in a module
+MOST_COLUMNS = 100  # of a line of code: a notebook beside a file list has no more
 SECTIONS = ("## In the frameworks", "## Further reading", "**Next:**")
 
 
@@ -84,6 +87,41 @@ def test_a_lesson_is_stored_as_it_ran(lesson: str) -> None:
     assert not [output for output in outputs if output["output_type"] == "error"]
     assert sum("image/png" in output.get("data", {}) for output in outputs) >= 3, "it is read with its pictures"
     assert str(ROOT) not in committed(lesson), "a path of the machine on which it was written"
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_opens_without_the_answers(lesson: str) -> None:
+    """From each `predict` to the text after its `reveal` outputs are folded, and nothing else is."""
+    cells = json.loads(committed(lesson))["cells"]
+    shown, questions = [], {}
+    for place, cell in enumerate(cells):
+        source = "".join(cell["source"])
+        folded = cell["metadata"].get("jupyter", {}).get("outputs_hidden", False)
+        if "outputs" in cell and cell["outputs"] and not folded:
+            shown.append(place)
+        for said, question in re.findall(r'^(?:.*= )?(predict|reveal)\("([^"]*)"', source, re.MULTILINE):
+            if said == "predict":
+                questions[question] = place
+            else:
+                seen = [at for at in shown if questions[question] < at <= place]
+                assert [at for at in seen if "predict(" not in "".join(cells[at]["source"])] == [], question
+    folded = {place for place in range(len(cells)) if "jupyter" in cells[place]["metadata"]}
+    assert folded == {place for place in answers(cells) if cells[place].get("outputs")}
+    assert {"".join(cells[place]["outputs"][0]["data"]["text/plain"]) for place in folded} == {FOLDED}
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_s_pictures_need_no_kernel_and_can_be_read_aloud(lesson: str) -> None:
+    outputs = [output for cell in code_cells(lesson) for output in cell["outputs"]]
+    assert not [output for output in outputs if VIEW in output.get("data", {})], "its model is gone"
+    pictures = [output for output in outputs if "image/png" in output.get("data", {})]
+    assert [output for output in pictures if not output["metadata"]["image/png"].get("alt")] == []
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_no_line_of_code_is_wider_than_the_notebook(lesson: str) -> None:
+    lines = [line for cell in code_cells(lesson) for line in cell["source"].splitlines()]
+    assert [line for line in lines if len(line) > MOST_COLUMNS] == []
 
 
 @pytest.mark.parametrize("lesson", LESSONS)

@@ -8,7 +8,7 @@ from matplotlib.transforms import Bbox
 
 from visualizations.style import DPI, Picture
 
-SMALLEST = 5.5  # points
+SMALLEST = 9.0  # points
 
 
 def drawn(picture: Picture, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float, Bbox]]:

@@ -1,6 +1,5 @@
 """Menus and sliders over a picture: it is always that of the choice, or words say why there is none."""
 
-import sys
 from dataclasses import dataclass, fields
 
 import pytest
@@ -8,9 +7,9 @@ import pytest
 from reference.errors import BadInput
 from visualizations import memory_widget, schedule_widget
 from visualizations.explorer import Choice, Explorer, Menu, Slider
+from visualizations.live import VIEW
 from visualizations.style import Picture, canvas
 
-VIEW = "application/vnd.jupyter.widget-view+json"
 CONTROLS = {
     "animal": Menu("animal", ("cat", "dog"), str.upper),
     "legs": Slider("legs", 1, 4, 1),
@@ -41,29 +40,30 @@ def explore(**choice) -> Explorer:
 
 
 def parts(explorer: Explorer) -> tuple:
-    """Controls by name, words, picture."""
-    columns, words, image = explorer.widget.children
-    return {control.description: control for column in columns.children for control in column.children}, words, image
+    """Controls by name, and words."""
+    columns, words = explorer.widget.children
+    return {control.description: control for column in columns.children for control in column.children}, words
 
 
 def test_a_control_changes_the_picture():
     explorer = explore()
-    controls, _, image = parts(explorer)
-    assert image.value == Pet().draw().png()
+    controls, _ = parts(explorer)
+    assert explorer.seen == Pet().draw().png()
     controls["animal"].value = "dog"
     controls["legs"].value = 2
     controls["size"].value = 1.5
     assert explorer.choice == Pet("dog", 2, 1.5)
-    assert image.value == Pet("dog", 2, 1.5).draw().png() != Pet().draw().png()
+    assert explorer.seen == Pet("dog", 2, 1.5).draw().png() != Pet().draw().png()
 
 
 def test_what_cannot_be_is_said_and_can_be_mended():
-    controls, words, image = parts(explore())
+    explorer = explore()
+    controls, words = parts(explorer)
     controls["legs"].value = 3
     controls["animal"].value = "dog"
-    assert words.value == "a dog has an even number of legs" and image.value == Pet(legs=3).draw().png()
+    assert words.value == "a dog has an even number of legs" and explorer.seen == Pet(legs=3).draw().png()
     controls["legs"].value = 2
-    assert not words.value and image.value == Pet("dog", 2).draw().png()
+    assert not words.value and explorer.seen == Pet("dog", 2).draw().png()
 
 
 def test_an_explorer_does_not_begin_with_what_cannot_be():
@@ -72,7 +72,7 @@ def test_an_explorer_does_not_begin_with_what_cannot_be():
 
 
 def test_a_control_that_changes_nothing_cannot_be_moved():
-    controls, _, _ = parts(explore())
+    controls, _ = parts(explore())
     assert not controls["hat"].disabled
     controls["animal"].value = "dog"
     assert controls["hat"].disabled and not controls["legs"].disabled
@@ -81,13 +81,13 @@ def test_a_control_that_changes_nothing_cannot_be_moved():
 def test_what_was_chosen_before_it_is_shown_is_shown():
     explorer = explore()
     explorer.choose(animal="dog", legs=2)
-    controls, _, image = parts(explorer)
-    assert controls["animal"].value == "dog" and image.value == Pet("dog", 2).draw().png()
+    controls, _ = parts(explorer)
+    assert controls["animal"].value == "dog" and explorer.seen == Pet("dog", 2).draw().png()
     assert repr(explorer) == "<Explorer: <Picture: dog, 2 legs, size 1.0, hat False>>"
 
 
 def test_controls_reach_what_they_begin_with():
-    controls, _, _ = parts(explore(animal="spider", legs=8, size=0.25))
+    controls, _ = parts(explore(animal="spider", legs=8, size=0.25))
     assert controls["animal"].value == "spider"
     assert [words for words, _ in controls["animal"].options] == ["CAT", "DOG", "SPIDER"]
     assert (controls["legs"].max, controls["size"].min) == (8, 0.25)
@@ -95,15 +95,15 @@ def test_controls_reach_what_they_begin_with():
 
 @pytest.mark.parametrize("module", [memory_widget, schedule_widget])
 def test_every_field_has_a_control(module):
-    controls, _, _ = parts(module.explore())
+    controls, _ = parts(module.explore())
     assert sorted(module.CONTROLS) == sorted(field.name for field in fields(module.Choice))
     assert list(controls) == [control.name for control in module.CONTROLS.values()]
     assert {field: controls[one.name].value for field, one in module.CONTROLS.items()} == vars(module.Choice())
 
 
-def test_without_widgets_there_is_still_a_picture(monkeypatch):
-    assert VIEW in explore()._repr_mimebundle_()[0]
-    monkeypatch.setitem(sys.modules, "ipywidgets", None)
-    data, _ = explore()._repr_mimebundle_()
-    assert VIEW not in data and "image/png" in data
-    assert repr(explore()) == "<Explorer: <Picture: cat, 4 legs, size 1.0, hat False>>"
+def test_what_the_picture_says_follows_the_controls():
+    explorer = explore()
+    parts(explorer)[0]["animal"].value = "dog"
+    data, metadata = explorer._repr_mimebundle_()
+    assert VIEW not in data and "dog, 4 legs" in metadata["image/png"]["alt"]
+    assert repr(explorer) == "<Explorer: <Picture: dog, 4 legs, size 1.0, hat False>>"

@@ -30,8 +30,8 @@ PUZZLE = Puzzle(
     title="Broadcast along a chain, piece by piece",
     statement="""
         The root has a tensor that everybody needs. It travels from rank to rank to the right, cut in pieces: while a
-        rank sends one piece on, it receives the next. So many links are in use
-        at once, and each carries the tensor once.
+        rank sends one piece on, it receives the next. So many links are in use at once, and
+        each carries the tensor once.
 
         Given is a way to send to one rank while you receive from another:
         `exchange(outgoing, target, incoming, source, group)` puts what comes into `incoming`. Where `outgoing` is

@@ -30,8 +30,8 @@ PUZZLE = Puzzle(
         last axis counts fastest, as elements lie in a tensor. In a mesh of 2 pipeline stages, 2 replicas and 2
         tensor-parallel ranks:
 
-            rank      0        1        2        3        4        5        6        7
-            stands    0,0,0    0,0,1    0,1,0    0,1,1    1,0,0    1,0,1    1,1,0    1,1,1
+            rank    0      1      2      3      4      5      6      7
+            stands  0,0,0  0,0,1  0,1,0  0,1,1  1,0,0  1,0,1  1,1,0  1,1,1
 
         So ranks that differ by one in the last number are neighbours, and share a node.
 

@@ -138,6 +138,11 @@ class Flights:
         flights = (flight for flight in (*self.flying, *self._unheard()) if flight.filling or writes)
         return next((flight for flight in flights if overlaps(tensor, flight, index)), None)
 
+    def filled_by(self, flight: Flight) -> Call | None:
+        """The request that writes into memory of this one: two names of one tensor, or views of it."""
+        others = (each for each in self.flying if each.filling and each.call is not flight.call)
+        return next((each.call for each in others if each.start < flight.end and flight.start < each.end), None)
+
     def note(self, tensor: Tensor, *, writes: bool) -> None:
         """A thread reads or writes a tensor while another one runs, which may soon have it on its way."""
         if self.crowded:

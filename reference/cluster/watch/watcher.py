@@ -134,7 +134,7 @@ class Watcher(Recorder):
         for tensor in (*call.inputs, *call.outputs) if self.flights.any else ():
             written = any(tensor is output for output in call.outputs)
             if flight := self.flights.touched(tensor, writes=written):
-                raise self._touched(flight, "modified" if written else "read")
+                raise self._touched(flight, "modified" if written else "read", call)
 
     def make(self, call: Call, run: partial[Work]) -> Work:
         """Make a call. A collective has no backward, so it leaves no history in its outputs: gloo's copies would."""
@@ -253,15 +253,20 @@ class Watcher(Recorder):
             what = f"{type(error).__name__}: {error} at {frames.display(file)}:{line}"
             self.tell({"what": "caught", "error": what[:200]})
 
-    def _touched(self, flight: Flight, how: str) -> RankError:
-        """The error of code that reads or writes a buffer on its way."""
+    def _touched(self, flight: Flight, how: str, by: Call | None = None) -> RankError:
+        """The error of code, or of another call, that reads or writes a buffer on its way."""
         call = flight.call
         made = f"{text_of(call)} at {frames.display(call.file)}:{call.line}"
         if flight.filling:
             what = f"the buffer of {made} is unfilled until wait(), and was {how} before"
+            fix = "call wait() first"
         else:
             what = f"the buffer of {made} was modified before wait()"
-        return self._here(RequestError, f"{how} before wait", what, otherwise=call)
+            fix = "call wait() first, or send a copy: x.clone()"
+        by = by or self.flights.filled_by(flight)
+        if by is not None and by.function in _REQUESTS:
+            fix = f"{text_of(by)} uses the same memory: give it a tensor of its own, x.clone() or torch.empty_like(x)"
+        return self._here(RequestError, f"{how} before wait", what, fix, otherwise=call)
 
     def _touched_before(self, call: Call, touch: Touch) -> RankError:
         """The error of a thread that touched a buffer before a call that might as well have come first."""
