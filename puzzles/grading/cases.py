@@ -134,7 +134,7 @@ class Drawn:
         return Case(world_size, chance.randrange(1 << 30), None, tuple(values))
 
 
-LARGE = (9, 9, 12)  # more ranks than any case that a puzzle names; twelve take their time
+LARGE = (9, 9, 9, 12)  # more ranks than any case that a puzzle names; twelve take their time
 SMALL = (2, 3, 4, 5, 6, 7, 8)
 
 

@@ -99,6 +99,8 @@ def _grade(solution: Solution, pool: Pool) -> Verdict:
             or weigh.verdict(solution, pool, _compared(runs))
             or _calls(puzzle, runs, findings)
         )
+    if findings or any(run.of_call.patched or run.of_call.left for run in runs):
+        pool.distrust()
     return verdict or _passed(puzzle, runs)
 
 

@@ -49,13 +49,19 @@ TIME_LIMIT = 8.0  # seconds for all cases of one world size; correct ones take a
 
 
 class Pool:
-    """Clusters by world size, kept warm until `close`."""
+    """Clusters by world size, kept warm until `close`.
 
-    def __init__(self, timeout: float = TIME_LIMIT) -> None:
-        self.timeout = timeout
+    Args:
+        timeout: seconds for all cases of one world size.
+        forgets: have new ranks for each text. Texts that one trusts, such as the course's own, need none.
+    """
+
+    def __init__(self, timeout: float = TIME_LIMIT, *, forgets: bool = True) -> None:
+        self.timeout, self.forgets = timeout, forgets
         self.lock = threading.RLock()  # one check at a time
         self._clusters: dict[int, Cluster] = {}
         self.unenforced: tuple[str, ...] = ()  # walls that this machine does not have
+        self._distrusted = False
         self._used: dict[int, None] = {}  # sizes whose ranks have run a text
         self._more: dict[str, None] = {}  # modules that some puzzle needs besides the usual ones
 
@@ -99,9 +105,15 @@ class Pool:
             yield
         finally:
             used, self._used = self._used, {}
+            renewed, self._distrusted = self.forgets or self._distrusted, False
             for cluster in [self._clusters[world_size] for world_size in used]:
                 self.unenforced = cluster.unenforced or self.unenforced
-                cluster.renew()
+                if renewed:
+                    cluster.renew()
+
+    def distrust(self) -> None:
+        """The text that runs has touched what is not its own: have new ranks after it in any case."""
+        self._distrusted = True
 
     def discard(self, world_size: int) -> None:
         """End the ranks of this size."""

@@ -164,7 +164,7 @@ class Cluster:
             return
         self._ranks.end()  # so that a call that runs lets go of them
         held = self._lock.acquire(timeout=_LETS_GO)
-        self._ranks.kill()
+        self._ranks.kill(show=self._ready == self.world_size)  # else one may complain of another that is gone
         if held:
             self._lock.release()
 

@@ -242,7 +242,7 @@ class Ranks:
         with contextlib.suppress(OSError):  # they are gone
             self._channel.shutdown(socket.SHUT_WR)
 
-    def kill(self) -> None:
+    def kill(self, *, show: bool = True) -> None:
         """End every rank and everything below it, wait until they are gone, and show their last words."""
         if self._channel.fileno() < 0:
             return
@@ -251,7 +251,8 @@ class Ranks:
             self._channel.settimeout(_GONE)
             while self._channel.recv(_CHUNK):
                 pass
-        self.drain()
+        if show:
+            self.drain()
         self.close()
 
     def close(self) -> None:

@@ -17,6 +17,14 @@ def the_same_cases(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def quick_pool() -> Iterator[Pool]:
     """clusters that do not wait long, for programs that never end."""
-    pool = Pool(timeout=3.0)
+    pool = Pool(timeout=3.0, forgets=False)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(scope="session")
+def own_pool() -> Iterator[Pool]:
+    """Clusters for texts of the course's own, of which there are a thousand: their ranks need not forget."""
+    pool = Pool(forgets=False)
     yield pool
     pool.close()

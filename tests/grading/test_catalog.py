@@ -9,6 +9,7 @@ import pytest
 from puzzles import catalog
 from puzzles.grading import text
 from puzzles.grading.engine import grade
+from puzzles.grading.pool import Pool
 from puzzles.grading.puzzle import Puzzle, Wrong
 from puzzles.grading.verdict import Stage
 
@@ -34,15 +35,15 @@ def test_no_target_is_below_the_best_that_is_known(puzzle: Puzzle) -> None:
 
 
 @pytest.mark.parametrize("puzzle", PUZZLES, ids=named)
-def test_the_stub_fails(puzzle: Puzzle) -> None:
-    verdict = grade(puzzle, text.stub(puzzle))
+def test_the_stub_fails(puzzle: Puzzle, own_pool: Pool) -> None:
+    verdict = grade(puzzle, text.stub(puzzle), pool=own_pool)
     assert not verdict.passed
     assert verdict.stage is Stage.UNSOLVED or puzzle.is_to_mend
 
 
 @pytest.mark.parametrize(("puzzle", "mistake"), MISTAKES, ids=named)
-def test_a_mistake_is_told_why(puzzle: Puzzle, mistake: Wrong) -> None:
-    verdict = grade(puzzle, text.wrong(puzzle, mistake))
+def test_a_mistake_is_told_why(puzzle: Puzzle, mistake: Wrong, own_pool: Pool) -> None:
+    verdict = grade(puzzle, text.wrong(puzzle, mistake), pool=own_pool)
     assert not verdict.passed
     assert re.search(mistake.diagnosis, verdict.reason), f"{verdict.stage}: {verdict.reason}"
     assert len(verdict.reason.splitlines()) <= 9
