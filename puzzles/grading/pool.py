@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from reference.cluster import Cluster
 
 PRELOAD = (
+    "puzzles.grading.mapped",
     "puzzles.grading.driver",
     "puzzles.grading.drives",
     "puzzles.grading.drives.data_parallel",
