@@ -20,7 +20,7 @@ from .runs import Broken, Run, Solution, run_cases
 from .verdict import Stage, Verdict
 
 ROOM = 8 << 20  # bytes by which two runs of one program may differ: pages of libraries, the allocator's
-_LOOKS = 3  # at a process that grows too much
+_LOOKS = 3  # at a process that grows too much: a thread of gloo's may hold a tensor for a moment too long
 OF_MEMORY = (Measure.PEAK_BYTES, Measure.KEPT_BYTES)
 
 
@@ -35,9 +35,7 @@ def verdict(solution: Solution, pool: Pool, compared: int = 0) -> Verdict | None
         return None
     try:
         allowed = allowance(puzzle.name, pool)
-        for _ in range(
-            _LOOKS
-        ):  # gloo's threads hold tensors for a moment longer than they need them, and not each time
+        for _ in range(_LOOKS):
             run, grown = weighed(solution, pool)
             if not run.right or grown is None or allowed is None or grown <= allowed + ROOM:
                 break
