@@ -43,6 +43,10 @@ class Case:
                 return value
         raise AttributeError(f"this case has no parameter {name!r}, only {[key for key, _ in self.parameters]}")
 
+    def get(self, name: str, usual: Any) -> Any:
+        """A parameter; `usual` where this case does not have it."""
+        return dict(self.parameters).get(name, usual)
+
     @property
     def n(self) -> int:
         """Ranks in the group."""
@@ -66,8 +70,9 @@ class Case:
         return exact.factors(shape, self._seed(name), self._seed(rank, name))
 
     def normal(self, rank: int, *shape: int, dtype: torch.dtype = torch.float64, name: str = "x") -> Tensor:
-        """Normally distributed numbers, seeded like `tensor`; for derivatives and averages."""
-        return torch.randn(shape, generator=torch.Generator().manual_seed(self._seed(rank, name)), dtype=dtype)
+        """Normally distributed numbers, seeded like `tensor`; for derivatives and averages. Large ones repeat."""
+        generator = torch.Generator().manual_seed(self._seed(rank, name))
+        return exact.tiled(shape, lambda few: torch.randn(tuple(few), generator=generator, dtype=dtype))
 
     def _seed(self, *of: Any) -> int:
         return zlib.crc32(" ".join(map(str, (self.seed, *of))).encode())
@@ -80,6 +85,8 @@ class Case:
 
 def short(value: Any) -> str:
     """A parameter, for people."""
+    if isinstance(value, tuple) and len(value) > 9 and len(set(value)) == 1:
+        return f"{len(value)} times {short(value[0])}"
     name = getattr(value, "name", None)  # of an enum, such as dist.ReduceOp.SUM
     return f"{value:g}" if isinstance(value, float) else name or str(value).removeprefix("torch.")
 

@@ -6,7 +6,7 @@ that is negative on all ranks, so that a sum is negative, too.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -43,11 +43,18 @@ def factors(shape: Sequence[int], everywhere: int, here: int) -> Tensor:
 _TILE = 65_537  # numbers that are dealt; of larger tensors they are repeated, for to deal takes longer than to copy
 
 
+def tiled(shape: Sequence[int], deal: Callable[[Sequence[int]], Tensor]) -> Tensor:
+    """What `deal` gives for a shape; for one of many elements, what it gives for fewer of them, again and again."""
+    numel = math.prod(shape)
+    if numel <= _TILE:
+        return deal(shape)
+    return deal([_TILE]).repeat(-(-numel // _TILE))[:numel].view(tuple(shape))
+
+
 def _dealt(shape: Sequence[int], dtype: torch.dtype, scale: tuple[float, int], everywhere: int, here: int) -> Tensor:
     numel, (step, largest) = math.prod(shape), scale
     if numel > _TILE:
-        tile = _dealt([_TILE], dtype, scale, everywhere, here)
-        return tile.repeat(-(-numel // _TILE))[:numel].view(tuple(shape))
+        return tiled(shape, lambda few: _dealt(few, dtype, scale, everywhere, here))
     shared, own = (torch.Generator().manual_seed(seed) for seed in (everywhere, here))
     magnitudes = torch.randint(1, largest, (numel,), generator=own)
     if dtype in (torch.bool, torch.uint8):

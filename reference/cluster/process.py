@@ -23,14 +23,16 @@ from .server import LINUX, adopt_orphans, children
 
 KEPT = 256 << 20  # bytes of freed memory that a rank does not give back
 LARGE = 32 << 20  # bytes of a tensor that is given back at once all the same, as glibc does by itself
+MAPPED = 1 << 18  # bytes of a block that is large where memory is weighed
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}  # audit events
 
 
-def settle(output: int, dumps: int) -> None:
+def settle(output: int, dumps: int, *, weighed: bool = False) -> None:
     """Set up the process.
 
     Args:
+        weighed: somebody asks the kernel how much memory it has had, so it gives back what it frees.
         output: a pipe for what it prints.
         dumps: a pipe for the stack of its main thread when it crashes, exits or is asked (SIGUSR1).
     """
@@ -40,7 +42,10 @@ def settle(output: int, dumps: int) -> None:
     random.seed()
     if "numpy.random" in sys.modules:  # numpy imports it when it is asked for; then it is new, and needs no seed
         np.random.seed()
-    keep_freed_memory()
+    if weighed:
+        give_back_freed_memory()
+    else:
+        keep_freed_memory()
     if LINUX:
         adopt_orphans()
         with contextlib.suppress(OSError):  # a container may forbid either
@@ -58,6 +63,14 @@ def keep_freed_memory() -> None:
     if LINUX and mallopt:
         mallopt(_M_TRIM_THRESHOLD, KEPT)
         mallopt(_M_MMAP_THRESHOLD, LARGE)
+
+
+def give_back_freed_memory() -> None:
+    """Let the allocator give back what is freed of large blocks, at once. Linux with glibc only."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if LINUX and mallopt:
+        mallopt(_M_MMAP_THRESHOLD, MAPPED)
+        mallopt(_M_TRIM_THRESHOLD, MAPPED)
 
 
 def redirect(output: int) -> None:

@@ -34,7 +34,7 @@ _LEAVING = 0.1  # seconds that a child may take to end once its parent has let g
 def main(rank: int, plan: dict[str, Any], requests: int, output: int, dumps: int) -> None:
     """Become a rank of the generation that `plan` describes, and serve its owner until it hangs up."""
     forkserver.become_rank()
-    process.settle(output, dumps)
+    process.settle(output, dumps, weighed=plan["untrusted"])
     process.move(**plan["place"])
     channel = wire.Channel(socket.socket(fileno=requests))
     world_size = plan["world_size"]

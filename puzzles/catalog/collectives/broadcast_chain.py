@@ -1,6 +1,18 @@
 """collectives.broadcast_chain: cut in pieces that follow each other from rank to rank."""
 
-from puzzles.grading.puzzle import LARGE, POINT_TO_POINT, SMALL, Budget, Claim, Measure, Puzzle, Wrong, cases, drawn
+from puzzles.grading.puzzle import (
+    LARGE,
+    POINT_TO_POINT,
+    SMALL,
+    Budget,
+    Claim,
+    Measure,
+    Puzzle,
+    Wrong,
+    case,
+    cases,
+    drawn,
+)
 from reference.collectives.broadcast import chain
 from reference.collectives.exchange import exchange
 from reference.trace import Network
@@ -56,6 +68,7 @@ PUZZLE = Puzzle(
         drawn(worlds=SMALL, root=lambda so_far: range(so_far.n), length=range(2, 40), pieces=range(1, 12)),
         drawn(worlds=LARGE, root=lambda so_far: range(so_far.n), length=range(40, 90), pieces=range(7, 14)),
     ),
+    large=case(3, root=1, length=6_000_000, pieces=4),
     inputs=inputs,
     oracle=everybody_has_the_roots,
     tolerance=0,

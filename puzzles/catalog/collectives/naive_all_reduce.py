@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.all_reduce import naive, ring
 from reference.collectives.reduction import combine, finish
@@ -58,6 +58,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(2,), length=(6,), dtype=(torch.int32,))
     + cases(worlds=(3,), length=(6,), shape=((2, 3),), op=("AVG", "MAX")),
     drawn=on_any_ranks(length=range(2, 60), op=("SUM", "AVG", "MAX")),
+    large=case(3, length=6_000_000),
     inputs=one_tensor,
     oracle=everybody_has_the_sum,
     judge=through_rank_0,

@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.all_to_all import pairwise
 from reference.collectives.exchange import exchange
@@ -57,6 +57,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), length=(5,))
     + cases(worlds=(4,), length=(6,), shape=((2, 3),)),
     drawn=on_any_ranks(length=range(1, 9)),
+    large=case(2, length=4_200_000),
     inputs=chunks_and_room,
     oracle=transposed,
     tolerance=0,

@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.all_reduce import recursive_doubling, ring
 from reference.collectives.exchange import exchange_reduce
@@ -62,6 +62,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3,), length=(6,), shape=((2, 3),), op=("AVG", "MAX"))
     + cases(worlds=(4,), length=(6,), op=("AVG", "MAX")),
     drawn=on_any_ranks(length=range(2, 60), op=("SUM", "AVG", "MAX")),
+    large=case(3, length=6_000_000),
     inputs=one_tensor,
     oracle=everybody_has_the_sum,
     calls=POINT_TO_POINT,

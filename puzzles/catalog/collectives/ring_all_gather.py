@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.all_gather import ring
 from reference.collectives.exchange import exchange
@@ -59,6 +59,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3,), length=(18,), shape=((2, 3),), room=((3, 2, 3),))
     + cases(worlds=(3,), length=(12,), room=((4, 3),)),
     drawn=on_any_ranks(length=range(2, 60)),
+    large=case(2, length=11_000_000),
     inputs=chunk_and_room,
     oracle=everybody_has_all,
     tolerance=0,

@@ -1,6 +1,6 @@
 """collectives.scatter: a chunk of the root's for each."""
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.collectives.scatter import naive
 
 from .common import fewest_steps, shape_of, size_of
@@ -51,6 +51,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), root=(1,), length=(5,))
     + cases(worlds=(4,), root=(2,), length=(6,), shape=((2, 3),)),
     drawn=on_any_ranks(root=lambda so_far: range(so_far.n), length=range(2, 12)),
+    large=case(2, root=1, length=5_500_000),
     inputs=chunks_on_the_root,
     oracle=everybody_has_one,
     tolerance=0,

@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.all_reduce import ring
 from reference.collectives.exchange import exchange
@@ -67,6 +67,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(2,), length=(24,), dtype=(torch.int32,))
     + cases(worlds=(3,), length=(12,), shape=((4, 3),), op=("AVG", "MAX")),
     drawn=on_any_ranks(length=range(2, 60), op=("SUM", "AVG", "MAX")),
+    large=case(3, length=9_000_000),
     inputs=one_tensor,
     oracle=everybody_has_the_sum,
     judge=neighbours_only,

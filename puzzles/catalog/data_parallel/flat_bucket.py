@@ -3,7 +3,7 @@
 import torch.distributed as dist
 
 from puzzles.grading.drives.data_parallel import in_place
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.all_reduce import ring
 from reference.data_parallel.replicated import flat, native
@@ -40,6 +40,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3,), widths=((1, 1), (6, 5, 0, 7)))
     + cases(worlds=(4,), members=(0, 2, 3), widths=((3, 2),)),
     drawn=on_any_ranks(widths=((3, 5, 2), (6, 1, 4), (2, 7, 3))),
+    large=case(2, widths=(1700, 1700, 1700)),
     inputs=gradients_of_a_rank,
     oracle=summed_over_ranks,
     drive=in_place,

@@ -1,6 +1,6 @@
 """data_parallel.shard_batch: everybody takes a part, nobody the same, and nothing is left."""
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.data_parallel.sampler import share
 
 
@@ -33,6 +33,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4, 3), rows=(5, 0, 2), width=(1,))
     + cases(worlds=(4,), members=(0, 2, 3), rows=(7,), width=(2,)),
     drawn=on_any_ranks(rows=range(3, 40), width=range(1, 4)),
+    large=case(2, rows=1100, width=10_000),
     inputs=lambda case, rank: {"batch": case.tensor(0, case.rows, case.width)},
     oracle=rows_in_order,
     tolerance=0,

@@ -4,13 +4,12 @@ import torch
 import torch.nn.functional as F
 
 from puzzles.grading.drives.memory import gradients_of, on_a_model, small_model
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, drawn
 from reference.memory.accumulation import accumulate
 
 from .common import weights
 
 WIDTH, HIDDEN, VOCABULARY, SEQUENCE = 6, 16, 5, 3
-PARAMETERS = VOCABULARY * WIDTH + WIDTH * HIDDEN + HIDDEN + HIDDEN * VOCABULARY + VOCABULARY
 FLOAT = 8  # bytes
 ELSEWHERE = 11  # tokens of the step that other ranks have
 
@@ -25,19 +24,24 @@ SOLUTION = """
     """
 
 
+def sizes_of(case):
+    """Of the hidden layer, and of the vocabulary."""
+    return case.get("hidden", HIDDEN), case.get("vocabulary", VOCABULARY)
+
+
 def a_model_and_its_batch(case, rank):
     """Weights, and micro-batches of the case's sizes, of which the last `padding` tokens do not count."""
-    batches, counted = [], ELSEWHERE
+    batches, counted, (hidden, vocabulary) = [], ELSEWHERE, sizes_of(case)
     for number, (windows, padding) in enumerate(zip(case.windows, case.padding, strict=True)):
         tokens, targets = (
-            case.tensor(rank, windows, SEQUENCE, dtype=torch.int64, name=f"{name} {number}") % VOCABULARY
+            case.tensor(rank, windows, SEQUENCE, dtype=torch.int64, name=f"{name} {number}") % vocabulary
             for name in ("tokens", "targets")
         )
         targets.view(-1)[targets.numel() - padding :] = -100
         counted += targets.numel() - padding
         batches.append((tokens, targets))
-    table = {"embedding.weight": case.normal(0, VOCABULARY, WIDTH, name="embedding")}
-    model = {**table, **weights(case, WIDTH, HIDDEN, VOCABULARY)}
+    table = {"embedding.weight": case.normal(0, vocabulary, WIDTH, name="embedding")}
+    model = {**table, **weights(case, WIDTH, hidden, vocabulary)}
     return {"weights": model, "batches": batches, "global_tokens": counted}
 
 
@@ -52,16 +56,24 @@ def the_whole_batch_at_once(case, inputs):
     return [{"returns": loss.detach(), "the result has a history": False, **gradients_of(model)}]
 
 
+def parameters(case):
+    """How many the model has."""
+    hidden, vocabulary = sizes_of(case)
+    return vocabulary * WIDTH + WIDTH * hidden + hidden + hidden * vocabulary + vocabulary
+
+
 def affordable(case):
     """Twice the gradients, for what backward has just found and what is there; and what one micro-batch takes."""
-    a_token = 3 * WIDTH + 2 * HIDDEN + 2 * VOCABULARY  # kept by forward, and gradients of some of it
-    return FLOAT * (2 * PARAMETERS + max(case.windows) * SEQUENCE * a_token)
+    hidden, vocabulary = sizes_of(case)
+    a_token = 3 * WIDTH + 2 * hidden + 2 * vocabulary  # kept by forward, and gradients of some of it
+    return FLOAT * (2 * parameters(case) + max(case.windows) * SEQUENCE * a_token)
 
 
 def kept_at_least(case):
     """The gradients, and what forward keeps of one micro-batch."""
-    a_token = WIDTH + 2 * HIDDEN + VOCABULARY
-    return FLOAT * (PARAMETERS + max(case.windows) * SEQUENCE * a_token)
+    hidden, vocabulary = sizes_of(case)
+    a_token = WIDTH + 2 * hidden + vocabulary
+    return FLOAT * (parameters(case) + max(case.windows) * SEQUENCE * a_token)
 
 
 PUZZLE = Puzzle(
@@ -102,6 +114,7 @@ PUZZLE = Puzzle(
         for case in cases(worlds=(1,), windows=(windows,), padding=(padding,))
     ),
     drawn=(drawn(worlds=(1,), windows=((4, 2, 3), (1, 1, 6), (7, 2, 1)), padding=((1, 2, 3), (0, 0, 4))),),
+    large=case(1, windows=(26,) * 8, padding=(0,) * 8, hidden=64, vocabulary=6000),
     inputs=a_model_and_its_batch,
     oracle=the_whole_batch_at_once,
     drive=on_a_model,

@@ -2,6 +2,7 @@
 
 import torch
 
+from puzzles.grading.exact import tiled
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, drawn
 from reference.memory.stall import total
 
@@ -10,14 +11,20 @@ def positive_parts(case, rank):
     """Numbers from 1/2 to 1 times `size`: nothing cancels, so the sum outgrows each of them."""
     generator = torch.Generator().manual_seed(case.seed)
     shape = (case.parts, *case.shape)
-    values = (torch.rand(shape, generator=generator) + 1) / 2 * case.size
-    return {"parts": list(values.to(case.dtype))}
+
+    def positive(few):
+        return ((torch.rand(tuple(few), generator=generator) + 1) / 2 * case.size).to(case.dtype)
+
+    return {"parts": list(tiled(shape, positive))}
 
 
 def exact(case, inputs):
     """The sum in float64, rounded once; and the parts, as they were."""
     parts = inputs[0]["parts"]
-    return [{"returns": torch.stack(parts).double().sum(0).to(parts[0].dtype), "parts": parts}]
+    total = torch.zeros_like(parts[0], dtype=torch.float64)
+    for part in parts:
+        total += part
+    return [{"returns": total.to(parts[0].dtype), "parts": parts}]
 
 
 def bytes_of(case, each):

@@ -17,19 +17,23 @@ def weights(case: Case, width: int, hidden: int, out: int, name: str = "") -> di
     shapes = {
         "first.weight": (hidden, width), "first.bias": (hidden,), "last.weight": (out, hidden), "last.bias": (out,)
     }  # fmt: skip
-    return {key: case.normal(0, *shape, name=f"{name} {key}") * 0.5 for key, shape in shapes.items()}
+    return {
+        key: case.normal(0, *shape, name=f"{name} {key}") * min(0.5, 2 * shape[-1] ** -0.5)
+        for key, shape in shapes.items()
+    }
 
 
 def blocks_and_data(case: Case, rank: int) -> dict[str, Any]:
-    """Two blocks, the input of the first, and a gradient of what the second returns."""
+    """Blocks, two of them where the case does not say, the input of the first, and a gradient of the last's output."""
+    width, hidden, count = case.get("width", WIDTH), case.get("hidden", HIDDEN), case.get("blocks", 2)
     return {
-        "blocks": [weights(case, WIDTH, HIDDEN, WIDTH, name) for name in ("lower", "upper")],
+        "blocks": [weights(case, width, hidden, width, f"block {index}") for index in range(count)],
         "dropout": case.dropout,
         "first": case.first,
         "seed": case.seed + 1,
-        "x": case.normal(rank, case.rows, WIDTH),
-        "shift": case.normal(rank, WIDTH, name="shift"),
-        "upstream": case.normal(rank, case.rows, WIDTH, name="upstream"),
+        "x": case.normal(rank, case.rows, width),
+        "shift": case.normal(rank, width, name="shift"),
+        "upstream": case.normal(rank, case.rows, width, name="upstream"),
     }
 
 
@@ -46,9 +50,11 @@ def forward_and_backward(case: Case, inputs: Inputs) -> list[dict[str, Any]]:
         torch.rand(7)
         (output * given["upstream"]).sum().backward()
         afterwards = torch.rand(7)
-    gradients = [gradients_of(block, f"block {index}, ") for index, block in enumerate(blocks)]
+    gradients: dict[str, Tensor | None] = {}
+    for index, block in enumerate(blocks):
+        gradients |= gradients_of(block, f"block {index}, ")
     values = {"returns": output.detach(), "x.grad": x.grad, "shift.grad": shift.grad}
-    return [{**values, "random numbers afterwards": afterwards, **gradients[0], **gradients[1]}]
+    return [{**values, "random numbers afterwards": afterwards, **gradients}]
 
 
 def once_there_once_back(case: Case, inputs: Inputs, outputs: list[dict[str, Any]], trace: Trace) -> list[Claim]:
@@ -59,7 +65,7 @@ def once_there_once_back(case: Case, inputs: Inputs, outputs: list[dict[str, Any
 
 def output_bytes(case: Case) -> int:
     """Of what a block returns."""
-    return 8 * case.rows * WIDTH
+    return 8 * case.rows * case.get("width", WIDTH)
 
 
 def output_and_anchor(case: Case) -> int:

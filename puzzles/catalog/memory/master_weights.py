@@ -3,13 +3,23 @@
 import torch
 
 from puzzles.grading.drives.memory import mixed_precision_steps
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases
+from puzzles.grading.exact import tiled
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases
 from reference.memory.master_step import update_masters
 
 SHAPES = ((4, 5), (18,), (2, 3, 3), (20,), (1,), (6, 3), (19,), (5, 4), (17,), (3, 6))
-LARGEST = 20
 STEPS = 16
 TINY = 1e-6  # of a gradient without the scale: float16 can hardly hold it
+
+
+def shapes_of(case):
+    """Of the weights."""
+    return case.get("shapes", SHAPES)
+
+
+def largest(case):
+    """Elements of the largest weight."""
+    return max(torch.Size(shape).numel() for shape in shapes_of(case))
 
 
 def weights_and_gradients(case, rank):
@@ -17,10 +27,15 @@ def weights_and_gradients(case, rank):
     generator = torch.Generator().manual_seed(case.seed)
 
     def uniform(shape):
-        return 1 + torch.rand(shape, generator=generator)
+        return 1 + tiled(shape, lambda few: torch.rand(tuple(few), generator=generator))
 
-    masters = [uniform(shape) for shape in SHAPES]
-    gradients = [[(uniform(shape) * TINY * case.scale).to(case.dtype) for shape in SHAPES] for step in range(STEPS)]
+    def gradient(shape):
+        if case.get("alike", False):  # a norm of many numbers is exact in float32 where their squares are powers of 2
+            return torch.full(shape, 2.0**-20 * case.scale, dtype=case.dtype)
+        return (uniform(shape) * TINY * case.scale).to(case.dtype)
+
+    masters = [uniform(shape) for shape in shapes_of(case)]
+    gradients = [[gradient(shape) for shape in shapes_of(case)] for step in range(case.get("steps", STEPS))]
     return {
         "working": [master.to(case.dtype) for master in masters],
         "masters": masters,
@@ -41,7 +56,7 @@ def as_one_long_vector(case, inputs):
         norms.append(gradient.norm())
         vector -= given["learning_rate"] * gradient * min(1.0, case.max_norm / norms[-1].item())
     pieces = vector.split([master.numel() for master in given["masters"]])
-    masters = [piece.view(shape).float() for piece, shape in zip(pieces, SHAPES, strict=True)]
+    masters = [piece.view(shape).float() for piece, shape in zip(pieces, shapes_of(case), strict=True)]
     said = {f"masters {i}": master for i, master in enumerate(masters)}
     said |= {f"working {i}": master.to(case.dtype) for i, master in enumerate(masters)}
     return [{"returns": [norm.float() for norm in norms], **said, "gradients": given["gradients"]}]
@@ -85,14 +100,17 @@ PUZZLE = Puzzle(
         )
         for case in cases(worlds=(1,), dtype=(dtype,), scale=(scale,), max_norm=(max_norm,), update=(update,))
     ),
+    large=case(
+        1, dtype=torch.bfloat16, scale=1024.0, max_norm=1.0, update=2e-3, shapes=((60_000,),) * 100, steps=2, alike=True
+    ),
     inputs=weights_and_gradients,
     oracle=as_one_long_vector,
     drive=mixed_precision_steps,
     budgets=(
         Budget(
             Measure.PEAK_BYTES,
-            target=lambda case: 4 * (3 * LARGEST + len(SHAPES) + 20),
-            optimum=lambda case: 4 * (LARGEST + len(SHAPES)),
+            target=lambda case: 4 * (3 * largest(case) + len(shapes_of(case)) + 20),
+            optimum=lambda case: 4 * (largest(case) + len(shapes_of(case))),
             why="turn one gradient into float32, use it, and let it go before you turn to the next",
         ),
     ),

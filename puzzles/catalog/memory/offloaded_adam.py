@@ -1,24 +1,35 @@
 """memory.offloaded_adam: the optimizer's state lives on the host, and visits the device one parameter at a time."""
 
+from math import prod
+
 from puzzles.grading.drives.memory import with_a_host
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, drawn
 from reference.memory.host_adam import offloaded_adam
 
 SHAPES = ((4, 5), (19,), (2, 3, 3), (20,), (5,), (6, 3), (17,), (5, 4))
-LARGEST = 20
 FLOAT = 8  # bytes
+
+
+def shapes_of(case):
+    """Of the parameters."""
+    return case.get("shapes", SHAPES)
+
+
+def largest(case):
+    """Bytes of the largest parameter."""
+    return FLOAT * max(prod(shape) for shape in shapes_of(case))
 
 
 def parameters_and_gradients(case, rank):
     """Gradients of every step, some of them 0: there the state alone moves a parameter."""
     steps = [
-        [case.normal(rank, *shape, name=f"gradient {step} {i}") for i, shape in enumerate(SHAPES)]
+        [case.normal(rank, *shape, name=f"gradient {step} {i}") for i, shape in enumerate(shapes_of(case))]
         for step in range(case.steps)
     ]
     for gradients in steps[1::3]:
         gradients[0].zero_()
     return {
-        "parameters": [case.normal(rank, *shape, name=f"parameter {i}") for i, shape in enumerate(SHAPES)],
+        "parameters": [case.normal(rank, *shape, name=f"parameter {i}") for i, shape in enumerate(shapes_of(case))],
         "gradients": steps,
         "learning_rate": case.learning_rate,
         "beta1": case.beta1,
@@ -79,6 +90,7 @@ PUZZLE = Puzzle(
             epsilon=(1e-3, 0.1),
         ),
     ),
+    large=case(1, learning_rate=0.1, steps=2, beta1=0.9, beta2=0.99, epsilon=1e-8, shapes=((65_000,),) * 24),
     inputs=parameters_and_gradients,
     oracle=by_the_definition,
     drive=with_a_host,
@@ -91,8 +103,8 @@ PUZZLE = Puzzle(
         ),
         Budget(
             Measure.PEAK_BYTES,
-            target=lambda case: 8 * LARGEST * FLOAT,
-            optimum=lambda case: 2 * LARGEST * FLOAT,
+            target=lambda case: 8 * largest(case),
+            optimum=lambda case: 2 * largest(case),
             why="fetch the state of one parameter, use it, store it, and only then fetch the next",
         ),
     ),

@@ -2,7 +2,7 @@
 
 from puzzles.grading.drives.memory import through_blocks
 from puzzles.grading.pool import BACKWARD
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, drawn
 from reference.memory.recompute import recomputed
 
 from .common import blocks_and_data, forward_and_backward, once_there_once_back, output_and_anchor, output_bytes
@@ -54,6 +54,7 @@ PUZZLE = Puzzle(
     answer=SOLUTION,
     cases=cases(worlds=(1,), first=(False, True), dropout=(0.0,), rows=(6, 1)),
     drawn=(drawn(worlds=(1,), first=(False, True), dropout=(0.0,), rows=range(2, 9)),),
+    large=case(1, first=False, dropout=0.0, rows=2000, width=64, hidden=64, blocks=25),
     inputs=blocks_and_data,
     oracle=forward_and_backward,
     judge=once_there_once_back,

@@ -4,13 +4,14 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives import there_and_back
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.sequence_parallel.on_slices import feed_forward
 from reference.sequence_parallel.slices import gather, scatter, shared
 
 from .common import (
     DOUBLE,
     all_reduce_of,
+    called,
     leaves,
     mine,
     one_pass,
@@ -31,6 +32,7 @@ def a_slice_and_my_columns(case, rank):
         "down": part_of(case, rank, case.width, case.hidden, "down"),
         "bias": case.normal(0, case.width, name="bias"),
         "upstream": case.normal(rank, *mine(case), name="upstream"),
+        **called(case),
     }
 
 
@@ -42,6 +44,7 @@ def whole_matrices_in_one_process(case, inputs):
     )
     normed = x / x.square().mean(-1, keepdim=True).sqrt() * norm
     y = x + (torch.nn.functional.silu(normed @ gate.T) * (normed @ up.T)) @ down.T + bias
+    y = y * case.get("times", 1)
     (y * tokens_of(inputs, "upstream")).sum().backward()
     split = (slices_of(y.detach(), case.n), slices_of(x.grad, case.n))
     split += (gate.grad.chunk(case.n), up.grad.chunk(case.n), down.grad.chunk(case.n, 1))
@@ -101,6 +104,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(8,), batch=(1,), slice=(2,), width=(4,), hidden=(1,))
     + cases(worlds=(4,), members=(0, 2, 3), batch=(2,), slice=(2,), width=(4,), hidden=(3,)),
     drawn=on_any_ranks(batch=(1, 2), slice=range(2, 5), width=range(3, 7), hidden=(1, 2, 3)),
+    large=case(4, batch=1, slice=2048, width=160, hidden=4, times=4),
     inputs=a_slice_and_my_columns,
     oracle=whole_matrices_in_one_process,
     drive=there_and_back,

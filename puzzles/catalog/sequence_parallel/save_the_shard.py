@@ -3,11 +3,11 @@
 import torch
 
 from puzzles.grading.drives import there_and_back
-from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.sequence_parallel.on_slices import column_linear
 from reference.sequence_parallel.slices import gather_slices, sum_slices
 
-from .common import DOUBLE, leaves, mine, one_pass, part_of, slices_of, tokens_of, whole
+from .common import DOUBLE, called, leaves, mine, one_pass, part_of, slices_of, tokens_of, whole
 
 
 def a_slice_and_my_columns(case, rank):
@@ -16,6 +16,7 @@ def a_slice_and_my_columns(case, rank):
         "x": case.normal(rank, *mine(case)),
         "weight": part_of(case, rank, case.hidden, case.width, "weight"),
         "upstream": case.normal(rank, *whole(case, case.hidden), name="upstream"),
+        **called(case),
     }
 
 
@@ -23,6 +24,7 @@ def whole_matrix_in_one_process(case, inputs):
     """All tokens and all columns, by autograd."""
     x, weight = leaves([tokens_of(inputs, "x"), torch.cat([each["weight"] for each in inputs])])
     y = x @ weight.T
+    y = y * case.get("times", 1)
     (y * torch.cat([each["upstream"] for each in inputs], dim=-1)).sum().backward()
     features = y.detach().chunk(case.n, dim=-1)
     found = zip(features, slices_of(x.grad, case.n), weight.grad.chunk(case.n), strict=True)
@@ -33,7 +35,7 @@ def gathered_twice(case, inputs, outputs, trace):
     """Whoever sends less has kept the tokens, in whatever form."""
     return [
         Claim(
-            max(trace.bytes_sent) >= 3 * one_pass(case),
+            max(trace.bytes_sent) >= 3 * case.get("times", 1) * one_pass(case),
             "nothing was gathered for backward: keep this rank's slice alone, and gather the others' again",
         )
     ]
@@ -96,6 +98,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(8,), batch=(2,), slice=(1,), width=(3,), hidden=(2,))
     + cases(worlds=(4,), members=(0, 2, 3), batch=(2,), slice=(2,), width=(3,), hidden=(2,)),
     drawn=on_any_ranks(batch=(1, 2), slice=(1, 2, 3), width=(3, 4), hidden=(2, 3)),
+    large=case(2, batch=1, slice=5000, width=128, hidden=2, times=4),
     inputs=a_slice_and_my_columns,
     oracle=whole_matrix_in_one_process,
     judge=gathered_twice,

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives.tensor_parallel import named
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.models.dropout import dropped, token_noise
 from reference.tensor_parallel.dropout_by_hand import drop_and_sum
 
@@ -93,6 +93,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3,), probability=(0.0, 0.25), tokens=(4,), features=(3,))
     + cases(worlds=(4,), members=(0, 2, 3), probability=(0.25,), tokens=(5,), features=(4,)),
     drawn=on_any_ranks(probability=(0.25, 0.5), tokens=range(3, 8), features=range(3, 8)),
+    large=case(4, probability=0.5, tokens=800, features=1000),
     inputs=features_of_it,
     oracle=dropped_in_one_process,
     drive=partial(named, NAMES),

@@ -1,12 +1,12 @@
 """tensor_parallel.matmul_2d: SUMMA, where nobody holds more than a block of anything."""
 
 from functools import partial
-from math import lcm
+from math import lcm, prod
 
 import torch.distributed as dist
 
 from puzzles.grading.drives.tensor_parallel import on_a_mesh
-from puzzles.grading.puzzle import SMALL, Budget, Measure, Puzzle, Wrong, cases, divisors, drawn
+from puzzles.grading.puzzle import SMALL, Budget, Measure, Puzzle, Wrong, case, cases, divisors, drawn
 from reference.tensor_parallel import summa
 
 from .common import ALL_GATHER, DOUBLE, whole
@@ -20,10 +20,15 @@ def shape_of(case):
     return case.n // case.columns, case.columns
 
 
+def block_of(case):
+    """Rows and columns of a rank's block of c."""
+    return case.get("high", HIGH), case.get("wide", WIDE)
+
+
 def sizes_of(case):
     """M, K and N."""
-    r, c = shape_of(case)
-    return r * HIGH, case.panel * lcm(r, c), c * WIDE
+    (r, c), (high, wide) = shape_of(case), block_of(case)
+    return r * high, case.panel * lcm(r, c), c * wide
 
 
 def matrices_of(case):
@@ -68,7 +73,7 @@ def memory(case, panels):
     """Bytes of this rank's blocks of all three results, and of so many panels of A and of B."""
     (r, c), (m, k, n) = shape_of(case), sizes_of(case)
     results = (m * n + m * k + k * n) // (r * c)
-    return DOUBLE * (results + panels * case.panel * (HIGH + WIDE))
+    return DOUBLE * (results + panels * case.panel * sum(block_of(case)))
 
 
 def meshes(n):
@@ -115,6 +120,7 @@ PUZZLE = Puzzle(
         drawn(worlds=SMALL, columns=lambda so_far: divisors(so_far.n), panel=(1, 2)),
         drawn(worlds=(9, 12), columns=lambda so_far: divisors(so_far.n), panel=(1, 2)),
     ),
+    large=case(4, columns=4, panel=1000, high=1200, wide=3),
     inputs=blocks_of_it,
     oracle=whole_product,
     drive=partial(on_a_mesh, NAMES),
@@ -123,7 +129,7 @@ PUZZLE = Puzzle(
     budgets=(
         Budget(
             Measure.PEAK_BYTES,
-            target=lambda case: memory(case, 3) + DOUBLE * HIGH * WIDE,
+            target=lambda case: memory(case, 3) + DOUBLE * prod(block_of(case)),
             optimum=lambda case: memory(case, 1),
             why="a panel that was multiplied is of no use any more: who gathers a band of a matrix holds it whole",
         ),

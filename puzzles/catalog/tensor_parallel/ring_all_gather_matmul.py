@@ -6,7 +6,7 @@ import torch
 
 from puzzles.grading.drives.tensor_parallel import with_products_that_take_time
 from puzzles.grading.overlap import NETWORK
-from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.tensor_parallel.overlap_by_hand import all_gather_matmul
 
 from .common import ALL_GATHER, DOUBLE, by_multiply
@@ -14,12 +14,17 @@ from .common import ALL_GATHER, DOUBLE, by_multiply
 WIDTH = 32  # of x: its rows are larger than what they are multiplied to
 
 
+def width_of(case):
+    """Of x."""
+    return case.get("width", WIDTH)
+
+
 def rows_weight_and_speed(case, rank):
     """This rank's rows and its own weight; and for the drive the operations that a rank does in a second."""
-    operations = 2 * case.rows * WIDTH * case.features
+    operations = 2 * case.rows * width_of(case) * case.features
     return {
-        "x": case.normal(rank, case.rows, WIDTH, name="x"),
-        "weight": case.normal(rank, case.features, WIDTH, name="weight"),
+        "x": case.normal(rank, case.rows, width_of(case), name="x"),
+        "weight": case.normal(rank, case.features, width_of(case), name="weight"),
         "flops": operations / case.microseconds * 1e6,
     }
 
@@ -32,7 +37,7 @@ def gathered_and_multiplied(case, inputs):
 
 def chunk(case):
     """Bytes of a rank's rows."""
-    return case.rows * WIDTH * DOUBLE
+    return case.rows * width_of(case) * DOUBLE
 
 
 def product(case):
@@ -82,6 +87,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(8,), rows=(1,), features=(2,), microseconds=(20,))
     + cases(worlds=(4,), members=(0, 2, 3), rows=(2,), features=(1,), microseconds=(20,)),
     drawn=on_any_ranks(rows=(1, 2, 3), features=(1, 2), microseconds=(10, 20, 40)),
+    large=case(4, rows=1500, features=2, microseconds=20, width=1000),
     inputs=rows_weight_and_speed,
     oracle=gathered_and_multiplied,
     judge=by_multiply(lambda case: case.n),

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives.tensor_parallel import named
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.tensor_parallel.vocabulary_by_hand import loss_and_gradient
 
 from .common import ALL_GATHER, DOUBLE, all_reduces, part, whole
@@ -16,14 +16,19 @@ NAMES = ("losses", "gradient of logits")
 SHARE = 32  # columns of a rank
 
 
+def share_of(case):
+    """Columns of a rank."""
+    return case.get("share", SHARE)
+
+
 def whole_logits(case):
     """All of them, `around` some number; the largest are near three times `scale` above it."""
-    return case.around + case.scale * whole(case, "logits", case.tokens + 2, case.n * SHARE)
+    return case.around + case.scale * whole(case, "logits", case.tokens + 2, case.n * share_of(case))
 
 
 def columns_and_targets(case, rank):
     """This rank's columns of the logits, and all targets."""
-    return {"logits": part(whole_logits(case), case, rank, 1), "targets": tokens_of(case, SHARE)}
+    return {"logits": part(whole_logits(case), case, rank, 1), "targets": tokens_of(case, share_of(case))}
 
 
 def one_process_with_all_logits(case, inputs):
@@ -100,6 +105,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3,), tokens=(3,), scale=(1.0,), around=(0.0,), of=("one rank",))
     + cases(worlds=(4,), members=(0, 2, 3), tokens=(3,), scale=(1.0,), around=(0.0,), of=("any rank",)),
     drawn=on_any_ranks(tokens=range(3, 6), scale=(1.0, 1000.0), around=(0.0,), of=("any rank",)),
+    large=case(4, tokens=400, scale=1.0, around=0.0, of="any rank", share=3200),
     inputs=columns_and_targets,
     oracle=one_process_with_all_logits,
     drive=partial(named, NAMES),
@@ -108,8 +114,8 @@ PUZZLE = Puzzle(
     budgets=(
         Budget(
             Measure.PEAK_BYTES,
-            target=lambda case: some_numbers(case, 3 * SHARE + 16),
-            optimum=lambda case: some_numbers(case, SHARE),
+            target=lambda case: some_numbers(case, 3 * share_of(case) + 16),
+            optimum=lambda case: some_numbers(case, share_of(case)),
             why="the logits are the largest tensor there is: nobody may hold more than some copies of its own part",
         ),
         Budget(

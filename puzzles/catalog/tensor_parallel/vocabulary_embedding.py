@@ -1,12 +1,13 @@
 """tensor_parallel.vocabulary_embedding: each rank has some rows of the table."""
 
 from functools import partial
+from math import prod
 
 import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives.tensor_parallel import named
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.tensor_parallel.vocabulary_by_hand import look_up
 
 from .common import ALL_GATHER, DOUBLE, all_reduces, part, whole
@@ -22,19 +23,31 @@ def tokens_of(case, rows, name="tokens"):
     return torch.cat([found, found[:2]])
 
 
+def sizes_of(case):
+    """Rows that a rank has, and how wide they are."""
+    return case.get("rows", ROWS), case.get("width", WIDTH)
+
+
+def whole_table(case):
+    """The rows of all ranks."""
+    rows, width = sizes_of(case)
+    return whole(case, "table", case.n * rows, width)
+
+
 def rows_and_tokens(case, rank):
     """All tokens, this rank's rows, and the gradient of what is found."""
-    tokens = tokens_of(case, ROWS)
+    rows, width = sizes_of(case)
+    tokens = tokens_of(case, rows)
     return {
         "tokens": tokens,
-        "table": part(whole(case, "table", case.n * ROWS, WIDTH), case, rank, 0),
-        "upstream": whole(case, "upstream", len(tokens), WIDTH),
+        "table": part(whole_table(case), case, rank, 0),
+        "upstream": whole(case, "upstream", len(tokens), width),
     }
 
 
 def one_whole_table(case, inputs):
     """torch's own embedding with all rows, by autograd."""
-    table = whole(case, "table", case.n * ROWS, WIDTH).requires_grad_()
+    table = whole_table(case).requires_grad_()
     found = torch.nn.functional.embedding(inputs[0]["tokens"], table)
     (found * inputs[0]["upstream"]).sum().backward()
     shards = [part(table.grad, case, rank, 0) for rank in range(case.n)]
@@ -43,7 +56,12 @@ def one_whole_table(case, inputs):
 
 def found_bytes(case):
     """Bytes of what is found."""
-    return (case.tokens + 2) * WIDTH * DOUBLE
+    return (case.tokens + 2) * sizes_of(case)[1] * DOUBLE
+
+
+def shard_bytes(case):
+    """Bytes of a rank's rows."""
+    return DOUBLE * prod(sizes_of(case))
 
 
 PUZZLE = Puzzle(
@@ -73,6 +91,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3, 4), tokens=(5,), of=("one rank",))
     + cases(worlds=(4,), members=(0, 2, 3), tokens=(6,), of=("any rank",)),
     drawn=on_any_ranks(tokens=range(4, 9), of=("any rank", "one rank")),
+    large=case(2, tokens=3000, of="any rank", rows=12_000, width=160),
     inputs=rows_and_tokens,
     oracle=one_whole_table,
     drive=partial(named, NAMES),
@@ -80,13 +99,13 @@ PUZZLE = Puzzle(
     budgets=(
         Budget(
             Measure.BYTES_SENT,
-            target=lambda case: all_reduces(case, (case.tokens + 2, WIDTH)),
+            target=lambda case: all_reduces(case, (case.tokens + 2, sizes_of(case)[1])),
             why="rows stay where they are: what travels is one vector for each token",
         ),
         Budget(
             Measure.PEAK_BYTES,
-            target=lambda case: 3 * found_bytes(case) + DOUBLE * ROWS * WIDTH + 64 * (case.tokens + 2),
-            optimum=lambda case: found_bytes(case) + DOUBLE * ROWS * WIDTH,
+            target=lambda case: 3 * found_bytes(case) + shard_bytes(case) + 64 * (case.tokens + 2),
+            optimum=lambda case: found_bytes(case) + shard_bytes(case),
             why="no matrix of tokens times vocabulary: an index says the same as a row of zeros with a one",
         ),
     ),

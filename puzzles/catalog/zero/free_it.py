@@ -1,6 +1,6 @@
 """zero.free_it: ZeRO-3, where nothing stays whole."""
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.zero.just_in_time import fully_sharded, gather
 
 from .common import (
@@ -74,6 +74,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(8,), widths=(EVEN[:5],), batch=(1,))
     + cases(worlds=(4,), members=(0, 2, 3), widths=(ODD,), batch=(2,)),
     drawn=on_any_ranks(widths=((8, 8, 8, 8), (5, 7, 3, 4)), batch=(1, 2, 3)),
+    large=case(2, widths=(512,) * 15, batch=2),
     inputs=a_batch_and_its_upstream,
     oracle=gradients_in_shards,
     tolerance=1e-10,

@@ -1,6 +1,6 @@
 """zero.gather_just_in_time: ZeRO-3's forward pass, where a weight is borrowed for as long as it computes."""
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.zero.just_in_time import forward
 
 from .common import (
@@ -56,6 +56,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(8,), widths=(EVEN,), batch=(1,))
     + cases(worlds=(4,), members=(0, 2, 3), widths=(ODD,), batch=(2,)),
     drawn=on_any_ranks(widths=((6, 6, 6, 6), (5, 7, 3, 4)), batch=(1, 2, 3)),
+    large=case(2, widths=(512,) * 15, batch=2),
     inputs=a_batch_and_shards,
     oracle=one_process_with_whole_weights,
     tolerance=1e-10,

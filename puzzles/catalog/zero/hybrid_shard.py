@@ -3,7 +3,7 @@
 import torch.distributed as dist
 
 from puzzles.grading.drives.zero import with_backward_on_two_levels
-from puzzles.grading.puzzle import LARGE, SMALL, Budget, Measure, Puzzle, Wrong, cases, divisors, drawn
+from puzzles.grading.puzzle import LARGE, SMALL, Budget, Measure, Puzzle, Wrong, case, cases, divisors, drawn
 from reference.zero import cost
 from reference.zero.steps import hybrid
 
@@ -75,6 +75,7 @@ PUZZLE = Puzzle(
         drawn(worlds=SMALL, slice=range(3, 8), ranks_per_node=lambda so_far: divisors(so_far.n)),
         drawn(worlds=LARGE, slice=range(3, 8), ranks_per_node=lambda so_far: divisors(so_far.n)),
     ),
+    large=case(4, slice=800_000, ranks_per_node=4),
     inputs=a_shard_and_data,
     oracle=one_process_with_all_data,
     drive=with_backward_on_two_levels,

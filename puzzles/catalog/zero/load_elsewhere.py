@@ -5,7 +5,7 @@ from math import ceil
 import torch
 
 from puzzles.grading.drives.zero import with_files
-from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.zero.steps import load
 
 from .common import cut, shard_of
@@ -81,6 +81,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), saved_by=(4,), length=(5,), dtype=(torch.int64,))
     + cases(worlds=(4,), members=(0, 2, 3), saved_by=(2,), length=(7,)),
     drawn=on_any_ranks(saved_by=range(1, 12), length=range(5, 60)),
+    large=case(2, saved_by=1, length=10_000_000),
     inputs=files_of_the_old_ranks,
     oracle=cut_anew,
     tolerance=0,

@@ -4,7 +4,7 @@ from math import prod
 
 from puzzles.grading.drives.zero import with_layers_that_take_time
 from puzzles.grading.overlap import NETWORK
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.zero.just_in_time import prefetched
 
 from .common import ALL_GATHER, DOUBLE, a_batch_and_shards, largest_layer, layers_sent, shapes_of, shard_of, widest
@@ -55,6 +55,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(8,), widths=(EVEN,), batch=(1,), microseconds=(100,))
     + cases(worlds=(4,), members=(0, 2, 3), widths=(ODD,), batch=(1,), microseconds=(20,)),
     drawn=on_any_ranks(widths=((8, 8, 8, 8), (5, 7, 3, 4)), batch=(1, 2), microseconds=(10, 30, 60)),
+    large=case(2, widths=(512,) * 15, batch=2, microseconds=20),
     inputs=batch_shards_and_time,
     oracle=one_process_with_whole_weights,
     drive=with_layers_that_take_time,

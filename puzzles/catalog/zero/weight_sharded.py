@@ -4,7 +4,7 @@ from math import prod
 
 import torch.distributed as dist
 
-from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.trace import Op
 from reference.zero import cost
 from reference.zero.just_in_time import gather, weight_sharded
@@ -83,6 +83,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(8,), widths=(EVEN[:5],), batch=(1,))
     + cases(worlds=(4,), members=(0, 2, 3), widths=(ODD,), batch=(2,)),
     drawn=on_any_ranks(widths=((8, 8, 8, 8), (5, 7, 3, 4)), batch=(1, 2, 3)),
+    large=case(2, widths=(512,) * 15, batch=2),
     inputs=a_batch_and_its_upstream,
     oracle=outputs_and_gradients,
     judge=weights_are_gathered_again,

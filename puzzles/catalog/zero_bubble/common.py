@@ -1,10 +1,21 @@
 """What several puzzles of this chapter share."""
 
+from math import prod
+
 from puzzles.grading.puzzle import RETURNS, Claim
 
 DOUBLE = 8  # bytes of an element: everything is compared in float64
 FEATURES, WIDTH, SAMPLES = 3, 4, 2  # of a stage: y and x; of a micro-batch
-WEIGHT = FEATURES * WIDTH * DOUBLE  # bytes
+
+
+def shape_of(case):
+    """Features of y and of x of a stage: the shape of its weight."""
+    return case.get("features", FEATURES), case.get("width", WIDTH)
+
+
+def weight_bytes(case):
+    """Bytes of the weight of a stage."""
+    return prod(shape_of(case)) * DOUBLE
 
 
 def line_without_flush(ahead, micro_batches):
@@ -16,13 +27,14 @@ def line_without_flush(ahead, micro_batches):
 
 def a_stage_in_flight(case, rank):
     """A line, the weight of its stage, and for the drive the micro-batches and what the loss wants of each."""
-    count = case.count
+    count, (features, width) = case.count, shape_of(case)
+    scale = (WIDTH / width) ** 0.5  # updates must not grow with the width
     return {
         "line": line_without_flush(case.ahead, count),
-        "weight": case.normal(rank, FEATURES, WIDTH, name="weight"),
+        "weight": case.normal(rank, features, width, name="weight"),
         "rate": 0.3 / (1 + case.ahead),
-        "batches": [case.normal(rank, SAMPLES, WIDTH, name=f"x {k}") for k in range(count)],
-        "targets": [case.normal(rank, SAMPLES, FEATURES, name=f"target {k}") for k in range(count)],
+        "batches": [scale * case.normal(rank, SAMPLES, width, name=f"x {k}") for k in range(count)],
+        "targets": [case.normal(rank, SAMPLES, features, name=f"target {k}") for k in range(count)],
         "samples": SAMPLES,
     }
 

@@ -3,10 +3,10 @@
 from itertools import pairwise
 
 from puzzles.grading.drives.zero_bubble import through_a_stage
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, drawn
 from reference.zero_bubble.versions_by_hand import pipemare
 
-from .common import WEIGHT, Stage, a_stage_in_flight
+from .common import Stage, a_stage_in_flight, weight_bytes
 
 
 def with_a_delay(case, rank):
@@ -75,6 +75,7 @@ PUZZLE = Puzzle(
     drawn=(
         drawn(worlds=(1,), ahead=range(1, 6), count=range(8, 20), updates=range(1, 9), remembered=(0.1, 0.135, 0.4)),
     ),
+    large=case(1, ahead=6, count=10, updates=6, remembered=0.135, features=1024, width=512),
     inputs=with_a_delay,
     oracle=from_all_versions,
     drive=through_a_stage,
@@ -82,8 +83,8 @@ PUZZLE = Puzzle(
     budgets=(
         Budget(
             Measure.PEAK_BYTES,
-            target=lambda case: 8 * WEIGHT,
-            optimum=lambda case: 4 * WEIGHT,
+            target=lambda case: 8 * weight_bytes(case),
+            optimum=lambda case: 4 * weight_bytes(case),
             why="v is all that is remembered of older weights: PipeMare is for those who have no room for a stash",
         ),
     ),

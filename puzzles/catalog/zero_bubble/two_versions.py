@@ -1,10 +1,10 @@
 """zero_bubble.two_versions: two buffers of weights, and a delay of one update on every stage."""
 
 from puzzles.grading.drives.zero_bubble import through_a_stage
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, drawn
 from reference.zero_bubble.versions_by_hand import two_versions
 
-from .common import SAMPLES, WEIGHT, Stage, a_stage_in_flight, at_most_alive
+from .common import SAMPLES, Stage, a_stage_in_flight, at_most_alive, weight_bytes
 
 
 def batches_in_flight(case, rank):
@@ -73,6 +73,7 @@ PUZZLE = Puzzle(
             count=lambda so_far: [so_far.micro_batches * k for k in (2, 3, 4)],
         ),
     ),
+    large=case(1, ahead=1, micro_batches=1, count=16, features=512, width=512),
     inputs=batches_in_flight,
     oracle=by_the_definition,
     judge=two_are_enough,
@@ -81,8 +82,8 @@ PUZZLE = Puzzle(
     budgets=(
         Budget(
             Measure.PEAK_BYTES,
-            target=lambda case: 6 * WEIGHT,
-            optimum=lambda case: 4 * WEIGHT,
+            target=lambda case: 6 * weight_bytes(case),
+            optimum=lambda case: 4 * weight_bytes(case),
             why="version t + 1 takes the place of version t - 1, which nobody will see any more",
         ),
     ),

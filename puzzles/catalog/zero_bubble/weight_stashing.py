@@ -1,10 +1,10 @@
 """zero_bubble.weight_stashing: backward sees the weights that its forward has seen."""
 
 from puzzles.grading.drives.zero_bubble import through_a_stage
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, drawn
 from reference.zero_bubble.versions_by_hand import weight_stashing
 
-from .common import WEIGHT, Stage, a_stage_in_flight, at_most_alive
+from .common import Stage, a_stage_in_flight, at_most_alive, weight_bytes
 
 
 def each_with_its_version(case, inputs):
@@ -54,6 +54,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), ahead=(1, 0), count=(5,))
     + cases(worlds=(1,), ahead=(7,), count=(20,)),
     drawn=(drawn(worlds=(1,), ahead=range(0, 9), count=range(9, 24)),),
+    large=case(1, ahead=1, count=14, features=512, width=512),
     inputs=a_stage_in_flight,
     oracle=each_with_its_version,
     judge=one_version_for_each_in_flight,
@@ -62,8 +63,8 @@ PUZZLE = Puzzle(
     budgets=(
         Budget(
             Measure.PEAK_BYTES,
-            target=lambda case: (case.ahead + 4) * WEIGHT,
-            optimum=lambda case: (case.ahead + 2) * WEIGHT,
+            target=lambda case: (case.ahead + 4) * weight_bytes(case),
+            optimum=lambda case: (case.ahead + 2) * weight_bytes(case),
             why="a version that nobody in flight has seen is of no use: take it out when its backward has come",
         ),
     ),

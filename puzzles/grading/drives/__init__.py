@@ -37,12 +37,14 @@ def there_and_back(function: Callable[..., Any], arguments: dict[str, Any]) -> d
     """Go backward from what it returns, with the argument `upstream`, to every argument that is a tensor of floats.
 
     The function does not see `upstream`. Compare the output as "returns", and each gradient by the name of its
-    argument: "weight.grad".
+    argument: "weight.grad". Where there is an argument `times`, it is called so often before anything goes backward, as
+    layers behind each other are, and the outputs are added up.
     """
-    upstream = arguments.pop("upstream")
+    upstream, times = arguments.pop("upstream"), arguments.pop("times", 1)
     reals = {name: x for name, x in arguments.items() if isinstance(x, Tensor) and x.is_floating_point()}
     leaves = {name: x.requires_grad_() for name, x in reals.items()}
-    output = gone_back(function(**arguments), upstream)
+    outputs = [function(**arguments) for _ in range(times)]
+    output = gone_back(sum(outputs[1:], outputs[0]), upstream)
     return {"returns": output, **{f"{name}.grad": leaf.grad for name, leaf in leaves.items()}}
 
 

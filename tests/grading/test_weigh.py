@@ -1,0 +1,38 @@
+"""Memory that no meter of tensors sees: a process that holds more than the reference solution's is refused."""
+
+import pytest
+
+from puzzles import catalog
+from puzzles.grading import text, weigh
+from puzzles.grading.pool import shared
+from puzzles.grading.runs import Solution
+
+LIMITED = [name for name in catalog.names() if any(b.measure in weigh.OF_MEMORY for b in catalog.find(name).budgets)]
+HIDDEN = {  # puzzle: an edit of its solution that hides memory from the meters
+    "collectives.ring_all_gather": ("    rank, n = dist", "    hidden = out.numpy().copy()\n    rank, n = dist"),
+    "collectives.ring_all_reduce": ("    rank, n = dist", "    hidden = x.numpy().copy()\n    rank, n = dist"),
+    "collectives.broadcast_tree": ("    rank, n = dist", "    hidden = bytearray(x.numpy())\n    rank, n = dist"),
+    "data_parallel.shard_batch": ("    return batch", "    hidden = batch.numpy().copy()\n    return batch"),
+    "zero_bubble.weight_stashing": (
+        "    stash: dict[int, Tensor] = {}\n    for kind, micro_batch in line:\n",
+        "    stash: dict[int, Tensor] = {}\n    hidden = []\n    for kind, micro_batch in line:\n"
+        "        hidden.append(weight.numpy().copy())\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_a_puzzle_with_a_memory_budget_has_a_large_case(name):
+    large = catalog.find(name).large
+    assert large is not None and large.world_size <= 4
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_what_is_hidden_from_the_meters_counts(name):
+    puzzle, (before, after) = catalog.find(name), HIDDEN[name]
+    solution = text.solution(puzzle)
+    assert solution.count(before) == 1
+    pool = shared()
+    assert weigh.verdict(Solution(puzzle, solution, "solution.py"), pool) is None
+    verdict = weigh.verdict(Solution(puzzle, solution.replace(before, after), "solution.py"), pool)
+    assert verdict is not None and "a rank's process grows by" in verdict.reason
