@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from types import CodeType, FunctionType
 
 import pytest
@@ -43,7 +44,11 @@ def test_the_stub_fails(puzzle: Puzzle, own_pool: Pool) -> None:
 
 @pytest.mark.parametrize(("puzzle", "mistake"), MISTAKES, ids=named)
 def test_a_mistake_is_told_why(puzzle: Puzzle, mistake: Wrong, own_pool: Pool) -> None:
-    verdict = grade(puzzle, text.wrong(puzzle, mistake), pool=own_pool)
+    """By the cases that the puzzle names; by those that a check draws, and by large ones, where these are content."""
+    source = text.wrong(puzzle, mistake)
+    verdict = grade(replace(puzzle, drawn=(), scale=None, large=None), source, pool=own_pool)
+    if verdict.passed:
+        verdict = grade(puzzle, source, pool=own_pool)
     assert not verdict.passed
     assert re.search(mistake.diagnosis, verdict.reason), f"{verdict.stage}: {verdict.reason}"
     assert len(verdict.reason.splitlines()) <= 9
