@@ -15,12 +15,12 @@ from torch.utils._pytree import tree_leaves
 
 from . import text, witness
 from .pool import Pool
-from .puzzle import Budget, Measure
+from .puzzle import Measure
 from .runs import Broken, Run, Solution, run_cases
 from .verdict import Stage, Verdict
 
-ROOM = 8 << 20  # bytes by which two runs of one program may differ: pages of libraries, the allocator's
-_LOOKS = 3  # at a process that grows too much: a thread of gloo's may hold a tensor for a moment too long
+ROOM = 4 << 20  # bytes by which two runs of one program may differ: pages of libraries, the allocator's
+_LOOKS = 2  # at a process that grows too much: a thread of gloo's may hold a tensor for a moment too long
 OF_MEMORY = (Measure.PEAK_BYTES, Measure.KEPT_BYTES)
 
 
@@ -58,29 +58,24 @@ def verdict(solution: Solution, pool: Pool, compared: int = 0) -> Verdict | None
 def allowance(name: str, pool: Pool) -> float | None:
     """By how many bytes a process may grow besides its arguments; None where the kernel does not say.
 
-    By what the reference solution's grow by, and by what its tensors, as the meters see them, stay below the target.
+    By what the reference solution's grow by, and by what the budgets leave above the best known program.
     """
     from .. import catalog
 
     puzzle = catalog.find(name)
-    budgets = tuple(budget for budget in puzzle.budgets if budget.measure in OF_MEMORY)
-    solution = Solution(puzzle, text.solution(puzzle), "solution.py")
-    run, _ = weighed(solution, pool, budgets)
-    grown = min(weighed(solution, pool)[1] or 0 for _ in range(2)) or None  # without meters: they hold something, too
-    left = max((budget.target(puzzle.large) - run.measured(budget.measure) for budget in budgets), default=0)
-    return None if grown is None else grown + max(left, 0) * puzzle.large.get("times", 1)
+    case, budgets = puzzle.large, [budget for budget in puzzle.budgets if budget.measure in OF_MEMORY]
+    _, grown = weighed(Solution(puzzle, text.solution(puzzle), "solution.py"), pool)
+    left = max((budget.target(case) - budget.best(case) for budget in budgets), default=0)
+    return None if grown is None else grown + left * case.get("times", 1)
 
 
-def weighed(solution: Solution, pool: Pool, budgets: tuple[Budget, ...] = ()) -> tuple[Run, int | None]:
+def weighed(solution: Solution, pool: Pool) -> tuple[Run, int | None]:
     """Run the large case on new ranks. Returns how it went, and by how much a process grew besides its arguments.
 
     The largest counts; None where the kernel does not say. Raises Broken.
-
-    Args:
-        budgets: what the meters are to look at meanwhile.
     """
     case = solution.puzzle.large
-    large = replace(solution.puzzle, cases=(case,), budgets=budgets)
+    large = replace(solution.puzzle, cases=(case,), budgets=())  # without meters: they hold something, too
     processes = pool.fresh(case.world_size).ready()
     before = [witness.memory(process) for process in processes]
     (run,) = run_cases(replace(solution, puzzle=large), [case], pool)

@@ -68,7 +68,7 @@ PUZZLE = Puzzle(
         drawn(worlds=SMALL, root=lambda so_far: range(so_far.n), length=range(2, 40), pieces=range(1, 12)),
         drawn(worlds=LARGE, root=lambda so_far: range(so_far.n), length=range(40, 90), pieces=range(7, 14)),
     ),
-    large=case(3, root=1, length=6_000_000, pieces=4),
+    large=case(3, root=1, length=3_000_000, pieces=4),
     inputs=inputs,
     oracle=everybody_has_the_roots,
     tolerance=0,

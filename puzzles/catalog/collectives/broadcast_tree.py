@@ -38,7 +38,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), root=(1,), length=(5,))
     + cases(worlds=(4,), root=(2,), length=(6,), shape=((2, 3),)),
     drawn=on_any_ranks(root=lambda so_far: range(so_far.n), length=range(2, 40)),
-    large=case(3, root=1, length=6_000_000),
+    large=case(3, root=1, length=3_000_000),
     inputs=tensor_and_root,
     oracle=everybody_has_the_roots,
     tolerance=0,

@@ -57,7 +57,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), length=(5,))
     + cases(worlds=(4,), length=(6,), shape=((2, 3),)),
     drawn=on_any_ranks(length=range(1, 9)),
-    large=case(2, length=4_200_000),
+    large=case(2, length=2_100_000),
     inputs=chunks_and_room,
     oracle=transposed,
     tolerance=0,

@@ -59,7 +59,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3,), length=(18,), shape=((2, 3),), room=((3, 2, 3),))
     + cases(worlds=(3,), length=(12,), room=((4, 3),)),
     drawn=on_any_ranks(length=range(2, 60)),
-    large=case(2, length=11_000_000),
+    large=case(2, length=5_500_000),
     inputs=chunk_and_room,
     oracle=everybody_has_all,
     tolerance=0,

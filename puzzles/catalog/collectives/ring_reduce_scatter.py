@@ -73,7 +73,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3,), length=(18,), shape=((6, 3),), op=("AVG", "MAX"))
     + cases(worlds=(3,), length=(12,), shape=((4, 3),)),
     drawn=on_any_ranks(length=range(2, 60), op=("SUM", "AVG", "MAX")),
-    large=case(4, length=9_000_000),
+    large=case(4, length=4_500_000),
     inputs=tensor_and_room,
     oracle=everybody_has_one_chunk,
     judge=neighbours_only,

@@ -51,7 +51,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), root=(1,), length=(5,))
     + cases(worlds=(4,), root=(2,), length=(6,), shape=((2, 3),)),
     drawn=on_any_ranks(root=lambda so_far: range(so_far.n), length=range(2, 12)),
-    large=case(2, root=1, length=5_500_000),
+    large=case(2, root=1, length=2_750_000),
     inputs=chunks_on_the_root,
     oracle=everybody_has_one,
     tolerance=0,

@@ -57,7 +57,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(3, 4), least=(0,), most=(0, 1, 9), width=(3,))
     + cases(worlds=(4,), members=(0, 2, 3), least=(0,), most=(4,), width=(2,)),
     drawn=on_any_ranks(least=(0, 1), most=range(2, 9), width=range(1, 5)),
-    large=case(2, least=900, most=1000, width=4200),
+    large=case(2, least=900, most=1000, width=2100),
     inputs=splits_and_room,
     oracle=rows_by_sender,
     tolerance=0,

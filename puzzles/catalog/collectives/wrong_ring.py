@@ -67,7 +67,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(2,), length=(24,), dtype=(torch.int32,))
     + cases(worlds=(3,), length=(12,), shape=((4, 3),), op=("AVG", "MAX")),
     drawn=on_any_ranks(length=range(2, 60), op=("SUM", "AVG", "MAX")),
-    large=case(3, length=9_000_000),
+    large=case(3, length=4_500_000),
     inputs=one_tensor,
     oracle=everybody_has_the_sum,
     judge=neighbours_only,
