@@ -8,7 +8,20 @@ from types import MappingProxyType
 
 from reference.errors import BadInput
 
-MODELS = ("tiny", "demo", "small", "llama3-8b", "llama3-70b", "llama3-405b")
+MODELS = (
+    "tiny",
+    "demo",
+    "small",
+    "llama3-8b",
+    "llama3-70b",
+    "llama3-405b",
+    "gemma-2b",
+    "gemma-7b",
+    "mistral-nemo-12b",
+    "qwen2-0.5b",
+    "qwen2-7b",
+    "qwen2-72b",
+)
 WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "--data-parallel": ("naive", "flat", "ddp", "zero1", "zero2", "fsdp", "hsdp"),

@@ -11,11 +11,12 @@ in which `composition.axes.channels_of` makes them. Two views of what a message 
 
 Queues that a GPU must have, with two micro-batches for each rank, and two stages on it where that is left open:
 
-| order                          | STARTS, 2 ranks | STARTS, 4 or 8 | HOLDS, 2 ranks | HOLDS, 4 or 8 |
-|--------------------------------|-----------------|----------------|----------------|---------------|
-| gpipe, 1f1b, zb-h1, zb-h2      | 1               | 1              | 2              | 4             |
-| interleaved                    | 2               | 1              | 2              | 4             |
-| breadth-first, zb-v, dualpipev | 2               | 4              | 2              | 4             |
+| order                                  | STARTS, 2 ranks | STARTS, 4 or 8 | HOLDS, 2 ranks | HOLDS, 4 or 8 |
+|----------------------------------------|-----------------|----------------|----------------|---------------|
+| gpipe, 1f1b, zb-h1, zb-h2, v-half      | 1               | 1              | 2              | 4             |
+| interleaved, interleaved-even          | 2               | 1              | 2              | 4             |
+| v-min                                  | 1               | 1, 4           | 2              | 4             |
+| breadth-first, zb-v, 1f1b-v, dualpipev | 2               | 4              | 2              | 4             |
 
 A queue for each channel of the busiest rank is always enough, and `reference.on_gpus` asks for no less. Where ranks
 hang although every message has its other end, look at the number of queues first.

@@ -37,7 +37,7 @@ SHORT_ANSWERS = [
     ("lessons", 0, "Many processes, one program"),
     ("lessons 3", 2, "unexpected extra argument"),
     ("bench nothing", 2, "choose one of cluster"),
-    ("train --schedule zbv", 2, "--schedule is one of gpipe, 1f1b, interleaved, breadth-first, zb-h1"),
+    ("train --schedule zbv", 2, "--schedule is one of gpipe, 1f1b, interleaved, interleaved-even, breadth-first"),
     ("train --data-parallel fdsp", 2, "--data-parallel is one of naive, flat, ddp"),
     ("train --recompute some", 2, "--recompute is one of none, selective, full, not some"),
     ("train --precision half", 2, "--precision is one of fp32"),

@@ -42,7 +42,7 @@ def test_turning_moves_nine_times_its_input_and_could_move_it_twice() -> None:
 
 def test_swiglu_moves_five_times_its_input_and_could_move_three() -> None:
     gate = meta(BATCH, SEQUENCE, HIDDEN)
-    forward, backward = forward_and_backward(gpt.gated, gate, gate)
+    forward, backward = forward_and_backward(gpt.swish_gated, gate, gate)
     assert row("SwiGLU's product") == [forward.kernels, round(forward.bytes / MB), 1, round(3 * gate.nbytes / MB)]
     assert (forward.bytes, backward.bytes) == (5 * gate.nbytes, 9 * gate.nbytes)
 

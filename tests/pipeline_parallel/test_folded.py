@@ -12,10 +12,14 @@ from reference.plan import Order
 
 EACH = 4  # channels of a rank between two others: to and from each
 IN_TURN = (Order.GPIPE, Order.ONE_F_ONE_B, Order.ZB_H1, Order.ZB_H2)  # a rank's stages follow each other by one rank
-BACK = (Order.BREADTH_FIRST, Order.ZB_V, Order.DUAL_PIPE_V)
-NEEDED = {  # queues, as the table in `folded` has them: of two ranks, and of more
-    Head.STARTS: {order: (1, 1) for order in IN_TURN} | {Order.INTERLEAVED: (2, 1)} | {order: (2, 4) for order in BACK},
-    Head.HOLDS: {order: (2, 4) for order in Order},
+ROUND = (Order.INTERLEAVED, Order.INTERLEAVED_EVEN)
+BACK = (Order.BREADTH_FIRST, Order.ZB_V, Order.DUAL_PIPE_V, Order.ONE_F_ONE_B_V)
+NEEDED = {  # queues, as the table in `folded` has them: of 2, 4 and 8 ranks
+    Head.STARTS: {order: (1, 1, 1) for order in (*IN_TURN, Order.V_HALF)}
+    | {order: (2, 1, 1) for order in ROUND}
+    | {Order.V_MIN: (1, 1, 4)}
+    | {order: (2, 4, 4) for order in BACK},
+    Head.HOLDS: {order: (2, 4, 4) for order in Order},
 }
 
 
@@ -28,8 +32,7 @@ def program(order: Order, p: int, m: int, chunks: int = 2) -> Program:
 @pytest.mark.parametrize("head", Head)
 @pytest.mark.parametrize("order", Order)
 def test_so_many_queues_are_enough_and_fewer_are_not(order: Order, head: Head) -> None:
-    for p in (2, 4, 8):
-        needed = NEEDED[head][order][p > 2]
+    for p, needed in zip((2, 4, 8), NEEDED[head][order], strict=True):
         ends = [not stuck(program(order, p, 2 * p), queues, head) for queues in range(1, EACH + 2)]
         assert ends == [queues >= needed for queues in range(1, EACH + 2)], (p, ends)
 

@@ -222,7 +222,7 @@ def test_bench_becomes_the_benchmark_so_that_signals_reach_it(monkeypatch: pytes
 
 def test_both_commands_have_the_same_defaults():
     ours = {name: parameter.default for name, parameter in signature(train).parameters.items()}
-    assert launch.parse([]) == {name: value for name, value in ours.items() if name not in ("ranks", "log")}
+    assert launch.parse([]) == {name: value for name, value in ours.items() if name not in ("context", "ranks", "log")}
 
 
 def test_help_names_every_schedule():

@@ -179,7 +179,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(
         (["--accumulate", "0"], "at least 1 micro-batch"),
         (["--accumulate", "3"], "do not divide among 3 micro-batches"),
         (["--recompute", "some"], "none, selective, full, not some"),
-        (["--precision", "int8"], "--precision is one of fp32, bf16, fp16"),
+        (["--precision", "int8"], "--precision is one of fp32, tf32, bf16, fp16"),
         (["--offload", "moon"], "none, cpu, disk, not moon"),
     ],
 )

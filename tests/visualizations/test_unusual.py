@@ -50,6 +50,6 @@ def test_names_of_lanes_keep_the_margin(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_messages_of_different_sizes_are_not_taken_for_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = [Contents((((1,),) * 16,) * 61)] * 16
-    words = {words for words, _, _ in drawn(collective.draw(ring(16), held), monkeypatch)}
-    assert "16: 400 B in all" in words
+    held = [Contents((((1,),) * 8,) * 31)] * 8
+    words = {words for words, _, _ in drawn(collective.draw(ring(8), held), monkeypatch)}
+    assert "8: 400 B in all" in words

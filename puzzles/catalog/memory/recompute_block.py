@@ -54,7 +54,7 @@ PUZZLE = Puzzle(
     answer=SOLUTION,
     cases=cases(worlds=(1,), first=(False, True), dropout=(0.0,), rows=(6, 1)),
     drawn=(drawn(worlds=(1,), first=(False, True), dropout=(0.0,), rows=range(2, 9)),),
-    large=case(1, first=False, dropout=0.0, rows=2000, width=64, hidden=64, blocks=25),
+    large=case(1, first=False, dropout=0.0, rows=800, width=64, hidden=64, blocks=25),
     inputs=blocks_and_data,
     oracle=forward_and_backward,
     judge=once_there_once_back,

@@ -104,7 +104,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(8,), batch=(1,), slice=(2,), width=(4,), hidden=(1,))
     + cases(worlds=(4,), members=(0, 2, 3), batch=(2,), slice=(2,), width=(4,), hidden=(3,)),
     drawn=on_any_ranks(batch=(1, 2), slice=range(2, 5), width=range(3, 7), hidden=(1, 2, 3)),
-    large=case(4, batch=1, slice=2048, width=160, hidden=4, times=4),
+    large=case(4, batch=1, slice=1024, width=160, hidden=4, times=4),
     inputs=a_slice_and_my_columns,
     oracle=whole_matrices_in_one_process,
     drive=there_and_back,

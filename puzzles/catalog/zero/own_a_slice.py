@@ -71,7 +71,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(8,), slice=(3,), steps=(2,))
     + cases(worlds=(4,), members=(0, 2, 3), slice=(4,), steps=(2,)),
     drawn=on_any_ranks(slice=range(2, 9), steps=(2, 3)),
-    large=case(4, slice=650_000, steps=2),
+    large=case(4, slice=250_000, steps=2),
     inputs=parameters_and_data,
     oracle=one_process_with_all_data,
     drive=with_backward,
