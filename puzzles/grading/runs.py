@@ -12,6 +12,7 @@ from reference.cluster import EachRank, RankError, ResultError
 from reference.trace import Op, Trace
 
 from . import driver, narrow, overlap, schedules, text, values, witness
+from .drives import plain
 from .pool import Pool
 from .puzzle import Case, Inputs, Measure, Puzzle
 from .values import Comparison
@@ -177,7 +178,8 @@ def run_cases(solution: Solution, cases: Sequence[Case], pool: Pool) -> list[Run
         tampered = ResultError("a report that makes no sense", "the solution has changed what its rank reports", rank=0)
         raise Broken(tampered, cases[0], printed.getvalue()) from None
     loose = _loose(trace, parts, solution.filename)
-    circumstances = Circumstances(printed.getvalue(), patched, left, loose, traffic.hidden(trace))
+    hidden = traffic.hidden(trace, makes_groups=puzzle.drive is not plain)
+    circumstances = Circumstances(printed.getvalue(), patched, left, loose, hidden)
     return [
         _run(puzzle, case, given, part, trace, circumstances)
         for case, given, part in zip(cases, inputs, parts, strict=True)

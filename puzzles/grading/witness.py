@@ -66,7 +66,7 @@ class Traffic:
         except OSError:
             return b""
 
-    def hidden(self, trace: Trace) -> int:
+    def hidden(self, trace: Trace, *, makes_groups: bool = False) -> int:
         """Bytes that the ranks told each other, over the network or in their store, and no event of the trace has."""
         if self._before is None or self._after is None:
             return 0
@@ -74,7 +74,7 @@ class Traffic:
         if not self._written_after.startswith(self._written):
             return len(self._written)
         noted = len(self._written_after) - len(self._written)
-        if noted > _NOTED * connections:
+        if noted > _NOTED * (connections + makes_groups * trace.world_size):  # a group of one rank needs no connection
             return noted
         moved = self._after.payload - self._before.payload
         known = explained(trace, connections)

@@ -51,7 +51,8 @@ class Cluster:
         device: "cpu" for gloo; "cuda" for NCCL with one GPU for each rank.
         preload: modules that the server imports before it forks the ranks, so that a restart does not import them
             again.
-        untrusted: the functions are not the owner's own: refuse what reaches outside, and unpickle only plain data.
+        untrusted: the functions are not the owner's own: wall the ranks in (see `confine`), so that they reach nothing
+            outside and read no module but Python's, its packages' and those of `preload`; unpickle only plain data.
 
     Raises:
         ClusterError: the cluster can't be had, with the reason.

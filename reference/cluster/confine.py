@@ -79,7 +79,7 @@ def confine(scratch: str, refuse: Callable[[str], Exception], *, alone: bool) ->
 
     Returns: what is not enforced here, in words.
     """
-    os.environ["TMPDIR"] = scratch
+    os.environ["TMPDIR"] = os.environ["TORCHINDUCTOR_CACHE_DIR"] = scratch
     sys.dont_write_bytecode = True  # it could not store what it compiles, and would be refused for trying to
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     allowed = readable()

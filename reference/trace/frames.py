@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 HOUSE = str(Path(__file__).resolve().parents[1]) + os.sep  # reference/
-_MACHINERY = tuple(HOUSE + room + os.sep for room in ("cluster", "trace"))
+_MACHINERY = (*(HOUSE + room + os.sep for room in ("cluster", "trace")), HOUSE + "process_group.py")
 _GRADING = str(Path(__file__).resolve().parents[2] / "puzzles" / "grading") + os.sep
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _PACKAGES = {"site-packages", "dist-packages"}  # the second is Debian's name

@@ -10,7 +10,6 @@ from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import init_device_mesh
 
 from reference.cluster import Cluster, RankError
-from reference.trace.tap import Tap
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["plain", "watched"])
@@ -20,6 +19,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 def names() -> list[str]:
+    from reference.trace.tap import Tap  # here: a class that goes by the name of torch's does not travel
+
     mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("data",))
     subgroup, _ = dist.new_subgroups(2, backend="gloo")
     groups = [None, dist.new_group(), dist.new_group(backend="gloo"), dist.new_group(backend=dist.Backend("GLOO")),

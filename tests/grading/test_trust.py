@@ -15,11 +15,11 @@ from puzzles.grading.course import Course
 from puzzles.grading.engine import grade
 from puzzles.grading.pool import shared
 from puzzles.grading.puzzle import cases
-from puzzles.grading.runs import Solution, run_cases
+from puzzles.grading.runs import Broken, Solution, run_cases
 from puzzles.grading.verdict import Stage
-from reference.cluster import Cluster
+from reference.cluster import Cluster, EachRank, RankError
 
-SHIFT = dataclasses.replace(catalog.find("ranks.ring_shift"), cases=cases(worlds=(2, 3), length=(6,)))
+SHIFT = dataclasses.replace(catalog.find("ranks.ring_shift"), cases=cases(worlds=(2, 3), length=(6,)), drawn=())
 RIGHT = text.solution(SHIFT)
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part of it is Landlock, of Linux alone")
 HEAD = "    rank, n = dist.get_rank(group), dist.get_world_size(group)\n"
@@ -50,11 +50,8 @@ REACHES = {
     "eval": (with_code(inside="eval('1')\n"), "uses eval"),
     "annotations that run": (with_code(top="import typing\ntyping.get_type_hints\n"), "get_type_hints"),
     "a class pattern": (with_code(inside="match x:\n    case object(__class__=c): pass\n"), "uses __class__"),
-    "the reference": (with_code(top="from reference.ranks.shift import ring_shift\n"), "imports reference.ranks.shift"),
-    "the catalog": (with_code(top="import puzzles.catalog\n"), "imports puzzles.catalog"),
     "threads": (with_code(top="import threading\n"), "imports threading"),
     "atexit": (with_code(top="import atexit\natexit.register(print)\n"), "imports atexit"),
-    "files": (with_code(top="open('/etc/hostname').read()\n"), "uses open"),
     "the tap": (with_code(inside="group.recorder\n"), "uses recorder"),
     "what is below the tap": (with_code(inside="group.carrier.rank()\n"), "uses carrier"),
     "the tap's counts": (with_code(inside="group.ledger.report()\n"), "uses ledger"),
@@ -117,6 +114,20 @@ def test_a_right_answer_that_reaches_around_does_not_pass(name: str) -> None:
     assert re.search(reason, verdict.reason), verdict.reason
 
 
+READS = {
+    "the reference": "from reference.ranks.shift import ring_shift\n",
+    "the catalog": "import puzzles.catalog\n",
+    "files": "open('/etc/hostname').read()\n",
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_a_text_can_not_read_it_is_told_at_its_line(name: str) -> None:
+    verdict = grade(SHIFT, with_code(top=READS[name]))
+    assert verdict.stage is Stage.ERROR, f"{verdict.stage}: {verdict.reason}"
+    assert re.search(r"ring_shift.py:\d+|No module named|may not read files", verdict.reason), verdict.reason
+
+
 CALLS = {"by name": "dist.all_gather(out, x, group=group)", "of the group": "group.allgather([out], [x]).wait()"}
 
 
@@ -147,11 +158,12 @@ def raw_run(body: str) -> list[dict]:
         drive=SHIFT.drive,
         wants_group=False,
         meters=(),
+        new=False,
         members=(None,),
-        inputs=([{"x": 1}, {"x": 2}],),
+        given={},
     )
     try:
-        return shared().cluster(2).run(driver.run, job)
+        return shared().cluster(2).run(driver.run, job, EachRank([[{"x": 1}], [{"x": 2}]]))
     finally:
         shared().discard(2)
 
@@ -163,19 +175,19 @@ def test_a_patch_that_the_rules_did_not_see_is_found_in_the_process() -> None:
 
 def test_a_mode_that_is_never_left_is_found() -> None:
     reports = raw_run("import torch\ntorch.device('meta').__enter__()")
-    assert reports[0]["patched"] == ["torch's stack of modes"]
+    assert reports[0]["left"] == ["torch's stack of modes"]
 
 
 def test_a_rank_is_given_nothing_of_others() -> None:
     seen = raw_run("""
         import sys
         frame = sys._getframe()
-        while "job" not in frame.f_locals:
+        while "inputs" not in frame.f_locals:
             frame = frame.f_back
-        return str(frame.f_locals["job"].inputs)
+        return str(frame.f_locals["inputs"])
         """)
     said = [report["cases"][0]["values"]["returns"] for report in seen]
-    assert said == [("value", "([{'x': 1}, None],)"), ("value", "([None, {'x': 2}],)")]
+    assert said == [("value", "[{'x': 1}]"), ("value", "[{'x': 2}]")]
 
 
 def test_who_knows_the_answer_must_still_send_it() -> None:
@@ -241,30 +253,18 @@ def test_a_file_that_writes_the_state_file_does_not_pass(tmp_path: Path) -> None
 
 
 @ON_LINUX
-def test_right_values_without_a_message_are_not_believed() -> None:
+def test_ranks_share_no_files() -> None:
     smuggled = with_code(
         inside="""
             import numpy
-            if n == 1:
-                return x.clone()
-            numpy.save(f"/dev/shm/rankwise-test-{n}-{rank}-{len(x)}", x.numpy())
-            while True:
-                try:
-                    left = numpy.load(f"/dev/shm/rankwise-test-{n}-{(rank - 1) % n}-{len(x)}.npy")
-                    return torch.from_numpy(left)
-                except (OSError, ValueError, EOFError):
-                    pass
+            numpy.save(f"/dev/shm/rankwise-test-{rank}", x.numpy())
+            return torch.from_numpy(numpy.load(f"/dev/shm/rankwise-test-{(rank - 1) % n}.npy"))
             """
     )
     cases = [case for case in SHIFT.cases if case.world_size == 2]
-    try:
-        (run,) = run_cases(Solution(SHIFT, smuggled, "smuggled.py"), cases, shared())
-        assert run.right, "the attack was to work"
-        verdict = grade(SHIFT, smuggled)
-        assert not verdict.passed
-    finally:
-        for file in Path("/dev/shm").glob("rankwise-test-*"):
-            file.unlink()
+    with pytest.raises(Broken, match=r"No such file|may not read"):
+        run_cases(Solution(SHIFT, smuggled, "smuggled.py"), cases, shared())
+    assert not list(Path("/dev/shm").glob("rankwise-test-*"))
 
 
 def test_ranks_that_ran_forbidden_code_are_not_used_again() -> None:
@@ -377,10 +377,11 @@ def imported_here() -> int:
     return never_compiled.NUMBER
 
 
-def test_a_module_may_be_imported_on_a_rank_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python stores what it has compiled beside a module, where such a rank may not write."""
+def test_a_rank_reads_no_module_of_its_callers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has Python, its packages, and what was imported before it was walled in."""
     (tmp_path / "never_compiled.py").write_text("NUMBER = 7")
     monkeypatch.syspath_prepend(tmp_path)
-    with Cluster(1, untrusted=True) as cluster:
+    with Cluster(1, untrusted=True) as cluster, pytest.raises(RankError, match="No module named 'never_compiled'"):
+        cluster.run(imported_here)
+    with Cluster(1, untrusted=True, preload=["never_compiled"]) as cluster:
         assert cluster.run(imported_here) == [7]
-    assert not (tmp_path / "__pycache__").exists()

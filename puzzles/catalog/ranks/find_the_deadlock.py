@@ -120,7 +120,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "the batch is not waited for",
-            diagnosis=r"unfilled until wait\(\)",
+            diagnosis=r"unfilled until wait\(\)|never waited for",
             edits=(
                 (
                     "    for work in dist.batch_isend_irecv(batch) if batch else ():\n        work.wait()\n",

@@ -89,7 +89,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "does not wait for what it receives",
-            diagnosis=r"swap\.py:\d+ · read before wait\n.*unfilled until wait\(\)",
+            diagnosis=r"swap\.py:\d+ · read before wait\n.*unfilled until wait\(\)|never waited for",
             edits=(("    for work in works:\n        work.wait()\n", ""),),
         ),
         Wrong(
