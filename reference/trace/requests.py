@@ -137,6 +137,7 @@ class TappedWork(Request):
     def __init__(self, work: Work, call: Call, recorder: Recorder) -> None:
         super().__init__(work)
         self.call, self._recorder = call, recorder
+        self._holds = (*call.inputs, *call.outputs)  # as torch's own requests do, for as long as they live
 
     def wait(self, timeout: timedelta = FOREVER) -> bool:
         """Block until the call is done; True."""
