@@ -217,7 +217,8 @@ class Server:
             die_with_parent(signal.SIGKILL)
             if os.getppid() != server:
                 os._exit(0)
-            self.forget([fd for fd in (*fds, *apart.values()) if fd not in mine])
+            stores = [other.store_fd for other in self.generations if other is not generation]
+            self.forget([fd for fd in (*fds, *apart.values(), *stores) if fd not in mine])
             from .rank import main
 
             main(rank, plan | {"apart": bool(apart)}, *mine)
