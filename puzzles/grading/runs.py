@@ -18,6 +18,7 @@ from .puzzle import Case, Inputs, Measure, Puzzle
 from .values import Comparison
 
 _METERS = {Measure.PEAK_BYTES: "peak", Measure.KEPT_BYTES: "kept", Measure.LINES: "lines"}
+_GROUPS = 3  # that a rank makes in a case at most, where a drive or a solution makes groups
 _OF_SCHEDULES = (Measure.BUBBLE, Measure.ACTIVATIONS, Measure.ALL_ACTIVATIONS, Measure.ROOM)
 
 
@@ -178,12 +179,17 @@ def run_cases(solution: Solution, cases: Sequence[Case], pool: Pool) -> list[Run
         tampered = ResultError("a report that makes no sense", "the solution has changed what its rank reports", rank=0)
         raise Broken(tampered, cases[0], printed.getvalue()) from None
     loose = _loose(trace, parts, solution.filename)
-    hidden = traffic.hidden(trace, makes_groups=puzzle.drive is not plain)
+    hidden = traffic.hidden(trace, 0 if puzzle.drive is plain and not _makes_groups(puzzle) else _GROUPS * len(cases))
     circumstances = Circumstances(printed.getvalue(), patched, left, loose, hidden)
     return [
         _run(puzzle, case, given, part, trace, circumstances)
         for case, given, part in zip(cases, inputs, parts, strict=True)
     ]
+
+
+def _makes_groups(puzzle: Puzzle) -> bool:
+    """Whether a solution may make groups of its own."""
+    return any(call.__name__ in ("new_group", "new_subgroups") for call in puzzle.calls)
 
 
 def _loose(trace: Trace, parts: Sequence[list[Any]], filename: str) -> tuple[tuple[Op, int], ...]:

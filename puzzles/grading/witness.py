@@ -20,6 +20,7 @@ _HEADERS = 52  # bytes of IP and TCP, with timestamps, around the data of a pack
 _AROUND = 144  # bytes that gloo sends with each message: it tells that it is ready, what comes, and that it has come
 _CONNECTION = 24  # bytes by which the packets that open a connection are longer
 _NOTED = 600  # bytes in the ranks' store for each connection of a new group, at most
+_MUCH, _OF_MUCH = 1 << 20, 256  # of more bytes than the first, one in the second is forgiven: packets are uneven
 _PACKET = 2048  # bytes of one that was sent again, at most, where messages are small
 _FORGIVEN = 128  # bytes of a call: less than any message takes, more than acknowledgements with options do
 
@@ -66,33 +67,40 @@ class Traffic:
         except OSError:
             return b""
 
-    def hidden(self, trace: Trace, *, makes_groups: bool = False) -> int:
-        """Bytes that the ranks told each other, over the network or in their store, and no event of the trace has."""
+    def hidden(self, trace: Trace, groups: int = 0) -> int:
+        """Bytes that the ranks told each other, over the network or in their store, and no event of the trace has.
+
+        Args:
+            groups: that each rank may have made meanwhile; one of a single rank needs no connection.
+        """
         if self._before is None or self._after is None:
             return 0
         connections = self._after.connections - self._before.connections
         if not self._written_after.startswith(self._written):
             return len(self._written)
         noted = len(self._written_after) - len(self._written)
-        if noted > _NOTED * (connections + makes_groups * trace.world_size):  # a group of one rank needs no connection
+        if noted > _NOTED * (connections + groups * trace.world_size):
             return noted
         moved = self._after.payload - self._before.payload
         known = explained(trace, connections)
         forgiven = _FORGIVEN + _PACKET * (self._after.sent_again - self._before.sent_again)
+        forgiven += known // _OF_MUCH if known > _MUCH else 0
         return moved - known if moved > known + forgiven else 0
 
 
 def explained(trace: Trace, connections: int) -> int:
     """The most bytes inside of TCP that a call may take of which a trace says all.
 
-    Gloo puts 144 bytes around each message. Of its collectives the bytes are those of the algorithm that the trace
-    counts, in at most 4(n-1) messages of each rank: exact for broadcasts, an upper bound for the others.
+    Gloo puts 144 bytes around each message. Its collectives take at most 4(n-1) messages of each rank, and the bytes of
+    the algorithm that the trace counts, but for two: a reduce-scatter is an all-reduce inside, and a reduce is a
+    reduce-scatter and a gather.
 
     Args:
         connections: that were opened meanwhile.
     """
     around = sum(_messages(event) for of_rank in trace.events for event in of_rank)
-    return sum(trace.bytes_sent) + _AROUND * around + _CONNECTION * connections
+    more = sum(_more(event) for of_rank in trace.events for event in of_rank)
+    return sum(trace.bytes_sent) + _AROUND * around + _CONNECTION * connections + more
 
 
 def _messages(event: Event) -> int:
@@ -109,6 +117,13 @@ def _store(process: int | None) -> Path | None:
         return next((file for file in files if os.readlink(file).startswith("/memfd:rankwise")), None)
     except OSError:
         return None
+
+
+def _more(event: Event) -> int:
+    """Bytes that a rank sends for a collective of gloo's beyond those of the algorithm that it is counted as."""
+    if event.op is Op.REDUCE_SCATTER:
+        return event.bytes
+    return event.bytes // len(event.group) if event.op is Op.REDUCE else 0
 
 
 def counters(process: int | None) -> Counters | None:
