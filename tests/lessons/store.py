@@ -5,7 +5,6 @@ who reads them elsewhere, and no controls, which need a kernel. What answers a `
 shows it when its cell is run.
 """
 
-import json
 import os
 import sys
 import tempfile
@@ -73,7 +72,7 @@ def store(lesson: str, course: Path) -> None:
     """Run one lesson of a course, and write it to the working tree."""
     (course / "lessons" / lesson).write_text((ROOT / "lessons" / lesson).read_text())
     notebook = cleaned(executed(course, lesson))
-    text = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+    text = nbformat.writes(notebook) + "\n"
     if str(course) in text:
         raise SystemExit(f"{lesson} shows a path of this machine: {course}")
     (ROOT / "lessons" / lesson).write_text(text)
