@@ -89,6 +89,11 @@ class Pool:
         for world_size in world_sizes:
             self._started(world_size)
 
+    def ready(self) -> None:
+        """Wait until all ranks are up, as they are while somebody reads a verdict."""
+        for cluster in self._clusters.values():
+            cluster.ready()
+
     def need(self, modules: Iterable[str]) -> None:
         """Have the ranks import these, too, before they are forked; those that are up without them start again."""
         if new := dict.fromkeys(modules).keys() - self._more.keys():
