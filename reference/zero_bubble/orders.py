@@ -82,7 +82,7 @@ def dual_pipe_v(p: int, m: int) -> Schedule:
 
     Action by action, torch's `ScheduleDualPipeV`, which takes 2p micro-batches or more; here there may be fewer.
 
-    Qi et al. 2025, "Eliminating bubbles in DualPipe by cutting it in half" (DualPipeV, of DeepSeek's DualPipe).
+    Qi et al. 2025, "DualPipe could be better without the dual" (DualPipeV, half of DeepSeek's DualPipe).
     """
     return _v_shaped(p, m, lambda r, m: _dual(p, m, r), least=2 * p)
 
