@@ -19,7 +19,7 @@ from tests.lessons.course import LESSONS, ROOT, committed
 DOTTED = re.compile(r"(?<![\w./-])(torch|dist)((?:\.[A-Za-z_]\w*)+)")
 IMPORTED = re.compile(r"from (torch[\w.]*) import ([\w, ]+)")
 TORCHS_COLUMNS = ("PyTorch", "PyTorch's DDP", "`torch.distributed`")  # of tables, by their heads
-ROOMS_OF_TORCH = ("distributed", "nn", "utils", "amp", "autograd", "cuda", "optim", "testing")
+ROOMS_OF_TORCH = ("distributed", "nn", "utils", "amp", "autograd", "cuda", "optim")
 
 READ_AT = {"Megatron": "d98e8a6", "TorchTitan": "b5bcd76", "DeepSpeed": "edaa722"}
 """The commits at which names of these projects were looked up, in August 2026."""
@@ -38,12 +38,10 @@ def known(name: str) -> bool:
         if not isinstance(owner, (ModuleType, type)):
             return True
         path += f".{part}"
-        if not hasattr(owner, part):
-            try:
-                importlib.import_module(path)
-            except ImportError:
-                return False
-        owner = getattr(owner, part)
+        try:
+            owner = getattr(owner, part) if hasattr(owner, part) else importlib.import_module(path)
+        except ImportError:
+            return False
     return True
 
 
@@ -64,20 +62,25 @@ def words_of_torch() -> frozenset[str]:
 
 
 def in_torchs_columns(text: str) -> list[str]:
-    """Names in the columns of a text's tables that list PyTorch's: words of code with an underscore or a capital."""
+    """Names in the columns of a text's tables that list PyTorch's."""
     found: list[str] = []
-    columns: list[int] = []
+    columns: list[int] | None = None  # of the table that we are in
     for line in text.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
-        if not cells:
-            columns = []
-        elif not columns:
-            columns = [place for place, cell in enumerate(cells) if cell in TORCHS_COLUMNS] or [-1]
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|"):
+            columns = None
+        elif columns is None:
+            columns = [place for place, cell in enumerate(cells) if cell in TORCHS_COLUMNS]
         else:
-            spans = [span for at in columns if 0 <= at < len(cells) for span in re.findall("`([^`]*)`", cells[at])]
-            words = [word for span in spans for word in re.findall(r"[A-Za-z_]\w*", re.sub('"[^"]*"', "", span))]
-            found += [word for word in words if "_" in word or word[1:] != word[1:].lower()]
+            found += [name for column in columns for name in names_in(cells[column])]
     return found
+
+
+def names_in(cell: str) -> list[str]:
+    """What looks like a name in a cell's code: words with an underscore or a capital, but in quotes, which are values."""
+    code = [re.sub('"[^"]*"', "", span) for span in re.findall("`([^`]*)`", cell)]
+    words = [word for span in code for word in re.findall(r"[A-Za-z_]\w*", span)]
+    return [word for word in words if "_" in word or word[1:] != word[1:].lower()]
 
 
 @pytest.mark.parametrize("lesson", LESSONS)
