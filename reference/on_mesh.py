@@ -56,7 +56,7 @@ class OnMesh:
         self.parts = tuple(
             self._placed(part, placed[part.name], along, groups) for along in forms for part in along.form.parts
         )
-        self.shards = (groups.along(*self.split),) if groups.mesh.size(*self.split) > 1 else ()
+        self.shards = tuple(groups.along(axis) for axis in self.split if groups.mesh.size(axis) > 1)
         self.units = [unit for form in self._forms for unit in form.units]
         self._partial: dict[ProcessGroup, list[Part]] = {}  # parts whose gradients are summed over these ranks
         for part in self.parts:

@@ -112,7 +112,7 @@ def parallelize(
 def groups_of(plan: Plan, group: ProcessGroup, config: GPTConfig) -> Groups:
     """All groups that a plan needs, made in one order by all ranks of `group`."""
     groups = Groups(group, plan.mesh(group.size(), config))
-    for axes in (DATA, ("dp_shard",), ("dp_replicate",), ("pp",), TENSOR, ("tp_copy",), ("pp", *DATA), plan.split_axes):
+    for axes in (*((axis,) for axis in groups.mesh.names), DATA, TENSOR, ("pp", *DATA)):
         groups.along(*axes)
     if plan.pipeline_parallel > 1 and config.tied:
         ends = ends_of(group, groups.mesh, plan.schedule())
