@@ -25,7 +25,7 @@ def whole(form: UpdateForm, value: Callable[[Part], Tensor | None] = lambda part
     found: dict[str, Tensor] = {}
     for shape, name, pieces in _of_everybody(form, value):
         for box, values in pieces:
-            box.within(found.setdefault(name, torch.empty(shape, dtype=values.dtype)))[:] = values
+            box.within(found.setdefault(name, torch.empty(shape, dtype=values.dtype)))[...] = values
     return found
 
 
