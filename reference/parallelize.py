@@ -11,10 +11,11 @@ from torch.distributed import ProcessGroup
 from reference import on_gpus
 from reference.data_parallel.form import DataParallel, UpdateForm
 from reference.data_parallel.replicated import DistributedDataParallel, Replicated, flat, naive
+from reference.engine import Engine, ForwardOnly, OneStage
 from reference.groups import Groups
 from reference.memory.precision import Precision
 from reference.memory.recompute import recompute
-from reference.mesh import DATA, TENSOR
+from reference.mesh import DATA, GRADIENTS, TENSOR
 from reference.models import GPT, GPTConfig, create, initial_value, materialise, token_loss
 from reference.on_mesh import Along, OnMesh
 from reference.pipeline_parallel.channels import channels_of, ends_of
@@ -50,9 +51,9 @@ class Parallel:
     loss: Loss  # of these logits, as `reference.models.token_loss`; ranks that read the same windows get the same
     form: UpdateForm  # between the model and its optimizer
     data: ProcessGroup  # ranks that read different windows
-    losses: ProcessGroup  # ranks whose losses add up: these, and in a pipeline those that have other stages
-    pipeline: Pipeline | None = None
-    inference: Callable[[torch.Size], Pipeline] | None = None  # of one micro-batch of this shape: forward alone
+    losses: ProcessGroup  # ranks whose losses add up: all that read other tokens, or have other stages
+    engine: Engine  # takes micro-batches forward and backward
+    inference: Callable[[torch.Size], Engine]  # of one micro-batch of tokens of this shape: forward alone
 
 
 def parallelize(
@@ -100,19 +101,23 @@ def parallelize(
         recompute(piece, plan.recompute)
     make_form = partial(_form, plan=plan, groups=groups, precision=precision, value=value, device=device)
     form = _form_of_stages(model, make_form) if is_pipeline else make_form(model)
-    pipelines = _pipelines(model, plan, groups, device, later, form) if is_pipeline else (None, None)
+    of_stages = form
     if is_pipeline or is_split:
         form = OnMesh([Along(form, plan.shard_axes)], placed, groups, plan.split_axes)
+    if is_pipeline:
+        engine, inference = _pipelines(model, plan, groups, device, later, of_stages)
+    else:
+        engine, inference = OneStage(model, form, plan.accumulate), lambda _: ForwardOnly(model)
     loss = token_loss
     if region:
         loss = partial(vocabulary.token_loss, group=groups.along(*TENSOR), vocabulary=config.vocabulary)
-    return Parallel(model, loss, form, groups.along(*DATA), groups.along("pp", *DATA), *pipelines)
+    return Parallel(model, loss, form, groups.along(*DATA), groups.along("pp", *GRADIENTS), engine, inference)
 
 
 def groups_of(plan: Plan, group: ProcessGroup, config: GPTConfig) -> Groups:
     """All groups that a plan needs, made in one order by all ranks of `group`."""
     groups = Groups(group, plan.mesh(group.size(), config))
-    for axes in (*((axis,) for axis in groups.mesh.names), DATA, TENSOR, ("pp", *DATA)):
+    for axes in (*((axis,) for axis in groups.mesh.names), DATA, GRADIENTS, TENSOR, ("pp", *GRADIENTS)):
         groups.along(*axes)
     if plan.pipeline_parallel > 1 and config.tied:
         ends = ends_of(group, groups.mesh, plan.schedule())
@@ -182,7 +187,7 @@ def _form(
     device: torch.device,
 ) -> DataParallel:
     """The form of data parallelism, over this rank's model."""
-    data = groups.along(*DATA)
+    data = groups.along(*GRADIENTS)
     match plan.data_parallel:
         case Form.NAIVE:
             return Replicated(model, data, precision, naive)

@@ -21,6 +21,7 @@ from torch import Tensor
 from reference import on_gpus
 from reference.data_parallel import UpdateForm, clip, gradient_norm
 from reference.dtypes import accumulator
+from reference.engine import Batch
 from reference.errors import BadInput
 from reference.memory.loss_scaling import scaler_of
 from reference.memory.offload import Offload, OffloadedOptimizer, home_of
@@ -88,10 +89,10 @@ class Training:
         parallel = parallelize(config.model, plan, group, device, config.precision, config.seed)
         self.model, self.loss, self.form = parallel.model, parallel.loss, parallel.form
         self.data, self.losses = parallel.data, parallel.losses
-        self.pipeline, self.inference = parallel.pipeline, parallel.inference
+        self.engine, self.inference = parallel.engine, parallel.inference
         self.optimizer = optimizer_for(config, plan, self.form)
         self.scaler = scaler_of(config.precision)
-        if self.pipeline and on_gpus.is_gpu(device):
+        if self.engine.needs_warm_up and on_gpus.is_gpu(device):
             self.warm_up()
 
     def backward(self, step: int) -> Tensor:
@@ -101,21 +102,16 @@ class Training:
             The part of the loss, in nats per token, of the ranks that read what this one reads: a scalar. In a
             pipeline, on ranks that have the last stage, and zero on the others.
         """
-        read = [self._micro_batch(step, k) for k in range(self.plan.accumulate)]
+        read = [self._batch(step, k) for k in range(self.plan.accumulate)]
         parts: list[Tensor] = []
 
         def loss(logits: Tensor, k: int) -> Tensor:
-            part = self.loss(logits, read[k][1], self.batches.tokens)
+            part = self.loss(logits, read[k].targets, self.batches.tokens)
             parts.append(part.detach())
             return self.scaler.scale(part)
 
         with self.config.precision.products():
-            if self.pipeline:
-                self.pipeline.step(lambda k: (read[k][0], positions_of(read[k][0]), read[k][2]), loss)
-            else:
-                for k, (tokens, _, noise) in enumerate(read):
-                    with self.form.micro_batch(last=k == len(read) - 1):
-                        loss(self.model(tokens, noise=noise), k).backward()
+            self.engine.step(lambda k: read[k].inputs, loss)
         self.form.collect()
         dtype = accumulator(self.config.precision.compute)  # of losses, also where there is none
         return sum(parts, torch.zeros((), dtype=dtype, device=self.device))
@@ -125,29 +121,29 @@ class Training:
 
         It reads a micro-batch, sums its gradients over the data axis as a step does, and forgets them.
         """
-        tokens, targets, noise = self._micro_batch(0, 0)
+        batch = self._batch(0, 0)
         slices = self.plan.tensor_parallel if self.plan.sequence_parallel else 1
-        shape = tokens.shape[0], tokens.shape[1] // slices, self.config.model.width
+        shape = batch.tokens.shape[0], batch.tokens.shape[1] // slices, self.config.model.width
         like = torch.randn(shape, dtype=self.config.precision.compute, device=self.device)
 
         parts: list[Tensor] = []
 
         def loss(logits: Tensor, k: int) -> Tensor:
-            parts.append(self.loss(logits, targets, self.batches.tokens))
+            parts.append(self.loss(logits, batch.targets, self.batches.tokens))
             return self.scaler.scale(parts[-1])
 
         with self.config.precision.products():
-            self.pipeline.warm_up(lambda k: (tokens, positions_of(tokens), noise), like, loss)
+            self.engine.warm_up(lambda k: batch.inputs, like, loss)
         self.form.collect()
         self.form.publish()
 
-    def _micro_batch(self, step: int, k: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Tokens, targets, and from what dropout follows: what this rank reads in its k-th micro-batch of a step."""
+    def _batch(self, step: int, k: int) -> Batch:
+        """What this rank reads in its k-th micro-batch of a step."""
         number, parts = self.data.rank() * self.plan.accumulate + k, self.data.size() * self.plan.accumulate
         tokens, targets = (on_its_way(x, self.device) for x in self.batches.of_step(step, number, parts))
         if self.config.model.dropout == 0:
-            return tokens, targets, None
-        return tokens, targets, on_its_way(self.batches.noise(step, number, parts), self.device)
+            return Batch.of(tokens, targets)
+        return Batch.of(tokens, targets, on_its_way(self.batches.noise(step, number, parts), self.device))
 
     def update(self, step: int) -> float:
         """Clip the gradients, take an optimizer step, forget the gradients.
@@ -205,11 +201,6 @@ def train(
 def on_its_way(x: Tensor, device: torch.device) -> Tensor:
     """`x` on a device. To a GPU it travels from page-locked memory, and nobody waits for it here."""
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
-
-
-def positions_of(tokens: Tensor) -> Tensor:
-    """Where tokens [B, S] stand in their windows: [S]. Stages that see slices of them must be told."""
-    return torch.arange(tokens.shape[1], device=tokens.device)
 
 
 def batches_for(config: TrainConfig, world_size: int, accumulate: int = 1) -> Batches:
@@ -273,10 +264,9 @@ def validation_loss(training: Training) -> float:
 
 def forward_loss(training: Training, tokens: Tensor, targets: Tensor, global_tokens: int) -> Tensor | None:
     """The part of the loss that these tokens make; None on ranks of a pipeline that do not have the last stage."""
-    if training.inference is None:
-        return training.loss(training.model(tokens), targets, global_tokens)
+    batch = Batch.of(tokens, targets)
     return training.inference(tokens.shape).step(
-        lambda k: (tokens, positions_of(tokens)), lambda logits, k: training.loss(logits, targets, global_tokens)
+        lambda k: batch.inputs, lambda logits, k: training.loss(logits, targets, global_tokens)
     )
 
 

@@ -77,6 +77,8 @@ class Pipeline:
         BadInput: if the schedule computes no step, or not with these ranks and stages.
     """
 
+    needs_warm_up = True  # an `Engine`
+
     def __init__(
         self,
         schedule: Schedule,

@@ -16,6 +16,7 @@ from reference.cluster import Cluster
 from reference.collectives.differentiable import join
 from reference.data_parallel import DataParallel, gradient_norm, whole
 from reference.data_parallel.replicated import DistributedDataParallel
+from reference.engine import ForwardOnly, OneStage
 from reference.memory.precision import PRECISIONS, Precision
 from reference.mesh import DATA, TENSOR
 from reference.models import GPTConfig
@@ -107,7 +108,7 @@ def laid_out(task: Language, plan: Plan, precision: Precision) -> Parallel:
     data = groups.along(*DATA)
     form = OnMesh([Along(DistributedDataParallel(model, data, precision))], placed, groups)
     loss = partial(vocabulary.token_loss, group=region.group, vocabulary=task.config.vocabulary)
-    return Parallel(model, loss, form, data, data)
+    return Parallel(model, loss, form, data, data, OneStage(model, form, plan.accumulate), lambda _: ForwardOnly(model))
 
 
 def loss_of(task: Language, parallel: Parallel, step: int, part: int, parts: int) -> Tensor:

@@ -53,7 +53,7 @@ def third_step(plan: Plan) -> tuple[dict[int, int], list[tuple[str, int]], int]:
     dist.barrier()
     memory = {p.untyped_storage().data_ptr(): p.untyped_storage().nbytes() for p in training.model.parameters()}
     left = sum(memory.values())
-    return sizes, reductions_and_gathers(training.pipeline.line), left
+    return sizes, reductions_and_gathers(training.engine.line), left
 
 
 def reductions_and_gathers(line: list) -> list[tuple[str, int]]:

@@ -1,0 +1,105 @@
+"""A step of training on one rank: micro-batches go forward and backward, and their gradients add up.
+
+Two engines do it, and a training loop need not know which it has: a `Pipeline`
+(`reference.pipeline_parallel.run`), whose micro-batches pass through several ranks, and `OneStage`, with all layers on
+this rank.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from reference.data_parallel.form import DataParallel
+from reference.errors import BadInput
+
+Given = Callable[[int], tuple[Any, ...]]
+"""What the model is called with in micro-batch k, such as `Batch.inputs`."""
+Loss = Callable[[Tensor, int], Tensor]
+"""Of what the model makes of micro-batch k: a scalar."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a rank reads in one micro-batch.
+
+    Attributes:
+        tokens, targets: [B, S], int64.
+        positions: [S], where the tokens stand in their windows.
+        noise: [B, S], int64, from which dropout follows; None where there is none.
+    """
+
+    tokens: Tensor
+    targets: Tensor
+    positions: Tensor
+    noise: Tensor | None = None
+
+    @classmethod
+    def of(cls, tokens: Tensor, targets: Tensor, noise: Tensor | None = None) -> "Batch":
+        """Of whole windows."""
+        return cls(tokens, targets, torch.arange(tokens.shape[1], device=tokens.device), noise)
+
+    @property
+    def inputs(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What a model is called with."""
+        return self.tokens, self.positions, self.noise
+
+    def slice(self, part: int, parts: int) -> "Batch":
+        """One of so many equal slices of each window, whose tokens know where they stand.
+
+        Raises:
+            BadInput: if windows do not divide.
+        """
+        if self.tokens.shape[1] % parts:
+            raise BadInput(f"windows of {self.tokens.shape[1]} tokens do not divide into {parts} slices")
+        cut = [x if x is None else x.chunk(parts, dim=-1)[part] for x in vars(self).values()]
+        return Batch(*cut)
+
+
+class Engine(Protocol):
+    """What takes micro-batches forward and backward."""
+
+    needs_warm_up: bool  # whether kernels must be loaded before messages are in flight, see `reference.on_gpus`
+
+    def step(self, given: Given, loss: Loss) -> Tensor | None:
+        """Forward and backward of all micro-batches. Returns the sum of losses, on ranks that have any."""
+
+
+class OneStage:
+    """All layers on this rank: its micro-batches, one after the other.
+
+    Args:
+        model: called with what `given` says.
+        form: of data parallelism, over the model.
+        micro_batches: in a step.
+    """
+
+    needs_warm_up = False
+
+    def __init__(self, model: nn.Module, form: DataParallel, micro_batches: int) -> None:
+        self._model, self._form, self._micro_batches = model, form, micro_batches
+
+    def step(self, given: Given, loss: Loss) -> Tensor:
+        """Forward and backward of all micro-batches. Returns the sum of their losses."""
+        losses = []
+        for k in range(self._micro_batches):
+            with self._form.micro_batch(last=k == self._micro_batches - 1):
+                part = loss(self._model(*given(k)), k)
+                part.backward()
+            losses.append(part.detach())
+        return torch.stack(losses).sum()
+
+
+class ForwardOnly:
+    """One micro-batch forward, where all layers are on this rank."""
+
+    needs_warm_up = False
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+
+    def step(self, given: Given, loss: Loss) -> Tensor:
+        """The loss of micro-batch 0."""
+        return loss(self._model(*given(0)), 0)
