@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 from rankwise import on_rank
 from reference.cluster import Cluster
+from reference.config import TrainConfig
 from reference.memory.precision import PRECISIONS
 from reference.models.data import Text, unigram_entropy
 from reference.oracle import largest_difference, one_process, relative_difference
 from reference.parallelize import Plan
 from reference.report import Step
-from reference.train import TrainConfig
 
 STEPS = 10  # that are taken again
 LEARNED = 0.75  # of the byte entropy

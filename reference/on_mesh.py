@@ -58,10 +58,10 @@ class OnMesh:
         )
         self.shards = tuple(groups.along(axis) for axis in self.split if groups.mesh.size(axis) > 1)
         self.units = [unit for form in self._forms for unit in form.units]
-        self._partial: dict[ProcessGroup, list[Part]] = {}  # parts whose gradients are summed over these ranks
+        self.partial: dict[ProcessGroup, list[Part]] = {}  # parts whose gradients are summed over these ranks
         for part in self.parts:
             for group in partial_groups(placed[part.name], groups):
-                self._partial.setdefault(group, []).append(part)
+                self.partial.setdefault(group, []).append(part)
 
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:
@@ -75,7 +75,7 @@ class OnMesh:
         """Sum over the data axes, and then the parts that ranks of other axes have."""
         for form in self._forms:
             form.collect()
-        for group, parts in self._partial.items():
+        for group, parts in self.partial.items():
             gradients = [part.master.grad for part in parts if part.master.grad is not None]
             if gradients:
                 flat(gradients, group, fastest.all_reduce)

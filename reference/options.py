@@ -5,13 +5,13 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from reference.config import TrainConfig
 from reference.errors import BadInput
 from reference.memory.offload import Offload
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import preset
 from reference.parallelize import Form, Order, Plan
-from reference.train import TrainConfig
 
 Choice = TypeVar("Choice", bound=StrEnum)
 

@@ -11,10 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from reference.config import TrainConfig, learning_rate
 from reference.data_parallel import whole
 from reference.models import GPT, create, token_loss
 from reference.parallelize import SIMPLEST, Plan
-from reference.train import TrainConfig, Training, batches_for, learning_rate, summed
+from reference.train import Training, batches_for, summed
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reference.config import TrainConfig
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.models.data import Batches
@@ -18,7 +19,7 @@ from reference.models.files import home
 from reference.zero import checkpoint, checkpoint_folder
 
 if TYPE_CHECKING:
-    from reference.train import TrainConfig, Training
+    from reference.train import Training
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ class Saves:
         if not self.resume:
             return 0
         step, extra = checkpoint.load(self.folder, training.form, training.optimizer, training.group)
-        training.scaler.load_state_dict(extra["scaler"])
+        for name, piece in training.stateful.items():
+            piece.load_state_dict(extra[name])
         return step
 
     def _begins(self) -> str:
@@ -118,7 +120,7 @@ class Saves:
             BadInput: if that cannot be done. Those before it are still there.
         """
         extra = {
-            "scaler": training.scaler.state_dict(),
+            **{name: piece.state_dict() for name, piece in training.stateful.items()},
             "learned": learned(training.config, training.batches),
             "scheduled": scheduled(training.config),
             "options": dict(self.options),

@@ -10,61 +10,25 @@ One rule makes N ranks equal to one: each rank divides the sum of its token loss
 ranks and micro-batches, before backward. Parts of the loss and of the gradients then add up, whatever the layout.
 """
 
-import math
 import time
-from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from reference import on_gpus
-from reference.data_parallel import UpdateForm, clip, gradient_norm
+from reference.config import TrainConfig
+from reference.data_parallel import UpdateForm
 from reference.dtypes import accumulator
 from reference.engine import Batch
 from reference.errors import BadInput
 from reference.memory.loss_scaling import scaler_of
 from reference.memory.offload import Offload, OffloadedOptimizer, home_of
-from reference.memory.precision import PRECISIONS, Precision
-from reference.models import PRESETS, GPTConfig
 from reference.models.data import Batches, file_text, python_text
 from reference.parallelize import SIMPLEST, Plan, parallelize
 from reference.report import Report, Step, silent
 from reference.saves import Saves
-
-
-@dataclass(frozen=True)
-class TrainConfig:
-    """Everything that decides what is learned. The number of ranks is not part of it: it changes nothing."""
-
-    model: GPTConfig = PRESETS["demo"]
-    data: str | None = None  # a file of text; Python's own documentation by default
-    steps: int = 300
-    stop_after: int | None = None  # take only the first steps of those planned, 1 or more
-    batch: int = 16  # windows in a step, of all ranks together
-    sequence: int = 128  # tokens in a window
-    learning_rate: float = 3e-3  # at its peak
-    warmup: int = 20  # steps until the peak
-    weight_decay: float = 0.1
-    clip: float = 1.0  # a longer gradient is scaled down to this norm
-    seed: int = 0
-    precision: Precision = PRECISIONS["fp32"]
-
-    def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise BadInput(f"training takes at least 1 step, not {self.steps}")
-        if self.stop_after is not None and not 1 <= self.stop_after <= self.steps:
-            raise BadInput(f"training stops after 1 to {self.steps} steps, not {self.stop_after}")
-        if self.warmup < 0:
-            raise BadInput(f"a warmup takes 0 steps or more, not {self.warmup}")
-        if not self.clip > 0:
-            raise BadInput(f"gradients are clipped to a positive norm, not {self.clip}")
-        if not 0 < self.learning_rate < math.inf:
-            raise BadInput(f"a learning rate is a positive number, not {self.learning_rate}")
-        if self.seed < 0:
-            raise BadInput(f"a seed is 0 or more, not {self.seed}")
-        if self.model.vocabulary != 256:
-            raise BadInput(f"tokens are bytes here, and this model has a vocabulary of {self.model.vocabulary:,}")
+from reference.updates import EveryStep
 
 
 class Training:
@@ -92,6 +56,8 @@ class Training:
         self.engine, self.inference = parallel.engine, parallel.inference
         self.optimizer = optimizer_for(config, plan, self.form)
         self.scaler = scaler_of(config.precision)
+        self.updates = EveryStep(config, self.form, self.optimizer, self.scaler, device)
+        self.stateful = {"scaler": self.scaler}  # what a checkpoint keeps by name, besides masters and optimizer
         if self.engine.needs_warm_up and on_gpus.is_gpu(device):
             self.warm_up()
 
@@ -146,25 +112,8 @@ class Training:
         return Batch.of(tokens, targets, on_its_way(self.batches.noise(step, number, parts), self.device))
 
     def update(self, step: int) -> float:
-        """Clip the gradients, take an optimizer step, forget the gradients.
-
-        With a scaled loss the step is left out where a gradient is not finite.
-
-        Returns:
-            The norm of all gradients before clipping.
-        """
-        gradients = [part.master.grad for part in self.form.parts]
-        finite = self.scaler.unscale(gradients, self.form.shards)
-        counted = [part.master.grad for part in self.form.parts if part.is_primary]
-        norm = gradient_norm(counted, self.form.shards, self.device)
-        if finite:
-            clip(gradients, norm, self.config.clip)
-            for masters in self.optimizer.param_groups:
-                masters["lr"] = learning_rate(self.config, step)
-            self.optimizer.step()
-        self.scaler.update(finite)
-        self.form.publish()
-        return float(norm)
+        """Update the parameters with the gradients that are there. Returns the norm of these, before clipping."""
+        return self.updates.step(step)
 
 
 def train(
@@ -226,12 +175,6 @@ def optimizer_for(config: TrainConfig, plan: Plan, form: UpdateForm) -> torch.op
     if plan.offload is Offload.NONE:
         return torch.optim.AdamW(masters, fused=True, **options)  # one pass over memory, not one for each operation
     return OffloadedOptimizer(torch.optim.AdamW, masters, home_of(plan.offload, plan.offload_folder), **options)
-
-
-def learning_rate(config: TrainConfig, step: int) -> float:
-    """A cosine from the peak down to a tenth, times a line up for `warmup` steps. `step` counts from 0."""
-    warmth = min(1.0, (step + 1) / config.warmup) if config.warmup else 1.0
-    return config.learning_rate * warmth * (0.55 + 0.45 * math.cos(math.pi * step / config.steps))
 
 
 def summed(x: Tensor, group: dist.ProcessGroup) -> float:

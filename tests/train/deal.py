@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from rankwise import on_rank
 from reference.cluster import Cluster
+from reference.config import TrainConfig
 from reference.memory.offload import Offload
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
@@ -13,7 +14,6 @@ from reference.models import GPTConfig
 from reference.oracle import largest_difference, one_process
 from reference.parallelize import Form, Order, Plan
 from reference.plan import LOOPED
-from reference.train import TrainConfig
 
 SHAPE = {"layers": 8, "width": 16, "heads": 4, "kv_heads": 2, "hidden": 24}
 BOUND = 1e-10  # in float64 the order of additions costs 1e-15, a mistake 1e-3

@@ -18,12 +18,12 @@ from rankwise.cli import run
 from rankwise.commands.train import train
 from reference import launch
 from reference.cluster import Cluster, RankError
+from reference.config import TrainConfig
 from reference.errors import BadInput
 from reference.models import PRESETS
 from reference.oracle import one_process
 from reference.plan import Order
 from reference.report import read_log
-from reference.train import TrainConfig
 
 from ..processes import wait_until
 

@@ -14,13 +14,13 @@ import pytest
 
 from rankwise import on_rank
 from reference.cluster import Cluster
+from reference.config import TrainConfig
 from reference.memory.offload import Offload
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import PRESETS, GPTConfig
 from reference.oracle import Record, largest_difference, one_process, relative_difference
 from reference.parallelize import Form, Plan
-from reference.train import TrainConfig
 
 Clusters = Callable[..., Cluster]
 RANKS = 8  # at most

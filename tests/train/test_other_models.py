@@ -8,6 +8,7 @@ import pytest
 
 from rankwise import on_rank
 from reference.cluster import Cluster
+from reference.config import TrainConfig
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import GPTConfig
@@ -16,7 +17,6 @@ from reference.oracle import largest_difference, one_process
 from reference.parallelize import Form, Order, Plan
 from reference.report import read_log
 from reference.saves import Saves
-from reference.train import TrainConfig
 
 Clusters = Callable[..., Cluster]
 BASE = GPTConfig(layers=4, width=16, heads=4, kv_heads=2, hidden=24)

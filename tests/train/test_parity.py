@@ -11,12 +11,13 @@ from torch import Tensor
 
 from rankwise import on_rank
 from reference.cluster import Cluster
+from reference.config import TrainConfig, learning_rate
 from reference.data_parallel import flat
 from reference.memory.precision import PRECISIONS
 from reference.models import GPT, PRESETS, GPTConfig, create, token_loss
 from reference.oracle import largest_difference, on_ranks, one_process, relative_difference
 from reference.parallelize import Plan
-from reference.train import TrainConfig, Training, batches_for, learning_rate, validation_loss
+from reference.train import Training, batches_for, validation_loss
 
 Clusters = Callable[..., Cluster]
 TIED = TrainConfig(PRESETS["tiny"], steps=5, batch=12, sequence=16, warmup=2, precision=PRECISIONS["fp64"])

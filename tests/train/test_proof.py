@@ -14,12 +14,12 @@ from rankwise.loss_curve import draw
 from rankwise.proof import Check, equals_one_process, learned, replicas
 from reference.cluster import Cluster
 from reference.composition.by_axis import bytes_by_axis
+from reference.config import TrainConfig
 from reference.data_parallel import flat
 from reference.models import PRESETS
 from reference.models.data import python_text
 from reference.parallelize import SIMPLEST, Plan
 from reference.report import Step, read_log
-from reference.train import TrainConfig
 
 Clusters = Callable[..., Cluster]
 

@@ -12,6 +12,7 @@ import pytest
 from rankwise import on_rank
 from rankwise.cli import run
 from reference.cluster import Cluster
+from reference.config import TrainConfig
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.models import PRESETS
@@ -21,7 +22,6 @@ from reference.oracle import one_process
 from reference.parallelize import Form, Plan
 from reference.report import read_log
 from reference.saves import Saves, learned
-from reference.train import TrainConfig
 from reference.zero import checkpoint_folder
 
 Clusters = Callable[..., Cluster]

@@ -1,0 +1,49 @@
+"""What becomes of a step's gradients: a policy between backward and the report.
+
+`EveryStep` updates the parameters after each batch, as synchronous training does. A policy is whatever has its `step`:
+one that updates its own replica now, and all replicas together every so many steps, stands in the same place.
+"""
+
+import torch
+
+from reference.config import TrainConfig, learning_rate
+from reference.data_parallel.form import UpdateForm
+from reference.data_parallel.norm import clip, gradient_norm
+from reference.memory.loss_scaling import LossScaler, NoScaler
+
+
+class EveryStep:
+    """Clip the gradients, take an optimizer step, let the model compute with it.
+
+    Args:
+        config: says how large steps are.
+        form: whose masters have the gradients of the whole batch.
+        optimizer: over these masters.
+        scaler: of the loss. Where a gradient is not finite because of it, a step is left out.
+        device: where this rank computes.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        form: UpdateForm,
+        optimizer: torch.optim.Optimizer,
+        scaler: LossScaler | NoScaler,
+        device: torch.device,
+    ) -> None:
+        self.config, self.form, self.optimizer, self.scaler, self.device = config, form, optimizer, scaler, device
+
+    def step(self, step: int) -> float:
+        """Update the parameters, and forget the gradients. Returns the norm of all gradients before clipping."""
+        gradients = [part.master.grad for part in self.form.parts]
+        finite = self.scaler.unscale(gradients, self.form.shards)
+        counted = [part.master.grad for part in self.form.parts if part.is_primary]
+        norm = gradient_norm(counted, self.form.shards, self.device)
+        if finite:
+            clip(gradients, norm, self.config.clip)
+            for masters in self.optimizer.param_groups:
+                masters["lr"] = learning_rate(self.config, step)
+            self.optimizer.step()
+        self.scaler.update(finite)
+        self.form.publish()
+        return float(norm)
