@@ -32,7 +32,7 @@ lab: setup
 	$(BIN)/rankwise lab $(ARGS)
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m tests.prove $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check .
