@@ -1,0 +1,141 @@
+"""The answer that one wants while working: `python -m tests.check`, which is `make check`, in less than three minutes.
+
+First come the tests that are nearest to what has changed: a test that has itself changed, then those that import a
+changed module, then those that import what imports it. The way is that of the imports, and a folder of tests belongs to
+the chapter of its name. Where nothing has changed, every test is as near as any other. Of tests that are equally near
+each file in turn has a few, so that what the time is too short for leaves no chapter out; the last line says how many.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("reference", "visualizations", "puzzles", "rankwise", "tests")
+SECONDS = 135  # after which no test begins; what is up then has to end, too
+TURN = 4  # tests that a file has before the next one has its turn: what they share is then made once for all of them
+FAR = 99  # imports away: no way leads here from what has changed
+
+
+def git(*arguments: str) -> list[str]:
+    """The lines of what git says; none where it fails, as without a branch `main`."""
+    return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True).stdout.splitlines()
+
+
+def changed() -> set[str]:
+    """Files that are not as where this branch left `main`; on `main` itself, not as committed."""
+    base = git("merge-base", "HEAD", "main") or ["HEAD"]
+    return {*git("diff", "--name-only", "--no-renames", base[0]), *git("ls-files", "--others", "--exclude-standard")}
+
+
+def module_of(path: Path) -> str:
+    """ "reference/zero/__init__.py" is "reference.zero"."""
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported(path: Path) -> Iterator[str]:
+    """What a file of the course imports of it, by whole names: modules, and names in them that may be modules."""
+    package = module_of(path.parent / "__init__.py").split(".")
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) + 1 - node.level] if node.level else []
+            home = ".".join([*above, *filter(None, [node.module])])
+            yield from (home, *(f"{home}.{alias.name}" for alias in node.names))
+
+
+def users(paths: Iterable[Path]) -> dict[str, set[str]]:
+    """By file, the files that import it; a `conftest.py` serves the tests of its folder without."""
+    files = {module_of(path): str(path) for path in paths}
+    found: dict[str, set[str]] = {file: set() for file in files.values()}
+    for user in files.values():
+        for name in imported(Path(user)):
+            if file := files.get(name):
+                found[file].add(user)
+    for file in found:
+        if Path(file).name == "conftest.py":
+            found[file] |= {user for user in found if Path(user).is_relative_to(Path(file).parent)} - {file}
+    return found
+
+
+def distances(touched: set[str], used_by: dict[str, set[str]]) -> dict[str, int]:
+    """How many imports each file is away from the nearest that was touched."""
+    found, todo = dict.fromkeys(touched, 0), deque(touched)
+    while todo:
+        file = todo.popleft()
+        for user in used_by.get(file, ()):
+            if user not in found:
+                found[user] = found[file] + 1
+                todo.append(user)
+    return found
+
+
+def chapter_of(file: str) -> str:
+    """What a file is about: "zero" for tests/zero/test_cost.py, puzzles/catalog/zero/x.py and lessons/06_zero.ipynb."""
+    room, *rest = Path(file).parts
+    if room == "lessons":
+        return Path(rest[-1]).stem.partition("_")[2]
+    rest = [part for part in rest if part != "catalog"]
+    return Path(rest[0]).stem if room in ROOMS and rest else ""
+
+
+class Nearest:
+    """A plugin that puts the tests first that are nearest to what was touched, and stops when the time is up."""
+
+    def __init__(self, touched: set[str]) -> None:
+        files = [path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+        self.touched, self.away = touched, distances(touched, users(files))
+        self.chapters = {chapter_of(file) for file in touched} - {""}
+        self.texts = {Path(file).name for file in touched if not file.endswith(".py")}
+        self.end = time.monotonic() + SECONDS
+        self.near = self.done = 0
+
+    def distance(self, item: pytest.Item) -> int:
+        """How far a test is from what was touched: by imports, by its chapter, by a text that its file speaks of."""
+        file = str(item.path.relative_to(ROOT))
+        if not self.touched:
+            return 0
+        about = {chapter_of(file), *re.split(r"[\[\].]", re.sub(r"\d+_", "", item.name))}
+        spoken_of = any(name in item.path.read_text(encoding="utf-8") for name in self.texts)
+        near = bool(about & self.chapters) or spoken_of
+        return min(self.away.get(file, FAR), 1 if near else FAR)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        turns: Counter[Path] = Counter()
+        order = {}
+        for item in items:
+            order[item] = (self.distance(item), turns[item.path] // TURN)
+            turns[item.path] += 1
+        self.near = sum(distance < FAR for distance, _ in order.values())
+        items[:] = sorted((item for item in items if order[item][0] < FAR), key=order.__getitem__)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self) -> bool | None:
+        """Pass over a test where the time is up."""
+        if time.monotonic() > self.end:
+            return True
+        self.done += 1
+        return None
+
+
+def main(options: list[str]) -> int:
+    """Run what is near, as far as the time goes. Returns pytest's exit code."""
+    touched = changed()
+    nearest = Nearest(touched)
+    code = int(pytest.main(options, plugins=[nearest]))
+    near = f"that {len(touched)} changed files touch" if touched else "of all chapters: nothing has changed"
+    print(f"{nearest.done:,} of {nearest.near:,} tests {near}")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
