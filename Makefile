@@ -3,6 +3,7 @@ PYTHON ?= python3
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
+unexport PYTHONDONTWRITEBYTECODE # else each of a thousand processes compiles the course anew
 
 .PHONY: help setup demo lab test check lint clean
 

@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("reference", "visualizations", "puzzles", "rankwise", "tests")
 SECONDS = 135  # after which no test begins; what is up then has to end, too
-TURN = 4  # tests that a file has before the next one has its turn: what they share is then made once for all of them
+TURN = 2  # tests that a file has before the next one has its turn: what they share is then made once for both
 FAR = 99  # imports away: no way leads here from what has changed
 
 
@@ -87,6 +87,17 @@ def chapter_of(file: str) -> str:
     return Path(rest[0]).stem if room in ROOMS and rest else ""
 
 
+def first_parameters_first(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """Each test function with its first parameters, then each with its second ones, and so on."""
+    nth: Counter[tuple[Path, str]] = Counter()
+    rounds = {}
+    for item in items:
+        function = item.path, item.name.partition("[")[0]
+        rounds[item] = nth[function]
+        nth[function] += 1
+    return sorted(rounds, key=rounds.__getitem__)
+
+
 class Nearest:
     """A plugin that puts the tests first that are nearest to what was touched, and stops when the time is up."""
 
@@ -110,13 +121,15 @@ class Nearest:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        away = {item: self.distance(item) for item in items}
+        near = sorted(first_parameters_first(items), key=away.__getitem__)
         turns: Counter[Path] = Counter()
         order = {}
-        for item in items:
-            order[item] = (self.distance(item), turns[item.path] // TURN)
+        for item in near:
+            order[item] = (away[item], turns[item.path] // TURN)
             turns[item.path] += 1
-        self.near = sum(distance < FAR for distance, _ in order.values())
-        items[:] = sorted((item for item in items if order[item][0] < FAR), key=order.__getitem__)
+        self.near = sum(distance < FAR for distance in away.values())
+        items[:] = [item for item in sorted(near, key=order.__getitem__) if away[item] < FAR]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self) -> bool | None:

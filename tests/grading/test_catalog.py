@@ -11,28 +11,35 @@ from puzzles import catalog
 from puzzles.grading import text
 from puzzles.grading.engine import grade
 from puzzles.grading.pool import Pool
-from puzzles.grading.puzzle import Puzzle, Wrong
+from puzzles.grading.puzzle import Case, Puzzle, Wrong
+from puzzles.grading.trial import by_world_size
 from puzzles.grading.verdict import Stage
 
 PUZZLES = [catalog.find(name) for name in catalog.names()]
 MISTAKES = [(puzzle, mistake) for puzzle in PUZZLES for mistake in puzzle.wrong]
-SMALL = 4  # ranks of a world in which most mistakes show, even and odd: half the price of all worlds
+SMALL, FEW = 3, 2  # ranks of a world, and its cases, in which most mistakes show: a third of the price of all
 
 
 def named(parameter: Puzzle | Wrong) -> str:
     return parameter.name
 
 
-def checks(puzzle: Puzzle) -> Iterator[Puzzle]:
-    """The puzzle with less to check and more, the last of them as a check has it.
+def checks(puzzle: Puzzle, mistake: Wrong) -> Iterator[Puzzle]:
+    """The puzzle with less to check and with more, the last of them as a learner's check has it.
 
-    In small worlds the cases that it names; these in all worlds; and those that a check draws, and large ones.
+    A few cases in small worlds, which the first mistake goes without; all that it names; those that a check draws, and
+    large ones.
     """
     named_only = replace(puzzle, drawn=(), scale=None, large=None)
-    small = tuple(case for case in puzzle.cases if case.world_size <= SMALL)
-    if 0 < len(small) < len(puzzle.cases):
-        yield replace(named_only, cases=small)
+    if few := few_of(puzzle) if mistake != puzzle.wrong[0] else ():
+        yield replace(named_only, cases=few)
     yield from (named_only, puzzle)
+
+
+def few_of(puzzle: Puzzle) -> tuple[Case, ...]:
+    """The first cases in each small world."""
+    worlds = by_world_size(puzzle.cases)
+    return tuple(case for world_size, cases in worlds if world_size <= SMALL for case in cases[:FEW])
 
 
 @pytest.mark.parametrize("puzzle", PUZZLES, ids=named)
@@ -60,7 +67,7 @@ def test_the_stub_fails(puzzle: Puzzle, own_pool: Pool) -> None:
 def test_a_mistake_is_told_why(puzzle: Puzzle, mistake: Wrong, own_pool: Pool) -> None:
     """By as few of a check's cases as tell it: a larger part of them has its turn where a smaller one says less."""
     source = text.wrong(puzzle, mistake)
-    for check in checks(puzzle):
+    for check in checks(puzzle, mistake):
         verdict = grade(check, source, pool=own_pool)
         if not verdict.passed and re.search(mistake.diagnosis, verdict.reason):
             break
