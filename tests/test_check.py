@@ -70,13 +70,6 @@ def test_each_function_has_its_first_parameters_before_another_its_second() -> N
     items = [Item("t.py", name) for name in ("test_a[1]", "test_a[2]", "test_a[3]", "test_b[1]", "test_c[1]")]
     in_turn = first_parameters_first(items)
     assert [each.name for each in in_turn] == ["test_a[1]", "test_b[1]", "test_c[1]", "test_a[2]", "test_a[3]"]
-        "test_a[1]",
-        "test_b[1]",
-        "test_c",
-        "test_a[2]",
-        "test_b[2]",
-        "test_a[3]",
-    ]
 
 
 def test_seconds_are_told_by_folder() -> None:
