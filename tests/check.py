@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def imported(path: Path) -> Iterator[str]:
 
 def users(paths: Iterable[Path]) -> dict[str, set[str]]:
     """By file, the files that import it; a `conftest.py` serves the tests of its folder without."""
-    files = {module_of(path): str(path) for path in paths}
+    files = {module_of(path): str(path) for path in sorted(paths)}
     found: dict[str, set[str]] = {file: set() for file in files.values()}
     for user in files.values():
         for name in imported(Path(user)):
@@ -64,6 +65,12 @@ def users(paths: Iterable[Path]) -> dict[str, set[str]]:
         if Path(file).name == "conftest.py":
             found[file] |= {user for user in found if Path(user).is_relative_to(Path(file).parent)} - {file}
     return found
+
+
+@cache
+def users_in_course() -> dict[str, set[str]]:
+    """The same for all files of the course."""
+    return users(path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 
 
 def distances(touched: set[str], used_by: dict[str, set[str]]) -> dict[str, int]:
@@ -102,8 +109,7 @@ class Nearest:
     """A plugin that puts the tests first that are nearest to what was touched, and stops when the time is up."""
 
     def __init__(self, touched: set[str]) -> None:
-        files = [path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py")]
-        self.touched, self.away = touched, distances(touched, users(files))
+        self.touched, self.away = touched, distances(touched, users_in_course())
         self.chapters = {chapter_of(file) for file in touched} - {""}
         self.texts = {Path(file).name for file in touched if not file.endswith(".py")}
         self.end = time.monotonic() + SECONDS

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 
 import pytest
+from pytest import ExitCode
 
 MOST = 4  # processes side by side: each has ranks of its own, 8 and more of them
 
@@ -28,13 +29,15 @@ class Seconds:
 
 
 def prove(options: list[str]) -> int:
-    """Run all tests with these options of pytest, too. Returns the exit code of the first part that fails, or 0."""
-    seconds = Seconds()
-    processes = min(len(os.sched_getaffinity(0)), MOST)
-    parts = (["-n", str(processes), "--dist", "worksteal", "-m", "not alone"], ["-m", "alone"])
-    codes = [int(pytest.main([*part, *options], plugins=[seconds])) for part in parts]
+    """Run all tests, with these options of pytest besides. Returns the exit code of the part that fails, or 0."""
+    seconds, codes = Seconds(), []
+    processes = min(os.cpu_count() or 1, MOST)
+    for part in (["-n", str(processes), "--dist", "worksteal", "-m", "not alone"], ["-m", "alone"]):
+        codes.append(int(pytest.main([*part, *options], plugins=[seconds])))
+        if codes[-1] not in (ExitCode.OK, ExitCode.TESTS_FAILED, ExitCode.NO_TESTS_COLLECTED):
+            return codes[-1]  # it was interrupted, or the options are wrong
     print(seconds)
-    return next((code for code in codes if code not in (0, pytest.ExitCode.NO_TESTS_COLLECTED)), 0)
+    return ExitCode.TESTS_FAILED if ExitCode.TESTS_FAILED in codes else min(codes)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.check import FAR, ROOT, Nearest, distances, first_parameters_first, imported
-from tests.prove import Seconds
+from tests.prove import Seconds, prove
 
 
 class Item:
@@ -81,3 +81,16 @@ def test_seconds_are_told_by_folder() -> None:
 
     reports = [("tests/zero/test_cost.py", 1.6), ("tests/zero/test_meta.py", 2.6), ("tests/gpu/test_nccl.py", 9.0)]
     assert told([*reports, ("tests/test_rooms.py", 0.2)]) == "seconds by folder: gpu 9, zero 4, tests 0"
+
+
+@pytest.mark.parametrize(
+    ("codes", "whole"),
+    [((0, 0), 0), ((0, 1), 1), ((1, 0), 1), ((0, 5), 0), ((5, 0), 0), ((5, 5), 5), ((1, 5), 1), ((2,), 2), ((4,), 4)],
+    ids=str,
+)
+def test_a_proof_fails_where_a_part_of_it_does(codes: tuple, whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or where there was nothing to prove; after an interrupt no second part begins."""
+    given = list(codes)
+    monkeypatch.setattr(pytest, "main", lambda options, plugins: given.pop(0))
+    assert prove([]) == whole
+    assert given == []
