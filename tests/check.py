@@ -3,7 +3,8 @@
 First come the tests that are nearest to what has changed: a test that has itself changed, then those that import a
 changed module, then those that import what imports it. The way is that of the imports, and a folder of tests belongs to
 the chapter of its name. Where nothing has changed, every test is as near as any other. Of tests that are equally near
-each file in turn has a few, so that what the time is too short for leaves no chapter out; the last line says how many.
+those that take long come last. Each file in turn has a few, so that what the time is too short for leaves no chapter
+out; the last line says how many there were.
 """
 
 import ast
@@ -132,7 +133,7 @@ class Nearest:
         turns: Counter[Path] = Counter()
         order = {}
         for item in near:
-            order[item] = (away[item], turns[item.path] // TURN)
+            order[item] = (away[item], item.get_closest_marker("long") is not None, turns[item.path] // TURN)
             turns[item.path] += 1
         self.near = sum(distance < FAR for distance in away.values())
         items[:] = [item for item in sorted(near, key=order.__getitem__) if away[item] < FAR]

@@ -45,6 +45,7 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
     return of
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_a_lesson_runs_with_nothing_solved(lesson: str, course: Callable[[bool], Path]) -> None:
     root = course(False)
@@ -54,6 +55,7 @@ def test_a_lesson_runs_with_nothing_solved(lesson: str, course: Callable[[bool],
         assert file.read_text() == text.stub(puzzle), "a cell with the stub replaces nothing"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_a_lesson_runs_with_everything_solved(lesson: str, course: Callable[[bool], Path]) -> None:
     root = course(True)
