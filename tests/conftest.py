@@ -19,6 +19,9 @@ with contextlib.suppress(ImportError):  # `tests/gpu` does without it
     settings.load_profile("untimed")
 
 
+PRELOAD = ("torch._dynamo", "torch.distributed.checkpoint")  # what an optimizer and a checkpoint import: 1 s for a rank
+
+
 @pytest.fixture(scope="session")
 def clusters() -> Iterator[Callable[..., Cluster]]:
     """`clusters(4)` and `clusters(4, watch=True)`: one warm cluster for each description, for the whole session."""
@@ -26,6 +29,7 @@ def clusters() -> Iterator[Callable[..., Cluster]]:
 
     def cluster(world_size: int, **options: Any) -> Cluster:
         options = {"timeout": 300} | options
+        options["preload"] = tuple(dict.fromkeys((*PRELOAD, *options.get("preload", ()))))
         key = (world_size, *sorted(options.items()))
         if key not in warm:
             warm[key] = Cluster(world_size, **options)

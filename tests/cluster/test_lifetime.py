@@ -27,6 +27,8 @@ from reference.cluster.server import kill
 
 from ..processes import gone, wait_until
 
+pytestmark = pytest.mark.alone
+
 MARK = "RANKWISE_TEST_OWNER"
 
 

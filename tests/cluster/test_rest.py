@@ -16,7 +16,7 @@ from reference.cluster import Cluster
 
 from ..processes import gone, wait_until
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+pytestmark = [pytest.mark.alone, pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")]
 
 
 @pytest.fixture

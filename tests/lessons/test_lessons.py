@@ -5,8 +5,8 @@ What is tested are the notebooks as they were committed: a learner's answers in 
 
 import json
 import re
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,46 +34,33 @@ def puzzle_of(cell: dict) -> str:
     return first.removeprefix("%%puzzle ").strip() if first.startswith("%%puzzle ") else ""
 
 
-class Courses:
-    """A course in which nothing is solved, and one in which everything is. Their lessons run side by side."""
-
-    def __init__(self, root: Path, asked: list[tuple[bool, str]]) -> None:
-        self.roots = {solved: copy_course(root / f"solved_{solved}", solved) for solved in (False, True)}
-        self.lines = {solved: ThreadPoolExecutor(1) for solved in self.roots}  # one lesson of a course at a time
-        self.runs = {(solved, name): self.lines[solved].submit(run, self.roots[solved], name) for solved, name in asked}
-
-    def after(self, solved: bool, lesson: str) -> Path:
-        """Where a course lies, once a lesson of it has run. Raises AssertionError where a cell of it failed."""
-        self.runs[solved, lesson].result()
-        return self.roots[solved]
-
-    def close(self) -> None:
-        for line in self.lines.values():
-            line.shutdown(cancel_futures=True)
-
-
 @pytest.fixture(scope="module")
-def courses(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Courses]:
-    """Two courses, in which those lessons run that this session's tests ask for."""
-    tests = {"test_a_lesson_runs_with_nothing_solved": False, "test_a_lesson_runs_with_everything_solved": True}
-    items = [item for item in request.session.items if getattr(item, "originalname", "") in tests]
-    asked = [(tests[item.originalname], item.callspec.params["lesson"]) for item in items]
-    both = Courses(tmp_path_factory.mktemp("courses"), asked)
-    yield both
-    both.close()
+def course(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
+    """Where a course lies in which nothing is solved, or everything is."""
+
+    @cache
+    def of(solved: bool) -> Path:
+        return copy_course(tmp_path_factory.mktemp("course") / "course", solved)
+
+    return of
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lesson", LESSONS)
-def test_a_lesson_runs_with_nothing_solved(lesson: str, courses: Courses) -> None:
-    root = courses.after(False, lesson)
+def test_a_lesson_runs_with_nothing_solved(lesson: str, course: Callable[[bool], Path]) -> None:
+    root = course(False)
+    run(root, lesson)
     for puzzle in map(catalog.find, filter(None, map(puzzle_of, code_cells(lesson)))):
         file = root / "puzzles" / puzzle.chapter / f"{puzzle.name.partition('.')[2]}.py"
         assert file.read_text() == text.stub(puzzle), "a cell with the stub replaces nothing"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lesson", LESSONS)
-def test_a_lesson_runs_with_everything_solved(lesson: str, courses: Courses) -> None:
-    state = State(courses.after(True, lesson) / ".rankwise" / "state.db")
+def test_a_lesson_runs_with_everything_solved(lesson: str, course: Callable[[bool], Path]) -> None:
+    root = course(True)
+    run(root, lesson)
+    state = State(root / ".rankwise" / "state.db")
     puzzles = list(filter(None, map(puzzle_of, code_cells(lesson))))
     assert puzzles
     assert [name for name in puzzles if not state.passed(name)] == []

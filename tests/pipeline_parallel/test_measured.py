@@ -19,6 +19,8 @@ from reference.zero_bubble.building_blocks import one_f_one_b_v, v_half, v_min
 from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_h2, zb_v
 from visualizations import schedules
 
+pytestmark = pytest.mark.alone
+
 P, M = 4, 8
 LATE = 0.001  # seconds by which an action may begin late: messages, autograd and waking up take that long
 CLOSE = 0.05  # of the bubble, besides

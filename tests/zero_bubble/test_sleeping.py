@@ -3,10 +3,14 @@
 from collections import Counter
 from collections.abc import Callable
 
+import pytest
+
 from reference.cluster import Cluster
 from reference.trace.activity import Activity, Doing
 from reference.zero_bubble.overlap_by_hand import overlapped_pair
 from reference.zero_bubble.sleeping import Layers, Pair, one_by_one, sleep_on_rank
+
+pytestmark = pytest.mark.alone
 
 LAYERS = Layers(pieces=3, forward=0.04, backward=0.05, message=0.03)
 IN_A_ROW = 3 * (0.04 + 0.05 + 2 * 0.03)
