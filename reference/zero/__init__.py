@@ -1,7 +1,7 @@
 """ZeRO and FSDP: replicas that share optimizer state, gradients and parameters."""
 
+from .choice import units_of
 from .fully_sharded import FullySharded
 from .sharded import Sharded, ZeroStage
-from .unit import units_of
 
 __all__ = ["FullySharded", "Sharded", "ZeroStage", "units_of"]
