@@ -140,7 +140,7 @@ class Buckets:
         if self._closed or (self._due and number < self._launched):
             raise RuntimeError(
                 "a second backward in the last micro-batch, or one after it: its gradients have already been sent off "
-                "(a parameter that several reentrant checkpoints use gets one for each: take use_reentrant=False)"
+                "(if two checkpoints share a module: use_reentrant=False)"
             )
 
     def _has_come(self, number: int, index: int) -> None:

@@ -25,7 +25,7 @@ class Wrapped:
 
     Args:
         model: what was wrapped, after the form has put its own parameters in place.
-        masters_elsewhere: the optimizer updates other tensors than the model's parameters.
+        masters: what the optimizer updates: the parameters themselves, or other tensors in their place.
         before: parameters whose place the form's own have taken: an optimizer may still have them.
         in_place: the parameters' memory is part of something larger, and must stay where it is.
         loadable: what is written into the parameters reaches the masters.
@@ -34,7 +34,7 @@ class Wrapped:
     def __init__(
         self,
         model: nn.Module,
-        masters_elsewhere: bool,
+        masters: Iterable[nn.Parameter],
         before: Iterable[nn.Parameter] = (),
         in_place: bool = False,
         loadable: bool = True,
@@ -43,12 +43,12 @@ class Wrapped:
         with torch._C.DisableTorchFunctionSubclass():
             self._modules = [(name, module, *self._inside(module)) for name, module in model.named_modules()]
         self._hidden: list[tuple[weakref.ref[nn.Parameter], Tensor]] = []
-        if masters_elsewhere:
-            stand_ins = [p for p in (*model.parameters(), *before) if p.requires_grad]
-            for parameter in stand_ins:
-                parameter.trained_by_a_form = True  # seen by `refuse_foreign_optimizers`
-            self._hidden = [(weakref.ref(p), no_gradient_here(p)) for p in stand_ins if not p.is_meta]
-            refuse_foreign_optimizers()
+        own = {id(master) for master in masters}
+        stand_ins = [p for p in (*model.parameters(), *before) if p.requires_grad and id(p) not in own]
+        for parameter in stand_ins:
+            parameter.trained_by_a_form = True  # seen by `refuse_foreign_optimizers`
+        self._hidden = [(weakref.ref(p), no_gradient_here(p)) for p in stand_ins if not p.is_meta]
+        refuse_foreign_optimizers()
         if not loadable:
             model.register_load_state_dict_pre_hook(_refuse_to_load)
 
@@ -97,7 +97,7 @@ class NoGradientHere(Tensor):
     """
 
     @classmethod
-    def __torch_function__(cls, function, types, arguments=(), options=None):  # noqa: ANN001, ANN206 (torch's protocol)
+    def __torch_function__(cls, function, types, arguments=(), options=None):
         if function in _HARMLESS:
             with torch._C.DisableTorchFunctionSubclass():
                 return function(*arguments, **(options or {}))
@@ -137,7 +137,7 @@ def _refuse_stand_ins(optimizer: Optimizer, arguments: Sequence, options: dict) 
 
 def _refuse_to_load(module: nn.Module, *_: object) -> None:
     raise BadInput(
-        "what is loaded into a wrapped model is lost, since its masters are elsewhere: load it before wrapping, or load "
+        "what is loaded into a wrapped model is lost, since its masters are elsewhere: load before wrapping, or load "
         "a checkpoint by reference.zero.checkpoint"
     )
 

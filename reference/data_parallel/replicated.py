@@ -96,7 +96,7 @@ class Replicated:
         self._masters = dict(zip(named.values(), (part.master for part in self.parts), strict=True))
         self._buckets = Buckets(buckets, self._launch)
         copies = any(master is not parameter for parameter, master in self._masters.items())
-        self._wrapped = Wrapped(model, masters_elsewhere=copies, loadable=not copies)
+        self._wrapped = Wrapped(model, masters=self._masters.values(), loadable=not copies)
         self._step = Step()
 
     @contextmanager

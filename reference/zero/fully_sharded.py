@@ -34,7 +34,6 @@ from .shards import ShardedGradients, parts_of
 from .unit import Unit, Value, require_values
 from .visits import Visit, in_backward, make_units, needs_of, tensors_in, who_needs_what
 
-
 NOTHING_COMPUTED = (
     "this rank computed nothing in a micro-batch, and FSDP gathers on all ranks together: give it one whose loss is "
     "0 * model(x).sum(), or take a form that keeps parameters whole"
@@ -120,7 +119,9 @@ class FullySharded:
         self.parts = (*(part for parts in self._parts_of.values() for part in parts), *self._ignored.parts)
         self._gradients = ShardedGradients(group, replicas, keep=False)
         self._buckets = Buckets(list(self._parts_of), lambda bucket: self._gradients.launch(bucket, self._last))
-        self._wrapped = Wrapped(model, masters_elsewhere=True, before=named.values(), loadable=False)
+        self._wrapped = Wrapped(
+            model, masters=(part.master for part in self._ignored.parts), before=named.values(), loadable=False
+        )
         self._step = Step()
 
     def hold(self) -> None:

@@ -47,7 +47,7 @@ class Lent(Tensor):
     full_name: str
 
     @classmethod
-    def __torch_function__(cls, function, types, arguments=(), options=None):  # noqa: ANN001, ANN206 (torch's protocol)
+    def __torch_function__(cls, function, types, arguments=(), options=None):
         with torch._C.DisableTorchFunctionSubclass():
             if function in ASKS_NO_VALUE:
                 return function(*arguments, **(options or {}))

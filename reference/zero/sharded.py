@@ -102,7 +102,7 @@ class Sharded:
         self._gradients = ShardedGradients(group, None, keep=self.stage is ZeroStage.OPTIMIZER)
         self._buckets = Buckets(buckets, lambda bucket: self._gradients.launch(bucket, last=True))
         copies = any(shard.master is not shard.working for shard in self._shards.values())
-        self._wrapped = Wrapped(model, masters_elsewhere=True, in_place=True, loadable=not copies)
+        self._wrapped = Wrapped(model, masters=(), in_place=True, loadable=not copies)
         self._step = Step()
 
     @contextmanager
