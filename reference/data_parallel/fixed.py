@@ -108,7 +108,8 @@ class NoGradientHere(Tensor):
 
 
 _HARMLESS = frozenset(
-    getattr(Tensor, name).__get__ for name in ("requires_grad", "grad_fn", "is_leaf", "_version", "_backward_hooks")
+    getattr(Tensor, name).__get__
+    for name in ("layout", "requires_grad", "grad_fn", "is_leaf", "_version", "_backward_hooks")
 )
 
 

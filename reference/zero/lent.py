@@ -98,12 +98,13 @@ def _names_of_questions() -> Iterator[Any]:
     methods = (
         "size dim numel nelement stride is_contiguous element_size is_floating_point is_complex is_signed ndimension "
         "requires_grad_ register_hook register_post_accumulate_grad_hook retain_grad get_device storage_offset "
-        "_is_view is_pinned untyped_storage data_ptr __len__"
+        "_is_view is_pinned untyped_storage data_ptr __len__ new_empty new_zeros new_ones new_full new_tensor"
     )
     yield from (getattr(Tensor, name).__get__ for name in getters.split())
     yield from (getattr(Tensor, name).__set__ for name in setters.split())
     yield from (getattr(Tensor, name) for name in methods.split())
     yield from (torch.is_floating_point, torch.is_complex, torch.numel)
+    yield from (torch.empty_like, torch.zeros_like, torch.ones_like, torch.full_like, torch.rand_like, torch.randn_like)
 
 
 ASKS_NO_VALUE = frozenset(_names_of_questions())
