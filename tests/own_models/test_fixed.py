@@ -72,11 +72,11 @@ def test_a_change_after_wrapping_is_named(two: Cluster, how: str) -> None:
 def converted() -> str:
     model = TANGLED.model()
     form = ENGINES["ZeRO-2"](model, dist.group.WORLD, precision=PRECISIONS["fp64"])
-    model.load_state_dict(
-        {name: value.clone() for name, value in model.state_dict().items()}
-    )  # in place: nothing moves
-    with form.micro_batch(last=False):
-        pass
+    model.load_state_dict(TANGLED.model().state_dict())  # in place: nothing moves
+    with form.micro_batch(last=True):
+        TANGLED.loss(model, 0, 0, 1).backward()
+    form.collect()
+    form.publish()
     model.float()
     with pytest.raises(BadInput) as error, form.micro_batch(last=True):
         pass
