@@ -20,8 +20,8 @@ from rankwise.proof import Check, equals_one_process, learned, replicas
 from rankwise.training import OPTIMIZER, begun_log
 from reference.cluster import Cluster
 from reference.collectives import all_reduce
-from reference.composition.mesh import Mesh
 from reference.data_parallel import flat
+from reference.mesh import Mesh
 from reference.models import GPT, create
 from reference.models.data import Text, unigram_entropy
 from reference.models.sample import continue_tokens

@@ -7,7 +7,7 @@ what else it does. Nobody promises that streams are then kept apart; with fewer 
 
 *First times.* NCCL makes a communicator when a group is first used, and CUDA loads a kernel when it is first launched.
 Either may wait until the GPU is idle, and it is not while a receive spins. So whatever a step uses is used once before
-messages are under way: groups by `Axes.connect` and `channels_of`, kernels by `Training.warm_up`.
+messages are under way: groups by `Groups.connect` and `channels_of`, kernels by `Training.warm_up`.
 
 NVIDIA, "CUDA C++ programming guide": CUDA_DEVICE_MAX_CONNECTIONS, 1 to 32, read once, when CUDA starts; and "Lazy
 loading", on kernels that wait for each other. NVIDIA, "NCCL user guide", on several communicators at a time.

@@ -1,7 +1,7 @@
 """A plan and a model in, a parallel model out: the one place where strategies meet."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import torch
@@ -9,16 +9,18 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from reference import on_gpus
-from reference.composition.axes import Axes, channels_of, ends_of
 from reference.data_parallel.form import DataParallel, UpdateForm
 from reference.data_parallel.replicated import DistributedDataParallel, Replicated, flat, naive
+from reference.groups import Groups
 from reference.memory.precision import Precision
 from reference.memory.recompute import recompute
+from reference.mesh import DATA, TENSOR
 from reference.models import GPT, GPTConfig, create, initial_value, materialise, token_loss
+from reference.on_mesh import Along, OnMesh
+from reference.pipeline_parallel.channels import channels_of, ends_of
 from reference.pipeline_parallel.folded import busiest
 from reference.pipeline_parallel.form import AlongPipeline
 from reference.pipeline_parallel.orders import forward_only
-from reference.pipeline_parallel.passes import Channel
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.split_backward import Later
@@ -27,14 +29,16 @@ from reference.pipeline_parallel.stages import Stage, Stages, TiedTable, pieces_
 from reference.plan import SIMPLEST, Form, Order, Plan
 from reference.sequence_parallel.region import SequenceRegion
 from reference.sequence_parallel.ring import RingRegion
+from reference.sharding import Placement, Spec
 from reference.tensor_parallel import vocabulary
-from reference.tensor_parallel.form import TwoAxes
-from reference.tensor_parallel.gpt import compute_in, placements, split_parameters
+from reference.tensor_parallel.gpt import compute_in, split_parameters
+from reference.tensor_parallel.layout import spec_of
 from reference.tensor_parallel.region import Region
 from reference.zero import FullySharded, Sharded, ZeroStage
 
 __all__ = ["SIMPLEST", "Form", "Order", "Parallel", "Plan", "parallelize"]
 
+TABLE = "embedding.weight"  # of a tied model, also its head
 Loss = Callable[[Tensor, Tensor, int], Tensor]
 
 
@@ -69,14 +73,15 @@ def parallelize(
         BadInput: if the plan does not fit the number of ranks or the model.
     """
     plan.require_fit(group.size(), config)
-    mesh = plan.mesh(group.size(), config)
-    axes = Axes.of(group, mesh)
-    ends = ends_of(group, mesh, plan.schedule()) if axes.pipe and config.tied else None
+    groups = groups_of(plan, group, config)
     if on_gpus.is_gpu(device):
-        axes.connect(device, ends)
+        groups.connect(device)
     dtype = precision.compute if plan.shards_parameters else precision.master
-    model = create(partial(_part_of, plan=plan, axes=axes), config, seed, "meta", dtype)
-    placed = placements(model, axes.tensor_rank, plan.tensor_parallel)
+    model = create(partial(_part_of, plan=plan, groups=groups), config, seed, "meta", dtype)
+    placed = {
+        name: Placement.of(parameter.shape, _spec(name, plan, groups), groups.mesh, group.rank())
+        for name, parameter in model.named_parameters()
+    }
 
     def value(name: str, shape: torch.Size) -> Tensor:
         if device.type == "meta":
@@ -86,72 +91,84 @@ def parallelize(
     split_parameters(model, placed)
     if not plan.shards_parameters:
         materialise(model, value, device)
-    later = Later(model) if axes.pipe else None  # first: regions put their own forward in its place
-    region = _region(plan, axes, later, overlap=on_gpus.is_gpu(device)) if axes.tensor else None
-    for piece in model.by_number.values() if axes.pipe else [model]:
+    is_pipeline, is_split = plan.pipeline_parallel > 1, plan.tensor_parallel > 1
+    later = Later(model) if is_pipeline else None  # first: regions put their own forward in its place
+    region = _region(plan, groups, later, overlap=on_gpus.is_gpu(device)) if is_split else None
+    for piece in model.by_number.values() if is_pipeline else [model]:
         if region:
             compute_in(piece, region)
         recompute(piece, plan.recompute)
-    make_form = partial(_form, plan=plan, axes=axes, precision=precision, value=value, device=device)
-    if axes.pipe:
-        form = _form_of_stages(model, make_form, axes, ends)
-        channels = None
-        if on_gpus.is_gpu(device):
-            on_gpus.require_connections(busiest(plan.schedule()))
-            channels = channels_of(group, mesh, plan.schedule(), device)
-        pipelines = _pipelines(model, plan, axes, device, later, form, channels)
-    else:
-        form, pipelines = make_form(model), (None, None)
+    make_form = partial(_form, plan=plan, groups=groups, precision=precision, value=value, device=device)
+    form = _form_of_stages(model, make_form) if is_pipeline else make_form(model)
+    pipelines = _pipelines(model, plan, groups, device, later, form) if is_pipeline else (None, None)
+    if is_pipeline or is_split:
+        form = OnMesh([Along(form, plan.shard_axes)], placed, groups, plan.split_axes)
     loss = token_loss
     if region:
-        partial_sums = {name: shared for name in placed if (shared := axes.sees_part_of(placed[name], region))}
-        form = TwoAxes(form, placed, axes.tensor, partial_sums)
-        loss = partial(vocabulary.token_loss, group=axes.tensor, vocabulary=config.vocabulary)
-    return Parallel(model, loss, form, axes.data, axes.losses, *pipelines)
+        loss = partial(vocabulary.token_loss, group=groups.along(*TENSOR), vocabulary=config.vocabulary)
+    return Parallel(model, loss, form, groups.along(*DATA), groups.along("pp", *DATA), *pipelines)
 
 
-def _part_of(config: GPTConfig, plan: Plan, axes: Axes) -> nn.Module:
+def groups_of(plan: Plan, group: ProcessGroup, config: GPTConfig) -> Groups:
+    """All groups that a plan needs, made in one order by all ranks of `group`."""
+    groups = Groups(group, plan.mesh(group.size(), config))
+    for axes in (*((axis,) for axis in groups.mesh.names), DATA, TENSOR, ("pp", *DATA)):
+        groups.along(*axes)
+    if plan.pipeline_parallel > 1 and config.tied:
+        ends = ends_of(group, groups.mesh, plan.schedule())
+        if ends is not None:
+            groups.add("pp_ends", ends)
+    return groups
+
+
+def _spec(name: str, plan: Plan, groups: Groups) -> Spec:
+    """What the axes of the mesh do to the parameter called `name`, on a rank that has it."""
+    spec = spec_of(name, slices_tokens=plan.sequence_parallel)
+    if plan.pipeline_parallel == 1:
+        return spec
+    at_both_ends = {"pp_ends"} if name == TABLE and groups.is_beside("pp_ends") else ()
+    return replace(spec, split={**spec.split, "pp": None}, partial=spec.partial.union(at_both_ends))
+
+
+def _part_of(config: GPTConfig, plan: Plan, groups: Groups) -> nn.Module:
     """The model, or this rank's stages of it."""
-    if axes.pipe is None:
+    if plan.pipeline_parallel == 1:
         return GPT(config)
     schedule = plan.schedule()
-    pieces, own = pieces_of(config, schedule.stages), schedule.stages_on(axes.pipe.rank())
+    pieces, own = pieces_of(config, schedule.stages), schedule.stages_on(groups.at["pp"])
     table = TiedTable(config) if config.tied and {0, schedule.stages - 1} & set(own) else None
     return Stages({stage: Stage(config, pieces[stage], table) for stage in own}, table)
 
 
-def _region(plan: Plan, axes: Axes, later: Later | None, overlap: bool) -> Region | SplitRegion:
-    """What happens where ranks of the tensor axis begin and end to share work."""
+def _region(plan: Plan, groups: Groups, later: Later | None, overlap: bool) -> Region | SplitRegion:
+    """What happens where ranks of the tensor axes begin and end to share work."""
     kind = Region
     if plan.sequence_parallel:
         kind = RingRegion if plan.async_tensor_parallel else SequenceRegion
-    region = kind(axes.tensor, overlap)
+    region = kind(groups.along(*TENSOR), overlap)
     return SplitRegion(region, later) if later else region
 
 
-def _form_of_stages(
-    model: Stages, make_form: Callable[[nn.Module], DataParallel], axes: Axes, ends: ProcessGroup | None
-) -> AlongPipeline:
+def _form_of_stages(model: Stages, make_form: Callable[[nn.Module], DataParallel]) -> AlongPipeline:
     """A form for each of this rank's stages, and for the table that they use."""
     forms = {number: make_form(stage) for number, stage in model.by_number.items()}
-    return AlongPipeline(forms, axes.pipe, make_form(model.table) if model.table else None, ends)
+    return AlongPipeline(forms, make_form(model.table) if model.table else None)
 
 
 def _pipelines(
-    model: Stages,
-    plan: Plan,
-    axes: Axes,
-    device: torch.device,
-    later: Later | None,
-    form: AlongPipeline,
-    channels: Mapping[Channel, ProcessGroup] | None,
+    model: Stages, plan: Plan, groups: Groups, device: torch.device, later: Later | None, form: AlongPipeline
 ) -> tuple[Pipeline, Callable[[torch.Size], Pipeline]]:
     """For training, and for inference: one for each shape of tokens, since all messages of a pipeline have one."""
-    copies = axes.tensor if plan.scatter_gather and not plan.sequence_parallel else None
+    channels = None
+    if on_gpus.is_gpu(device):
+        on_gpus.require_connections(busiest(plan.schedule()))
+        channels = channels_of(groups.all, groups.mesh, plan.schedule(), device)
+    is_replicated = plan.scatter_gather and plan.tensor_parallel > 1 and not plan.sequence_parallel
+    copies = groups.along(*TENSOR) if is_replicated else None
     options = {"later": later, "form": form, "channels": channels, "copies": copies}
 
     def pipeline(schedule: Schedule) -> Pipeline:
-        return Pipeline(schedule, model.by_number, axes.pipe, device, **options)
+        return Pipeline(schedule, model.by_number, groups.along("pp"), device, **options)
 
     return pipeline(plan.schedule()), cache(lambda shape: pipeline(forward_only(plan.schedule(), m=1)))
 
@@ -159,24 +176,27 @@ def _pipelines(
 def _form(
     model: nn.Module,
     plan: Plan,
-    axes: Axes,
+    groups: Groups,
     precision: Precision,
     value: Callable[[str, torch.Size], Tensor],
     device: torch.device,
 ) -> DataParallel:
     """The form of data parallelism, over this rank's model."""
+    data = groups.along(*DATA)
     match plan.data_parallel:
         case Form.NAIVE:
-            return Replicated(model, axes.data, precision, naive)
+            return Replicated(model, data, precision, naive)
         case Form.FLAT:
-            return Replicated(model, axes.data, precision, flat)
+            return Replicated(model, data, precision, flat)
         case Form.DDP:
-            return DistributedDataParallel(model, axes.data, precision)
+            return DistributedDataParallel(model, data, precision)
         case Form.ZERO1:
-            return Sharded(model, axes.data, ZeroStage.OPTIMIZER, precision)
+            return Sharded(model, data, ZeroStage.OPTIMIZER, precision)
         case Form.ZERO2:
-            return Sharded(model, axes.data, ZeroStage.GRADIENTS, precision)
+            return Sharded(model, data, ZeroStage.GRADIENTS, precision)
         case Form.FSDP | Form.HSDP:
-            return FullySharded(model, axes.shards, precision, replicas=axes.replicas, value=value, device=device)
+            replicas = groups.along("dp_replicate") if plan.shard_groups > 1 else None
+            shards = groups.along("dp_shard")
+            return FullySharded(model, shards, precision, replicas=replicas, value=value, device=device)
         case reduce:
-            return Replicated(model, axes.data, precision, reduce)
+            return Replicated(model, data, precision, reduce)

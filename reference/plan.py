@@ -4,15 +4,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, partial
 
-from reference.composition.mesh import Mesh
 from reference.data_parallel.replicated import Reduce
 from reference.errors import BadInput
 from reference.memory.offload import Offload
 from reference.memory.recompute import Recompute
+from reference.mesh import TENSOR, Mesh
 from reference.models import GPTConfig
 from reference.pipeline_parallel import orders
 from reference.pipeline_parallel.schedule import Schedule
-from reference.tensor_parallel.layout import require_fit
+from reference.tensor_parallel.layout import require_fit, tensor_axes
 from reference.zero_bubble import building_blocks
 from reference.zero_bubble import orders as zero_bubble
 
@@ -141,17 +141,14 @@ class Plan:
         return ranks // self.tensor_parallel // self.pipeline_parallel
 
     def mesh(self, ranks: int, model: GPTConfig) -> Mesh:
-        """How so many ranks are arranged: those that talk most are neighbours. See `reference.composition.axes`."""
-        copies = max(1, self.tensor_parallel // model.kv_heads)
-        return Mesh(
-            {
-                "pipe": self.pipeline_parallel,
-                "replicate": self.shard_groups,
-                "shard": self.readers(ranks) // self.shard_groups,
-                "head": self.tensor_parallel // copies,
-                "copy": copies,
-            }
-        )
+        """How so many ranks are arranged: those that send each other most are neighbours.
+
+        Tensor-parallel ranks send most, and stages of a pipeline least. Of the data axes, hybrid sharding keeps those
+        ranks close together that gather parameters from each other.
+        """
+        shards = self.readers(ranks) // self.shard_groups
+        data = {"dp_replicate": self.shard_groups, "dp_shard": shards}
+        return Mesh({"pp": self.pipeline_parallel, **data, "cp": 1, **tensor_axes(model, self.tensor_parallel)})
 
     def schedule(self) -> Schedule:
         """What the ranks of a pipeline compute in a step."""
@@ -164,6 +161,17 @@ class Plan:
         if self.data_parallel is not Form.HSDP:
             return 1
         return 2 if self.replicas is None else self.replicas
+
+    @property
+    def shard_axes(self) -> tuple[str, ...]:
+        """The axes along which data parallelism lets ranks hold different parts; () for replicas."""
+        return ("dp_shard",) if self.data_parallel in (Form.ZERO1, Form.ZERO2, Form.FSDP, Form.HSDP) else ()
+
+    @property
+    def split_axes(self) -> tuple[str, ...]:
+        """All axes along which ranks hold different parts of the model, or of what updates it."""
+        pipe = ("pp",) if self.pipeline_parallel > 1 else ()
+        return (*pipe, *self.shard_axes, *(TENSOR if self.tensor_parallel > 1 else ()))
 
     @property
     def shards_parameters(self) -> bool:

@@ -159,7 +159,7 @@ class Training:
         """
         gradients = [part.master.grad for part in self.form.parts]
         finite = self.scaler.unscale(gradients, self.form.shards)
-        counted = [part.master.grad for part in self.form.parts if part.counts]
+        counted = [part.master.grad for part in self.form.parts if part.is_primary]
         norm = gradient_norm(counted, self.form.shards, self.device)
         if finite:
             clip(gradients, norm, self.config.clip)

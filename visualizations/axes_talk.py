@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from reference.composition.by_axis import matrices_by_axis
-from reference.composition.mesh import Mesh
 from reference.errors import BadInput, require_sizes
+from reference.mesh import Mesh
 from reference.trace import Trace
 
 from .mesh import colour_of

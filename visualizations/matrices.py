@@ -15,7 +15,8 @@ import torch
 
 from reference.errors import BadInput
 from reference.models import GPT, GPTConfig
-from reference.tensor_parallel.layout import Counted, Placement, placement, require_fit, split_of
+from reference.sharding import Placement
+from reference.tensor_parallel.layout import Counted, placement, require_fit, split_of
 
 TABLE = "embedding.weight"  # the one weight that is not transposed: a row for each token
 
@@ -130,10 +131,11 @@ def parameters(config: GPTConfig) -> Mapping[str, torch.Size]:
 def of_placements(placed: Sequence[Placement], name: str) -> Matrix:
     """What ranks hold of one parameter, as one matrix [in, out]."""
     rows, columns = placed[0].shape if len(placed[0].shape) > 1 else (placed[0].shape[0], 1)
-    by_rows = placed[0].block.rows < rows
+    dim = 0 if placed[0].block.sizes[0] < rows or len(placed[0].shape) == 1 else 1
+    by_rows = dim == 0
     cuts: dict[tuple[int, int], list[int]] = {}
     for rank, own in enumerate(placed):
-        begin, size = (own.block.row, own.block.rows) if by_rows else (own.block.column, own.block.columns)
+        begin, size = own.block.begins[dim], own.block.sizes[dim]
         cuts.setdefault((begin, min(begin + size, rows if by_rows else columns)), []).append(rank)
     stripes = tuple(Stripe(tuple(ranks), begin, max(begin, end)) for (begin, end), ranks in cuts.items())
     if len(stripes) == 1:

@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, PathPatch, Rectangle
 from matplotlib.path import Path
 
-from reference.composition.mesh import Mesh
 from reference.errors import require_sizes
+from reference.mesh import Mesh
 
 from .style import LINES, SMALL, TEXT, WIDTH, Colour, Picture, canvas, fits, fitted, ink_on, tint
 

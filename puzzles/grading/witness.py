@@ -24,6 +24,7 @@ _MUCH, _OF_MUCH = 1 << 20, 256  # of more bytes than the first, one in the secon
 _PACKET = 2048  # bytes of one that was sent again, at most, where messages are small
 _FORGIVEN = 128  # bytes of a call: less than any message takes, more than acknowledgements with options do
 
+_STILL = 20  # looks at the counters of packets until nothing moves
 _LOOK = 0.02  # seconds between two looks
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # of the kernel, in a second
 _USER, _SYSTEM = 11, 12  # places in /proc/PID/stat behind the name, which may hold blanks and brackets
@@ -127,11 +128,19 @@ def _more(event: Event) -> int:
 
 
 def counters(process: int | None) -> Counters | None:
-    """What the kernel has counted on the network that a process is in; None where it can't be read."""
+    """What the kernel has counted on the network that a process is in; None where it can't be read.
+
+    Packets stand in one table and their bytes in another. A late acknowledgement between two looks would be a packet
+    without bytes, or bytes without a packet: so the first is read again, until nothing has moved meanwhile.
+    """
     try:
-        found = {**_table(process, "snmp"), **_table(process, "netstat")}
-        payload = found["IpExt:OutOctets"] - _HEADERS * found["Ip:OutRequests"]
-        return Counters(payload, found["Tcp:ActiveOpens"], found["Tcp:RetransSegs"])
+        packets = _table(process, "snmp")
+        for _ in range(_STILL):
+            found, packets, before = _table(process, "netstat"), _table(process, "snmp"), packets
+            if packets["Ip:OutRequests"] == before["Ip:OutRequests"]:
+                break
+        payload = found["IpExt:OutOctets"] - _HEADERS * packets["Ip:OutRequests"]
+        return Counters(payload, packets["Tcp:ActiveOpens"], packets["Tcp:RetransSegs"])
     except (OSError, KeyError, ValueError):
         return None
 

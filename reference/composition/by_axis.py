@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from reference.mesh import Mesh
 from reference.trace import Trace
-
-from .mesh import Mesh
 
 SEVERAL = "several axes"
 

@@ -21,10 +21,9 @@ from dataclasses import dataclass
 
 from reference.errors import BadInput
 from reference.memory.korthikanti import Layer
+from reference.mesh import Mesh
 from reference.networks import hierarchical_time
 from reference.trace import Network
-
-from .mesh import Mesh
 
 HALF = 2  # bytes of a number that is computed with
 STATE = 16  # bytes for each parameter with Adam: ZeRO (Rajbhandari et al. 2020), sec. 3.1

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from reference.mesh import Mesh
 from reference.trace import Event, Trace
-
-from .mesh import Mesh
 
 
 def reordered(trace: Trace, mesh: Mesh, order: Sequence[str]) -> Trace:

@@ -21,6 +21,7 @@ from math import prod
 import torch
 from torch import nn
 
+from reference.mesh import Mesh
 from reference.models import GPTConfig
 from reference.pipeline_parallel.passes import channels
 from reference.pipeline_parallel.schedule import Schedule
@@ -29,8 +30,6 @@ from reference.tensor_parallel import cost, placement
 from reference.tensor_parallel.cost import Crossings
 from reference.trace import Op
 from reference.zero.cost import all_reduce, one_pass
-
-from .mesh import Mesh
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from reference.errors import BadInput
-
-from .box import Box, cut
+from reference.sharding import Slices, pieces
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +32,8 @@ class Part:
     `master` is what the optimizer sees: `end - begin` elements, in the precision of the update. Where a rank updates a
     parameter whole, it may be the parameter itself.
 
-    Where a model is split by tensor parallelism, this rank computes with a `block` of the parameter, and begin and end
-    count the elements of that.
+    Where other axes of the mesh split a parameter, this rank computes with a `block` of it, and begin and end count the
+    elements of that.
     """
 
     name: str  # as `named_parameters` of the whole model says it
@@ -42,17 +41,16 @@ class Part:
     begin: int
     end: int
     master: nn.Parameter
-    block: Box | None = None  # None: the whole parameter. It may stick out at the end, with padding
-    counts: bool = True  # in sums over all parameters: False where another rank of the tensor axis counts the same part
+    block: Slices | None = None  # None: the whole parameter. It may stick out at the end, with padding
+    is_primary: bool = True  # False where another rank counts the same part in sums over all parameters
 
-    def pieces(self, values: Tensor) -> list[tuple[Box, Tensor]]:
-        """Where in the parameter, as a matrix, the elements of `values` are, which are as many as the master's.
+    def pieces(self, values: Tensor) -> list[tuple[Slices, Tensor]]:
+        """Where in the parameter the elements of `values` are, which are as many as the master's.
 
         Returns:
             Boxes, and a view of `values` in the form of each; padding is left out.
         """
-        whole = Box.of(self.shape)
-        return cut(values.flatten(), self.begin, self.block or whole, whole)
+        return pieces(values.flatten(), self.begin, self.block or Slices.of(self.shape), self.shape)
 
 
 class UpdateForm(Protocol):

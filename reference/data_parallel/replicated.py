@@ -4,7 +4,7 @@
 |-----------|------------------------------------------|-------------------------------------------|
 | naive     | one for each parameter                   | after backward                            |
 | flat      | one, of a copy of all gradients          | after backward                            |
-| DDP       | one for each bucket of about 25 MB       | while backward computes the layers before |
+| DDP       | one for each bucket of about 25 MiB      | while backward computes the layers before |
 
 Each sends 2Ψ(n-1)/n elements from every rank, Ψ being the number of parameters. What differs is how many latencies are
 paid, and how much of the time is hidden behind backward.

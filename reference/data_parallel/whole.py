@@ -26,7 +26,7 @@ def whole(form: UpdateForm, value: Callable[[Part], Tensor | None] = lambda part
     for shape, name, dtype, pieces in _of_everybody(form, value):
         target = found.setdefault(name, torch.empty(shape, dtype=dtype))
         for box, values in pieces:
-            box.within(target)[:] = values
+            box.within(target)[...] = values
     return found
 
 

@@ -9,8 +9,8 @@ it back when it is needed. A storage travels once each way, however many tensors
 
 On a GPU copies run on a stream of their own beside the computation, and backward sends for the storage before the one
 that it is at, so that it comes in time. Best together with full recomputation: only inputs of blocks travel, 2D bytes
-for each token in bf16, against about 26 D² FLOPs of a block of Llama 3 8B. At 25 GB/s and 400 TFLOP/s that is hidden
-from a width D of 1,200 on; all of a block's activations, 43D bytes, from 26,000 on.
+for each token in bf16, against about 26 D² FLOPs of a block of Llama 3 8B. At the 55 GB/s of PCIe 5 and 400 TFLOP/s
+that is hidden from a width D of 560 on; all of a block's activations, 43D bytes, from 12,000 on.
 
 Rhu et al. 2016, "vDNN: virtualized deep neural networks"; Rajbhandari et al. 2021, "ZeRO-Infinity", sec. 5.1.2.
 """

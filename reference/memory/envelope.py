@@ -38,7 +38,7 @@ def first_stage(parameters: int, ranks: int, memory: int, besides: int) -> str |
 
     Returns: "ddp" if nothing need be sharded, "zero1", "zero2" or "zero3"; None if it does not fit at all.
 
-    Rajbhandari et al. 2019, "ZeRO", figure 1.
+    Rajbhandari et al. 2020, "ZeRO", figure 1.
     """
     shard = -(-parameters // ranks)
     stages = {"ddp": (16, 0), "zero1": (4, 12), "zero2": (2, 14), "zero3": (0, 16)}  # bytes whole, bytes sharded

@@ -1,8 +1,8 @@
 """How much memory GPUs have.
 
 Gathered by Stas Bekman, github.com/stas00/ml-engineering, compute/accelerator/README.md, as of commit 744d01e; the
-V100 from NVIDIA's data sheet. In units of 1e9 bytes, as GPUs are sold. Most hold a few percent more, which the driver,
-the libraries and the allocator's fragments take.
+V100 from NVIDIA's data sheet. In units of 1e9 bytes, with the numbers that GPUs are sold by. Those of 80 GB hold a few
+percent more (an H100 81,559 MiB, 85.5e9 bytes), which the driver, the libraries and the allocator's fragments take.
 """
 
 from collections.abc import Mapping

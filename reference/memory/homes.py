@@ -2,7 +2,7 @@
 
 | home   | room                     | speed of a common machine | a tensor there is                                |
 |--------|--------------------------|---------------------------|--------------------------------------------------|
-| Memory | hundreds of GB of a node | 25 GB/s, over PCIe        | a CPU tensor, page-locked if it comes from a GPU |
+| Memory | hundreds of GB of a node | 55 GB/s, over PCIe 5      | a CPU tensor, page-locked if it comes from a GPU |
 | Folder | terabytes                | 3 GB/s, of one NVMe disk  | a CPU tensor whose pages are those of a file     |
 
 A file is mapped into memory: reading the tensor reads the file, and pages that were not used for a while leave memory

@@ -9,7 +9,7 @@
 | ZeRO-2 | 2 P + (2 + K) P / n                        | 2 P           | gradients     |
 | ZeRO-3 | (2 + 2 + K) P / n                          | 0             | parameters    |
 
-Rajbhandari et al. 2019, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", figure 1 and table 1,
+Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", figure 1 and table 1,
 for mixed-precision Adam and P parameters on n ranks. What a step needs on its way comes on top: activations, and what
 ZeRO-3 gathers.
 """
@@ -61,8 +61,8 @@ class Recipe:
 
 RECIPES: Mapping[str, Recipe] = MappingProxyType(
     {
-        "fp32 Adam": Recipe(4, 4, 0, 8, "Kingma and Ba 2014"),
-        "mixed Adam": Recipe(2, 2, 4, 8, "Micikevicius et al. 2017; Rajbhandari et al. 2019 (ZeRO), section 3.1"),
+        "fp32 Adam": Recipe(4, 4, 0, 8, "Kingma and Ba 2015"),
+        "mixed Adam": Recipe(2, 2, 4, 8, "Micikevicius et al. 2018; Rajbhandari et al. 2020 (ZeRO), section 3.1"),
         "mixed Adam, fp32 gradients": Recipe(2, 4, 4, 8, "Megatron-LM, distributed optimizer: 18 bytes, 6 + 12/d"),
         "mixed Adam, both gradients": Recipe(
             2, 6, 4, 8, "Megatron-LM, fp16 gradients beside fp32 ones; 20 bytes, unsharded"

@@ -1,10 +1,14 @@
-"""What others have measured on machines that few of us have: NCCL's all-reduce over size.
+"""What others have measured on machines that few of us have: NCCL's all-reduce over size, and beside its halves.
 
 Bus bandwidth in GB/s (1e9 bytes per second), as nccl-tests defines it, by bytes of the tensor on each GPU. Measured and
 published by Stas Bekman, github.com/stas00/ml-engineering, network/README.md, as of commit 744d01e.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+
+from reference.trace import Op
 
 MACHINES = ("8 A100", "8 H200", "32 B200")
 """One node with NVLink 3; one node with NVLink 4, whose switch adds (NVLS); four nodes with 400 Gbit/s for each GPU."""
@@ -59,6 +63,15 @@ NODES = (
 """What NCCL was measured at with an algorithm of its choice, but for NVLS. The report of 4 nodes with all NICs does not
 name their GPUs: they are taken to be like those of the other report. NVLSTree, if forced, gave 310 GB/s
 on 4 H200 nodes."""
+
+RINGS: Mapping[Op, float] = MappingProxyType(
+    {Op.ALL_REDUCE: 367.2e9, Op.ALL_GATHER: 361.4e9, Op.REDUCE_SCATTER: 362.9e9}
+)
+"""Bus bandwidths of rings on 8 H200, in bytes per second, with 16 GiB (the source of the table).
+
+The all-reduce is with NVLS switched off. The other two have no such switch: NVLS adds up all-reduces and nothing else.
+So this is what FSDP and ZeRO get, and `bus_bandwidths("8 H200")` is not.
+"""
 
 
 def bus_bandwidths(machine: str) -> list[tuple[int, float]]:

@@ -3,7 +3,7 @@
 `ordering.stuck` takes for granted that messages of different communicators run at once. On a GPU each communicator has
 a stream, and streams are fed through a few hardware queues: what stands in a queue waits for what stands before it, of
 whatever stream. How streams are dealt out to queues is written nowhere; here they are dealt out in turn, in the order
-in which `composition.axes.channels_of` makes them. Two views of what a message does at the head of its queue:
+in which `pipeline_parallel.channels.channels_of` makes them. Two views of what a message does at the head of its queue:
 
     STARTS   it leaves the queue when it starts; the next of its own stream stands there until it has ended. This is
              nearer to what NVIDIA writes of Hyper-Q

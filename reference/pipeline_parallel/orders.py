@@ -45,7 +45,8 @@ def gpipe(p: int, m: int) -> Schedule:
 def one_f_one_b(p: int, m: int) -> Schedule:
     """As many forward as fill the pipeline, then a backward after each forward.
 
-    Narayanan et al. 2021, "Memory-efficient pipeline-parallel DNN training", sec. 3.2 (PipeDream-Flush).
+    Fan et al. 2020, "DAPPLE"; Narayanan et al. 2021, "Memory-efficient pipeline-parallel DNN training", sec. 3.2
+    (PipeDream-Flush).
     """
     return of_tables(p, m, lambda rank, m: [(p - 1 - rank, "F"), (m - (p - 1 - rank), "F B"), (p - 1 - rank, "B")], p)
 

@@ -31,7 +31,8 @@ def one_f_one_b_order(rank: int, p: int, m: int) -> list[Action]:
         p: ranks.
         m: micro-batches.
 
-    Narayanan et al. 2021, "Memory-efficient pipeline-parallel DNN training", sec. 3.2 (PipeDream-Flush).
+    Fan et al. 2020, "DAPPLE"; Narayanan et al. 2021, "Memory-efficient pipeline-parallel DNN training", sec. 3.2
+    (PipeDream-Flush).
     """
     warm_up = min(p - 1 - rank, m)
     order = [Action(Kind.FORWARD, rank, k) for k in range(warm_up)]

@@ -14,14 +14,15 @@ from functools import partial
 from torch import Tensor, nn
 
 from reference.models import GPT
+from reference.sharding import Placement
 
 from . import vocabulary
-from .layout import Placement, placement, require_fit
+from .layout import placement, require_fit
 from .region import Region
 
 
 def placements(model: GPT, rank: int, ranks: int) -> dict[str, Placement]:
-    """Of every parameter of a whole model, by name, what one rank of the tensor axis will hold.
+    """Of every parameter of a whole model, by name, what one of some tensor-parallel ranks will hold.
 
     Raises:
         BadInput: if so many ranks cannot share the model.

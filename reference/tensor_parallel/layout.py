@@ -1,7 +1,6 @@
-"""Which dim of which parameter is split over the ranks of the tensor axis: one table for the whole GPT.
+"""Which dim of which parameter of a GPT is split over the ranks of the tensor axes: one table for the whole model.
 
-Everything that depends on the split follows from it: initial values, whose gradients are summed, which ranks count
-what in a norm, and where a checkpoint puts what a rank holds.
+A row of it becomes a spec, and everything else follows from that: see `reference.sharding`.
 """
 
 from collections.abc import Mapping
@@ -10,11 +9,11 @@ from enum import StrEnum
 from types import MappingProxyType
 
 import torch
-from torch import Tensor
 
-from reference.data_parallel.box import Box
 from reference.errors import BadInput
+from reference.mesh import TENSOR, Mesh
 from reference.models import GPTConfig
+from reference.sharding import Placement, Spec
 
 
 class Counted(StrEnum):
@@ -54,47 +53,40 @@ LAYOUT: Mapping[str, Split | None] = MappingProxyType(
 """By the end of a parameter's name. A bias has no row: it goes with the outputs of its layer's weight."""
 
 
-@dataclass(frozen=True)
-class Placement:
-    """What one rank of the tensor axis holds of a parameter."""
+def spec_of(name: str, slices_tokens: bool = False) -> Spec:
+    """What the tensor axes do to the parameter called `name`.
 
-    shape: torch.Size  # of the whole
-    block: Box  # this rank's, as a matrix; behind the last row it may be padding
-    copies: int  # how many neighbouring ranks hold the same block
-    first: bool  # whether this rank is the first of these
-    is_split: bool = True  # False: every rank has all of it, whatever the number of ranks
+    Args:
+        name: in the whole model.
+        slices_tokens: whether each rank sees other tokens where nothing is split, as with sequence parallelism.
 
-    @property
-    def local(self) -> torch.Size:
-        """The shape of this rank's block."""
-        return torch.Size([self.block.rows, self.block.columns] if len(self.shape) > 1 else [self.block.rows])
+    Raises:
+        KeyError: if the table does not know it.
+    """
+    head, copy = TENSOR
+    split = split_of(name)
+    if split is WHOLE:
+        return Spec(partial=frozenset(TENSOR if slices_tokens else ()))
+    if split.counted is Counted.KV_HEADS:  # ranks that share some have other queries
+        return Spec({head: split.dim}, partial=frozenset([copy]))
+    return Spec({head: split.dim, copy: split.dim}, padded=split.counted is Counted.TOKENS)
 
-    def cut(self, whole: Tensor) -> Tensor:
-        """This rank's block of a whole parameter; padding is zero."""
-        block = whole.new_zeros(self.local)
-        known = self.block.within(whole)
-        block.view(self.block.rows, -1)[: len(known)] = known
-        return block
+
+def tensor_axes(config: GPTConfig, t: int) -> dict[str, int]:
+    """How t tensor-parallel ranks are arranged: along the second axis they have the same key-value heads."""
+    copies = max(1, t // config.kv_heads)
+    return dict(zip(TENSOR, (t // copies, copies), strict=True))
 
 
 def placement(name: str, shape: torch.Size, config: GPTConfig, rank: int, ranks: int) -> Placement:
-    """Where in the table a parameter is, for one rank.
+    """What one of some tensor-parallel ranks holds of a parameter.
 
     Args:
         name, shape: of the whole parameter.
         config: of the model; its sizes divide, see `require_fit`.
-        rank, ranks: on the tensor axis.
+        rank, ranks: of the tensor axes together.
     """
-    split = split_of(name)
-    if split is WHOLE:
-        return Placement(shape, Box.of(shape), ranks, first=rank == 0, is_split=False)
-    pieces = ranks if split.counted is Counted.TOKENS else min(ranks, getattr(config, split.counted))
-    copies = ranks // pieces
-    size = -(-shape[split.dim] // pieces)
-    at = rank // copies * size
-    whole = Box.of(shape)  # a bias counts as a matrix with one column
-    block = Box(at, 0, size, whole.columns) if split.dim == 0 else Box(0, at, whole.rows, size)
-    return Placement(shape, block, copies, first=rank % copies == 0)
+    return Placement.of(shape, spec_of(name), Mesh(tensor_axes(config, ranks)), rank)
 
 
 def split_of(name: str) -> Split | None:

@@ -12,8 +12,10 @@ but two messages that leave through the same port go one after the other.
 | `ETHERNET_100G`  | 25 µs  | 12.5 GB/s        | 100 Gbit/s; α: TCP through two kernels, an order of magnitude     |
 | `HOME_INTERNET`  | 20 ms  | 2.5 MB/s         | 20 Mbit/s up, FCC benchmark of 2024; α: same region, an assumption |
 
-The β are what the hardware is sold as; NCCL measures about 80 % of NVLink's (366 GB/s of bus bandwidth, 8 H200, ring).
-The α of NCCL are those of one ring step with protocol LL128 (`src/graph/tuning.cc`, table `hwLat`).
+The β are what the hardware is sold as; NCCL measures about 80 % of NVLink's (368 GB/s of bus bandwidth, 8 H200, a
+ring's all-reduce of 16 GiB). The α of NCCL are those of one ring step with protocol LL128 (`src/graph/tuning.cc`, table
+`hwLat`). Full bandwidth comes with protocol Simple, whose steps take 3.4 µs on NVLink and 14 µs between nodes: no
+protocol has both, so where latency and bytes count alike, times are too short, by up to 3.5 times between nodes.
 """
 
 from dataclasses import dataclass

@@ -32,7 +32,7 @@ from typing import Any
 
 from reference.errors import BadInput
 
-FORMAT = 2  # of manifest.json
+FORMAT = 3  # of manifest.json; until 2 every parameter was saved as a matrix
 MANIFEST, SUMS = "manifest.json", "SHA256SUMS"
 _NAME = re.compile(r"(\d{6,})-step-(\d+)")
 _NUMBER = re.compile(r"\.?(\d{6,})-")

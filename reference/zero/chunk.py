@@ -2,9 +2,8 @@
 
 DCP writes what each rank holds of a tensor, and remembers which elements these are. A rank that loads says which
 elements it needs, and DCP finds out which files have them: so a checkpoint fits any other number of ranks, and any
-other way to cut. To DCP every parameter is a matrix, and what a rank holds of it are boxes, at most three
-(`reference.data_parallel.box`): blocks of rows or columns after tensor parallelism, and what is left of these where
-ZeRO cuts through the middle of a row.
+other way to cut. What a rank holds of a parameter are a few boxes (`reference.sharding.pieces`): blocks after tensor
+parallelism, and what is left of these where ZeRO cuts through the middle of a row.
 """
 
 from typing import Any
@@ -23,12 +22,12 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from reference.data_parallel.box import Box
 from reference.data_parallel.form import Part
+from reference.sharding import Slices
 
 
 class Chunk(Tensor):
-    """What a rank has of a parameter, as a matrix; all else of it is on other ranks, and padding is nowhere.
+    """What a rank has of a parameter; all else of it is on other ranks, and padding is nowhere.
 
     It has the shape of the whole, and nothing can be computed with it. Where several ranks have the same box, DCP lets
     one of them write.
@@ -40,12 +39,12 @@ class Chunk(Tensor):
 
     @staticmethod
     def __new__(cls, part: Part, held: Tensor) -> "Chunk":
-        whole = Box.of(part.shape)
-        return Tensor._make_wrapper_subclass(cls, (whole.rows, whole.columns), dtype=held.dtype, device=held.device)
+        whole = Slices.of(part.shape)
+        return Tensor._make_wrapper_subclass(cls, whole.sizes, dtype=held.dtype, device=held.device)
 
     def __init__(self, part: Part, held: Tensor) -> None:
         self.held = held
-        self._pieces = {torch.Size([box.row, box.column]): values for box, values in part.pieces(held)}
+        self._pieces = {torch.Size(box.begins): values for box, values in part.pieces(held)}
 
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -39,7 +39,7 @@ class Ignored:
         self._masters = {parameter: master_of(parameter, precision) for parameter in learning.values()}
         first = groups[0].rank() == 0  # of the ranks that share shards, one counts these in the norm
         self.parts = tuple(
-            Part(name, p.shape, 0, p.numel(), self._masters[p], counts=first) for name, p in learning.items()
+            Part(name, p.shape, 0, p.numel(), self._masters[p], is_primary=first) for name, p in learning.items()
         )
         bucket = [Bucket([*learning.values()], precision.gradients)] if learning else []
         self._buckets = Buckets(bucket, lambda bucket: None)

@@ -9,7 +9,7 @@ for which nobody is. 1F1B makes both before it answers. Here the second half, W,
 | ZB-H2     | (p-1) (F+I-2W)      | 2p - 1      | a stage                          | Qi et al. 2023, "Zero bubble"  |
 | ZB-V      | 0 where F = I = W   | p           | two stages: there and back, a V  | Qi et al. 2023, "Zero bubble"  |
 | DualPipe  | (p/2 - 1) F, F=I=W  | p + 1       | a stage of each of two pipelines | DeepSeek-AI 2024, V3           |
-| DualPipeV | (p-1)/2 F, F=I=W    | p + 1/2     | two stages: there and back, a V  | Qi et al. 2025, by cutting it  |
+| DualPipeV | (p-1)/2 F, F=I=W    | p + 1/2     | two stages: there and back, a V  | Qi et al. 2025, "... the dual" |
 
 F, I and W are the times of all layers of a rank for one micro-batch, forward and the two halves of backward. The bubble
 is that of ranks which do not wait for each other between steps (`Simulation.longest`). Activations are counted in
@@ -82,7 +82,7 @@ def dual_pipe_v(p: int, m: int) -> Schedule:
 
     Action by action, torch's `ScheduleDualPipeV`, which takes 2p micro-batches or more; here there may be fewer.
 
-    Qi et al. 2025, "Eliminating bubbles in DualPipe by cutting it in half" (DualPipeV, of DeepSeek's DualPipe).
+    Qi et al. 2025, "DualPipe could be better without the dual" (DualPipeV, half of DeepSeek's DualPipe).
     """
     return _v_shaped(p, m, lambda r, m: _dual(p, m, r), least=2 * p)
 

@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 
 from reference.cluster import Cluster
-from reference.composition.mesh import Mesh
 from reference.errors import BadInput
+from reference.mesh import Mesh
 
 CUBE = Mesh({"pipe": 2, "data": 2, "tensor": 2})
 MESHES = (

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from reference.composition.mesh import Mesh
 from reference.composition.ptd_p import (
     HALF,
     Machine,
@@ -24,6 +23,7 @@ from reference.composition.published import FIGURE_13, FIGURES_14_AND_15, SELENE
 from reference.composition.talk import Work, along_data, along_pipe, along_tensor
 from reference.composition.volume import axis_bytes
 from reference.errors import BadInput
+from reference.mesh import Mesh
 from reference.models import GPTConfig
 from reference.pipeline_parallel.orders import interleaved, one_f_one_b
 from reference.pipeline_parallel.simulate import simulate

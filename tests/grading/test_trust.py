@@ -1,6 +1,7 @@
 """Programs that try to pass without solving anything, or to do harm on the way. None passes, and each is told why."""
 
 import dataclasses
+import itertools
 import re
 import sqlite3
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from puzzles import catalog
-from puzzles.grading import checking, driver, text
+from puzzles.grading import checking, driver, text, witness
 from puzzles.grading.course import Course
 from puzzles.grading.engine import grade
 from puzzles.grading.pool import shared
@@ -383,3 +384,15 @@ def test_a_rank_reads_no_module_of_its_callers(tmp_path: Path, monkeypatch: pyte
     monkeypatch.syspath_prepend(tmp_path)
     with Cluster(1, untrusted=True) as cluster, pytest.raises(RankError, match="No module named 'never_compiled'"):
         cluster.run(imported_here)
+
+
+def test_packets_between_two_looks_at_the_counters_are_no_hidden_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    packets = itertools.chain([10, 14, 14], itertools.repeat(14))  # four late acknowledgements after the first look
+
+    def table(process: int | None, file: str) -> dict[str, int]:
+        if file == "netstat":
+            return {"IpExt:OutOctets": 14 * 52 + 1000}
+        return {"Ip:OutRequests": next(packets), "Tcp:ActiveOpens": 0, "Tcp:RetransSegs": 0}
+
+    monkeypatch.setattr(witness, "_table", table)
+    assert witness.counters(None) == witness.Counters(payload=1000, connections=0, sent_again=0)

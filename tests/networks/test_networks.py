@@ -22,7 +22,7 @@ from reference.networks import (
     ring_time,
     tree_time,
 )
-from reference.networks.published import MACHINES, NODES, Nodes, bus_bandwidths
+from reference.networks.published import MACHINES, NODES, RINGS, Nodes, bus_bandwidths
 from reference.trace import Event, Network, Op, Trace
 
 ALPHA, BETA = 2e-6, 50e9
@@ -163,6 +163,15 @@ def test_published_numbers_are_whole(machine):
     points = bus_bandwidths(machine)
     assert [size for size, _ in points] == [2**k for k in range(15, 35)]
     assert all(1e7 <= busbw < 1e12 for _, busbw in points)
+
+
+def test_a_ring_s_all_reduce_is_its_two_halves_and_beats_no_link():
+    """So a rate that was measured with a switch that adds is not among them: FSDP is priced with these."""
+    seconds = {op: bus_factor(op, 8) / busbw for op, busbw in RINGS.items()}
+    halves = seconds[Op.REDUCE_SCATTER] + seconds[Op.ALL_GATHER]
+    assert seconds[Op.ALL_REDUCE] == pytest.approx(halves, rel=0.02)
+    (node,) = (each for each in NODES if (each.gpu, each.nodes) == ("H200", 1))
+    assert node.busbw == RINGS[Op.ALL_REDUCE] and max(RINGS.values()) < node.nvlink < bus_bandwidths("8 H200")[-1][1]
 
 
 def test_two_numbers_describe_eight_h200():

@@ -148,7 +148,7 @@ def passed_over(make: Callable[..., DataParallel], early: bool) -> list[str | No
     complaints = [said(clip), said(optimizer.step)]
     form.collect()
     complaints += [said(clip), said(optimizer.step)]
-    norm = gradient_norm((part.master.grad for part in form.parts if part.counts), form.shards)
+    norm = gradient_norm((part.master.grad for part in form.parts if part.is_primary), form.shards)
     assert norm > 0
     form.publish()
     return complaints
@@ -206,7 +206,7 @@ def ignoring(frozen: bool) -> tuple[float, bool, set[str]]:
         with form.micro_batch(last=True):
             TANGLED.loss(model, step, dist.get_rank(), 2).backward()
         form.collect()
-        counted = gradient_norm((part.master.grad for part in form.parts if part.counts), form.shards)
+        counted = gradient_norm((part.master.grad for part in form.parts if part.is_primary), form.shards)
         TANGLED.loss(alone, step, 0, 1).backward()
         expected = gradient_norm(p.grad for p in alone.parameters())
         assert abs(counted - expected) < 1e-12

@@ -8,9 +8,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from reference.composition.axes import channels_of
-from reference.composition.mesh import Mesh
+from reference.mesh import Mesh
 from reference.models import GPT, GPTConfig, create, token_loss
+from reference.pipeline_parallel.channels import channels_of
 from reference.pipeline_parallel.orders import breadth_first, gpipe, interleaved, interleaved_even, naive, one_f_one_b
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
@@ -83,7 +83,7 @@ def pipelined(make: Make, ranks: int, m: int, with_channels: bool = False) -> tu
     by_number = stages_of(CONFIG, schedule, dist.get_rank(), dtype=torch.float64)
     stages = nn.ModuleList(by_number.values())
     device = torch.device("cpu")
-    channels = channels_of(group, Mesh({"pipe": ranks}), schedule, device) if with_channels else None
+    channels = channels_of(group, Mesh({"pp": ranks}), schedule, device) if with_channels else None
     pipeline = Pipeline(schedule, by_number, group, device, later=Later(stages), channels=channels)
     for step in range(STEPS):
         stages.zero_grad()

@@ -10,9 +10,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from reference.cluster import Cluster, RankError
-from reference.composition.axes import channels_of
-from reference.composition.mesh import Mesh
+from reference.mesh import Mesh
 from reference.oracle import relative_difference
+from reference.pipeline_parallel.channels import channels_of
 from reference.pipeline_parallel.orders import gpipe, interleaved, one_f_one_b
 from reference.pipeline_parallel.passes import channels
 from reference.pipeline_parallel.run import Pipeline
@@ -61,9 +61,9 @@ def connected(mesh: Mesh, schedule: Schedule) -> None:
 @pytest.mark.parametrize("schedule", [one_f_one_b(2, 2), dual_pipe(2, 2), interleaved(4, 4, 2), dual_pipe(4, 4)])
 def test_every_channel_has_its_first_message_before_a_step(clusters: Clusters, schedule: Schedule) -> None:
     """DualPipe begins at both ends: ranks that connect when they first send would wait for each other."""
-    mesh = Mesh({"pipe": schedule.ranks, "data": 4 // schedule.ranks})
+    mesh = Mesh({"pp": schedule.ranks, "dp_shard": 4 // schedule.ranks})
     _, trace = clusters(4, watch=True).trace(connected, mesh, schedule)
-    for pipe in mesh.groups("pipe"):
+    for pipe in mesh.groups("pp"):
         ways = [(pipe[channel.source], pipe[channel.target]) for channel in channels(schedule)]
         for rank in pipe:
             said = [event for event in trace.events[rank] if event.op.point_to_point]

@@ -6,7 +6,8 @@ import torch
 
 from reference.memory.recompute import Recompute, recompute
 from reference.models import GPT, GPTConfig, create, initial_value, materialise
-from reference.tensor_parallel import Placement, Region, compute_in, placements, split_parameters
+from reference.sharding import Placement
+from reference.tensor_parallel import Region, compute_in, placements, split_parameters
 
 
 def split_gpt(

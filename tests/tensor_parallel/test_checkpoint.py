@@ -13,11 +13,11 @@ from torch.distributed.checkpoint import FileSystemReader
 
 from reference.cluster import Cluster
 from reference.data_parallel import Part, whole
-from reference.data_parallel.box import Box
 from reference.memory.precision import PRECISIONS
 from reference.models import GPTConfig
 from reference.oracle import Record, one_process, relative_difference
 from reference.parallelize import Form, Plan
+from reference.sharding import Slices
 from reference.train import TrainConfig, Training, summed
 from reference.zero.checkpoint import latest, load, save
 from reference.zero.chunk import Chunk
@@ -168,7 +168,7 @@ def test_a_rank_with_padding_alone_has_nothing_to_save() -> None:
     """17 tokens for 8 ranks: three for each of the first five, two for the sixth, none for the others."""
     held = torch.zeros(3 * 4)
     for rank, rows in enumerate([3, 3, 3, 3, 3, 2, 0, 0]):
-        block = Box(3 * rank, 0, 3, 4)
+        block = Slices((3 * rank, 0), (3, 4))
         chunk = Chunk(Part("table", torch.Size([17, 4]), 0, 12, nn.Parameter(held), block), held)
         assert chunk.shape == (17, 4)
         sizes = [item.tensor_data.chunk.sizes for item in chunk.__create_write_items__("table", chunk)]
@@ -178,7 +178,7 @@ def test_a_rank_with_padding_alone_has_nothing_to_save() -> None:
 def test_what_is_loaded_goes_into_the_boxes() -> None:
     """The middle of a block of columns: the end of a row, a row, and the start of one."""
     held = torch.zeros(8)
-    part = Part("weight", torch.Size([4, 6]), 1, 9, nn.Parameter(held), Box(1, 2, 3, 3))
+    part = Part("weight", torch.Size([4, 6]), 1, 9, nn.Parameter(held), Slices((1, 2), (3, 3)))
     chunk = Chunk(part, held)
     whole = torch.arange(24.0).view(4, 6)
     for item in chunk.__create_write_items__("weight", chunk):

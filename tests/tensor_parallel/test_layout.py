@@ -12,7 +12,8 @@ from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.models import GPT, GPTConfig, create, initial_value
 from reference.parallelize import Form, Plan, parallelize
-from reference.tensor_parallel import LAYOUT, Placement, placements, require_fit, split_parameters
+from reference.sharding import Placement
+from reference.tensor_parallel import LAYOUT, placements, require_fit, split_parameters
 from reference.tensor_parallel.layout import split_of
 
 from ..zero.peak import Peak
@@ -69,15 +70,15 @@ def placed_on(config: GPTConfig, t: int) -> dict[str, list[Placement]]:
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_blocks_of_all_ranks_tile_every_parameter(config: GPTConfig) -> None:
-    """Each element is in one block, which as many ranks have as it says; one of these is the first."""
+    """Each element is in one block, and equally many ranks have each block."""
     for t in fitting(config):
         for name, placed in placed_on(config, t).items():
             shape = placed[0].shape
-            owners, first = torch.zeros(shape), torch.zeros(shape)
+            owners = torch.zeros(shape)
             for where in placed:
                 where.block.within(owners).add_(1)
-                where.block.within(first).add_(int(where.first))
-            assert (owners == placed[0].copies).all() and (first == 1).all(), (name, t)
+            pieces = len({where.block for where in placed})
+            assert (owners == t // pieces).all(), (name, t)
             assert len({where.local for where in placed}) == 1, (name, t)
 
 
@@ -86,7 +87,7 @@ def test_only_a_vocabulary_is_padded(config: GPTConfig) -> None:
     """By less than a row for each rank."""
     for t in fitting(config):
         for name, placed in placed_on(config, t).items():
-            rows = max(where.block.row + where.block.rows for where in placed)
+            rows = max(where.block.begins[0] + where.block.sizes[0] for where in placed)
             padding = rows - placed[0].shape[0]
             assert 0 <= padding < t if name in ("embedding.weight", "head.weight") else padding == 0, (name, t)
 
@@ -100,10 +101,12 @@ def test_queries_are_where_their_keys_are(config: GPTConfig) -> None:
         blocks = {end: placed[f"blocks.0.attention.{end}.weight"] for end in ("query", "key", "value", "output")}
         for rank in range(t):
             query, key, value, output = (blocks[end][rank].block for end in blocks)
-            assert (query.row, query.rows) == (output.column, output.columns)
-            assert key == value and query.row % d == query.rows % d == key.row % d == key.rows % d == 0
-            needed = {head // serves for head in range(query.row // d, (query.row + query.rows) // d)}
-            assert needed == set(range(key.row // d, (key.row + key.rows) // d)), (t, rank)
+            (row, _), (rows, _) = query.begins, query.sizes
+            (of_keys, _), (keys, _) = key.begins, key.sizes
+            assert (row, rows) == (output.begins[1], output.sizes[1])
+            assert key == value and row % d == rows % d == of_keys % d == keys % d == 0
+            needed = {head // serves for head in range(row // d, (row + rows) // d)}
+            assert needed == set(range(of_keys // d, (of_keys + keys) // d)), (t, rank)
 
 
 @pytest.mark.parametrize("t", fitting(GROUPED))
@@ -113,10 +116,9 @@ def test_a_block_has_the_values_of_the_whole(t: int) -> None:
         whole = initial_value(name, placed[0].shape, GROUPED.layers, seed=0)
         again = torch.zeros(whole.shape)
         for where in placed:
-            block = where.cut(whole)
-            known = where.block.within(again)
-            known[:] = block.view(where.block.rows, -1)[: len(known)]
-            assert not block.view(where.block.rows, -1)[len(known) :].any()
+            block, known = where.cut(whole), where.block.within(again)
+            known[:] = block[: len(known)]
+            assert not block[len(known) :].any()
         assert torch.equal(again, whole), name
 
 

@@ -8,11 +8,11 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from reference.data_parallel.box import Box
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import PRESETS
 from reference.parallelize import Form, Parallel, Plan, parallelize
+from reference.sharding import Slices
 
 WORLD, SEQUENCE = 4096, 8192
 EIGHT, LARGEST = (replace(PRESETS[name], layers=2) for name in ("llama3-8b", "llama3-405b"))
@@ -60,4 +60,4 @@ def test_of_more_ranks_than_key_value_heads_some_have_copies(world: dist.Process
     parallel = parallelize(LARGEST, Plan(tensor_parallel=16, sequence_parallel=True), world, META, PRECISIONS["bf16"])
     assert step(parallel).shape == (1, SEQUENCE, LARGEST.vocabulary // 16)
     [key] = [part for part in parallel.form.parts if part.name == "blocks.1.attention.key.weight"]
-    assert (key.block, key.counts) == (Box(4 * 128, 0, 128, LARGEST.width), True)
+    assert (key.block, key.is_primary) == (Slices((4 * 128, 0), (128, LARGEST.width)), True)

@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import pytest
 
+from reference import on_mesh
 from reference.cluster import Cluster
-from reference.composition.axes import Axes
 from reference.memory.recompute import Recompute
 from reference.parallelize import Form, Plan
 
@@ -71,7 +71,7 @@ def test_any_part_may_be_frozen(clusters: Clusters, frozen: tuple[str, ...]) -> 
 
 def forgotten(cases: Sequence[Case]) -> list[Found]:
     """Trainings in which no gradients are summed over the tensor axis."""
-    with patch.object(Axes, "sees_part_of", lambda *_: None):
+    with patch.object(on_mesh, "partial_groups", lambda *_: []):
         return train_all(cases)
 
 

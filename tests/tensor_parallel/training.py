@@ -14,15 +14,16 @@ from torch import Tensor
 
 from reference.cluster import Cluster
 from reference.collectives.differentiable import join
-from reference.composition.axes import Axes
 from reference.data_parallel import DataParallel, gradient_norm, whole
-from reference.data_parallel.box import Box
 from reference.data_parallel.replicated import DistributedDataParallel
 from reference.memory.precision import PRECISIONS, Precision
+from reference.mesh import DATA, TENSOR
 from reference.models import GPTConfig
-from reference.parallelize import Parallel, Plan, parallelize
+from reference.on_mesh import Along, OnMesh
+from reference.parallelize import Parallel, Plan, groups_of, parallelize
 from reference.sequence_parallel import SequenceRegion
-from reference.tensor_parallel import Region, TwoAxes, vocabulary
+from reference.sharding import Placement, Slices
+from reference.tensor_parallel import Region, spec_of, vocabulary
 
 from ..data_parallel.training import OPTIMIZERS, Language, Record, differences, gradient_of, one_process, summed
 from .split import split_gpt
@@ -46,7 +47,7 @@ class Place(NamedTuple):
     """Which elements of the model a rank holds: those from `begin` on of a block of a parameter."""
 
     name: str
-    block: Box | None
+    block: Slices | None
     begin: int
 
 
@@ -94,15 +95,19 @@ def laid_out(task: Language, plan: Plan, precision: Precision) -> Parallel:
     """As `parallelize` does. What is partly frozen is laid out by hand, with DDP on the data axis."""
     if not task.frozen:
         return parallelize(task.config, plan, dist.group.WORLD, CPU, precision)
-    axes = Axes.of(dist.group.WORLD, plan.mesh(dist.get_world_size(), task.config))
-    region = (SequenceRegion if plan.sequence_parallel else Region)(axes.tensor)
+    groups = groups_of(plan, dist.group.WORLD, task.config)
+    region = (SequenceRegion if plan.sequence_parallel else Region)(groups.along(*TENSOR))
     model, placed = split_gpt(task.config, region, plan.recompute, precision.master)
     for name, parameter in model.named_parameters():
         parameter.requires_grad = not name.startswith(task.frozen)
-    sums = {name: group for name in placed if (group := axes.sees_part_of(placed[name], region))}
-    form = TwoAxes(DistributedDataParallel(model, axes.data, precision), placed, axes.tensor, sums)
-    loss = partial(vocabulary.token_loss, group=axes.tensor, vocabulary=task.config.vocabulary)
-    return Parallel(model, loss, form, axes.data, axes.losses)
+    placed = {
+        name: Placement.of(where.shape, spec_of(name, plan.sequence_parallel), groups.mesh, dist.get_rank())
+        for name, where in placed.items()
+    }
+    data = groups.along(*DATA)
+    form = OnMesh([Along(DistributedDataParallel(model, data, precision))], placed, groups)
+    loss = partial(vocabulary.token_loss, group=region.group, vocabulary=task.config.vocabulary)
+    return Parallel(model, loss, form, data, data)
 
 
 def loss_of(task: Language, parallel: Parallel, step: int, part: int, parts: int) -> Tensor:
@@ -113,15 +118,15 @@ def loss_of(task: Language, parallel: Parallel, step: int, part: int, parts: int
 
 def norm_of(form: DataParallel) -> Tensor:
     """Of all gradients; what several ranks of the tensor axis have counts once."""
-    return gradient_norm([part.master.grad for part in form.parts if part.counts], form.shards)
+    return gradient_norm([part.master.grad for part in form.parts if part.is_primary], form.shards)
 
 
 @torch.no_grad()
 def output_of(task: Language, parallel: Parallel) -> Tensor:
     """Logits of everybody's part of the vocabulary, side by side, without padding."""
     logits = parallel.model(task.windows(step=-1)[:2, : task.sequence])
-    if isinstance(parallel.form, TwoAxes):
-        logits = join(logits, parallel.form.shards[-1], dim=-1)
+    if isinstance(parallel.form, OnMesh):
+        logits = join(logits, parallel.loss.keywords["group"], dim=-1)
     return logits[..., : task.config.vocabulary]
 
 

@@ -8,8 +8,8 @@ import torch.distributed as dist
 
 from reference.cluster import Cluster
 from reference.composition.by_axis import bytes_by_axis
-from reference.composition.mesh import Mesh
 from reference.memory.precision import PRECISIONS
+from reference.mesh import Mesh
 from reference.models import GPTConfig
 from reference.parallelize import Form, Order, Plan
 from reference.pipeline_parallel.passes import Free, Gather, Reduce, brings_gradients

@@ -10,7 +10,7 @@ from matplotlib.patches import PathPatch
 
 from reference.cluster import Cluster
 from reference.collectives import all_reduce
-from reference.composition.mesh import Mesh
+from reference.mesh import Mesh
 from reference.trace import Trace
 from visualizations import axes_talk, mesh
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reference.composition.mesh import Mesh
+from reference.mesh import Mesh
 from reference.pipeline_parallel.orders import gpipe, one_f_one_b
 from reference.trace import Link, Network
 from reference.trace.activity import Activity, Doing

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from reference.composition.mesh import Mesh
 from reference.composition.published import FIGURE_13, SELENE
 from reference.errors import BadInput
+from reference.mesh import Mesh
 from reference.models import PRESETS
 from reference.pipeline_parallel.orders import gpipe
 from reference.pipeline_parallel.simulate import Costs, simulate

@@ -165,7 +165,7 @@ def test_another_format_is_refused_by_its_number(tmp_path: Path, monkeypatch: py
     with monkeypatch.context() as earlier:
         earlier.setattr(checkpoint_folder, "FORMAT", 1)  # a parameter was a flat tensor
         old = checkpoint_folder.finish(checkpoint_folder.begin(tmp_path), 7, {}, {})
-    with pytest.raises(BadInput, match=f"^{old} has format 1, and this program reads format 2$"):
+    with pytest.raises(BadInput, match=f"^{old} has format 1, and this program reads format 3$"):
         checkpoint_folder.contents(old)
     assert latest(tmp_path) is None
 

@@ -8,14 +8,15 @@ import torch.distributed as dist
 from torch import nn
 
 from reference.cluster import Cluster
-from reference.data_parallel.box import Box
 from reference.data_parallel.form import DataParallel
 from reference.data_parallel.replicated import DistributedDataParallel
+from reference.groups import Groups
 from reference.memory.history import History, Kind
 from reference.memory.precision import PRECISIONS, Precision
 from reference.memory.recipe import Breakdown
-from reference.tensor_parallel import TwoAxes
-from reference.tensor_parallel.layout import Placement
+from reference.mesh import Mesh
+from reference.on_mesh import Along, OnMesh
+from reference.sharding import Placement, Spec
 from reference.zero import FullySharded, Sharded
 from reference.zero.gauge import kept, measured_step, name_of
 
@@ -44,9 +45,10 @@ def zero_3(model: nn.Module, precision: Precision) -> DataParallel:
 
 def two_axes(model: nn.Module, precision: Precision) -> DataParallel:
     """Sharded on one axis, and whole on the other, which has one rank."""
-    placed = {name: Placement(x.shape, Box.of(x.shape), copies=1, first=True) for name, x in model.named_parameters()}
-    alone = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
-    return TwoAxes(zero_3(model, precision), placed, alone[dist.get_rank()], {})
+    mesh = Mesh({"dp_shard": dist.get_world_size(), "tp": 1})
+    spec = Spec({"tp": 0})
+    placed = {name: Placement.of(x.shape, spec, mesh, dist.get_rank()) for name, x in model.named_parameters()}
+    return OnMesh([Along(zero_3(model, precision), ("dp_shard",))], placed, Groups(dist.group.WORLD, mesh))
 
 
 def measured(make: Make, precision: Precision) -> History:

@@ -113,7 +113,7 @@ PUZZLE = Puzzle(
         )
         for case in cases(worlds=(1,), windows=(windows,), padding=(padding,))
     ),
-    drawn=(drawn(worlds=(1,), windows=((4, 2, 3), (1, 1, 6), (7, 2, 1)), padding=((1, 2, 3), (0, 0, 4))),),
+    drawn=(drawn(worlds=(1,), windows=((4, 2, 3), (1, 1, 6), (7, 2, 1)), padding=((1, 2, 3), (0, 0, 3))),),
     large=case(1, windows=(26,) * 8, padding=(0,) * 8, hidden=64, vocabulary=6000),
     inputs=a_model_and_its_batch,
     oracle=the_whole_batch_at_once,

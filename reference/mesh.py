@@ -6,10 +6,14 @@
     mesh.groups("pipe", "data")    [(0, 2, 4, 6), (1, 3, 5, 7)]
 
 The order of the axes decides who are neighbours: ranks of the last axis are, and share a node if it has room for them.
-So the axis that talks most comes last. Megatron-LM's default order is the same, read from the inside out:
+So the axis that sends most comes last. Megatron-LM's default order is the same, read from the inside out:
 "tp-cp-ep-dp-pp".
 
-A mesh is data. Nothing here talks to anybody: `reference.composition.axes` makes process groups of it.
+The mesh of a plan has the axes `AXES`. The same ranks can be seen in another way, with other axes in the place of some:
+
+    mesh.view({"edp": 2, "ep": 2}, of=("dp_shard",))    experts are split where everything else is replicated
+
+A mesh is data, and sends nothing: `reference.groups` makes process groups of it.
 """
 
 from collections.abc import Mapping
@@ -19,7 +23,10 @@ from math import prod
 
 from reference.errors import BadInput
 
-from .rank_order import coordinates_of_a_rank, groups_along, rank_at
+DATA = ("dp_replicate", "dp_shard")  # ranks that read different windows; with HSDP, two axes
+TENSOR = ("tp_head", "tp_copy")  # ranks that share each matrix; along the second they have the same key-value heads
+AXES = ("pp", *DATA, "cp", *TENSOR)
+"""Of a plan, the outermost first: pipeline stages, replicas, shards, slices of the context, blocks of matrices."""
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -61,10 +68,14 @@ class Mesh:
         """Where a rank stands on each axis."""
         if rank not in self.ranks:
             raise BadInput(f"{self} has ranks 0 to {self.ranks[-1]}, and no rank {rank}")
-        return dict(zip(self.names, coordinates_of_a_rank(rank, self.sizes), strict=True))
+        found: list[int] = []
+        for size in reversed(self.sizes):
+            rank, here = divmod(rank, size)
+            found.append(here)
+        return dict(zip(self.names, reversed(found), strict=True))
 
     def rank(self, **coordinates: int) -> int:
-        """Who stands there.
+        """The rank at these coordinates.
 
         Args:
             coordinates: on every axis, by name.
@@ -74,7 +85,10 @@ class Mesh:
         for number, (name, place) in zip(self._numbers(coordinates), coordinates.items(), strict=True):
             if not 0 <= place < self.sizes[number]:
                 raise BadInput(f"{name} has places 0 to {self.sizes[number] - 1}, and no place {place}")
-        return rank_at([coordinates[name] for name in self.names], self.sizes)
+        rank = 0
+        for name, size in zip(self.names, self.sizes, strict=True):
+            rank = rank * size + coordinates[name]
+        return rank
 
     def groups(self, *axes: str) -> list[tuple[int, ...]]:
         """Ranks that differ along these axes alone, group by group: as many groups as the other axes leave places.
@@ -82,13 +96,37 @@ class Mesh:
         Returns:
             Groups in order of their first ranks, and the ranks of each in order, however the axes are named.
         """
-        return groups_along(self._numbers(axes), self.sizes)
+        self._numbers(axes)  # see that they are axes
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for rank in self.ranks:
+            elsewhere = tuple(place for name, place in self.coordinates(rank).items() if name not in axes)
+            groups.setdefault(elsewhere, []).append(rank)
+        return [tuple(group) for group in groups.values()]
 
     def group_of(self, rank: int, *axes: str) -> tuple[int, ...]:
         """The group along these axes that a rank belongs to."""
-        here, along = tuple(self.coordinates(rank).values()), self._numbers(axes)
-        places = (range(size) if axis in along else (here[axis],) for axis, size in enumerate(self.sizes))
-        return tuple(rank_at(place, self.sizes) for place in product(*places))
+        numbers, here = self._numbers(axes), self.coordinates(rank)
+        places = [range(size) if axis in numbers else (here[self.names[axis]],) for axis, size in enumerate(self.sizes)]
+        return tuple(self.rank(**dict(zip(self.names, place, strict=True))) for place in product(*places))
+
+    def view(self, axes: Mapping[str, int], of: tuple[str, ...]) -> "Mesh":
+        """The same ranks, seen with other axes in the place of some that lie side by side.
+
+        Args:
+            axes: how many ranks along each new axis, the outermost first.
+            of: the axes in whose place they stand, as many ranks together.
+
+        Raises:
+            BadInput: if the numbers of ranks differ, or `of` are not neighbours.
+        """
+        numbers = self._numbers(of)
+        if list(numbers) != list(range(numbers[0], numbers[0] + len(numbers))):
+            raise BadInput(f"{', '.join(of)} do not lie side by side in {self}")
+        if prod(axes.values()) != self.size(*of):
+            raise BadInput(f"{' x '.join(of)} has {self.size(*of)} ranks, and {' x '.join(axes)} {prod(axes.values())}")
+        sizes = dict(zip(self.names, self.sizes, strict=True))
+        before, after = list(sizes.items())[: numbers[0]], list(sizes.items())[numbers[-1] + 1 :]
+        return Mesh(dict([*before, *axes.items(), *after]))
 
     def apart(self, one: int, other: int) -> tuple[str, ...]:
         """The axes along which two ranks stand apart; a message between them goes along these."""

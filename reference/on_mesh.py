@@ -1,0 +1,104 @@
+"""Data parallelism in front of the other axes of a mesh: their part of a step follows from each parameter's spec.
+
+A form of data parallelism shares out gradients and updates among ranks that hold the same blocks. Two things are left
+to do along the other axes, and both stand in the specs (`reference.sharding`):
+
+    sum     parts of a gradient, where ranks have replicas of a parameter and see other work with it
+    count   in the norm of all gradients, replicas once
+
+The sum comes after that of data parallelism, over masters alone: with ZeRO that is a shard of the bytes.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from reference.collectives import fastest
+from reference.data_parallel.form import DataParallel, Part, UpdateForm
+from reference.data_parallel.replicated import flat
+from reference.groups import Groups
+from reference.sharding import Placement
+
+
+@dataclass(frozen=True)
+class Along:
+    """A form of data parallelism, and the axes along which its ranks hold different parts; () for replicas."""
+
+    form: UpdateForm | DataParallel
+    shards: tuple[str, ...] = ()
+
+
+class OnMesh:
+    """Forms of data parallelism over blocks of parameters, as one form of the whole model.
+
+    Args:
+        forms: over this rank's parameters. Several where gradients are summed over different ranks, as with experts.
+        placed: where this rank's blocks are, and their specs, by the parameter's name.
+        groups: of the mesh.
+        split: all axes along which some rank's parameters are split, the same on every rank: the norm is summed over
+            these. Those of `placed` and `forms` by default; a stage of a pipeline does not know them all.
+    """
+
+    def __init__(
+        self,
+        forms: Sequence[Along],
+        placed: Mapping[str, Placement],
+        groups: Groups,
+        split: Collection[str] = (),
+    ) -> None:
+        self._forms = [along.form for along in forms]
+        split = {*split, *(axis for where in placed.values() for axis in where.spec.split)}
+        split.update(axis for along in forms for axis in along.shards)
+        self.split = tuple(name for name in groups.mesh.names if name in split)
+        self.parts = tuple(
+            self._placed(part, placed[part.name], along, groups) for along in forms for part in along.form.parts
+        )
+        self.shards = tuple(groups.along(axis) for axis in self.split if groups.mesh.size(axis) > 1)
+        self.units = [unit for form in self._forms for unit in form.units]
+        self._partial: dict[ProcessGroup, list[Part]] = {}  # parts whose gradients are summed over these ranks
+        for part in self.parts:
+            for group in partial_groups(placed[part.name], groups):
+                self._partial.setdefault(group, []).append(part)
+
+    @contextmanager
+    def micro_batch(self, last: bool) -> Iterator[None]:
+        """Around forward and backward of a micro-batch. A pipeline asks the forms of its stages instead."""
+        with ExitStack() as inside:
+            for form in self._forms:
+                inside.enter_context(form.micro_batch(last))
+            yield
+
+    def collect(self) -> None:
+        """Sum over the data axes, and then the parts that ranks of other axes have."""
+        for form in self._forms:
+            form.collect()
+        for group, parts in self._partial.items():
+            gradients = [part.master.grad for part in parts if part.master.grad is not None]
+            if gradients:
+                flat(gradients, group, fastest.all_reduce)
+
+    def publish(self) -> None:
+        """Let the model compute with the masters as they are now, and forget the gradients."""
+        for form in self._forms:
+            form.publish()
+
+    def gradients(self) -> list[Tensor]:
+        """The buffers in which gradients are at this moment."""
+        return [gradient for form in self._forms for gradient in form.gradients()]
+
+    def _placed(self, part: Part, where: Placement, along: Along, groups: Groups) -> Part:
+        """The part as one of the whole model."""
+        replicated = [axis for axis in self.split if axis not in where.spec.split and axis not in along.shards]
+        beside = [axis for axis in where.spec.partial if groups.is_beside(axis)]
+        return replace(part, shape=where.shape, block=where.block, is_primary=groups.is_first([*replicated, *beside]))
+
+
+def partial_groups(where: Placement, groups: Groups) -> list[ProcessGroup]:
+    """The groups of ranks that each have a part of a parameter's gradient."""
+    partial = where.spec.partial
+    axes = [axis for axis in groups.mesh.names if axis in partial]
+    beside = [groups.along(axis) for axis in sorted(partial) if groups.is_beside(axis)]
+    return ([groups.along(*axes)] if groups.mesh.size(*axes) > 1 else []) + beside
