@@ -3,7 +3,7 @@
 from .form import DataParallel, Part, UpdateForm
 from .norm import clip, gradient_norm
 from .replicated import DistributedDataParallel, Replicated, flat, naive
-from .whole import whole
+from .whole import full_state_dict, whole
 
 __all__ = [
     "DataParallel",
@@ -13,6 +13,7 @@ __all__ = [
     "UpdateForm",
     "clip",
     "flat",
+    "full_state_dict",
     "gradient_norm",
     "naive",
     "whole",

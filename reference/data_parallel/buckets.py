@@ -35,8 +35,11 @@ class Bucket:
         self._places: list[Tensor] = []  # of each gradient within it, as views
         self.filled: set[int] = set()  # which parameters have brought a gradient
 
+    @torch.no_grad()  # a backward that makes a graph, for a gradient penalty, makes none of this
     def add(self, index: int, gradient: Tensor) -> None:
-        """Add to the gradient of parameter `index`."""
+        """Add to the gradient of parameter `index`: a dense one, or the sparse one of an embedding."""
+        if gradient.is_sparse:
+            gradient = gradient.to_dense()
         if index in self.filled:
             self._place(index).add_(gradient)
         else:
@@ -136,7 +139,8 @@ class Buckets:
     def _require_open(self, number: int) -> None:
         if self._closed or (self._due and number < self._launched):
             raise RuntimeError(
-                "a second backward in the last micro-batch, or one after it: its gradients have already been sent off"
+                "a second backward in the last micro-batch, or one after it: its gradients have already been sent off "
+                "(if two checkpoints share a module: use_reentrant=False)"
             )
 
     def _has_come(self, number: int, index: int) -> None:

@@ -75,11 +75,16 @@ class FlatLayout:
         return flat[rank * self.shard : (rank + 1) * self.shard]
 
     def pieces(self, rank: int) -> list[Piece]:
-        """What of which tensors the shard of `rank` holds; nothing of those that lie elsewhere."""
+        """What of which tensors the shard of `rank` holds; nothing of those that lie elsewhere.
+
+        Tensors without elements are with rank 0.
+        """
         first, last = rank * self.shard, (rank + 1) * self.shard
         found = []
         for index, start in enumerate(self.starts[:-1]):
             begin, end = max(start, first), min(self.starts[index + 1], last)
             if begin < end:
                 found.append(Piece(index, begin - start, end - start, at=begin - first))
+            elif self.shapes[index].numel() == 0 and rank == 0:
+                found.append(Piece(index, 0, 0, at=0))
         return found

@@ -21,6 +21,7 @@ from torch.distributed import ProcessGroup, Work
 from reference.memory.precision import PRECISIONS, Precision
 
 from .buckets import Bucket, Buckets, in_order_of_use
+from .fixed import Wrapped
 from .form import NoGradient, Part, Step, freeze_in, trainable
 
 AllReduce = Callable[[Tensor, ProcessGroup], None]
@@ -70,6 +71,7 @@ class Replicated:
             parameter), and a parameter that nobody used gets no gradient. Without it, that is an error.
 
     Raises:
+        BadInput: by `micro_batch`, if a parameter was replaced, added, frozen or thawed since.
         NoGradient: by `collect`, if a parameter got no gradient and `unused` is not set.
         RuntimeError: where a step is not what `Step` says.
     """
@@ -93,17 +95,22 @@ class Replicated:
         self._names = {parameter: name for name, parameter in named.items()}
         self._masters = dict(zip(named.values(), (part.master for part in self.parts), strict=True))
         self._buckets = Buckets(buckets, self._launch)
+        copies = any(master is not parameter for parameter, master in self._masters.items())
+        self._wrapped = Wrapped(model, masters=self._masters.values(), loadable=not copies)
         self._step = Step()
 
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:
         """Gradients add up from one micro-batch to the next; nothing is sent before the last."""
         with self._step.micro_batch(last):
+            self._wrapped.require_unchanged()
+            self._wrapped.begin_gradients()
             if last:
                 self._buckets.expect()
             yield
             if last:
                 self._buckets.flush(last)
+                self._wrapped.hide_gradients()
 
     def collect(self) -> None:
         """Sum over ranks, and give each master its gradient."""
@@ -122,6 +129,7 @@ class Replicated:
             master.grad = None
             if master is not parameter:
                 parameter.copy_(master)
+        self._wrapped.begin_gradients()
         self._buckets.forget()
         self._step.publish()
 

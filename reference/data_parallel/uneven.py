@@ -14,6 +14,10 @@ others, bringing zeros, until the last has finished:
                 token_loss(model(batch[0]), batch[1], tokens).backward()
         form.collect(); optimizer.step(); form.publish()
 
+That works where parameters stay whole: with every form but FSDP, whose ranks gather each unit together, in forward
+too. There a rank without a batch is named (`BadInput`), and must compute one that counts zero: take a batch that it has
+had, and `0 * model(batch[0]).sum()` as its loss.
+
 Whether anybody has a batch, and how many tokens there are, fits into one message. torch calls this `Join`; it does
 the same by shadowing each collective of DDP.
 """

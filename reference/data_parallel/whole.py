@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from .form import Part, UpdateForm
 
@@ -23,19 +23,52 @@ def whole(form: UpdateForm, value: Callable[[Part], Tensor | None] = lambda part
         which it is None.
     """
     found: dict[str, Tensor] = {}
-    for shape, name, pieces in _of_everybody(form, value):
+    for shape, name, dtype, pieces in _of_everybody(form, value):
+        target = found.setdefault(name, torch.empty(shape, dtype=dtype))
         for box, values in pieces:
-            box.within(found.setdefault(name, torch.empty(shape, dtype=values.dtype)))[...] = values
+            box.within(target)[...] = values
     return found
 
 
+@torch.no_grad()
+def full_state_dict(form: UpdateForm, model: nn.Module) -> dict[str, Tensor]:
+    """What `model.state_dict()` would be in one process: `torch.save` and `load_state_dict` take it as it is.
+
+    All ranks of a form call this together. Names and order are those of the model: all names of tied parameters, which
+    share memory as before; frozen parameters; and buffers, which are this rank's own.
+
+    Args:
+        form: of the whole model, between two steps.
+        model: that it has wrapped.
+
+    Returns:
+        The same parameters on every rank: copies on the CPU, the trainable ones as the masters are.
+    """
+    masters = whole(form)
+    for unit in form.units:
+        unit.gather()
+        unit.wait()
+        masters |= {
+            name: parameter.detach().cpu().clone()
+            for name, parameter in zip(unit.names, unit.parameters, strict=True)
+            if not parameter.requires_grad
+        }
+        unit.free()
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    state = model.state_dict(keep_vars=True)
+    copies = {id(x): x.detach().cpu().clone() for x in state.values() if isinstance(x, Tensor) and id(x) not in names}
+    frozen = {id(p): p.detach().cpu().clone() for n, p in model.named_parameters() if n not in masters}
+    found = copies | frozen | {number: masters[name] for number, name in names.items() if name in masters}
+    return {name: found.get(id(x), x) for name, x in state.items()}
+
+
 def _of_everybody(form: UpdateForm, value: Callable[[Part], Tensor | None]) -> list[tuple]:
-    """Shape, name and pieces of all parts of all ranks."""
+    """Shape, name, dtype and pieces of all parts of all ranks."""
     held = []
     for part in form.parts:
         if (x := value(part)) is not None:
             x = x.detach().cpu().clone()  # a view would be sent with all of what it is a view of
-            held.append((part.shape, part.name, part.pieces(x)))
+            held.append((part.shape, part.name, x.dtype, part.pieces(x)))
     for group in form.shards:
         theirs: list = [None] * dist.get_world_size(group)
         dist.all_gather_object(theirs, held, group=group)

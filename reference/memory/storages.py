@@ -136,11 +136,14 @@ class LiveBytes(Storages):
 
 
 def tensors_in(values: Iterable[Any]) -> list[Tensor]:
-    """The tensors among arguments or results, which hold them in tuples, lists and dicts, too."""
+    """The tensors among arguments or results, which hold them in tuples, lists and dicts, too.
+
+    Sparse ones have no storage of their own, and are left out.
+    """
     found = []
     for value in values:
         if isinstance(value, Tensor):
-            found.append(value)
+            found += [value] if value.layout is torch.strided else []
         elif isinstance(value, (tuple, list)):
             found += tensors_in(value)
         elif isinstance(value, dict):

@@ -12,36 +12,32 @@ sends 3Ψ(n-1)/n elements, and 2Ψ(n-1)/n where units stay whole from forward to
 replicas: the ranks that hold the same shard all-reduce its gradients, once a step.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
-from torch.utils._pytree import tree_leaves
 
 from reference.data_parallel.buckets import Bucket, Buckets
+from reference.data_parallel.fixed import Wrapped
 from reference.data_parallel.form import Part, Step, require_real
+from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS, Precision
 
+from .choice import require_units, units_of, warn_of_one_unit
+from .ignored import Ignored, without
+from .lent import INSTEAD, Prehook
 from .shards import ShardedGradients, parts_of
-from .unit import Unit, Value, replace, require_units, require_values, split, units_of
+from .unit import Unit, Value, require_values
+from .visits import Visit, in_backward, make_units, needs_of, tensors_in, who_needs_what
 
-
-@dataclass(frozen=True, eq=False)
-class Visit:
-    """One pass through a module: of a unit, or of what the units leave."""
-
-    around: tuple["Visit", ...]  # visits of modules that it lies within, the outermost first
-    own: Sequence[Unit]  # what the module itself needs
-
-    @property
-    def needs(self) -> list[Unit]:
-        """What must be whole: a module around it may go on with its own parameters when this one is done."""
-        return [unit for visit in (*self.around, self) for unit in visit.own]
+NOTHING_COMPUTED = (
+    "this rank computed nothing in a micro-batch, and FSDP gathers on all ranks together: give it one whose loss is "
+    "0 * model(x).sum(), or take a form that keeps parameters whole"
+)
 
 
 class FullySharded:
@@ -55,19 +51,21 @@ class FullySharded:
         model: the same on every rank, or on the meta device: then it never exists whole. Its parameters are replaced.
         group: the n ranks that share parameters.
         precision: in which parameters are gathered, gradients reduced, shards kept.
-        units: groups of modules whose parameters are gathered together; `units_of(model)` by default. One may lie
-            within another: then the inner one comes first. Each is called as `module(...)`, since hooks tell when it is
-            needed, and gives tensors, or tuples, lists and dicts of them. What they leave is one more unit, whole for
-            as long as the model computes.
+        units: groups of modules whose parameters are gathered together; `units_of(model)` by default, with a warning
+            where that is the whole model. One may lie within another: then the inner one comes first. Each is called as
+            `module(...)`, since hooks tell when it is needed; what else uses its parameters, see `lent`, has them
+            gathered a moment later. What they leave is one more unit, whole for as long as the model computes.
         replicas: the ranks that hold the same shard as this one, for hybrid sharding.
         reshard_after_forward: free each unit after its forward; else it stays whole until its backward is over.
         prefetch: gather the next unit while one computes.
         value: of a parameter, by name and shape, where the model is on the meta device.
         device: where to keep shards; that of the model by default.
+        ignored: parameters that stay whole on every rank, as in plain data parallelism.
 
     Raises:
         BadInput: for units that nobody could gather in time, a model without values, and parameters that are not in
-            floating point.
+            floating point. By `micro_batch`, if a parameter was replaced, added, frozen or thawed since, or if this
+            rank did not compute while others may wait for it.
         RuntimeError: where a step is not what `Step` says.
     """
 
@@ -82,6 +80,7 @@ class FullySharded:
         prefetch: bool = True,
         value: Value | None = None,
         device: torch.device | None = None,
+        ignored: Collection[nn.Parameter] = (),
     ) -> None:
         self.shards, self._rank = (group,), dist.get_rank(group)
         self._reshard_after_forward, self._prefetch = reshard_after_forward, prefetch
@@ -91,15 +90,20 @@ class FullySharded:
         self._last = True  # micro-batch
         self._open = False  # within a micro-batch
         self._held = False  # whole, whoever computes
+        self._keeps = False  # a backward made a graph: whoever goes through it may need everything
+        self._computed = False  # in this micro-batch
 
-        named = dict(model.named_parameters())
+        every = dict(model.named_parameters())
+        named = without(every, ignored)
         modules = units_of(model) if units is None else units
         device = device or next((parameter.device for parameter in named.values()), torch.device("cpu"))
         require_units(model, modules)
         require_real(named)
         require_values(named, value, device)
+        if units is None:
+            warn_of_one_unit(model, modules)
         value = value or (lambda name, shape: named[name])
-        self.units = make_units(model, modules, lambda own: Unit(own, value, group, precision, device))
+        self.units = make_units(model, named, modules, lambda own: Unit(own, value, group, precision, device))
         self._needs = who_needs_what(model, modules, self.units)
         self._watch(model)
 
@@ -110,9 +114,14 @@ class FullySharded:
         self._parts_of: dict[Bucket, list[Part]] = {
             bucket: parts_of(unit.layout, unit.names, unit.shard, self._rank) for bucket, unit in self._unit_of.items()
         }
-        self.parts = tuple(part for parts in self._parts_of.values() for part in parts)
+        whole = {name: parameter for name, parameter in every.items() if name not in named}
+        self._ignored = Ignored(whole, [group, replicas] if replicas else [group], precision)
+        self.parts = (*(part for parts in self._parts_of.values() for part in parts), *self._ignored.parts)
         self._gradients = ShardedGradients(group, replicas, keep=False)
         self._buckets = Buckets(list(self._parts_of), lambda bucket: self._gradients.launch(bucket, self._last))
+        self._wrapped = Wrapped(
+            model, masters=(part.master for part in self._ignored.parts), before=named.values(), loadable=False
+        )
         self._step = Step()
 
     def hold(self) -> None:
@@ -122,6 +131,7 @@ class FullySharded:
         """
         self._held = True
         for unit in self.units:
+            unit.held = True
             unit.gather()
 
     def wait(self) -> None:
@@ -131,7 +141,7 @@ class FullySharded:
 
     def release(self) -> None:
         """Free everything. Gradients that are still here leave first."""
-        self._held = False
+        self._let_go()
         for bucket in self._parts_of:
             if bucket.filled:
                 self._gradients.launch(bucket, last=False)
@@ -144,7 +154,9 @@ class FullySharded:
             if self._held and not last:
                 yield
                 return
-            self._last = last
+            self._wrapped.require_unchanged()
+            self._wrapped.begin_gradients()
+            self._last, self._computed = last, self._held
             if not self._held:
                 self._start_order()
             self._buckets.expect()
@@ -152,9 +164,13 @@ class FullySharded:
             try:
                 yield
             finally:
-                self._open = False
+                self._open = self._keeps = False
+            if self.units and not self._computed and self.shards[0].size() > 1:
+                raise BadInput(NOTHING_COMPUTED)
             self._buckets.flush(last)
             self._free_all_but(())
+            if last:
+                self._wrapped.hide_gradients()
 
     def collect(self) -> None:
         """Wait, and give each master its piece of the summed gradient."""
@@ -162,20 +178,30 @@ class FullySharded:
         self._gradients.finish()
         for bucket, parts in self._parts_of.items():
             self._gradients.give_to(parts, bucket, self._rank)
+        self._ignored.collect()
 
     def publish(self) -> None:
         """Forget the gradients, and what is still gathered: the next forward gathers what the update has made."""
-        self._held = False
+        self._let_go()
         self._free_all_but(())
         for part in self.parts:
             part.master.grad = None
+        self._ignored.publish()
+        self._wrapped.begin_gradients()
         self._gradients.forget()
         self._buckets.forget()
         self._step.publish()
 
     def gradients(self) -> list[Tensor]:
         """Buckets and shards that hold gradients now."""
-        return self._gradients.buffers() + [bucket.flat for bucket in self._parts_of if bucket.flat is not None]
+        filling = [bucket.flat for bucket in self._parts_of if bucket.flat is not None]
+        return self._gradients.buffers() + filling + self._ignored.gradients()
+
+    def __deepcopy__(self, memo: dict) -> "FullySharded":
+        raise BadInput(f"a sharded model cannot be copied: no rank has all of it; {INSTEAD}")
+
+    def __reduce_ex__(self, protocol: int) -> tuple:
+        raise BadInput(f"a sharded model cannot be saved as it is: no rank has all of it; {INSTEAD}")
 
     def _watch(self, model: nn.Module) -> None:
         """Be told when a module of a unit begins and ends to compute. The model is told first when it begins."""
@@ -184,38 +210,74 @@ class FullySharded:
             module.register_forward_pre_hook(self._enter_forward)
             module.register_forward_hook(self._leave_forward)
         model.register_forward_hook(self._end)
+        for unit in self.units:
+            unit.used = self._used
 
     def _start_order(self) -> None:
         self._usual_order, self._order = self._order, []
 
     def _begin(self, model: nn.Module, inputs: object) -> None:
         """Within a micro-batch the order goes on from one forward to the next: backward goes through all of them."""
-        if not self._open:
+        self._computed = True
+        if not self._open and not in_backward():
             self._start_order()
+            self._keeps = False
         self._inside = []
 
     def _enter_forward(self, module: nn.Module, inputs: object) -> None:
+        if in_backward():  # a checkpoint recomputes: what backward is at stays
+            self._make_whole(self._needs[module])
+            return
         visit = Visit(tuple(self._inside), self._needs[module])
         self._inside.append(visit)
         self._order.append(visit)
-        following = self._usual_order[len(self._order) :][:1]
-        self._enter(visit, following, keep=() if self._reshard_after_forward else self.units)
+        following = [other for other in self._usual_order[len(self._order) :] if other.own][:1]
+        if visit.own:
+            self._enter(visit, following, keep=() if self._reshard_after_forward else self.units)
 
     def _leave_forward(self, module: nn.Module, inputs: object, output: object) -> None:
+        if in_backward():
+            return
         visit = self._inside.pop()
-        for leaf in tree_leaves(output):
-            if isinstance(leaf, Tensor) and leaf.requires_grad:
-                leaf.register_hook(partial(self._enter_backward, self._order, visit))
+        if visit.own:
+            for tensor in tensors_in(output):
+                if tensor.requires_grad:
+                    tensor.register_hook(partial(self._enter_backward, self._order, visit))
 
     def _end(self, model: nn.Module, inputs: object, output: object) -> None:
-        if self._reshard_after_forward:
+        if self._reshard_after_forward and not in_backward():
             self._free_all_but(())
 
-    def _enter_backward(self, order: list[Visit], visit: Visit, gradient: Tensor) -> None:
-        """The gradient of a visit's output is known, so backward is through with all visits after it."""
+    def _used(self, unit: Unit, name: str) -> Prehook:
+        """An operation takes a parameter. A module that uses one of another unit needs that unit from now on."""
+        visit = self._inside[-1] if self._inside else None
+        if visit and unit not in visit.needs:
+            visit.own.append(unit)
+        if visit or in_backward():
+            self._make_whole([unit])
+        unit.wait()
+        if not unit.ready:
+            raise BadInput(f"{name} is sharded, and whole while the model computes: {INSTEAD}")
+        return partial(self._use_again, self._order, visit, unit)
+
+    def _use_again(self, order: list[Visit], visit: Visit | None, unit: Unit, gradients: object) -> None:
+        """Backward comes to an operation that took a parameter: hooks at outputs may not have told."""
+        self._keeps |= torch.is_grad_enabled()
+        if not unit.ready:
+            if visit in order:
+                self._enter_backward(order, visit, gradients)
+            self._make_whole([unit])
+
+    def _enter_backward(self, order: list[Visit], visit: Visit, gradient: object) -> None:
+        """The gradient of a visit's output is known, so backward is through with all visits after it.
+
+        Backward that makes a graph, for a gradient penalty, will be gone through again, and backwards.
+        """
+        self._computed = True
+        self._keeps |= torch.is_grad_enabled()
         earlier = order[: order.index(visit)]
         inside = [other for other in order if visit in other.around]  # their backward is still to come
-        following = [other for other in reversed(earlier) if other not in visit.around][:1]
+        following = [other for other in reversed(earlier) if other not in visit.around and other.own][:1]
         self._launch_all_but(needs_of([*earlier, visit, *inside]))
         self._enter(visit, following, keep=needs_of(inside if self._reshard_after_forward else [*inside, *earlier]))
 
@@ -224,7 +286,8 @@ class FullySharded:
 
         Ranks that used different parameters reduce between the same two gathers: the order is the same on all.
         """
-        self._buckets.close([bucket for bucket, unit in self._unit_of.items() if unit not in unfinished])
+        if not self._keeps:
+            self._buckets.close([bucket for bucket, unit in self._unit_of.items() if unit not in unfinished])
 
     def _enter(self, visit: Visit, following: Sequence[Visit], keep: Collection[Unit]) -> None:
         """Make whole what this visit needs, then begin with what the `following` one needs; free the rest.
@@ -233,54 +296,24 @@ class FullySharded:
         """
         now, soon = visit.needs, [unit for other in following if self._prefetch for unit in other.needs]
         self._free_all_but({*now, *soon, *keep})
-        for unit in now:
-            unit.gather()
-        for unit in now:
-            unit.wait()
+        self._make_whole(now)
         for unit in soon:
             unit.gather()
 
+    def _make_whole(self, units: Sequence[Unit]) -> None:
+        for unit in units:
+            unit.gather()
+        for unit in units:
+            unit.wait()
+
     def _free_all_but(self, keep: Collection[Unit]) -> None:
+        if self._held or self._keeps:
+            return
         for unit in self.units:
-            if unit not in keep and not self._held:
+            if unit not in keep:
                 unit.free()
 
-
-def make_units(
-    model: nn.Module, modules: Sequence[Sequence[nn.Module]], make: Callable[[dict[str, nn.Parameter]], Unit]
-) -> list[Unit]:
-    """A unit for each group of modules, and before them one for what they leave; who first has a parameter owns it.
-
-    Their parameters take the place of those in `model`.
-    """
-    left, units = dict(model.named_parameters()), []
-    for group in [*modules, [model]]:
-        made = []
-        for own in split(left, group):
-            made.append(make(own))
-            replace(model, dict(zip(own.values(), made[-1].parameters, strict=True)))
-            left = {name: parameter for name, parameter in left.items() if name not in own}
-        units = made + units if group == [model] else units + made
-    return units
-
-
-def needs_of(visits: Sequence[Visit]) -> set[Unit]:
-    """All units that these need."""
-    return {unit for visit in visits for unit in visit.needs}
-
-
-def who_needs_what(
-    model: nn.Module, modules: Sequence[Sequence[nn.Module]], units: Sequence[Unit]
-) -> dict[nn.Module, list[Unit]]:
-    """For each module of a unit, and for the model, the units that it needs beside those of modules within it.
-
-    A tied parameter has several names, and is needed by whatever module has one of them.
-    """
-    unit_of = {parameter: unit for unit in units for parameter in unit.parameters}
-    names = {module: name for name, module in model.named_modules()}
-    inner = sorted((module for group in modules for module in group), key=lambda module: -len(names[module]))
-    needs: dict[nn.Module, dict[Unit, None]] = {module: {} for module in (model, *inner)}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        owner = next((module for module in inner if name.startswith(f"{names[module]}.")), model)
-        needs[owner][unit_of[parameter]] = None
-    return {module: list(own) for module, own in needs.items() if own}
+    def _let_go(self) -> None:
+        self._held = self._keeps = False
+        for unit in self.units:
+            unit.held = False

@@ -28,6 +28,7 @@ from torch.distributed import ProcessGroup
 
 from reference.collectives import fastest
 from reference.data_parallel.buckets import Bucket, Buckets, in_order_of_use
+from reference.data_parallel.fixed import Wrapped
 from reference.data_parallel.form import Part, Step, freeze_in, trainable
 from reference.data_parallel.replicated import BUCKET_BYTES
 from reference.errors import BadInput
@@ -75,7 +76,7 @@ class Sharded:
         bucket_bytes: size of a bucket, in bytes of parameters as they were given.
 
     Raises:
-        BadInput: for another stage.
+        BadInput: for another stage; by `micro_batch`, if a parameter was replaced, added, frozen or thawed since.
         RuntimeError: where a step is not what `Step` says.
     """
 
@@ -100,6 +101,8 @@ class Sharded:
         self.parts: tuple[Part, ...] = tuple(part for shard in self._shards.values() for part in shard.parts)
         self._gradients = ShardedGradients(group, None, keep=self.stage is ZeroStage.OPTIMIZER)
         self._buckets = Buckets(buckets, lambda bucket: self._gradients.launch(bucket, last=True))
+        copies = any(shard.master is not shard.working for shard in self._shards.values())
+        self._wrapped = Wrapped(model, masters=(), in_place=True, loadable=not copies)
         self._step = Step()
 
     @contextmanager
@@ -107,11 +110,15 @@ class Sharded:
         """Stage 1 sends in the last alone. Stage 2 sends in each: it has no room for what has not been sent."""
         launches = last or self.stage is ZeroStage.GRADIENTS
         with self._step.micro_batch(last):
+            self._wrapped.require_unchanged()
+            self._wrapped.begin_gradients()
             if launches:
                 self._buckets.expect()
             yield
             if launches:
                 self._buckets.flush(last)
+            if last:
+                self._wrapped.hide_gradients()
 
     def collect(self) -> None:
         """Wait, and give each master its piece of the summed gradient."""
@@ -129,6 +136,7 @@ class Sharded:
             fastest.all_gather(shard.working, shard.flat, self.group)
         for part in self.parts:
             part.master.grad = None
+        self._wrapped.begin_gradients()
         self._gradients.forget()
         self._buckets.forget()
         self._step.publish()

@@ -50,7 +50,7 @@ def pieces_of(sizes: list[int], rank: int, ranks: int) -> list[tuple[int, int, i
         For each tensor of which the shard holds anything: its index, and which of its elements, [begin, end).
     """
     layout = FlatLayout(tuple(torch.Size([size]) for size in sizes), ranks)
-    return [(piece.index, piece.begin, piece.end) for piece in layout.pieces(rank)]
+    return [(piece.index, piece.begin, piece.end) for piece in layout.pieces(rank) if piece.begin < piece.end]
 
 
 def zero_1(

@@ -16,6 +16,8 @@ from reference.data_parallel.layout import FlatLayout
 from reference.errors import BadInput
 from reference.memory.precision import Precision
 
+from .lent import LentParameter, Prehook
+
 Value = Callable[[str, torch.Size], Tensor]
 """The whole value of a parameter, from its name and shape."""
 
@@ -44,17 +46,27 @@ class Unit:
         self.shard = self._cut(value, torch.zeros(self.layout.shard, dtype=precision.master, device=device))
         self.full = torch.empty(self.layout.numel, dtype=precision.compute, device=device)
         self.parameters = [
-            nn.Parameter(view.data, requires_grad=parameter.requires_grad)  # .data: a version counter of its own
-            for view, parameter in zip(self.layout.views(self.full), named.values(), strict=True)
+            LentParameter.of(view.data, parameter.requires_grad, self, name)  # .data: a version counter of its own
+            for view, (name, parameter) in zip(self.layout.views(self.full), named.items(), strict=True)
         ]
+        self.used: Callable[[Unit, str], Prehook]  # called when an operation takes one of them
         self._under_way: tuple[Work, Tensor] | None = None  # a gather, and what it sends
-        self.whole = True
+        self.whole, self.held = True, False
         self.free()
 
     @property
     def trainable(self) -> bool:
         """False where the parameters are frozen."""
         return self.parameters[0].requires_grad
+
+    @property
+    def ready(self) -> bool:
+        """Whether all values are there."""
+        return self.whole and self._under_way is None
+
+    def lend(self, name: str) -> Prehook:
+        """See `Lender`."""
+        return self.used(self, name)
 
     @torch.no_grad()
     def gather(self) -> None:
@@ -86,51 +98,6 @@ class Unit:
         return shard
 
 
-def units_of(model: nn.Module) -> list[list[nn.Module]]:
-    """The usual choice: each block of a list of blocks, and each other child; the children behind the blocks as one.
-
-    Other containers, which compute nothing themselves, are left to the model.
-    """
-    found: list[list[nn.Module]] = []
-    behind: list[nn.Module] | None = None
-    for child in model.children():
-        if isinstance(child, nn.ModuleList):
-            found += [[block] for block in child]
-            behind = []
-        elif not computes(child):
-            continue
-        elif behind is None:
-            found.append([child])
-        else:
-            behind.append(child)
-    return found + ([behind] if behind else [])
-
-
-def require_units(model: nn.Module, units: Sequence[Sequence[nn.Module]]) -> None:
-    """Refuse units that nobody could gather when they are needed.
-
-    Raises:
-        BadInput: that says what is wrong with one of them.
-    """
-    modules = set(model.modules())
-    within: set[nn.Module] = set()  # units that came before
-    for unit in units:
-        if isinstance(unit, nn.Module):
-            raise BadInput("a unit is a list of modules that are gathered together: units=[[block] for block in ...]")
-        for module in unit:
-            kind = type(module).__name__
-            if module not in modules:
-                raise BadInput(f"a {kind} in units is no module of the model")
-            if not computes(module):
-                raise BadInput(
-                    f"a {kind} computes nothing, so nobody can tell when to gather it: name its blocks, "
-                    "units=[[block] for block in ...]"
-                )
-            if module in within:
-                raise BadInput(f"a {kind} lies within a unit before it, which has its parameters: name the inner first")
-        within |= {inner for module in unit for inner in module.modules()} - set(unit)
-
-
 def require_values(named: dict[str, nn.Parameter], value: Value | None, device: torch.device) -> None:
     """Refuse parameters of which nobody knows what a shard would hold, and those that it would round.
 
@@ -144,11 +111,6 @@ def require_values(named: dict[str, nn.Parameter], value: Value | None, device: 
             raise BadInput(f"{name} is on the meta device, so a shard on {device} needs a value: say value=...")
         if parameter.untyped_storage().nbytes() < parameter.nbytes:
             raise BadInput(f"{name} has no memory: the model is FullySharded already")
-
-
-def computes(module: nn.Module) -> bool:
-    """False for containers, such as a `ModuleList`: nobody calls them, so their hooks say nothing."""
-    return type(module).forward is not nn.Module.forward
 
 
 def replace(model: nn.Module, new: dict[nn.Parameter, nn.Parameter]) -> None:

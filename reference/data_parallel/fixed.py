@@ -1,0 +1,165 @@
+"""What a form has wrapped is fixed: parameters that change later, and whoever trains past the form, are named.
+
+A form decides once, when it is made, which parameter goes into which bucket and has which master. A parameter that is
+replaced, added, frozen or thawed later would silently not be trained, or be trained when it should not; an optimizer
+over the model's parameters would silently do nothing, where the form's masters are other tensors. Both are errors here,
+before a step is lost.
+"""
+
+import weakref
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from reference.errors import BadInput
+
+INSTEAD = "take [part.master for part in form.parts], and clip by gradient_norm and clip of reference.data_parallel"
+
+
+class Wrapped:
+    """The modules and parameters of a model, as they were when a form wrapped it.
+
+    Args:
+        model: what was wrapped, after the form has put its own parameters in place.
+        masters: what the optimizer updates: the parameters themselves, or other tensors in their place.
+        before: parameters whose place the form's own have taken: an optimizer may still have them.
+        in_place: the parameters' memory is part of something larger, and must stay where it is.
+        loadable: what is written into the parameters reaches the masters.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        masters: Iterable[nn.Parameter],
+        before: Iterable[nn.Parameter] = (),
+        in_place: bool = False,
+        loadable: bool = True,
+    ) -> None:
+        self._in_place = in_place
+        with torch._C.DisableTorchFunctionSubclass():
+            self._modules = [(name, module, *self._inside(module)) for name, module in model.named_modules()]
+        self._hidden: list[tuple[weakref.ref[nn.Parameter], Tensor]] = []
+        own = {id(master) for master in masters}
+        stand_ins = [p for p in (*model.parameters(), *before) if p.requires_grad and id(p) not in own]
+        for parameter in stand_ins:
+            parameter.trained_by_a_form = True  # seen by `refuse_foreign_optimizers`
+        self._hidden = [(weakref.ref(p), no_gradient_here(p)) for p in stand_ins if not p.is_meta]
+        refuse_foreign_optimizers()
+        if not loadable:
+            model.register_load_state_dict_pre_hook(_refuse_to_load)
+
+    def require_unchanged(self) -> None:
+        """Name the first parameter that is not what it was.
+
+        Raises:
+            BadInput: that says which one, and what happened to it.
+        """
+        with torch._C.DisableTorchFunctionSubclass():
+            for name, module, children, parameters in self._modules:
+                now = self._inside(module)
+                if now != (children, parameters):
+                    raise BadInput(
+                        f"{_change(name, (children, parameters), now)} after the model was wrapped, and the form "
+                        "would not train it: change the model first, then wrap it"
+                    )
+
+    def hide_gradients(self) -> None:
+        """From now on each parameter's `grad` is one that refuses to be used: the real ones are elsewhere."""
+        for reference, stand_in in self._hidden:
+            if (parameter := reference()) is not None:
+                parameter.grad = stand_in
+
+    def begin_gradients(self) -> None:
+        """Let autograd begin with a `grad` of its own."""
+        for reference, _ in self._hidden:
+            if (parameter := reference()) is not None:
+                parameter.grad = None
+
+    def _inside(self, module: nn.Module) -> tuple[dict[str, int], dict[str, tuple]]:
+        """What identifies the module's own children and parameters."""
+        children = {name: id(child) for name, child in module._modules.items() if child is not None}
+        parameters = {
+            name: (id(p), p.requires_grad, p.dtype, p.data_ptr() if self._in_place else 0)
+            for name, p in module._parameters.items()
+            if p is not None
+        }
+        return children, parameters
+
+
+class NoGradientHere(Tensor):
+    """A gradient without elements in the place of one that is elsewhere: whatever asks for its values is told so.
+
+    It is sparse and empty. So it takes no memory, and what autograd adds to it is all that there is.
+    """
+
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), options=None):
+        if function in _HARMLESS:
+            with torch._C.DisableTorchFunctionSubclass():
+                return function(*arguments, **(options or {}))
+        raise BadInput(f"gradients of a wrapped model are not in parameter.grad: {INSTEAD}")
+
+    def __repr__(self, **_: object) -> str:
+        return "NoGradientHere()"
+
+
+_HARMLESS = frozenset(
+    getattr(Tensor, name).__get__
+    for name in ("layout", "requires_grad", "grad_fn", "is_leaf", "_version", "_backward_hooks")
+)
+
+
+def no_gradient_here(parameter: Tensor) -> NoGradientHere:
+    """One in the shape of a parameter."""
+    gradient = torch.zeros(parameter.shape, dtype=parameter.dtype, device=parameter.device, layout=torch.sparse_coo)
+    gradient.__class__ = NoGradientHere
+    return gradient
+
+
+@cache
+def refuse_foreign_optimizers() -> None:
+    """From now on an optimizer step over parameters that a form trains by other masters is an error, in this process.
+
+    Torch has no such hook for one optimizer that is not known yet.
+    """
+    register_optimizer_step_pre_hook(_refuse_stand_ins)
+
+
+def _refuse_stand_ins(optimizer: Optimizer, arguments: Sequence, options: dict) -> None:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if getattr(parameter, "trained_by_a_form", False):
+                raise BadInput(f"a {type(optimizer).__name__} over the model's parameters would do nothing: {INSTEAD}")
+
+
+def _refuse_to_load(module: nn.Module, *_: object) -> None:
+    raise BadInput(
+        "what is loaded into a wrapped model is lost, since its masters are elsewhere: load before wrapping, or load "
+        "a checkpoint by reference.zero.checkpoint"
+    )
+
+
+def _change(module: str, before: tuple[dict, dict], now: tuple[dict, dict]) -> str:
+    """What became of a module's children or parameters, in a few words."""
+    prefix = f"{module}." if module else ""
+    for then, since in zip(before, now, strict=True):
+        for name in then.keys() | since.keys():
+            if name not in then:
+                return f"{prefix}{name} was added"
+            if name not in since:
+                return f"{prefix}{name} was taken away"
+            if then[name] != since[name]:
+                return f"{prefix}{name} was {_kind_of_change(then[name], since[name])}"
+    return f"{module or 'the model'} was changed"
+
+
+def _kind_of_change(then: object, since: object) -> str:
+    if isinstance(then, int) or then[0] != since[0]:
+        return "replaced"
+    if then[1] != since[1]:
+        return "thawed" if since[1] else "frozen"
+    return "converted or moved"

@@ -1,0 +1,80 @@
+"""Parameters that stay whole on every rank, in a model whose others are sharded: `ignored` of `FullySharded`.
+
+A few numbers that many modules read, a router that must not be rounded, a codebook: where gathering costs more than it
+saves. They are trained as in plain data parallelism: their gradients are summed over all ranks, once a step.
+"""
+
+from collections.abc import Collection, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+
+from reference.data_parallel.buckets import Bucket, Buckets
+from reference.data_parallel.form import Part
+from reference.data_parallel.replicated import master_of
+from reference.errors import BadInput
+from reference.memory.precision import Precision
+
+
+class Ignored:
+    """Gradients of replicated parameters, and their masters.
+
+    Args:
+        named: the parameters by name; those that are frozen stay as they are.
+        groups: of ranks, along all of which gradients are summed: those that share shards first.
+        precision: in which parameters compute, gradients are summed and masters are kept.
+
+    Raises:
+        BadInput: for one without values.
+    """
+
+    def __init__(self, named: dict[str, nn.Parameter], groups: Sequence[ProcessGroup], precision: Precision) -> None:
+        for name, parameter in named.items():
+            if parameter.is_meta:
+                raise BadInput(f"{name} is on the meta device, and nobody gathers what is ignored: give it values")
+        learning = {name: parameter for name, parameter in named.items() if parameter.requires_grad}
+        self._groups = groups
+        self._masters = {parameter: master_of(parameter, precision) for parameter in learning.values()}
+        first = groups[0].rank() == 0  # of the ranks that share shards, one counts these in the norm
+        self.parts = tuple(
+            Part(name, p.shape, 0, p.numel(), self._masters[p], is_primary=first) for name, p in learning.items()
+        )
+        bucket = [Bucket([*learning.values()], precision.gradients)] if learning else []
+        self._buckets = Buckets(bucket, lambda bucket: None)
+
+    def collect(self) -> None:
+        """Sum over ranks, and give each master its gradient."""
+        for bucket in self._buckets.buckets:
+            whole = bucket.complete()
+            for group in self._groups:
+                dist.all_reduce(whole, group=group)
+            for index, master in enumerate(self._masters.values()):
+                master.grad = bucket.gradient(index).to(master.dtype)
+
+    @torch.no_grad()
+    def publish(self) -> None:
+        """Round the masters to the parameters; forget the gradients."""
+        for parameter, master in self._masters.items():
+            master.grad = None
+            if master is not parameter:
+                parameter.copy_(master)
+        self._buckets.forget()
+
+    def gradients(self) -> list[Tensor]:
+        """The flat buffer, where there is one."""
+        return [bucket.flat for bucket in self._buckets.buckets if bucket.flat is not None]
+
+
+def without(named: dict[str, nn.Parameter], ignored: Collection[nn.Parameter]) -> dict[str, nn.Parameter]:
+    """Those that are sharded, by name.
+
+    Raises:
+        BadInput: if something else than a parameter of the model is to be ignored.
+    """
+    known = {id(parameter) for parameter in named.values()}
+    if strange := [x for x in ignored if id(x) not in known]:
+        raise BadInput(f"ignored holds a {type(strange[0]).__name__} that is no parameter of the model")
+    out = {id(parameter) for parameter in ignored}
+    return {name: parameter for name, parameter in named.items() if id(parameter) not in out}

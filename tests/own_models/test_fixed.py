@@ -1,0 +1,87 @@
+"""What was wrapped is fixed at wrapping: a parameter that changes later is named before a step is lost."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from reference.cluster import Cluster
+from reference.errors import BadInput
+from reference.memory.precision import PRECISIONS
+
+from .models import MODELS
+from .test_parity import ENGINES
+
+TANGLED = MODELS["tied, frozen, unused, used twice"]
+SAID: Mapping[str, str] = MappingProxyType(
+    {
+        "replaced": "blocks.0.weight was replaced",
+        "added": "blocks.3.extra was added",
+        "a module added": "adapter was added",
+        "a block replaced": "blocks.3 was replaced",
+        "taken away": "blocks.3.bias was taken away",
+        "frozen": "blocks.0.bias was frozen",
+        "thawed": "blocks.1.weight was thawed",
+    }
+)
+
+
+def change(model: nn.Module, how: str) -> None:
+    match how:
+        case "replaced":
+            model.blocks[0].weight = nn.Parameter(torch.zeros(6, 6, dtype=torch.float64))
+        case "added":
+            model.blocks[3].extra = nn.Parameter(torch.zeros(2))
+        case "a module added":
+            model.adapter = nn.Linear(6, 6)
+        case "a block replaced":
+            model.blocks[3] = nn.Linear(6, 6).double()
+        case "taken away":
+            model.blocks[3].bias = None
+        case "frozen":
+            model.blocks[0].bias.requires_grad_(False)
+        case "thawed":
+            model.blocks[1].weight.requires_grad = True
+
+
+def complaint(make: Callable, how: str) -> str:
+    """What is said in the micro-batch after the change; the one before went well."""
+    model = TANGLED.model()
+    options = {"unused": True} if make in (ENGINES["naive"], ENGINES["DDP"]) else {}
+    form = make(model, dist.group.WORLD, precision=PRECISIONS["fp64"], **options)
+    with form.micro_batch(last=True):
+        TANGLED.loss(model, 0, 0, 1).backward()
+    form.collect()
+    form.publish()
+    change(model, how)
+    with pytest.raises(BadInput) as error, form.micro_batch(last=True):
+        TANGLED.loss(model, 1, 0, 1).backward()
+    return str(error.value)
+
+
+@pytest.mark.parametrize("how", SAID)
+def test_a_change_after_wrapping_is_named(two: Cluster, how: str) -> None:
+    for name, make in ENGINES.items():
+        for said in two.run(complaint, make, how):
+            assert said.startswith(f"{SAID[how]} after the model was wrapped"), name
+
+
+def converted() -> str:
+    model = TANGLED.model()
+    form = ENGINES["ZeRO-2"](model, dist.group.WORLD, precision=PRECISIONS["fp64"])
+    model.load_state_dict(TANGLED.model().state_dict())  # in place: nothing moves
+    with form.micro_batch(last=True):
+        TANGLED.loss(model, 0, 0, 1).backward()
+    form.collect()
+    form.publish()
+    model.float()
+    with pytest.raises(BadInput) as error, form.micro_batch(last=True):
+        pass
+    return str(error.value)
+
+
+def test_a_model_that_leaves_its_flat_tensors_is_named(two: Cluster) -> None:
+    assert "converted or moved" in two.run(converted)[0]
