@@ -1,6 +1,6 @@
 """What a training run says while it runs: one `Step` after another, as a line to read or as a line of a file.
 
-Whoever wants to follow a run from outside (a progress bar, a plot, a person with `tail -f`) reads the file while it
+What follows a run from outside (a progress bar, a plot, a person with `tail -f`) reads the file while it
 grows. The ranks never wait for a reader, and the file stays as a record of the run.
 """
 

@@ -127,7 +127,7 @@ def train(
     """Train on the ranks of `group`, which all call this with the same arguments.
 
     Args:
-        config, group, device, plan: as of `Training`.
+        config, group, device, plan: as for `Training`.
         report: told of every step.
         saves: where to save, and whether to go on from what is there.
 

@@ -25,7 +25,7 @@ def bytes_by_axis(trace: Trace, mesh: Mesh) -> Mapping[str, list[int]]:
 
 
 def matrices_by_axis(trace: Trace, mesh: Mesh) -> Mapping[str, np.ndarray]:
-    """Bytes from rank (row) to rank (column), for each axis a matrix; axes as of `bytes_by_axis`."""
+    """Bytes from rank (row) to rank (column), for each axis a matrix; axes as for `bytes_by_axis`."""
 
     def nothing() -> np.ndarray:
         return np.zeros((trace.world_size, trace.world_size), dtype=np.int64)

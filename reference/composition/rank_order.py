@@ -24,7 +24,7 @@ def coordinates_of_a_rank(rank: int, sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def rank_at(coordinates: Sequence[int], sizes: Sequence[int]) -> int:
-    """Who stands there: the inverse of `coordinates_of_a_rank`."""
+    """The rank at these coordinates: the inverse of `coordinates_of_a_rank`."""
     rank = 0
     for here, size in zip(coordinates, sizes, strict=True):
         rank = rank * size + here
@@ -36,7 +36,7 @@ def groups_along(axes: Collection[int], sizes: Sequence[int]) -> list[tuple[int,
 
     Args:
         axes: numbers of axes. All axes make one group of everybody, none makes each rank its own.
-        sizes: as of `coordinates_of_a_rank`.
+        sizes: as for `coordinates_of_a_rank`.
 
     Returns:
         Groups in order of their first ranks, ranks in order.

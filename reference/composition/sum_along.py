@@ -11,11 +11,11 @@ from .rank_order import groups_along
 def sum_along(x: Tensor, axes: Collection[int], sizes: Sequence[int]) -> None:
     """Sum `x` over the ranks that differ along these axes alone, in place.
 
-    Whoever sums more than once keeps the group: making one takes longer than most sums.
+    To sum more than once, keep the group: making one takes longer than most sums.
 
     Args:
         x: of the same shape and dtype on every rank.
-        axes, sizes: as of `groups_along`. All ranks of the world stand in the box, and all call this.
+        axes, sizes: as for `groups_along`. All ranks of the world stand in the box, and all call this.
     """
     mine = None
     for members in groups_along(axes, sizes):

@@ -89,7 +89,7 @@ class Work:
 
 
 def of_a_step(work: Work, rank: int) -> list[Talk]:
-    """What a rank of the mesh says in a step of forward, backward and summing gradients, the dearest axis first."""
+    """What a rank of the mesh sends in a step of forward, backward and summing gradients, the costliest axis first."""
     return [
         talk for talk in (*along_tensor(work, rank), *along_pipe(work, rank), *along_data(work, rank)) if talk.times
     ]

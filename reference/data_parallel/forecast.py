@@ -45,7 +45,7 @@ def step(layers: Sequence[Layer], bucket_bytes: float, all_reduce: AllReduceTime
 
     Args:
         layers: in the order of forward.
-        bucket_bytes: as of `DistributedDataParallel`. 0: each gradient alone; infinite: all together, after backward.
+        bucket_bytes: as for `DistributedDataParallel`. 0: each gradient alone; infinite: all together, after backward.
         all_reduce: how long one takes.
     """
     done, now, known = [], 0.0, {}

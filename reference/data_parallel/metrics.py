@@ -70,7 +70,7 @@ def token_losses(logits: Tensor, targets: Tensor) -> Average:
 
 
 def hits(logits: Tensor, targets: Tensor) -> Average:
-    """How often the most likely token is the right one. Arguments as of `token_losses`."""
+    """How often the most likely token is the right one. Arguments as for `token_losses`."""
     return Average.of(logits.argmax(-1) == targets, targets != IGNORED)
 
 

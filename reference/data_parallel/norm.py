@@ -1,8 +1,8 @@
 """The norm of all gradients together, and clipping by it.
 
 The norm of a vector in pieces is the root of the sum of the squares of its pieces: so ranks that hold shards of the
-gradient exchange one number, whatever the model's size. Who clips by the norm of the own shard scales each shard by
-another factor, and changes the gradient's direction.
+gradient exchange one number, whatever the model's size. Clipping each shard by its own norm would scale shards by
+different factors, and change the gradient's direction.
 
 Pascanu, Mikolov & Bengio 2013, "On the difficulty of training recurrent neural networks", algorithm 1.
 """

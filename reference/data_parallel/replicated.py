@@ -51,7 +51,7 @@ def flat(gradients: Sequence[Tensor], group: ProcessGroup, all_reduce: AllReduce
     """Sum every gradient over `group`, in place: all of them in one flat buffer, in one all-reduce.
 
     One latency instead of many. The price is a second copy of the gradients, and that nothing is sent before the last
-    of them is known. Arguments as of `naive`.
+    of them is known. Arguments as for `naive`.
     """
     whole = torch.cat([gradient.flatten() for gradient in gradients])
     all_reduce(whole, group)
@@ -167,7 +167,7 @@ class DistributedDataParallel(Replicated):
     """A model whose gradients are summed while backward still computes (Li et al. 2020).
 
     Args:
-        model, group, precision, unused: as of `Replicated`.
+        model, group, precision, unused: as for `Replicated`.
         bucket_bytes: size of a bucket, in bytes of parameters as they were given.
     """
 
@@ -192,7 +192,7 @@ class DistributedDataParallel(Replicated):
             self._works.append(dist.all_reduce(whole, group=self.group, async_op=True))
 
     def publish(self) -> None:
-        """As of `Replicated`. What a step that failed has sent must arrive before its buffers serve again."""
+        """As for `Replicated`. What a step that failed has sent must arrive before its buffers serve again."""
         self._finish()
         super().publish()
 

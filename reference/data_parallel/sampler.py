@@ -10,8 +10,8 @@ how many samples all ranks have read, says where to go on, on as many ranks as t
     2, then 3 ranks      7 2 9|4 1   0 5|8 3|6   11|10|       nothing is lost, nothing is read twice
 
 Where n does not divide, the first ranks have one sample more, as with `Tensor.tensor_split`. No sample is left out or
-repeated to make the shares alike, so sums must be divided by what all ranks have (`uneven.py`). Who wants equal
-shares takes a batch that n divides, and ends an epoch after samples // batch steps.
+repeated to make the shares alike, so sums must be divided by what all ranks have (`uneven.py`). For equal shares, take
+a batch that n divides, and end an epoch after samples // batch steps.
 """
 
 from collections.abc import Iterator

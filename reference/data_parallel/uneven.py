@@ -56,8 +56,8 @@ def joined(
 ) -> Iterator[tuple[Any | None, int]]:
     """This rank's batches, and None after the last of them, until all ranks have finished.
 
-    One all-reduce of 16 bytes for each step, and one more that says that all are done. Whoever leaves the loop early
-    leaves the others waiting.
+    One all-reduce of 16 bytes for each step, and one more that says that all are done. A rank that leaves the loop
+    early leaves the others waiting.
 
     Args:
         batches: of this rank; nobody needs to know how many.

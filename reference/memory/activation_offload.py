@@ -50,7 +50,7 @@ def offload_activations(home: Home, small: int = SMALL) -> Iterator[None]:
 
 
 class Away:
-    """A storage that is at home until backward asks for it.
+    """A storage that stays on the host until backward asks for it.
 
     Args:
         storage: what to copy.

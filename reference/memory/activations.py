@@ -104,7 +104,7 @@ def block(config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype) -> t
 
 
 def block_selective(config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype) -> tuple[Saved, ...]:
-    """What one block keeps with selective recomputation: what matrix products made. Arguments as of `block`.
+    """What one block keeps with selective recomputation: what matrix products made. Arguments as for `block`.
 
     Norms, attention's core and the product inside the SwiGLU are made again; what they are made from is kept, and what
     comes of them is not, although matrix products need it (`reference.memory.recompute`).
@@ -124,7 +124,7 @@ def block_selective(config: GPTConfig, batch: int, sequence: int, dtype: torch.d
 
 
 def block_input(config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype) -> tuple[Saved, ...]:
-    """What one block keeps with full recomputation: its input. Arguments as of `block`."""
+    """What one block keeps with full recomputation: its input. Arguments as for `block`."""
     return (Saved("input of the block", batch * sequence * config.width * dtype.itemsize),)
 
 
@@ -163,7 +163,7 @@ def model(
     dtype: torch.dtype,
     recompute: Recompute = Recompute.NONE,
 ) -> tuple[Saved, ...]:
-    """What a forward pass of the whole model and its loss keep for backward. Arguments as of `block`."""
+    """What a forward pass of the whole model and its loss keep for backward. Arguments as for `block`."""
     every = total(KEPT[recompute](config, batch, sequence, dtype))
     return (
         *waves(config, sequence, dtype, recompute),

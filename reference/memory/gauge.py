@@ -92,7 +92,7 @@ class Gauge(Storages):
             model: its parameters and their gradients are followed.
             optimizer: its state, and its parameters and their gradients where they are not the model's.
             batch: tensors to count as buffers: tokens and targets, the model's own buffers.
-            options: as of `Gauge`; `device=None` counts on every device.
+            options: as for `Gauge`; `device=None` counts on every device.
         """
         parameters, batch = parameters_of(model), tuple(batch)
         sources: dict[Kind, Source] = {

@@ -27,7 +27,7 @@ class LossScaler:
     """Scale the loss up before backward, so that small gradients survive fp16, and gradients down after it.
 
         scaler.scale(loss).backward()
-        finite = scaler.unscale(gradients)      in fp32, where small numbers are at home
+        finite = scaler.unscale(gradients)      in fp32, which can hold small numbers
         if finite: optimizer.step()             else leave this batch out
         scaler.update(finite)
 

@@ -58,7 +58,7 @@ class OffloadedOptimizer(Optimizer):
         self.make = lambda parameter: optimizer_class([parameter], **options)
         self._home = home
         self._of: dict[nn.Parameter, Optimizer] = {}  # an optimizer for each parameter, over a guest in its place
-        self._rooms: dict[nn.Parameter, dict[str, Tensor]] = {}  # its state at home, by name
+        self._rooms: dict[nn.Parameter, dict[str, Tensor]] = {}  # its state on the host, by name
         self._streams: dict[torch.device, torch.cuda.Stream] = {}  # of copies to the CPU
         example = self.make(_guest(torch.Size([1, 1])))
         self.kind = type(example)  # what it would be if its state lived where the parameters do
@@ -145,7 +145,7 @@ class OffloadedOptimizer(Optimizer):
 
 @torch.no_grad()
 def move_home(parameters: Iterable[nn.Parameter], home: Home) -> None:
-    """Let values live at home too: those of masters, which nobody but the optimizer and `publish` looks at.
+    """Keep the values of masters there, too: nothing but the optimizer and `publish` reads them.
 
     The memory where they were is free afterwards, unless other tensors are views of it. From then on their gradients
     are CPU tensors.

@@ -144,7 +144,7 @@ def fits(memory: int, parameters: int, recipe: Recipe, stage: Stage, ranks: int,
 
 
 def largest_model(memory: int, recipe: Recipe, stage: Stage, ranks: int, besides: int = 0) -> int:
-    """The most parameters whose training state fits; 0 if not even one does. Arguments as of `fits`."""
+    """The most parameters whose training state fits; 0 if not even one does. Arguments as for `fits`."""
     low, high = 0, 1  # fits, does not fit
     while fits(memory, high, recipe, stage, ranks, besides):
         low, high = high, 2 * high

@@ -8,8 +8,9 @@ What backward will need of one block, for each token, in elements (D width, D_kv
 | selective | 3D + 2 D_kv + 2F: x twice; query, key, value; gate and up   | 4SD FLOPs of attention's scores |
 | full      | D: the input of the block                                   | the whole forward               |
 
-A matrix product is dear to repeat. Norms, rotations, the product inside the SwiGLU and the softmax are cheap, and make
-more than half of the bytes: that is what the selective form takes advantage of. With D = 256, D_kv = 128, F = 704 and
+A matrix product is expensive to repeat. Norms, rotations, the product inside the SwiGLU and the softmax are cheap, and
+make more than half of the bytes: that is what the selective form takes advantage of. With D = 256, D_kv = 128, F = 704
+and
 S = 128 it keeps half of the bytes for 3 % more FLOPs in a step, the full form 5 % for 33 %; on one core of a CPU, where
 cheap operations wait for memory too, steps took 6 % and 30 % longer. (Counted with attention that never stores its
 S x S scores; without that, none keeps H · S elements more. What the other two keep is always this.)
@@ -65,7 +66,7 @@ def recompute(model: nn.Module, how: Recompute) -> None:
 def recomputed(function: Callable[..., Tensors], *inputs: Tensor) -> Tensors:
     """`function(*inputs)`, of which backward keeps nothing but the inputs, and runs the function again.
 
-    Dropout drops the same elements both times, and the random state outside is none the wiser; `torch.autocast` is as
+    Dropout drops the same elements both times, and the random state outside is unchanged; `torch.autocast` is as
     it was. A generator of one's own is not put back, and a model that goes over to `eval()` in between computes
     something else the second time. What else a function changes, it changes twice: the running statistics of a batch
     norm, for example. Where two recomputed functions share a parameter, its gradient comes in two parts, and its

@@ -1,8 +1,8 @@
 """Dropout that does not depend on the layout: what is dropped follows from the token, and not from who holds it.
 
-Whoever draws masks from one stream of random numbers drops other elements with other ranks: a rank that reads half of
-the tokens, or holds half of the features, draws half of the numbers. Here no number is drawn from anywhere. Each one
-has a name, and is computed from it:
+Drawing masks from one stream of random numbers drops other elements with other numbers of ranks: a rank that reads
+half of the tokens, or holds half of the features, draws half of the numbers. Here no number is drawn from anywhere.
+Each one has a name, and is computed from it:
 
     run      stream `seed`;    number `step` of it  begins a stream of the step
     step     its number `place`, of a token in the text,  begins a stream of the token: its noise
@@ -49,7 +49,7 @@ def dropout(x: Tensor, probability: float, noise: Tensor, site: int, first: int 
 def dropped(probability: float, noise: Tensor, site: int, first: int, features: int) -> Tensor:
     """Which elements `dropout` sets to zero: [..., F] of bool.
 
-    Args as of `dropout`; `features` is F.
+    Arguments as for `dropout`; `features` is F.
     """
     vectors = number(noise, site)[..., None]
     bound = int(probability * 2**64) - 2**63  # int64 begins at -2^63: a share p of all numbers is less

@@ -1,8 +1,8 @@
 """A file that someone calls a text, as bytes: told by how it begins, unpacked where that is easy, else refused by name.
 
-A token is a byte here, so any file could be trained on. Whoever gives a gzip file, a parquet table or UTF-16 means what
-is in it, though, and would train on noise without a word. So what has a name is read as what it is, or refused with
-what would work; everything else is taken byte by byte.
+A token is a byte here, so any file could be trained on. A gzip file, a parquet table or UTF-16 stands for what is in
+it, though, and would train on noise without a word. So what has a name is read as what it is, or refused with what
+would work; everything else is taken byte by byte.
 
 | begins as                        | what happens                                       |
 |----------------------------------|----------------------------------------------------|

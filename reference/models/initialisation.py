@@ -1,7 +1,7 @@
 """Initial weights that depend on a parameter's name, and on nothing else.
 
-Who draws all weights from one stream of random numbers gets a different model from each layout: a rank that holds
-half of the layers has drawn half of the numbers. Here each parameter has a stream of its own, seeded by its name. So a
+Drawing all weights from one stream of random numbers makes the model depend on the layout: a rank that holds half of
+the layers has drawn half of the numbers. Here each parameter has a stream of its own, seeded by its name. So a
 stage, a shard or a replica on any device starts from the very numbers that one process would have, and "equal to one
 process" can be tested exactly.
 """

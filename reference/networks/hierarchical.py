@@ -43,7 +43,7 @@ def flat_ring_time(
     With several NICs a node, there is a ring through each of them, for its part of the tensor. The rings share what is
     within a node, where each rank sends what all of them send.
 
-    Arguments as of `hierarchical_time`, and `nics` of each node.
+    Arguments as for `hierarchical_time`, and `nics` of each node.
     """
     n = nodes * ranks_per_node
     links = ([intra] if ranks_per_node > 1 else []) + ([(inter[0], nics * inter[1])] if nodes > 1 else [])

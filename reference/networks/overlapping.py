@@ -61,7 +61,7 @@ def tree_time(
 ) -> float:
     """Seconds of two binary trees of nodes, each for half of the tensor, with a chain of ranks within each node.
 
-    Arguments as of `overlapped_hierarchical_time`. A node sends a half up to its parent, and the sum down to
+    Arguments as for `overlapped_hierarchical_time`. A node sends a half up to its parent, and the sum down to
     each of its children; the node that has most neighbours in both trees sets the pace.
     """
     neighbours = Counter(node for _, *ends in edges(nodes) for node in ends)

@@ -49,7 +49,7 @@ def recursive_doubling_time(ranks: int, size: float, alpha: float, beta: float) 
 
 
 def halving_doubling_time(ranks: int, size: float, alpha: float, beta: float) -> float:
-    """Seconds that Rabenseifner's all-reduce takes: halves, quarters, ... and back. Arguments as of `naive_time`."""
+    """Seconds that Rabenseifner's all-reduce takes: halves, quarters, ... and back. Arguments as for `naive_time`."""
     rounds = ranks.bit_length() - 1
     power = 2**rounds
     folded = 2 * (alpha + size / beta) if ranks > power else 0.0

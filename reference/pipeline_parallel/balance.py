@@ -1,4 +1,4 @@
-"""Cut layers into stages by a limit: how dear may a stage be?
+"""Cut layers into stages by a limit: what is the least that the most expensive stage can cost?
 
 For a given limit it is plain what to do: fill a stage until the next layer does not fit, then begin another one. If
 that takes no more stages than there are, a lower limit may do; if it takes more, the limit is too low. So bisect:
@@ -12,7 +12,7 @@ from reference.errors import BadInput
 
 
 def balanced(costs: Sequence[int], stages: int) -> list[range]:
-    """The layers of each stage, so that the dearest stage is as cheap as can be.
+    """The layers of each stage, such that the most expensive stage costs the least.
 
     Args:
         costs: of each layer, in order; whole numbers, at least 1 each.
@@ -29,7 +29,7 @@ def balanced(costs: Sequence[int], stages: int) -> list[range]:
 
 
 def balance(costs: Sequence[int], stages: int) -> list[int]:
-    """How many layers each stage gets, so that the dearest stage is as cheap as can be.
+    """How many layers each stage gets, such that the most expensive stage costs the least.
 
     Args:
         costs: of each layer, in order; whole numbers, at least 1 each.
@@ -43,14 +43,14 @@ def balance(costs: Sequence[int], stages: int) -> list[int]:
         else:
             low = limit + 1
     layers = filled(costs, low)
-    while len(layers) < stages:  # two stages of what was one: neither is dearer
+    while len(layers) < stages:  # two stages of what was one: neither costs more
         largest = layers.index(max(layers))
         layers[largest : largest + 1] = [1, layers[largest] - 1]
     return layers
 
 
 def filled(costs: Sequence[int], limit: int) -> list[int]:
-    """How many layers each stage has, if each is filled until the next layer would make it dearer than `limit`."""
+    """How many layers each stage has, if each is filled until the next layer would make it cost more than `limit`."""
     layers, cost = [], limit
     for each in costs:
         if cost + each > limit:

@@ -97,7 +97,7 @@ class _Gpu(Reached):
         return way in other.running and other.running[way].result == self.running[way].result
 
     def end(self, way: Channel) -> None:
-        """A message is through."""
+        """A message has arrived."""
         message = self.running.pop(way)
         self.here.add(message.result)
         if self.head is Head.HOLDS:

@@ -29,7 +29,7 @@ class AlongPipeline:
         self.shards_parameters = bool(self.units)
 
     def backward_of(self, stage: int, last: bool) -> AbstractContextManager[None]:
-        """As of the stage's form."""
+        """Around the backward of a stage: the micro-batch of its own form."""
         return self._of_stage[stage].micro_batch(last)
 
     def gather(self, stage: int) -> None:
@@ -52,10 +52,10 @@ class AlongPipeline:
             form.collect()
 
     def publish(self) -> None:
-        """As of the forms."""
+        """Delegates to the forms of all stages."""
         for form in self._all:
             form.publish()
 
     def gradients(self) -> list[Tensor]:
-        """As of the forms."""
+        """Delegates to the forms of all stages."""
         return [gradient for form in self._all for gradient in form.gradients()]

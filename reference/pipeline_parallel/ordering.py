@@ -37,7 +37,7 @@ def stuck(program: Program, communicator: Callable[[Channel], Hashable] = own) -
     """What waits for ever, in words; nothing if every rank comes to the end.
 
     A rank goes on while what it computes with is here; it waits for no send. On each communicator its messages begin in
-    the order of the program, each when the one before it is through.
+    the order of the program, each when the one before it has finished.
 
     Args:
         program: whose sends and receives are in place.

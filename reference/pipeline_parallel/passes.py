@@ -6,7 +6,7 @@
     G2          gather the parameters of stage 2;                         f2        free what was gathered
     B2.7+       compute; no gradient of stage 2 follows, so let the sums over replicas begin
 
-Whoever writes a schedule says nothing of all this: it follows. A pass adds one kind of step to a line and leaves the
+A schedule says nothing of all this: it follows. A pass adds one kind of step to a line and leaves the
 others as they are.
 """
 

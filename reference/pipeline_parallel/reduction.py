@@ -1,7 +1,7 @@
 """Where in a step of a pipeline the gradients of replicas are summed.
 
 A pipeline may have replicas, each for a part of the batch. A stage finds a part of its gradient in every micro-batch.
-Parts add up at home, so only what they come to need travel: once in a step, when nothing more will be added. For each
+Gradients add up on this rank, and only their sum is sent: once in a step, when nothing more will be added. For each
 stage that is another moment, and while its gradient travels, the rank computes for its other stages.
 
     F0.0 F0.1 F2.0 F2.1 B2.0 B2.1 B0.0 B0.1

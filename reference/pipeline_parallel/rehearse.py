@@ -63,7 +63,7 @@ def rehearse(
         programs: of each rank of a pipeline, of which rank r has the stages r, p + r, 2p + r, ...
         v: stages on each rank.
         m: micro-batches.
-        costs: as of `simulate`.
+        costs: as for `simulate`.
         gather: what it takes to gather a stage, or to sum its gradients, over those who share it.
 
     Raises:

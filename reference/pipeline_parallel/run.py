@@ -70,7 +70,7 @@ class Pipeline:
         later: what keeps weight gradients of this rank's stages for the second half of backward, and adds up those of
             large weights more quickly; needed where the schedule has two halves.
         form: of data parallelism, over this rank's stages.
-        channels, copies: as of `Messages`.
+        channels, copies: as for `Messages`.
         around: entered around each action that computes, for whoever measures or changes what it computes with.
 
     Raises:
@@ -155,7 +155,7 @@ class Pipeline:
         gradients, which mean nothing, are to be collected and forgotten.
 
         Args:
-            given, loss: as of `step`.
+            given, loss: as for `step`.
             like: stands for what other stages make, and for gradients of it.
         """
         total = None

@@ -32,7 +32,7 @@ class SplitRegion:
         return getattr(self._region, name)
 
     def columns(self, x: Tensor, *weights: nn.Parameter) -> tuple[Tensor, ...]:
-        """As of `Region`. For the weights, the input is gathered later."""
+        """As for `Region`. For the weights, the input is gathered later."""
         if not self._later.splits:
             return self._region.columns(x, *weights)
         begin_gather, given = self._region.begin_gather, x.detach()
@@ -40,7 +40,7 @@ class SplitRegion:
         return self._seen(outputs, weights, lambda gradients: (gradients, begin_gather(given)()))
 
     def rows(self, x: Tensor, weight: nn.Parameter) -> Tensor:
-        """As of `Region`. For the weight, the gradient of the output is gathered later, once more."""
+        """As for `Region`. For the weight, the gradient of the output is gathered later, once more."""
         if not self._later.splits:
             return self._region.rows(x, weight)
         begin_gather, given = self._region.begin_gather, x.detach()

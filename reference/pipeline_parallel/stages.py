@@ -103,7 +103,7 @@ class Stages(nn.Module):
 
 
 def pieces_of(config: GPTConfig, stages: int) -> list[range]:
-    """The blocks of each stage, so that the dearest stage is as cheap as can be.
+    """The blocks of each stage, such that the most expensive stage costs the least.
 
     A token costs as many multiplications as a matrix has numbers. The head is behind the last block, and a tied one
     multiplies, too; the embedding only looks up.
@@ -133,7 +133,7 @@ def stages_of(
         config: of the whole model, whose head is its own.
         schedule: says which stages the rank has. DualPipe has each part of the model twice: stages s and p + s.
         rank: among those of the pipeline.
-        seed, device, dtype: as of `create`.
+        seed, device, dtype: as for `create`.
 
     Raises:
         BadInput: if there are fewer blocks than stages, or the table is tied.

@@ -1,4 +1,4 @@
-"""Who is it that a pipeline waits for, if it has come to a halt?
+"""Which rank blocks a pipeline that has come to a halt?
 
 When one rank stops, all the others do, and each of them says that it waits for its neighbour. So ask the neighbour, and
 its neighbour, until somebody has no such excuse. Four answers are possible, and each is mended elsewhere:
@@ -19,12 +19,12 @@ from .schedule import Action, Kind
 def find_stall(
     lines: Sequence[Sequence[Action]], done: Sequence[int], computing: Sequence[bool]
 ) -> tuple[str, list[int]]:
-    """The reason, and the ranks whom it concerns.
+    """Why, and which ranks are involved.
 
     Args:
         lines: of each rank, what it is to compute, in order. Rank r has stage r.
         done: of each rank, how many of its actions it has finished.
-        computing: of each rank, whether it is inside its next action; else it is through, or waits for what that needs.
+        computing: of each rank, whether it is inside its next action; else it has finished, or waits.
 
     Returns:
         ("computing", [rank]); ("message", [source, target]); ("missing", [the rank that has no such action]); or

@@ -47,7 +47,7 @@ def ping_pong(
 def one_way(size: int, rounds: int, clock: Callable[[], float], group: ProcessGroup) -> float:
     """Seconds that a message of `size` bytes takes between ranks 0 and 1: half of the median round trip.
 
-    Call it on these two ranks; other arguments as of `ping_pong`.
+    Call it on these two ranks; other arguments as for `ping_pong`.
     """
     message = torch.zeros(size, dtype=torch.uint8)
     trips = []

@@ -85,7 +85,7 @@ class TransformerLayer(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal attention with dropout of its weights: each rank has a / t of the heads. Arguments as of the layer."""
+    """Causal attention with dropout of its weights: each rank has a / t of the heads. Arguments as for the layer."""
 
     def __init__(self, width: int, heads: int, region: Region, probability: float, site: int) -> None:
         super().__init__()

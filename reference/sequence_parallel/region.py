@@ -23,8 +23,8 @@ from reference.tensor_parallel.region import Region
 class SequenceRegion(Region):
     """A region with a slice of the sequence on each rank at its borders. The sequence divides by t.
 
-    Args as of `Region`. What is whole outside (a norm's weight, a bias behind a row-parallel layer) sees a slice of the
-    tokens on each rank, so its gradients are parts: they must be summed over the group.
+    Arguments as for `Region`. What is whole outside (a norm's weight, a bias behind a row-parallel layer) sees a slice
+    of the tokens on each rank, so its gradients are parts: they must be summed over the group.
     """
 
     slices_tokens = True

@@ -38,17 +38,17 @@ Multiply = Callable[[Tensor, Tensor], Tensor]
 
 
 class RingRegion(SequenceRegion):
-    """A sequence-parallel region whose products hide its messages, in forward and backward. Args as of `Region`.
+    """A sequence-parallel region whose products hide its messages, in forward and backward. Arguments as for `Region`.
 
     What enters or leaves without a product (an embedding, `leave`) goes as in `SequenceRegion`.
     """
 
     def columns(self, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
-        """As of `Region`: [B, S / t, D] and [F_i / t, D] each -> [B, S, F_i / t] each."""
+        """As for `Region`: [B, S / t, D] and [F_i / t, D] each -> [B, S, F_i / t] each."""
         return RingColumns.apply(self, x, *weights)
 
     def rows(self, x: Tensor, weight: Tensor) -> Tensor:
-        """As of `Region`: [B, S, F / t] and [D, F / t] -> [B, S / t, D]."""
+        """As for `Region`: [B, S, F / t] and [D, F / t] -> [B, S / t, D]."""
         return RingRows.apply(self, x, weight)
 
 

@@ -5,7 +5,7 @@
 | f, into the region   | nothing: all have the same x       | all-reduce: each has found a part of the gradient of x |
 | g, out of the region | all-reduce: each has a part of y   | nothing: all have the same gradient of y               |
 
-Each is the other's backward. Whoever adds up in both directions adds up copies of one value, and gets t times too much.
+Each is the other's backward. Adding up in both directions adds up copies of one value, and makes t times too much.
 
 Shoeybi et al. 2019, "Megatron-LM: Training multi-billion parameter language models using model parallelism", sec. 3
 and fig. 3. `Region` is the same, with its sums hidden behind matrix products; all other pairs are in

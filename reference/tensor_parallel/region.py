@@ -46,7 +46,7 @@ class Region:
         group: the t ranks that share the work; all see the same tokens.
         overlap: let gradients of inputs travel while those of weights are computed. That is NCCL's way; between
             processes that share a processor there is nothing to hide behind, and the faster collectives win.
-        multiply: two matrices. Who measures overlap lets it sleep.
+        multiply: two matrices. To measure overlap, let it sleep.
     """
 
     slices_tokens = False  # whether each rank has other tokens outside

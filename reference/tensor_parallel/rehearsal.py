@@ -105,7 +105,7 @@ class Rehearsal:
         return done
 
     def times(self, price: Price, speed: float) -> tuple[float, float]:
-        """Seconds that a rank computes, and seconds that it waits for the network. Args as of `activities`."""
+        """Seconds that a rank computes, and seconds that it waits for the network. Arguments as for `activities`."""
         computing = self.flops / speed
         return computing, max(activity.end for activity in self.activities(price, speed)) - computing
 

@@ -61,7 +61,7 @@ class Summa(Function):
 def forward_and_backward(
     a: Tensor, b: Tensor, upstream: Tensor, row: ProcessGroup, column: ProcessGroup
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """This rank's blocks of C, dA and dB. Args as of the three products."""
+    """This rank's blocks of C, dA and dB. Arguments as for the three products."""
     c = product(a, b, row, column)
     return c, gradient_of_a(upstream, b, row, column), gradient_of_b(a, upstream, row, column)
 
@@ -102,7 +102,7 @@ def gradient_of_a(upstream: Tensor, b: Tensor, row: ProcessGroup, column: Proces
 
     Args:
         upstream: [M/r, N/c], this rank's block of dC.
-        b, row, column: as of `product`.
+        b, row, column: as for `product`.
     """
     panels = lcm(row.size(), column.size())
     of_a = upstream.new_empty(len(upstream), len(b) * column.size() // row.size())
@@ -115,7 +115,7 @@ def gradient_of_b(a: Tensor, upstream: Tensor, row: ProcessGroup, column: Proces
     """This rank's block of dB = Aᵀ dC: [K/r, N/c].
 
     Args:
-        a, row, column: as of `product`.
+        a, row, column: as for `product`.
         upstream: [M/r, N/c], this rank's block of dC.
     """
     panels = lcm(row.size(), column.size())

@@ -161,7 +161,7 @@ def token_loss(
         logits: [B, S, V' / t].
         targets: [B, S].
         global_tokens: how many tokens the whole step sees.
-        group, vocabulary: as of `cross_entropy`.
+        group, vocabulary: as for `cross_entropy`.
 
     Returns:
         A scalar, in nats.

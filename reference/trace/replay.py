@@ -53,7 +53,7 @@ class Flight:
 
     @property
     def priority(self) -> tuple:
-        """Who starts first when several could."""
+        """Which one starts first when several could."""
         return (self.ready, self.src, *self.order)
 
 

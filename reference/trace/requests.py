@@ -1,4 +1,4 @@
-"""The requests that a tapped group gives: gloo's own, whose ends a recorder hears of, and whose messages can be polled.
+"""The requests that a tapped group gives: gloo's own, whose ends a recorder is told, and whose messages can be polled.
 
 gloo completes a message inside `wait()` alone: `is_completed()` of a send or a receive says False until somebody has
 waited, and a loop that polls it never ends. On NCCL it ends. So a poll of ours has a thread wait for the message.
@@ -27,7 +27,7 @@ OURS = "rankwise: "  # how the names of our own threads begin
 
 
 class Recorder(Protocol):
-    """Who hears of requests; see `tap.Recorder`."""
+    """Receives the events of requests; see `tap.Recorder`."""
 
     def waiting(self, call: Call) -> None: ...
     def polled(self, call: Call) -> None: ...
@@ -157,7 +157,7 @@ class TappedWork(Request):
         return done
 
     def get_future(self) -> torch.futures.Future:
-        """The request as a future. Whoever takes it waits out of sight."""
+        """The request as a future. Its holder waits out of sight."""
         if self.call.op.point_to_point:
             self._recorder.no_future(self.call)
         return self._recorder.future_taken(self.call, self._work.get_future())

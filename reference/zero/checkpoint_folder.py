@@ -15,7 +15,7 @@ are not created equal: on the complexity of crafting crash-consistent applicatio
 1. What is not finished has a name that nobody looks for.
 2. Every byte is on the disk (`fsync`) before the folder gets its name. A rename happens whole or not at all.
 3. Nothing is overwritten: numbers count up. An old checkpoint loses its name before it loses its files.
-4. Whoever reads trusts nothing: sizes and checksums are compared before anything is used.
+4. A reader trusts nothing: sizes and checksums are compared before anything is used.
 
 One run at a time writes to a folder. It takes the room of one checkpoint more than are kept.
 """

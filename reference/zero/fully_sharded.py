@@ -269,7 +269,7 @@ class FullySharded:
             self._make_whole([unit])
 
     def _enter_backward(self, order: list[Visit], visit: Visit, gradient: object) -> None:
-        """The gradient of a visit's output is known, so backward is through with all visits after it.
+        """The gradient of a visit's output is known, so backward has finished all visits after it.
 
         Backward that makes a graph, for a gradient penalty, will be gone through again, and backwards.
         """

@@ -55,7 +55,7 @@ def measured_step(model: nn.Module, form: DataParallel, optimizer: Optimizer, lo
 
 
 def gauge_of(model: nn.Module, form: UpdateForm, optimizer: Optimizer) -> Gauge:
-    """A gauge for any form. Of FSDP it also follows the units, by name. Arguments as of `measured_step`."""
+    """A gauge for any form. Of FSDP it also follows the units, by name. Arguments as for `measured_step`."""
     masters = [part.master for part in form.parts]
     own = parameters_of(model)
 

@@ -70,7 +70,7 @@ def prefetched(
     """As `forward`, but each layer's weight is on its way while the layer before it computes.
 
     Args:
-        x, shards, shapes, group: as of `forward`.
+        x, shards, shapes, group: as for `forward`.
         layer: (x, weight) -> what the layer makes of x.
     """
     upcoming = begin_to_gather(shards[0], group)
@@ -95,7 +95,7 @@ def weight_sharded(
     """Forward and backward with weights in shards; gradients are whole, and all-reduced.
 
     Args:
-        x, shards, shapes, group: as of `forward`.
+        x, shards, shapes, group: as for `forward`.
         upstream: (B, out of the last layer), gradient of the loss with respect to the output.
 
     Returns:
@@ -127,7 +127,7 @@ def fully_sharded(
     """Forward and backward of which nothing stays whole: weights are freed, gradients scattered.
 
     Args:
-        x, shards, shapes, upstream, group: as of `weight_sharded`.
+        x, shards, shapes, upstream, group: as for `weight_sharded`.
 
     Returns:
         The output; the gradient of this rank's loss with respect to x; of the gradient of everybody's loss with

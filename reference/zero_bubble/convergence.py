@@ -1,8 +1,9 @@
 """What late gradients cost: all four methods train the same small GPT on the same batches.
 
-An update sees the same windows with every method. Who updates after each micro-batch takes them as one micro-batch; who
-needs several takes them in as many as there are stages. What a flush costs is told by `Curve.moments`: when each update
-would be made if stages took as long as `simulate` is told, one unit for the forward of a batch through one stage.
+An update sees the same windows with every method. Methods that update after each micro-batch take them as one
+micro-batch; those that need several take them in as many as there are stages. What a flush costs is told by
+`Curve.moments`: when each update would be made if stages took as long as `simulate` is told, one unit for the forward
+of a batch through one stage.
 """
 
 from collections.abc import Sequence

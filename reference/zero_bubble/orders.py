@@ -131,7 +131,7 @@ def _dual(p: int, m: int, r: int) -> Table:
 
 
 def _v_shaped(p: int, m: int, table: Callable[[int, int], Table], least: int) -> Schedule:
-    """Rank r has stages r and 2p - 1 - r; `least` micro-batches make the pattern, as of `of_tables`."""
+    """Rank r has stages r and 2p - 1 - r; `least` micro-batches make the pattern, as for `of_tables`."""
     require_sizes(p=p, m=m)
     enough = max(m, least)
     lines = []

@@ -1,7 +1,7 @@
 """A forward and a backward whose pieces sleep and whose messages take their time: what hides behind what, anywhere.
 
 On a GPU neither computing nor sending takes the processor. Here it is the same: a piece sleeps, and a message, though
-it is through at once, counts as under way until its time has come. So a run takes as long as the order of calls and
+it is done at once, counts as in flight until its time has come. So a run takes as long as the order of calls and
 waits makes it, on a machine with few cores, too. What is called, and who waits for whom, is real.
 """
 
@@ -94,7 +94,7 @@ class Late(Work):
         self._work, self._moment, self._clock = work, moment, clock
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Return when it is through, and the moment has come."""
+        """Return when it is done, and the moment has come."""
         self._work.wait()
         self._clock.sleep(max(0.0, self._moment - self._clock.monotonic()))
         return True

@@ -52,7 +52,7 @@ def newest(schedule: Schedule, batch: int) -> dict[Action, int]:
 def stashed(schedule: Schedule, batch: int) -> dict[Action, int]:
     """Weight stashing: forward sees the newest weights of its stage, and puts them aside for its backward.
 
-    Narayanan et al. 2019, sec. 3.3. Arguments as of `newest`.
+    Narayanan et al. 2019, sec. 3.3. Arguments as for `newest`.
     """
     found = newest(schedule, batch)
     return {action: found[action._replace(kind=Kind.FORWARD)] for action in found}
@@ -61,7 +61,7 @@ def stashed(schedule: Schedule, batch: int) -> dict[Action, int]:
 def vertical_sync(schedule: Schedule, batch: int) -> dict[Action, int]:
     """All micro-batches of a batch see, on every stage, the version that was newest when the first of them came in.
 
-    Narayanan et al. 2019, sec. 3.3. Arguments as of `newest`.
+    Narayanan et al. 2019, sec. 3.3. Arguments as for `newest`.
     """
     found = newest(schedule, batch)
 
@@ -75,7 +75,7 @@ def vertical_sync(schedule: Schedule, batch: int) -> dict[Action, int]:
 def two_buffers(schedule: Schedule, batch: int) -> dict[Action, int]:
     """Double-buffered weights: a batch sees the version before the newest, and nobody needs an older one.
 
-    Narayanan et al. 2021, sec. 3.1: W(t+1) = W(t) - rate * gradient at W(t-1). Arguments as of `newest`.
+    Narayanan et al. 2021, sec. 3.1: W(t+1) = W(t) - rate * gradient at W(t-1). Arguments as for `newest`.
 
     Raises:
         BadInput: if a batch is so small that more than two versions are in use.
@@ -94,7 +94,7 @@ def kept(schedule: Schedule, batch: int, seen: Seen) -> dict[Action, tuple[int, 
     """The versions that an action's stage keeps while the action runs: the newest, and those that are still needed.
 
     Args:
-        schedule, batch: as of `newest`.
+        schedule, batch: as for `newest`.
         seen: what a policy has found for them.
     """
     found: dict[Action, tuple[int, ...]] = {}

@@ -64,7 +64,7 @@ def two_versions(
     """Double-buffered weights: W(t+1) = W(t) - rate * gradient of batch t at W(t-1), that of the first at W(0).
 
     Args:
-        line, weight, forward, backward, rate: as of `weight_stashing`; forwards and backwards are each in order of
+        line, weight, forward, backward, rate: as for `weight_stashing`; forwards and backwards are each in order of
             micro-batches, and no micro-batch begins before all of the batch before the last one are through.
         micro_batches: of a batch; batch t has those from t m on.
 
@@ -107,7 +107,7 @@ def pipemare(
         T2    backward sees w - tau v; v <- gamma v + (1 - gamma) (w after - w before), gamma = D^(1/tau)
 
     Args:
-        line, weight, forward, backward, rate: as of `weight_stashing`.
+        line, weight, forward, backward, rate: as for `weight_stashing`.
         delay: tau, how many updates lie between forward and backward of a micro-batch; at least 1.
         updates: K, after which steps are as large as without a delay.
         remembered: D, the share of a change that is left in the velocity after tau updates.

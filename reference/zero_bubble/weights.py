@@ -79,7 +79,7 @@ class Weights:
 
     @contextmanager
     def around(self, action: Action) -> Iterator[None]:
-        """Give an action of this stage the weights that it shall see, and update them when a batch is through."""
+        """Give an action of this stage the weights that it shall see, and update them when a batch has finished."""
         version = self._seen[action]
         if action.kind is Kind.FORWARD:
             self._use(self.versions[version])

@@ -69,7 +69,7 @@ class Order:
             return True
 
     def gives(self, thing: Any) -> None:
-        """Whoever takes from `thing` later knows what this thread has done so far."""
+        """What takes from `thing` later knows what this thread has done so far."""
         if self.memory is not None:
             self.memory.gives(thing)
         with self._lock:

@@ -17,7 +17,7 @@ from .posts import NEW_GROUP, report
 
 
 class Listener(Protocol):
-    """Who hears of what the patches see."""
+    """Receives the events that the patches see."""
 
     rank: int
 

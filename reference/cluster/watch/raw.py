@@ -1,4 +1,4 @@
-"""The bytes behind a tensor: a look that no dispatch mode hears of, and that takes microseconds."""
+"""The bytes behind a tensor: read without triggering a dispatch mode, in microseconds."""
 
 import ctypes
 import zlib
