@@ -31,3 +31,52 @@ def test_a_room_imports_only_rooms_that_it_may(room: str) -> None:
     assert modules
     found = {(str(path.relative_to(ROOT)), name) for path in modules for name in imported(path) if name in ROOMS}
     assert not [(path, name) for path, name in sorted(found) if name not in MAY_IMPORT[room] | {room}]
+
+
+CHAPTERS = (
+    "ranks", "collectives", "networks", "memory", "data_parallel", "zero", "tensor_parallel", "sequence_parallel",
+    "pipeline_parallel", "zero_bubble", "composition",
+)  # fmt: skip
+MEETING_PLACES = (
+    "plan",
+    "parallelize",
+    "train",
+    "options",
+    "launch",
+    "oracle",
+    "saves",
+    "engine",
+    "updates",
+    "on_mesh",
+)
+"""Files beside the chapters that know all of them. The other files there are shared: every chapter may import those."""
+
+
+def test_every_chapter_of_the_reference_has_its_place_in_the_order() -> None:
+    shared = {"cluster", "models", "trace"}
+    folders = {path.parent.name for path in (ROOT / "reference").glob("*/__init__.py")}
+    assert folders == shared | set(CHAPTERS)
+
+
+def inside_reference(path: Path) -> Iterator[str]:
+    """The folders and files of `reference` that one of its modules imports."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
+        if names == ["reference"]:
+            names = [f"reference.{alias.name}" for alias in node.names]
+        yield from (name.split(".")[1] for name in names if name and name.startswith("reference."))
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_a_chapter_imports_only_earlier_ones_and_shared_rooms(chapter: str) -> None:
+    later = {*CHAPTERS[CHAPTERS.index(chapter) + 1 :], *MEETING_PLACES}
+    modules = sorted((ROOT / "reference" / chapter).rglob("*.py"))
+    assert modules
+    found = {(path.name, name) for path in modules for name in inside_reference(path)}
+    assert sorted((file, name) for file, name in found if name in later) == []
+
+
+@pytest.mark.parametrize("room", ["cluster", "models", "trace"])
+def test_a_shared_room_imports_no_chapter(room: str) -> None:
+    found = {(path.name, name) for path in (ROOT / "reference" / room).rglob("*.py") for name in inside_reference(path)}
+    assert sorted((file, name) for file, name in found if name in {*CHAPTERS, *MEETING_PLACES}) == []
