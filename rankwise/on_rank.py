@@ -12,7 +12,7 @@ from reference.collectives.native import computes_on_gpus
 from reference.data_parallel import whole
 from reference.errors import BadInput
 from reference.oracle import Record, on_ranks
-from reference.parallelize import SIMPLEST, Plan
+from reference.parallelize import DEFAULT_PLAN, Plan
 from reference.report import logger, silent
 from reference.saves import Saves
 from reference.train import TrainConfig, Training, validation_loss
@@ -36,7 +36,7 @@ def train_or_refuse(config: TrainConfig, log: Path, plan: Plan, saves: Saves | N
         return error
 
 
-def train(config: TrainConfig, log: Path, plan: Plan = SIMPLEST, saves: Saves | None = None) -> Outcome:
+def train(config: TrainConfig, log: Path, plan: Plan = DEFAULT_PLAN, saves: Saves | None = None) -> Outcome:
     """Train on the world group; rank 0 appends every step to `log`."""
     first = dist.get_rank() == 0
     training = train_on_group(config, dist.group.WORLD, own_device(), plan, logger(log) if first else silent, saves)
@@ -44,7 +44,7 @@ def train(config: TrainConfig, log: Path, plan: Plan = SIMPLEST, saves: Saves | 
     return Outcome(validation_loss(training), fingerprint(parameters), parameters if first else None)
 
 
-def record(config: TrainConfig, plan: Plan = SIMPLEST) -> Record:
+def record(config: TrainConfig, plan: Plan = DEFAULT_PLAN) -> Record:
     """Train on the world group, and keep what the oracle keeps."""
     return on_ranks(config, dist.group.WORLD, own_device(), plan)
 

@@ -44,5 +44,5 @@ class TrainConfig:
 
 def learning_rate(config: TrainConfig, step: int) -> float:
     """A cosine from the peak down to a tenth, times a line up for `warmup` steps. `step` counts from 0."""
-    warmth = min(1.0, (step + 1) / config.warmup) if config.warmup else 1.0
-    return config.learning_rate * warmth * (0.55 + 0.45 * math.cos(math.pi * step / config.steps))
+    warmup_factor = min(1.0, (step + 1) / config.warmup) if config.warmup else 1.0
+    return config.learning_rate * warmup_factor * (0.55 + 0.45 * math.cos(math.pi * step / config.steps))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from reference.config import TrainConfig, learning_rate
 from reference.data_parallel import whole
 from reference.models import GPT, create, token_loss
-from reference.parallelize import SIMPLEST, Plan
+from reference.parallelize import DEFAULT_PLAN, Plan
 from reference.train import Training, batches_for, summed
 
 
@@ -49,7 +49,7 @@ def one_process(config: TrainConfig) -> Record:
 
 
 def on_ranks(
-    config: TrainConfig, group: dist.ProcessGroup, device: torch.device | str = "cpu", plan: Plan = SIMPLEST
+    config: TrainConfig, group: dist.ProcessGroup, device: torch.device | str = "cpu", plan: Plan = DEFAULT_PLAN
 ) -> Record:
     """Train on the ranks of `group` as `reference.train` does, and keep what `one_process` keeps."""
     training = Training(config, group, torch.device(device), plan)

@@ -20,24 +20,24 @@ from reference.models import GPT, GPTConfig, create, initial_value, materialise,
 from reference.on_mesh import Along, OnMesh
 from reference.pipeline_parallel.channels import channels_of, ends_of
 from reference.pipeline_parallel.folded import busiest
-from reference.pipeline_parallel.form import AlongPipeline
+from reference.pipeline_parallel.form import PerStageSync
 from reference.pipeline_parallel.orders import forward_only
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.split_backward import Later
 from reference.pipeline_parallel.split_region import SplitRegion
 from reference.pipeline_parallel.stages import Stage, Stages, TiedTable, pieces_of
-from reference.plan import SIMPLEST, Form, Order, Plan
+from reference.plan import DEFAULT_PLAN, Form, Order, Plan
 from reference.sequence_parallel.region import SequenceRegion
 from reference.sequence_parallel.ring import RingRegion
 from reference.sharding import Placement, Spec
 from reference.tensor_parallel import vocabulary
-from reference.tensor_parallel.gpt import compute_in, split_parameters
+from reference.tensor_parallel.gpt import parallelize_layers, split_parameters
 from reference.tensor_parallel.layout import spec_of
 from reference.tensor_parallel.region import Region
 from reference.zero import FullySharded, Sharded, ZeroStage
 
-__all__ = ["SIMPLEST", "Form", "Order", "Parallel", "Plan", "parallelize"]
+__all__ = ["DEFAULT_PLAN", "Form", "Order", "Parallel", "Plan", "parallelize"]
 
 TABLE = "embedding.weight"  # of a tied model, also its head
 Loss = Callable[[Tensor, Tensor, int], Tensor]
@@ -97,7 +97,7 @@ def parallelize(
     region = _region(plan, groups, later, overlap=on_gpus.is_gpu(device)) if is_split else None
     for piece in model.by_number.values() if is_pipeline else [model]:
         if region:
-            compute_in(piece, region)
+            parallelize_layers(piece, region)
         recompute(piece, plan.recompute)
     make_form = partial(_form, plan=plan, groups=groups, precision=precision, value=value, device=device)
     form = _form_of_stages(model, make_form) if is_pipeline else make_form(model)
@@ -154,14 +154,14 @@ def _region(plan: Plan, groups: Groups, later: Later | None, overlap: bool) -> R
     return SplitRegion(region, later) if later else region
 
 
-def _form_of_stages(model: Stages, make_form: Callable[[nn.Module], DataParallel]) -> AlongPipeline:
+def _form_of_stages(model: Stages, make_form: Callable[[nn.Module], DataParallel]) -> PerStageSync:
     """A form for each of this rank's stages, and for the table that they use."""
     forms = {number: make_form(stage) for number, stage in model.by_number.items()}
-    return AlongPipeline(forms, make_form(model.table) if model.table else None)
+    return PerStageSync(forms, make_form(model.table) if model.table else None)
 
 
 def _pipelines(
-    model: Stages, plan: Plan, groups: Groups, device: torch.device, later: Later | None, form: AlongPipeline
+    model: Stages, plan: Plan, groups: Groups, device: torch.device, later: Later | None, form: PerStageSync
 ) -> tuple[Pipeline, Callable[[torch.Size], Pipeline]]:
     """For training, and for inference: one for each shape of tokens, since all messages of a pipeline have one."""
     channels = None

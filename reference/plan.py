@@ -179,4 +179,4 @@ class Plan:
         return self.data_parallel in (Form.FSDP, Form.HSDP)
 
 
-SIMPLEST = Plan()
+DEFAULT_PLAN = Plan()

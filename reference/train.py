@@ -25,7 +25,7 @@ from reference.errors import BadInput
 from reference.memory.loss_scaling import scaler_of
 from reference.memory.offload import Offload, OffloadedOptimizer, home_of
 from reference.models.data import Batches, file_text, python_text
-from reference.parallelize import SIMPLEST, Plan, parallelize
+from reference.parallelize import DEFAULT_PLAN, Plan, parallelize
 from reference.report import Report, Step, silent
 from reference.saves import Saves
 from reference.updates import EveryStep
@@ -45,7 +45,7 @@ class Training:
     """
 
     def __init__(
-        self, config: TrainConfig, group: dist.ProcessGroup, device: torch.device, plan: Plan = SIMPLEST
+        self, config: TrainConfig, group: dist.ProcessGroup, device: torch.device, plan: Plan = DEFAULT_PLAN
     ) -> None:
         self.config, self.group, self.device, self.plan = config, group, device, plan
         plan.require_fit(group.size(), config.model, config.sequence)
@@ -120,7 +120,7 @@ def train(
     config: TrainConfig,
     group: dist.ProcessGroup,
     device: torch.device,
-    plan: Plan = SIMPLEST,
+    plan: Plan = DEFAULT_PLAN,
     report: Report = silent,
     saves: Saves | None = None,
 ) -> Training:

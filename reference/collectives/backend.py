@@ -76,9 +76,9 @@ def register(
     if unknown := functions.keys() - REFERENCE.keys():
         raise ValueError(f"no such collective: {', '.join(sorted(unknown))}; there are {', '.join(REFERENCE)}")
 
-    def create(options: Any, _: Any) -> Handmade:
+    def create(options: Any, _: Any) -> CustomCollectives:
         below = carrier or carrier_of_world()
-        return Handmade(connect(below, options), members(options), REFERENCE | functions, (name, below))
+        return CustomCollectives(connect(below, options), members(options), REFERENCE | functions, (name, below))
 
     dist.Backend.register_backend(name, create, extended_api=True, devices=["cpu", "cuda"])
 
@@ -88,14 +88,14 @@ def carrier_of_world() -> str:
     world = dist.group.WORLD
     if world is None:
         return dist.Backend.GLOO
-    if isinstance(world, Handmade):
+    if isinstance(world, CustomCollectives):
         return world.backends[1]
     backend = getattr(world, "creator", None) or dist.get_backend()
     return dist.Backend.NCCL if "cuda:nccl" in backend else backend
 
 
 @called(ProcessGroup)
-class Handmade(PythonGroup):
+class CustomCollectives(PythonGroup):
     """A process group whose collectives are functions of sends and receives.
 
     Args:

@@ -22,16 +22,16 @@ from . import best, native
 from .reduction import SUM
 
 
-def give_way() -> None:
+def yield_core() -> None:
     """Let other threads run that wait for this core: above all those that have messages to deliver."""
     os.sched_yield()
 
 
 def in_turn(collective: Callable[..., None], *args: Tensor | ProcessGroup | dist.ReduceOp) -> None:
     """Give way before and behind it."""
-    give_way()
+    yield_core()
     collective(*args)
-    give_way()
+    yield_core()
 
 
 def all_reduce(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:

@@ -26,7 +26,7 @@ from torch.optim import Optimizer
 from reference.errors import BadInput
 
 from .homes import Folder, Home, Memory, Offload, home_of
-from .names_of_state import names_of_state
+from .state_names import state_names
 
 __all__ = ["Folder", "Home", "Memory", "Offload", "OffloadedOptimizer", "home_of", "move_home"]
 
@@ -67,7 +67,7 @@ class OffloadedOptimizer(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
         group = self.param_groups[-1]
-        names = {dim: names_of_state(self.make, group, dim) for dim in {p.dim() for p in group["params"]}}
+        names = {dim: state_names(self.make, group, dim) for dim in {p.dim() for p in group["params"]}}
         for parameter in group["params"]:
             guest = _guest(parameter.shape, parameter.dtype)
             self._of[parameter] = self.make(guest)

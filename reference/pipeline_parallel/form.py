@@ -12,7 +12,7 @@ from torch import Tensor
 from reference.data_parallel.form import DataParallel
 
 
-class AlongPipeline:
+class PerStageSync:
     """The forms of one rank's stages. For an optimizer it is an `UpdateForm`, for a pipeline a `StageForm`.
 
     Args:

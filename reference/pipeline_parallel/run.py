@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from reference.collectives.fastest import give_way
+from reference.collectives.fastest import yield_core
 from reference.errors import BadInput
 
 from .messages import Messages
@@ -129,7 +129,7 @@ class Pipeline:
             self._later.forget()
         self._messages.begin()
         for step in self.line:
-            give_way()  # to messages of ranks on the same core
+            yield_core()  # to messages of ranks on the same core
             match step:
                 case Send():
                     self._messages.send(step)

@@ -1,6 +1,6 @@
 """Tensor parallelism: every rank computes with a part of every matrix, and sees every token."""
 
-from .gpt import compute_in, placements, split_parameters
+from .gpt import parallelize_layers, placements, split_parameters
 from .layout import LAYOUT, placement, require_fit, spec_of
 from .linear import ColumnParallelLinear, RowParallelLinear
 from .region import Region
@@ -10,7 +10,7 @@ __all__ = [
     "ColumnParallelLinear",
     "Region",
     "RowParallelLinear",
-    "compute_in",
+    "parallelize_layers",
     "placement",
     "placements",
     "require_fit",

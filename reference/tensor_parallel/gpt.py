@@ -40,7 +40,7 @@ def split_parameters(model: GPT, placed: Mapping[str, Placement]) -> None:
             setattr(module, name, blocks[parameter])
 
 
-def compute_in(model: GPT, region: Region) -> None:
+def parallelize_layers(model: GPT, region: Region) -> None:
     """Let a model with split parameters, or a stage of one, compute with them, in place.
 
     What calls weights is replaced on the instances, and reads them when it is called: whoever puts other parameters in

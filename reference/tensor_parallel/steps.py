@@ -29,7 +29,7 @@ from reference.models.gpt import Block, rotary_waves
 from reference.trace import Trace
 from reference.trace.activity import Doing
 
-from .gpt import compute_in, placements, split_parameters
+from .gpt import parallelize_layers, placements, split_parameters
 from .region import Region
 
 
@@ -88,7 +88,7 @@ class Border(Function):
         return None, *gradients
 
 
-class Diary:
+class OpRecorder:
     """The steps of one rank.
 
     Args:
@@ -181,15 +181,15 @@ def of_block(
     split_parameters(model, placed)
     if device != "meta":
         materialise(model, lambda name, _: placed[name].cut(initial_value(name, placed[name].shape, 1, seed=0)), device)
-    compute_in(model, region)
-    diary = Diary(calls_so_far if device != "meta" else lambda: 0)
-    diary.follow(model.blocks[0], region)
+    parallelize_layers(model, region)
+    recorder = OpRecorder(calls_so_far if device != "meta" else lambda: 0)
+    recorder.follow(model.blocks[0], region)
     random = torch.Generator(device).manual_seed(0) if device != "meta" else None
     x, upstream = torch.randn(2, batch, sequence, config.width, generator=random, dtype=dtype, device=device)
     waves = rotary_waves(torch.arange(sequence, device=device), config.head_dim, config.rotary_base)
     made = model.blocks[0](region.own(x).clone().requires_grad_(), waves)
     made.backward(region.own(upstream))
-    return diary.steps
+    return recorder.steps
 
 
 def with_bytes(ranks: Sequence[Sequence[Step]], trace: Trace) -> list[list[Step]]:

@@ -15,8 +15,8 @@ from torch.optim import Optimizer
 
 from reference.data_parallel.form import Part
 from reference.errors import BadInput
-from reference.memory.names_of_state import names_of_state
 from reference.memory.offload import OffloadedOptimizer
+from reference.memory.state_names import state_names
 
 from .chunk import Chunk
 
@@ -98,7 +98,7 @@ def lacking(parts: Iterable[Part], optimizer: Optimizer, saved: Mapping[str, Sav
     for group in optimizer.param_groups:
         options = group | ({"capturable": False} if "capturable" in group else {})  # else it takes steps on GPUs alone
         masters = [master for master in group["params"] if master in saved_of]
-        needed = {dim: names_of_state(_maker(optimizer), options, dim) for dim in {master.dim() for master in masters}}
+        needed = {dim: state_names(_maker(optimizer), options, dim) for dim in {master.dim() for master in masters}}
         for master in masters:
             known = saved_of[master]
             more = [name for name in needed[master.dim()] if name not in known.elements]

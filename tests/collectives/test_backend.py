@@ -186,7 +186,7 @@ def test_it_can_be_the_world() -> None:
         group = dist.new_group([0])
         x = torch.ones(3)
         dist.all_reduce(x, group=group)
-        print(dist.get_backend(), dist.get_backend(group), isinstance(group, backend.Handmade), x.tolist())
+        print(dist.get_backend(), dist.get_backend(group), isinstance(group, backend.CustomCollectives), x.tolist())
     """
     root = Path(backend.__file__).parents[2]
     run = subprocess.run([sys.executable, "-c", dedent(program)], cwd=root, capture_output=True, text=True, timeout=120)

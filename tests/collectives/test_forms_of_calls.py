@@ -19,7 +19,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
 
 from reference.cluster import Cluster
 from reference.collectives import backend
-from reference.collectives.backend import Handmade
+from reference.collectives.backend import CustomCollectives
 from reference.process_group import SHORT
 from reference.trace.tap import Tap
 
@@ -151,7 +151,7 @@ def test_each_form_of_a_call_does_what_it_does_on_gloo(clusters: Clusters, kind:
     assert clusters(3).run(results, kind) == clusters(3).run(results, "plain gloo")
 
 
-@pytest.mark.parametrize(("kind", "of_gloo"), [(Tap, set()), (Handmade, {"monitored_barrier"})])
+@pytest.mark.parametrize(("kind", "of_gloo"), [(Tap, set()), (CustomCollectives, {"monitored_barrier"})])
 def test_no_collective_of_a_group_goes_past_us_to_gloo(kind: type, of_gloo: set[str]) -> None:
     """A method that is not written here would be gloo's, silently."""
     words = ("gather", "scatter", "reduce", "broadcast", "alltoall", "all_to_all", "barrier", "send", "recv")

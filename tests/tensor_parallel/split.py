@@ -7,7 +7,7 @@ import torch
 from reference.memory.recompute import Recompute, recompute
 from reference.models import GPT, GPTConfig, create, initial_value, materialise
 from reference.sharding import Placement
-from reference.tensor_parallel import Region, compute_in, placements, split_parameters
+from reference.tensor_parallel import Region, parallelize_layers, placements, split_parameters
 
 
 def split_gpt(
@@ -23,7 +23,7 @@ def split_gpt(
     split_parameters(model, placed)
     if device != "meta":
         materialise(model, partial(value_of_block, placed, config), device)
-    compute_in(model, region)
+    parallelize_layers(model, region)
     recompute(model, how)
     return model, placed
 

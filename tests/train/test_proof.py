@@ -18,7 +18,7 @@ from reference.config import TrainConfig
 from reference.data_parallel import flat
 from reference.models import PRESETS
 from reference.models.data import python_text
-from reference.parallelize import SIMPLEST, Plan
+from reference.parallelize import DEFAULT_PLAN, Plan
 from reference.report import Step, read_log
 
 Clusters = Callable[..., Cluster]
@@ -37,7 +37,7 @@ def halved(gradients: Sequence[Tensor], group: dist.ProcessGroup) -> None:
 
 
 def trained(
-    cluster: Cluster, config: TrainConfig, folder: Path, plan: Plan = SIMPLEST
+    cluster: Cluster, config: TrainConfig, folder: Path, plan: Plan = DEFAULT_PLAN
 ) -> tuple[list[on_rank.Outcome], list[Step]]:
     outcomes = cluster.run(on_rank.train, config, folder / "log", plan)
     return outcomes, read_log(folder / "log")[0]
@@ -60,7 +60,7 @@ def test_a_wrong_run_is_not(clusters: Clusters, config: TrainConfig, tmp_path: P
 def test_another_run_than_the_one_that_was_seen_is_not_proved(clusters: Clusters, config: TrainConfig, tmp_path: Path):
     _, steps = trained(clusters(2), config, tmp_path)
     other = [replace(step, loss=step.loss + 0.01) for step in steps]
-    assert not equals_one_process(clusters(2), config, other, SIMPLEST)[0].holds
+    assert not equals_one_process(clusters(2), config, other, DEFAULT_PLAN)[0].holds
 
 
 def test_replicas_that_differ_and_a_model_that_learned_nothing_are_told():

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from reference.errors import BadInput
 
 
-def names_of_state(make: Callable[[nn.Parameter], Optimizer], options: Mapping[str, Any], dim: int) -> list[str]:
+def state_names(make: Callable[[nn.Parameter], Optimizer], options: Mapping[str, Any], dim: int) -> list[str]:
     """Which tensors of a parameter's shape an optimizer keeps for it: those it has after a step.
 
     Args:
