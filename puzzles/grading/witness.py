@@ -113,11 +113,19 @@ def _messages(event: Event) -> int:
 
 def _store(process: int | None) -> Path | None:
     """The file of a rank's store, as others can open it."""
+    folder = Path(f"/proc/{process}/fd")
     try:
-        files = list(Path(f"/proc/{process}/fd").iterdir())
-        return next((file for file in files if os.readlink(file).startswith("/memfd:rankwise")), None)
+        return next((file for file in folder.iterdir() if _target(file).startswith("/memfd:rankwise")), None)
     except OSError:
         return None
+
+
+def _target(file: Path) -> str:
+    """What a file of a process is; "" where the process has just closed it."""
+    try:
+        return os.readlink(file)
+    except OSError:
+        return ""
 
 
 def _more(event: Event) -> int:

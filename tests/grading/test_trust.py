@@ -396,3 +396,16 @@ def test_packets_between_two_looks_at_the_counters_are_no_hidden_message(monkeyp
 
     monkeypatch.setattr(witness, "_table", table)
     assert witness.counters(None) == witness.Counters(payload=1000, connections=0, sent_again=0)
+
+
+def test_a_file_that_a_rank_closes_meanwhile_does_not_hide_its_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone, store = Path("/proc/7/fd/3"), Path("/proc/7/fd/4")
+
+    def readlink(file: Path) -> str:
+        if file == gone:
+            raise FileNotFoundError(file)
+        return "/memfd:rankwise (deleted)"
+
+    monkeypatch.setattr(Path, "iterdir", lambda folder: iter([gone, store]))
+    monkeypatch.setattr(witness.os, "readlink", readlink)
+    assert witness._store(7) == store
