@@ -93,7 +93,8 @@ class OnMesh:
         """The part as one of the whole model."""
         replicated = [axis for axis in self.split if axis not in where.spec.split and axis not in along.shards]
         beside = [axis for axis in where.spec.partial if groups.is_beside(axis)]
-        return replace(part, shape=where.shape, block=where.block, is_primary=groups.is_first([*replicated, *beside]))
+        is_primary = part.is_primary and groups.is_first([*replicated, *beside])
+        return replace(part, shape=where.shape, block=where.block, is_primary=is_primary)
 
 
 def partial_groups(where: Placement, groups: Groups) -> list[ProcessGroup]:

@@ -117,8 +117,11 @@ def parallelize(
 def groups_of(plan: Plan, group: ProcessGroup, config: GPTConfig) -> Groups:
     """All groups that a plan needs, made in one order by all ranks of `group`."""
     groups = Groups(group, plan.mesh(group.size(), config))
-    for axes in (*((axis,) for axis in groups.mesh.names), DATA, GRADIENTS, TENSOR, ("pp", *GRADIENTS)):
+    several = [(axis,) for axis in groups.mesh.names if groups.mesh.size(axis) > 1]
+    for axes in (*several, DATA, GRADIENTS, ("pp", *GRADIENTS)):
         groups.along(*axes)
+    if plan.tensor_parallel > 1:
+        groups.along(*TENSOR)
     if plan.pipeline_parallel > 1 and config.tied:
         ends = ends_of(group, groups.mesh, plan.schedule())
         if ends is not None:

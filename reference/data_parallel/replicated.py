@@ -10,7 +10,7 @@ Each sends 2Ψ(n-1)/n elements from every rank, Ψ being the number of parameter
 paid, and how much of the time is hidden behind backward.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -125,10 +125,7 @@ class Replicated:
     @torch.no_grad()
     def publish(self) -> None:
         """Round the masters to the working parameters, where they are not the same; forget the gradients."""
-        for parameter, master in self._masters.items():
-            master.grad = None
-            if master is not parameter:
-                parameter.copy_(master)
+        round_to_parameters(self._masters)
         self._wrapped.begin_gradients()
         self._buckets.forget()
         self._step.publish()
@@ -200,6 +197,15 @@ class DistributedDataParallel(Replicated):
         for work in self._works:
             work.wait()
         self._works.clear()
+
+
+@torch.no_grad()
+def round_to_parameters(masters: Mapping[nn.Parameter, nn.Parameter]) -> None:
+    """Give each parameter the value of its master, where that is another tensor; forget the masters' gradients."""
+    for parameter, master in masters.items():
+        master.grad = None
+        if master is not parameter:
+            parameter.copy_(master)
 
 
 def master_of(parameter: nn.Parameter, precision: Precision) -> nn.Parameter:

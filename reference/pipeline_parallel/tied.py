@@ -42,8 +42,7 @@ def tied_step(
         limit: the longest that the gradient may be.
         data: the replicas of this rank.
         pipeline: the ranks of this rank's pipeline, in order of stages.
-        ends: the first and the last of these, or the only one, which `form.PerStageSync` has no group for. None on
-            ranks between them.
+        ends: the first and the last of these, or the only one, alone in its group. None on ranks between them.
 
     Returns:
         The norm of the whole model's gradient before it was clipped, a scalar, the same on every rank.

@@ -13,7 +13,7 @@ from torch.distributed import ProcessGroup
 
 from reference.data_parallel.buckets import Bucket, Buckets
 from reference.data_parallel.form import Part
-from reference.data_parallel.replicated import master_of
+from reference.data_parallel.replicated import master_of, round_to_parameters
 from reference.errors import BadInput
 from reference.memory.precision import Precision
 
@@ -56,10 +56,7 @@ class Ignored:
     @torch.no_grad()
     def publish(self) -> None:
         """Round the masters to the parameters; forget the gradients."""
-        for parameter, master in self._masters.items():
-            master.grad = None
-            if master is not parameter:
-                parameter.copy_(master)
+        round_to_parameters(self._masters)
         self._buckets.forget()
 
     def gradients(self) -> list[Tensor]:

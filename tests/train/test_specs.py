@@ -36,7 +36,7 @@ MESHES = {
     "1 x 3 of 3": Mesh({"edp": 1, "ep": 3}),
     "4 x 1": Mesh({"edp": 4, "ep": 1}),
 }
-FORMS = ("ddp", "zero1", "zero2", "fsdp")
+FORMS = ("ddp", "zero1", "zero2", "fsdp", "fsdp with a scale that stays whole")
 
 
 class Experts(nn.Module):
@@ -107,8 +107,9 @@ class OneRank:
 
 def form_of(kind: str, module: nn.Module, group: dist.ProcessGroup) -> DataParallel:
     """Data parallelism over a module."""
-    if kind == "fsdp":
-        return FullySharded(module, group, PRECISION)
+    if kind.startswith("fsdp"):
+        whole_ones = [x for name, x in module.named_parameters() if name.endswith("scale")]
+        return FullySharded(module, group, PRECISION, ignored=whole_ones if "whole" in kind else ())
     if kind == "ddp":
         return DistributedDataParallel(module, group, PRECISION)
     return Sharded(module, group, int(kind[-1]), PRECISION)
