@@ -38,7 +38,7 @@ MESH = Mesh({"pipe": 2, "data": 2, "tensor": 2})
 RANKS = len(MESH.ranks)
 PLAN = Plan(
     partial(flat, all_reduce=all_reduce.ring),
-    accumulate=2,
+    micro_batches=2,
     tensor_parallel=MESH.size("tensor"),
     pipeline_parallel=MESH.size("pipe"),
 )
@@ -57,7 +57,7 @@ def run(out: Path) -> int:
     torch.set_num_threads(min(RANKS, torch.get_num_threads()))  # for the one process: no more than the ranks had
     console = Console(soft_wrap=True, highlight=False)
     config = TrainConfig(steps=200)
-    text = batches_for(config, PLAN.readers(RANKS), PLAN.accumulate).text
+    text = batches_for(config, PLAN.dp_size(RANKS), PLAN.micro_batches).text
     log = begun_log(out / "steps.jsonl")
     console.print(
         f"{RANKS} ranks of this machine train a GPT of {config.model.parameters:,} parameters on {len(text):,} bytes "
@@ -121,7 +121,7 @@ def save_pictures(console: Console, out: Path, losses: Picture, step: Trace) -> 
     """Put the pictures where they can be looked at, and say where that is."""
     pictures = {
         "loss.png": ("what was learned", losses),
-        "pipeline.png": ("the order in which the stages compute", draw_schedule(PLAN.schedule())),
+        "pipeline.png": ("the order in which the stages compute", draw_schedule(PLAN.timetable())),
         "talk.png": ("what the ranks said to each other in one step", draw_talk(step, MESH)),
         "ranks_measured.png": ("when they said it here, waiting for each other", draw_timeline(step.timeline())),
     }

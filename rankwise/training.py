@@ -41,7 +41,7 @@ def train_on_cluster(
     require_ranks(ranks)
     device = choose_device(device, ranks)
     plan.require_fit(ranks, config.model, config.sequence)
-    batches = batches_for(config, plan.readers(ranks), plan.accumulate)
+    batches = batches_for(config, plan.dp_size(ranks), plan.micro_batches)
     if log and config.data and log.resolve() == home(config.data).resolve():
         raise BadInput(f"--log would overwrite the text {config.data}")
     console = Console(soft_wrap=True, highlight=False)

@@ -33,7 +33,7 @@ from reference.memory.recompute import Recompute
 from reference.models import PRESETS
 from reference.models.data import unigram_entropy
 from reference.options import completed, configure
-from reference.parallelize import Form, Order, Plan
+from reference.parallelize import DataParallelism, PipelineSchedule, Plan
 from reference.report import held_out, printer, silent
 from reference.saves import Saves, saves_of
 from reference.train import TrainConfig, batches_for, train, validation_loss
@@ -159,7 +159,7 @@ def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, Saves | None, torch.
         options.pop("save_every")
         config, plan = configure(**options)
         plan.require_fit(dist.get_world_size(), config.model, config.sequence)
-        text = batches_for(config, plan.readers(dist.get_world_size()), plan.accumulate).fingerprint
+        text = batches_for(config, plan.dp_size(dist.get_world_size()), plan.micro_batches).fingerprint
     except BadInput as error:
         objection = str(error)
     dist.all_gather_object(said, (objection, text, kind))
@@ -205,17 +205,15 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--dropout", type=float, default=defaults.model.dropout, help="share of elements left out")
     parser.add_argument("--seed", type=int, default=defaults.seed)
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    parser.add_argument("--data-parallel", default=plan.data_parallel, help=", ".join(Form))
-    parser.add_argument("--replicas", type=int, help="of the model, with hsdp; 2 by default")
+    parser.add_argument("--data-parallel", default=plan.data_parallel, help=", ".join(DataParallelism))
+    parser.add_argument("--dp-replicate", type=int, help="of the model, with hsdp; 2 by default")
     parser.add_argument("--tensor-parallel", type=int, default=1, help="ranks that share every matrix")
     parser.add_argument("--sequence-parallel", action="store_true", help="and, between the matrices, the tokens")
     parser.add_argument("--async-tensor-parallel", action="store_true", help="and slices travel during products")
     parser.add_argument("--pipeline-parallel", type=int, default=1, help="ranks that share the layers")
-    parser.add_argument("--schedule", default=plan.order, help=", ".join(Order))
-    parser.add_argument("--chunks", type=int, help="stages on a rank of the pipeline; 2 by default")
-    parser.add_argument(
-        "--accumulate", "--micro-batches", type=int, default=plan.accumulate, help="micro-batches in a step"
-    )
+    parser.add_argument("--schedule", default=plan.schedule, help=", ".join(PipelineSchedule))
+    parser.add_argument("--stages-per-rank", type=int, help="stages on a rank of the pipeline; 2 by default")
+    parser.add_argument("--micro-batches", type=int, default=plan.micro_batches, help="micro-batches in a step")
     parser.add_argument("--recompute", default=plan.recompute, help=", ".join(Recompute))
     parser.add_argument("--precision", default="fp32", help=", ".join(PRECISIONS))
     parser.add_argument("--offload", default=plan.offload, help=", ".join(Offload))
@@ -258,7 +256,7 @@ def run(config: TrainConfig, plan: Plan, saves: Saves | None, device: torch.devi
     """Train, and let rank 0 say how it goes."""
     first = dist.get_rank() == 0
     world_size = dist.get_world_size()
-    batches = batches_for(config, plan.readers(world_size))
+    batches = batches_for(config, plan.dp_size(world_size))
     goes_on = by_first(lambda: saves.check(config, batches) if saves else "", dist.group.WORLD)
     # all of the text is read for the entropy: the others wait as long as gloo does, which is longer than NCCL would
     entropy = by_first(lambda: unigram_entropy(batches.text), dist.group.WORLD)

@@ -71,19 +71,19 @@ class OnMesh:
                 inside.enter_context(form.micro_batch(last))
             yield
 
-    def collect(self) -> None:
+    def reduce_gradients(self) -> None:
         """Sum over the data axes, and then the parts that ranks of other axes have."""
         for form in self._forms:
-            form.collect()
+            form.reduce_gradients()
         for group, parts in self.partial.items():
             gradients = [part.master.grad for part in parts if part.master.grad is not None]
             if gradients:
                 flat(gradients, group, fastest.all_reduce)
 
-    def publish(self) -> None:
+    def end_step(self) -> None:
         """Let the model compute with the masters as they are now, and forget the gradients."""
         for form in self._forms:
-            form.publish()
+            form.end_step()
 
     def gradients(self) -> list[Tensor]:
         """The buffers in which gradients are at this moment."""

@@ -11,7 +11,7 @@ from reference.memory.offload import Offload
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import preset
-from reference.parallelize import Form, Order, Plan
+from reference.parallelize import DataParallelism, PipelineSchedule, Plan
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -27,14 +27,14 @@ def configure(
     dropout: float,
     seed: int,
     data_parallel: str,
-    replicas: int | None,
+    dp_replicate: int | None,
     tensor_parallel: int,
     sequence_parallel: bool,
     async_tensor_parallel: bool,
     pipeline_parallel: int,
     schedule: str,
-    chunks: int | None,
-    accumulate: int,
+    stages_per_rank: int | None,
+    micro_batches: int,
     recompute: str,
     precision: str,
     offload: str,
@@ -57,27 +57,27 @@ def configure(
         precision=PRECISIONS[precision],
     )
     plan = Plan(
-        choose(Form, data_parallel, "--data-parallel"),
-        accumulate,
+        choose(DataParallelism, data_parallel, "--data-parallel"),
+        micro_batches,
         choose(Recompute, recompute, "--recompute"),
         choose(Offload, offload, "--offload"),
-        replicas=replicas,
+        dp_replicate=dp_replicate,
         tensor_parallel=tensor_parallel,
         sequence_parallel=sequence_parallel,
         async_tensor_parallel=async_tensor_parallel,
         pipeline_parallel=pipeline_parallel,
-        order=choose(Order, schedule, "--schedule"),
-        chunks=chunks,
+        schedule=choose(PipelineSchedule, schedule, "--schedule"),
+        stages_per_rank=stages_per_rank,
     )
     return config, plan
 
 
 BELONGS_TO = {
-    "replicas": ("data_parallel",),
+    "dp_replicate": ("data_parallel",),
     "sequence_parallel": ("tensor_parallel",),
     "async_tensor_parallel": ("tensor_parallel",),
     "schedule": ("pipeline_parallel",),
-    "chunks": ("pipeline_parallel", "schedule"),
+    "stages_per_rank": ("pipeline_parallel", "schedule"),
 }
 """Options that mean something beside others alone: they are not taken over where one of those is another now."""
 

@@ -56,7 +56,7 @@ def on_ranks(
     losses, norms, gradients = [], [], {}
     last = (config.stop_after or config.steps) - 1
     for step in range(last + 1):
-        losses.append(summed(training.backward(step), training.losses))
+        losses.append(summed(training.backward(step), training.loss_group))
         if step == last:
             gradients = whole(training.form, lambda part: part.master.grad)
         norms.append(training.update(step))

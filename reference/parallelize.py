@@ -27,7 +27,7 @@ from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.split_backward import Later
 from reference.pipeline_parallel.split_region import SplitRegion
 from reference.pipeline_parallel.stages import Stage, Stages, TiedTable, pieces_of
-from reference.plan import DEFAULT_PLAN, Form, Order, Plan
+from reference.plan import DEFAULT_PLAN, DataParallelism, PipelineSchedule, Plan
 from reference.sequence_parallel.region import SequenceRegion
 from reference.sequence_parallel.ring import RingRegion
 from reference.sharding import Placement, Spec
@@ -37,7 +37,7 @@ from reference.tensor_parallel.layout import spec_of
 from reference.tensor_parallel.region import Region
 from reference.zero import FullySharded, Sharded, ZeroStage
 
-__all__ = ["DEFAULT_PLAN", "Form", "Order", "Parallel", "Plan", "parallelize"]
+__all__ = ["DEFAULT_PLAN", "DataParallelism", "Parallel", "PipelineSchedule", "Plan", "parallelize"]
 
 TABLE = "embedding.weight"  # of a tied model, also its head
 Loss = Callable[[Tensor, Tensor, int], Tensor]
@@ -51,7 +51,7 @@ class Parallel:
     loss: Loss  # of these logits, as `reference.models.token_loss`; ranks that read the same windows get the same
     form: UpdateForm  # between the model and its optimizer
     data: ProcessGroup  # ranks that read different windows
-    losses: ProcessGroup  # ranks whose losses add up: all that read other tokens, or have other stages
+    loss_group: ProcessGroup  # ranks whose losses add up: all that read other tokens, or have other stages
     engine: Engine  # takes micro-batches forward and backward
     inference: Callable[[torch.Size], Engine]  # of one micro-batch of tokens of this shape: forward alone
 
@@ -107,7 +107,7 @@ def parallelize(
     if is_pipeline:
         engine, inference = _pipelines(model, plan, groups, device, later, of_stages)
     else:
-        engine, inference = OneStage(model, form, plan.accumulate), lambda _: ForwardOnly(model)
+        engine, inference = OneStage(model, form, plan.micro_batches), lambda _: ForwardOnly(model)
     loss = token_loss
     if region:
         loss = partial(vocabulary.token_loss, group=groups.along(*TENSOR), vocabulary=config.vocabulary)
@@ -123,7 +123,7 @@ def groups_of(plan: Plan, group: ProcessGroup, config: GPTConfig) -> Groups:
     if plan.tensor_parallel > 1:
         groups.along(*TENSOR)
     if plan.pipeline_parallel > 1 and config.tied:
-        ends = ends_of(group, groups.mesh, plan.schedule())
+        ends = ends_of(group, groups.mesh, plan.timetable())
         if ends is not None:
             groups.add("pp_ends", ends)
     return groups
@@ -142,7 +142,7 @@ def _part_of(config: GPTConfig, plan: Plan, groups: Groups) -> nn.Module:
     """The model, or this rank's stages of it."""
     if plan.pipeline_parallel == 1:
         return GPT(config)
-    schedule = plan.schedule()
+    schedule = plan.timetable()
     pieces, own = pieces_of(config, schedule.stages), schedule.stages_on(groups.at["pp"])
     table = TiedTable(config) if config.tied and {0, schedule.stages - 1} & set(own) else None
     return Stages({stage: Stage(config, pieces[stage], table) for stage in own}, table)
@@ -169,8 +169,8 @@ def _pipelines(
     """For training, and for inference: one for each shape of tokens, since all messages of a pipeline have one."""
     channels = None
     if on_gpus.is_gpu(device):
-        on_gpus.require_connections(busiest(plan.schedule()))
-        channels = channels_of(groups.all, groups.mesh, plan.schedule(), device)
+        on_gpus.require_connections(busiest(plan.timetable()))
+        channels = channels_of(groups.all, groups.mesh, plan.timetable(), device)
     is_replicated = plan.scatter_gather and plan.tensor_parallel > 1 and not plan.sequence_parallel
     copies = groups.along(*TENSOR) if is_replicated else None
     options = {"later": later, "form": form, "channels": channels, "copies": copies}
@@ -178,7 +178,7 @@ def _pipelines(
     def pipeline(schedule: Schedule) -> Pipeline:
         return Pipeline(schedule, model.by_number, groups.along("pp"), device, **options)
 
-    return pipeline(plan.schedule()), cache(lambda shape: pipeline(forward_only(plan.schedule(), m=1)))
+    return pipeline(plan.timetable()), cache(lambda shape: pipeline(forward_only(plan.timetable(), m=1)))
 
 
 def _form(
@@ -192,18 +192,18 @@ def _form(
     """The form of data parallelism, over this rank's model."""
     data = groups.along(*GRADIENTS)
     match plan.data_parallel:
-        case Form.NAIVE:
+        case DataParallelism.NAIVE:
             return Replicated(model, data, precision, naive)
-        case Form.FLAT:
+        case DataParallelism.FLAT:
             return Replicated(model, data, precision, flat)
-        case Form.DDP:
+        case DataParallelism.DDP:
             return DistributedDataParallel(model, data, precision)
-        case Form.ZERO1:
+        case DataParallelism.ZERO1:
             return Sharded(model, data, ZeroStage.OPTIMIZER, precision)
-        case Form.ZERO2:
+        case DataParallelism.ZERO2:
             return Sharded(model, data, ZeroStage.GRADIENTS, precision)
-        case Form.FSDP | Form.HSDP:
-            replicas = groups.along("dp_replicate") if plan.shard_groups > 1 else None
+        case DataParallelism.FSDP | DataParallelism.HSDP:
+            replicas = groups.along("dp_replicate") if plan.replicas > 1 else None
             shards = groups.along("dp_shard")
             return FullySharded(model, shards, precision, replicas=replicas, value=value, device=device)
         case reduce:

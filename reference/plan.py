@@ -17,7 +17,7 @@ from reference.zero_bubble import building_blocks
 from reference.zero_bubble import orders as zero_bubble
 
 
-class Form(StrEnum):
+class DataParallelism(StrEnum):
     """Which form of data parallelism: who holds what, and when it travels."""
 
     NAIVE = "naive"  # replicas; one all-reduce for each gradient, after backward
@@ -29,12 +29,12 @@ class Form(StrEnum):
     HSDP = "hsdp"  # as FSDP within groups of ranks, and replicas of these groups
 
 
-class Order(StrEnum):
+class PipelineSchedule(StrEnum):
     """In which order the ranks of a pipeline compute."""
 
     GPIPE = "gpipe"
     ONE_F_ONE_B = "1f1b"
-    INTERLEAVED = "interleaved"  # chunks: how many stages a rank has; where p divides m, or memory is short
+    INTERLEAVED = "interleaved"  # `stages_per_rank`; where p divides m, or memory is short
     INTERLEAVED_EVEN = "interleaved-even"  # likewise; where p does not divide m: shorter, and holds more
     BREADTH_FIRST = "breadth-first"  # likewise
     ZB_H1 = "zb-h1"
@@ -46,26 +46,26 @@ class Order(StrEnum):
     DUAL_PIPE_V = "dualpipev"  # two stages on each rank
 
     @cache
-    def schedule(self, p: int, m: int, chunks: int) -> Schedule:
-        """For p ranks, m micro-batches, and so many stages on a rank where the order leaves that open."""
+    def timetable(self, p: int, m: int, stages_per_rank: int) -> Schedule:
+        """The actions of each of p ranks on m micro-batches; stages per rank where the schedule leaves that open."""
         make = {
-            Order.GPIPE: orders.gpipe,
-            Order.ONE_F_ONE_B: orders.one_f_one_b,
-            Order.INTERLEAVED: partial(orders.interleaved, v=chunks),
-            Order.INTERLEAVED_EVEN: partial(orders.interleaved_even, v=chunks),
-            Order.BREADTH_FIRST: partial(orders.breadth_first, v=chunks),
-            Order.ZB_H1: zero_bubble.zb_h1,
-            Order.ZB_H2: zero_bubble.zb_h2,
-            Order.ZB_V: zero_bubble.zb_v,
-            Order.ONE_F_ONE_B_V: building_blocks.one_f_one_b_v,
-            Order.V_HALF: building_blocks.v_half,
-            Order.V_MIN: building_blocks.v_min,
-            Order.DUAL_PIPE_V: zero_bubble.dual_pipe_v,
+            PipelineSchedule.GPIPE: orders.gpipe,
+            PipelineSchedule.ONE_F_ONE_B: orders.one_f_one_b,
+            PipelineSchedule.INTERLEAVED: partial(orders.interleaved, v=stages_per_rank),
+            PipelineSchedule.INTERLEAVED_EVEN: partial(orders.interleaved_even, v=stages_per_rank),
+            PipelineSchedule.BREADTH_FIRST: partial(orders.breadth_first, v=stages_per_rank),
+            PipelineSchedule.ZB_H1: zero_bubble.zb_h1,
+            PipelineSchedule.ZB_H2: zero_bubble.zb_h2,
+            PipelineSchedule.ZB_V: zero_bubble.zb_v,
+            PipelineSchedule.ONE_F_ONE_B_V: building_blocks.one_f_one_b_v,
+            PipelineSchedule.V_HALF: building_blocks.v_half,
+            PipelineSchedule.V_MIN: building_blocks.v_min,
+            PipelineSchedule.DUAL_PIPE_V: zero_bubble.dual_pipe_v,
         }
         return make[self](p, m)
 
 
-LOOPED = (Order.INTERLEAVED, Order.INTERLEAVED_EVEN, Order.BREADTH_FIRST)
+LOOPED = (PipelineSchedule.INTERLEAVED, PipelineSchedule.INTERLEAVED_EVEN, PipelineSchedule.BREADTH_FIRST)
 """Those that leave open how many stages a rank has."""
 
 
@@ -77,27 +77,27 @@ class Plan:
         BadInput: if the numbers make no sense.
     """
 
-    data_parallel: Form | Reduce = Form.FLAT  # or a function that sums the gradients of replicas
-    accumulate: int = 1  # micro-batches, of which a rank holds one at a time
+    data_parallel: DataParallelism | Reduce = DataParallelism.FLAT  # or a function that sums the gradients of replicas
+    micro_batches: int = 1  # of a step, of which a rank holds one at a time
     recompute: Recompute = Recompute.NONE
     offload: Offload = Offload.NONE  # of the optimizer's state
     offload_folder: str = "/var/tmp"  # on a real disk: /tmp is often memory
-    replicas: int | None = None  # HSDP: how many groups of ranks hold the model; 2 if nothing is said
+    dp_replicate: int | None = None  # HSDP: how many groups of ranks hold the model; 2 if nothing is said
     tensor_parallel: int = 1  # ranks that share every matrix, and read the same windows
     sequence_parallel: bool = False  # what lies between the matrices is shared out by tokens
     async_tensor_parallel: bool = False  # with it: tokens travel slice by slice, while others are multiplied
     pipeline_parallel: int = 1  # ranks that share the layers; micro-batches pass through them
-    order: Order = Order.ONE_F_ONE_B  # in which they compute
-    chunks: int | None = None  # stages on a rank, with interleaved and breadth-first; 2 if nothing is said
+    schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B  # in which order they compute
+    stages_per_rank: int | None = None  # with interleaved and breadth-first; 2 if nothing is said
     scatter_gather: bool = True  # tensor-parallel ranks share out what they would all send to the next stage
 
     def __post_init__(self) -> None:
-        if self.accumulate < 1:
-            raise BadInput(f"a step has at least 1 micro-batch, not {self.accumulate}")
-        if self.replicas is not None and self.data_parallel is not Form.HSDP:
-            raise BadInput(f"replicas are of hsdp, not of {self.data_parallel}")
-        if self.shard_groups < 1:
-            raise BadInput(f"a model has at least 1 replica, not {self.replicas}")
+        if self.micro_batches < 1:
+            raise BadInput(f"a step has at least 1 micro-batch, not {self.micro_batches}")
+        if self.dp_replicate is not None and self.data_parallel is not DataParallelism.HSDP:
+            raise BadInput(f"dp_replicate is of hsdp, not of {self.data_parallel}")
+        if self.replicas < 1:
+            raise BadInput(f"a model has at least 1 replica, not {self.dp_replicate}")
         if self.tensor_parallel < 1:
             raise BadInput(f"tensor parallelism takes at least 1 rank, not {self.tensor_parallel}")
         if self.sequence_parallel and self.tensor_parallel == 1:
@@ -106,12 +106,12 @@ class Plan:
             raise BadInput("asynchronous tensor parallelism sends slices of sequences: it takes sequence parallelism")
         if self.pipeline_parallel < 1:
             raise BadInput(f"a pipeline has 1 rank or more, not {self.pipeline_parallel}")
-        if self.chunks is not None and self.order not in LOOPED:
-            raise BadInput(f"chunks are of interleaved and breadth-first, not of {self.order}")
-        if self.chunks is not None and self.chunks < 1:
-            raise BadInput(f"a rank has 1 chunk or more, not {self.chunks}")
-        if self.pipeline_parallel == 1 and self.order is not Order.ONE_F_ONE_B:
-            raise BadInput(f"{self.order} is an order of pipelines: it takes pipeline parallelism of 2 or more")
+        if self.stages_per_rank is not None and self.schedule not in LOOPED:
+            raise BadInput(f"stages per rank are of interleaved and breadth-first, not of {self.schedule}")
+        if self.stages_per_rank is not None and self.stages_per_rank < 1:
+            raise BadInput(f"a rank has 1 stage or more, not {self.stages_per_rank}")
+        if self.pipeline_parallel == 1 and self.schedule is not PipelineSchedule.ONE_F_ONE_B:
+            raise BadInput(f"{self.schedule} is a schedule of pipelines: it takes pipeline parallelism of 2 or more")
 
     def require_fit(self, ranks: int, model: GPTConfig, sequence: int | None = None) -> None:
         """See whether the plan can be laid out on so many ranks.
@@ -131,12 +131,12 @@ class Plan:
             axes = f"{p} stages of {self.tensor_parallel} tensor-parallel ranks"
             raise BadInput(f"{ranks} ranks do not divide into {axes}: take a multiple of {p * self.tensor_parallel}")
         require_fit(model, self.tensor_parallel, ranks // p, sequence if self.sequence_parallel else None)
-        if p > 1 and (stages := self.schedule().stages) > model.layers:
-            raise BadInput(f"{model.layers} layers do not make {stages} stages, as {self.order} has on {p} ranks")
-        if self.readers(ranks) % self.shard_groups:
-            raise BadInput(f"{self.readers(ranks)} ranks do not divide into {self.shard_groups} replicas of the model")
+        if p > 1 and (stages := self.timetable().stages) > model.layers:
+            raise BadInput(f"{model.layers} layers do not make {stages} stages, as {self.schedule} has on {p} ranks")
+        if self.dp_size(ranks) % self.replicas:
+            raise BadInput(f"{self.dp_size(ranks)} ranks do not divide into {self.replicas} replicas of the model")
 
-    def readers(self, ranks: int) -> int:
+    def dp_size(self, ranks: int) -> int:
         """How many of so many ranks read different windows."""
         return ranks // self.tensor_parallel // self.pipeline_parallel
 
@@ -146,26 +146,31 @@ class Plan:
         Tensor-parallel ranks send most, and stages of a pipeline least. Of the data axes, hybrid sharding keeps those
         ranks close together that gather parameters from each other.
         """
-        shards = self.readers(ranks) // self.shard_groups
-        data = {"dp_replicate": self.shard_groups, "dp_shard": shards}
+        shards = self.dp_size(ranks) // self.replicas
+        data = {"dp_replicate": self.replicas, "dp_shard": shards}
         return Mesh({"pp": self.pipeline_parallel, **data, "cp": 1, **tensor_axes(model, self.tensor_parallel)})
 
-    def schedule(self) -> Schedule:
+    def timetable(self) -> Schedule:
         """What the ranks of a pipeline compute in a step."""
-        chunks = 2 if self.chunks is None else self.chunks
-        return self.order.schedule(self.pipeline_parallel, self.accumulate, chunks)
+        stages = 2 if self.stages_per_rank is None else self.stages_per_rank
+        return self.schedule.timetable(self.pipeline_parallel, self.micro_batches, stages)
 
     @property
-    def shard_groups(self) -> int:
+    def replicas(self) -> int:
         """How many groups of ranks hold the whole model, each among themselves."""
-        if self.data_parallel is not Form.HSDP:
+        if self.data_parallel is not DataParallelism.HSDP:
             return 1
-        return 2 if self.replicas is None else self.replicas
+        return 2 if self.dp_replicate is None else self.dp_replicate
 
     @property
     def shard_axes(self) -> tuple[str, ...]:
         """The axes along which data parallelism lets ranks hold different parts; () for replicas."""
-        return ("dp_shard",) if self.data_parallel in (Form.ZERO1, Form.ZERO2, Form.FSDP, Form.HSDP) else ()
+        return (
+            ("dp_shard",)
+            if self.data_parallel
+            in (DataParallelism.ZERO1, DataParallelism.ZERO2, DataParallelism.FSDP, DataParallelism.HSDP)
+            else ()
+        )
 
     @property
     def split_axes(self) -> tuple[str, ...]:
@@ -176,7 +181,7 @@ class Plan:
     @property
     def shards_parameters(self) -> bool:
         """True where data parallelism leaves no rank a whole model."""
-        return self.data_parallel in (Form.FSDP, Form.HSDP)
+        return self.data_parallel in (DataParallelism.FSDP, DataParallelism.HSDP)
 
 
 DEFAULT_PLAN = Plan()

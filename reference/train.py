@@ -49,10 +49,10 @@ class Training:
     ) -> None:
         self.config, self.group, self.device, self.plan = config, group, device, plan
         plan.require_fit(group.size(), config.model, config.sequence)
-        self.batches = batches_for(config, plan.readers(group.size()), plan.accumulate)
+        self.batches = batches_for(config, plan.dp_size(group.size()), plan.micro_batches)
         parallel = parallelize(config.model, plan, group, device, config.precision, config.seed)
         self.model, self.loss, self.form = parallel.model, parallel.loss, parallel.form
-        self.data, self.losses = parallel.data, parallel.losses
+        self.data, self.loss_group = parallel.data, parallel.loss_group
         self.engine, self.inference = parallel.engine, parallel.inference
         self.optimizer = optimizer_for(config, plan, self.form)
         self.scaler = scaler_of(config.precision)
@@ -68,7 +68,7 @@ class Training:
             The part of the loss, in nats per token, of the ranks that read what this one reads: a scalar. In a
             pipeline, on ranks that have the last stage, and zero on the others.
         """
-        read = [self._batch(step, k) for k in range(self.plan.accumulate)]
+        read = [self._batch(step, k) for k in range(self.plan.micro_batches)]
         parts: list[Tensor] = []
 
         def loss(logits: Tensor, k: int) -> Tensor:
@@ -78,7 +78,7 @@ class Training:
 
         with self.config.precision.products():
             self.engine.step(lambda k: read[k].inputs, loss)
-        self.form.collect()
+        self.form.reduce_gradients()
         dtype = accumulator(self.config.precision.compute)  # of losses, also where there is none
         return sum(parts, torch.zeros((), dtype=dtype, device=self.device))
 
@@ -100,12 +100,12 @@ class Training:
 
         with self.config.precision.products():
             self.engine.warm_up(lambda k: batch.inputs, like, loss)
-        self.form.collect()
-        self.form.publish()
+        self.form.reduce_gradients()
+        self.form.end_step()
 
     def _batch(self, step: int, k: int) -> Batch:
         """What this rank reads in its k-th micro-batch of a step."""
-        number, parts = self.data.rank() * self.plan.accumulate + k, self.data.size() * self.plan.accumulate
+        number, parts = self.data.rank() * self.plan.micro_batches + k, self.data.size() * self.plan.micro_batches
         tokens, targets = (on_its_way(x, self.device) for x in self.batches.of_step(step, number, parts))
         if self.config.model.dropout == 0:
             return Batch.of(tokens, targets)
@@ -141,7 +141,7 @@ def train(
         loss = training.backward(step)
         gradient_norm = training.update(step)
         seconds, tokens = time.perf_counter() - began, (step + 1) * training.batches.tokens
-        report(Step(step + 1, summed(loss, training.losses), gradient_norm, tokens, seconds, first))
+        report(Step(step + 1, summed(loss, training.loss_group), gradient_norm, tokens, seconds, first))
         if saves and saves.due(step + 1, last):
             saves.save(training, step + 1)
     return training
@@ -202,7 +202,7 @@ def validation_loss(training: Training) -> float:
         with training.config.precision.products():
             loss = forward_loss(training, tokens, targets, len(batches.held_out) * batches.sequence)
         part += loss if counts and loss is not None else 0.0
-    return summed(part, training.losses)
+    return summed(part, training.loss_group)
 
 
 def forward_loss(training: Training, tokens: Tensor, targets: Tensor, global_tokens: int) -> Tensor | None:

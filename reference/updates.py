@@ -45,5 +45,5 @@ class EveryStep:
                 masters["lr"] = learning_rate(self.config, step)
             self.optimizer.step()
         self.scaler.update(finite)
-        self.form.publish()
+        self.form.end_step()
         return float(norm)

@@ -30,7 +30,7 @@ def train(
     data_parallel: Annotated[
         str, Option(help=f"How ranks share a batch: {listed('--data-parallel')}. Lessons 05 and 06.")
     ] = "flat",
-    replicas: Annotated[
+    dp_replicate: Annotated[
         int | None, Option(help="With --data-parallel hsdp: how many copies of the model there are; 2 by default.")
     ] = None,
     tensor_parallel: Annotated[
@@ -48,13 +48,13 @@ def train(
     schedule: Annotated[
         str, Option(help=f"With --pipeline-parallel: the order of its work, {listed('--schedule')}.")
     ] = "1f1b",
-    chunks: Annotated[
+    stages_per_rank: Annotated[
         int | None,
         Option(help="With --schedule interleaved or breadth-first: how many stages a rank has; 2 by default."),
     ] = None,
-    accumulate: Annotated[
+    micro_batches: Annotated[
         int,
-        Option("--accumulate", "--micro-batches", help="Micro-batches that each rank's part of a batch is cut into."),
+        Option(help="Micro-batches that each rank's part of a batch is cut into."),
     ] = 1,
     recompute: Annotated[
         str, Option(help=f"Activations that backward computes again to save memory: {listed('--recompute')}.")

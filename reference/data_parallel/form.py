@@ -6,9 +6,9 @@ travel; whoever trains need not know:
     for k, (tokens, targets) in enumerate(micro_batches):
         with form.micro_batch(last=k == len(micro_batches) - 1):
             token_loss(model(tokens), targets, global_tokens).backward()
-    form.collect()                 # masters now have the gradients of the whole batch
+    form.reduce_gradients()        # masters now have the gradients of the whole batch
     optimizer.step()               # any elementwise optimizer over [part.master for part in form.parts]
-    form.publish()                 # the model computes with the updated masters
+    form.end_step()                # the model computes with the updated masters
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -60,10 +60,10 @@ class UpdateForm(Protocol):
     shards: tuple[ProcessGroup, ...]  # axes along which ranks hold different parts; () where every rank holds all
     units: Sequence[Any]  # what is gathered and freed, see `reference.zero.unit`; () where parameters stay whole
 
-    def collect(self) -> None:
+    def reduce_gradients(self) -> None:
         """Wait. Afterwards each master's `grad` is the gradient of the whole batch: the sum over all ranks."""
 
-    def publish(self) -> None:
+    def end_step(self) -> None:
         """Let the model compute with the masters as they are now, and forget the gradients."""
 
     def gradients(self) -> list[Tensor]:
@@ -81,16 +81,16 @@ class Progress(Enum):
     """How far a step is, and what to tell whoever does something else than what comes next."""
 
     BEGUN = "no micro-batch of this step was the last: put micro_batch(last=True) around forward and backward of one"
-    INSIDE = "a micro-batch is open, or has failed: publish() forgets its gradients, then begin the step again"
-    SENT = "the last micro-batch of this step is over: collect() its gradients"
-    COLLECTED = "gradients are collected, and no optimizer can forget them: publish() ends a step"
+    INSIDE = "a micro-batch is open, or has failed: end_step() forgets its gradients, then begin the step again"
+    SENT = "the last micro-batch of this step is over: call reduce_gradients()"
+    COLLECTED = "gradients are collected, and no optimizer can forget them: end_step() ends a step"
 
 
 class Step:
-    """Holds whoever trains to the order of a step: micro-batches, the last of them last, `collect`, `publish`.
+    """Keeps the calls of a step in order: micro-batches, the last of them last, `reduce_gradients`, `end_step`.
 
     Raises:
-        RuntimeError: for anything else. A step that has failed is ended by `publish`.
+        RuntimeError: for anything else. A step that has failed is ended by `end_step`.
     """
 
     def __init__(self) -> None:
@@ -104,12 +104,12 @@ class Step:
         yield
         self._progress = Progress.SENT if last else Progress.BEGUN
 
-    def collect(self) -> None:
+    def reduce_gradients(self) -> None:
         """Gradients are about to be collected."""
         self._require(Progress.SENT)
         self._progress = Progress.COLLECTED
 
-    def publish(self) -> None:
+    def end_step(self) -> None:
         """Gradients are forgotten, and the next step begins."""
         self._progress = Progress.BEGUN
 

@@ -72,7 +72,7 @@ class Replicated:
 
     Raises:
         BadInput: by `micro_batch`, if a parameter was replaced, added, frozen or thawed since.
-        NoGradient: by `collect`, if a parameter got no gradient and `unused` is not set.
+        NoGradient: by `reduce_gradients`, if a parameter got no gradient and `unused` is not set.
         RuntimeError: where a step is not what `Step` says.
     """
 
@@ -112,9 +112,9 @@ class Replicated:
                 self._buckets.flush(last)
                 self._wrapped.hide_gradients()
 
-    def collect(self) -> None:
+    def reduce_gradients(self) -> None:
         """Sum over ranks, and give each master its gradient."""
-        self._step.collect()
+        self._step.reduce_gradients()
         self._finish()
         used = self._used()
         for bucket in self._buckets.buckets:
@@ -123,12 +123,12 @@ class Replicated:
                 master.grad = bucket.gradient(index).to(master.dtype) if used[parameter] else None
 
     @torch.no_grad()
-    def publish(self) -> None:
+    def end_step(self) -> None:
         """Round the masters to the working parameters, where they are not the same; forget the gradients."""
         round_to_parameters(self._masters)
         self._wrapped.begin_gradients()
         self._buckets.forget()
-        self._step.publish()
+        self._step.end_step()
 
     def gradients(self) -> list[Tensor]:
         """The flat buffers; they stay from one step to the next."""
@@ -188,10 +188,10 @@ class DistributedDataParallel(Replicated):
         if self.group.size() > 1:
             self._works.append(dist.all_reduce(whole, group=self.group, async_op=True))
 
-    def publish(self) -> None:
+    def end_step(self) -> None:
         """As for `Replicated`. What a step that failed has sent must arrive before its buffers serve again."""
         self._finish()
-        super().publish()
+        super().end_step()
 
     def _finish(self) -> None:
         for work in self._works:

@@ -12,7 +12,7 @@ others, bringing zeros, until the last has finished:
         with form.micro_batch(last=True):
             if batch is not None:                     # without one, every parameter is unused, and zeros are sent
                 token_loss(model(batch[0]), batch[1], tokens).backward()
-        form.collect(); optimizer.step(); form.publish()
+        form.reduce_gradients(); optimizer.step(); form.end_step()
 
 That works where parameters stay whole: with every form but FSDP, whose ranks gather each unit together, in forward
 too. There a rank without a batch is named (`BadInput`), and must compute one that counts zero: take a batch that it has

@@ -47,8 +47,8 @@ def attention(config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype) 
     keys, queries = tokens * config.kv_heads * config.head_dim * size, tokens * config.attended * size
     saved = [Saved("attention: output of the norm", tokens * config.width * size)]
     if dtype != torch.float64:  # in which the model has them anyway
-        waves = sequence * config.head_dim * size
-        saved += [Saved("attention: waves for queries", waves), Saved("attention: waves for keys", waves)]
+        cos_sin = sequence * config.head_dim * size
+        saved += [Saved("attention: cos, sin for queries", cos_sin), Saved("attention: cos_sin for keys", cos_sin)]
     saved += [
         Saved("attention: queries, turned", queries),
         Saved("attention: keys, turned", keys),
@@ -134,11 +134,11 @@ KEPT: Mapping[Recompute, Callable[..., tuple[Saved, ...]]] = MappingProxyType(
 """What one block keeps, by what is made again in backward."""
 
 
-def waves(config: GPTConfig, sequence: int, dtype: torch.dtype, recompute: Recompute) -> tuple[Saved, ...]:
+def cos_sin(config: GPTConfig, sequence: int, dtype: torch.dtype, recompute: Recompute) -> tuple[Saved, ...]:
     """Cosines and sines that all blocks share: in float64, as they came, where something is made again from them."""
     if recompute is Recompute.NONE and dtype != torch.float64:
         return ()
-    return (Saved("waves", 8 * sequence * config.head_dim),)
+    return (Saved("rotary cos, sin", 8 * sequence * config.head_dim),)
 
 
 def ends(config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype) -> tuple[Saved, ...]:
@@ -166,7 +166,7 @@ def model(
     """What a forward pass of the whole model and its loss keep for backward. Arguments as for `block`."""
     every = total(KEPT[recompute](config, batch, sequence, dtype))
     return (
-        *waves(config, sequence, dtype, recompute),
+        *cos_sin(config, sequence, dtype, recompute),
         Saved(f"{config.layers} blocks", config.layers * every),
         *ends(config, batch, sequence, dtype),
     )

@@ -145,7 +145,7 @@ class OffloadedOptimizer(Optimizer):
 
 @torch.no_grad()
 def move_home(parameters: Iterable[nn.Parameter], home: Home) -> None:
-    """Keep the values of masters there, too: nothing but the optimizer and `publish` reads them.
+    """Keep the values of masters there, too: nothing but the optimizer and `end_step` reads them.
 
     The memory where they were is free afterwards, unless other tensors are views of it. From then on their gradients
     are CPU tensors.

@@ -184,7 +184,7 @@ def _kept(work: Workload) -> int:
 
 def _shared(work: Workload) -> int:
     """Bytes that all blocks keep together."""
-    return total(activations.waves(work.model, work.sequence, work.dtype, work.recompute))
+    return total(activations.cos_sin(work.model, work.sequence, work.dtype, work.recompute))
 
 
 def _waiting(work: Workload) -> int:

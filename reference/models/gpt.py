@@ -38,7 +38,7 @@ class RMSNorm(nn.Module):
         return rms_norm(x, self.weight, self.epsilon)
 
 
-def rotary_waves(positions: Tensor, head_dim: int, base: float) -> Tensor:
+def rotary_cos_sin(positions: Tensor, head_dim: int, base: float) -> Tensor:
     """Cosine and sine of every position's angles: [S] -> [2, S, head_dim / 2], in float64.
 
     Pair i of a head turns by base^(-2i / head_dim) at each token (Su et al. 2021, "RoFormer", equation 15).
@@ -49,13 +49,13 @@ def rotary_waves(positions: Tensor, head_dim: int, base: float) -> Tensor:
 
 
 @one_kernel
-def rotate(x: Tensor, waves: Tensor) -> Tensor:
+def rotate(x: Tensor, cos_sin: Tensor) -> Tensor:
     """Turn the pairs of each head by its position: [B, H, S, head_dim] -> the same.
 
     The first half of a head holds the left partners, the second half the right ones. After it, the product of a
     query and a key depends on the distance of their tokens alone.
     """
-    cos, sin = waves.to(x.dtype)
+    cos, sin = cos_sin.to(x.dtype)
     left, right = x.chunk(2, dim=-1)
     return torch.cat([left * cos - right * sin, left * sin + right * cos], dim=-1)
 
@@ -93,18 +93,18 @@ class Attention(nn.Module):
         self.query, self.key, self.value = (linear(config, name) for name in ("query", "key", "value"))
         self.output = linear(config, "output")
 
-    def forward(self, x: Tensor, waves: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cos_sin: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
-        return self.output(self.core(*self.projections(x), waves))
+        return self.output(self.core(*self.projections(x), cos_sin))
 
     def projections(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values: [B, S, D] -> [B, S, H or K · head_dim] each."""
         return self.query(x), self.key(x), self.value(x)
 
-    def core(self, query: Tensor, key: Tensor, value: Tensor, waves: Tensor) -> Tensor:
+    def core(self, query: Tensor, key: Tensor, value: Tensor, cos_sin: Tensor) -> Tensor:
         """What has no weights: rotate, compare, mix. [B, S, H or K · head_dim] each -> [B, S, H · head_dim]."""
         query, key, value = self._heads(query), self._heads(key), self._heads(value)
-        query, key = rotate(query, waves), rotate(key, waves)
+        query, key = rotate(query, cos_sin), rotate(key, cos_sin)
         if needs_all_heads(query, key):
             key, value = all_heads(key, query), all_heads(value, query)
         grouped = key.shape[1] != query.shape[1]
@@ -218,9 +218,9 @@ class Block(nn.Module):
         self.feed_forward = SwiGLU(config) if config.gated else MLP(config)
         self.feed_forward_dropout = Dropout(config.dropout, site=2 * layer + 1)
 
-    def forward(self, x: Tensor, waves: Tensor, noise: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, cos_sin: Tensor, noise: Tensor | None = None) -> Tensor:
         """[B, S, D] -> [B, S, D]; with `noise` [B, S] of int64, some of what is added is left out."""
-        x = x + self.attention_dropout(self.attention(self.attention_norm(x), waves), noise)
+        x = x + self.attention_dropout(self.attention(self.attention_norm(x), cos_sin), noise)
         return x + self.feed_forward_dropout(self.feed_forward(self.feed_forward_norm(x)), noise)
 
 
@@ -263,9 +263,11 @@ class GPT(nn.Module):
         """
         if positions is None:
             positions = torch.arange(tokens.shape[1], device=tokens.device)
-        waves = rotary_waves(positions, self.config.head_dim, self.config.rotary_base)
+        cos_sin = rotary_cos_sin(positions, self.config.head_dim, self.config.rotary_base)
         x = self.embedding(tokens)
-        given = (waves,) if noise is None else (waves, noise)  # tensors alone: whoever recomputes a block saves them
+        given = (
+            (cos_sin,) if noise is None else (cos_sin, noise)
+        )  # tensors alone: whoever recomputes a block saves them
         for block in self.blocks:
             x = block(x, *given)
         return self.head(self.norm(x))

@@ -43,18 +43,18 @@ class PerStageSync:
         """Keep the stage's shards alone."""
         self._of_stage[stage].release()
 
-    def collect(self) -> None:
+    def reduce_gradients(self) -> None:
         """Sum over the data axis."""
         if self._table:
             with self._table.micro_batch(last=True):
                 pass  # both stages are through with it: let its gradient go
         for form in self._all:
-            form.collect()
+            form.reduce_gradients()
 
-    def publish(self) -> None:
+    def end_step(self) -> None:
         """Delegates to the forms of all stages."""
         for form in self._all:
-            form.publish()
+            form.end_step()
 
     def gradients(self) -> list[Tensor]:
         """Delegates to the forms of all stages."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from reference.errors import BadInput
 from reference.models import GPTConfig, create
-from reference.models.gpt import Block, RMSNorm, TiedHead, rotary_waves
+from reference.models.gpt import Block, RMSNorm, TiedHead, rotary_cos_sin
 
 from .balance import balanced
 from .schedule import Schedule
@@ -66,8 +66,8 @@ class Stage(nn.Module):
         config = self.config
         if positions is None:
             positions = torch.arange(x.shape[1], device=x.device)
-        waves = rotary_waves(positions, config.head_dim, config.rotary_base)
-        given = (waves,) if noise is None else (waves, noise)
+        cos_sin = rotary_cos_sin(positions, config.head_dim, config.rotary_base)
+        given = (cos_sin,) if noise is None else (cos_sin, noise)
         x = self.embedding(x) if self.first else x
         for block in self.blocks:
             x = block(x, *given)

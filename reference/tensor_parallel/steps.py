@@ -25,7 +25,7 @@ from torch.autograd import Function
 from reference.collectives.begin import Finish
 from reference.data_parallel.initial import fingerprint
 from reference.models import GPT, GPTConfig, create, initial_value, materialise
-from reference.models.gpt import Block, rotary_waves
+from reference.models.gpt import Block, rotary_cos_sin
 from reference.trace import Trace
 from reference.trace.activity import Doing
 
@@ -186,8 +186,8 @@ def of_block(
     recorder.follow(model.blocks[0], region)
     random = torch.Generator(device).manual_seed(0) if device != "meta" else None
     x, upstream = torch.randn(2, batch, sequence, config.width, generator=random, dtype=dtype, device=device)
-    waves = rotary_waves(torch.arange(sequence, device=device), config.head_dim, config.rotary_base)
-    made = model.blocks[0](region.own(x).clone().requires_grad_(), waves)
+    cos_sin = rotary_cos_sin(torch.arange(sequence, device=device), config.head_dim, config.rotary_base)
+    made = model.blocks[0](region.own(x).clone().requires_grad_(), cos_sin)
     made.backward(region.own(upstream))
     return recorder.steps
 

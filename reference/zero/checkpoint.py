@@ -124,7 +124,7 @@ def load(folder: Path | str, form: UpdateForm, optimizer: Optimizer, group: Proc
     chunks = empty_chunks(form.parts, saved)
     through_dcp(lambda: dcp.load(chunks, storage_reader=dcp.FileSystemReader(checkpoint), process_group=group))
     install(form.parts, optimizer, saved, chunks)
-    form.publish()
+    form.end_step()
     return contents["step"], contents["extra"]
 
 

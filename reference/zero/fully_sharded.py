@@ -172,25 +172,25 @@ class FullySharded:
             if last:
                 self._wrapped.hide_gradients()
 
-    def collect(self) -> None:
+    def reduce_gradients(self) -> None:
         """Wait, and give each master its piece of the summed gradient."""
-        self._step.collect()
+        self._step.reduce_gradients()
         self._gradients.finish()
         for bucket, parts in self._parts_of.items():
             self._gradients.give_to(parts, bucket, self._rank)
-        self._ignored.collect()
+        self._ignored.reduce_gradients()
 
-    def publish(self) -> None:
+    def end_step(self) -> None:
         """Forget the gradients, and what is still gathered: the next forward gathers what the update has made."""
         self._let_go()
         self._free_all_but(())
         for part in self.parts:
             part.master.grad = None
-        self._ignored.publish()
+        self._ignored.end_step()
         self._wrapped.begin_gradients()
         self._gradients.forget()
         self._buckets.forget()
-        self._step.publish()
+        self._step.end_step()
 
     def gradients(self) -> list[Tensor]:
         """Buckets and shards that hold gradients now."""

@@ -43,10 +43,10 @@ def measured_step(model: nn.Module, form: DataParallel, optimizer: Optimizer, lo
             mark("backward")
             part.backward()
         del part
-        form.collect()
+        form.reduce_gradients()
         mark("step")
         optimizer.step()
-        form.publish()
+        form.end_step()
 
     step(0, lambda label: None)
     with gauge_of(model, form, optimizer) as gauge:

@@ -44,7 +44,7 @@ class Ignored:
         bucket = [Bucket([*learning.values()], precision.gradients)] if learning else []
         self._buckets = Buckets(bucket, lambda bucket: None)
 
-    def collect(self) -> None:
+    def reduce_gradients(self) -> None:
         """Sum over ranks, and give each master its gradient."""
         for bucket in self._buckets.buckets:
             whole = bucket.complete()
@@ -54,7 +54,7 @@ class Ignored:
                 master.grad = bucket.gradient(index).to(master.dtype)
 
     @torch.no_grad()
-    def publish(self) -> None:
+    def end_step(self) -> None:
         """Round the masters to the parameters; forget the gradients."""
         round_to_parameters(self._masters)
         self._buckets.forget()

@@ -120,15 +120,15 @@ class Sharded:
             if last:
                 self._wrapped.hide_gradients()
 
-    def collect(self) -> None:
+    def reduce_gradients(self) -> None:
         """Wait, and give each master its piece of the summed gradient."""
-        self._step.collect()
+        self._step.reduce_gradients()
         self._gradients.finish()
         for bucket, shard in self._shards.items():
             self._gradients.give_to(shard.parts, bucket, self._rank)
 
     @torch.no_grad()
-    def publish(self) -> None:
+    def end_step(self) -> None:
         """Round and all-gather the updated shards, bucket by bucket; forget the gradients."""
         for shard in self._shards.values():
             if shard.master is not shard.working:
@@ -139,7 +139,7 @@ class Sharded:
         self._wrapped.begin_gradients()
         self._gradients.forget()
         self._buckets.forget()
-        self._step.publish()
+        self._step.end_step()
 
     def gradients(self) -> list[Tensor]:
         """Buckets and shards that hold gradients now."""

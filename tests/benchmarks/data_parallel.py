@@ -135,9 +135,9 @@ def ours(make: Callable[[GPT, ProcessGroup], DataParallel], group: ProcessGroup)
         with form.micro_batch(last=True):
             loss = token_loss(model(tokens), targets, global_tokens)
             loss.backward()
-        form.collect()
+        form.reduce_gradients()
         optimizer.step()
-        form.publish()
+        form.end_step()
         return loss.detach()
 
     return step

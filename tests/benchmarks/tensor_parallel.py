@@ -124,9 +124,9 @@ def ours(plan: Plan, group: ProcessGroup) -> Step:
         with parallel.form.micro_batch(last=True):
             loss = parallel.loss(parallel.model(tokens), targets, targets.numel())
             loss.backward()
-        parallel.form.collect()
+        parallel.form.reduce_gradients()
         optimizer.step()
-        parallel.form.publish()
+        parallel.form.end_step()
         return loss.detach()
 
     return step

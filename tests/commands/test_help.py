@@ -17,7 +17,7 @@ from reference.memory.offload import Offload
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import PRESETS
-from reference.plan import Form, Order
+from reference.plan import DataParallelism, PipelineSchedule
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = [command for name in cli.MODULES for command in import_module(f"rankwise.commands.{name}").COMMANDS]
@@ -86,8 +86,8 @@ def test_each_command_says_what_it_does(command: Any) -> None:
 def test_lists_of_words_are_the_references_own() -> None:
     assert list(words.MODELS) == list(PRESETS)
     known = {
-        "--data-parallel": list(Form),
-        "--schedule": list(Order),
+        "--data-parallel": list(DataParallelism),
+        "--schedule": list(PipelineSchedule),
         "--recompute": list(Recompute),
         "--precision": list(PRECISIONS),
         "--offload": list(Offload),

@@ -18,7 +18,7 @@ from reference.memory.precision import PRECISIONS
 from reference.mesh import Mesh
 from reference.models import GPTConfig
 from reference.models.config import LINEAR
-from reference.parallelize import Form, Order, Plan
+from reference.parallelize import DataParallelism, PipelineSchedule, Plan
 from reference.pipeline_parallel.stages import pieces_of
 from reference.trace import Link, Network, Op, Trace
 from reference.train import TrainConfig, Training
@@ -30,8 +30,12 @@ MODEL = GPTConfig(layers=8, width=16, heads=4, kv_heads=4, hidden=24)
 SEQUENCE, WINDOWS = 8, 2
 
 
-def plan_of(p: int, t: int, m: int, order: Order = Order.ONE_F_ONE_B, slices: bool = False) -> Plan:
-    return Plan(Form.FLAT, m, tensor_parallel=t, sequence_parallel=slices, pipeline_parallel=p, order=order)
+def plan_of(
+    p: int, t: int, m: int, order: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B, slices: bool = False
+) -> Plan:
+    return Plan(
+        DataParallelism.FLAT, m, tensor_parallel=t, sequence_parallel=slices, pipeline_parallel=p, schedule=order
+    )
 
 
 CASES: dict[str, tuple[GPTConfig, Plan]] = {
@@ -41,8 +45,8 @@ CASES: dict[str, tuple[GPTConfig, Plan]] = {
     "deep": (MODEL, plan_of(4, 2, 6)),
     "one micro-batch": (MODEL, plan_of(4, 1, 1)),
     "wide": (MODEL, plan_of(2, 4, 2)),
-    "interleaved": (MODEL, plan_of(2, 2, 4, Order.INTERLEAVED)),
-    "folded back": (MODEL, plan_of(4, 1, 4, Order.ZB_V)),
+    "interleaved": (MODEL, plan_of(2, 2, 4, PipelineSchedule.INTERLEAVED)),
+    "folded back": (MODEL, plan_of(4, 1, 4, PipelineSchedule.ZB_V)),
     "tied": (replace(MODEL, tied=True), plan_of(2, 2, 2)),
     "few key-value heads": (replace(MODEL, kv_heads=2), plan_of(2, 4, 2, slices=True)),
     "biases": (replace(MODEL, kv_heads=2, biases=LINEAR, head_size=6), plan_of(2, 4, 2, slices=True)),
@@ -57,7 +61,7 @@ def mesh_of(plan: Plan, ranks: int = 8) -> Mesh:
 
 
 def work_of(config: GPTConfig, plan: Plan) -> Work:
-    schedule = plan.schedule()
+    schedule = plan.timetable()
     pieces = pieces_of(config, schedule.stages)
     slices, parts = plan.sequence_parallel, plan.scatter_gather
     return Work(config, mesh_of(plan), schedule, pieces, WINDOWS, SEQUENCE, slices, parts)
@@ -67,11 +71,13 @@ def second_steps(cases: Sequence[tuple[GPTConfig, Plan]]) -> None:
     """Of every case a step that tells shapes, a barrier, a step that doesn't, and a barrier."""
     for config, plan in cases:
         d = mesh_of(plan).size("data")
-        task = TrainConfig(config, batch=d * plan.accumulate * WINDOWS, sequence=SEQUENCE, precision=PRECISIONS["fp64"])
+        task = TrainConfig(
+            config, batch=d * plan.micro_batches * WINDOWS, sequence=SEQUENCE, precision=PRECISIONS["fp64"]
+        )
         training = Training(task, dist.group.WORLD, torch.device("cpu"), plan)
         for step in range(2):
             training.backward(step)
-            training.form.publish()
+            training.form.end_step()
             dist.barrier()
 
 
@@ -175,7 +181,7 @@ def test_v_chunks_make_a_rank_say_it_v_times() -> None:
     """PTD-P, sec. 2.2.2: the price of a smaller bubble. What was the end of the ring is now in the middle of it."""
     straight, twice = (
         sum(along_pipe(work_of(MODEL, plan_of(4, 1, 4, order)), rank)[0].elements for rank in (0, 2, 4, 6))
-        for order in (Order.ONE_F_ONE_B, Order.INTERLEAVED)
+        for order in (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED)
     )
     assert twice * 3 == straight * 7, "borders between stages: 7 of 8, where there were 3 of 4"
 

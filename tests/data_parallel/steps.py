@@ -36,7 +36,7 @@ def ended(model: nn.Module, form: DataParallel) -> None:
 
 def collected(model: nn.Module, form: DataParallel) -> None:
     ended(model, form)
-    form.collect()
+    form.reduce_gradients()
 
 
 def failed(model: nn.Module, form: DataParallel) -> None:
@@ -48,11 +48,11 @@ def failed(model: nn.Module, form: DataParallel) -> None:
 
 
 def publish(model: nn.Module, form: DataParallel) -> None:
-    form.publish()
+    form.end_step()
 
 
 def collect(model: nn.Module, form: DataParallel) -> None:
-    form.collect()
+    form.reduce_gradients()
 
 
 def alone(model: nn.Module, form: DataParallel) -> None:

@@ -140,8 +140,8 @@ def test_where_nothing_learns_nothing_is_sent(ranks: Cluster, make: Make) -> Non
         form = make(nn.Linear(2, 2).requires_grad_(False), group)
         with form.micro_batch(last=True):
             """Nothing to go backward through."""
-        form.collect()
-        form.publish()
+        form.reduce_gradients()
+        form.end_step()
         return len(form.parts)
 
     assert ranks.run(in_group, 2, on_rank)[-1] == 0

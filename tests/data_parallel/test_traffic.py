@@ -122,7 +122,7 @@ def in_another_order_on_each_rank(group: ProcessGroup) -> tuple[list[str], list[
     form = DistributedDataParallel(model, group, bucket_bytes=0)
     with form.micro_batch(last=True):
         model(torch.full((1, 3), rank + 1.0), turned=rank % 2 == 1).backward()
-    form.collect()
+    form.reduce_gradients()
     return order, [part.master.grad.sum().item() for part in form.parts]
 
 

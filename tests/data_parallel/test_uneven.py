@@ -62,11 +62,11 @@ def train(form: type, members: list[int]) -> tuple[list[int], dict[str, Tensor]]
         with parallel.micro_batch(last=True):
             if batch is not None:
                 (learner(batch).square().sum() / tokens).backward()
-        parallel.collect()
+        parallel.reduce_gradients()
         with torch.no_grad():
             for part in parallel.parts:
                 part.master.sub_(RATE * part.master.grad)
-        parallel.publish()
+        parallel.end_step()
         seen.append(tokens)
     return seen, {name: p.detach() for name, p in learner.named_parameters()}
 
@@ -115,9 +115,9 @@ def learned_from_pairs() -> list[Tensor]:
         with form.micro_batch(last=True):
             if batch is not None:
                 ((learner(batch[0]) - batch[1]).square().sum() / tokens).backward()
-        form.collect()
+        form.reduce_gradients()
         optimizer.step()
-        form.publish()
+        form.end_step()
     return [p.detach() for p in learner.parameters()]
 
 

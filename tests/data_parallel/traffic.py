@@ -37,8 +37,8 @@ def steps(group: ProcessGroup, case: Case, mark_micro_batches: bool = False) -> 
                 case.task.loss(model, step, dist.get_rank(group) * case.micro_batches + k, parts).backward()
             if mark_micro_batches:
                 dist.barrier(group)
-        form.collect()
-        form.publish()
+        form.reduce_gradients()
+        form.end_step()
 
 
 def cut(trace: Trace) -> list[Trace]:

@@ -210,7 +210,7 @@ def train(group: ProcessGroup, case: Case) -> Record:
                 loss = case.task.loss(model, step, rank * micro_batches + k, n * micro_batches)
                 (loss * case.scale).backward()
             losses.append(loss.detach().double())
-        form.collect()
+        form.reduce_gradients()
         gradients = [part.master.grad for part in form.parts]
         for gradient in gradients:
             if gradient is not None:
@@ -220,7 +220,7 @@ def train(group: ProcessGroup, case: Case) -> Record:
         if step == case.steps - 1:
             last = whole(form, gradient_of)
         optimizer.step()
-        form.publish()
+        form.end_step()
     return record | ending(last, whole(form), case.task, model)
 
 

@@ -14,7 +14,7 @@ from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import GPTConfig
 from reference.oracle import on_ranks, one_process, relative_difference
-from reference.parallelize import Form, Plan
+from reference.parallelize import DataParallelism, Plan
 from reference.sequence_parallel import SequenceRegion
 from reference.tensor_parallel import Region, vocabulary
 from reference.tensor_parallel.layout import placement
@@ -24,7 +24,7 @@ SHARING = replace(MODEL, kv_heads=1, tied=True)  # all ranks of an axis have the
 SEQUENCE = 24
 
 
-def plans(group: ProcessGroup, forms: Iterable[Form], odd: int) -> Iterator[Plan]:
+def plans(group: ProcessGroup, forms: Iterable[DataParallelism], odd: int) -> Iterator[Plan]:
     """Forms on the other axis, on tensor axes of every size but 1; not in every way, since each makes groups of NCCL.
 
     Args:
@@ -35,7 +35,7 @@ def plans(group: ProcessGroup, forms: Iterable[Form], odd: int) -> Iterator[Plan
     n = group.size()
     for t in (t for t in range(2, n + 1) if n % t == 0 and MODEL.heads % t == 0):
         for i, form in enumerate(forms):
-            if form is not Form.HSDP or n // t % 2 == 0:
+            if form is not DataParallelism.HSDP or n // t % 2 == 0:
                 yield Plan(form, 1 + i % 2, tuple(Recompute)[i % 3], tensor_parallel=t, sequence_parallel=i % 2 == odd)
 
 
@@ -45,7 +45,7 @@ def split(group: ProcessGroup, device: str) -> list[str]:
     for odd, model in enumerate((MODEL, SHARING)):
         config = replace(config_for(group, "fp64"), model=model, sequence=SEQUENCE)
         expected = one_process(config)
-        for plan in plans(group, Form, odd):
+        for plan in plans(group, DataParallelism, odd):
             difference = difference_of(config, group, device, plan, expected)
             found += [f"{plan}: {difference}"] if max(difference.values()) > EXACT else []
     return found
@@ -57,7 +57,7 @@ def split_mixed(group: ProcessGroup, device: str) -> list[str]:
     for name, bound in CLOSE.items():
         config = replace(config_for(group, name), model=MODEL, sequence=SEQUENCE)
         expected = one_process(replace(config, precision=PRECISIONS["fp64"])).losses
-        for plan in plans(group, (Form.DDP, Form.FSDP), odd=1):
+        for plan in plans(group, (DataParallelism.DDP, DataParallelism.FSDP), odd=1):
             far = relative_difference(on_ranks(config, group, device, plan).losses, expected)
             found += [f"{plan} in {name}: losses differ by {far:.2g}"] if far > bound else []
     return found

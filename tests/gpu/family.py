@@ -21,7 +21,7 @@ from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import GPTConfig
 from reference.oracle import largest_difference, on_ranks, one_process, relative_difference
-from reference.parallelize import Form, Plan
+from reference.parallelize import DataParallelism, Plan
 from reference.train import TrainConfig, Training
 from reference.zero import checkpoint
 
@@ -60,8 +60,8 @@ def lighter(group: ProcessGroup, device: str) -> list[str]:
     """Recomputation and offload change nothing."""
     config = config_for(group, "fp64")
     expected = one_process(config)
-    plans = [Plan(form, 2, how) for form in (Form.DDP, Form.FSDP) for how in Recompute]
-    plans += [Plan(form, offload=where) for form in (Form.DDP, Form.FSDP) for where in Offload]
+    plans = [Plan(form, 2, how) for form in (DataParallelism.DDP, DataParallelism.FSDP) for how in Recompute]
+    plans += [Plan(form, offload=where) for form in (DataParallelism.DDP, DataParallelism.FSDP) for where in Offload]
     return [
         f"{plan}: {difference}"
         for plan in plans
@@ -83,7 +83,10 @@ def shared_folder(group: ProcessGroup, device: str) -> Iterator[Path]:
 def resumed(group: ProcessGroup, device: str) -> list[str]:
     """What FSDP has saved, ZeRO-1 goes on with."""
     config = config_for(group, "fp64")
-    first, second = (Training(config, group, torch.device(device), Plan(form)) for form in (Form.FSDP, Form.ZERO1))
+    first, second = (
+        Training(config, group, torch.device(device), Plan(form))
+        for form in (DataParallelism.FSDP, DataParallelism.ZERO1)
+    )
     first.backward(0)
     first.update(0)
     with shared_folder(group, device) as folder:
@@ -99,7 +102,12 @@ def state(group: ProcessGroup, device: str) -> list[str]:
         return []
     _one_step(group, device)
     n, parameters, found = dist.get_world_size(group), LARGE.parameters, []
-    formulas = {Form.DDP: 4 + 4 + 8, Form.ZERO1: 4 + 4 + 8 / n, Form.ZERO2: 4 + 8 / n, Form.FSDP: 4 / n + 8 / n}
+    formulas = {
+        DataParallelism.DDP: 4 + 4 + 8,
+        DataParallelism.ZERO1: 4 + 4 + 8 / n,
+        DataParallelism.ZERO2: 4 + 8 / n,
+        DataParallelism.FSDP: 4 / n + 8 / n,
+    }
     for form, per_parameter in formulas.items():
         before = _allocated()
         training = Training(replace(config_for(group, "fp32"), model=LARGE), group, torch.device(device), Plan(form))
@@ -143,9 +151,9 @@ def _allocated() -> int:
     return torch.cuda.memory_allocated()
 
 
-def _forms(group: ProcessGroup) -> list[Form]:
+def _forms(group: ProcessGroup) -> list[DataParallelism]:
     """HSDP takes an even number of ranks."""
-    return [form for form in Form if form is not Form.HSDP or dist.get_world_size(group) % 2 == 0]
+    return [form for form in DataParallelism if form is not DataParallelism.HSDP or dist.get_world_size(group) % 2 == 0]
 
 
 def config_for(group: ProcessGroup, precision: str) -> TrainConfig:

@@ -23,7 +23,7 @@ from launcher import CONNECTIONS, SHARING
 from reference import launch, on_gpus
 from reference.memory.precision import PRECISIONS
 from reference.models import GPTConfig
-from reference.parallelize import Form, Order, Plan
+from reference.parallelize import DataParallelism, PipelineSchedule, Plan
 from reference.train import TrainConfig, Training
 
 MODEL = GPTConfig(layers=8, width=256, heads=4, kv_heads=2, hidden=512)
@@ -94,7 +94,7 @@ def main(what: str, rank: str, store: str, *options: str) -> None:
     task = TINY if dry else TASK
     if what == FAILS:
         fail(task, device)
-    train(task, device, Plan(Form.DDP, 4, pipeline_parallel=2, order=Order(what)))
+    train(task, device, Plan(DataParallelism.DDP, 4, pipeline_parallel=2, schedule=PipelineSchedule(what)))
     gc.collect()
     dist.destroy_process_group()
     print(f"rank {rank} has ended", flush=True)
@@ -110,7 +110,7 @@ def train(task: TrainConfig, device: torch.device, plan: Plan) -> None:
 
 def fail(task: TrainConfig, device: torch.device) -> None:
     """Through `reference.launch`, whose rank 1 raises in its second step."""
-    training = Training(task, dist.group.WORLD, device, Plan(Form.DDP))
+    training = Training(task, dist.group.WORLD, device, Plan(DataParallelism.DDP))
 
     def run(*arguments: object) -> None:
         for step in range(1000):

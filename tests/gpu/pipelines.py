@@ -14,7 +14,7 @@ from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import GPTConfig
 from reference.oracle import on_ranks, one_process, relative_difference
-from reference.parallelize import Form, Order, Plan
+from reference.parallelize import DataParallelism, PipelineSchedule, Plan
 from reference.train import Training, validation_loss
 from reference.zero import checkpoint
 
@@ -34,21 +34,21 @@ def plans(n: int, turn: int) -> Iterator[Plan]:
     Not in every way, since each makes groups of NCCL.
     """
     arrangements = list(sizes(n))
-    for number, order in enumerate(Order):
+    for number, order in enumerate(PipelineSchedule):
         p, t = arrangements[(number + turn) % len(arrangements)]
-        form = list(Form)[(number + turn) % len(Form)]
+        form = list(DataParallelism)[(number + turn) % len(DataParallelism)]
         recompute, m = tuple(Recompute)[number % len(Recompute)], (1, 3, p, 2 * p)[(number + turn) % 4]
         sliced = t > 1 and (number + turn) % 2 == 0
-        replicas = (1 if n // p // t % 2 else 2) if form is Form.HSDP else None
+        replicas = (1 if n // p // t % 2 else 2) if form is DataParallelism.HSDP else None
         yield Plan(
             form,
             m,
             recompute,
-            replicas=replicas,
+            dp_replicate=replicas,
             tensor_parallel=t,
             sequence_parallel=sliced,
             pipeline_parallel=p,
-            order=order,
+            schedule=order,
         )
 
 
@@ -57,7 +57,9 @@ def piped(group: ProcessGroup, device: str) -> list[str]:
     found, n = [], group.size()
     for turn, model in enumerate((MODEL, TIED)):
         for plan in plans(n, turn):
-            config = replace(config_for(group, "fp64"), model=model, batch=plan.readers(n) * plan.accumulate, steps=3)
+            config = replace(
+                config_for(group, "fp64"), model=model, batch=plan.dp_size(n) * plan.micro_batches, steps=3
+            )
             difference = difference_of(config, group, device, plan, one_process(config))
             found += [f"{plan}: {difference}"] if max(difference.values()) > EXACT else []
     return found
@@ -69,8 +71,8 @@ def piped_mixed(group: ProcessGroup, device: str) -> list[str]:
     for name, bound in CLOSE.items():
         config = replace(config_for(group, name), model=MODEL)
         expected = one_process(replace(config, precision=PRECISIONS["fp64"])).losses
-        for order in (Order.ONE_F_ONE_B, Order.ZB_V):
-            plan = Plan(Form.DDP, 4, pipeline_parallel=p, order=order)
+        for order in (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.ZB_V):
+            plan = Plan(DataParallelism.DDP, 4, pipeline_parallel=p, schedule=order)
             far = relative_difference(on_ranks(config, group, device, plan).losses, expected)
             found += [f"{order} in {name}: losses differ by {far:.2g}"] if far > bound else []
     return found
@@ -79,8 +81,10 @@ def piped_mixed(group: ProcessGroup, device: str) -> list[str]:
 def piped_resumed(group: ProcessGroup, device: str) -> list[str]:
     """What a pipeline has saved, FSDP goes on with; and both read held-out text alike."""
     config = replace(config_for(group, "fp64"), model=TIED)
-    pipeline = Plan(Form.ZERO1, 4, pipeline_parallel=group.size(), order=Order.INTERLEAVED)
-    first, second = (Training(config, group, torch.device(device), plan) for plan in (pipeline, Plan(Form.FSDP)))
+    pipeline = Plan(DataParallelism.ZERO1, 4, pipeline_parallel=group.size(), schedule=PipelineSchedule.INTERLEAVED)
+    first, second = (
+        Training(config, group, torch.device(device), plan) for plan in (pipeline, Plan(DataParallelism.FSDP))
+    )
     first.backward(0)
     first.update(0)
     with shared_folder(group, device) as folder:

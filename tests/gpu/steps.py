@@ -28,7 +28,7 @@ from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import GPTConfig, gpt
 from reference.models.dropout import dropout, token_noise
-from reference.parallelize import Form, Plan
+from reference.parallelize import DataParallelism, Plan
 from reference.train import TrainConfig, Training
 
 Numbers = Iterator[tuple[str, float]]
@@ -127,7 +127,7 @@ def together_lazy(here: Here) -> Numbers:
 def losses(here: Here, precision: str, device: torch.device) -> list[float]:
     """Of a small model."""
     task = replace(SMALL, steps=5 if here.dry else 100, precision=PRECISIONS[precision])
-    training, found = Training(task, alone(here), device, Plan(Form.DDP)), []
+    training, found = Training(task, alone(here), device, Plan(DataParallelism.DDP)), []
     for step in range(task.steps):
         found.append(float(training.backward(step)))
         training.update(step)
@@ -215,9 +215,9 @@ def chains(here: Here) -> Numbers:
     places = torch.arange(task.batch * task.sequence, device=here.device).view(task.batch, task.sequence)
     noise = token_noise(0, 0, places)
     yield "dropout, one place", 1e3 * here.seconds(lambda: dropout(x, 0.1, noise, 0))
-    waves = gpt.rotary_waves(torch.arange(task.sequence, device=here.device), model.head_dim, 1e4)
+    cos_sin = gpt.rotary_cos_sin(torch.arange(task.sequence, device=here.device), model.head_dim, 1e4)
     query = x.unflatten(-1, (-1, model.head_dim)).transpose(1, 2)
-    yield "turning, one layer", 1e3 * here.seconds(lambda: gpt.rotate(query, waves))
+    yield "turning, one layer", 1e3 * here.seconds(lambda: gpt.rotate(query, cos_sin))
     gate = torch.randn(task.batch, task.sequence, model.hidden, dtype=torch.bfloat16, device=here.device)
     yield "SwiGLU's product", 1e3 * here.seconds(lambda: gpt.swish_gated(gate, gate))
 
@@ -226,9 +226,9 @@ def pairs_of_tokens(here: Here) -> Numbers:
     """Memory that attention in fp32 takes, forward and backward."""
     module = gpt.Attention(here.task.model).to(here.device)
     x = torch.randn(here.task.batch, here.task.sequence, here.task.model.width, device=here.device)
-    waves = gpt.rotary_waves(torch.arange(here.task.sequence, device=here.device), module.head_dim, 1e4)
+    cos_sin = gpt.rotary_cos_sin(torch.arange(here.task.sequence, device=here.device), module.head_dim, 1e4)
     before = 0 if here.dry else torch.cuda.memory_allocated()
-    module(x, waves).sum().backward()
+    module(x, cos_sin).sum().backward()
     yield "attention fp32, memory", 0.0 if here.dry else (torch.cuda.max_memory_allocated() - before) / 1e9
 
 
@@ -298,9 +298,9 @@ STEPS: dict[str, Callable[[Here], Numbers]] = {
     "profile": profile,
     "drops": drops,
     "pairs_of_tokens": pairs_of_tokens,
-    "fsdp": ratio("fsdp", Plan(Form.FSDP)),
-    "zero1": ratio("zero1", Plan(Form.ZERO1)),
-    "zero2": ratio("zero2", Plan(Form.ZERO2)),
+    "fsdp": ratio("fsdp", Plan(DataParallelism.FSDP)),
+    "zero1": ratio("zero1", Plan(DataParallelism.ZERO1)),
+    "zero2": ratio("zero2", Plan(DataParallelism.ZERO2)),
     "selective": ratio("selective", Plan(recompute=Recompute.SELECTIVE)),
     "full": ratio("full", Plan(recompute=Recompute.FULL)),
     "offload": ratio("offload", Plan(offload=Offload.CPU)),

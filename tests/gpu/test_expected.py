@@ -33,8 +33,8 @@ def row(name: str) -> list[float]:
 
 def test_turning_moves_nine_times_its_input_and_could_move_it_twice() -> None:
     queries = meta(BATCH, HEADS, SEQUENCE, WIDTH // HEADS)
-    waves = meta(2, SEQUENCE, WIDTH // HEADS // 2, dtype=torch.float64)
-    forward, backward = forward_and_backward(lambda x: gpt.rotate(x, waves), queries)
+    cos_sin = meta(2, SEQUENCE, WIDTH // HEADS // 2, dtype=torch.float64)
+    forward, backward = forward_and_backward(lambda x: gpt.rotate(x, cos_sin), queries)
     once = 2 * queries.nbytes
     assert row("turning queries") == [forward.kernels, round(forward.bytes / MB), 1, round(once / MB)]
     assert backward.bytes > 9 * queries.nbytes
@@ -102,11 +102,11 @@ def test_heads_are_repeated_where_no_kernel_takes_groups(dtype: torch.dtype, kv:
 def test_repeated_heads_attend_as_groups_do(monkeypatch: pytest.MonkeyPatch) -> None:
     module = gpt.Attention(GPTConfig(layers=1, width=32, heads=4, kv_heads=2, hidden=8)).double()
     x = torch.randn(2, 6, 32, dtype=torch.float64, requires_grad=True)
-    waves = gpt.rotary_waves(torch.arange(6), 8, 1e4)
+    cos_sin = gpt.rotary_cos_sin(torch.arange(6), 8, 1e4)
     found = []
     for needs in (False, True):
         monkeypatch.setattr(gpt, "needs_all_heads", lambda query, key, needs=needs: needs)
-        y = module(x, waves)
+        y = module(x, cos_sin)
         found.append((y, *torch.autograd.grad(y.square().sum(), (x, module.key.weight))))
     for grouped, repeated in zip(*found, strict=True):
         torch.testing.assert_close(repeated, grouped, rtol=1e-12, atol=1e-12)

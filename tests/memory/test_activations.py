@@ -18,7 +18,7 @@ from reference.memory.recompute import Recompute, recompute
 from reference.memory.saved import saved_tensors, total
 from reference.models import GPT, GPTConfig, create, preset, token_loss
 from reference.models.dropout import token_noise
-from reference.models.gpt import Block, rotary_waves
+from reference.models.gpt import Block, rotary_cos_sin
 
 FORMS = list(csv.DictReader((Path(__file__).parent / "korthikanti_table2.csv").open()))
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -56,8 +56,8 @@ def test_a_block_keeps_what_the_formula_says_tensor_by_tensor(shape, dtype):
     config, (batch, sequence) = config_of(shape), shape[:2]
     block = Block(config).to(dtype)
     x = torch.randn(batch, sequence, config.width, dtype=dtype, requires_grad=True)
-    waves = rotary_waves(torch.arange(sequence), config.head_dim, config.rotary_base)
-    saved = saved_tensors(lambda: block(x, waves), but=[*block.parameters(), waves])
+    cos_sin = rotary_cos_sin(torch.arange(sequence), config.head_dim, config.rotary_base)
+    saved = saved_tensors(lambda: block(x, cos_sin), but=[*block.parameters(), cos_sin])
     formula = activations.block(config, batch, sequence, dtype)
     assert sorted(one.bytes for one in saved) == sorted(one.bytes for one in formula)
 

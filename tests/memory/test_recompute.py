@@ -14,7 +14,7 @@ from reference.memory.gauge import Gauge
 from reference.memory.history import Kind
 from reference.memory.recompute import Recompute, forgetting, recompute, recomputed
 from reference.models import GPT, PRESETS, GPTConfig, create, token_loss
-from reference.models.gpt import rotary_waves
+from reference.models.gpt import rotary_cos_sin
 from reference.oracle import relative_difference
 
 TINY = PRESETS["tiny"]
@@ -82,11 +82,11 @@ KEPT = {  # elements for each token
 def bytes_kept(how: Recompute, dtype: torch.dtype, device: str) -> int:
     """Activations that one block keeps from forward to backward, its input included."""
     model = model_with(how, WIDE, dtype, device)
-    waves = rotary_waves(torch.arange(SEQUENCE, device=device), WIDE.head_dim, WIDE.rotary_base)
+    cos_sin = rotary_cos_sin(torch.arange(SEQUENCE, device=device), WIDE.head_dim, WIDE.rotary_base)
     outside = torch.ones(BATCH, SEQUENCE, D, dtype=dtype, device=device, requires_grad=True)
     with Gauge({Kind.PARAMETERS: model.parameters}) as gauge:
         x = outside * 1
-        loss = model.blocks[0](x, waves).sum()
+        loss = model.blocks[0](x, cos_sin).sum()
         del x
         gauge.mark("backward")
         held = gauge.history.at("backward")[Kind.ACTIVATIONS]
@@ -160,7 +160,7 @@ def test_a_frozen_embedding_does_not_cost_the_blocks_their_gradients(how: Recomp
     kept, made_again = model_with(Recompute.NONE), model_with(how)
     for model in (kept, made_again):
         model.embedding.weight.requires_grad_(False)
-        x = model.blocks[0](model.embedding(TOKENS), rotary_waves(torch.arange(12), TINY.head_dim, 1e4))
+        x = model.blocks[0](model.embedding(TOKENS), rotary_cos_sin(torch.arange(12), TINY.head_dim, 1e4))
         x.square().sum().backward()
     for mine, right in zip(made_again.blocks[0].parameters(), kept.blocks[0].parameters(), strict=True):
         assert relative_difference(mine.grad, right.grad) < 1e-13
@@ -171,8 +171,8 @@ def test_a_frozen_embedding_does_not_cost_the_blocks_their_gradients(how: Recomp
 def test_a_model_that_learns_nothing_may_go_backward_to_its_input(how: Recompute):
     model = model_with(how).requires_grad_(False)
     x = torch.randn(2, 12, TINY.width, dtype=torch.float64, requires_grad=True)
-    waves = rotary_waves(torch.arange(12), TINY.head_dim, 1e4)
-    model.blocks[0](x, waves).sum().backward()
+    cos_sin = rotary_cos_sin(torch.arange(12), TINY.head_dim, 1e4)
+    model.blocks[0](x, cos_sin).sum().backward()
     assert x.grad.abs().sum() > 0
     assert all(parameter.grad is None for parameter in model.parameters())
 

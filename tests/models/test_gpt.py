@@ -9,7 +9,7 @@ from torch import Tensor
 
 from reference.errors import BadInput
 from reference.models import GPT, PRESETS, GPTConfig, create, preset, token_loss
-from reference.models.gpt import Attention, RMSNorm, SwiGLU, rotary_waves, rotate
+from reference.models.gpt import Attention, RMSNorm, SwiGLU, rotary_cos_sin, rotate
 
 TINY = PRESETS["tiny"]
 
@@ -125,8 +125,8 @@ def test_rotary_depends_on_distance_alone():
     query, key = torch.randn(2, 1, 1, 1, 16, dtype=torch.float64, generator=generator)
 
     def product(at_query: int, at_key: int) -> float:
-        left = rotate(query, rotary_waves(torch.tensor([at_query]), 16, 10_000.0))
-        right = rotate(key, rotary_waves(torch.tensor([at_key]), 16, 10_000.0))
+        left = rotate(query, rotary_cos_sin(torch.tensor([at_query]), 16, 10_000.0))
+        right = rotate(key, rotary_cos_sin(torch.tensor([at_key]), 16, 10_000.0))
         return (left * right).sum().item()
 
     assert product(9, 4) == pytest.approx(product(1009, 1004), rel=1e-9)
@@ -140,7 +140,7 @@ def test_positions_may_start_anywhere_since_only_distance_counts():
     assert not torch.allclose(model(x, torch.arange(0, 20, 2)), model(x))
 
 
-def attention_by_hand(module: Attention, x: Tensor, waves: Tensor) -> Tensor:
+def attention_by_hand(module: Attention, x: Tensor, cos_sin: Tensor) -> Tensor:
     """Head by head, token by token: the equations of the papers."""
     heads = module.query.out_features // module.head_dim
     served = heads // (module.key.out_features // module.head_dim)
@@ -148,8 +148,8 @@ def attention_by_hand(module: Attention, x: Tensor, waves: Tensor) -> Tensor:
     def split(y: Tensor) -> tuple[Tensor, ...]:
         return y[0].split(module.head_dim, dim=-1)
 
-    queries = [rotate(h, waves) for h in split(module.query(x))]
-    keys = [rotate(h, waves) for h in split(module.key(x))]
+    queries = [rotate(h, cos_sin) for h in split(module.query(x))]
+    keys = [rotate(h, cos_sin) for h in split(module.key(x))]
     values = split(module.value(x))
     rows = []
     for t in range(x.shape[1]):
@@ -167,8 +167,8 @@ def test_attention_is_that_of_the_papers(kv_heads: int):
     module = double(config).blocks[0].attention
     torch.nn.init.normal_(module.query.weight, generator=torch.Generator().manual_seed(1))  # far from uniform
     x = torch.randn(1, 6, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    waves = rotary_waves(torch.arange(6), config.head_dim, config.rotary_base)
-    torch.testing.assert_close(module(x, waves), attention_by_hand(module, x, waves), rtol=1e-10, atol=1e-12)
+    cos_sin = rotary_cos_sin(torch.arange(6), config.head_dim, config.rotary_base)
+    torch.testing.assert_close(module(x, cos_sin), attention_by_hand(module, x, cos_sin), rtol=1e-10, atol=1e-12)
 
 
 def test_grouped_queries_equal_full_attention_with_repeated_keys_and_values():

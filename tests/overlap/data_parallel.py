@@ -47,8 +47,8 @@ def one_step(form: DataParallel, model: nn.Module) -> None:
     """Without an optimizer."""
     with form.micro_batch(last=True):
         model(torch.zeros(())).backward()
-    form.collect()
-    form.publish()
+    form.reduce_gradients()
+    form.end_step()
 
 
 def case(make: Make, seconds_per_pass: float, seconds: float) -> Case:

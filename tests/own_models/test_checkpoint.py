@@ -23,9 +23,9 @@ def there_and_back(folder: Path) -> bool:
     optimizer = torch.optim.AdamW([part.master for part in form.parts])
     with form.micro_batch(last=True):
         TANGLED.loss(model, 0, dist.get_rank(), 2).backward()
-    form.collect()
+    form.reduce_gradients()
     optimizer.step()
-    form.publish()
+    form.end_step()
     save(folder, form, optimizer, 1, {}, world)
     expected = whole(form)
     other = Sharded(TANGLED.model(), world, 2, fp64)

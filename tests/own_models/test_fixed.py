@@ -54,8 +54,8 @@ def complaint(make: Callable, how: str) -> str:
     form = make(model, dist.group.WORLD, precision=PRECISIONS["fp64"], **options)
     with form.micro_batch(last=True):
         TANGLED.loss(model, 0, 0, 1).backward()
-    form.collect()
-    form.publish()
+    form.reduce_gradients()
+    form.end_step()
     change(model, how)
     with pytest.raises(BadInput) as error, form.micro_batch(last=True):
         TANGLED.loss(model, 1, 0, 1).backward()
@@ -75,8 +75,8 @@ def converted() -> str:
     model.load_state_dict(TANGLED.model().state_dict())  # in place: nothing moves
     with form.micro_batch(last=True):
         TANGLED.loss(model, 0, 0, 1).backward()
-    form.collect()
-    form.publish()
+    form.reduce_gradients()
+    form.end_step()
     model.float()
     with pytest.raises(BadInput) as error, form.micro_batch(last=True):
         pass

@@ -231,9 +231,9 @@ def fewer_batches() -> Tensor:
         with form.micro_batch(last=True):
             counts = step == 0 or dist.get_rank() == 0
             (counts * loss("plain", model, step, 0, 1)).backward()
-        form.collect()
+        form.reduce_gradients()
         gradients = torch.cat([part.master.grad for part in form.parts])
-        form.publish()
+        form.end_step()
     return gradients.norm()
 
 

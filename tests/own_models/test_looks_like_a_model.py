@@ -83,8 +83,8 @@ def read(name: str) -> tuple[str | None, bool]:
     after = whole(form)
     with form.micro_batch(last=True):
         TANGLED.loss(model, 0, 0, 1).backward()
-    form.collect()
-    form.publish()
+    form.reduce_gradients()
+    form.end_step()
     return complaint, all(torch.equal(before[key], after[key]) for key in before)
 
 
@@ -123,7 +123,7 @@ def while_whole() -> tuple[bool, bool, str | None]:
     file.seek(0)
     kept = model.blocks[0].weight.detach()
     wrote = said(lambda: kept.mul_(2))
-    form.publish()
+    form.end_step()
     assert "sharded" in said(lambda: kept.sum())
     return seen, torch.equal(torch.load(file)["w"], expected), wrote
 
@@ -146,11 +146,11 @@ def passed_over(make: Callable[..., DataParallel], early: bool) -> list[str | No
         TANGLED.loss(model, 0, 0, 1).backward()
     clip = partial(nn.utils.clip_grad_norm_, list(model.parameters()), 1.0)
     complaints = [said(clip), said(optimizer.step)]
-    form.collect()
+    form.reduce_gradients()
     complaints += [said(clip), said(optimizer.step)]
     norm = gradient_norm((part.master.grad for part in form.parts if part.is_primary), form.shards)
     assert norm > 0
-    form.publish()
+    form.end_step()
     return complaints
 
 
@@ -205,13 +205,13 @@ def ignoring(frozen: bool) -> tuple[float, bool, set[str]]:
     for step in range(2):
         with form.micro_batch(last=True):
             TANGLED.loss(model, step, dist.get_rank(), 2).backward()
-        form.collect()
+        form.reduce_gradients()
         counted = gradient_norm((part.master.grad for part in form.parts if part.is_primary), form.shards)
         TANGLED.loss(alone, step, 0, 1).backward()
         expected = gradient_norm(p.grad for p in alone.parameters())
         assert abs(counted - expected) < 1e-12
         optimizer.step()
-        form.publish()
+        form.end_step()
         torch.optim.SGD(alone.parameters(), lr=0.1).step()
         alone.zero_grad()
     found = full_state_dict(form, model)

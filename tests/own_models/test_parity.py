@@ -86,10 +86,10 @@ def on_ranks(own: Own, make: Make, micro_batches: int, home: Memory | None = Non
                 with away():
                     loss = own.loss(model, step, rank * micro_batches + k, parts)
                 loss.backward()
-        form.collect()
+        form.reduce_gradients()
         record |= written(step, whole(form, lambda part: part.master.grad))
         optimizer.step()
-        form.publish()
+        form.end_step()
     return record | full_state_dict(form, model)
 
 

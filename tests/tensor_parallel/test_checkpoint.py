@@ -16,7 +16,7 @@ from reference.data_parallel import Part, whole
 from reference.memory.precision import PRECISIONS
 from reference.models import GPTConfig
 from reference.oracle import Record, one_process, relative_difference
-from reference.parallelize import Form, Plan
+from reference.parallelize import DataParallelism, Plan
 from reference.sharding import Slices
 from reference.train import TrainConfig, Training, summed
 from reference.zero.checkpoint import latest, load, save
@@ -37,7 +37,7 @@ class Leg(NamedTuple):
     """A run that goes on from what another one has saved."""
 
     ranks: int
-    form: Form
+    form: DataParallelism
     tensor_parallel: int
     sequence_parallel: bool = False
 
@@ -57,24 +57,24 @@ class Run(NamedTuple):
 
 # 256 tokens are 86 and 84 with padding for three ranks, and 43 for six; all ranks share the one key-value head.
 UNEVEN = [
-    Leg(8, Form.FSDP, 2),
-    Leg(3, Form.ZERO1, 3),
-    Leg(1, Form.NAIVE, 1),
-    Leg(6, Form.FSDP, 3, True),
-    Leg(6, Form.DDP, 6),
-    Leg(8, Form.HSDP, 2, True),
-    Leg(6, Form.ZERO2, 6, True),
-    Leg(4, Form.FLAT, 1),
+    Leg(8, DataParallelism.FSDP, 2),
+    Leg(3, DataParallelism.ZERO1, 3),
+    Leg(1, DataParallelism.NAIVE, 1),
+    Leg(6, DataParallelism.FSDP, 3, True),
+    Leg(6, DataParallelism.DDP, 6),
+    Leg(8, DataParallelism.HSDP, 2, True),
+    Leg(6, DataParallelism.ZERO2, 6, True),
+    Leg(4, DataParallelism.FLAT, 1),
 ]
 # Four and eight ranks share two key-value heads; what is left out does not depend on the plan either.
 SHARED = [
-    Leg(8, Form.FLAT, 8),
-    Leg(8, Form.FSDP, 4, True),
-    Leg(2, Form.ZERO1, 1),
-    Leg(4, Form.ZERO2, 4),
-    Leg(8, Form.HSDP, 2),
-    Leg(8, Form.DDP, 8, True),
-    Leg(6, Form.FSDP, 2),
+    Leg(8, DataParallelism.FLAT, 8),
+    Leg(8, DataParallelism.FSDP, 4, True),
+    Leg(2, DataParallelism.ZERO1, 1),
+    Leg(4, DataParallelism.ZERO2, 4),
+    Leg(8, DataParallelism.HSDP, 2),
+    Leg(8, DataParallelism.DDP, 8, True),
+    Leg(6, DataParallelism.FSDP, 2),
 ]
 
 

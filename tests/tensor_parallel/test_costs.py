@@ -156,7 +156,7 @@ def one_step(group: ProcessGroup, plan: Plan, config: GPTConfig) -> None:
         with parallel.form.micro_batch(last):
             parallel.loss(parallel.model(tokens), tokens, 2 * TOKENS).backward()
         dist.barrier(group)
-    parallel.form.collect()
+    parallel.form.reduce_gradients()
     dist.barrier(group)
 
 

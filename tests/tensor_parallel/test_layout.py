@@ -11,7 +11,7 @@ from reference.cluster import Cluster
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.models import GPT, GPTConfig, create, initial_value
-from reference.parallelize import Form, Plan, parallelize
+from reference.parallelize import DataParallelism, Plan, parallelize
 from reference.sharding import Placement
 from reference.tensor_parallel import LAYOUT, placements, require_fit, split_parameters
 from reference.tensor_parallel.layout import split_of
@@ -178,7 +178,7 @@ BUILT = GPTConfig(layers=6, width=32, heads=4, kv_heads=4, hidden=64, vocabulary
 LARGEST = 64 * 32  # elements of the largest parameter
 
 
-def peak_of_building(form: Form) -> int:
+def peak_of_building(form: DataParallelism) -> int:
     """Bytes, at most, while a rank of four tensor-parallel ones makes its model."""
     with Peak() as peak:
         plan = Plan(form, tensor_parallel=4)
@@ -186,10 +186,10 @@ def peak_of_building(form: Form) -> int:
     return peak.bytes
 
 
-@pytest.mark.parametrize("form", [Form.FLAT, Form.FSDP])
-def test_the_model_never_exists_whole(clusters: Callable[..., Cluster], form: Form) -> None:
+@pytest.mark.parametrize("form", [DataParallelism.FLAT, DataParallelism.FSDP])
+def test_the_model_never_exists_whole(clusters: Callable[..., Cluster], form: DataParallelism) -> None:
     """A rank has its quarter and, while one parameter gets its values, that one twice whole and once in part."""
     whole, share = 4 * BUILT.parameters, 4 * BUILT.parameters // 4
-    fsdp_unit = share // 6 if form is Form.FSDP else 0  # a block's flat tensor
+    fsdp_unit = share // 6 if form is DataParallelism.FSDP else 0  # a block's flat tensor
     for peak in clusters(4, preload=("torch._dynamo",)).run(peak_of_building, form):
         assert share < peak < 1.05 * share + fsdp_unit + 4 * 3 * LARGEST < 0.8 * whole

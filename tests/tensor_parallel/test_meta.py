@@ -11,7 +11,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import PRESETS
-from reference.parallelize import Form, Parallel, Plan, parallelize
+from reference.parallelize import DataParallelism, Parallel, Plan, parallelize
 from reference.sharding import Slices
 
 WORLD, SEQUENCE = 4096, 8192
@@ -33,13 +33,15 @@ def step(parallel: Parallel) -> torch.Tensor:
     with parallel.form.micro_batch(last=True):
         logits = parallel.model(tokens)
         parallel.loss(logits, tokens, SEQUENCE * parallel.data.size()).backward()
-    parallel.form.collect()
+    parallel.form.reduce_gradients()
     return logits
 
 
 @pytest.mark.parametrize("sequence_parallel", [False, True])
-@pytest.mark.parametrize("form", Form)
-def test_every_form_runs_on_meta_tensors(world: dist.ProcessGroup, form: Form, sequence_parallel: bool) -> None:
+@pytest.mark.parametrize("form", DataParallelism)
+def test_every_form_runs_on_meta_tensors(
+    world: dist.ProcessGroup, form: DataParallelism, sequence_parallel: bool
+) -> None:
     plan = Plan(form, recompute=Recompute.FULL, tensor_parallel=8, sequence_parallel=sequence_parallel)
     parallel = parallelize(EIGHT, plan, world, META, PRECISIONS["bf16"])
     assert parallel.data.size() == WORLD // 8

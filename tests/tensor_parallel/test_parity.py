@@ -10,7 +10,7 @@ import pytest
 from reference import on_mesh
 from reference.cluster import Cluster
 from reference.memory.recompute import Recompute
-from reference.parallelize import Form, Plan
+from reference.parallelize import DataParallelism, Plan
 
 from ..data_parallel.low_precision import ADD_UP, ROUNDING
 from ..data_parallel.training import FROZEN, OPTIMIZERS, Language, same_bits
@@ -36,13 +36,23 @@ def test_any_number_of_ranks_equals_one_process(clusters: Clusters, t: int) -> N
     cases = []
     for kv_heads, slices in ways[: 1 if t == 1 else 3 if t % 2 else 4]:
         task = Language(model_for(t, kv_heads, tied=len(cases) % 2 == 1), sequence=2 * t)
-        plan = Plan((Form.DDP, Form.FSDP)[len(cases) // 2], tensor_parallel=t, sequence_parallel=slices)
+        plan = Plan(
+            (DataParallelism.DDP, DataParallelism.FSDP)[len(cases) // 2], tensor_parallel=t, sequence_parallel=slices
+        )
         cases.append(Case(plan, task))
     prove(clusters(t, preload=PRELOAD), cases)
 
 
-@pytest.mark.parametrize(("t", "forms"), [(2, tuple(Form)), (4, (Form.DDP, Form.ZERO2, Form.HSDP, Form.FSDP))])
-def test_any_form_of_data_parallelism_on_the_other_axis(clusters: Clusters, t: int, forms: tuple[Form, ...]) -> None:
+@pytest.mark.parametrize(
+    ("t", "forms"),
+    [
+        (2, tuple(DataParallelism)),
+        (4, (DataParallelism.DDP, DataParallelism.ZERO2, DataParallelism.HSDP, DataParallelism.FSDP)),
+    ],
+)
+def test_any_form_of_data_parallelism_on_the_other_axis(
+    clusters: Clusters, t: int, forms: tuple[DataParallelism, ...]
+) -> None:
     """On 8 ranks, one or two micro-batches of uneven rows, whatever is recomputed. Two ranks share a key-value head."""
     task = Language(model_for(t, t // 2), sequence=2 * t)
     cases = []
@@ -56,7 +66,7 @@ def test_any_form_of_data_parallelism_on_the_other_axis(clusters: Clusters, t: i
 def test_any_optimizer_any_tying_any_freezing(clusters: Clusters) -> None:
     cases = []
     for optimizer, tied, frozen in itertools.product(OPTIMIZERS, BOTH, ((), FROZEN)):
-        plan = Plan(Form.DDP, tensor_parallel=2, sequence_parallel=len(cases) % 3 == 1)
+        plan = Plan(DataParallelism.DDP, tensor_parallel=2, sequence_parallel=len(cases) % 3 == 1)
         cases.append(Case(plan, Language(model_for(2, tied=tied), frozen, sequence=4), optimizer))
     prove(clusters(4, preload=PRELOAD), cases)
 
@@ -99,7 +109,10 @@ def test_low_precision_is_off_by_its_rounding_alone(clusters: Clusters, precisio
     """
     task = Language(model_for(4, 2), sequence=8)
     plan = Plan(tensor_parallel=4, sequence_parallel=slices)
-    cases = [Case(replace(plan, data_parallel=form), task, "SGD", precision) for form in (Form.DDP, Form.FSDP)]
+    cases = [
+        Case(replace(plan, data_parallel=form), task, "SGD", precision)
+        for form in (DataParallelism.DDP, DataParallelism.FSDP)
+    ]
     for case, found in zip(cases, found_of(clusters(8, preload=PRELOAD), cases), strict=True):
         far = wrong(found, oracle_of(case, 8), bound=0.0)
         bounds = {name: ADD_UP[name.split()[0]] * ROUNDING[precision] for name in far}

@@ -67,7 +67,7 @@ def model_for(t: int, kv_heads: int = 1, tied: bool = False) -> GPTConfig:
 
 def train(case: Case) -> Found:
     """Go through `case` on all ranks."""
-    precision, last = PRECISIONS[case.precision], case.plan.accumulate - 1
+    precision, last = PRECISIONS[case.precision], case.plan.micro_batches - 1
     parallel = laid_out(case.task, case.plan, precision)
     form, data = parallel.form, parallel.data
     masters = [part.master for part in form.parts] or [torch.nn.Parameter(torch.empty(0))]
@@ -81,12 +81,12 @@ def train(case: Case) -> Found:
                 loss = loss_of(case.task, parallel, step, part, data.size() * (last + 1))
                 loss.backward()
             losses.append(loss.detach().double())
-        form.collect()
+        form.reduce_gradients()
         record |= {f"loss of step {step}": summed(losses, data), f"norm in step {step}": norm_of(form)}
         if step == case.steps - 1:
             record |= {f"gradient of {name}": gradient for name, gradient in whole(form, gradient_of).items()}
         optimizer.step()
-        form.publish()
+        form.end_step()
     record |= {f"parameter {name}": parameter for name, parameter in whole(form).items()}
     held = {Place(part.name, part.block, part.begin): part.master.detach().clone() for part in form.parts}
     return Found(record | {"output": output_of(case.task, parallel)}, held)
@@ -108,7 +108,9 @@ def laid_out(task: Language, plan: Plan, precision: Precision) -> Parallel:
     data = groups.along(*DATA)
     form = OnMesh([Along(DistributedDataParallel(model, data, precision))], placed, groups)
     loss = partial(vocabulary.token_loss, group=region.group, vocabulary=task.config.vocabulary)
-    return Parallel(model, loss, form, data, data, OneStage(model, form, plan.accumulate), lambda _: ForwardOnly(model))
+    return Parallel(
+        model, loss, form, data, data, OneStage(model, form, plan.micro_batches), lambda _: ForwardOnly(model)
+    )
 
 
 def loss_of(task: Language, parallel: Parallel, step: int, part: int, parts: int) -> Tensor:
@@ -143,7 +145,7 @@ def found_of(cluster: Cluster, cases: Sequence[Case]) -> list[list[Found]]:
 
 def oracle_of(case: Case, world_size: int) -> Record:
     """The same in one process and float64."""
-    parts = case.plan.readers(world_size) * case.plan.accumulate
+    parts = case.plan.dp_size(world_size) * case.plan.micro_batches
     oracle = one_process(case.task, case.optimizer, parts, steps=case.steps)
     return oracle | {"output": oracle["output"][:, : case.task.sequence]}
 

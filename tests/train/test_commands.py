@@ -22,7 +22,7 @@ from reference.config import TrainConfig
 from reference.errors import BadInput
 from reference.models import PRESETS
 from reference.oracle import one_process
-from reference.plan import Order
+from reference.plan import PipelineSchedule
 from reference.report import read_log
 
 from ..processes import wait_until
@@ -50,7 +50,7 @@ BAD = [
     (["--steps", "many"], "--steps"),
     (["--nonsense"], "--nonsense"),
     (["--data-parallel", "zero4"], "--data-parallel is one of naive, flat, ddp"),
-    (["--data-parallel", "hsdp", "--replicas", "3"], "do not divide into 3 replicas"),
+    (["--data-parallel", "hsdp", "--dp-replicate", "3"], "do not divide into 3 replicas"),
     (["--save", ""], "--save FOLDER"),
     (["--resume", "--save", "no/such/folder"], "no checkpoint in no/such/folder"),
 ]
@@ -227,7 +227,7 @@ def test_both_commands_have_the_same_defaults():
 
 def test_help_names_every_schedule():
     said = signature(train).parameters["schedule"].annotation.__metadata__[0].help
-    assert set(re.findall(r"[\w-]+", said)) >= {*Order}
+    assert set(re.findall(r"[\w-]+", said)) >= {*PipelineSchedule}
 
 
 def test_help_answers_without_torch():

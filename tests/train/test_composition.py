@@ -20,7 +20,7 @@ from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import PRESETS, GPTConfig
 from reference.oracle import Record, largest_difference, one_process, relative_difference
-from reference.parallelize import Form, Plan
+from reference.parallelize import DataParallelism, Plan
 
 Clusters = Callable[..., Cluster]
 RANKS = 8  # at most
@@ -57,17 +57,17 @@ def case_of(number: int) -> Case:
 
     The four ways: no tensor axis; with whole tokens on all of its ranks; with slices of them; which travel in pieces.
     """
-    draw, form, way = Random(number), list(Form)[number % 7], number % 4
+    draw, form, way = Random(number), list(DataParallelism)[number % 7], number % 4
     model, t = SPLITS[number // 4 % len(SPLITS)]
     t = t if way else 1
-    replicas = draw.randint(1, min(3, RANKS // t)) if form is Form.HSDP else 1
+    replicas = draw.randint(1, min(3, RANKS // t)) if form is DataParallelism.HSDP else 1
     readers = replicas * draw.randint(1, RANKS // t // replicas)
     plan = Plan(
         form,
-        accumulate=draw.randint(1, 3),
+        micro_batches=draw.randint(1, 3),
         recompute=list(Recompute)[number % 3],
         offload=draw.choice(list(Offload)),
-        replicas=replicas if form is Form.HSDP else None,
+        dp_replicate=replicas if form is DataParallelism.HSDP else None,
         tensor_parallel=t,
         sequence_parallel=way >= 2,
         async_tensor_parallel=way == 3,
@@ -80,7 +80,7 @@ def case_of(number: int) -> Case:
 def test_every_plan_equals_one_process(clusters: Clusters, number: int):
     case = case_of(number)
     ranks, plan = case.ranks, case.plan
-    batch = plan.readers(ranks) * plan.accumulate * case.windows
+    batch = plan.dp_size(ranks) * plan.micro_batches * case.windows
     exact = TrainConfig(case.model, steps=STEPS, batch=batch, sequence=SEQUENCE, warmup=2, seed=case.seed)
     config = replace(exact, precision=PRECISIONS[case.precision])
     expected = one_process(replace(exact, precision=PRECISIONS["fp64"]))

@@ -17,7 +17,7 @@ from reference.memory.recompute import Recompute
 from reference.models import PRESETS, GPTConfig
 from reference.models.data import Batches
 from reference.oracle import Record, largest_difference, on_ranks, one_process
-from reference.parallelize import Form, Plan
+from reference.parallelize import DataParallelism, Plan
 from reference.train import TrainConfig, Training, validation_loss
 
 Clusters = Callable[..., Cluster]
@@ -28,15 +28,15 @@ EXACT = 1e-10  # the order of additions costs 1e-15; an element that only one of
 SEQUENCE = {"tensor_parallel": 2, "sequence_parallel": True}
 
 LAYOUTS = [
-    (1, Plan(accumulate=4)),
-    (4, Plan(accumulate=2)),
-    (4, Plan(Form.DDP, accumulate=2, recompute=Recompute.FULL)),
-    (4, Plan(Form.ZERO2, recompute=Recompute.SELECTIVE)),
-    (4, Plan(Form.FSDP, accumulate=2, recompute=Recompute.FULL)),
+    (1, Plan(micro_batches=4)),
+    (4, Plan(micro_batches=2)),
+    (4, Plan(DataParallelism.DDP, micro_batches=2, recompute=Recompute.FULL)),
+    (4, Plan(DataParallelism.ZERO2, recompute=Recompute.SELECTIVE)),
+    (4, Plan(DataParallelism.FSDP, micro_batches=2, recompute=Recompute.FULL)),
     (2, Plan(tensor_parallel=2)),
     (4, Plan(tensor_parallel=4, sequence_parallel=True)),
-    (4, Plan(Form.DDP, accumulate=2, recompute=Recompute.SELECTIVE, **SEQUENCE)),
-    (4, Plan(Form.FSDP, accumulate=2, recompute=Recompute.FULL, **SEQUENCE)),
+    (4, Plan(DataParallelism.DDP, micro_batches=2, recompute=Recompute.SELECTIVE, **SEQUENCE)),
+    (4, Plan(DataParallelism.FSDP, micro_batches=2, recompute=Recompute.FULL, **SEQUENCE)),
 ]
 
 
@@ -50,7 +50,7 @@ def described(value: object) -> str:
         return str(value)
     words = [
         value.data_parallel,
-        f"{value.accumulate} micro-batches",
+        f"{value.micro_batches} micro-batches",
         value.recompute,
         f"tensor {value.tensor_parallel}",
     ]

@@ -23,7 +23,7 @@ from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import GPTConfig
 from reference.oracle import Record, largest_difference, on_ranks, one_process
-from reference.parallelize import Form, Order, Plan
+from reference.parallelize import DataParallelism, PipelineSchedule, Plan
 from reference.trace import Op
 from reference.train import TrainConfig, Training, validation_loss
 
@@ -86,12 +86,19 @@ def new_in_a_step(config: TrainConfig, plan: Plan, warm: bool) -> set[str]:
 
 
 PLANS = {
-    "1f1b": Plan(Form.DDP, 4, pipeline_parallel=2),
-    "two halves": Plan(Form.ZERO2, 4, pipeline_parallel=2, order=Order.ZB_H1),
-    "there and back": Plan(Form.FSDP, 4, Recompute.FULL, pipeline_parallel=2, order=Order.ZB_V),
-    "whole and in halves": Plan(Form.FLAT, 4, pipeline_parallel=2, order=Order.DUAL_PIPE_V),
+    "1f1b": Plan(DataParallelism.DDP, 4, pipeline_parallel=2),
+    "two halves": Plan(DataParallelism.ZERO2, 4, pipeline_parallel=2, schedule=PipelineSchedule.ZB_H1),
+    "there and back": Plan(
+        DataParallelism.FSDP, 4, Recompute.FULL, pipeline_parallel=2, schedule=PipelineSchedule.ZB_V
+    ),
+    "whole and in halves": Plan(DataParallelism.FLAT, 4, pipeline_parallel=2, schedule=PipelineSchedule.DUAL_PIPE_V),
     "slices": Plan(
-        Form.ZERO1, 4, pipeline_parallel=2, tensor_parallel=2, sequence_parallel=True, order=Order.INTERLEAVED
+        DataParallelism.ZERO1,
+        4,
+        pipeline_parallel=2,
+        tensor_parallel=2,
+        sequence_parallel=True,
+        schedule=PipelineSchedule.INTERLEAVED,
     ),
 }
 TASK = TrainConfig(GPTConfig(**SHAPE, dropout=0.1), batch=8, sequence=8, precision=PRECISIONS["bf16"])
@@ -115,10 +122,10 @@ def groups_of(config: TrainConfig, plan: Plan) -> float:
 
 
 AXES = {
-    "all axes": Plan(Form.HSDP, 2, pipeline_parallel=2, tensor_parallel=2, replicas=2),
-    "tied ends": Plan(Form.DDP, 4, pipeline_parallel=4, tensor_parallel=2),
-    "copies of heads": Plan(Form.ZERO1, tensor_parallel=4, sequence_parallel=True),
-    "data alone": Plan(Form.FSDP),
+    "all axes": Plan(DataParallelism.HSDP, 2, pipeline_parallel=2, tensor_parallel=2, dp_replicate=2),
+    "tied ends": Plan(DataParallelism.DDP, 4, pipeline_parallel=4, tensor_parallel=2),
+    "copies of heads": Plan(DataParallelism.ZERO1, tensor_parallel=4, sequence_parallel=True),
+    "data alone": Plan(DataParallelism.FSDP),
 }
 
 
@@ -166,6 +173,6 @@ def refused(config: TrainConfig, plan: Plan) -> str:
 
 
 def test_a_pipeline_with_too_few_connections_is_refused_by_every_rank(clusters: Clusters) -> None:
-    said = clusters(4, preload=("torch._dynamo",)).run(refused, TASK, Plan(accumulate=2, pipeline_parallel=4))
+    said = clusters(4, preload=("torch._dynamo",)).run(refused, TASK, Plan(micro_batches=2, pipeline_parallel=4))
     assert set(said) == {said[0]} and "CONNECTIONS is 1, and a rank of this pipeline takes 8 connections" in said[0]
-    assert clusters(4, preload=("torch._dynamo",)).run(refused, TASK, Plan(Form.DDP)) == [""] * 4
+    assert clusters(4, preload=("torch._dynamo",)).run(refused, TASK, Plan(DataParallelism.DDP)) == [""] * 4

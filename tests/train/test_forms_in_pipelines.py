@@ -11,7 +11,7 @@ from reference.composition.by_axis import bytes_by_axis
 from reference.memory.precision import PRECISIONS
 from reference.mesh import Mesh
 from reference.models import GPTConfig
-from reference.parallelize import Form, Order, Plan
+from reference.parallelize import DataParallelism, PipelineSchedule, Plan
 from reference.pipeline_parallel.passes import Free, Gather, Reduce, brings_gradients
 from reference.trace import Op, Trace
 from reference.train import TrainConfig, Training
@@ -21,18 +21,18 @@ MESH = Mesh({"pipe": 2, "data": 2})
 DOUBLE = 8  # bytes
 MODEL = GPTConfig(layers=8, width=16, heads=4, kv_heads=2, hidden=24)
 PIPES = {  # order, stages on a rank where it leaves that open, micro-batches
-    "1F1B": (Order.ONE_F_ONE_B, None, 4),
-    "split backward": (Order.ZB_H1, None, 4),
-    "there and back": (Order.ZB_V, None, 6),
-    "interleaved": (Order.INTERLEAVED, 4, 6),
-    "breadth-first": (Order.BREADTH_FIRST, 4, 4),
+    "1F1B": (PipelineSchedule.ONE_F_ONE_B, None, 4),
+    "split backward": (PipelineSchedule.ZB_H1, None, 4),
+    "there and back": (PipelineSchedule.ZB_V, None, 6),
+    "interleaved": (PipelineSchedule.INTERLEAVED, 4, 6),
+    "breadth-first": (PipelineSchedule.BREADTH_FIRST, 4, 4),
 }
 piped = pytest.mark.parametrize("pipe", PIPES)
 
 
-def plan_of(form: Form, pipe: str) -> Plan:
+def plan_of(form: DataParallelism, pipe: str) -> Plan:
     order, chunks, m = PIPES[pipe]
-    return Plan(form, m, pipeline_parallel=2, order=order, chunks=chunks)
+    return Plan(form, m, pipeline_parallel=2, schedule=order, stages_per_rank=chunks)
 
 
 def third_step(plan: Plan) -> tuple[dict[int, int], list[tuple[str, int]], int]:
@@ -42,14 +42,14 @@ def third_step(plan: Plan) -> tuple[dict[int, int], list[tuple[str, int]], int]:
         Elements of each of this rank's stages; what the program gathers, frees and reduces; bytes of parameters that
         are left when the step is over.
     """
-    config = TrainConfig(MODEL, batch=2 * plan.accumulate, sequence=8, precision=PRECISIONS["fp64"])
+    config = TrainConfig(MODEL, batch=2 * plan.micro_batches, sequence=8, precision=PRECISIONS["fp64"])
     training = Training(config, dist.group.WORLD, torch.device("cpu"), plan)
     sizes = {number: sum(p.numel() for p in stage.parameters()) for number, stage in training.model.by_number.items()}
     for step in range(3):
         if step == 2:
             dist.barrier()
         training.backward(step)
-        training.form.publish()
+        training.form.end_step()
     dist.barrier()
     memory = {p.untyped_storage().data_ptr(): p.untyped_storage().nbytes() for p in training.model.parameters()}
     left = sum(memory.values())
@@ -83,8 +83,10 @@ def sent(trace: Trace) -> list[int]:
 
 
 @piped
-@pytest.mark.parametrize("form", [Form.FLAT, Form.DDP, Form.ZERO1])
-def test_gradients_are_sent_once_a_step_however_many_micro_batches(clusters: Clusters, form: Form, pipe: str) -> None:
+@pytest.mark.parametrize("form", [DataParallelism.FLAT, DataParallelism.DDP, DataParallelism.ZERO1])
+def test_gradients_are_sent_once_a_step_however_many_micro_batches(
+    clusters: Clusters, form: DataParallelism, pipe: str
+) -> None:
     """2Ψ(d-1)/d elements, of the parameters of a rank's stages; ZeRO-1 sends half of it when it publishes."""
     results, trace = clusters(4, preload=("torch._dynamo",)).trace(third_step, plan_of(form, pipe))
     assert sent(trace) == [sum(sizes.values()) * DOUBLE for sizes, _, _ in results]
@@ -94,14 +96,14 @@ def test_gradients_are_sent_once_a_step_however_many_micro_batches(clusters: Clu
 def test_zero_2_sends_the_gradients_of_every_micro_batch(clusters: Clusters, pipe: str) -> None:
     """It has no room for what has not been sent: (m + 1)Ψ(d-1)/d elements."""
     m = PIPES[pipe][-1]
-    results, trace = clusters(4, preload=("torch._dynamo",)).trace(third_step, plan_of(Form.ZERO2, pipe))
+    results, trace = clusters(4, preload=("torch._dynamo",)).trace(third_step, plan_of(DataParallelism.ZERO2, pipe))
     assert sent(trace) == [(m + 1) * sum(sizes.values()) * DOUBLE // 2 for sizes, _, _ in results]
 
 
 @piped
 def test_fsdp_gathers_and_reduces_stages_when_the_program_says_so(clusters: Clusters, pipe: str) -> None:
     """So many passes over a stage, each of Ψ(d-1)/d elements. Afterwards nothing is left but shards."""
-    results, trace = clusters(4, preload=("torch._dynamo",)).trace(third_step, plan_of(Form.FSDP, pipe))
+    results, trace = clusters(4, preload=("torch._dynamo",)).trace(third_step, plan_of(DataParallelism.FSDP, pipe))
     assert sent(trace) == [sum(sizes[stage] for _, stage in asked) * DOUBLE // 2 for sizes, asked, _ in results]
     for _, _, left in results:
         assert left == 0
@@ -110,9 +112,13 @@ def test_fsdp_gathers_and_reduces_stages_when_the_program_says_so(clusters: Clus
 def test_breadth_first_needs_fewer_messages_than_interleaving(clusters: Clusters) -> None:
     """Lamy-Poirier 2023: the price of FSDP does not grow with the number of micro-batches."""
     asked = {}
-    for order in (Order.INTERLEAVED, Order.BREADTH_FIRST):
+    for order in (PipelineSchedule.INTERLEAVED, PipelineSchedule.BREADTH_FIRST):
         for m in (4, 8):
-            plan = Plan(Form.FSDP, m, pipeline_parallel=2, order=order, chunks=4)
+            plan = Plan(DataParallelism.FSDP, m, pipeline_parallel=2, schedule=order, stages_per_rank=4)
             asked[order, m] = len(clusters(4, preload=("torch._dynamo",)).run(third_step, plan)[0][1])
-    assert asked[Order.BREADTH_FIRST, 4] == asked[Order.BREADTH_FIRST, 8]
-    assert asked[Order.BREADTH_FIRST, 4] < asked[Order.INTERLEAVED, 4] < asked[Order.INTERLEAVED, 8]
+    assert asked[PipelineSchedule.BREADTH_FIRST, 4] == asked[PipelineSchedule.BREADTH_FIRST, 8]
+    assert (
+        asked[PipelineSchedule.BREADTH_FIRST, 4]
+        < asked[PipelineSchedule.INTERLEAVED, 4]
+        < asked[PipelineSchedule.INTERLEAVED, 8]
+    )

@@ -14,7 +14,7 @@ from reference.memory.recompute import Recompute
 from reference.models import GPTConfig
 from reference.models.config import LINEAR, QKV
 from reference.oracle import largest_difference, one_process
-from reference.parallelize import Form, Order, Plan
+from reference.parallelize import DataParallelism, PipelineSchedule, Plan
 from reference.report import read_log
 from reference.saves import Saves
 
@@ -31,17 +31,23 @@ T4 = {"tensor_parallel": 4}
 PLANS = {
     "tensor-parallel": (4, Plan(**T4)),
     "sequence-parallel, key-value heads shared": (4, Plan(**T4, sequence_parallel=True, recompute=Recompute.SELECTIVE)),
-    "asynchronous": (4, Plan(Form.ZERO2, tensor_parallel=2, sequence_parallel=True, async_tensor_parallel=True)),
-    "sharded": (3, Plan(Form.FSDP, accumulate=2, recompute=Recompute.FULL)),
-    "pipeline": (2, Plan(Form.DDP, pipeline_parallel=2, accumulate=4)),
-    "split backward": (4, Plan(pipeline_parallel=2, accumulate=4, order=Order.ZB_V, tensor_parallel=2)),
+    "asynchronous": (
+        4,
+        Plan(DataParallelism.ZERO2, tensor_parallel=2, sequence_parallel=True, async_tensor_parallel=True),
+    ),
+    "sharded": (3, Plan(DataParallelism.FSDP, micro_batches=2, recompute=Recompute.FULL)),
+    "pipeline": (2, Plan(DataParallelism.DDP, pipeline_parallel=2, micro_batches=4)),
+    "split backward": (
+        4,
+        Plan(pipeline_parallel=2, micro_batches=4, schedule=PipelineSchedule.ZB_V, tensor_parallel=2),
+    ),
     "all axes": (
         8,
         Plan(
-            Form.FSDP,
+            DataParallelism.FSDP,
             pipeline_parallel=2,
-            accumulate=2,
-            order=Order.ZB_H1,
+            micro_batches=2,
+            schedule=PipelineSchedule.ZB_H1,
             tensor_parallel=2,
             sequence_parallel=True,
         ),
@@ -61,7 +67,7 @@ def training(model: GPTConfig, batch: int = 12) -> TrainConfig:
 @pytest.mark.parametrize("model", MODELS)
 def test_any_plan_equals_one_process(clusters: Clusters, model: str, plan: str) -> None:
     ranks, laid_out = PLANS[plan]
-    batch = laid_out.readers(ranks) * laid_out.accumulate * 2
+    batch = laid_out.dp_size(ranks) * laid_out.micro_batches * 2
     config = training(MODELS[model], batch)
     expected = one_process(config)
     if biases := [value for name, value in expected.parameters.items() if name.endswith(".bias")]:
@@ -78,7 +84,7 @@ def test_a_checkpoint_of_one_split_goes_on_under_another(
     config = replace(training(MODELS[model], batch=8), data=str(short_text), steps=4)
     plans = [
         (4, Plan(tensor_parallel=4, sequence_parallel=True)),
-        (4, Plan(Form.ZERO1, tensor_parallel=2)),
+        (4, Plan(DataParallelism.ZERO1, tensor_parallel=2)),
         (2, Plan()),
     ]
     losses = []

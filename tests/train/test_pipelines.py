@@ -13,7 +13,7 @@ from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.models import GPTConfig
 from reference.oracle import one_process
-from reference.parallelize import Form, Order, Plan
+from reference.parallelize import DataParallelism, PipelineSchedule, Plan
 from reference.pipeline_parallel.split_backward import LARGE
 from reference.saves import Saves
 from reference.train import TrainConfig, Training, train, validation_loss
@@ -36,11 +36,11 @@ WIDE = GPTConfig(layers=2, width=256, heads=4, kv_heads=4, hidden=256)
 """Each matrix of a block is large enough for its gradient to be added up in the product."""
 
 
-@pytest.mark.parametrize("form", Form)
-def test_products_that_add_equal_one_process(clusters: Clusters, form: Form) -> None:
+@pytest.mark.parametrize("form", DataParallelism)
+def test_products_that_add_equal_one_process(clusters: Clusters, form: DataParallelism) -> None:
     assert WIDE.width * WIDE.hidden >= LARGE
     config = TrainConfig(WIDE, steps=2, batch=6, sequence=8, warmup=1, precision=PRECISIONS["fp64"])
-    plan = Plan(form, 3, pipeline_parallel=2, replicas=2 if form is Form.HSDP else None)
+    plan = Plan(form, 3, pipeline_parallel=2, dp_replicate=2 if form is DataParallelism.HSDP else None)
     found = differences(Deal(4, config, plan), clusters(4, preload=("torch._dynamo",)))
     assert max(found.values()) < BOUND, found
 
@@ -59,9 +59,9 @@ def test_a_run_goes_on_with_other_numbers_on_all_axes(clusters: Clusters, short_
     config = replace(CONFIG, data=str(short_text))
     whole = one_process(config)
     legs = (
-        (8, Plan(Form.ZERO1, 2, tensor_parallel=2, pipeline_parallel=2, order=Order.ZB_H1)),
-        (4, Plan(Form.FLAT, 4, pipeline_parallel=4, order=Order.INTERLEAVED)),
-        (2, Plan(Form.FSDP, tensor_parallel=1)),
+        (8, Plan(DataParallelism.ZERO1, 2, tensor_parallel=2, pipeline_parallel=2, schedule=PipelineSchedule.ZB_H1)),
+        (4, Plan(DataParallelism.FLAT, 4, pipeline_parallel=4, schedule=PipelineSchedule.INTERLEAVED)),
+        (2, Plan(DataParallelism.FSDP, tensor_parallel=1)),
     )
     losses, held_out = [], []
     for number, (ranks, plan) in enumerate(legs):
@@ -84,12 +84,14 @@ def held_out(config: TrainConfig, plan: Plan) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("form", [Form.DDP, Form.ZERO2, Form.FSDP, Form.HSDP])
-def test_inference_goes_through_the_same_stages(clusters: Clusters, short_text: Path, form: Form) -> None:
+@pytest.mark.parametrize(
+    "form", [DataParallelism.DDP, DataParallelism.ZERO2, DataParallelism.FSDP, DataParallelism.HSDP]
+)
+def test_inference_goes_through_the_same_stages(clusters: Clusters, short_text: Path, form: DataParallelism) -> None:
     """Whatever order training has; two stages on a rank hand over without a message where they follow each other."""
     config = replace(CONFIG, data=str(short_text))
     (expected,) = clusters(1, preload=("torch._dynamo",)).run(held_out, config, Plan())
-    plan = Plan(form, 2, pipeline_parallel=2, order=Order.ZB_V)
+    plan = Plan(form, 2, pipeline_parallel=2, schedule=PipelineSchedule.ZB_V)
     for found in clusters(4, preload=("torch._dynamo",)).run(held_out, config, plan):
         assert found == pytest.approx(expected, rel=1e-12)
 
@@ -112,7 +114,11 @@ def test_inference_tells_each_shape_once(clusters: Clusters, short_text: Path) -
     ("plan", "ranks", "said"),
     [
         (Plan(pipeline_parallel=3), 4, "4 ranks do not divide into pipelines of 3"),
-        (Plan(pipeline_parallel=8, order=Order.ZB_V), 8, "8 layers do not make 16 stages, as zb-v has on 8 ranks"),
+        (
+            Plan(pipeline_parallel=8, schedule=PipelineSchedule.ZB_V),
+            8,
+            "8 layers do not make 16 stages, as zb-v has on 8 ranks",
+        ),
         (Plan(pipeline_parallel=2, tensor_parallel=3), 6, "4 heads do not divide among 3 tensor-parallel ranks"),
         (Plan(pipeline_parallel=2, tensor_parallel=4), 4, "4 ranks do not divide .*: take a multiple of 8"),
     ],
@@ -125,9 +131,15 @@ def test_what_does_not_fit_is_refused_with_the_reason(plan: Plan, ranks: int, sa
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"order": Order.GPIPE}, "gpipe is an order of pipelines: it takes pipeline parallelism of 2 or more"),
+        (
+            {"order": PipelineSchedule.GPIPE},
+            "gpipe is an order of pipelines: it takes pipeline parallelism of 2 or more",
+        ),
         ({"pipeline_parallel": 0}, "a pipeline has 1 rank or more, not 0"),
-        ({"pipeline_parallel": 2, "order": Order.INTERLEAVED, "chunks": 0}, "a rank has 1 chunk or more, not 0"),
+        (
+            {"pipeline_parallel": 2, "order": PipelineSchedule.INTERLEAVED, "chunks": 0},
+            "a rank has 1 chunk or more, not 0",
+        ),
         ({"pipeline_parallel": 2, "chunks": 2}, "chunks are of interleaved and breadth-first, not of 1f1b"),
     ],
 )

@@ -76,12 +76,12 @@ def test_the_pictures_show_one_step_of_all_axes(clusters: Clusters, config: Trai
     step = demo.last_step(trace)
     assert not step.unmatched
     assert min(event.begin for events in step.events for event in events) == 0
-    model, windows = config.model, config.batch // 2 // demo.PLAN.accumulate
+    model, windows = config.model, config.batch // 2 // demo.PLAN.micro_batches
     activation = windows * config.sequence * model.width * 4 // 2  # bytes: the rest comes from the tensor neighbour
     table = model.vocabulary * model.width * 4 // 2  # tied; this rank's half
     norm = 8
     sent = bytes_by_axis(step, demo.MESH)
-    assert sent["pipe"] == [demo.PLAN.accumulate * activation + table + norm] * demo.RANKS
+    assert sent["pipe"] == [demo.PLAN.micro_batches * activation + table + norm] * demo.RANKS
     assert all(sent["data"]) and all(sent["tensor"])
     losses = draw([Step(1, 5.5, 1.0, 64, 0.1), Step(2, 4.5, 1.0, 128, 0.2)], held_out=4.0, entropy=3.26)
     demo.save_pictures(Console(quiet=True), tmp_path, losses, step)

@@ -19,7 +19,7 @@ from reference.models import PRESETS
 from reference.models.data import Batches, file_text
 from reference.options import completed
 from reference.oracle import one_process
-from reference.parallelize import Form, Plan
+from reference.parallelize import DataParallelism, Plan
 from reference.report import read_log
 from reference.saves import Saves, learned
 from reference.zero import checkpoint_folder
@@ -36,11 +36,14 @@ def losses(clusters: Clusters, ranks: int, config: TrainConfig, plan: Plan, save
 @pytest.mark.parametrize(
     "before, after",
     [
-        ((4, Plan(Form.FSDP)), (3, Plan(Form.ZERO1, accumulate=2))),
-        ((2, Plan(Form.DDP)), (4, Plan(Form.HSDP, accumulate=2))),
-        ((3, Plan(Form.ZERO2)), (1, Plan(Form.NAIVE, accumulate=2))),
-        ((8, Plan(Form.FSDP, tensor_parallel=4, sequence_parallel=True)), (6, Plan(Form.ZERO2, tensor_parallel=2))),
-        ((3, Plan(Form.DDP)), (8, Plan(Form.HSDP, accumulate=2, tensor_parallel=2))),
+        ((4, Plan(DataParallelism.FSDP)), (3, Plan(DataParallelism.ZERO1, micro_batches=2))),
+        ((2, Plan(DataParallelism.DDP)), (4, Plan(DataParallelism.HSDP, micro_batches=2))),
+        ((3, Plan(DataParallelism.ZERO2)), (1, Plan(DataParallelism.NAIVE, micro_batches=2))),
+        (
+            (8, Plan(DataParallelism.FSDP, tensor_parallel=4, sequence_parallel=True)),
+            (6, Plan(DataParallelism.ZERO2, tensor_parallel=2)),
+        ),
+        ((3, Plan(DataParallelism.DDP)), (8, Plan(DataParallelism.HSDP, micro_batches=2, tensor_parallel=2))),
     ],
     ids=["fsdp to zero1", "ddp to hsdp", "zero2 to one", "4 tensor-parallel ranks to 2", "ddp to both axes"],
 )
@@ -171,13 +174,13 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(
         (["--resume", "--save", "{}/nothing"], "no checkpoint in"),
         (["--save", "{}", "--save-every", "0"], "every 1 step or more"),
         (["--save-every", "10"], "--save-every needs --save FOLDER"),
-        (["--replicas", "2"], "replicas are of hsdp, not of flat"),
-        (["--chunks", "2"], "chunks are of interleaved and breadth-first, not of 1f1b"),
-        (["--data-parallel", "hsdp", "--replicas", "0"], "at least 1 replica, not 0"),
+        (["--dp-replicate", "2"], "replicas are of hsdp, not of flat"),
+        (["--stages-per-rank", "2"], "chunks are of interleaved and breadth-first, not of 1f1b"),
+        (["--data-parallel", "hsdp", "--dp-replicate", "0"], "at least 1 replica, not 0"),
         (["--data-parallel", "zero4"], "naive, flat, ddp, zero1, zero2, fsdp, hsdp, not zero4"),
-        (["--data-parallel", "hsdp", "--replicas", "3", "--ranks", "2"], "2 ranks do not divide into 3 replicas"),
-        (["--accumulate", "0"], "at least 1 micro-batch"),
-        (["--accumulate", "3"], "do not divide among 3 micro-batches"),
+        (["--data-parallel", "hsdp", "--dp-replicate", "3", "--ranks", "2"], "2 ranks do not divide into 3 replicas"),
+        (["--micro-batches", "0"], "at least 1 micro-batch"),
+        (["--micro-batches", "3"], "do not divide among 3 micro-batches"),
         (["--recompute", "some"], "none, selective, full, not some"),
         (["--precision", "int8"], "--precision is one of fp32, tf32, bf16, fp16"),
         (["--offload", "moon"], "none, cpu, disk, not moon"),

@@ -96,12 +96,12 @@ class OneRank:
         """Take one step. Returns the norm of all gradients."""
         with self.form.micro_batch(last=True):
             self.loss(step).backward()
-        self.form.collect()
+        self.form.reduce_gradients()
         gradients = [part.master.grad for part in self.form.parts]
         norm = gradient_norm([part.master.grad for part in self.form.parts if part.is_primary], self.form.shards)
         clip(gradients, norm, LIMIT)
         self.optimizer.step()
-        self.form.publish()
+        self.form.end_step()
         return float(norm)
 
 

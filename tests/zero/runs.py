@@ -98,9 +98,9 @@ def train(
         with form.micro_batch(last=True):
             loss = loss_of(model, step, dist.get_rank(group), dist.get_world_size(group))
             loss.backward()
-        form.collect()
+        form.reduce_gradients()
         optimizer.step()
-        form.publish()
+        form.end_step()
         total = loss.detach()
         dist.all_reduce(total, group=group)
         losses.append(total.item())

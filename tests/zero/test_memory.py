@@ -58,10 +58,10 @@ def measured(
             for k in range(micro_batches):
                 with form.micro_batch(last=k == micro_batches - 1):
                     task.loss(model, step, group.rank() * micro_batches + k, parts).backward()
-            form.collect()
+            form.reduce_gradients()
             gauge.mark("step")
             optimizer.step()
-            form.publish()
+            form.end_step()
             gauge.mark("rest")
     return gauge.history
 

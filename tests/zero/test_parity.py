@@ -118,8 +118,8 @@ def test_where_nothing_learns_nothing_is_updated(ranks: Cluster, make: Make, mod
         form = make(model, group)
         with form.micro_batch(last=True):
             model(torch.ones(1, 2))
-        form.collect()
-        form.publish()
+        form.reduce_gradients()
+        form.end_step()
         return len(form.parts)
 
     assert ranks.run(in_group, 2, on_rank)[-1] == 0
