@@ -63,7 +63,7 @@ def results(deals: Sequence[Deal]) -> Iterator[tuple[int, float, str]]:
 
 def summary(deals: Sequence[Deal]) -> str:
     """What has been dealt."""
-    forms, orders = (Counter(getattr(deal.plan, field) for deal in deals) for field in ("data_parallel", "order"))
+    forms, orders = (Counter(getattr(deal.plan, field) for deal in deals) for field in ("data_parallel", "schedule"))
     ranks = Counter(deal.ranks for deal in deals)
     return (
         f"{len(forms)} forms of data parallelism, {len(orders)} orders, "
