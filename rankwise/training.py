@@ -8,7 +8,7 @@ from rich.console import Console
 
 from rankwise import on_rank
 from rankwise.progress import following
-from rankwise.words import require_ranks
+from rankwise.ranks import require_ranks
 from reference.cluster import Cluster
 from reference.errors import BadInput
 from reference.models import files

@@ -22,7 +22,6 @@ recomputation in large transformer models", sec. 5, for the selective form.
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from enum import StrEnum
 from functools import partial
 from typing import Any
 
@@ -32,17 +31,10 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import saved_tensors_hooks
 
+from reference.choices import Recompute
 from reference.errors import BadInput
 
 Tensors = Tensor | tuple[Tensor, ...]
-
-
-class Recompute(StrEnum):
-    """What is made again in backward instead of being kept."""
-
-    NONE = "none"
-    SELECTIVE = "selective"  # what is large and cheap: attention's core, norms, the product inside the SwiGLU
-    FULL = "full"  # everything inside a block; its input alone is kept
 
 
 def recompute(model: nn.Module, how: Recompute) -> None:

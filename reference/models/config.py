@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from reference.errors import BadInput
+from reference.fields import option
 
 ACTIVATIONS = ("silu", "gelu")
 LINEAR = ("query", "key", "value", "output", "gate", "up", "down")
@@ -33,7 +34,9 @@ class GPTConfig:
     tied: bool = False  # the output projection is the embedding table
     rotary_base: float = 10_000.0  # the slowest wave is 2 pi x base^(1 - 2 / head_dim) tokens long
     norm_epsilon: float = 1e-5
-    dropout: float = 0.0  # share of what a block adds to the residual stream that training leaves out
+    dropout: float = option(
+        0.0, "Share of what a block adds to the residual stream that each step sets to 0 at random."
+    )
     head_size: int | None = None  # numbers of one head; width / heads if nothing is said
     biases: tuple[str, ...] = ()  # which of a block's linear layers have one, by name: see `LINEAR`
     gated: bool = True  # False: the feed-forward is down(activation(up(x))), two matrices instead of three

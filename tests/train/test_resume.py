@@ -174,8 +174,8 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(
         (["--resume", "--save", "{}/nothing"], "no checkpoint in"),
         (["--save", "{}", "--save-every", "0"], "every 1 step or more"),
         (["--save-every", "10"], "--save-every needs --save FOLDER"),
-        (["--dp-replicate", "2"], "replicas are of hsdp, not of flat"),
-        (["--stages-per-rank", "2"], "chunks are of interleaved and breadth-first, not of 1f1b"),
+        (["--dp-replicate", "2"], "dp_replicate is of hsdp, not of flat"),
+        (["--stages-per-rank", "2"], "stages per rank are of interleaved and breadth-first, not of 1f1b"),
         (["--data-parallel", "hsdp", "--dp-replicate", "0"], "at least 1 replica, not 0"),
         (["--data-parallel", "zero4"], "naive, flat, ddp, zero1, zero2, fsdp, hsdp, not zero4"),
         (["--data-parallel", "hsdp", "--dp-replicate", "3", "--ranks", "2"], "2 ranks do not divide into 3 replicas"),
@@ -184,6 +184,13 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(
         (["--recompute", "some"], "none, selective, full, not some"),
         (["--precision", "int8"], "--precision is one of fp32, tf32, bf16, fp16"),
         (["--offload", "moon"], "none, cpu, disk, not moon"),
+        (["--offload", "disk", "--offload-folder", "no/such/folder"], "no/such/folder is not a folder"),
+        (["--scatter-gather", "of"], "--scatter-gather is one of on, off, not of"),
+        (["--weight-decay", "-1"], "a weight decay is 0 or more, and finite, not -1.0"),
+        (["--weight-decay", "inf"], "a weight decay is 0 or more, and finite, not inf"),
+        (["--clip", "0"], "a positive norm, not 0.0"),
+        (["--warmup", "-1"], "0 steps or more, not -1"),
+        (["--stop-after", "2"], "stops after 1 to 1 steps, not 2"),
     ],
 )
 def test_bad_input_is_said_in_one_line(options: list[str], reason: str, tmp_path: Path, capsys):
@@ -296,12 +303,19 @@ def test_options_that_would_learn_something_else_are_refused_by_name(
 
 
 def test_what_belongs_to_an_option_that_is_another_now_is_not_taken_over() -> None:
-    options = {"data_parallel": "zero1", "replicas": None, "schedule": "1f1b", "chunks": None, "batch": 16}
-    stored = {"data_parallel": "hsdp", "replicas": 2, "schedule": "interleaved", "chunks": 4, "batch": 8, "gone": 1}
-    taken_over = {"schedule": "interleaved", "chunks": 4, "batch": 8}
+    options = {"data_parallel": "zero1", "dp_replicate": None, "schedule": "1f1b", "stages_per_rank": None, "batch": 16}
+    stored = {
+        "data_parallel": "hsdp",
+        "dp_replicate": 2,
+        "schedule": "interleaved",
+        "stages_per_rank": 4,
+        "batch": 8,
+        "gone": 1,
+    }
+    taken_over = {"schedule": "interleaved", "stages_per_rank": 4, "batch": 8}
     assert completed(options, {"data_parallel"}, stored) == {**options, **taken_over}
     same = options | {"data_parallel": "hsdp"}
-    assert completed(same, {"data_parallel"}, stored)["replicas"] == 2
+    assert completed(same, {"data_parallel"}, stored)["dp_replicate"] == 2
     assert completed(options, set(), {}) == options
 
 
