@@ -92,7 +92,7 @@ def _option(declared: Field) -> Option:
     told = declared.metadata
     kind, *_ = get_args(declared.type) or (declared.type,)  # of `int | None`: int
     words, value_of = tuple(told["words"]), told["value_of"]
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
+    if _is_enum(kind):
         words, value_of = tuple(word.value for word in kind), kind
     default = told["default"].value if isinstance(told["default"], StrEnum) else told["default"]
     if default is True:  # a switch that is on has nothing to be typed for it
@@ -114,8 +114,13 @@ def require_members(made: Any) -> None:
     Raises:
         BadInput: for a word, say, which compares equal to its member and is none: `is` would not find it.
     """
-    for each in options_of(type(made)):
+    for each in fields(made):
+        enum, *others = get_args(each.type) or (each.type,)
         value = getattr(made, each.name)
-        enum = each.value_of if isinstance(each.value_of, type) else None
-        if enum and not isinstance(value, enum) and not callable(value):
-            raise BadInput(f"{each.name} takes a member of {enum.__name__} ({', '.join(enum)}), not {value!r}")
+        if not _is_enum(enum) or isinstance(value, enum) or (others and callable(value)):
+            continue
+        raise BadInput(f"{each.name} takes a member of {enum.__name__} ({', '.join(enum)}), not {value!r}")
+
+
+def _is_enum(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, StrEnum)

@@ -125,6 +125,7 @@ def test_each_precision_has_a_meaning(name: str) -> None:
         ({"data_parallel": Recompute.FULL}, "data_parallel takes a member of DataParallelism .*, not <Recompute"),
         ({"recompute": "full"}, "recompute takes a member of Recompute .none, selective, full., not 'full'"),
         ({"offload": None}, "offload takes a member of Offload .none, cpu, disk., not None"),
+        ({"recompute": print}, "recompute takes a member of Recompute .*, not <built-in function print>"),
         ({"schedule": "gpipe", "pipeline_parallel": 2}, "schedule takes a member of PipelineSchedule .*, not 'gpipe'"),
     ],
 )
