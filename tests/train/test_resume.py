@@ -302,6 +302,24 @@ def test_options_that_would_learn_something_else_are_refused_by_name(
     assert out == "" and err.count("\n") == 1 and reason in err
 
 
+def test_a_run_that_stops_early_goes_on_to_its_end(short_text: Path, tmp_path: Path, capsys) -> None:
+    """Where it was to stop is of one sitting, and not in the checkpoint."""
+    options = ["--steps", "4", "--ranks", "1", "--precision", "fp64", "--warmup", "2", "--weight-decay", "0.5"]
+    folder, data = tmp_path / "checkpoints", ["--data", str(short_text)]
+    assert run([*COMMON, *options, *data, "--stop-after", "2", "--save", str(folder)]) == 0
+    code, tail = resumed(folder, tmp_path / "log")
+    assert code == 0 and "from here on" not in capsys.readouterr().out
+    config = replace(CONFIG, data=str(short_text), steps=4, batch=4, learning_rate=0.01, seed=3)
+    whole = one_process(replace(config, warmup=2, weight_decay=0.5))
+    assert tail == pytest.approx(whole.losses[2:], rel=1e-10)
+
+
+def test_folders_are_the_same_ones_for_a_run_that_goes_on_elsewhere(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    stored = Saves(tmp_path).of({"data": "book.txt", "offload_folder": "scratch"}).options
+    assert stored == {"data": str(tmp_path / "book.txt"), "offload_folder": str(tmp_path / "scratch")}
+
+
 def test_what_belongs_to_an_option_that_is_another_now_is_not_taken_over() -> None:
     options = {"data_parallel": "zero1", "dp_replicate": None, "schedule": "1f1b", "stages_per_rank": None, "batch": 16}
     stored = {
