@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -17,7 +18,8 @@ from reference.fields import Option, option, options_of
 from reference.memory.precision import PRECISIONS
 from reference.models import PRESETS, GPTConfig
 from reference.options import OPTIONS, OnThisMachine, Run, add_to, completed, configure, to_store
-from reference.plan import DataParallelism, Plan
+from reference.plan import DataParallelism, PipelineSchedule, Plan
+from reference.saves import Saves
 
 BOTH = [(declared, field.name) for declared in (TrainConfig, Plan, Run) for field in fields(declared)]
 ARGUMENTS = {action.dest: action for action in launch.command_line()._actions if action.dest != "help"}
@@ -153,3 +155,16 @@ def test_a_field_of_another_one_says_so_and_that_one_is_there() -> None:
     within = {name: each.within for name, each in OPTIONS.items() if each.within}
     assert within and all(set(others) <= set(OPTIONS) for others in within.values())
     assert completed({"batch": 16, "ranks": 4}, {"batch"}, {"ranks": 2, "batch": 8}) == {"batch": 16, "ranks": 2}
+
+
+def test_what_a_help_says_is_there_by_default_is_there() -> None:
+    hybrid = Plan(DataParallelism.HSDP)
+    interleaved = Plan(pipeline_parallel=3, schedule=PipelineSchedule.INTERLEAVED, micro_batches=3)
+    known = {
+        "dp_replicate": hybrid.replicas,
+        "stages_per_rank": interleaved.timetable().stages // 3,
+        "save_every": Saves.every,
+    }
+    assert {name for name, each in OPTIONS.items() if re.search(r"\d+ by default", each.help)} == set(known)
+    for name, number in known.items():
+        assert f"; {number} by default." in OPTIONS[name].help
