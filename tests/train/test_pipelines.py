@@ -124,15 +124,15 @@ def test_what_does_not_fit_is_refused_with_the_reason(plan: Plan, ranks: int, sa
     ("options", "said"),
     [
         (
-            {"order": PipelineSchedule.GPIPE},
-            "gpipe is an order of pipelines: it takes pipeline parallelism of 2 or more",
+            {"schedule": PipelineSchedule.GPIPE},
+            "gpipe is a schedule of pipelines: it takes pipeline parallelism of 2 or more",
         ),
         ({"pipeline_parallel": 0}, "a pipeline has 1 rank or more, not 0"),
         (
-            {"pipeline_parallel": 2, "order": PipelineSchedule.INTERLEAVED, "chunks": 0},
-            "a rank has 1 chunk or more, not 0",
+            {"pipeline_parallel": 2, "schedule": PipelineSchedule.INTERLEAVED, "stages_per_rank": 0},
+            "a rank has 1 stage or more, not 0",
         ),
-        ({"pipeline_parallel": 2, "chunks": 2}, "chunks are of interleaved and breadth-first, not of 1f1b"),
+        ({"pipeline_parallel": 2, "stages_per_rank": 2}, "stages per rank are of interleaved and breadth-first, not of 1f1b"),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(options: dict, said: str) -> None:
