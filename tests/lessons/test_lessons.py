@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from puzzles import catalog
@@ -16,7 +17,7 @@ from puzzles.grading import text
 from puzzles.grading.state import State
 from tests.lessons.answered import needed
 from tests.lessons.course import LESSONS, ROOT, committed, copy_course, keep_needed, run
-from tests.lessons.store import FOLDED, VIEW, answers
+from tests.lessons.store import FOLDED, VIEW, answers, executed
 
 MOST_LINES = 15  # of a cell that is not a puzzle; what is longer lives in a module
 MOST_COLUMNS = 100  # of a line of code: a notebook beside a file list has no more
@@ -44,6 +45,13 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
         return copy_course(tmp_path_factory.mktemp("course") / "course", solved)
 
     return of
+
+
+def test_what_a_cell_prints_is_stored_as_one_text_however_long_it_takes(tmp_path: Path) -> None:
+    cell = nbformat.v4.new_code_cell("import time\nprint(1, flush=True)\ntime.sleep(0.3)\nprint(2, flush=True)")
+    (tmp_path / "lessons").mkdir()
+    (tmp_path / "lessons" / "slow.ipynb").write_text(nbformat.writes(nbformat.v4.new_notebook(cells=[cell])))
+    assert [output.text for output in executed(tmp_path, "slow.ipynb").cells[0].outputs] == ["1\n2\n"]
 
 
 @pytest.mark.long

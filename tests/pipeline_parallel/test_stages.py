@@ -1,4 +1,4 @@
-"""Layers are cut so that the dearest stage is as cheap as can be, and stages together are the model."""
+"""Layers are cut so that the most expensive stage costs as little as can be, and stages together are the model."""
 
 import itertools
 
@@ -27,14 +27,14 @@ def test_no_other_cut_is_better(costs: list[int], data: st.DataObject) -> None:
     assert max(sum(costs[layer] for layer in piece) for piece in found) == best
 
 
-def test_a_dear_last_layer_gets_a_stage_with_less_besides() -> None:
+def test_an_expensive_last_layer_gets_a_stage_with_less_besides() -> None:
     assert balanced([1, 1, 1, 1, 1, 3], 3)[-1] == range(5, 6)
     assert balanced([1, 1, 1, 1, 1, 1], 3)[-1] == range(4, 6)
 
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("stages", [1, 4, 7, 11, 16])
-def test_a_stage_is_as_dear_as_its_matrices(stages: int, tied: bool) -> None:
+def test_a_stage_costs_as_much_as_its_matrices(stages: int, tied: bool) -> None:
     """Every matrix multiplies once for each token, a tied table as the head alone; the embedding only looks up."""
     config = GPTConfig(16, 2048, 32, 8, 8192, vocabulary=128_256, tied=tied)  # as Llama 3.2 1B
     with torch.device("meta"):
