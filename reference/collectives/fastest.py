@@ -18,7 +18,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from . import best, native
+from . import native
+from .fast import select
 from .reduction import SUM
 
 
@@ -37,7 +38,7 @@ def in_turn(collective: Callable[..., None], *args: Tensor | ProcessGroup | dist
 def all_reduce(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
     """Reduce `x` over `group`, in place. `x` is contiguous."""
     if x.is_cpu:
-        in_turn(best.all_reduce, x, group, op)
+        in_turn(select.all_reduce, x, group, op)
     else:
         dist.all_reduce(x, op, group)
 
@@ -45,7 +46,7 @@ def all_reduce(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
 def all_gather(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     """Collect everybody's `x` in `out`. Both are contiguous; `x` may be its place in `out`."""
     if x.is_cpu:
-        in_turn(best.all_gather, x, out, group)
+        in_turn(select.all_gather, x, out, group)
     else:
         native.all_gather_single(out.view(-1), x.view(-1), group=group)
 
@@ -53,6 +54,6 @@ def all_gather(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
 def reduce_scatter(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     """Sum chunk i of everybody's `x` into the `out` of rank i. Both are contiguous."""
     if x.is_cpu:
-        in_turn(best.reduce_scatter, x, out, group)
+        in_turn(select.reduce_scatter, x, out, group)
     else:
         native.reduce_scatter_single(out.view(-1), x.view(-1), group=group)

@@ -14,14 +14,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from . import all_gather as all_gathers
-from . import all_reduce as all_reduces
-from . import all_to_all as all_to_alls
-from . import broadcast as broadcasts
-from . import cost
-from . import reduce_scatter as reduce_scatters
-from .exchange import PIECE
-from .reduction import SUM
+from .. import all_gather as all_gathers
+from .. import all_reduce as all_reduces
+from .. import all_to_all as all_to_alls
+from .. import broadcast as broadcasts
+from .. import cost
+from .. import reduce_scatter as reduce_scatters
+from ..exchange import PIECE
+from ..reduction import SUM
 
 LATENCY = 192 << 10  # bytes that gloo moves between two processes of one machine while a message is on its way
 SMALL = 64 << 10  # bytes: up to here copies within a rank count for less than messages
