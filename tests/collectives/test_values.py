@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from reference.cluster import Cluster
-from reference.collectives import all_reduce, barrier, begin, exchange, fastest
+from reference.collectives import all_reduce, barrier, exchange
 from reference.collectives.fast import select
 
 from . import conformance as c
@@ -68,37 +68,6 @@ def of_sizes(group: dist.ProcessGroup) -> list[str]:
 @pytest.mark.parametrize("n", [2, 3, 8])
 def test_what_best_chooses_is_right_for_small_and_large_tensors(ranks: Cluster, n: int) -> None:
     checked(ranks, n, of_sizes)
-
-
-def begun_all_reduce(x: torch.Tensor, group: dist.ProcessGroup, op: dist.ReduceOp) -> None:
-    assert begin.all_reduce(x, group)() is x
-
-
-def begun_all_gather(x: torch.Tensor, out: torch.Tensor, group: dist.ProcessGroup) -> None:
-    assert begin.all_gather(x, out, group)() is out
-
-
-def begun_reduce_scatter(x: torch.Tensor, out: torch.Tensor, group: dist.ProcessGroup, op: dist.ReduceOp) -> None:
-    out.copy_(begin.reduce_scatter(x.clone(), group)())
-
-
-def fastest_reduce_scatter(x: torch.Tensor, out: torch.Tensor, group: dist.ProcessGroup, op: dist.ReduceOp) -> None:
-    fastest.reduce_scatter(x, out, group)
-
-
-def of_those_that_sum(group: dist.ProcessGroup) -> list[str]:
-    algorithms = {
-        "all_reduce": (begun_all_reduce, fastest.all_reduce),
-        "all_gather": (begun_all_gather, fastest.all_gather),
-        "reduce_scatter": (begun_reduce_scatter, fastest_reduce_scatter),
-    }
-    cases = [c.Case(collective, algorithm, 24) for collective, both in algorithms.items() for algorithm in both]
-    return c.mismatches(cases, group)
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 8])
-def test_what_is_begun_and_what_is_fastest_gives_the_same(ranks: Cluster, n: int) -> None:
-    checked(ranks, n, of_those_that_sum)
 
 
 def one_to_all(group: dist.ProcessGroup, size: int) -> None:
