@@ -22,7 +22,7 @@ SAY_IT_THEMSELVES = {
     "reference/memory/loss_scaling.py: _by_all": "the same: whether gradients are finite",
     "reference/data_parallel/whole.py: _of_everybody": "Python objects, for a checkpoint",
 }
-MAY_IMPORT = {"communicator", "default", "differentiable", "native"}
+MAY_IMPORT = {"communicator", "default", "differentiable", "compat"}
 """Of reference.collectives; the last two for `Conjugate` and `device_of`."""
 
 

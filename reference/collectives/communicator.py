@@ -30,8 +30,8 @@ from torch import Tensor
 from torch.distributed import ProcessGroup, Work
 
 from . import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter
-from .exchange import TAG, post, wait
-from .native import all_gather_single, reduce_scatter_single
+from .compat import all_gather_single, reduce_scatter_single
+from .exchange import TAG, start, wait
 from .reduction import SUM
 
 Finish = Callable[[], Tensor]
@@ -105,7 +105,7 @@ class Communicator(ABC):
 
     def start_exchange(self, outgoing: Tensor, target: int, incoming: Tensor, source: int) -> Finish:
         """Start to send to one rank and to receive from another; the result is `incoming`."""
-        return after(post([(outgoing, target)], [(incoming, source)], self.group), incoming, outgoing)
+        return after(start([(outgoing, target)], [(incoming, source)], self.group), incoming, outgoing)
 
 
 class Native(Communicator):

@@ -25,7 +25,7 @@ from reference.collectives import (
     reduce_scatter,
     scatter,
 )
-from reference.collectives.fast import select
+from reference.collectives.fast import blockwise, eager, select
 
 SUM, AVG, MIN, MAX, PRODUCT = (getattr(dist.ReduceOp, name) for name in ("SUM", "AVG", "MIN", "MAX", "PRODUCT"))
 BITS = (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR)
@@ -41,7 +41,7 @@ ALGORITHMS: dict[str, tuple[Callable[..., None], ...]] = {
         broadcast.flat,
         broadcast.tree,
         broadcast.chain,
-        broadcast.eager_chain,
+        eager.eager_chain,
         broadcast.scatter_all_gather,
         select.broadcast,
     ),
@@ -54,8 +54,8 @@ ALGORITHMS: dict[str, tuple[Callable[..., None], ...]] = {
         all_reduce.naive,
         all_reduce.ring,
         all_reduce.recursive_doubling,
-        all_reduce.blockwise_ring,
-        all_reduce.eager_doubling,
+        blockwise.blockwise_ring,
+        eager.eager_doubling,
         all_reduce.halving_doubling,
         all_reduce.double_binary_tree,
         select.all_reduce,

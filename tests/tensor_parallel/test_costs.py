@@ -13,7 +13,7 @@ from torch.distributed import ProcessGroup
 from reference.cluster import Cluster
 from reference.collectives import all_gather, all_reduce, reduce_scatter
 from reference.collectives import cost as collectives
-from reference.collectives.fast import select
+from reference.collectives.fast import eager, select
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import PRESETS, GPTConfig
@@ -103,7 +103,7 @@ def test_collectives_by_hand_cross_as_often(ranks: Cluster, t: int) -> None:
 
 def test_by_hand_two_ranks_send_all_of_it_and_four_send_it_twice() -> None:
     """Recursive doubling: log2 t times the tensor, in log2 t steps; a ring sends 2(t-1)/t of it, in 2(t-1) steps."""
-    doubling, four = all_reduce.eager_doubling, 4 * DOUBLE * STREAM  # all-reduces of a block
+    doubling, four = eager.eager_doubling, 4 * DOUBLE * STREAM  # all-reduces of a block
     assert [select.cheapest(select.ALL_REDUCES, t, STREAM, DOUBLE) for t in (2, 4)] == [doubling, doubling]
     assert [by_hand(t, 0, cost.block(), sequence_parallel=False) for t in (2, 4)] == [four, 2 * four]
 
