@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from reference.collectives.default import Communicate, over
 from reference.config import TrainConfig, learning_rate
 from reference.data_parallel import whole
 from reference.models import GPT, create, token_loss
@@ -49,10 +50,14 @@ def one_process(config: TrainConfig) -> Record:
 
 
 def on_ranks(
-    config: TrainConfig, group: dist.ProcessGroup, device: torch.device | str = "cpu", plan: Plan = DEFAULT_PLAN
+    config: TrainConfig,
+    group: dist.ProcessGroup,
+    device: torch.device | str = "cpu",
+    plan: Plan = DEFAULT_PLAN,
+    communicate: Communicate = over,
 ) -> Record:
     """Train on the ranks of `group` as `reference.train` does, and keep what `one_process` keeps."""
-    training = Training(config, group, torch.device(device), plan)
+    training = Training(config, group, torch.device(device), plan, communicate)
     losses, norms, gradients = [], [], {}
     last = (config.stop_after or config.steps) - 1
     for step in range(last + 1):

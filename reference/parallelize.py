@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from reference import on_gpus
+from reference.collectives.default import Communicate, over
 from reference.data_parallel.form import DataParallel, UpdateForm
-from reference.data_parallel.replicated import DistributedDataParallel, Replicated, flat, naive
+from reference.data_parallel.replicated import DistributedDataParallel, Replicated, naive, through
 from reference.engine import Engine, ForwardOnly, OneStage
 from reference.groups import Groups
 from reference.memory.precision import Precision
@@ -57,7 +58,13 @@ class Parallel:
 
 
 def parallelize(
-    config: GPTConfig, plan: Plan, group: ProcessGroup, device: torch.device, precision: Precision, seed: int = 0
+    config: GPTConfig,
+    plan: Plan,
+    group: ProcessGroup,
+    device: torch.device,
+    precision: Precision,
+    seed: int = 0,
+    communicate: Communicate = over,
 ) -> Parallel:
     """Build a GPT as `plan` says, with the initial weights that one process would have.
 
@@ -69,12 +76,13 @@ def parallelize(
         device: where this rank computes. On "meta" nothing has values: a plan of a model that fits nowhere here.
         precision: in which dtypes.
         seed: of the weights.
+        communicate: makes the communicator of a group of ranks; all that strategies say goes through these.
 
     Raises:
         BadInput: if the plan does not fit the number of ranks or the model.
     """
     plan.require_fit(group.size(), config)
-    groups = groups_of(plan, group, config)
+    groups = groups_of(plan, group, config, communicate)
     if on_gpus.is_gpu(device):
         groups.connect(device)
     dtype = precision.compute if plan.shards_parameters else precision.master
@@ -110,13 +118,13 @@ def parallelize(
         engine, inference = OneStage(model, form, plan.micro_batches), lambda _: ForwardOnly(model)
     loss = token_loss
     if region:
-        loss = partial(vocabulary.token_loss, group=groups.along(*TENSOR), vocabulary=config.vocabulary)
+        loss = partial(vocabulary.token_loss, group=groups.communicator(*TENSOR), vocabulary=config.vocabulary)
     return Parallel(model, loss, form, groups.along(*DATA), groups.along("pp", *GRADIENTS), engine, inference)
 
 
-def groups_of(plan: Plan, group: ProcessGroup, config: GPTConfig) -> Groups:
+def groups_of(plan: Plan, group: ProcessGroup, config: GPTConfig, communicate: Communicate = over) -> Groups:
     """All groups that a plan needs, made in one order by all ranks of `group`."""
-    groups = Groups(group, plan.mesh(group.size(), config))
+    groups = Groups(group, plan.mesh(group.size(), config), communicate)
     several = [(axis,) for axis in groups.mesh.names if groups.mesh.size(axis) > 1]
     for axes in (*several, DATA, GRADIENTS, ("pp", *GRADIENTS)):
         groups.along(*axes)
@@ -153,7 +161,7 @@ def _region(plan: Plan, groups: Groups, later: Later | None, overlap: bool) -> R
     kind = Region
     if plan.sequence_parallel:
         kind = RingRegion if plan.async_tensor_parallel else SequenceRegion
-    region = kind(groups.along(*TENSOR), overlap)
+    region = kind(groups.communicator(*TENSOR), overlap)
     return SplitRegion(region, later) if later else region
 
 
@@ -170,13 +178,14 @@ def _pipelines(
     channels = None
     if on_gpus.is_gpu(device):
         on_gpus.require_connections(busiest(plan.timetable()))
-        channels = channels_of(groups.all, groups.mesh, plan.timetable(), device)
+        ends = channels_of(groups.all, groups.mesh, plan.timetable(), device)
+        channels = {channel: groups.communicator_of(group) for channel, group in ends.items()}
     is_replicated = plan.scatter_gather and plan.tensor_parallel > 1 and not plan.sequence_parallel
-    copies = groups.along(*TENSOR) if is_replicated else None
+    copies = groups.communicator(*TENSOR) if is_replicated else None
     options = {"later": later, "form": form, "channels": channels, "copies": copies}
 
     def pipeline(schedule: Schedule) -> Pipeline:
-        return Pipeline(schedule, model.by_number, groups.along("pp"), device, **options)
+        return Pipeline(schedule, model.by_number, groups.communicator("pp"), device, **options)
 
     return pipeline(plan.timetable()), cache(lambda shape: pipeline(forward_only(plan.timetable(), m=1)))
 
@@ -190,12 +199,12 @@ def _form(
     device: torch.device,
 ) -> DataParallel:
     """The form of data parallelism, over this rank's model."""
-    data = groups.along(*GRADIENTS)
+    data = groups.communicator(*GRADIENTS)
     match plan.data_parallel:
         case DataParallelism.NAIVE:
-            return Replicated(model, data, precision, naive)
+            return Replicated(model, data, precision, partial(naive, all_reduce=through(data)))
         case DataParallelism.FLAT:
-            return Replicated(model, data, precision, flat)
+            return Replicated(model, data, precision)
         case DataParallelism.DDP:
             return DistributedDataParallel(model, data, precision)
         case DataParallelism.ZERO1:
@@ -203,8 +212,8 @@ def _form(
         case DataParallelism.ZERO2:
             return Sharded(model, data, ZeroStage.GRADIENTS, precision)
         case DataParallelism.FSDP | DataParallelism.HSDP:
-            replicas = groups.along("dp_replicate") if plan.replicas > 1 else None
-            shards = groups.along("dp_shard")
+            replicas = groups.communicator("dp_replicate") if plan.replicas > 1 else None
+            shards = groups.communicator("dp_shard")
             return FullySharded(model, shards, precision, replicas=replicas, value=value, device=device)
         case reduce:
             return Replicated(model, data, precision, reduce)

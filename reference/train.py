@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reference import on_gpus
+from reference.collectives.default import Communicate, over
 from reference.config import TrainConfig
 from reference.data_parallel import UpdateForm
 from reference.dtypes import accumulator
@@ -39,18 +40,24 @@ class Training:
         group: n ranks that share each batch; one rank is as good as many.
         device: where this rank computes.
         plan: how the work is laid out.
+        communicate: makes what strategies talk through, as for `parallelize`.
 
     Raises:
         BadInput: if text, batch, plan and ranks do not fit.
     """
 
     def __init__(
-        self, config: TrainConfig, group: dist.ProcessGroup, device: torch.device, plan: Plan = DEFAULT_PLAN
+        self,
+        config: TrainConfig,
+        group: dist.ProcessGroup,
+        device: torch.device,
+        plan: Plan = DEFAULT_PLAN,
+        communicate: Communicate = over,
     ) -> None:
         self.config, self.group, self.device, self.plan = config, group, device, plan
         plan.require_fit(group.size(), config.model, config.sequence)
         self.batches = batches_for(config, plan.dp_size(group.size()), plan.micro_batches)
-        parallel = parallelize(config.model, plan, group, device, config.precision, config.seed)
+        parallel = parallelize(config.model, plan, group, device, config.precision, config.seed, communicate)
         self.model, self.loss, self.form = parallel.model, parallel.loss, parallel.form
         self.data, self.loss_group = parallel.data, parallel.loss_group
         self.engine, self.inference = parallel.engine, parallel.inference

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from reference.collectives.fastest import yield_core
+from reference.collectives.communicator import Communicator
 from reference.errors import BadInput
 
 from .messages import Messages
@@ -83,13 +83,13 @@ class Pipeline:
         self,
         schedule: Schedule,
         stages: Mapping[int, nn.Module],
-        group: ProcessGroup,
+        group: ProcessGroup | Communicator,
         device: torch.device,
         *,
         later: Later | None = None,
         form: StageForm | None = None,
-        channels: Mapping[Channel, ProcessGroup] | None = None,
-        copies: ProcessGroup | None = None,
+        channels: Mapping[Channel, ProcessGroup | Communicator] | None = None,
+        copies: ProcessGroup | Communicator | None = None,
         around: Callable[[Action], AbstractContextManager] = nullcontext,
     ) -> None:
         self.schedule, self.stages = schedule, stages
@@ -129,7 +129,6 @@ class Pipeline:
             self._later.forget()
         self._messages.begin()
         for step in self.line:
-            yield_core()  # to messages of ranks on the same core
             match step:
                 case Send():
                     self._messages.send(step)

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
-from reference.collectives.begin import Finish
+from reference.collectives.communicator import Finish
 from reference.data_parallel.initial import fingerprint
 from reference.models import GPT, GPTConfig, create, initial_value, materialise
 from reference.models.gpt import Block, rotary_cos_sin

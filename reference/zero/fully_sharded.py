@@ -17,10 +17,11 @@ from contextlib import contextmanager
 from functools import partial
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
+from reference.collectives.communicator import Communicator
+from reference.collectives.default import over
 from reference.data_parallel.buckets import Bucket, Buckets
 from reference.data_parallel.fixed import Wrapped
 from reference.data_parallel.form import Part, Step, require_real
@@ -49,7 +50,7 @@ class FullySharded:
 
     Args:
         model: the same on every rank, or on the meta device: then it never exists whole. Its parameters are replaced.
-        group: the n ranks that share parameters.
+        group: the n ranks that share parameters, or a communicator of them.
         precision: in which parameters are gathered, gradients reduced, shards kept.
         units: groups of modules whose parameters are gathered together; `units_of(model)` by default, with a warning
             where that is the whole model. One may lie within another: then the inner one comes first. Each is called as
@@ -72,17 +73,17 @@ class FullySharded:
     def __init__(
         self,
         model: nn.Module,
-        group: ProcessGroup,
+        group: ProcessGroup | Communicator,
         precision: Precision = PRECISIONS["fp32"],
         units: Sequence[Sequence[nn.Module]] | None = None,
-        replicas: ProcessGroup | None = None,
+        replicas: ProcessGroup | Communicator | None = None,
         reshard_after_forward: bool = True,
         prefetch: bool = True,
         value: Value | None = None,
         device: torch.device | None = None,
         ignored: Collection[nn.Parameter] = (),
     ) -> None:
-        self.shards, self._rank = (group,), dist.get_rank(group)
+        self.shards, self._rank = (over(group).group,), group.rank()
         self._reshard_after_forward, self._prefetch = reshard_after_forward, prefetch
         self._order: list[Visit] = []  # of this micro-batch's forward
         self._usual_order: list[Visit] = []  # of the one before
@@ -107,7 +108,7 @@ class FullySharded:
         self._needs = who_needs_what(model, modules, self.units)
         self._watch(model)
 
-        n = dist.get_world_size(group)
+        n = group.size()
         self._unit_of: dict[Bucket, Unit] = {
             Bucket(unit.parameters, precision.gradients, n): unit for unit in reversed(self.units) if unit.trainable
         }

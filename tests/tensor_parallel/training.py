@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reference.cluster import Cluster
+from reference.collectives.default import over
 from reference.collectives.differentiable import join
 from reference.data_parallel import DataParallel, gradient_norm, whole
 from reference.data_parallel.replicated import DistributedDataParallel
@@ -129,7 +130,7 @@ def output_of(task: Language, parallel: Parallel) -> Tensor:
     """Logits of everybody's part of the vocabulary, side by side, without padding."""
     logits = parallel.model(task.windows(step=-1)[:2, : task.sequence])
     if isinstance(parallel.form, OnMesh):
-        logits = join(logits, parallel.loss.keywords["group"], dim=-1)
+        logits = join(logits, over(parallel.loss.keywords["group"]).group, dim=-1)
     return logits[..., : task.config.vocabulary]
 
 
