@@ -132,7 +132,10 @@ def test_what_does_not_fit_is_refused_with_the_reason(plan: Plan, ranks: int, sa
             {"pipeline_parallel": 2, "schedule": PipelineSchedule.INTERLEAVED, "stages_per_rank": 0},
             "a rank has 1 stage or more, not 0",
         ),
-        ({"pipeline_parallel": 2, "stages_per_rank": 2}, "stages per rank are of interleaved and breadth-first, not of 1f1b"),
+        (
+            {"pipeline_parallel": 2, "stages_per_rank": 2},
+            "stages per rank are of interleaved and breadth-first, not of 1f1b",
+        ),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(options: dict, said: str) -> None:
