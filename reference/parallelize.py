@@ -32,8 +32,8 @@ from reference.sequence_parallel.region import SequenceRegion
 from reference.sequence_parallel.ring import RingRegion
 from reference.sharding import Placement, Spec
 from reference.tensor_parallel import vocabulary
-from reference.tensor_parallel.gpt import parallelize_layers, split_parameters
 from reference.tensor_parallel.layout import spec_of
+from reference.tensor_parallel.ops import parallelize_layers, split_parameters
 from reference.tensor_parallel.region import Region
 from reference.zero import FullySharded, Sharded, ZeroStage
 
@@ -95,10 +95,9 @@ def parallelize(
     is_pipeline, is_split = plan.pipeline_parallel > 1, plan.tensor_parallel > 1
     later = Later(model) if is_pipeline else None  # first: regions put their own forward in its place
     region = _region(plan, groups, later, overlap=on_gpus.is_gpu(device)) if is_split else None
-    for piece in model.by_number.values() if is_pipeline else [model]:
-        if region:
-            parallelize_layers(piece, region)
-        recompute(piece, plan.recompute)
+    if region:
+        parallelize_layers(model, region)
+    recompute(model, plan.recompute)
     make_form = partial(_form, plan=plan, groups=groups, precision=precision, value=value, device=device)
     form = _form_of_stages(model, make_form) if is_pipeline else make_form(model)
     of_stages = form

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from reference.errors import BadInput
 from reference.models import GPTConfig, create
 from reference.models.gpt import Block, RMSNorm, TiedHead, rotary_cos_sin
+from reference.models.ops import Embedding, Head
 
 from .balance import balanced
 from .schedule import Schedule
@@ -19,7 +21,21 @@ class TiedTable(nn.Module):
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        self.embedding = Embedding(config.vocabulary, config.width)
+
+
+class Borrowed:
+    """A module that a stage uses and does not own: `nn.Module` does not find its parameters."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        """What the module makes of them."""
+        return self._module(*inputs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
 
 
 class Stage(nn.Module):
@@ -38,18 +54,18 @@ class Stage(nn.Module):
         self.config, self.first, self.last = config, blocks.start == 0, blocks.stop == config.layers
         self.embedding = self.norm = self.head = None
         if config.tied and (self.first or self.last):
-            object.__setattr__(self, "embedding", table.embedding)  # around `nn.Module`, which would take it for a part
+            self.embedding = Borrowed(table.embedding)
         elif self.first:
-            self.embedding = nn.Embedding(config.vocabulary, config.width)
+            self.embedding = Embedding(config.vocabulary, config.width)
         self.blocks = nn.ModuleList()
         for layer in blocks:
             self.blocks.add_module(str(layer), Block(config, layer))
         if self.last:
             self.norm = RMSNorm(config.width, config.norm_epsilon)
             if config.tied:
-                object.__setattr__(self, "head", TiedHead(table.embedding))
+                self.head = TiedHead(Borrowed(table.embedding))
             else:
-                self.head = nn.Linear(config.width, config.vocabulary, bias=False)
+                self.head = Head(config.width, config.vocabulary)
 
     def forward(self, x: Tensor, positions: Tensor | None = None, noise: Tensor | None = None) -> Tensor:
         """Go through the layers.
