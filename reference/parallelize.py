@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, partial, reduce
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +13,12 @@ from reference.data_parallel.form import DataParallel, UpdateForm
 from reference.data_parallel.replicated import DistributedDataParallel, Replicated, flat, naive
 from reference.engine import Engine, ForwardOnly, OneStage
 from reference.groups import Groups
+from reference.memory.fused import Fused
 from reference.memory.precision import Precision
-from reference.memory.recompute import recompute
+from reference.memory.recompute import recomputing
 from reference.mesh import DATA, GRADIENTS, TENSOR
 from reference.models import GPT, GPTConfig, create, initial_value, materialise, token_loss
+from reference.models.ops import PLAIN, Ops, equip
 from reference.on_mesh import Along, OnMesh
 from reference.pipeline_parallel.channels import channels_of, ends_of
 from reference.pipeline_parallel.folded import busiest
@@ -24,8 +26,7 @@ from reference.pipeline_parallel.form import PerStageSync
 from reference.pipeline_parallel.orders import forward_only
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
-from reference.pipeline_parallel.split_backward import Later
-from reference.pipeline_parallel.split_region import SplitRegion
+from reference.pipeline_parallel.split_backward import Deferred, DeferredWeightGradients
 from reference.pipeline_parallel.stages import Stage, Stages, TiedTable, pieces_of
 from reference.plan import DEFAULT_PLAN, DataParallelism, PipelineSchedule, Plan
 from reference.sequence_parallel.region import SequenceRegion
@@ -33,7 +34,7 @@ from reference.sequence_parallel.ring import RingRegion
 from reference.sharding import Placement, Spec
 from reference.tensor_parallel import vocabulary
 from reference.tensor_parallel.layout import spec_of
-from reference.tensor_parallel.ops import parallelize_layers, split_parameters
+from reference.tensor_parallel.ops import TensorParallel, split_parameters
 from reference.tensor_parallel.region import Region
 from reference.zero import FullySharded, Sharded, ZeroStage
 
@@ -93,18 +94,16 @@ def parallelize(
     if not plan.shards_parameters:
         materialise(model, value, device)
     is_pipeline, is_split = plan.pipeline_parallel > 1, plan.tensor_parallel > 1
-    later = Later(model) if is_pipeline else None  # first: regions put their own forward in its place
-    region = _region(plan, groups, later, overlap=on_gpus.is_gpu(device)) if is_split else None
-    if region:
-        parallelize_layers(model, region)
-    recompute(model, plan.recompute)
+    deferred = DeferredWeightGradients() if is_pipeline else None
+    region = _region(plan, groups, overlap=on_gpus.is_gpu(device)) if is_split else None
+    equip(model, lambda _: ops_of(plan, region, deferred))
     make_form = partial(_form, plan=plan, groups=groups, precision=precision, value=value, device=device)
     form = _form_of_stages(model, make_form) if is_pipeline else make_form(model)
     of_stages = form
     if is_pipeline or is_split:
         form = OnMesh([Along(form, plan.shard_axes)], placed, groups, plan.split_axes)
     if is_pipeline:
-        engine, inference = _pipelines(model, plan, groups, device, later, of_stages)
+        engine, inference = _pipelines(model, plan, groups, device, deferred, of_stages)
     else:
         engine, inference = OneStage(model, form, plan.micro_batches), lambda _: ForwardOnly(model)
     loss = token_loss
@@ -147,13 +146,31 @@ def _part_of(config: GPTConfig, plan: Plan, groups: Groups) -> nn.Module:
     return Stages({stage: Stage(config, pieces[stage], table) for stage in own}, table)
 
 
-def _region(plan: Plan, groups: Groups, later: Later | None, overlap: bool) -> Region | SplitRegion:
+def ops_of(plan: Plan, region: Region | None, deferred: DeferredWeightGradients | None) -> Ops:
+    """What the layers of a model ask for what they compute: the one list of what stands around what.
+
+    Args:
+        plan: how the work is laid out.
+        region: of the tensor axes, if there are any.
+        deferred: where weight gradients of a pipeline's stages wait, if it is one.
+    """
+    inside_out: list[Callable[[Ops], Ops]] = [
+        # These make the products, on one rank or on several: so they stand inside.
+        lambda ops: TensorParallel(region) if region else Fused() if deferred else ops,
+        # Asks them for products of whose weights autograd knows nothing, and for what a weight's gradient needs.
+        lambda ops: Deferred(ops, deferred) if deferred else ops,
+        # Forgets what all of those save, and runs all of them again: so it stands outside.
+        recomputing(plan.recompute),
+    ]
+    return reduce(lambda ops, around: around(ops), inside_out, PLAIN)
+
+
+def _region(plan: Plan, groups: Groups, overlap: bool) -> Region:
     """What happens where ranks of the tensor axes begin and end to share work."""
     kind = Region
     if plan.sequence_parallel:
         kind = RingRegion if plan.async_tensor_parallel else SequenceRegion
-    region = kind(groups.along(*TENSOR), overlap)
-    return SplitRegion(region, later) if later else region
+    return kind(groups.along(*TENSOR), overlap)
 
 
 def _form_of_stages(model: Stages, make_form: Callable[[nn.Module], DataParallel]) -> PerStageSync:
@@ -163,7 +180,12 @@ def _form_of_stages(model: Stages, make_form: Callable[[nn.Module], DataParallel
 
 
 def _pipelines(
-    model: Stages, plan: Plan, groups: Groups, device: torch.device, later: Later | None, form: PerStageSync
+    model: Stages,
+    plan: Plan,
+    groups: Groups,
+    device: torch.device,
+    deferred: DeferredWeightGradients,
+    form: PerStageSync,
 ) -> tuple[Pipeline, Callable[[torch.Size], Pipeline]]:
     """For training, and for inference: one for each shape of tokens, since all messages of a pipeline have one."""
     channels = None
@@ -172,7 +194,7 @@ def _pipelines(
         channels = channels_of(groups.all, groups.mesh, plan.timetable(), device)
     is_replicated = plan.scatter_gather and plan.tensor_parallel > 1 and not plan.sequence_parallel
     copies = groups.along(*TENSOR) if is_replicated else None
-    options = {"later": later, "form": form, "channels": channels, "copies": copies}
+    options = {"deferred": deferred, "form": form, "channels": channels, "copies": copies}
 
     def pipeline(schedule: Schedule) -> Pipeline:
         return Pipeline(schedule, model.by_number, groups.along("pp"), device, **options)

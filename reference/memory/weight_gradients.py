@@ -2,7 +2,7 @@
 
 A linear layer y = x Wᵀ has two products in backward: dx = dy W, for which the layer before waits, and dW = dyᵀ x, for
 which nobody waits. Who wants to choose when the second one is computed, or where its result goes, computes it by hand:
-the product is made with a `Detached` weight, and `by_hand` says what is to be done when dy is known.
+the product is made with a `detached` weight, and `by_hand` says what is to be done when dy is known.
 
 Autograd would call the weight's hooks whether backward brings a gradient or not. So it is not told of the weight.
 """
@@ -11,24 +11,19 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
+
+from reference.models.ops import Linear, Product
 
 Bring = Callable[[Tensor, tuple[Tensor, ...]], None]
 """Given x, and the gradients of what was made of it."""
 
 
-class Detached:
+def detached(layer: Linear) -> Product:
     """A linear layer of whose weight autograd knows nothing; its bias learns as ever."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        self.weight, self.bias = layer.weight.detach(), getattr(layer, "bias", None)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """[..., D] -> [..., F]."""
-        return F.linear(x, self.weight, self.bias)
+    return Product(layer.weight.detach(), getattr(layer, "bias", None))
 
 
 def by_hand(x: Tensor, outputs: tuple[Tensor, ...], bring: Bring) -> tuple[Tensor, ...]:

@@ -26,6 +26,7 @@ pass on the rest. Which stand around which is one list, in `reference.paralleliz
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -152,6 +153,26 @@ class Layer(nn.Module):
     ops: Ops = PLAIN
 
 
+@dataclass(frozen=True, eq=False)
+class Product:
+    """A linear layer, as ops take it."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[..., D] -> [..., F]."""
+        return F.linear(x, self.weight, self.bias)
+
+
+class OpsLinear(nn.Linear, Layer):
+    """A linear layer of any model."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., D] -> [..., F]."""
+        return self.ops.rows(x, Product(self.weight, self.bias))
+
+
 class Embedding(nn.Embedding, Layer):
     """The first layer: tokens to vectors."""
 
@@ -182,3 +203,15 @@ def equip(model: nn.Module, wrap: Callable[[Ops], Ops]) -> None:
     made = {ops: wrap(ops) for ops in dict.fromkeys(layer.ops for layer in layers)}
     for layer in layers:
         layer.ops = made[layer.ops]
+
+
+def adopt(model: nn.Module) -> None:
+    """Let the linear layers of any model ask ops for their product, in place.
+
+    Plain ones, outside of a `Layer`, whose weight is a parameter of their own: each becomes an `OpsLinear`. Its class
+    changes, as with torch's parametrizations and FSDP2, so that all who hold the module see it.
+    """
+    within = {child for module in model.modules() if isinstance(module, Layer) for child in module.children()}
+    for module in model.modules():
+        if type(module) is nn.Linear and isinstance(module.weight, nn.Parameter) and module not in within:
+            module.__class__ = OpsLinear

@@ -39,7 +39,7 @@ from reference.pipeline_parallel.orders import gpipe, interleaved, one_f_one_b
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.simulate import simulate
-from reference.pipeline_parallel.split_backward import Later
+from reference.pipeline_parallel.split_backward import DeferredWeightGradients, split_backward
 from reference.pipeline_parallel.stages import Stage, stages_of
 from reference.zero_bubble.orders import dual_pipe_v, zb_h2, zb_v
 
@@ -190,7 +190,8 @@ class Program:
 
 def by_hand(order: Order, stages: Mapping[int, Stage], group: ProcessGroup) -> Step:
     """Ours."""
-    pipeline = Pipeline(order.schedule, stages, group, CPU, later=Later(nn.ModuleList(stages.values())))
+    split_backward(nn.ModuleList(stages.values()), deferred := DeferredWeightGradients())
+    pipeline = Pipeline(order.schedule, stages, group, CPU, deferred=deferred)
 
     def step(tokens: Tensor, targets: Tensor) -> Tensor | None:
         return pipeline.step(
