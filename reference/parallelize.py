@@ -17,7 +17,8 @@ from reference.memory.fused import Fused
 from reference.memory.precision import Precision
 from reference.memory.recompute import recomputing
 from reference.mesh import DATA, GRADIENTS, TENSOR
-from reference.models import GPT, GPTConfig, create, initial_value, materialise, token_loss
+from reference.models import ModelConfig, architecture, create, initial_value, materialise, token_loss
+from reference.models.layout import Layout
 from reference.models.ops import PLAIN, Ops, equip
 from reference.on_mesh import Along, OnMesh
 from reference.pipeline_parallel.channels import channels_of, ends_of
@@ -27,7 +28,7 @@ from reference.pipeline_parallel.orders import forward_only
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.split_backward import Deferred, DeferredWeightGradients
-from reference.pipeline_parallel.stages import Stage, Stages, TiedTable, pieces_of
+from reference.pipeline_parallel.stages import Stages, TiedTable, pieces_of, stage_of
 from reference.plan import DEFAULT_PLAN, DataParallelism, PipelineSchedule, Plan
 from reference.sequence_parallel.region import SequenceRegion
 from reference.sequence_parallel.ring import RingRegion
@@ -58,9 +59,9 @@ class Parallel:
 
 
 def parallelize(
-    config: GPTConfig, plan: Plan, group: ProcessGroup, device: torch.device, precision: Precision, seed: int = 0
+    config: ModelConfig, plan: Plan, group: ProcessGroup, device: torch.device, precision: Precision, seed: int = 0
 ) -> Parallel:
-    """Build a GPT as `plan` says, with the initial weights that one process would have.
+    """Build a model as `plan` says, with the initial weights that one process would have.
 
     Args:
         config: of the model.
@@ -81,7 +82,7 @@ def parallelize(
     dtype = precision.compute if plan.shards_parameters else precision.master
     model = create(partial(_part_of, plan=plan, groups=groups), config, seed, "meta", dtype)
     placed = {
-        name: Placement.of(parameter.shape, _spec(name, plan, groups), groups.mesh, group.rank())
+        name: Placement.of(parameter.shape, _spec(name, config.layout, plan, groups), groups.mesh, group.rank())
         for name, parameter in model.named_parameters()
     }
 
@@ -112,7 +113,7 @@ def parallelize(
     return Parallel(model, loss, form, groups.along(*DATA), groups.along("pp", *GRADIENTS), engine, inference)
 
 
-def groups_of(plan: Plan, group: ProcessGroup, config: GPTConfig) -> Groups:
+def groups_of(plan: Plan, group: ProcessGroup, config: ModelConfig) -> Groups:
     """All groups that a plan needs, made in one order by all ranks of `group`."""
     groups = Groups(group, plan.mesh(group.size(), config))
     several = [(axis,) for axis in groups.mesh.names if groups.mesh.size(axis) > 1]
@@ -127,23 +128,23 @@ def groups_of(plan: Plan, group: ProcessGroup, config: GPTConfig) -> Groups:
     return groups
 
 
-def _spec(name: str, plan: Plan, groups: Groups) -> Spec:
+def _spec(name: str, layout: Layout, plan: Plan, groups: Groups) -> Spec:
     """What the axes of the mesh do to the parameter called `name`, on a rank that has it."""
-    spec = spec_of(name, slices_tokens=plan.sequence_parallel)
+    spec = spec_of(name, layout, slices_tokens=plan.sequence_parallel)
     if plan.pipeline_parallel == 1:
         return spec
     at_both_ends = {"pp_ends"} if name == TABLE and groups.is_beside("pp_ends") else ()
     return replace(spec, split={**spec.split, "pp": None}, partial=spec.partial.union(at_both_ends))
 
 
-def _part_of(config: GPTConfig, plan: Plan, groups: Groups) -> nn.Module:
+def _part_of(config: ModelConfig, plan: Plan, groups: Groups) -> nn.Module:
     """The model, or this rank's stages of it."""
     if plan.pipeline_parallel == 1:
-        return GPT(config)
+        return architecture(config)
     schedule = plan.timetable()
     pieces, own = pieces_of(config, schedule.stages), schedule.stages_on(groups.at["pp"])
     table = TiedTable(config) if config.tied and {0, schedule.stages - 1} & set(own) else None
-    return Stages({stage: Stage(config, pieces[stage], table) for stage in own}, table)
+    return Stages({stage: stage_of(config, pieces[stage], table) for stage in own}, table)
 
 
 def ops_of(plan: Plan, region: Region | None, deferred: DeferredWeightGradients | None) -> Ops:

@@ -9,7 +9,7 @@ from reference.errors import BadInput
 from reference.memory.offload import Offload
 from reference.memory.recompute import Recompute
 from reference.mesh import TENSOR, Mesh
-from reference.models import GPTConfig
+from reference.models import ModelConfig
 from reference.pipeline_parallel import orders
 from reference.pipeline_parallel.schedule import Schedule
 from reference.tensor_parallel.layout import require_fit, tensor_axes
@@ -113,7 +113,7 @@ class Plan:
         if self.pipeline_parallel == 1 and self.schedule is not PipelineSchedule.ONE_F_ONE_B:
             raise BadInput(f"{self.schedule} is a schedule of pipelines: it takes pipeline parallelism of 2 or more")
 
-    def require_fit(self, ranks: int, model: GPTConfig, sequence: int | None = None) -> None:
+    def require_fit(self, ranks: int, model: ModelConfig, sequence: int | None = None) -> None:
         """See whether the plan can be laid out on so many ranks.
 
         Args:
@@ -140,7 +140,7 @@ class Plan:
         """How many of so many ranks read different windows."""
         return ranks // self.tensor_parallel // self.pipeline_parallel
 
-    def mesh(self, ranks: int, model: GPTConfig) -> Mesh:
+    def mesh(self, ranks: int, model: ModelConfig) -> Mesh:
         """How so many ranks are arranged: those that send each other most are neighbours.
 
         Tensor-parallel ranks send most, and stages of a pipeline least. Of the data axes, hybrid sharding keeps those

@@ -3,11 +3,16 @@
 from reference.models.config import PRESETS, GPTConfig, preset
 from reference.models.gpt import GPT, token_loss
 from reference.models.initialisation import create, initial_value, materialise
+from reference.models.kinds import architecture
+from reference.models.stack import ModelConfig, Stack
 
 __all__ = [
     "GPT",
     "PRESETS",
     "GPTConfig",
+    "ModelConfig",
+    "Stack",
+    "architecture",
     "create",
     "initial_value",
     "materialise",

@@ -24,6 +24,7 @@ from reference.models.dropout import dropout
 from reference.models.one_kernel import one_kernel
 from reference.models.ops import Embedding, Head, Layer
 from reference.models.rms_norm import rms_norm
+from reference.models.stack import Stack
 
 IGNORED = -100  # a target that does not count, as in torch.nn.functional.cross_entropy
 
@@ -216,38 +217,31 @@ class TiedHead(Layer):
         return self.ops.logits(x, self.embedding)
 
 
-class GPT(nn.Module):
+class GPT(Stack):
     """Tokens in, logits of the next token out.
 
     Built by `reference.models.create`, which also gives it weights that depend on nothing but their names.
     """
 
+    first, last = ("embedding",), ("norm", "head")
+
     def __init__(self, config: GPTConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         self.embedding = Embedding(config.vocabulary, config.width)
         self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.layers))
         self.norm = RMSNorm(config.width, config.norm_epsilon)
-        if config.tied:
-            self.head = TiedHead(self.embedding)
-        else:
-            self.head = Head(config.width, config.vocabulary)
+        self.head = TiedHead(self.embedding) if config.tied else Head(config.width, config.vocabulary)
 
-    def forward(self, tokens: Tensor, positions: Tensor | None = None, noise: Tensor | None = None) -> Tensor:
-        """[B, S] of integers -> logits [B, S, V].
+    def begin(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """Look the tokens up: [B, S] -> [B, S, D]."""
+        return self.embedding(tokens)
 
-        Args:
-            tokens: each in [0, V).
-            positions: [S], where the tokens stand in the text; from 0 on by default.
-            noise: [B, S] of int64, from which dropout follows (`reference.models.dropout`); without it none is done.
-        """
-        if positions is None:
-            positions = torch.arange(tokens.shape[1], device=tokens.device)
-        cos_sin = rotary_cos_sin(positions, self.config.head_dim, self.config.rotary_base)
-        x = self.embedding(tokens)
-        given = (cos_sin,) if noise is None else (cos_sin, noise)  # tensors alone: recomputation saves them
-        for block in self.blocks:
-            x = block(x, *given)
+    def given(self, positions: Tensor) -> tuple[Tensor, ...]:
+        """How far each position turns heads."""
+        return (rotary_cos_sin(positions, self.config.head_dim, self.config.rotary_base),)
+
+    def end(self, x: Tensor) -> Tensor:
+        """[B, S, D] -> logits [B, S, V]."""
         return self.head(self.norm(x))
 
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from torch import Tensor, nn
 
 from reference.errors import BadInput
-from reference.models import GPT
 from reference.models.ops import PLAIN, Linear, Ops, equip
+from reference.models.stack import Stack
 from reference.sharding import Placement
 
 from . import vocabulary
@@ -66,7 +66,7 @@ class TensorParallel(Ops):
         weight.backward(weight_gradient(gradient, x, self.region))
 
 
-def placements(model: GPT, rank: int, ranks: int) -> dict[str, Placement]:
+def placements(model: Stack, rank: int, ranks: int) -> dict[str, Placement]:
     """Of every parameter of a whole model, by name, what one of some tensor-parallel ranks will hold.
 
     Raises:
@@ -77,7 +77,7 @@ def placements(model: GPT, rank: int, ranks: int) -> dict[str, Placement]:
     return {name: placement(name, parameter.shape, model.config, rank, ranks) for name, parameter in named}
 
 
-def split_parameters(model: GPT, placed: Mapping[str, Placement]) -> None:
+def split_parameters(model: Stack, placed: Mapping[str, Placement]) -> None:
     """Leave each parameter this rank's block, in place. A model on the meta device gets the shapes alone."""
     blocks = {p: nn.Parameter(placed[name].cut(p.detach()), p.requires_grad) for name, p in model.named_parameters()}
     for module in model.modules():
