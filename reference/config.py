@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS, Precision
-from reference.models import PRESETS, GPTConfig
+from reference.models import PRESETS, ModelConfig
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """Everything that decides what is learned. The number of ranks is not part of it: it changes nothing."""
 
-    model: GPTConfig = PRESETS["demo"]
+    model: ModelConfig = PRESETS["demo"]
     data: str | None = None  # a file of text; Python's own documentation by default
     steps: int = 300
     stop_after: int | None = None  # take only the first steps of those planned, 1 or more

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from reference.errors import BadInput
 from reference.models.layout import COLUMNS, ROWS, WHOLE, Counted, Layout, Split
+from reference.models.objective import NextToken, Objective
 
 ACTIVATIONS = ("silu", "gelu")
 LINEAR = ("query", "key", "value", "output", "gate", "up", "down")
@@ -43,6 +44,7 @@ class GPTConfig:
     """
 
     layout: ClassVar[Layout] = LAYOUT
+    objective: ClassVar[Objective] = NextToken()
 
     layers: int  # L
     width: int  # D, of the residual stream

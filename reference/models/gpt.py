@@ -20,13 +20,12 @@ from torch import Tensor, nn
 
 from reference.dtypes import accumulator
 from reference.models.config import GPTConfig
-from reference.models.dropout import dropout
+from reference.models.dropout import Dropout
+from reference.models.objective import IGNORED
 from reference.models.one_kernel import one_kernel
 from reference.models.ops import Embedding, Head, Layer
 from reference.models.rms_norm import rms_norm
 from reference.models.stack import Stack
-
-IGNORED = -100  # a target that does not count, as in torch.nn.functional.cross_entropy
 
 
 class RMSNorm(nn.Module):
@@ -155,25 +154,6 @@ def swish_gated(gate: Tensor, up: Tensor) -> Tensor:
 def gelu_gated(gate: Tensor, up: Tensor) -> Tensor:
     """gelu(gate) · up, of any shape."""
     return F.gelu(gate, approximate="tanh") * up
-
-
-class Dropout(nn.Module):
-    """Leave out some of what is added to the residual stream; which, follows from the noise of each token.
-
-    Args:
-        probability: of an element to be left out.
-        site: which dropout of the model this is.
-    """
-
-    def __init__(self, probability: float, site: int) -> None:
-        super().__init__()
-        self.probability, self.site = probability, site
-
-    def forward(self, x: Tensor, noise: Tensor | None) -> Tensor:
-        """[B, S, D] and [B, S] of int64 -> [B, S, D]; without noise, x as it is."""
-        if noise is None or self.probability == 0:
-            return x
-        return dropout(x, self.probability, noise, self.site)
 
 
 class Block(Layer):

@@ -6,10 +6,11 @@ from types import MappingProxyType
 from reference.errors import BadInput
 
 from .config import GPTConfig
+from .encoder import Encoder, EncoderConfig
 from .gpt import GPT
 from .stack import ModelConfig, Stack
 
-KINDS: Mapping[type, type[Stack]] = MappingProxyType({GPTConfig: GPT})
+KINDS: Mapping[type, type[Stack]] = MappingProxyType({GPTConfig: GPT, EncoderConfig: Encoder})
 
 
 def architecture(config: ModelConfig) -> Stack:

@@ -13,15 +13,18 @@ A model of this kind is one file: a configuration, and a `Stack`.
 from typing import ClassVar, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .layout import Layout
+from .objective import Objective
+from .ops import Layer
 
 
 class ModelConfig(Protocol):
     """The sizes of a model: what can be known of it without building it."""
 
     layout: ClassVar[Layout]  # how its parameters may be split
+    objective: ClassVar[Objective]  # what it is to predict
 
     layers: int  # blocks
     width: int  # of the residual stream
@@ -44,14 +47,13 @@ class ModelConfig(Protocol):
         """How many numbers the model learns."""
 
 
-class Stack(nn.Module):
+class Stack(Layer):
     """A model that is a list of blocks, with layers before and behind them; or some of the blocks, with what is there.
 
     A model says what its layers do: `begin`, `given`, `end`. Which layers those at the ends are, it says by name.
 
     Args:
         config: of the model.
-        blocks: all of them.
     """
 
     first: ClassVar[tuple[str, ...]]  # layers that `begin` uses

@@ -3,7 +3,7 @@
 A step is forward and backward of all micro-batches, and forgetting the gradients; an optimizer would cost both the
 same. An order of ours and torch's of the same name meet alone: they live on the same ranks at the same time, on gloo,
 and take their steps in turns; a step takes as long as on its slowest rank; medians over several starts of the ranks.
-Both have the same stages (`reference.pipeline_parallel.stages.stages_of`, a copy each) and the same loss; before the clock
+Both have the same stages (`reference.pipeline_parallel.stages_of`, a copy each) and the same loss; before the clock
 starts, their losses and gradients must be equal. `ratio` is torch's time over ours. As in training, gradients of large
 weights in ours add up as `reference.memory.fused` says, which torch does not know.
 
@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
-from reference.models import Stack, GPT, GPTConfig, create, token_loss
+from reference.models import GPT, GPTConfig, Stack, create, token_loss
 from reference.models.data import Batches, python_text
 from reference.oracle import relative_difference
 from reference.pipeline_parallel.orders import gpipe, interleaved, one_f_one_b

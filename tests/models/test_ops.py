@@ -76,7 +76,7 @@ def test_every_layer_of_a_model_has_the_same_ops() -> None:
     model = create(GPT, PRESETS["tiny"], device="meta")
     recompute(model, Recompute.SELECTIVE)
     layers = [module for module in model.modules() if isinstance(module, Layer)]
-    assert len(layers) == 2 + 3 * PRESETS["tiny"].layers  # both ends; each block, its attention, its feed-forward
+    assert len(layers) == 3 + 3 * PRESETS["tiny"].layers  # all, both ends; each block, its attention, its feed-forward
     assert len({layer.ops for layer in layers}) == 1 and Layer.ops is PLAIN
 
 
