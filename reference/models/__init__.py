@@ -1,4 +1,13 @@
-"""The models that every chapter shards, free of parallel code, and the text that they read."""
+"""The models that every chapter shards, free of parallel code, and the text that they read.
+
+| read                                       | for                                                               |
+|--------------------------------------------|-------------------------------------------------------------------|
+| `stack`, `ops`, `layout`                   | what a strategy may ask of a model                                |
+| `gpt` with `config`; `encoder`             | two models; `kinds` knows which configuration is of which         |
+| `objective`, `data`, `files`               | what they are to predict, and of which text                       |
+| `initialisation`, `dropout`                | numbers that follow from names, and not from the layout           |
+| `rms_norm`, `one_kernel`, `sample`         | a norm, chains of operations in one kernel, and text from a model |
+"""
 
 from reference.models.config import PRESETS, GPTConfig, preset
 from reference.models.encoder import Encoder, EncoderConfig
