@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from reference.choices import PrecisionName
 from reference.errors import BadInput
 from reference.fields import option
-from reference.models import GPTConfig, preset
+from reference.models import preset
 
 if TYPE_CHECKING:
     from reference.memory.precision import Precision
+    from reference.models import ModelConfig
 
 
 def precision(name: str) -> "Precision":
@@ -24,7 +25,7 @@ def precision(name: str) -> "Precision":
 class TrainConfig:
     """Everything that decides what is learned. The number of ranks is not part of it: it changes nothing."""
 
-    model: GPTConfig = option(
+    model: "ModelConfig" = option(
         "demo",
         "GPT to train: tiny (33 thousand parameters), demo (0.8 million) or small (24 million).",
         value_of=preset,

@@ -4,16 +4,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, partial
+from typing import TYPE_CHECKING
 
 from reference.choices import Offload, Recompute
 from reference.errors import BadInput
 from reference.fields import option, require_members
 from reference.mesh import TENSOR, Mesh
-from reference.models import GPTConfig
 from reference.pipeline_parallel import orders
 from reference.pipeline_parallel.schedule import Schedule
 from reference.zero_bubble import building_blocks
 from reference.zero_bubble import orders as zero_bubble
+
+if TYPE_CHECKING:
+    from reference.models import ModelConfig
 
 
 class DataParallelism(StrEnum):
@@ -135,7 +138,7 @@ class Plan:
         if self.pipeline_parallel == 1 and self.schedule is not PipelineSchedule.ONE_F_ONE_B:
             raise BadInput(f"{self.schedule} is a schedule of pipelines: it takes pipeline parallelism of 2 or more")
 
-    def require_fit(self, ranks: int, model: GPTConfig, sequence: int | None = None) -> None:
+    def require_fit(self, ranks: int, model: "ModelConfig", sequence: int | None = None) -> None:
         """See whether the plan can be laid out on so many ranks.
 
         Args:
@@ -164,7 +167,7 @@ class Plan:
         """How many of so many ranks read different windows."""
         return ranks // self.tensor_parallel // self.pipeline_parallel
 
-    def mesh(self, ranks: int, model: GPTConfig) -> Mesh:
+    def mesh(self, ranks: int, model: "ModelConfig") -> Mesh:
         """How so many ranks are arranged: those that send each other most are neighbours.
 
         Tensor-parallel ranks send most, and stages of a pipeline least. Of the data axes, hybrid sharding keeps those

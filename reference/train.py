@@ -172,7 +172,7 @@ def batches_for(config: TrainConfig, world_size: int, accumulate: int = 1) -> Ba
         share = config.batch // world_size
         raise BadInput(f"a rank's {share} windows of a batch do not divide among {accumulate} micro-batches")
     text = python_text() if config.data is None else file_text(config.data)
-    return Batches.of(text, config.sequence, config.batch, config.seed)
+    return Batches.of(text, config.sequence, config.batch, config.seed, config.model.objective)
 
 
 def optimizer_for(config: TrainConfig, plan: Plan, form: UpdateForm) -> torch.optim.Optimizer:
@@ -207,7 +207,7 @@ def validation_loss(training: Training) -> float:
         counts = number < len(mine)
         tokens, targets = (x.to(device) for x in (mine[number] if counts else spare))
         with training.config.precision.products():
-            loss = forward_loss(training, tokens, targets, len(batches.held_out) * batches.sequence)
+            loss = forward_loss(training, tokens, targets, batches.held_out_tokens)
         part += loss if counts and loss is not None else 0.0
     return summed(part, training.loss_group)
 

@@ -1,12 +1,11 @@
 """Tensor parallelism: every rank computes with a part of every matrix, and sees every token."""
 
-from .gpt import parallelize_layers, placements, split_parameters
-from .layout import LAYOUT, placement, require_fit, spec_of
+from .layout import placement, require_fit, spec_of
 from .linear import ColumnParallelLinear, RowParallelLinear
+from .ops import parallelize_layers, placements, split_parameters
 from .region import Region
 
 __all__ = [
-    "LAYOUT",
     "ColumnParallelLinear",
     "Region",
     "RowParallelLinear",

@@ -102,9 +102,9 @@ def laid_out(task: Language, plan: Plan, precision: Precision) -> Parallel:
     model, placed = split_gpt(task.config, region, plan.recompute, precision.master)
     for name, parameter in model.named_parameters():
         parameter.requires_grad = not name.startswith(task.frozen)
+    specs = {name: spec_of(name, task.config.layout, plan.sequence_parallel) for name in placed}
     placed = {
-        name: Placement.of(where.shape, spec_of(name, plan.sequence_parallel), groups.mesh, dist.get_rank())
-        for name, where in placed.items()
+        name: Placement.of(where.shape, specs[name], groups.mesh, dist.get_rank()) for name, where in placed.items()
     }
     data = groups.along(*DATA)
     form = OnMesh([Along(DistributedDataParallel(model, data, precision))], placed, groups)

@@ -10,11 +10,11 @@ import torch.distributed as dist
 
 from reference.cluster import Cluster
 from reference.errors import BadInput
+from reference.memory.fused import LARGE
 from reference.memory.precision import PRECISIONS
 from reference.models import GPTConfig
 from reference.oracle import one_process
 from reference.parallelize import DataParallelism, PipelineSchedule, Plan
-from reference.pipeline_parallel.split_backward import LARGE
 from reference.saves import Saves
 from reference.train import TrainConfig, Training, train, validation_loss
 
