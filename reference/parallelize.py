@@ -28,8 +28,8 @@ from reference.pipeline_parallel.split_backward import Later
 from reference.pipeline_parallel.split_region import SplitRegion
 from reference.pipeline_parallel.stages import Stage, Stages, TiedTable, pieces_of
 from reference.plan import DEFAULT_PLAN, DataParallelism, PipelineSchedule, Plan
+from reference.sequence_parallel.fast.ring import RingRegion
 from reference.sequence_parallel.region import SequenceRegion
-from reference.sequence_parallel.ring import RingRegion
 from reference.sharding import Placement, Spec
 from reference.tensor_parallel import vocabulary
 from reference.tensor_parallel.gpt import parallelize_layers, split_parameters

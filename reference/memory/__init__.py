@@ -1,8 +1,9 @@
 """What a training run keeps in memory, as formulas and as measured, and the ways to keep less."""
 
+from reference.memory.lab.gauge import CUDA_GRAIN, Gauge
+
 from .accumulation import accumulate, micro_batches
 from .activation_offload import offload_activations
-from .gauge import CUDA_GRAIN, Gauge
 from .gpus import GPUS
 from .history import KINDS, History, Kind, Mark
 from .loss_scaling import LossScaler, NoScaler, scaler_of

@@ -1,9 +1,10 @@
 """What communication costs: a latency for each message, a time for each byte, and what follows from the two."""
 
-from . import bandwidth, best, hierarchical, overlapping, time
-from .best import TIMES
+from . import hierarchical, overlapping, plain
+from .answers import bandwidth, best
+from .answers.best import TIMES
+from .answers.estimate import alpha_beta
 from .checks import checked
-from .estimate import alpha_beta
 
 best_algorithm, crossing = checked(best.best_algorithm), checked(best.crossing)
 bus_bandwidth, bus_factor = checked(bandwidth.bus_bandwidth), checked(bandwidth.bus_factor)
@@ -12,10 +13,10 @@ overlapped_hierarchical_time, tree_time = (
     checked(overlapping.overlapped_hierarchical_time),
     checked(overlapping.tree_time),
 )
-naive_time, ring_time = checked(time.naive_time), checked(time.ring_time)
+naive_time, ring_time = checked(plain.naive_time), checked(plain.ring_time)
 recursive_doubling_time, halving_doubling_time = (
-    checked(time.recursive_doubling_time),
-    checked(time.halving_doubling_time),
+    checked(plain.recursive_doubling_time),
+    checked(plain.halving_doubling_time),
 )
 
 __all__ = [

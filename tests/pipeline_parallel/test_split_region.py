@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from reference.cluster import Cluster
 from reference.pipeline_parallel.split_backward import Later
 from reference.pipeline_parallel.split_region import SplitRegion
+from reference.sequence_parallel.fast.ring import RingRegion
 from reference.sequence_parallel.region import SequenceRegion
-from reference.sequence_parallel.ring import RingRegion
 from reference.tensor_parallel.region import Region
 
 Clusters = Callable[..., Cluster]
