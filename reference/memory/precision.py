@@ -1,5 +1,7 @@
 """Mixed precision: compute in few bits, remember in many (Micikevicius et al. 2018, "Mixed precision training").
 
+This is `plain.update_masters` with: any optimizer, gradients that add up over micro-batches, and a table of dtypes.
+
 | name | compute | gradients | master | loss scaling | bytes for each parameter, with Adam |
 |------|---------|-----------|--------|--------------|-------------------------------------|
 | fp64 | 8       | 8         | itself | no           | 8 + 8 + 16 = 32                     |

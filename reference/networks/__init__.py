@@ -1,4 +1,16 @@
-"""What communication costs: a latency for each message, a time for each byte, and what follows from the two."""
+"""What communication costs: a latency for each message, a time for each byte, and what follows from the two.
+
+Read `plain.py`; the others ask the same of other networks. All of them are formulas: they send nothing.
+
+    plain.py                α-β: seconds of four all-reduces, from ranks, bytes, latency and bandwidth
+    hierarchical.py         `plain.ring_time` with two levels of links: within nodes first
+    overlapping.py          `hierarchical` with several NICs a node and phases that overlap, as NCCL does
+    checks.py               what has no answer, said in one sentence; around each formula that is exported here
+    answers/bandwidth.py    from seconds to algbw and busbw of nccl-tests
+    answers/best.py         which all-reduce for which size, and where two of them cross
+    answers/estimate.py     α and β from a ping-pong
+    lab/published.py        what others have measured on large machines
+"""
 
 from . import hierarchical, overlapping, plain
 from .answers import bandwidth, best

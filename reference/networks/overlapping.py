@@ -1,5 +1,7 @@
 """All-reduce on nodes with several NICs, whose phases overlap: what NCCL does between nodes.
 
+This is `hierarchical` with: several NICs in a node, trees, and phases that overlap.
+
 A tensor travels in pieces: while one is between the nodes, the next is added up within them. So the time of a large
 tensor is not the sum of what the two kinds of links take, but the larger of both. Per node, S the tensor, g ranks and
 c NICs in each of N nodes, n = gN:

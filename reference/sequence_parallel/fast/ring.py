@@ -1,5 +1,7 @@
 """Asynchronous tensor parallelism: slices travel around a ring while those that are here are multiplied.
 
+This is `region.SequenceRegion` with: no wait for the slices of other ranks. What it computes is the same.
+
 A sequence-parallel region gathers all tokens and then multiplies, or multiplies and then adds up: the network waits for
 the processor, and the processor for the network. But a product of all tokens is t products of slices of them, and each
 can be made when its slice is there:
