@@ -35,7 +35,7 @@ from reference.tensor_parallel import vocabulary
 from reference.tensor_parallel.gpt import parallelize_layers, split_parameters
 from reference.tensor_parallel.layout import spec_of
 from reference.tensor_parallel.region import Region
-from reference.zero import FullySharded, Sharded, ZeroStage
+from reference.zero import FullySharded, FullyShardedByProgram, Sharded, ZeroStage
 
 __all__ = ["DEFAULT_PLAN", "DataParallelism", "Parallel", "PipelineSchedule", "Plan", "parallelize"]
 
@@ -205,6 +205,7 @@ def _form(
         case DataParallelism.FSDP | DataParallelism.HSDP:
             replicas = groups.along("dp_replicate") if plan.replicas > 1 else None
             shards = groups.along("dp_shard")
-            return FullySharded(model, shards, precision, replicas=replicas, value=value, device=device)
+            kind = FullySharded if plan.pipeline_parallel == 1 else FullyShardedByProgram
+            return kind(model, shards, precision, replicas=replicas, value=value, device=device)
         case reduce:
             return Replicated(model, data, precision, reduce)

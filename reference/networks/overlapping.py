@@ -15,10 +15,10 @@ c NICs in each of N nodes, n = gN:
 Between two nodes a tree is nearly twice as fast as a ring: each node's sum goes over once. Bus bandwidth, which is
 counted as if there were a ring, then exceeds what the NICs are sold as.
 
-These are bounds from what the links are sold as. Measured on machines of eight GPUs (`published.NODES`), the better of
-ring and trees comes to 80 to 96 % of them between nodes and to 75 to 82 % within one: NVLink loses about a fifth to its
-protocol, a NIC about a twentieth. They say nothing of switches that add (NVLS): one node of eight H200 reaches 107 % of
-a ring's bound that way.
+These are bounds from what the links are sold as. Measured on machines of eight GPUs (`lab.published.NODES`), the better
+of ring and trees comes to 80 to 96 % of them between nodes and to 75 to 82 % within one: NVLink loses about a fifth to
+its protocol, a NIC about a twentieth. They say nothing of switches that add (NVLS): one node of eight H200 reaches 107
+% of a ring's bound that way.
 
 NVIDIA NCCL 2.4 (2019) "double binary trees"; Sanders, Speck & Träff 2009; Cho et al. 2019, "BlueConnect".
 """

@@ -7,9 +7,11 @@ ZeRO-2 2, or 1 + K where gradients stay in shards; FSDP 3K, or 2K where units st
     plain.py                    the three stages on flat tensors
     sharded.py                  `plain.zero_1` and `zero_2` for any model, with buckets, overlap, mixed precision
     shards.py                   gradients whose shards ranks update, in ZeRO's buckets and in FSDP's units
-    fully_sharded.py            `plain.fully_sharded` for any model: its units, and two drivers
-    unit.py                     parameters that are gathered and freed together
-    visits.py                   when which unit is needed
+    unit.py                     flat parameters of one unit: unshard, wait_for_unshard, reshard
+    units.py                    all units of a model, and what can be done with them; no word on when
+    fully_sharded.py            a driver by hooks: `plain.fully_sharded` for any model
+    module_calls.py             the calls of a micro-batch, from which hooks tell what is needed next
+    by_program.py               a driver by a program: the stages of a pipeline
     choice.py                   which modules make a unit
     lent.py                     parameters that have values only while their unit is whole
     ignored.py                  parameters that stay whole on every rank
@@ -46,8 +48,9 @@ are right in all of them. In the last micro-batch there is one backward: a modul
 (`reference.data_parallel.fixed`).
 """
 
+from .by_program import FullyShardedByProgram
 from .choice import units_of
 from .fully_sharded import FullySharded
 from .sharded import Sharded, ZeroStage
 
-__all__ = ["FullySharded", "Sharded", "ZeroStage", "units_of"]
+__all__ = ["FullySharded", "FullyShardedByProgram", "Sharded", "ZeroStage", "units_of"]

@@ -19,7 +19,7 @@ from reference.data_parallel.form import DataParallel, UpdateForm
 from reference.memory.history import History, Kind
 from reference.memory.lab.gauge import Gauge, Source, parameters_of, state_tensors
 from reference.memory.recipe import Breakdown
-from reference.zero.unit import Unit
+from reference.zero.unit import FlatParameters
 
 
 def measured_step(model: nn.Module, form: DataParallel, optimizer: Optimizer, loss: Callable[[int], Tensor]) -> History:
@@ -73,13 +73,13 @@ def kept(at: Mapping[Kind, int]) -> Breakdown:
     return Breakdown(at[Kind.PARAMETERS], at[Kind.GRADIENTS], at[Kind.OPTIMIZER])
 
 
-def name_of(unit: Unit) -> str:
+def name_of(unit: FlatParameters) -> str:
     """Of the modules whose parameters a unit gathers together: "blocks.0", or "norm, head"."""
     modules = [name.rpartition(".")[0] for name in unit.names]
     shared = commonpath([module.replace(".", "/") for module in modules]).replace("/", ".")
     return shared or ", ".join(dict.fromkeys(module.partition(".")[0] for module in modules if module)) or "model"
 
 
-def whole_or_shard(unit: Unit) -> Source:
+def whole_or_shard(unit: FlatParameters) -> Source:
     """What there is of a unit's parameters: all of them while they are gathered, else this rank's shard."""
     return lambda: [unit.full if unit.whole else unit.shard]
