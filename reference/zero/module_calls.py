@@ -1,13 +1,13 @@
 """When which unit of FSDP is needed: the calls of modules in a micro-batch, and what each of them needs."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from .unit import FlatParameters, replace, split
+from .unit import FlatParameters
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,27 +39,6 @@ class Recording:
         self.inside.append(call)
         self.calls.append(call)
         return call
-
-
-def make_units(
-    model: nn.Module,
-    named: dict[str, nn.Parameter],
-    modules: Sequence[Sequence[nn.Module]],
-    make: Callable[[dict[str, nn.Parameter]], FlatParameters],
-) -> list[FlatParameters]:
-    """A unit for each group of modules, and before them one for what they leave; who first has a parameter owns it.
-
-    Their parameters take the place of those in `model`, which are `named`.
-    """
-    left, units = dict(named), []
-    for group in [*modules, [model]]:
-        made = []
-        for own in split(left, group):
-            made.append(make(own))
-            replace(model, dict(zip(own.values(), made[-1].parameters, strict=True)))
-            left = {name: parameter for name, parameter in left.items() if name not in own}
-        units = made + units if group == [model] else units + made
-    return units
 
 
 def needed_by(calls: Iterable[ModuleCall]) -> set[FlatParameters]:

@@ -113,6 +113,27 @@ def require_values(named: dict[str, nn.Parameter], value: Value | None, device: 
             raise BadInput(f"{name} has no memory: the model is FullySharded already")
 
 
+def make_units(
+    model: nn.Module,
+    named: dict[str, nn.Parameter],
+    modules: Sequence[Sequence[nn.Module]],
+    make: Callable[[dict[str, nn.Parameter]], FlatParameters],
+) -> list[FlatParameters]:
+    """A unit for each group of modules, and before them one for what they leave; who first has a parameter owns it.
+
+    Their parameters take the place of those in `model`, which are `named`.
+    """
+    left, units = dict(named), []
+    for group in [*modules, [model]]:
+        made = []
+        for own in split(left, group):
+            made.append(make(own))
+            replace(model, dict(zip(own.values(), made[-1].parameters, strict=True)))
+            left = {name: parameter for name, parameter in left.items() if name not in own}
+        units = made + units if group == [model] else units + made
+    return units
+
+
 def replace(model: nn.Module, new: dict[nn.Parameter, nn.Parameter]) -> None:
     """Put other parameters in the place of these, wherever in `model` they are used."""
     for module in model.modules():

@@ -13,8 +13,9 @@ A *unit* is a part of the model whose parameters are gathered together: a block,
 | `by_program.FullyShardedByProgram`   | a program, such as a pipeline's                | the stages of a pipeline   |
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 import torch.distributed as dist
@@ -30,13 +31,12 @@ from reference.memory.precision import PRECISIONS, Precision
 from .choice import require_units, units_of
 from .ignored import Ignored, without
 from .lent import INSTEAD, Prehook
-from .module_calls import make_units
 from .shards import ShardedGradients, parts_of
-from .unit import FlatParameters, Value, require_values
+from .unit import FlatParameters, Value, make_units, require_values
 
 
-class ShardedUnits:
-    """The units of a model, their gradients and their masters: all of a form of data parallelism but `micro_batch`.
+class ShardedUnits(ABC):
+    """The units of a model, their gradients and their masters: a form of data parallelism without its driver.
 
     Args:
         model: the same on every rank, or on the meta device. Its parameters are replaced.
@@ -167,9 +167,13 @@ class ShardedUnits:
     def __reduce_ex__(self, protocol: int) -> tuple:
         raise BadInput(f"a sharded model cannot be saved as it is: no rank has all of it; {INSTEAD}")
 
+    @abstractmethod
+    def micro_batch(self, last: bool) -> AbstractContextManager[None]:
+        """As for `DataParallel`."""
+
+    @abstractmethod
     def _used(self, unit: FlatParameters, name: str) -> Prehook | None:
         """An operation takes parameter `name` of a unit: let its values be there. See `lent.Lender.lend`."""
-        raise NotImplementedError
 
 
 def require_ready(unit: FlatParameters, name: str) -> None:
