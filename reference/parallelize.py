@@ -31,14 +31,14 @@ from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.split_backward import Deferred, DeferredWeightGradients
 from reference.pipeline_parallel.stages import Stages, TiedTable, pieces_of, stage_of
 from reference.plan import DEFAULT_PLAN, DataParallelism, PipelineSchedule, Plan
+from reference.sequence_parallel.fast.ring import RingRegion
 from reference.sequence_parallel.region import SequenceRegion
-from reference.sequence_parallel.ring import RingRegion
 from reference.sharding import Placement, Spec
 from reference.tensor_parallel import vocabulary
 from reference.tensor_parallel.layout import spec_of
 from reference.tensor_parallel.ops import TensorParallel, split_parameters
 from reference.tensor_parallel.region import Region
-from reference.zero import FullySharded, Sharded, ZeroStage
+from reference.zero import FullySharded, FullyShardedByProgram, Sharded, ZeroStage
 
 __all__ = ["DEFAULT_PLAN", "DataParallelism", "Parallel", "PipelineSchedule", "Plan", "parallelize"]
 
@@ -236,6 +236,7 @@ def _form(
         case DataParallelism.FSDP | DataParallelism.HSDP:
             replicas = groups.communicator("dp_replicate") if plan.replicas > 1 else None
             shards = groups.communicator("dp_shard")
-            return FullySharded(model, shards, precision, replicas=replicas, value=value, device=device)
+            kind = FullySharded if plan.pipeline_parallel == 1 else FullyShardedByProgram
+            return kind(model, shards, precision, replicas=replicas, value=value, device=device)
         case reduce:
             return Replicated(model, data, precision, reduce)

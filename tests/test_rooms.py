@@ -76,6 +76,32 @@ def test_a_chapter_imports_only_earlier_ones_and_shared_rooms(chapter: str) -> N
     assert sorted((file, name) for file, name in found if name in later) == []
 
 
+BESIDE = ("answers", "lab")
+"""Folders of a chapter that puzzles, lessons and pictures use. Nothing that trains does."""
+
+
+def modules_imported(path: Path) -> Iterator[str]:
+    """The modules of `reference` that a file imports, by whole names; for a name in a module also that name."""
+    package = path.relative_to(ROOT).parent.parts
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            above = package[: len(package) + 1 - node.level] if node.level else ()
+            home = ".".join([*above, *filter(None, [node.module])])
+            yield from (home, *(f"{home}.{alias.name}" for alias in node.names))
+
+
+def test_no_engine_imports_answers_or_instruments() -> None:
+    """`__init__` may: what it exports, lessons import by a short name."""
+    engines = [
+        path
+        for path in sorted((ROOT / "reference").rglob("*.py"))
+        if path.name != "__init__.py" and path.parent.name not in BESIDE
+    ]
+    found = [(str(path.relative_to(ROOT)), name) for path in engines for name in modules_imported(path)]
+    assert ("reference/zero/sharded.py", "reference.zero.shards") in found
+    assert [(path, name) for path, name in found if {*BESIDE} & {*name.split(".")}] == []
+
+
 @pytest.mark.parametrize("room", ["cluster", "models", "trace"])
 def test_a_shared_room_imports_no_chapter(room: str) -> None:
     found = {(path.name, name) for path in (ROOT / "reference" / room).rglob("*.py") for name in inside_reference(path)}

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from reference.composition.by_axis import matrices_by_axis
+from reference.composition.lab.by_axis import matrices_by_axis
 from reference.errors import BadInput, require_sizes
 from reference.mesh import Mesh
 from reference.trace import Trace

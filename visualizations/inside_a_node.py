@@ -1,8 +1,8 @@
 """Why tensor parallelism stays inside a node: the same block's collectives on fast links and on slow ones.
 
 The products and collectives of a block, their order and their shapes are those of its own code, rehearsed on the meta
-device (`reference.tensor_parallel.rehearsal`). Times are modelled: FLOPs at the rate that a GPU reaches, and messages
-replayed on a network. Blue, green and dark teal compute; orange is what a rank waits for the network.
+device (`reference.tensor_parallel.lab.rehearsal`). Times are modelled: FLOPs at the rate that a GPU reaches, and
+messages replayed on a network. Blue, green and dark teal compute; orange is what a rank waits for the network.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from reference.tensor_parallel.rehearsal import Price, Rehearsal
+from reference.tensor_parallel.lab.rehearsal import Price, Rehearsal
 from reference.trace.activity import Doing
 
 from . import overlap

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from reference.errors import BadInput
-from reference.pipeline_parallel.measure import measured
+from reference.pipeline_parallel.lab.measure import measured
 from reference.pipeline_parallel.schedule import Kind, Schedule
 from reference.pipeline_parallel.simulate import Costs, Simulation, Span, simulate
 

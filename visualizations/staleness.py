@@ -14,7 +14,7 @@ from matplotlib.patches import Patch, Rectangle
 from reference.errors import BadInput, require_sizes
 from reference.pipeline_parallel.schedule import Action, Kind
 from reference.pipeline_parallel.simulate import Simulation, simulate
-from reference.zero_bubble.convergence import Curve
+from reference.zero_bubble.lab.convergence import Curve
 from reference.zero_bubble.methods import Method
 from reference.zero_bubble.versions import Seen, kept
 

@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
+from reference.composition.lab.published import Row
 from reference.composition.ptd_p import Machine, Split, Transformer, memory_bytes, parts, rank_flops
-from reference.composition.published import Row
 from reference.errors import BadInput
 
 from .mesh import AXIS_COLOURS

@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 import torch
 import torch.distributed as dist
 
-from reference.composition.rank_order import coordinates_of_a_rank
+from reference.composition.plain import coordinates_of_a_rank
 
 
 def groups_along(

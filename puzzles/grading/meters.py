@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from reference.memory.storages import LiveBytes
+from reference.memory.lab.storages import LiveBytes
 
 from . import drives
 

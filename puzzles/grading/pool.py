@@ -31,17 +31,16 @@ PRELOAD = (
     "reference.collectives.hypercube",
     "reference.collectives.reduce_scatter",
     "reference.collectives.reduction",
-    "reference.composition.rank_order",
+    "reference.composition.plain",
     "reference.data_parallel.initial",
     "reference.data_parallel.replicated",
     "reference.models.dropout",
     "reference.pipeline_parallel.passes",
     "reference.pipeline_parallel.run",
     "reference.pipeline_parallel.schedule",
-    "reference.sequence_parallel.slices",
-    "reference.tensor_parallel.pairs",
-    "reference.zero.just_in_time",
-    "reference.zero.steps",
+    "reference.sequence_parallel.plain",
+    "reference.tensor_parallel.plain",
+    "reference.zero.plain",
 )  # all drives, and all that is given: the ranks of a check can read nothing of the course
 BACKWARD = ("torch.fx.experimental.symbolic_shapes",)  # what a backward pass imports that is given a gradient
 USUAL = (1, 2, 3, 4, 5, 8)  # world sizes that most puzzles ask for

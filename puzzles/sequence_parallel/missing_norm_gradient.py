@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from reference.sequence_parallel.slices import gather, scatter
+from reference.sequence_parallel.plain import gather, scatter
 
 
 def train(

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from reference.sequence_parallel.slices import gather_slices, sum_slices
+from reference.sequence_parallel.plain import gather_slices, sum_slices
 
 
 def column_linear(x: Tensor, weight: Tensor, group: ProcessGroup) -> Tensor:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from reference.tensor_parallel.pairs import enter, leave
+from reference.tensor_parallel.plain import enter, leave
 
 
 def attention(

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from reference.zero.steps import adam
+from reference.zero.plain import adam
 
 
 def zero_1(

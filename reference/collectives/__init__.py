@@ -3,7 +3,9 @@
 One module for each collective, one function for each algorithm, named as in its paper: `all_reduce.ring`,
 `broadcast.tree`. Each takes its tensors first and the `ProcessGroup` as an argument: `dist.group.WORLD` for all ranks,
 never None. Roots and peers are group ranks.
-They run on gloo and on NCCL, with any number of ranks and any length.
+They run on gloo and on NCCL, with any number of ranks and any length. The paths that they go along are in
+`binomial.py`, `double_tree.py` and `hypercube.py`; `reduction.py` adds, `checks.py` says what arguments must be, and
+`done.py` is the request of what is done already.
 
 | read       | module         | algorithms                                                                         |
 |------------|----------------|------------------------------------------------------------------------------------|

@@ -1,5 +1,8 @@
 """Data parallelism with replicas: every rank holds all parameters, all gradients and all of the optimizer's state.
 
+`DistributedDataParallel` is `plain.reduce_in_buckets` with: one order of launches on all ranks, whatever comes first;
+micro-batches; mixed precision; parameters that are unused, tied or frozen; and a step that is checked.
+
 | form      | all-reduces                              | when                                      |
 |-----------|------------------------------------------|-------------------------------------------|
 | naive     | one for each parameter                   | after backward                            |

@@ -46,14 +46,14 @@ def full_state_dict(form: UpdateForm, model: nn.Module) -> dict[str, Tensor]:
     """
     masters = whole(form)
     for unit in form.units:
-        unit.gather()
-        unit.wait()
+        unit.unshard()
+        unit.wait_for_unshard()
         masters |= {
             name: parameter.detach().cpu().clone()
             for name, parameter in zip(unit.names, unit.parameters, strict=True)
             if not parameter.requires_grad
         }
-        unit.free()
+        unit.reshard()
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     state = model.state_dict(keep_vars=True)
     copies = {id(x): x.detach().cpu().clone() for x in state.values() if isinstance(x, Tensor) and id(x) not in names}

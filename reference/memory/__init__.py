@@ -1,8 +1,53 @@
-"""What a training run keeps in memory, as formulas and as measured, and the ways to keep less."""
+"""What a training run keeps in memory, as formulas and as measured, and the ways to keep less.
+
+Read `recipe.py` for what there is, then each way to keep less: `plain.py` has two of them in a page, and
+`accumulation.py` and `recompute.recompute` are as short. Bytes for Ψ parameters with Adam: 16Ψ, whatever the precision.
+
+| way                    | saves                               | costs                                     |
+|------------------------|-------------------------------------|-------------------------------------------|
+| accumulation           | activations of all but one K-th     | nothing; smaller matrix products          |
+| mixed precision        | half of the activations             | masters in float32; for fp16 a loss scale |
+| recomputation          | a half to nearly all activations    | 3 to 33 % more FLOPs                      |
+| optimizer elsewhere    | 8Ψ or 12Ψ bytes of the device       | 4Ψ bytes or more over the bus, each step  |
+| activations elsewhere  | activations of the device           | their bytes over the bus, twice           |
+
+What there is, as formulas
+
+    recipe.py               bytes of parameters, gradients and optimizer state, for recipes of real trainings
+    activations.py          bytes of activations of the GPT of this course, exactly
+    korthikanti.py          the same for the classic layer: s b h (34 + 5 a s / h), term by term
+    workload.py             the history of a step that has not run
+    history.py              how much memory was taken by what, moment after moment: what formulas and gauges return
+    saved.py                what autograd really saves, each storage once
+    gpus.py                 how much memory GPUs have
+
+Ways to keep less
+
+    plain.py                one step with masters, with a loss scale, with Adam's moments on the host
+    accumulation.py         one micro-batch after another
+    precision.py            `plain.update_masters` for any optimizer, and gradients over micro-batches
+    loss_scaling.py         `plain.scaled_step` as an object of the loop, with a state that a checkpoint holds
+    recompute.py            forget what forward made, and make it again
+    offload.py              `plain.offloaded_adam` for any optimizer; the update is computed where its state is
+    activation_offload.py   activations wait for backward elsewhere
+    homes.py                where elsewhere is: the CPU's memory, or files
+    state_names.py          what an optimizer remembers of a parameter, found out by one step
+    fused.py                for speed: a weight's gradient is multiplied and added in one product
+
+Beside them
+
+    answers/envelope.py     three sums for the back of an envelope
+    answers/stall.py        where a sum in few bits stops growing
+    lab/gauge.py            what a real step keeps, byte by byte, by kind
+    lab/storages.py         each storage from its first operation to its end
+    lab/sums.py             what a long sum in few bits loses, and three ways not to lose it
+    lab/host.py             a host's memory for `plain.offloaded_adam`
+"""
+
+from reference.memory.lab.gauge import CUDA_GRAIN, Gauge
 
 from .accumulation import accumulate, micro_batches
 from .activation_offload import offload_activations
-from .gauge import CUDA_GRAIN, Gauge
 from .gpus import GPUS
 from .history import KINDS, History, Kind, Mark
 from .loss_scaling import LossScaler, NoScaler, scaler_of

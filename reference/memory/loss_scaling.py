@@ -1,5 +1,7 @@
 """Loss scaling: gradients that are too small for fp16 pass through backward larger than they are.
 
+This is `plain.scaled_step` with: any optimizer, any form of data parallelism, and a state that a checkpoint holds.
+
 fp16 ends at 6e-8 below, and many gradients are smaller than that; it ends at 65504 above. So the loss, and with it each
 gradient, is multiplied by a scale before backward, and the gradients are divided by it in fp32. bf16 reaches as far as
 fp32, and needs nothing of the kind.

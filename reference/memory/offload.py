@@ -1,5 +1,8 @@
 """An optimizer whose state lives elsewhere: in the CPU's memory, or in files.
 
+This is `plain.offloaded_adam` with: any optimizer that treats each parameter by itself, files as well as memory, the
+update computed where the state is, and transfers that overlap.
+
 Adam keeps 8 bytes for each parameter, and looks at them once in a step. So they need not be where the model computes.
 Parameter after parameter,
 

@@ -1,5 +1,7 @@
 """Mixed precision: compute in few bits, remember in many (Micikevicius et al. 2018, "Mixed precision training").
 
+This is `plain.update_masters` with: any optimizer, gradients that add up over micro-batches, and a table of dtypes.
+
 | name | compute | gradients | master | loss scaling | bytes for each parameter, with Adam |
 |------|---------|-----------|--------|--------------|-------------------------------------|
 | fp64 | 8       | 8         | itself | no           | 8 + 8 + 16 = 32                     |
@@ -11,7 +13,7 @@
 Matrix products of 16 bits are fast, and activations take half of the room. Sums are another matter: what is added to a
 number more than 512 times as large vanishes in bf16, which keeps 8 bits; at a power of two 256 times is enough. An
 update is about a thousandth of its weight, and one micro-batch's gradient a K-th of the sum: both would be lost, a bit
-at a time and without any error (see `sums`). So the optimizer updates a master copy of each weight in fp32, and
+at a time and without any error (see `lab.sums`). So the optimizer updates a master copy of each weight in fp32, and
 gradients are added up in fp32.
 
 fp16 has a second trouble: it ends at 6e-8 below and at 65504 above, and many gradients are smaller than that. See

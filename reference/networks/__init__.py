@@ -1,9 +1,22 @@
-"""What communication costs: a latency for each message, a time for each byte, and what follows from the two."""
+"""What communication costs: a latency for each message, a time for each byte, and what follows from the two.
 
-from . import bandwidth, best, hierarchical, overlapping, time
-from .best import TIMES
+Read `plain.py`; the others ask the same of other networks. All of them are formulas: they send nothing.
+
+    plain.py                α-β: seconds of four all-reduces, from ranks, bytes, latency and bandwidth
+    hierarchical.py         `plain.ring_time` with two levels of links: within nodes first
+    overlapping.py          `hierarchical` with several NICs a node and phases that overlap, as NCCL does
+    checks.py               what has no answer, said in one sentence; around each formula that is exported here
+    answers/bandwidth.py    from seconds to algbw and busbw of nccl-tests
+    answers/best.py         which all-reduce for which size, and where two of them cross
+    answers/estimate.py     α and β from a ping-pong
+    lab/published.py        what others have measured on large machines
+"""
+
+from . import hierarchical, overlapping, plain
+from .answers import bandwidth, best
+from .answers.best import TIMES
+from .answers.estimate import alpha_beta
 from .checks import checked
-from .estimate import alpha_beta
 
 best_algorithm, crossing = checked(best.best_algorithm), checked(best.crossing)
 bus_bandwidth, bus_factor = checked(bandwidth.bus_bandwidth), checked(bandwidth.bus_factor)
@@ -12,10 +25,10 @@ overlapped_hierarchical_time, tree_time = (
     checked(overlapping.overlapped_hierarchical_time),
     checked(overlapping.tree_time),
 )
-naive_time, ring_time = checked(time.naive_time), checked(time.ring_time)
+naive_time, ring_time = checked(plain.naive_time), checked(plain.ring_time)
 recursive_doubling_time, halving_doubling_time = (
-    checked(time.recursive_doubling_time),
-    checked(time.halving_doubling_time),
+    checked(plain.recursive_doubling_time),
+    checked(plain.halving_doubling_time),
 )
 
 __all__ = [

@@ -1,5 +1,7 @@
 """All-reduce on two levels of links: within nodes first, so that the slow links carry as little as they can.
 
+This is `plain.ring_time` with: links of two kinds.
+
 1. reduce-scatter within each node: every rank holds the node's sum of 1/ranks_per_node of the tensor;
 2. all-reduce of that piece between the ranks that hold the same piece, one in each node;
 3. all-gather within each node.

@@ -1,5 +1,7 @@
 """All-reduce on nodes with several NICs, whose phases overlap: what NCCL does between nodes.
 
+This is `hierarchical` with: several NICs in a node, trees, and phases that overlap.
+
 A tensor travels in pieces: while one is between the nodes, the next is added up within them. So the time of a large
 tensor is not the sum of what the two kinds of links take, but the larger of both. Per node, S the tensor, g ranks and
 c NICs in each of N nodes, n = gN:
@@ -13,10 +15,10 @@ c NICs in each of N nodes, n = gN:
 Between two nodes a tree is nearly twice as fast as a ring: each node's sum goes over once. Bus bandwidth, which is
 counted as if there were a ring, then exceeds what the NICs are sold as.
 
-These are bounds from what the links are sold as. Measured on machines of eight GPUs (`published.NODES`), the better of
-ring and trees comes to 80 to 96 % of them between nodes and to 75 to 82 % within one: NVLink loses about a fifth to its
-protocol, a NIC about a twentieth. They say nothing of switches that add (NVLS): one node of eight H200 reaches 107 % of
-a ring's bound that way.
+These are bounds from what the links are sold as. Measured on machines of eight GPUs (`lab.published.NODES`), the better
+of ring and trees comes to 80 to 96 % of them between nodes and to 75 to 82 % within one: NVLink loses about a fifth to
+its protocol, a NIC about a twentieth. They say nothing of switches that add (NVLS): one node of eight H200 reaches 107
+% of a ring's bound that way.
 
 NVIDIA NCCL 2.4 (2019) "double binary trees"; Sanders, Speck & Träff 2009; Cho et al. 2019, "BlueConnect".
 """

@@ -33,15 +33,14 @@ class PerStageSync:
         return self._of_stage[stage].micro_batch(last)
 
     def gather(self, stage: int) -> None:
-        """Make a stage whole, and the table, which stays so until the step is over."""
-        if self._table:
-            self._table.hold()
-            self._table.wait()
-        self._of_stage[stage].hold()
+        """Begin to make a stage whole, and the table, which stays so until the step is over."""
+        for form in (self._table, self._of_stage[stage]):
+            if form:
+                form.unshard(form.units)
 
     def free(self, stage: int) -> None:
         """Keep the stage's shards alone."""
-        self._of_stage[stage].release()
+        self._of_stage[stage].reshard()
 
     def reduce_gradients(self) -> None:
         """Sum over the data axis."""

@@ -1,5 +1,8 @@
 """One program that runs every schedule: each rank goes through its line, step by step.
 
+This is `plain.step` with: any placement of stages, backward in halves, receives that are begun early, shapes that the
+sender tells, data parallelism for each stage (FSDP too), and a proof of the schedule before it runs.
+
     F           take what the stage before has made; compute; have it ready
     B           take the gradient of what was made; go backward; have the gradient of what was given ready
     I, W        the same in two halves: see `split_backward`

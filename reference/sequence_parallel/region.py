@@ -1,5 +1,8 @@
 """Sequence parallelism: between the regions of tensor parallelism, each rank has a slice of the sequence.
 
+This is `plain.gather` and `plain.scatter` with: messages that travel while a product is computed, and nothing kept that
+can be gathered again.
+
 Tensor parallelism shares out what is inside a region. Norms, dropout and the residual stream lie outside: every rank
 does the same there with the same tokens, and keeps the same activations. But these treat each token by itself, so each
 rank may do its share of the tokens (Korthikanti et al. 2022, "Reducing activation recomputation in large transformer

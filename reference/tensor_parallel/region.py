@@ -1,5 +1,8 @@
 """A region of a model in which ranks share the work on every token.
 
+This is `plain.enter` and `plain.leave` with: sums that travel while a product is computed, inputs that are gathered
+again instead of kept, and the place where sequence parallelism puts its own messages.
+
 Each rank has some columns of one matrix and some rows of the next, so between the two it has some of the features. At
 the borders of a region two things happen, and each is the backward of the other:
 

@@ -1,5 +1,31 @@
 """ZeRO and FSDP: replicas that share optimizer state, gradients and parameters.
 
+Read `plain.py`; then `sharded.py` for stages 1 and 2; then, for stage 3, `unit.py`, `fully_sharded.py` and its two
+drivers. What a step of Ψ parameters and K micro-batches sends from each of n ranks, in elements of Ψ(n-1)/n: ZeRO-1 and
+ZeRO-2 2, or 1 + K where gradients stay in shards; FSDP 3K, or 2K where units stay whole from forward to backward.
+
+    plain.py                    the three stages on flat tensors
+    sharded.py                  `plain.zero_1` and `zero_2` for any model, with buckets, overlap, mixed precision
+    shards.py                   gradients whose shards ranks update, in ZeRO's buckets and in FSDP's units
+    unit.py                     flat parameters of one unit: unshard, wait_for_unshard, reshard
+    units.py                    all units of a model, and what can be done with them; no word on when
+    fully_sharded.py            a driver by hooks: `plain.fully_sharded` for any model
+    module_calls.py             the calls of a micro-batch, from which hooks tell what is needed next
+    by_program.py               a driver by a program: the stages of a pipeline
+    choice.py                   which modules make a unit
+    lent.py                     parameters that have values only while their unit is whole
+    ignored.py                  parameters that stay whole on every rank
+    cost.py                     what each strategy sends and keeps, exactly
+    checkpoint.py               save under any plan, load under any other
+    checkpoint_state.py         what a checkpoint holds: masters, and what the optimizer remembers
+    checkpoint_folder.py        a folder whose last good checkpoint survives
+    chunk.py                    pieces of parameters as torch's distributed checkpoint sees them
+    answers/just_in_time.py     steps on the way to `plain.fully_sharded`: gather, prefetch, weights in shards
+    answers/steps.py            hybrid sharding, clipping in shards, loading shards of another world size
+    lab/gauge.py                what a rank really keeps of a model that ranks share
+    lab/elementwise.py          which optimizers may be given a shard, by experiment
+    lab/quadratic.py            a loss with a gradient of one line
+
 What the forms of data parallelism need from a model, which may be any `nn.Module`:
 
 | need                                  | replicas             | ZeRO-1, ZeRO-2 | FSDP                            |
@@ -22,8 +48,9 @@ are right in all of them. In the last micro-batch there is one backward: a modul
 (`reference.data_parallel.fixed`).
 """
 
+from .by_program import FullyShardedByProgram
 from .choice import units_of
 from .fully_sharded import FullySharded
 from .sharded import Sharded, ZeroStage
 
-__all__ = ["FullySharded", "Sharded", "ZeroStage", "units_of"]
+__all__ = ["FullySharded", "FullyShardedByProgram", "Sharded", "ZeroStage", "units_of"]

@@ -28,12 +28,11 @@ INSTEAD = "whole(form) gives values to read, full_state_dict(form, model) what t
 class Lender(Protocol):
     """What parameters are lent by: a unit."""
 
-    held: bool  # whole, whoever computes: nobody needs to be told of uses
     ready: bool  # all values are there
     full: Tensor  # which the parameters are views of
 
-    def lend(self, name: str) -> Prehook:
-        """Make values be there; return what must happen before backward comes to this use of them.
+    def lend(self, name: str) -> Prehook | None:
+        """Make values be there; return what must happen before backward comes to this use of them, if anything.
 
         Raises:
             BadInput: where nothing computes, so that other ranks would not gather.
@@ -115,7 +114,7 @@ def _use(function: Callable[..., Any], arguments: tuple, options: dict[str, Any]
     """`function(*arguments, **options)`, of lent tensors among others."""
     lent = [x for x in _flat((*arguments, *options.values())) if isinstance(x, Lent)]
     lenders = {x.lender(): x.full_name for x in lent if x.lender() is not None}
-    before = [unit.lend(name) for unit, name in lenders.items() if not unit.held]
+    before = [hook for unit, name in lenders.items() if (hook := unit.lend(name)) is not None]
     versions = [x._version for x in lent]
     result = function(*arguments, **options)
     if changed := [x for x, version in zip(lent, versions, strict=True) if x._version != version]:

@@ -1,5 +1,8 @@
 """ZeRO, stages 1 and 2: every rank computes with all parameters, and updates an n-th of them.
 
+This is `plain.zero_1` and `plain.zero_2` with: any model, any number of ranks and elements, buckets that leave while
+backward computes, mixed precision, and any optimizer that treats each element by itself.
+
 Adam keeps two numbers for each parameter, mixed precision a third, and in plain data parallelism each rank keeps all of
 them, to do the same arithmetic as the others. Here rank r keeps them for the r-th shard alone (Rajbhandari et al. 2020,
 "ZeRO: Memory optimizations toward training trillion parameter models", sec. 5):

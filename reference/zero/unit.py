@@ -22,7 +22,7 @@ Value = Callable[[str, torch.Size], Tensor]
 """The whole value of a parameter, from its name and shape."""
 
 
-class Unit:
+class FlatParameters:
     """Parameters within a flat tensor that has memory only while it is needed.
 
     Args:
@@ -49,10 +49,10 @@ class Unit:
             LentParameter.of(view.data, parameter.requires_grad, self, name)  # .data: a version counter of its own
             for view, (name, parameter) in zip(self.layout.views(self.full), named.items(), strict=True)
         ]
-        self.used: Callable[[Unit, str], Prehook]  # called when an operation takes one of them
+        self.used: Callable[[FlatParameters, str], Prehook | None]  # called when an operation takes one of them
         self._under_way: Finish | None = None  # a gather
-        self.whole, self.held = True, False
-        self.free()
+        self.whole = True
+        self.reshard()
 
     @property
     def trainable(self) -> bool:
@@ -64,12 +64,12 @@ class Unit:
         """Whether all values are there."""
         return self.whole and self._under_way is None
 
-    def lend(self, name: str) -> Prehook:
+    def lend(self, name: str) -> Prehook | None:
         """See `Lender`."""
         return self.used(self, name)
 
     @torch.no_grad()
-    def gather(self) -> None:
+    def unshard(self) -> None:
         """Begin to make the parameters whole, unless they are."""
         if not self.whole:
             self.full.untyped_storage().resize_(self.full.nbytes)
@@ -77,16 +77,16 @@ class Unit:
             self._under_way = self.communicator.start_all_gather(own, self.full)
             self.whole = True
 
-    def wait(self) -> None:
+    def wait_for_unshard(self) -> None:
         """Return when they are whole."""
         if self._under_way:
             self._under_way()
             self._under_way = None
 
-    def free(self) -> None:
+    def reshard(self) -> None:
         """Keep nothing but the shard."""
         if self.whole:
-            self.wait()
+            self.wait_for_unshard()
             self.full.untyped_storage().resize_(0)
             self.whole = False
 
@@ -111,6 +111,27 @@ def require_values(named: dict[str, nn.Parameter], value: Value | None, device: 
             raise BadInput(f"{name} is on the meta device, so a shard on {device} needs a value: say value=...")
         if parameter.untyped_storage().nbytes() < parameter.nbytes:
             raise BadInput(f"{name} has no memory: the model is FullySharded already")
+
+
+def make_units(
+    model: nn.Module,
+    named: dict[str, nn.Parameter],
+    modules: Sequence[Sequence[nn.Module]],
+    make: Callable[[dict[str, nn.Parameter]], FlatParameters],
+) -> list[FlatParameters]:
+    """A unit for each group of modules, and before them one for what they leave; who first has a parameter owns it.
+
+    Their parameters take the place of those in `model`, which are `named`.
+    """
+    left, units = dict(named), []
+    for group in [*modules, [model]]:
+        made = []
+        for own in split(left, group):
+            made.append(make(own))
+            replace(model, dict(zip(own.values(), made[-1].parameters, strict=True)))
+            left = {name: parameter for name, parameter in left.items() if name not in own}
+        units = made + units if group == [model] else units + made
+    return units
 
 
 def replace(model: nn.Module, new: dict[nn.Parameter, nn.Parameter]) -> None:

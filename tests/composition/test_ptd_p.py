@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from reference.composition.answers.volume import axis_bytes
+from reference.composition.lab.published import FIGURE_13, FIGURES_14_AND_15, SELENE, TABLE_1, Row
 from reference.composition.ptd_p import (
     HALF,
     Machine,
@@ -19,9 +21,7 @@ from reference.composition.ptd_p import (
     rank_flops,
     splits,
 )
-from reference.composition.published import FIGURE_13, FIGURES_14_AND_15, SELENE, TABLE_1, Row
 from reference.composition.talk import Work, along_data, along_pipe, along_tensor
-from reference.composition.volume import axis_bytes
 from reference.errors import BadInput
 from reference.mesh import Mesh
 from reference.models import GPTConfig

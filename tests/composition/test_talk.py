@@ -11,8 +11,8 @@ from reference.cluster import Cluster
 from reference.collectives import all_gather, reduce_scatter
 from reference.collectives import cost as collectives
 from reference.collectives.fast import select
-from reference.composition.by_axis import SEVERAL, bytes_by_axis, matrices_by_axis
-from reference.composition.reorder import reordered
+from reference.composition.lab.by_axis import SEVERAL, bytes_by_axis, matrices_by_axis
+from reference.composition.lab.reorder import reordered
 from reference.composition.talk import Talk, Work, along_data, along_pipe, along_tensor, of_a_step
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS

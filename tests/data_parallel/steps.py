@@ -78,8 +78,8 @@ NO_STEPS = (
     ((ended, begun), "the last micro-batch of this step is over"),
     ((ended, alone), "or one after it: its gradients have already been sent off"),
     ((collected, alone), "or one after it: its gradients have already been sent off"),
-    ((collected, collect), r"publish\(\) ends a step"),
-    ((collected, ended), r"publish\(\) ends a step"),
+    ((collected, collect), r"end_step\(\) ends a step"),
+    ((collected, ended), r"end_step\(\) ends a step"),
     ((failed, ended), "a micro-batch is open, or has failed"),
     ((failed, collect), "a micro-batch is open, or has failed"),
 )

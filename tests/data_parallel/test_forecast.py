@@ -11,8 +11,8 @@ from torch import nn
 from puzzles.grading.drives.data_parallel import Layered, part_of_loss
 from puzzles.grading.overlap import Work, microseconds, notes_of
 from reference.cluster import Cluster
-from reference.data_parallel.forecast import Layer, gpt_layers, seconds, step, tail
-from reference.data_parallel.hooks import reduce_in_buckets
+from reference.data_parallel.lab.forecast import Layer, gpt_layers, seconds, step, tail
+from reference.data_parallel.plain import reduce_in_buckets
 from reference.errors import BadInput
 from reference.models import GPT, PRESETS, create
 from reference.networks import ring_time

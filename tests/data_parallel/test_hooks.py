@@ -8,7 +8,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from reference.cluster import Cluster
-from reference.data_parallel.hooks import reduce_in_buckets, reduce_on_last, reduce_when_ready
+from reference.data_parallel.answers.reduce_on_last import reduce_on_last
+from reference.data_parallel.plain import reduce_in_buckets, reduce_when_ready
 
 Clusters = Callable[..., Cluster]
 Gradients = dict[str, Tensor]

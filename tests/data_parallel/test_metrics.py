@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from reference.cluster import Cluster
-from reference.data_parallel.metrics import Average, accuracy, hits, over_ranks, perplexity, token_losses
+from reference.data_parallel.answers.metrics import Average, accuracy, hits, over_ranks, perplexity, token_losses
 from reference.trace import Op
 
 Clusters = Callable[..., Cluster]

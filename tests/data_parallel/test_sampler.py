@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from reference.cluster import Cluster
-from reference.data_parallel.sampler import ShardedSampler, places, share
+from reference.data_parallel.answers.sampler import ShardedSampler, places, share
 from reference.errors import BadInput
 from reference.models.data import Batches, order
 

@@ -4,9 +4,10 @@ import torch
 import torch.distributed as dist
 
 from reference.cluster import Cluster
-from reference.data_parallel.hooks import reduce_in_buckets, reduce_on_last
+from reference.data_parallel.answers.reduce_on_last import reduce_on_last
+from reference.data_parallel.lab.sleeping import sleeping_model, watch_step
+from reference.data_parallel.plain import reduce_in_buckets
 from reference.data_parallel.replicated import flat
-from reference.data_parallel.sleeping import sleeping_model, watch_step
 from reference.trace.activity import Activity, Doing
 
 LAYERS, WEIGHTS, SECONDS = 4, 1000, 0.01

@@ -20,8 +20,8 @@ import training  # noqa: E402
 from reference.collectives import backend, barrier  # noqa: E402
 from reference.data_parallel.uneven import joined  # noqa: E402
 from reference.memory import LossScaler  # noqa: E402
-from reference.memory.scaled_step import scaled_step  # noqa: E402
-from reference.zero.steps import clip_by_global_norm  # noqa: E402
+from reference.memory.plain import scaled_step  # noqa: E402
+from reference.zero.answers.steps import clip_by_global_norm  # noqa: E402
 
 Check = Callable[[dist.ProcessGroup, str], list[str]]
 

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
-from reference.memory.gauge import CUDA_GRAIN, Gauge
+from reference.memory.lab.gauge import CUDA_GRAIN, Gauge
 from reference.memory.offload import Offload
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute

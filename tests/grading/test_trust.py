@@ -116,7 +116,7 @@ def test_a_right_answer_that_reaches_around_does_not_pass(name: str) -> None:
 
 
 READS = {
-    "the reference": "from reference.ranks.shift import ring_shift\n",
+    "the reference": "from reference.ranks.plain import ring_shift\n",
     "the catalog": "import puzzles.catalog\n",
     "files": "open('/etc/hostname').read()\n",
 }
@@ -340,7 +340,7 @@ EQUAL_TO_ALL = "class Yes:\n    def __eq__(self, other):\n        return True\n\
     ids=["assigned", "defined", "matched"],
 )
 def test_what_is_not_read_never_runs(named: str) -> None:
-    hidden = 'if __name__ == "__main__":\n    from reference.ranks.shift import ring_shift as answer\n'
+    hidden = 'if __name__ == "__main__":\n    from reference.ranks.plain import ring_shift as answer\n'
     verdict = grade(SHIFT, with_code(top=named + hidden, inside="return answer(x, group)\n"))
     assert not verdict.passed
     assert "name 'answer' is not defined" in verdict.reason

@@ -135,7 +135,7 @@ REACHES = {
     "another process's cores": "import os\nos.sched_setaffinity(os.getppid(), [0])",
     "another process's scheduling": "import os\nos.sched_setscheduler(os.getppid(), os.SCHED_IDLE, os.sched_param(0))",
     "another process's priority": "import os\nos.setpriority(os.PRIO_PROCESS, os.getppid(), 10)",
-    "the course's answers": "import pkgutil\npkgutil.resolve_name('reference.ranks.shift:ring_shift')",
+    "the course's answers": "import pkgutil\npkgutil.resolve_name('reference.ranks.plain:ring_shift')",
     "the course's cases": "import puzzles.catalog",
     "the catalogue's files": f"open({catalog.__file__!r}).read()",
     "a list of files": f"import os\nos.listdir({catalog.__path__[0]!r})",

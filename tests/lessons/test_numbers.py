@@ -8,7 +8,7 @@ import torch
 from reference.memory import activations
 from reference.memory.saved import total
 from reference.models import PRESETS
-from reference.networks.published import RINGS
+from reference.networks.lab.published import RINGS
 from reference.trace import Op
 from tests.lessons.course import committed
 

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from reference.errors import BadInput
 from reference.memory.accumulation import MicroBatch, accumulate, micro_batches
-from reference.memory.gauge import Gauge
 from reference.memory.history import Kind
+from reference.memory.lab.gauge import Gauge
 from reference.models import GPT, PRESETS, create, token_loss
 from reference.oracle import relative_difference
 

@@ -11,9 +11,9 @@ from torch.optim import SGD
 
 from reference.errors import BadInput
 from reference.memory import activations
-from reference.memory.gauge import Gauge
 from reference.memory.history import Kind
 from reference.memory.korthikanti import Layer, layers_in_flight
+from reference.memory.lab.gauge import Gauge
 from reference.memory.recompute import Recompute, recompute
 from reference.memory.saved import saved_tensors, total
 from reference.models import GPT, GPTConfig, create, preset, token_loss

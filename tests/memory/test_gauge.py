@@ -13,8 +13,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.optim import AdamW
 
-from reference.memory.gauge import CUDA_GRAIN, Gauge, gradients, parameters_of, state_tensors
 from reference.memory.history import KINDS, History, Kind
+from reference.memory.lab.gauge import CUDA_GRAIN, Gauge, gradients, parameters_of, state_tensors
 from reference.memory.recipe import RECIPES, Stage, state_bytes
 from reference.models import GPT, GPTConfig, create, preset, token_loss
 

@@ -16,9 +16,9 @@ from torch.optim import Optimizer
 from reference.errors import BadInput
 from reference.memory.activation_offload import offload_activations
 from reference.memory.homes import Folder, Home, Memory, Offload, home_of
+from reference.memory.lab.storages import LiveBytes
 from reference.memory.offload import OffloadedOptimizer, move_home
 from reference.memory.recompute import Recompute, recompute
-from reference.memory.storages import LiveBytes
 from reference.models import GPT, PRESETS, create, token_loss
 
 TOKENS = torch.randint(256, (2, 16), generator=torch.Generator().manual_seed(0))

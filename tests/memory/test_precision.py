@@ -12,9 +12,9 @@ from torch import nn
 
 from reference.cluster import Cluster
 from reference.errors import BadInput
+from reference.memory.lab.sums import kahan_sum, running_sum, stochastic_round, stochastic_sum
 from reference.memory.loss_scaling import LossScaler, NoScaler, scaler_of
 from reference.memory.precision import PRECISIONS, MasterWeights
-from reference.memory.sums import kahan_sum, running_sum, stochastic_round, stochastic_sum
 from reference.models import GPT, PRESETS, create, token_loss
 from reference.oracle import relative_difference
 

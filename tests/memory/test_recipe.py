@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch.optim import SGD, Adafactor, AdamW, Optimizer
 
 from reference.errors import BadInput
-from reference.memory.gauge import Gauge
 from reference.memory.gpus import GB, GPUS
 from reference.memory.history import Kind
+from reference.memory.lab.gauge import Gauge
 from reference.memory.recipe import (
     RECIPES,
     Breakdown,

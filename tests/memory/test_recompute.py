@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from reference.errors import BadInput
-from reference.memory.gauge import Gauge
 from reference.memory.history import Kind
+from reference.memory.lab.gauge import Gauge
 from reference.memory.recompute import FullyRecomputed, Recompute, forgetting, recompute, recomputed
 from reference.models import GPT, PRESETS, GPTConfig, create, token_loss
 from reference.models.gpt import rotary_cos_sin

@@ -7,9 +7,9 @@ import torch
 from torch.optim import AdamW
 
 from reference.errors import BadInput
-from reference.memory.gauge import Gauge
 from reference.memory.gpus import GB
 from reference.memory.history import History, Kind
+from reference.memory.lab.gauge import Gauge
 from reference.memory.recipe import RECIPES, Stage, state_bytes
 from reference.memory.recompute import Recompute, recompute
 from reference.memory.workload import Workload

@@ -22,7 +22,7 @@ from reference.networks import (
     ring_time,
     tree_time,
 )
-from reference.networks.published import MACHINES, NODES, RINGS, Nodes, bus_bandwidths
+from reference.networks.lab.published import MACHINES, NODES, RINGS, Nodes, bus_bandwidths
 from reference.trace import Event, Network, Op, Trace
 
 ALPHA, BETA = 2e-6, 50e9

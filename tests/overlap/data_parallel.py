@@ -9,8 +9,8 @@ import torch.distributed as dist
 from torch import nn
 
 from reference.data_parallel.form import DataParallel
+from reference.data_parallel.lab.sleeping import sleeping_model
 from reference.data_parallel.replicated import DistributedDataParallel, Replicated, flat, naive
-from reference.data_parallel.sleeping import sleeping_model
 from reference.zero import FullySharded, Sharded
 
 from ..data_parallel.training import Make

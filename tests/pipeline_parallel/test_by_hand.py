@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from puzzles.catalog.pipeline_parallel.stalled_stage import Scene, halted, needed_by
 from reference.errors import BadInput
 from reference.pipeline_parallel import orders
-from reference.pipeline_parallel.held import peak_activations
+from reference.pipeline_parallel.answers.held import peak_activations
+from reference.pipeline_parallel.answers.stalled import find_stall
+from reference.pipeline_parallel.answers.throughput import best_micro_batch
+from reference.pipeline_parallel.answers.with_fsdp import pipeline_and_fsdp
+from reference.pipeline_parallel.lab.rehearse import COSTS, GATHER, parse, rehearse
 from reference.pipeline_parallel.passes import GATHERED, with_gathering, with_reduction
-from reference.pipeline_parallel.rehearse import COSTS, GATHER, parse, rehearse
 from reference.pipeline_parallel.schedule import Action, Schedule
 from reference.pipeline_parallel.simulate import Costs, simulate
-from reference.pipeline_parallel.stalled import find_stall
-from reference.pipeline_parallel.throughput import best_micro_batch
 from reference.pipeline_parallel.validate import validate
-from reference.pipeline_parallel.with_fsdp import pipeline_and_fsdp
 
 MAKERS: dict[str, Callable[[int, int, int], Schedule]] = {
     "GPipe": lambda p, m, v: orders.gpipe(p, m),

@@ -10,10 +10,10 @@ from matplotlib import pyplot as plt
 
 from reference.cluster import Cluster
 from reference.errors import BadInput
+from reference.pipeline_parallel.lab.sleeping import Slept, sleep_through
 from reference.pipeline_parallel.orders import breadth_first, gpipe, interleaved, naive, one_f_one_b
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.simulate import Costs, Simulation, simulate
-from reference.pipeline_parallel.sleeping import Slept, sleep_through
 from reference.pipeline_parallel.validate import validate
 from reference.zero_bubble.building_blocks import one_f_one_b_v, v_half, v_min
 from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_h2, zb_v

@@ -8,8 +8,8 @@ import torch.distributed as dist
 from torch import nn
 
 from reference.cluster import Cluster
-from reference.memory.gauge import Gauge
 from reference.memory.history import Kind
+from reference.memory.lab.gauge import Gauge
 from reference.pipeline_parallel.orders import forward_only, gpipe, one_f_one_b
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule

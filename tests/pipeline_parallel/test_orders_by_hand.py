@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from reference.errors import BadInput
-from reference.pipeline_parallel import orders, orders_by_hand
-from reference.pipeline_parallel.clock import bubble_fraction, clock_cycles
+from reference.pipeline_parallel import orders
+from reference.pipeline_parallel.answers import orders as orders_by_hand
+from reference.pipeline_parallel.answers.clock import bubble_fraction, clock_cycles
 from reference.pipeline_parallel.schedule import Action, Schedule
 from reference.pipeline_parallel.simulate import Costs, simulate
 

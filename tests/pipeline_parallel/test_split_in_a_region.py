@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from reference.cluster import Cluster
 from reference.models.ops import Ops, Product
 from reference.pipeline_parallel.split_backward import Deferred, DeferredWeightGradients
+from reference.sequence_parallel.fast.ring import RingRegion
 from reference.sequence_parallel.region import SequenceRegion
-from reference.sequence_parallel.ring import RingRegion
 from reference.tensor_parallel.ops import TensorParallel
 from reference.tensor_parallel.region import Region
 

@@ -19,7 +19,7 @@ from reference.ranks import (
     swap,
     take_turns,
 )
-from reference.ranks.mistakes import MISTAKES
+from reference.ranks.lab.mistakes import MISTAKES
 
 SIZES = (1, 2, 3, 4, 5)
 

@@ -15,7 +15,7 @@ from reference.memory.recompute import recomputed
 from reference.memory.saved import saved_tensors, total
 from reference.models.dropout import token_noise
 from reference.sequence_parallel import RingRegion, SequenceRegion
-from reference.sequence_parallel.layer import TransformerLayer
+from reference.sequence_parallel.lab.layer import TransformerLayer
 from reference.tensor_parallel import Region
 
 from .conftest import on

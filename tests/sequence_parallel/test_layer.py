@@ -11,7 +11,7 @@ from reference.cluster import Cluster
 from reference.collectives.default import over
 from reference.models.dropout import token_noise
 from reference.sequence_parallel import RingRegion, SequenceRegion
-from reference.sequence_parallel.layer import LayerNorm, TransformerLayer
+from reference.sequence_parallel.lab.layer import LayerNorm, TransformerLayer
 from reference.tensor_parallel import Region
 
 from .conftest import EXACT, far, normal, on, share_of

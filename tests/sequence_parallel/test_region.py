@@ -10,7 +10,7 @@ from torch.distributed import ProcessGroup
 from reference.cluster import Cluster
 from reference.errors import BadInput
 from reference.sequence_parallel import RingRegion, SequenceRegion
-from reference.sequence_parallel.slices import scatter
+from reference.sequence_parallel.plain import scatter
 from reference.tensor_parallel import Region
 
 from .conftest import EXACT, far, normal, on

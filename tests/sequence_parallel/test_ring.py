@@ -10,7 +10,7 @@ from reference.memory.recompute import Recompute
 from reference.memory.saved import saved_tensors, total
 from reference.models import GPTConfig
 from reference.sequence_parallel import RingRegion, SequenceRegion
-from reference.sequence_parallel.ring import all_gather_matmul, matmul_reduce_scatter, passing
+from reference.sequence_parallel.fast.ring import all_gather_matmul, matmul_reduce_scatter, passing
 from reference.tensor_parallel import Region
 from reference.trace import Op
 

@@ -12,10 +12,9 @@ from reference.cluster import Cluster
 from reference.collectives import differentiable
 from reference.errors import BadInput
 from reference.tensor_parallel import cost
-from reference.tensor_parallel.heads import attention
-from reference.tensor_parallel.mlp import mlp
-from reference.tensor_parallel.pairs import enter, leave, operators
-from reference.tensor_parallel.volume import layer_bytes
+from reference.tensor_parallel.answers.heads import attention
+from reference.tensor_parallel.answers.volume import layer_bytes
+from reference.tensor_parallel.plain import enter, leave, mlp, operators
 
 from ..data_parallel.conftest import in_group, members
 

@@ -12,9 +12,10 @@ from reference.errors import BadInput
 from reference.models import PRESETS, GPTConfig
 from reference.networks.hierarchical import hierarchical_time
 from reference.sequence_parallel import SequenceRegion
-from reference.tensor_parallel import Region, cost, steps
-from reference.tensor_parallel.rehearsal import Rehearsal, rehearse, rings, two_levels
-from reference.tensor_parallel.steps import Step
+from reference.tensor_parallel import Region, cost
+from reference.tensor_parallel.lab import steps
+from reference.tensor_parallel.lab.rehearsal import Rehearsal, rehearse, rings, two_levels
+from reference.tensor_parallel.lab.steps import Step
 from reference.trace import INFINIBAND_NDR, NVLINK4, Network, Op
 from reference.trace.activity import Doing
 

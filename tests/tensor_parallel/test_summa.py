@@ -11,7 +11,7 @@ from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
 from reference.errors import BadInput
-from reference.memory.storages import LiveBytes
+from reference.memory.lab.storages import LiveBytes
 from reference.tensor_parallel import summa
 
 Clusters = Callable[..., Cluster]

@@ -12,7 +12,7 @@ from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
 from reference.errors import BadInput
-from reference.memory.gauge import Gauge
+from reference.memory.lab.gauge import Gauge
 from reference.models import GPTConfig, token_loss
 from reference.sequence_parallel import SequenceRegion
 from reference.tensor_parallel import Region, vocabulary

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from reference.cluster import Cluster
-from reference.composition.by_axis import bytes_by_axis
+from reference.composition.lab.by_axis import bytes_by_axis
 from reference.memory.precision import PRECISIONS
 from reference.mesh import Mesh
 from reference.models import GPTConfig

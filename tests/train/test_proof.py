@@ -13,7 +13,7 @@ from rankwise import demo, on_rank
 from rankwise.loss_curve import draw
 from rankwise.proof import Check, equals_one_process, learned, replicas
 from reference.cluster import Cluster
-from reference.composition.by_axis import bytes_by_axis
+from reference.composition.lab.by_axis import bytes_by_axis
 from reference.config import TrainConfig
 from reference.data_parallel import flat
 from reference.models import PRESETS

@@ -3,7 +3,7 @@
 import pytest
 
 from reference.models import GPTConfig
-from reference.tensor_parallel.rehearsal import Rehearsal, rehearse, rings, two_levels
+from reference.tensor_parallel.lab.rehearsal import Rehearsal, rehearse, rings, two_levels
 from reference.trace import INFINIBAND_NDR, NVLINK4, Network
 from reference.trace.activity import Doing
 from visualizations.inside_a_node import draw, draw_step, finding, share

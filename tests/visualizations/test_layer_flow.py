@@ -11,8 +11,9 @@ from matplotlib.colors import to_rgba
 from reference.cluster import Cluster
 from reference.models import GPTConfig
 from reference.sequence_parallel import SequenceRegion
-from reference.tensor_parallel import Region, steps
-from reference.tensor_parallel.steps import Kind, Step
+from reference.tensor_parallel import Region
+from reference.tensor_parallel.lab import steps
+from reference.tensor_parallel.lab.steps import Kind, Step
 from reference.trace.activity import Doing
 from visualizations.layer_flow import Column, collective, columns, draw, finding, is_same, placed
 from visualizations.rank_colours import SAME, colour_of

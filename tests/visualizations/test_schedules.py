@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from reference.errors import BadInput
-from reference.pipeline_parallel.measure import measured
+from reference.pipeline_parallel.lab.measure import measured
 from reference.pipeline_parallel.orders import gpipe, interleaved, interleaved_even, naive, one_f_one_b
 from reference.pipeline_parallel.schedule import Kind, Schedule
 from reference.pipeline_parallel.simulate import Costs, Simulation, Span, simulate

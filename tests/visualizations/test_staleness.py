@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.colors import to_hex
 
-from reference.zero_bubble.convergence import Curve, moments
+from reference.zero_bubble.lab.convergence import Curve, moments
 from reference.zero_bubble.methods import FLUSHING, METHODS, PIPEDREAM, PIPEMARE, TWO_BUFFERED, Method
 from visualizations import staleness
 from visualizations.style import Colour

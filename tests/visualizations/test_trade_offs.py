@@ -2,8 +2,8 @@
 
 import pytest
 
+from reference.composition.lab.published import FIGURE_13, FIGURES_14_AND_15, SELENE, TABLE_1
 from reference.composition.ptd_p import Split, batch_seconds
-from reference.composition.published import FIGURE_13, FIGURES_14_AND_15, SELENE, TABLE_1
 from visualizations import trade_offs
 
 from .reading import assert_readable, drawn

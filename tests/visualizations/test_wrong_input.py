@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from reference.composition.published import FIGURE_13, SELENE
+from reference.composition.lab.published import FIGURE_13, SELENE
 from reference.errors import BadInput
 from reference.mesh import Mesh
 from reference.models import PRESETS
@@ -15,7 +15,7 @@ from reference.pipeline_parallel.simulate import Costs, simulate
 from reference.trace import NVLINK4, Network, Timeline
 from reference.trace.activity import Activity, Doing
 from reference.trace.contents import Contents
-from reference.zero_bubble.convergence import Curve
+from reference.zero_bubble.lab.convergence import Curve
 from reference.zero_bubble.methods import PIPEDREAM
 from tests.trace import programs as p
 from visualizations import (

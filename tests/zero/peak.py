@@ -4,7 +4,7 @@ import weakref
 
 from torch import UntypedStorage
 
-from reference.memory.storages import Storages
+from reference.memory.lab.storages import Storages
 
 
 class Peak(Storages):

@@ -9,7 +9,8 @@ import torch.distributed as dist
 
 from reference.cluster import Cluster
 from reference.trace import Trace
-from reference.zero import cost, just_in_time, steps
+from reference.zero import cost, plain
+from reference.zero.answers import steps
 from reference.zero.cost import Cost
 
 DIVISIBLE = (840, 1680)  # by every n up to 8
@@ -113,7 +114,7 @@ def stage_1() -> None:
     """One step of Adam for each unit, each padded."""
     group, n = dist.group.WORLD, dist.get_world_size()
     for unit in UNITS:
-        steps.zero_1(torch.ones(cost.padded(unit, n), dtype=torch.float64), torch.ones_like, 1, group)
+        plain.zero_1(torch.ones(cost.padded(unit, n), dtype=torch.float64), torch.ones_like, 1, group)
 
 
 def stage_2() -> None:
@@ -122,9 +123,9 @@ def stage_2() -> None:
     backward = (
         (i, torch.ones(unit, dtype=torch.float64)) for _ in range(MICRO_BATCHES) for i, unit in enumerate(UNITS)
     )
-    for shard, shape in zip(steps.zero_2(backward, len(UNITS), dist.group.WORLD), SHAPES, strict=True):
+    for shard, shape in zip(plain.zero_2(backward, len(UNITS), dist.group.WORLD), SHAPES, strict=True):
         assert shard.numel() * n == cost.padded(prod(shape), n)
-        just_in_time.gather(shard, shape, dist.group.WORLD)
+        plain.gather(shard, shape, dist.group.WORLD)
 
 
 def stage_3() -> None:
@@ -133,7 +134,7 @@ def stage_3() -> None:
     shards = [torch.ones(cost.padded(unit, n) // n, dtype=torch.float64) for unit in UNITS]
     x, upstream = (torch.ones(2, width, dtype=torch.float64) for width in (5, 1))
     for _ in range(MICRO_BATCHES):
-        just_in_time.fully_sharded(x, shards, SHAPES, upstream, dist.group.WORLD)
+        plain.fully_sharded(x, shards, SHAPES, upstream, dist.group.WORLD)
 
 
 def traced(cluster: Cluster, function: Callable[[], None]) -> Trace:

@@ -9,7 +9,7 @@ from torch import nn, optim
 from torch.optim import Optimizer
 
 from reference.errors import BadInput
-from reference.zero.elementwise import elementwise, require_elementwise
+from reference.zero.lab.elementwise import elementwise, require_elementwise
 
 
 class PerTensor(Optimizer):

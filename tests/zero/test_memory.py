@@ -18,7 +18,7 @@ from reference.memory.precision import PRECISIONS, Precision
 from reference.memory.recipe import RECIPES, Recipe, Stage, state_bytes
 from reference.models import GPTConfig
 from reference.zero import FullySharded, Sharded, cost
-from reference.zero.gauge import gauge_of
+from reference.zero.lab.gauge import gauge_of
 
 from ..data_parallel.conftest import in_group, members
 from ..data_parallel.training import Language, LeavingOut, Make, Task

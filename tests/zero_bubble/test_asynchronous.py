@@ -17,7 +17,7 @@ from reference.models import GPT, PRESETS, create, token_loss
 from reference.oracle import relative_difference
 from reference.pipeline_parallel.schedule import Action
 from reference.zero_bubble.asynchronous import Course, asynchronous
-from reference.zero_bubble.convergence import curves
+from reference.zero_bubble.lab.convergence import curves
 from reference.zero_bubble.methods import METHODS, PIPEMARE, TWO_BUFFERED, Method
 from reference.zero_bubble.pipemare import Remedies
 from reference.zero_bubble.versions import kept

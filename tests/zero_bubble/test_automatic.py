@@ -12,9 +12,9 @@ from reference.pipeline_parallel.orders import one_f_one_b
 from reference.pipeline_parallel.schedule import Action, Kind, Schedule
 from reference.pipeline_parallel.simulate import Costs, simulate
 from reference.pipeline_parallel.validate import validate
-from reference.zero_bubble import published
 from reference.zero_bubble.automatic import automatic, kept_for_weights
 from reference.zero_bubble.building_blocks import one_f_one_b_v, v_half, v_min
+from reference.zero_bubble.lab import published
 from reference.zero_bubble.orders import dual_pipe_v, zb_h1, zb_h2, zb_v
 
 PAPER = published.settings()

@@ -8,8 +8,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reference.cluster import Cluster
-from reference.zero_bubble.overlap_by_hand import overlapped_pair
-from reference.zero_bubble.v_by_hand import through_a_v
+from reference.zero_bubble.answers.overlap import overlapped_pair
+from reference.zero_bubble.answers.v import through_a_v
 
 SAMPLES, WIDTH, DOUBLE = 2, 3, 8
 PIECES = 3

@@ -6,8 +6,8 @@ from reference.errors import BadInput
 from reference.pipeline_parallel.orders import interleaved, one_f_one_b
 from reference.pipeline_parallel.simulate import Costs, simulate
 from reference.pipeline_parallel.validate import validate
+from reference.zero_bubble.lab.published import LAYERS, Setting, settings
 from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_h2, zb_v
-from reference.zero_bubble.published import LAYERS, Setting, settings
 
 from ..pipeline_parallel import torchs
 from ..pipeline_parallel.pipes import SPLIT

@@ -6,8 +6,9 @@ from reference.pipeline_parallel.orders import one_f_one_b
 from reference.pipeline_parallel.schedule import Action, Kind, Schedule
 from reference.pipeline_parallel.simulate import Costs, simulate
 from reference.pipeline_parallel.validate import validate
+from reference.zero_bubble.answers.orders import place_weight_gradients
 from reference.zero_bubble.orders import zb_h1, zb_h2
-from reference.zero_bubble.orders_by_hand import place_weight_gradients, zb_h1_order
+from reference.zero_bubble.plain import zb_h1_order
 
 SHAPES = [(1, 3), (2, 4), (3, 5), (4, 8), (4, 12), (8, 16)]  # ranks, and micro-batches
 COSTS = [(1, 1, 1), (2, 2, 1), (2, 3, 2)]  # of F, I and W; W takes no longer than the others

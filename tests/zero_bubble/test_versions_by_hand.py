@@ -8,7 +8,7 @@ from reference.pipeline_parallel.orders import one_f_one_b
 from reference.pipeline_parallel.schedule import Action, Kind, Schedule
 from reference.zero_bubble import pipemare as remedies
 from reference.zero_bubble import versions
-from reference.zero_bubble.versions_by_hand import pipemare, two_versions, weight_stashing
+from reference.zero_bubble.answers.versions import pipemare, two_versions, weight_stashing
 
 Line = list[tuple[str, int]]
 RANKS, RUN = 4, 24  # micro-batches

@@ -6,7 +6,7 @@ from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzl
 from reference.collectives import cost
 from reference.collectives.barrier import dissemination
 from reference.collectives.exchange import exchange
-from reference.ranks.causality import Moment, heard
+from reference.ranks.answers.causality import Moment, heard
 
 
 def everybody_has_heard_of_everybody(case, inputs, outputs, trace):

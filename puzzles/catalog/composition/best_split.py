@@ -3,7 +3,7 @@
 import itertools
 
 from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Scale, Wrong, cases
-from reference.composition.best_split import best_split
+from reference.composition.answers.best_split import best_split
 
 ROUNDING = 1e-9  # relative: splits that differ by less take equally long
 

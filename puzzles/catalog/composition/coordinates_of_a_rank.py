@@ -4,7 +4,7 @@ import itertools
 import math
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
-from reference.composition.rank_order import coordinates_of_a_rank
+from reference.composition.plain import coordinates_of_a_rank
 
 
 def seated_one_after_another(case, inputs):

@@ -5,7 +5,7 @@ import torch.distributed as dist
 
 from puzzles.grading.drives.data_parallel import FUNCTION, ONE_STEP, Layered, in_micro_batches, part_of_loss, taken
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
-from reference.data_parallel.hooks import reduce_on_last
+from reference.data_parallel.answers.reduce_on_last import reduce_on_last
 
 from .common import STEPS, samples_of, sent, sizes_of, weights_of
 

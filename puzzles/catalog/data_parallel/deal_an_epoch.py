@@ -1,7 +1,7 @@
 """data_parallel.deal_an_epoch: who reads what in which step, as a formula that any number of ranks agrees on."""
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
-from reference.data_parallel.sampler import places
+from reference.data_parallel.answers.sampler import places
 
 LOOPS = """
     order = list(range(samples))

@@ -6,7 +6,7 @@ import torch.distributed as dist
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.all_reduce import ring
-from reference.data_parallel.metrics import accuracy
+from reference.data_parallel.answers.metrics import accuracy
 
 from .common import LENGTHS, MANY, count_of
 

@@ -1,7 +1,7 @@
 """data_parallel.shard_batch: everybody takes a part, nobody the same, and nothing is left."""
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
-from reference.data_parallel.sampler import share
+from reference.data_parallel.answers.sampler import share
 
 
 def rows_in_order(case, inputs):

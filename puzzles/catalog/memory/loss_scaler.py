@@ -5,7 +5,7 @@ import torch.distributed as dist
 
 from puzzles.grading.drives.memory import scaled_steps
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
-from reference.memory.scaled_step import scaled_step
+from reference.memory.plain import scaled_step
 
 SHAPES = ((3, 4), (7,), (5,))
 SIZES = (1.0, 1.0, 1e-8)  # of the numbers in each: fp16 holds the last ones with the scale, and not without it

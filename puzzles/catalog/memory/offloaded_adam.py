@@ -4,7 +4,7 @@ from math import prod
 
 from puzzles.grading.drives.memory import with_a_host
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, drawn
-from reference.memory.host_adam import offloaded_adam
+from reference.memory.plain import offloaded_adam
 
 SHAPES = ((4, 5), (19,), (2, 3, 3), (20,), (5,), (6, 3), (17,), (5, 4))
 FLOAT = 8  # bytes

@@ -5,7 +5,7 @@ import itertools
 import torch
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn, magnitudes
-from reference.networks.estimate import alpha_beta
+from reference.networks.answers.estimate import alpha_beta
 
 SIZES = (8, 1_000, 30_000, 1_000_000, 40_000_000)
 UNSORTED = (1_000_000, 64, 30_000, 64)

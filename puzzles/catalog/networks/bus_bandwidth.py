@@ -1,7 +1,7 @@
 """networks.bus_bandwidth: how fast was the hardware, whatever the number of ranks?"""
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn, magnitudes
-from reference.networks.bandwidth import bus_bandwidth
+from reference.networks.answers.bandwidth import bus_bandwidth
 
 
 def through_one_link(case, inputs):

@@ -1,7 +1,7 @@
 """pipeline_parallel.bubble_fraction: the part of a step in which a rank waits, as a formula."""
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
-from reference.pipeline_parallel.clock import bubble_fraction
+from reference.pipeline_parallel.answers.clock import bubble_fraction
 from reference.pipeline_parallel.orders import interleaved, one_f_one_b
 from reference.pipeline_parallel.simulate import simulate
 

@@ -1,7 +1,7 @@
 """pipeline_parallel.clock_cycles: which stages compute in which cycle, and which micro-batch."""
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
-from reference.pipeline_parallel.clock import clock_cycles
+from reference.pipeline_parallel.answers.clock import clock_cycles
 from reference.pipeline_parallel.orders import forward_only, gpipe
 from reference.pipeline_parallel.simulate import simulate
 

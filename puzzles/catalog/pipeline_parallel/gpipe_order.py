@@ -2,7 +2,7 @@
 
 from puzzles.grading.drives.pipeline_parallel import in_order
 from puzzles.grading.puzzle import SMALL, Budget, Measure, Puzzle, Wrong, cases, drawn
-from reference.pipeline_parallel.orders_by_hand import gpipe_order
+from reference.pipeline_parallel.answers.orders import gpipe_order
 from reference.pipeline_parallel.schedule import Action, Kind
 
 from .common import one_stage_a_rank, rank_p_and_m, whole_backwards

@@ -3,7 +3,7 @@
 from puzzles.grading.drives.pipeline_parallel import in_order
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
 from puzzles.grading.schedules import Pipe
-from reference.pipeline_parallel.orders_by_hand import interleaved_order
+from reference.pipeline_parallel.answers.orders import interleaved_order
 from reference.pipeline_parallel.schedule import Action, Kind
 
 from .common import whole_backwards

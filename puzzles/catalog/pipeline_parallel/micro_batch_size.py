@@ -3,9 +3,9 @@
 import functools
 
 from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Scale, Wrong, cases, drawn
+from reference.pipeline_parallel.answers.throughput import best_micro_batch
 from reference.pipeline_parallel.orders import one_f_one_b
 from reference.pipeline_parallel.simulate import Costs, simulate
-from reference.pipeline_parallel.throughput import best_micro_batch
 from reference.pipeline_parallel.validate import most_activations
 
 ROUNDING = 1e-9  # relative: sizes whose steps differ by less are equally good

@@ -2,7 +2,7 @@
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.pipeline_parallel import orders
-from reference.pipeline_parallel.held import peak_activations
+from reference.pipeline_parallel.answers.held import peak_activations
 from reference.pipeline_parallel.schedule import Kind
 
 

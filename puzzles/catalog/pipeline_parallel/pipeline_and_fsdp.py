@@ -6,10 +6,10 @@ import torch
 
 from puzzles.grading.drives.pipeline_programs import NOTHING, PROGRAMS, WRONG, gradient_of, in_programs, rehearsed
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases, drawn
+from reference.pipeline_parallel.answers.with_fsdp import pipeline_and_fsdp
+from reference.pipeline_parallel.lab.rehearse import COSTS, GATHER
 from reference.pipeline_parallel.passes import Free, Gather, Reduce
-from reference.pipeline_parallel.rehearse import COSTS, GATHER
 from reference.pipeline_parallel.schedule import Action, Kind
-from reference.pipeline_parallel.with_fsdp import pipeline_and_fsdp
 
 from ..zero.common import ALL_GATHER, REDUCE_SCATTER
 

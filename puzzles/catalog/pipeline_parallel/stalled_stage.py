@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.pipeline_parallel import orders
+from reference.pipeline_parallel.answers.stalled import find_stall
 from reference.pipeline_parallel.schedule import Action, Kind, Schedule
-from reference.pipeline_parallel.stalled import find_stall
 
 
 @dataclass(frozen=True)

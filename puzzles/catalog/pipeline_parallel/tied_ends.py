@@ -5,7 +5,7 @@ import torch.distributed as dist
 
 from puzzles.grading.drives.pipeline_steps import on_a_mesh
 from puzzles.grading.puzzle import SMALL, Budget, Claim, Measure, Puzzle, Wrong, cases, divisors, drawn
-from reference.pipeline_parallel.tied import TABLE, tied_step
+from reference.pipeline_parallel.answers.tied import TABLE, tied_step
 from reference.zero import cost
 
 ROWS, WIDTH, LAYERS = 4, 6, 24  # of the table; numbers in the layers of a stage

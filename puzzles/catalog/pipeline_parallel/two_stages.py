@@ -5,7 +5,7 @@ import torch
 from puzzles.grading.drives.pipeline_parallel import with_a_weight
 from puzzles.grading.pool import BACKWARD
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, drawn
-from reference.pipeline_parallel.by_hand import two_stages
+from reference.pipeline_parallel.answers.two_stages import two_stages
 
 DOUBLE = 8  # bytes of an element
 SMALL = {"features": (3,), "hidden": (4,), "outputs": (2,)}

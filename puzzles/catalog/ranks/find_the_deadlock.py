@@ -3,7 +3,7 @@
 import torch
 
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
-from reference.ranks.neighbours import look_both_ways
+from reference.ranks.answers.neighbours import look_both_ways
 
 from .common import shape_of
 

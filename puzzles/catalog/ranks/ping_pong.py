@@ -2,7 +2,7 @@
 
 from puzzles.grading.drives import on_a_model_clock
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, drawn
-from reference.ranks.ping_pong import ping_pong
+from reference.ranks.lab.ping_pong import ping_pong
 
 
 def the_link_itself(case, inputs):

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 from puzzles.grading.drives import taking_turns
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases, on_any_ranks
-from reference.ranks.causality import Moment, happened_before
-from reference.ranks.turns import take_turns
+from reference.ranks.answers.causality import Moment, happened_before
+from reference.ranks.answers.turns import take_turns
 
 
 def one_after_the_other(case, inputs, outputs, trace):

@@ -3,7 +3,7 @@
 import itertools
 
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
-from reference.ranks.parcel import deliver
+from reference.ranks.answers.parcel import deliver
 
 SHAPES = ((2, 3), (), (7,), (3, 0), (1, 2, 3, 4), (1_001,), (66_001,))  # the last does not fit into 16 bits
 OTHERS = tuple(

@@ -4,8 +4,8 @@ import torch
 
 from puzzles.grading.drives import there_and_back
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
-from reference.sequence_parallel.on_slices import embed
-from reference.sequence_parallel.slices import gather, scatter
+from reference.sequence_parallel.answers.on_slices import embed
+from reference.sequence_parallel.plain import gather, scatter
 
 from .common import mine, one_pass, slices_of, tokens_of
 

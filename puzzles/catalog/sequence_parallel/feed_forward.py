@@ -5,8 +5,8 @@ import torch.distributed as dist
 
 from puzzles.grading.drives import there_and_back
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
-from reference.sequence_parallel.on_slices import feed_forward
-from reference.sequence_parallel.slices import gather, scatter, shared
+from reference.sequence_parallel.answers.on_slices import feed_forward
+from reference.sequence_parallel.plain import gather, scatter, shared
 
 from .common import (
     DOUBLE,

@@ -5,8 +5,8 @@ import torch.distributed as dist
 
 from puzzles.grading.drives.sequence_parallel import in_training
 from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases, on_any_ranks
-from reference.sequence_parallel.slices import gather, scatter
-from reference.sequence_parallel.training import train
+from reference.sequence_parallel.answers.training import train
+from reference.sequence_parallel.plain import gather, scatter
 from reference.trace import Op
 
 from .common import all_reduce_of, leaves, mine, one_pass, part_of, tokens_of

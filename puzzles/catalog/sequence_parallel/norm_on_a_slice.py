@@ -4,7 +4,7 @@ import torch.distributed as dist
 
 from puzzles.grading.drives import there_and_back
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
-from reference.sequence_parallel.on_slices import layer_norm
+from reference.sequence_parallel.answers.on_slices import layer_norm
 
 from .common import all_reduce_of, mine, slices_of, tokens_of
 

@@ -4,8 +4,8 @@ import torch
 
 from puzzles.grading.drives import there_and_back
 from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, case, cases, on_any_ranks
-from reference.sequence_parallel.on_slices import column_linear
-from reference.sequence_parallel.slices import gather_slices, sum_slices
+from reference.sequence_parallel.answers.on_slices import column_linear
+from reference.sequence_parallel.plain import gather_slices, sum_slices
 
 from .common import DOUBLE, called, leaves, mine, one_pass, part_of, slices_of, tokens_of, whole
 

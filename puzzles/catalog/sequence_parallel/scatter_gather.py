@@ -4,7 +4,7 @@ import torch
 
 from puzzles.grading.drives.sequence_parallel import through_a_pair
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
-from reference.sequence_parallel.slices import gather_and_scatter
+from reference.sequence_parallel.plain import gather_and_scatter
 
 from .common import ALL_GATHER, REDUCE_SCATTER, mine, one_pass, slices_of, tokens_of, whole
 

@@ -4,8 +4,8 @@ import torch.distributed as dist
 
 from puzzles.grading.drives import there_and_back
 from puzzles.grading.puzzle import SMALL, Budget, Measure, Puzzle, Wrong, cases, drawn
-from reference.tensor_parallel.heads import attention
-from reference.tensor_parallel.pairs import enter, leave
+from reference.tensor_parallel.answers.heads import attention
+from reference.tensor_parallel.plain import enter, leave
 
 from .common import all_reduces, by_definition, gradients, part, whole
 

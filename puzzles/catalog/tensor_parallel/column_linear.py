@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from puzzles.grading.drives.tensor_parallel import named
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
-from reference.tensor_parallel.by_hand import column_linear
+from reference.tensor_parallel.answers.linear import column_linear
 
 from .common import ALL_GATHER, DOUBLE, LAYER, all_reduces, numbers, part
 

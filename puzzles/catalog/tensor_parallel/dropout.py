@@ -8,7 +8,7 @@ import torch.distributed as dist
 from puzzles.grading.drives.tensor_parallel import named
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.models.dropout import dropped, token_noise
-from reference.tensor_parallel.dropout_by_hand import drop_and_sum
+from reference.tensor_parallel.answers.dropout import drop_and_sum
 
 from .common import DOUBLE, all_reduces, part, whole
 

@@ -4,8 +4,8 @@ import torch.distributed as dist
 
 from puzzles.grading.drives.tensor_parallel import among_neighbours
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
-from reference.tensor_parallel.heads import grouped_queries
-from reference.tensor_parallel.pairs import enter, leave
+from reference.tensor_parallel.answers.heads import grouped_queries
+from reference.tensor_parallel.plain import enter, leave
 
 from .common import all_reduces, by_definition, gradients, part, whole
 

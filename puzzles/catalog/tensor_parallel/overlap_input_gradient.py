@@ -7,8 +7,8 @@ import torch.distributed as dist
 from puzzles.grading.drives.tensor_parallel import with_products_that_take_time
 from puzzles.grading.overlap import NETWORK
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
-from reference.networks.time import ring_time
-from reference.tensor_parallel.overlap_by_hand import column_backward
+from reference.networks.plain import ring_time
+from reference.tensor_parallel.answers.overlap import column_backward
 
 from .common import ALL_GATHER, DOUBLE, all_reduces, by_multiply, part, whole
 

@@ -7,7 +7,7 @@ import torch
 from puzzles.grading.drives.tensor_parallel import with_products_that_take_time
 from puzzles.grading.overlap import NETWORK
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
-from reference.tensor_parallel.overlap_by_hand import all_gather_matmul
+from reference.tensor_parallel.answers.overlap import all_gather_matmul
 
 from .common import ALL_GATHER, DOUBLE, by_multiply
 

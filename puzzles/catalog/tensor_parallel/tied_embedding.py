@@ -5,7 +5,7 @@ import torch.distributed as dist
 
 from puzzles.grading.drives.tensor_parallel import with_layers_between
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
-from reference.tensor_parallel.vocabulary_by_hand import tied_gradient
+from reference.tensor_parallel.answers.vocabulary import tied_gradient
 
 from .common import ALL_GATHER, all_reduces, part, whole
 from .vocabulary_embedding import tokens_of

@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from puzzles.grading.drives.tensor_parallel import named
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
-from reference.tensor_parallel.vocabulary_by_hand import loss_and_gradient
+from reference.tensor_parallel.answers.vocabulary import loss_and_gradient
 
 from .common import ALL_GATHER, DOUBLE, all_reduces, part, whole
 from .vocabulary_embedding import tokens_of

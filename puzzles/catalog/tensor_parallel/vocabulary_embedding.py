@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from puzzles.grading.drives.tensor_parallel import named
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
-from reference.tensor_parallel.vocabulary_by_hand import look_up
+from reference.tensor_parallel.answers.vocabulary import look_up
 
 from .common import ALL_GATHER, DOUBLE, all_reduces, part, whole
 

@@ -4,7 +4,7 @@ import torch.distributed as dist
 
 from puzzles.grading.drives.tensor_parallel import OPERATORS, around_two_layers
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
-from reference.tensor_parallel.pairs import operators
+from reference.tensor_parallel.plain import operators
 
 from .common import all_reduces, numbers, part
 

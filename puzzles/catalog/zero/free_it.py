@@ -1,7 +1,7 @@
 """zero.free_it: ZeRO-3, where nothing stays whole."""
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
-from reference.zero.just_in_time import fully_sharded, gather
+from reference.zero.plain import fully_sharded, gather
 
 from .common import (
     ALL_GATHER,

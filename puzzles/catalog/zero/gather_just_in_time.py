@@ -1,7 +1,7 @@
 """zero.gather_just_in_time: ZeRO-3's forward pass, where a weight is borrowed for as long as it computes."""
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
-from reference.zero.just_in_time import forward
+from reference.zero.answers.just_in_time import forward
 
 from .common import (
     ALL_GATHER,

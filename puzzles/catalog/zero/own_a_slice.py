@@ -5,7 +5,7 @@ import torch
 from puzzles.grading.drives.zero import with_backward
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.zero import cost
-from reference.zero.steps import BETA_1, BETA_2, EPSILON, RATE, adam, zero_1
+from reference.zero.plain import BETA_1, BETA_2, EPSILON, RATE, adam, zero_1
 
 from .common import ALL_GATHER, DOUBLE, REDUCE_SCATTER, gradient, sample
 

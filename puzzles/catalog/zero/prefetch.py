@@ -5,7 +5,7 @@ from math import prod
 from puzzles.grading.drives.zero import with_layers_that_take_time
 from puzzles.grading.overlap import NETWORK
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
-from reference.zero.just_in_time import prefetched
+from reference.zero.answers.just_in_time import prefetched
 
 from .common import ALL_GATHER, DOUBLE, a_batch_and_shards, largest_layer, layers_sent, shapes_of, shard_of, widest
 from .gather_just_in_time import one_process_with_whole_weights

@@ -2,7 +2,7 @@
 
 from puzzles.grading.drives.zero import layer_by_layer
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
-from reference.zero.steps import padded, zero_2
+from reference.zero.plain import padded, zero_2
 
 from .common import DOUBLE, REDUCE_SCATTER, cut, shard_of
 

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from puzzles.grading.drives.zero_bubble import in_pieces
 from puzzles.grading.overlap import NETWORK
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
-from reference.zero_bubble.overlap_by_hand import overlapped_pair
+from reference.zero_bubble.answers.overlap import overlapped_pair
 
 from .common import DOUBLE
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from puzzles.grading.drives.zero_bubble import through_a_stage
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, drawn
-from reference.zero_bubble.versions_by_hand import pipemare
+from reference.zero_bubble.answers.versions import pipemare
 
 from .common import Stage, a_stage_in_flight, weight_bytes
 

@@ -5,7 +5,7 @@ from puzzles.grading.puzzle import RETURNS, Budget, Claim, Measure, Puzzle, Wron
 from puzzles.grading.schedules import Pipe
 from reference.pipeline_parallel.schedule import Action, Kind
 from reference.pipeline_parallel.simulate import Costs
-from reference.zero_bubble.orders_by_hand import place_weight_gradients
+from reference.zero_bubble.answers.orders import place_weight_gradients
 
 
 def order_costs_and_limit(case, rank):

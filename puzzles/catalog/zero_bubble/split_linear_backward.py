@@ -2,7 +2,7 @@
 
 from puzzles.grading.drives.zero_bubble import in_two_halves
 from puzzles.grading.puzzle import Claim, Puzzle, Wrong, cases, drawn
-from reference.zero_bubble.split_by_hand import split_linear
+from reference.zero_bubble.plain import split_linear
 
 from .common import DOUBLE
 

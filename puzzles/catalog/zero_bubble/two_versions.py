@@ -2,7 +2,7 @@
 
 from puzzles.grading.drives.zero_bubble import through_a_stage
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, drawn
-from reference.zero_bubble.versions_by_hand import two_versions
+from reference.zero_bubble.answers.versions import two_versions
 
 from .common import SAMPLES, Stage, a_stage_in_flight, at_most_alive, weight_bytes
 

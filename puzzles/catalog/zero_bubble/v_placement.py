@@ -7,7 +7,7 @@ import torch
 from puzzles.grading.drives.zero_bubble import through_its_stages
 from puzzles.grading.overlap import NETWORK, notes_of
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases, on_any_ranks
-from reference.zero_bubble.v_by_hand import through_a_v
+from reference.zero_bubble.answers.v import through_a_v
 
 from .common import DOUBLE
 

@@ -5,7 +5,7 @@ from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
 from puzzles.grading.schedules import Pipe
 from reference.pipeline_parallel.schedule import Action, Kind
 from reference.pipeline_parallel.simulate import Costs
-from reference.zero_bubble.orders_by_hand import zb_h1_order
+from reference.zero_bubble.plain import zb_h1_order
 
 
 def rank_p_and_m(case, rank):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from reference.memory.host_adam import Host
+from reference.memory.lab.host import Host
 
 from . import gone_back
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from reference.collectives.compat import all_gather_single, reduce_scatter_single
 from reference.errors import BadInput
+from reference.pipeline_parallel.lab.rehearse import Rehearsal, Step, action_of, parse, rehearse
 from reference.pipeline_parallel.passes import Free, Gather, Reduce
-from reference.pipeline_parallel.rehearse import Rehearsal, Step, action_of, parse, rehearse
 from reference.pipeline_parallel.schedule import Action, Kind
 from reference.pipeline_parallel.simulate import Result
 

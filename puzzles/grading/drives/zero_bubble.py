@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reference.memory.storages import LiveBytes
+from reference.memory.lab.storages import LiveBytes
 
 from ..overlap import Work
 from . import gone_back

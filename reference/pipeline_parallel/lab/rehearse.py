@@ -1,0 +1,162 @@
+"""Run programs that gather, free and reduce on paper: what they take, and what a rank holds.
+
+A rank computes one action after the other. Gathering and summing go on beside that, one behind the other on a link of
+their own: a `Gather` begins when the rank comes to it, and whoever computes with the stage waits until it is there. All
+who share a stage run the same program, so they gather at the same time.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from reference.errors import BadInput
+from reference.pipeline_parallel.passes import Free, Gather, Reduce, brings_gradients, stage_of
+from reference.pipeline_parallel.schedule import Action, Kind, Schedule
+from reference.pipeline_parallel.simulate import Costs, Result, Simulation, Span, makes, needs
+from reference.pipeline_parallel.validate import validate
+
+Step = Action | Gather | Free | Reduce
+
+
+COSTS = Costs(forward=1.0, input=1.0, weight=1.0, message=0.25)
+GATHER = 2.0  # as long as a backward
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """A step of all ranks of a pipeline."""
+
+    simulation: Simulation  # of what they compute
+    seconds: float  # until the last gradient is summed
+    whole: int  # stages that are whole on a rank at a time, at most
+    gradients: int  # of which a rank has the whole gradient at a time, at most
+
+
+def parse(text: str) -> Step:
+    """The step that prints as `text`: F0.3, B0.3, B0.3+, G0, f0.
+
+    Raises:
+        BadInput: if none does.
+    """
+    if found := re.fullmatch(r"([Gf])(\d+)", text):
+        return (Gather if found[1] == "G" else Free)(int(found[2]))
+    action = Action.parse(text.removesuffix("+"))
+    if not text.endswith("+"):
+        return action
+    if not brings_gradients(action):
+        raise BadInput(f"{action} brings no gradients of weights that {text} could sum")
+    return Reduce(action)
+
+
+def action_of(step: Step) -> Action | None:
+    """What a step computes."""
+    return step.action if isinstance(step, Reduce) else step if isinstance(step, Action) else None
+
+
+def rehearse(
+    programs: Sequence[Sequence[Step]], v: int, m: int, costs: Costs = COSTS, gather: float = GATHER
+) -> Rehearsal:
+    """Run a step on paper.
+
+    Args:
+        programs: of each rank of a pipeline, of which rank r has the stages r, p + r, 2p + r, ...
+        v: stages on each rank.
+        m: micro-batches.
+        costs: as for `simulate`.
+        gather: what it takes to gather a stage, or to sum its gradients, over those who share it.
+
+    Raises:
+        BadInput: if the programs make no step, with the first thing that is wrong.
+    """
+    p = len(programs)
+    lines = [tuple(filter(None, map(action_of, program))) for program in programs]
+    if halves := [action for line in lines for action in line if action.kind in (Kind.INPUT, Kind.WEIGHT)]:
+        raise BadInput(f"{halves[0]} is half a backward, and has no price here: take B")
+    schedule = Schedule.straight(lines, [stage % p for stage in range(p * v)], m)
+    validate(schedule)
+    for rank, program in enumerate(programs):
+        for step in program:
+            if isinstance(step, Gather | Free) and step.stage not in range(rank, p * v, p):
+                raise BadInput(f"rank {rank} has {step} in its program, and no stage {step.stage}")
+    held = [most_held(rank, program) for rank, program in enumerate(programs)]
+    ranks = [_Rank(rank, program, schedule, costs, gather) for rank, program in enumerate(programs)]
+    ended: dict[Result, float] = {}
+    while any([rank.goes_on(ended) for rank in ranks]):
+        pass
+    simulation = Simulation.of_spans(schedule, [rank.spans for rank in ranks])
+    seconds = max(max(rank.now, rank.link) for rank in ranks)
+    return Rehearsal(simulation, seconds, *(max(each) for each in zip(*held, strict=True)))
+
+
+def most_held(rank: int, program: Iterable[Step]) -> tuple[int, int]:
+    """How many stages and how many gradients are whole at a time, at most.
+
+    Raises:
+        BadInput: if a stage computes that is not whole, stays whole, or has gradients that are summed by nobody.
+    """
+    whole, gradients, most = set(), {}, (0, 0)
+    for step in program:
+        if isinstance(step, Gather):
+            if step.stage in whole:
+                raise BadInput(f"rank {rank} gathers stage {step.stage}, which is whole already")
+            whole.add(step.stage)
+        elif isinstance(step, Free):
+            if step.stage not in whole:
+                raise BadInput(f"rank {rank} frees stage {step.stage}, which is not whole")
+            whole.remove(step.stage)
+        else:
+            if stage_of(step) not in whole:
+                raise BadInput(f"rank {rank} computes {step}, and stage {stage_of(step)} is not whole: gather it first")
+            if brings_gradients(action_of(step)):
+                gradients[stage_of(step)] = step
+        most = max(most[0], len(whole)), max(most[1], len(gradients))
+        if isinstance(step, Reduce):
+            gradients.pop(stage_of(step), None)
+    if gradients:
+        last = next(iter(gradients.values()))
+        raise BadInput(f"rank {rank} never sums what {last} has found over those who share its stage")
+    if whole:
+        raise BadInput(f"rank {rank} still has stage {min(whole)} whole when the step is over: free it")
+    return most
+
+
+class _Rank:
+    """Where a rank is in its program, and when."""
+
+    def __init__(self, rank: int, program: Sequence[Step], schedule: Schedule, costs: Costs, gather: float) -> None:
+        self.rank, self.program, self.schedule = rank, program, schedule
+        self.seconds, self.message, self.gather = costs.table(schedule.stages), costs.message, gather
+        self.at, self.now, self.link = 0, 0.0, 0.0  # the next step; when this rank and its link are free
+        self.gathered: dict[int, float] = {}  # when a stage is whole
+        self.spans: list[Span] = []
+
+    def goes_on(self, ended: dict[Result, float]) -> bool:
+        """Go as far as can be; whether that is any further."""
+        before = self.at
+        while self.at < len(self.program) and self.does(self.program[self.at], ended):
+            self.at += 1
+        return self.at > before
+
+    def does(self, step: Step, ended: dict[Result, float]) -> bool:
+        """Whether a step has what it needs. Then it is done."""
+        if isinstance(step, Gather):
+            self.link = self.gathered[step.stage] = max(self.now, self.link) + self.gather
+        action = action_of(step)
+        if action is not None:
+            needed = needs(self.schedule, action)
+            if needed is not None and needed not in ended:
+                return False
+            self.computes(action, 0.0 if needed is None else ended[needed] + self.way(needed))
+            ended[makes(action)] = self.now
+        if isinstance(step, Reduce):
+            self.link = max(self.now, self.link) + self.gather
+        return True
+
+    def way(self, needed: Result) -> float:
+        """How long a result is on its way to this rank."""
+        return 0.0 if self.schedule.placement[needed.stage] == self.rank else self.message
+
+    def computes(self, action: Action, arrived: float) -> None:
+        begin = max(self.now, self.gathered[action.stage], arrived)
+        self.now = begin + self.seconds[action.kind][action.stage]
+        self.spans.append(Span(action, begin, self.now))
