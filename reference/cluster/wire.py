@@ -91,6 +91,11 @@ class Channel:
         self._reader = Reader(sock)
         self._call = 0  # that is answered now
 
+    @property
+    def asked(self) -> bool:
+        """True once the owner has called."""
+        return self._call > 0
+
     def send(self, kind: Kind, payload: bytes = b"", buffers: tuple[Any, ...] = ()) -> None:
         """Write one message, whole. Raises OSError where the owner is gone."""
         with self._lock:

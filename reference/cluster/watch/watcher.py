@@ -225,8 +225,9 @@ class Watcher(Recorder):
         return result
 
     def tell(self, message: dict[str, Any]) -> None:
-        """Report to the supervisor."""
-        self._channel.send(wire.Kind.EVENT, json.dumps(message).encode())
+        """Report to the supervisor. There is none before the owner has called."""
+        if self._channel.asked:
+            self._channel.send(wire.Kind.EVENT, json.dumps(message).encode())
 
     def _running(self, waiting: threading.Thread | None = None) -> int:
         """Threads of this rank, other than the one that waits, that may still post something."""
