@@ -108,10 +108,10 @@ class Watcher(Recorder):
             self._accuse(error)
             raise
         self._polls_no_more()
-        goes_on = _goes_on(call, sys._getframe(1)) if call.direct else None
+        goes_on, others = _goes_on(call, sys._getframe(1)) if call.direct else None, 0
         if goes_on is False:
             self._announced.add(call.number)
-            self._tell_wait(call, (call.file, call.line), report(call, self.rank))
+            others = self._tell_wait(call, (call.file, call.line), report(call, self.rank))
         else:
             self.tell(report(call, self.rank))
         if call.direct:
@@ -121,6 +121,7 @@ class Watcher(Recorder):
             self.flights.begin(call, lend=bool(goes_on))
             if touch := self.flights.disturbed(call):
                 raise self._touched_before(call, touch)
+        self._follow(call, others)  # last: to start a thread puts this one behind others
 
     def _check(self, call: Call) -> None:
         """Raises the first thing that is wrong with a call."""
@@ -167,17 +168,16 @@ class Watcher(Recorder):
             raise self._here(RequestError, "waited for twice", what)
         self._awaited.add(call.number)
         if call.completed is None and call.number not in self._announced:
-            where = frames.own(frames.of_stack(sys._getframe(1)))
-            self._tell_wait(call, (where.file, where.line) if where.file else (call.file, call.line))
+            self._follow(call, self._tell_wait(call, _place(call, sys._getframe(1))))
 
-    def _tell_wait(self, call: Call, place: tuple[str, int], *before: dict[str, Any]) -> None:
+    def _tell_wait(self, call: Call, place: tuple[str, int], *before: dict[str, Any]) -> int:
+        """Report a wait, after something else. Returns how many other threads of the rank run on."""
         me = threading.get_ident()
         name = "" if threading.current_thread() is threading.main_thread() else threading.current_thread().name
         waits = {"what": "wait", "number": call.number, "file": place[0], "line": place[1]}
         others = self._running()
         self.tell(*before, waits | {"thread": me, "name": name, "others": others})
-        if others:
-            self._follow(call, threading.current_thread(), others)
+        return others
 
     def polled(self, call: Call) -> None:
         """Report a rank that does nothing but ask whether a call is complete as one that waits for it."""
@@ -188,8 +188,7 @@ class Watcher(Recorder):
         self._polls[me] = since, len(self.calls), told
         if now - since > _POLLED and call.number not in told:
             told.add(call.number)
-            where = frames.own(frames.of_stack(sys._getframe(1)))
-            self._tell_wait(call, (where.file, where.line) if where.file else (call.file, call.line))
+            self._follow(call, self._tell_wait(call, _place(call, sys._getframe(1))))
 
     def _polls_no_more(self) -> None:
         """This thread goes on: it polled, and did not wait."""
@@ -261,8 +260,9 @@ class Watcher(Recorder):
         others = (t for t in threading.enumerate() if t is not waiting and not t.name.startswith(OURS))
         return sum(not isinstance(t, threading._DummyThread) and not checks.idle(t) for t in others)
 
-    def _follow(self, call: Call, waiting: threading.Thread, others: int) -> None:
-        """Report when other threads of this rank have come to rest, while `call` is still waited for."""
+    def _follow(self, call: Call, others: int) -> None:
+        """Report when other threads of this rank have come to rest, while this one still waits for `call`."""
+        waiting = threading.current_thread()
 
         def follow() -> None:
             left = others
@@ -272,7 +272,8 @@ class Watcher(Recorder):
                     left = running
                     self.tell({"what": "running", "others": left, "thread": waiting.ident})
 
-        threading.Thread(target=follow, name=_FOLLOWER, daemon=True).start()
+        if others:
+            threading.Thread(target=follow, name=_FOLLOWER, daemon=True).start()
 
     def _noticed(self, error: BaseException, file: str, line: int) -> None:
         if self._caught < _CAUGHT and not isinstance(error, RankError):
@@ -348,6 +349,12 @@ class Watcher(Recorder):
                 raise checks.at(call, self.rank, RequestError, "never waited for", what)
         if error := self.gradients.check(self.rank):
             raise error
+
+
+def _place(call: Call, frame: FrameType) -> tuple[str, int]:
+    """File and line of the caller's code that runs now; those of a call, where it has returned."""
+    where = frames.own(frames.of_stack(frame))
+    return (where.file, where.line) if where.file else (call.file, call.line)
 
 
 def _goes_on(call: Call, frame: FrameType | None) -> bool | None:
