@@ -179,7 +179,7 @@ def _region(plan: Plan, groups: Groups, overlap: bool) -> Region:
     return kind(groups.communicator(*TENSOR), overlap)
 
 
-def _loss(groups: Groups, config: GPTConfig) -> Loss:
+def _loss(groups: Groups, config: ModelConfig) -> Loss:
     """Of logits of which each rank of the tensor axes has some."""
     return partial(vocabulary.token_loss, group=groups.communicator(*TENSOR), vocabulary=config.vocabulary)
 
