@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from reference.report import Step
+from reference.report import StepReport
 from visualizations.style import LINES, TEXT, Colour, Picture, figure, plain
 
 
-def draw(steps: Sequence[Step], held_out: float, entropy: float) -> Picture:
+def draw(steps: Sequence[StepReport], held_out: float, entropy: float) -> Picture:
     """Loss over steps as dots, and what byte frequencies alone would give as a line.
 
     Args:

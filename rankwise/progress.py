@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from reference.report import Report, Step, printer, read_log
+from reference.report import Report, StepReport, printer, read_log
 
 LOOK = 0.1  # seconds between two looks at the log
 
@@ -50,12 +50,12 @@ def bar(steps: int, console: Console) -> Iterator[Report]:
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("starting ranks", total=steps)
 
-        def show(step: Step) -> None:
+        def show(step: StepReport) -> None:
             progress.update(task, completed=step.step, description=describe(step, steps))
 
         yield show
 
 
-def describe(step: Step, steps: int) -> str:
+def describe(step: StepReport, steps: int) -> str:
     """What stands beside the bar."""
     return f"loss {step.loss:.3f} · {step.rate:,.0f} tokens/s · {step.left(steps):.0f} s left"

@@ -10,7 +10,7 @@ from reference.memory.precision import PRECISIONS
 from reference.models.data import Text, unigram_entropy
 from reference.oracle import largest_difference, one_process, relative_difference
 from reference.parallelize import Plan
-from reference.report import Step
+from reference.report import StepReport
 
 STEPS = 10  # that are taken again
 LEARNED = 0.75  # of the byte entropy
@@ -43,7 +43,7 @@ def replicas(outcomes: Sequence[on_rank.Outcome]) -> Check:
     return Check(f"models of {len(outcomes)} ranks that differ in a bit", others, 0)
 
 
-def equals_one_process(cluster: Cluster, config: TrainConfig, steps: Sequence[Step], plan: Plan) -> list[Check]:
+def equals_one_process(cluster: Cluster, config: TrainConfig, steps: Sequence[StepReport], plan: Plan) -> list[Check]:
     """Take the first steps of a run again in one process, which knows nothing of ranks, and compare.
 
     In float32 with the run itself: both round, each in its own order. Then the same steps on ranks and in one process

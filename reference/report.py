@@ -1,4 +1,4 @@
-"""What a training run says while it runs: one `Step` after another, as a line to read or as a line of a file.
+"""What a training run says while it runs: one `StepReport` after another, as a line to read or as a line of a file.
 
 What follows a run from outside (a progress bar, a plot, a person with `tail -f`) reads the file while it
 grows. The ranks never wait for a reader, and the file stays as a record of the run.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Step:
+class StepReport:
     """One step of the whole job, all ranks together."""
 
     step: int  # steps done, this one included
@@ -32,24 +32,24 @@ class Step:
         return self.seconds / (self.step - self.began) * (steps - self.step)
 
 
-Report = Callable[[Step], None]
+Report = Callable[[StepReport], None]
 
 
-def silent(step: Step) -> None:
+def silent(step: StepReport) -> None:
     """Say nothing: the report of every rank but one."""
 
 
 def printer(steps: int, every: int) -> Report:
     """A report that prints the first step, every `every`-th, and the last of `steps`."""
 
-    def report(step: Step) -> None:
+    def report(step: StepReport) -> None:
         if step.step in (1, steps) or step.step % every == 0:
             print(line(step, steps), flush=True)
 
     return report
 
 
-def line(step: Step, steps: int) -> str:
+def line(step: StepReport, steps: int) -> str:
     """A step in one line, for a person: `step  20/300   loss 2.871   24,103 tokens/s   12 s left`."""
     return (
         f"step {step.step:>{len(str(steps))}}/{steps}   loss {step.loss:.3f}   "
@@ -66,14 +66,14 @@ def held_out(loss: float) -> str:
 def logger(path: Path) -> Report:
     """A report that appends each step to the file at `path`, one JSON object a line."""
 
-    def report(step: Step) -> None:
+    def report(step: StepReport) -> None:
         with path.open("a") as file:
             file.write(json.dumps(asdict(step)) + "\n")
 
     return report
 
 
-def read_log(path: Path, after: int = 0) -> tuple[list[Step], int]:
+def read_log(path: Path, after: int = 0) -> tuple[list[StepReport], int]:
     """The steps that a log holds beyond byte `after`, and the byte to go on from.
 
     A line that is still being written is left for the next call.
@@ -81,5 +81,5 @@ def read_log(path: Path, after: int = 0) -> tuple[list[Step], int]:
     with path.open("rb") as file:
         file.seek(after)
         whole, _, _ = file.read().rpartition(b"\n")
-    steps = [Step(**json.loads(text)) for text in whole.splitlines()]
+    steps = [StepReport(**json.loads(text)) for text in whole.splitlines()]
     return steps, after + len(whole) + bool(whole)

@@ -27,7 +27,7 @@ from reference.memory.loss_scaling import scaler_of
 from reference.memory.offload import Offload, OffloadedOptimizer, home_of
 from reference.models.data import Batches, file_text, python_text
 from reference.parallelize import DEFAULT_PLAN, Plan, parallelize
-from reference.report import Report, Step, silent
+from reference.report import Report, StepReport, silent
 from reference.saves import Saves
 from reference.updates import EveryStep
 
@@ -148,7 +148,7 @@ def train(
         loss = training.backward(step)
         gradient_norm = training.update(step)
         seconds, tokens = time.perf_counter() - began, (step + 1) * training.batches.tokens
-        report(Step(step + 1, summed(loss, training.loss_group), gradient_norm, tokens, seconds, first))
+        report(StepReport(step + 1, summed(loss, training.loss_group), gradient_norm, tokens, seconds, first))
         if saves and saves.due(step + 1, last):
             saves.save(training, step + 1)
     return training

@@ -13,7 +13,7 @@ from fractions import Fraction
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
-from reference.memory.korthikanti import TERMS, Layer, Split, Term
+from reference.memory.korthikanti import TERMS, LayerShape, LayerSplit, Term
 
 from .style import SMALL, TEXT, WIDTH, Colour, Picture, amount_axis, bytes_text, canvas, figure, plain, width_of, write
 
@@ -29,10 +29,10 @@ class Form(StrEnum):
 Case = tuple[Form, int]
 """A form, and number of ranks t."""
 
-FORMULAS: Mapping[Form, Callable[[Layer], Fraction]] = {
-    Form.TENSOR: Layer.tensor,
-    Form.SEQUENCE: Layer.tensor_sequence,
-    Form.SELECTIVE: Layer.tensor_sequence_selective,
+FORMULAS: Mapping[Form, Callable[[LayerShape], Fraction]] = {
+    Form.TENSOR: LayerShape.tensor,
+    Form.SEQUENCE: LayerShape.tensor_sequence,
+    Form.SELECTIVE: LayerShape.tensor_sequence_selective,
 }
 
 
@@ -49,22 +49,22 @@ FACES = {Place.BETWEEN: "#E7B6D2", Place.INSIDE: Colour.FORWARD, Place.PAIRS: "#
 
 def place_of(term: Term) -> Place:
     """Where a term lies."""
-    if term.split is Split.SEQUENCE_PARALLEL:
+    if term.split is LayerSplit.SEQUENCE_PARALLEL:
         return Place.BETWEEN
     return Place.PAIRS if term.per_pair else Place.INSIDE
 
 
-def bytes_of(term: Term, layer: Layer, form: Form) -> Fraction:
+def bytes_of(term: Term, layer: LayerShape, form: Form) -> Fraction:
     """What a rank keeps of a term."""
     if form is Form.SELECTIVE and term.per_pair:
         return Fraction()
     tokens, pairs = layer.sequence * layer.batch * layer.width, layer.heads * layer.sequence**2 * layer.batch
-    whole = form is Form.TENSOR and term.split is Split.SEQUENCE_PARALLEL
+    whole = form is Form.TENSOR and term.split is LayerSplit.SEQUENCE_PARALLEL
     return Fraction(term.per_token * tokens + term.per_pair * pairs, 1 if whole else layer.tensor_parallel)
 
 
 def draw(
-    layer: Layer,
+    layer: LayerShape,
     ranks: Sequence[int] = (1, 2, 4, 8),
     *,
     measured: Mapping[Case, float] | None = None,
@@ -98,7 +98,7 @@ def draw(
     return picture
 
 
-def finding(layer: Layer, t: int) -> str:
+def finding(layer: LayerShape, t: int) -> str:
     """The default title."""
     layer = on(layer, t)
     tensor, both, selective = (float(FORMULAS[form](layer)) for form in Form)
@@ -109,9 +109,9 @@ def finding(layer: Layer, t: int) -> str:
     )
 
 
-def on(layer: Layer, t: int) -> Layer:
+def on(layer: LayerShape, t: int) -> LayerShape:
     """The same layer among t ranks."""
-    return Layer(layer.sequence, layer.batch, layer.width, layer.heads, t)
+    return LayerShape(layer.sequence, layer.batch, layer.width, layer.heads, t)
 
 
 def stacked(form: Form) -> list[Term]:
@@ -121,7 +121,7 @@ def stacked(form: Form) -> list[Term]:
     return sorted(kept, key=lambda term: order.index(place_of(term)))
 
 
-def _bar(axes: Axes, place: int, layer: Layer, form: Form, measured: float | None) -> None:
+def _bar(axes: Axes, place: int, layer: LayerShape, form: Form, measured: float | None) -> None:
     bottom = Fraction()
     for term in stacked(form):
         size = bytes_of(term, layer, form)
@@ -145,7 +145,7 @@ LEGEND = {
 }
 
 
-def draw_terms(layer: Layer, *, title: str = "") -> Picture:
+def draw_terms(layer: LayerShape, *, title: str = "") -> Picture:
     """Each term with what a rank keeps of it, side by side: on one rank, tensor parallel, and with sequences, too.
 
     Args:
@@ -183,7 +183,7 @@ def terms_finding(t: int) -> str:
     )
 
 
-def _terms(axes: Axes, left: float, words: str, layer: Layer, form: Form, inch: float) -> None:
+def _terms(axes: Axes, left: float, words: str, layer: LayerShape, form: Form, inch: float) -> None:
     """A column of bars, and their sum above it; `inch` of a bar is a byte."""
     head = words.replace(" and ", "\nand ")
     write(axes, left, HEAD - 0.24, head, SMALL, Colour.INK, weight="bold", ha="left", va="bottom")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from reference.tensor_parallel.lab.rehearsal import Price, Rehearsal
+from reference.tensor_parallel.lab.rehearsal import LayerRehearsal, Price
 from reference.trace.activity import Doing
 
 from . import overlap
@@ -21,7 +21,12 @@ Prices = Mapping[str, Price]
 
 
 def draw(
-    rehearsals: Sequence[Rehearsal], prices: Prices, speed: float, *, nodes: Mapping[str, int] = {}, title: str = ""
+    rehearsals: Sequence[LayerRehearsal],
+    prices: Prices,
+    speed: float,
+    *,
+    nodes: Mapping[str, int] = {},
+    title: str = "",
 ) -> Picture:
     """Time of a block over t, a panel for each network: computing, and waiting for the network on top of it.
 
@@ -59,26 +64,26 @@ COMPUTING = (Doing.FORWARD, Doing.BACKWARD, Doing.WEIGHT_GRADIENT)  # from the b
 WAITING = "#9A6500"  # the orange of communication, dark enough to be read
 
 
-def finding(rehearsals: Sequence[Rehearsal], prices: Prices, speed: float, node: int) -> str:
+def finding(rehearsals: Sequence[LayerRehearsal], prices: Prices, speed: float, node: int) -> str:
     """The default title."""
     inside = max((one for one in rehearsals if one.ranks <= node), key=lambda one: one.ranks)
     words = ", ".join(f"{share(inside, price, speed):.0%} on {name}" for name, price in prices.items())
     return f"Modelled from a block's own collectives: of its time {inside.ranks} ranks wait {words}"
 
 
-def computing(rehearsal: Rehearsal, speed: float) -> dict[Doing, float]:
+def computing(rehearsal: LayerRehearsal, speed: float) -> dict[Doing, float]:
     """Seconds that a rank computes in a block, by what they go into."""
     steps = rehearsal.steps
     return {doing: sum(step.flops for step in steps if step.spent_on is doing) / speed for doing in COMPUTING}
 
 
-def share(rehearsal: Rehearsal, price: Price, speed: float) -> float:
+def share(rehearsal: LayerRehearsal, price: Price, speed: float) -> float:
     """Of the time of a block, the share in which ranks wait for the network."""
     computes, waiting = rehearsal.times(price, speed)
     return waiting / (computes + waiting)
 
 
-def draw_step(rehearsal: Rehearsal, prices: Prices, speed: float, *, title: str = "") -> Picture:
+def draw_step(rehearsal: LayerRehearsal, prices: Prices, speed: float, *, title: str = "") -> Picture:
     """What one rank does when, network by network on one scale: the picture of `visualizations.overlap`.
 
     Args as of `draw`.

@@ -14,13 +14,13 @@ from math import prod
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from reference.tensor_parallel.lab.steps import Kind, Step
+from reference.tensor_parallel.lab.steps import LayerOp, OpKind
 from reference.trace.activity import Doing
 
 from .rank_colours import SAME, colour_of
 from .style import SMALL, WIDTH, Colour, Picture, bytes_text, canvas, ink_on, width_of, write
 
-Ranks = Sequence[Sequence[Step]]
+Ranks = Sequence[Sequence[LayerOp]]
 """What each rank did, step by step. All did steps of the same kinds in the same order."""
 
 LEFT, RIGHT, HEAD, GAP, FOOT = 0.92, 0.22, 0.78, 1.15, 1.25  # inches
@@ -34,7 +34,7 @@ class Column:
     """A place of the block: a border of a region, or what is computed at a site."""
 
     site: str
-    kind: Kind  # of what happens here in forward
+    kind: OpKind  # of what happens here in forward
 
 
 @dataclass(frozen=True)
@@ -93,40 +93,40 @@ def finding(ranks: Ranks) -> str:
     return f"A block on {len(ranks)} ranks: {said}, {sent} sent by each; {repeats} done alike on every rank"
 
 
-def collective(step: Step) -> str:
+def collective(step: LayerOp) -> str:
     """What was called at a border, known by its shapes; "" for nothing."""
     if not step.kind.talks:
         return ""
     if step.given == step.made:
-        return "all-reduce" if step.kind is Kind.SUM and step.sent else ""
+        return "all-reduce" if step.kind is OpKind.SUM and step.sent else ""
     return "all-gather" if prod(step.made) > prod(step.given) else "reduce-scatter"
 
 
-def is_same(steps: Sequence[Step]) -> bool:
+def is_same(steps: Sequence[LayerOp]) -> bool:
     """Whether all ranks made the same numbers. One rank alone has all there is, and shares nothing out."""
     return len({step.fingerprint for step in steps}) == 1
 
 
-def columns(steps: Sequence[Step]) -> list[Column]:
+def columns(steps: Sequence[LayerOp]) -> list[Column]:
     """The places of a block, in the order of forward."""
     order = (Column(step.site, step.kind) for step in steps if step.doing is Doing.FORWARD)
     return list(dict.fromkeys(order))
 
 
-def placed(steps: Sequence[Step], doing: Doing) -> dict[Column, list[int]]:
+def placed(steps: Sequence[LayerOp], doing: Doing) -> dict[Column, list[int]]:
     """Which steps of one direction stand in which column, by number, in the order in which they ran.
 
     A gather's backward is a sum, and the other way around: they share a column. What is gathered once more for the
     gradient of a weight stands with that.
     """
     found: dict[Column, list[int]] = {column: [] for column in columns(steps)}
-    partner = {Kind.GATHER: Kind.SUM, Kind.SUM: Kind.GATHER}
+    partner = {OpKind.GATHER: OpKind.SUM, OpKind.SUM: OpKind.GATHER}
     for number, step in enumerate(steps):
         if step.doing is not doing:
             continue
         kind = step.kind if doing is Doing.FORWARD else partner.get(step.kind, step.kind)
         column = Column(step.site, kind)
-        found[column if column in found else Column(step.site, Kind.PRODUCT)].append(number)
+        found[column if column in found else Column(step.site, OpKind.PRODUCT)].append(number)
     return found
 
 
@@ -136,7 +136,7 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def _places(order: Sequence[Column]) -> dict[Column, Place]:
-    widths = [{Kind.WORK: WORK, Kind.PRODUCT: PRODUCT}.get(column.kind, BORDER) for column in order]
+    widths = [{OpKind.WORK: WORK, OpKind.PRODUCT: PRODUCT}.get(column.kind, BORDER) for column in order]
     unit, at, found = (WIDTH - LEFT - RIGHT) / sum(widths), LEFT, {}
     for column, width in zip(order, widths, strict=True):
         found[column] = Place(at, at + width * unit)
@@ -171,7 +171,7 @@ def _residual(axes: Axes, places: dict[Column, Place], top: float, forward: bool
         write(axes, core.right, high, "+ x" if forward else "+ gradient", SMALL, Colour.FAINT, bbox=BOX)
 
 
-def _column(axes: Axes, place: Place, steps: Sequence[Sequence[Step]], top: float, lane: float) -> None:
+def _column(axes: Axes, place: Place, steps: Sequence[Sequence[LayerOp]], top: float, lane: float) -> None:
     """What all ranks do at one place: `steps[i][rank]`. In backward time runs to the left."""
     left, right, height = place.left + 0.045, place.right - 0.045, lane * len(steps[0])
     boxes = [step for step in steps if not step[0].kind.talks]
@@ -192,13 +192,13 @@ def _column(axes: Axes, place: Place, steps: Sequence[Sequence[Step]], top: floa
         left += width
 
 
-def _merged(boxes: Sequence[Sequence[Step]]) -> list[Sequence[Step]]:
+def _merged(boxes: Sequence[Sequence[LayerOp]]) -> list[Sequence[LayerOp]]:
     """All gradients of weights at one place are one box."""
     weights = [step for step in boxes if step[0].of_weight]
     return [step for step in boxes if not step[0].of_weight] + weights[:1]
 
 
-def _boxes(axes: Axes, left: float, width: float, step: Sequence[Step], top: float, lane: float) -> None:
+def _boxes(axes: Axes, left: float, width: float, step: Sequence[LayerOp], top: float, lane: float) -> None:
     """A box for each rank; grey where all ranks make the same, and of one colour where some do."""
     made = [own.fingerprint for own in step]
     for rank, own in enumerate(step):
@@ -206,12 +206,12 @@ def _boxes(axes: Axes, left: float, width: float, step: Sequence[Step], top: flo
         y = top + rank * lane + 0.1 * lane
         look = {"facecolor": face, "edgecolor": "white", "linewidth": 0.5, "zorder": 3}
         axes.add_patch(Rectangle((left, y), width, 0.8 * lane, **look))
-        if own.doing is Doing.BACKWARD and own.kind is Kind.PRODUCT:
+        if own.doing is Doing.BACKWARD and own.kind is OpKind.PRODUCT:
             words = "dW" if own.of_weight else "dX"
             write(axes, left + width / 2, y + 0.4 * lane, words, SMALL, ink_on(face), zorder=4)
 
 
-def _border(axes: Axes, x: float, width: float, step: Sequence[Step], top: float, height: float) -> None:
+def _border(axes: Axes, x: float, width: float, step: Sequence[LayerOp], top: float, height: float) -> None:
     """A collective across all lanes, with what each rank sends; or nothing."""
     name = collective(step[0])
     if not name:
@@ -225,7 +225,7 @@ def _border(axes: Axes, x: float, width: float, step: Sequence[Step], top: float
     write(axes, x, top - 0.09, bytes_text(step[0].sent), SMALL, Colour.INK, bbox=BOX, zorder=5)
 
 
-def _shapes(axes: Axes, x: float, y: float, steps: Sequence[Step]) -> None:
+def _shapes(axes: Axes, x: float, y: float, steps: Sequence[LayerOp]) -> None:
     """What a rank makes here: tokens, then gradients of weights."""
     steps = [step for step in steps if not step.kind.talks]
     for words in ([step.made for step in steps if not step.of_weight], [step.made for step in steps if step.of_weight]):

@@ -12,17 +12,17 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
 from reference.errors import BadInput
-from reference.memory.history import KINDS, History, Kind, Mark
+from reference.memory.history import KINDS, History, Mark, MemoryKind
 from reference.memory.recipe import Breakdown
 
 from .style import DPI, SMALL, TEXT, WIDTH, Colour, Picture, amount_axis, bytes_text, figure, lanes, plain, width_of
 
 FACES = {
-    Kind.PARAMETERS: "#F0E442",
-    Kind.GRADIENTS: Colour.WEIGHT_GRADIENT,
-    Kind.OPTIMIZER: Colour.OPTIMIZER,
-    Kind.ACTIVATIONS: Colour.FORWARD,
-    Kind.BUFFERS: Colour.IDLE,
+    MemoryKind.PARAMETERS: "#F0E442",
+    MemoryKind.GRADIENTS: Colour.WEIGHT_GRADIENT,
+    MemoryKind.OPTIMIZER: Colour.OPTIMIZER,
+    MemoryKind.ACTIVATIONS: Colour.FORWARD,
+    MemoryKind.BUFFERS: Colour.IDLE,
 }
 
 Limit = tuple[str, float]
@@ -152,7 +152,9 @@ def draw_life(history: History, *, title: str = "") -> Picture:
     for row, here in enumerate(whole.values()):
         for begin, end, gathered in _runs(here):
             high = 0.36 if gathered else 0.05
-            box = Rectangle((begin, row - high), end - begin, 2 * high, facecolor=FACES[Kind.PARAMETERS], zorder=2)
+            box = Rectangle(
+                (begin, row - high), end - begin, 2 * high, facecolor=FACES[MemoryKind.PARAMETERS], zorder=2
+            )
             axes.add_patch(box)
             box.set(edgecolor="#9A9000" if gathered else "none", linewidth=0.5)
     short = _phases(axes, history, 0.63 * WIDTH)
@@ -281,7 +283,7 @@ def _phases(axes: Axes, history: History, inches: float) -> list[str]:
     return short
 
 
-def _legend(axes: Axes, parts: Sequence[tuple[str, Kind]], words: str | None, heading: bool = False) -> None:
+def _legend(axes: Axes, parts: Sequence[tuple[str, MemoryKind]], words: str | None, heading: bool = False) -> None:
     """Kinds from top to bottom, as they are stacked, to the right of the chart."""
     patches = [Patch(facecolor=FACES[kind], edgecolor="none", label=label) for label, kind in reversed(parts)]
     place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.02), "borderaxespad": 0, "frameon": False}

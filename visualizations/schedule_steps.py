@@ -6,9 +6,9 @@ from math import inf
 from reference.errors import BadInput
 from reference.pipeline_parallel.lab.measure import measured
 from reference.pipeline_parallel.schedule import Kind, Schedule
-from reference.pipeline_parallel.simulate import Costs, Simulation, Span, simulate
+from reference.pipeline_parallel.simulate import ActionSpan, Costs, Simulation, simulate
 
-Plan = Schedule | Simulation | Sequence[Sequence[Span]]
+Plan = Schedule | Simulation | Sequence[Sequence[ActionSpan]]
 """What can be drawn: an order, a simulated step, or what each rank of a real one did."""
 
 
@@ -85,7 +85,7 @@ def held(step: Simulation) -> list[tuple[list[float], list[float]]]:
     return found
 
 
-def window(line: Sequence[Span], step: Simulation) -> tuple[float, float]:
+def window(line: Sequence[ActionSpan], step: Simulation) -> tuple[float, float]:
     """The time of a lane that belongs to this step and to no other: as long as `longest`."""
     end = max(line[-1].end, step.longest) if line else step.longest
     return end - step.longest, end
@@ -96,7 +96,7 @@ def chunks_of(schedule: Schedule) -> dict[int, int]:
     return {stage: schedule.placement[:stage].count(rank) for stage, rank in enumerate(schedule.placement)}
 
 
-def _followed(spans: Sequence[Sequence[Span]]) -> Schedule:
+def _followed(spans: Sequence[Sequence[ActionSpan]]) -> Schedule:
     """The schedule that a run has followed."""
     every = sorted((span.begin, span.action, rank) for rank, line in enumerate(spans) for span in line)
     placement: dict[int, int] = {}

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 
 from reference.errors import BadInput
-from reference.trace import Kind, Span, Timeline, Transfer
+from reference.trace import Span, SpanKind, Timeline, Transfer
 
 from .style import (
     SMALL,
@@ -32,8 +32,8 @@ from .style import (
     time_axis,
 )
 
-FACES = {Kind.COMMUNICATION: Colour.COMMUNICATION, Kind.WAITING: Colour.IDLE, Kind.STUCK: "#FFFFFF"}
-WORDS = {Kind.COMMUNICATION: "communicates", Kind.WAITING: "waits", Kind.STUCK: "waits for ever"}
+FACES = {SpanKind.COMMUNICATION: Colour.COMMUNICATION, SpanKind.WAITING: Colour.IDLE, SpanKind.STUCK: "#FFFFFF"}
+WORDS = {SpanKind.COMMUNICATION: "communicates", SpanKind.WAITING: "waits", SpanKind.STUCK: "waits for ever"}
 HALF = 0.34  # half of a lane's height
 MANY, TOO_MANY = 150, 2500  # messages: from here on without heads, from here on not drawn
 
@@ -77,7 +77,7 @@ def draw(timeline: Timeline, *, title: str = "", now: float | None = None, unit:
 
 def finding(timeline: Timeline) -> str:
     """The default title: how long it took, and how much of that was spent waiting."""
-    stuck = sorted({span.rank for span in timeline.spans if span.kind is Kind.STUCK})
+    stuck = sorted({span.rank for span in timeline.spans if span.kind is SpanKind.STUCK})
     if stuck:
         if len(stuck) == timeline.world_size:
             return "Deadlock: every rank waits for a message that never comes"
@@ -106,9 +106,11 @@ def _lanes(axes: Axes, spans: list[Span]) -> None:
             for span in spans
             if span.kind is kind
         ]
-        edge = Colour.ERROR if kind is Kind.STUCK else "white"
+        edge = Colour.ERROR if kind is SpanKind.STUCK else "white"
         style = (
-            {"hatch": "////", "linewidth": 0.8} if kind is Kind.STUCK else {"linewidth": 0.6 if len(boxes) < 400 else 0}
+            {"hatch": "////", "linewidth": 0.8}
+            if kind is SpanKind.STUCK
+            else {"linewidth": 0.6 if len(boxes) < 400 else 0}
         )
         axes.add_collection(PatchCollection(boxes, facecolor=face, edgecolor=edge, zorder=1, **style))
 
@@ -118,11 +120,11 @@ def _labels(axes: Axes, spans: list[Span], inches: float) -> None:
     for span in spans:
         room = (span.end - span.begin) * inches / 0.075  # letters
         words = next((words for words in (f"waits: {span.label}", span.label) if len(words) <= room), "")
-        if span.kind is Kind.COMMUNICATION or not words:
+        if span.kind is SpanKind.COMMUNICATION or not words:
             continue
         box = {"facecolor": FACES[span.kind], "edgecolor": "none", "pad": 1.2}  # so that no message runs through
         style = {"ha": "center", "va": "center", "fontsize": SMALL, "zorder": 4, "bbox": box}
-        colour = Colour.ERROR if span.kind is Kind.STUCK else Colour.FAINT
+        colour = Colour.ERROR if span.kind is SpanKind.STUCK else Colour.FAINT
         axes.text((span.begin + span.end) / 2, span.rank, words, color=colour, **style)
 
 
@@ -171,7 +173,7 @@ def _legend(axes: Axes, timeline: Timeline, drawn: bool) -> None:
     marks: list[Artist] = []
     for kind, face in FACES.items():
         if any(span.kind is kind for span in timeline.spans):
-            edge, hatch = (Colour.ERROR, "////") if kind is Kind.STUCK else ("none", None)
+            edge, hatch = (Colour.ERROR, "////") if kind is SpanKind.STUCK else ("none", None)
             marks.append(Patch(facecolor=face, edgecolor=edge, hatch=hatch, label=WORDS[kind]))
     sizes = {transfer.bytes for transfer in timeline.transfers}
     if sizes and not drawn:

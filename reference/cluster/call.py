@@ -15,17 +15,17 @@ from .arguments import Packed
 from .errors import Interrupted, OutputFlood, RankDied, RankError, ResultError
 from .output import FLOOD, WINDOW
 from .patience import Patience
-from .ranks import Exit, Message, Ranks
+from .ranks import Exit, RankMessage, Ranks
 from .verdict import Messages, Outcome, Reports
 from .watch.supervisor import Supervisor
-from .wire import Kind
+from .wire import MessageKind
 
 _GRACE = 0.03  # seconds from the first report of a fault in which its cause may still come in
 _CAUSE = 1.0  # the same, where ranks have only noticed that another one is gone
 _WATCHED_GRACE = 0.15  # the same, where the supervisor says when every other rank waits
 
 
-class Call:
+class RunningCall:
     """One function on its way through all ranks."""
 
     def __init__(self, ranks: Ranks, timeout: float | None, plan: dict[str, Any], record: bool) -> None:
@@ -45,7 +45,7 @@ class Call:
         self.ranks.calls += 1
         for rank, (payload, buffers) in enumerate(packed):
             try:
-                self.ranks.send(rank, Kind.RUN, wire.with_header(header, payload), buffers, self.patience.end)
+                self.ranks.send(rank, MessageKind.RUN, wire.with_header(header, payload), buffers, self.patience.end)
             except TimeoutError:
                 raise self.out_of_time() from None
 
@@ -81,7 +81,7 @@ class Call:
             else:
                 self.judge()
 
-    def take(self, report: Message | Exit) -> None:
+    def take(self, report: RankMessage | Exit) -> None:
         """Note what came in from a rank. Raises ResultError for a report that no rank of ours has sent."""
         rank = report.rank
         if isinstance(report, Exit):
@@ -90,17 +90,17 @@ class Call:
         if report.call < self.ranks.calls:
             return  # left over from a call before
         self.heard = rank
-        if report.call > self.ranks.calls or (report.kind is Kind.RESULT and rank in self.reports.outcomes):
+        if report.call > self.ranks.calls or (report.kind is MessageKind.RESULT and rank in self.reports.outcomes):
             raise ResultError("forged report", "a report too many: the code on this rank has made it up", rank=rank)
         with self.reading():
-            if report.kind is Kind.EVENT and self.supervisor:
+            if report.kind is MessageKind.EVENT and self.supervisor:
                 for line in report.payload.splitlines():
                     self.supervisor.take(rank, json.loads(line))
-            elif report.kind is Kind.RESULT:
+            elif report.kind is MessageKind.RESULT:
                 self.reports.outcomes[rank] = self.unpack(rank, report.payload, report.buffers)
                 if self.supervisor:
                     self.supervisor.finish(rank)
-            elif report.kind is Kind.FAULT:
+            elif report.kind is MessageKind.FAULT:
                 self.reports.faults[rank] = verdict.from_fault(rank, json.loads(report.payload))
 
     @contextmanager

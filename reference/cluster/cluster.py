@@ -14,10 +14,10 @@ from typing import Any, Self
 from ..trace import Trace
 from . import forkserver, rest
 from .arguments import packed
-from .call import Call, definition, interrupted
+from .call import RunningCall, definition, interrupted
 from .errors import ClusterError, RankError
-from .ranks import Message, Ranks
-from .wire import Kind
+from .ranks import RankMessage, Ranks
+from .wire import MessageKind
 
 MAX_RANKS = 32
 _START = 60.0  # seconds in which ranks must have come up
@@ -218,7 +218,7 @@ class Cluster:
         try:
             self._settle()
             self._dirty = True  # until the call has ended well
-            call = Call(self._ranks, self.timeout, self._plan, record)
+            call = RunningCall(self._ranks, self.timeout, self._plan, record)
             call.send(sent, self._news())
             outcome = call.collect()
             self._dirty = call.dirty
@@ -256,7 +256,7 @@ class Cluster:
     def _hear(self, seconds: float) -> None:
         """Note what idle ranks report: that they are ready, or that they have died."""
         for report in self._ranks.poll(seconds):
-            if isinstance(report, Message) and report.kind is Kind.READY:
+            if isinstance(report, RankMessage) and report.kind is MessageKind.READY:
                 self._ready += 1
                 self.unenforced = tuple(json.loads(report.payload))
             else:

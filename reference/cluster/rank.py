@@ -26,7 +26,7 @@ from .confine import confine
 from .errors import Forbidden, GroupError, StrayProcess
 from .faults import Unpicklable, describe
 from .watch.watcher import Watcher
-from .wire import Kind
+from .wire import MessageKind
 
 _DEFAULT_SEED = 67280421310721  # torch's own, of a process that never set one
 _LEAVING = 0.1  # seconds that a child may take to end once its parent has let go of it
@@ -37,7 +37,7 @@ def main(rank: int, plan: dict[str, Any], requests: int, output: int, dumps: int
     forkserver.become_rank()
     process.settle(output, dumps, weighed=plan["untrusted"])
     process.move(**plan["place"])
-    channel = wire.Channel(socket.socket(fileno=requests))
+    channel = wire.MessageChannel(socket.socket(fileno=requests))
     world_size = plan["world_size"]
     os.environ.update(
         RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_WORLD_SIZE=str(world_size)
@@ -53,11 +53,11 @@ def main(rank: int, plan: dict[str, Any], requests: int, output: int, dumps: int
     if plan["untrusted"]:
         scratch = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
         missing = confine(scratch, worker.refuse, alone=plan["apart"])
-    channel.send(Kind.READY, json.dumps(missing).encode())
+    channel.send(MessageKind.READY, json.dumps(missing).encode())
     worker.serve()
 
 
-def make_recorder(rank: int, channel: wire.Channel, plan: dict[str, Any]) -> Recorder:
+def make_recorder(rank: int, channel: wire.MessageChannel, plan: dict[str, Any]) -> Recorder:
     """A recorder, or one that also watches."""
     return Watcher(rank, channel) if plan["watch"] else Recorder(rank)
 
@@ -78,7 +78,7 @@ class Worker:
     """Runs one request after the other, and leaves the process as it found it."""
 
     def __init__(
-        self, rank: int, channel: wire.Channel, recorder: Recorder, store: dist.Store, place: dict[str, Any]
+        self, rank: int, channel: wire.MessageChannel, recorder: Recorder, store: dist.Store, place: dict[str, Any]
     ) -> None:
         self.rank, self.channel, self.recorder, self.store, self.place = rank, channel, recorder, store, place
         self.group = dist.group.WORLD
@@ -154,7 +154,7 @@ class Worker:
             more["threads"] = left
         if record:
             more["rows"] = [call.event(self.rank).row() for call in self.recorder.calls]
-        self.channel.send(Kind.RESULT, wire.with_header(more, payload), out)
+        self.channel.send(MessageKind.RESULT, wire.with_header(more, payload), out)
 
     def call(self, fn: Callable[..., Any], args: tuple, kwargs: dict[str, Any], record: bool) -> Any:
         """`fn(*args, **kwargs)`, recorded or not, and a look at what it left behind."""
@@ -172,7 +172,7 @@ class Worker:
         """Tell the owner what went wrong."""
         self.flush()
         fault = describe(error, self.rank, self.group_destroyed_at)
-        self.channel.send(Kind.FAULT, json.dumps(fault).encode())
+        self.channel.send(MessageKind.FAULT, json.dumps(fault).encode())
 
     def thread_failed(self, failure: threading.ExceptHookArgs) -> None:
         """Tell the owner of an exception that ended a thread: the main thread may wait for it for ever."""
@@ -184,7 +184,7 @@ class Worker:
         where = frames.own(frames.of_stack(sys._getframe(1)))
         error = Forbidden("forbidden", what, rank=self.rank, file=where.file, line=where.line)
         if where.file:
-            self.channel.send(Kind.FAULT, json.dumps(describe(error, self.rank)).encode())
+            self.channel.send(MessageKind.FAULT, json.dumps(describe(error, self.rank)).encode())
         return error
 
     def flush(self) -> None:

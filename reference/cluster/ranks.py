@@ -24,11 +24,11 @@ _GONE = 10.0  # seconds in which killed ranks must be gone
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class RankMessage:
     """What a rank sent."""
 
     rank: int
-    kind: wire.Kind
+    kind: wire.MessageKind
     payload: bytes
     buffers: list[wire.Buffer]
     call: int = 0  # the number of the call that it answers; 0 for none
@@ -108,7 +108,12 @@ class Ranks:
         return its, its_output, its_dump
 
     def send(
-        self, rank: int, kind: wire.Kind, payload: bytes, buffers: tuple[Any, ...] = (), deadline: float | None = None
+        self,
+        rank: int,
+        kind: wire.MessageKind,
+        payload: bytes,
+        buffers: tuple[Any, ...] = (),
+        deadline: float | None = None,
     ) -> None:
         """Send to one rank; a rank that is gone will be reported by `poll`. Raises TimeoutError past the deadline."""
         with contextlib.suppress(BrokenPipeError, ConnectionError):
@@ -131,7 +136,7 @@ class Ranks:
         with contextlib.suppress(OSError):  # it is gone: `poll` will report that
             self._channel.sendall(word)
 
-    def poll(self, seconds: float) -> Iterator[Message | Exit]:
+    def poll(self, seconds: float) -> Iterator[RankMessage | Exit]:
         """What arrives within `seconds`, at once when something does. Prints go to the caller's stdout."""
         ready = self._ready(seconds)
         for kind, rank in ready:
@@ -168,18 +173,18 @@ class Ranks:
         if data is not None:
             self._forget(file.fileno())
 
-    def _read(self, rank: int) -> Iterator[Message]:
+    def _read(self, rank: int) -> Iterator[RankMessage]:
         end = self.ends[rank]
         try:
             for kind, call, payload, buffers in end.reader.read():
-                yield Message(rank, kind, payload, buffers, call)
+                yield RankMessage(rank, kind, payload, buffers, call)
         except (EOFError, ConnectionError):
             self._forget(end.sock.fileno())
         except (ValueError, OverflowError, MemoryError, OSError):  # no message of ours
             self._forget(end.sock.fileno())
-            yield Message(rank, wire.Kind.FAULT, b"", [], self.calls)
+            yield RankMessage(rank, wire.MessageKind.FAULT, b"", [], self.calls)
 
-    def _read_channel(self) -> Iterator[Message | Exit]:
+    def _read_channel(self) -> Iterator[RankMessage | Exit]:
         try:
             data = self._channel.recv(_CHUNK)
         except ConnectionError:
@@ -199,7 +204,7 @@ class Ranks:
                 if rank not in self.exits:
                     yield from self._exit(rank, -signal.SIGKILL)
 
-    def _exit(self, rank: int, status: int) -> Iterator[Message | Exit]:
+    def _exit(self, rank: int, status: int) -> Iterator[RankMessage | Exit]:
         """What a rank reported before its process ended, and then that it has: its last call may say why."""
         for _ in range(_UNREAD):
             said = list(self._read(rank)) if self.ends[rank].sock.fileno() in self._sources else []

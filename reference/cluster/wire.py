@@ -16,7 +16,7 @@ from enum import IntEnum
 from typing import Any
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """What a message is."""
 
     RUN = 1  # owner to rank: a header on how to run, then a function with its arguments
@@ -30,7 +30,7 @@ SLEEP, WAKE = b"s", b"w"  # owner to fork server: stop the ranks of a generation
 
 Buffer = bytearray | mmap.mmap  # what the bytes of a tensor arrive in
 
-Received = tuple[Kind, int, bytes, list[Buffer]]  # what a message is, its call, its payload, its buffers
+Received = tuple[MessageKind, int, bytes, list[Buffer]]  # what a message is, its call, its payload, its buffers
 
 _HEAD = struct.Struct("<BIQI")
 _SIZE = struct.Struct("<Q")
@@ -42,7 +42,7 @@ _PIECES = 512  # sendmsg takes at most IOV_MAX (1024) pieces
 
 def send(
     sock: socket.socket,
-    kind: Kind,
+    kind: MessageKind,
     call: int,
     payload: bytes = b"",
     buffers: tuple[Any, ...] = (),
@@ -83,7 +83,7 @@ def _wait_for_room(sock: socket.socket, deadline: float | None) -> None:
         raise TimeoutError("the other side does not read")
 
 
-class Channel:
+class MessageChannel:
     """A rank's end of the line to its owner, for all its threads."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -96,7 +96,7 @@ class Channel:
         """True once the owner has called."""
         return self._call > 0
 
-    def send(self, kind: Kind, payload: bytes = b"", buffers: tuple[Any, ...] = ()) -> None:
+    def send(self, kind: MessageKind, payload: bytes = b"", buffers: tuple[Any, ...] = ()) -> None:
         """Write one message, whole. Raises OSError where the owner is gone."""
         with self._lock:
             send(self._sock, kind, self._call, payload, buffers)
@@ -178,7 +178,7 @@ class Reader:
             for buffer in buffers:
                 if len(buffer):
                     yield memoryview(buffer)
-            self._done.append((Kind(kind), call, bytes(payload), buffers))
+            self._done.append((MessageKind(kind), call, bytes(payload), buffers))
 
     def _allow(self, size: int) -> None:
         """Raises ValueError for a message that is larger than any of ours."""

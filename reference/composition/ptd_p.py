@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reference.errors import BadInput
-from reference.memory.korthikanti import Layer
+from reference.memory.korthikanti import LayerShape
 from reference.mesh import Mesh
 from reference.networks import hierarchical_time
 from reference.trace import Network
@@ -205,7 +205,7 @@ def _senders(split: Split) -> int:
 
 def _activations(model: Transformer, split: Split) -> float:
     """Bytes that one layer makes for backward on a rank, of a micro-batch."""
-    return float(Layer(model.sequence, split.micro_batch, model.width, model.heads, split.tensor).tensor())
+    return float(LayerShape(model.sequence, split.micro_batch, model.width, model.heads, split.tensor).tensor())
 
 
 def rank_flops(model: Transformer, split: Split, machine: Machine) -> float:

@@ -86,7 +86,7 @@ class Progress(Enum):
     COLLECTED = "gradients are collected, and no optimizer can forget them: end_step() ends a step"
 
 
-class Step:
+class StepOrder:
     """Keeps the calls of a step in order: micro-batches, the last of them last, `reduce_gradients`, `end_step`.
 
     Raises:

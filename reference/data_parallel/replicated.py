@@ -28,7 +28,7 @@ from reference.memory.precision import PRECISIONS, Precision
 
 from .buckets import Bucket, Buckets, in_order_of_use
 from .fixed import Wrapped
-from .form import NoGradient, Part, Step, freeze_in, trainable
+from .form import NoGradient, Part, StepOrder, freeze_in, trainable
 
 AllReduce = Callable[[Tensor, ProcessGroup], None]
 Reduce = Callable[[Sequence[Tensor], ProcessGroup], None]
@@ -88,7 +88,7 @@ class Replicated:
     Raises:
         BadInput: by `micro_batch`, if a parameter was replaced, added, frozen or thawed since.
         NoGradient: by `reduce_gradients`, if a parameter got no gradient and `unused` is not set.
-        RuntimeError: where a step is not what `Step` says.
+        RuntimeError: where a step is not what `StepOrder` says.
     """
 
     shards, units = (), ()
@@ -112,7 +112,7 @@ class Replicated:
         self._buckets = Buckets(buckets, self._launch)
         copies = any(master is not parameter for parameter, master in self._masters.items())
         self._wrapped = Wrapped(model, masters=self._masters.values(), loadable=not copies)
-        self._step = Step()
+        self._step = StepOrder()
 
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:

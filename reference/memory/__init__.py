@@ -49,7 +49,7 @@ from reference.memory.lab.gauge import CUDA_GRAIN, Gauge
 from .accumulation import accumulate, micro_batches
 from .activation_offload import offload_activations
 from .gpus import GPUS
-from .history import KINDS, History, Kind, Mark
+from .history import KINDS, History, Mark, MemoryKind
 from .loss_scaling import LossScaler, NoScaler, scaler_of
 from .offload import Folder, Home, Memory, Offload, OffloadedOptimizer, home_of, move_home
 from .precision import PRECISIONS, MasterWeights, Precision
@@ -69,11 +69,11 @@ __all__ = [
     "Gauge",
     "History",
     "Home",
-    "Kind",
     "LossScaler",
     "Mark",
     "MasterWeights",
     "Memory",
+    "MemoryKind",
     "NoScaler",
     "Offload",
     "OffloadedOptimizer",

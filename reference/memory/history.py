@@ -7,7 +7,7 @@ from enum import StrEnum
 import numpy as np
 
 
-class Kind(StrEnum):
+class MemoryKind(StrEnum):
     """What memory is taken for, in the order in which it is stacked everywhere."""
 
     PARAMETERS = "parameters"  # that the model computes with
@@ -17,7 +17,7 @@ class Kind(StrEnum):
     BUFFERS = "buffers"  # everything else: gradients of activations, scratch, what is being sent
 
 
-KINDS = tuple(Kind)
+KINDS = tuple(MemoryKind)
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,15 @@ class History:
         return int(self.total.argmax())
 
     @property
-    def at_peak(self) -> dict[Kind, int]:
+    def at_peak(self) -> dict[MemoryKind, int]:
         """What they were used for."""
         return self._row(self.peak_moment)
 
-    def peak_of(self, kind: Kind) -> int:
+    def peak_of(self, kind: MemoryKind) -> int:
         """The most bytes in use for one kind, whenever that was."""
         return int(self.usage[:, KINDS.index(kind)].max())
 
-    def at(self, label: str, nth: int = 0) -> dict[Kind, int]:
+    def at(self, label: str, nth: int = 0) -> dict[MemoryKind, int]:
         """Bytes by kind at the moment when the phase began; its nth run where it ran several times, -1 for the last."""
         return self._row(self._marked(label)[nth])
 
@@ -76,7 +76,7 @@ class History:
         units = {name: values[begin:end] for name, values in self.units.items()}
         return History(self.usage[begin:end], (Mark(label, 0),), self.moment, units)
 
-    def _row(self, moment: int) -> dict[Kind, int]:
+    def _row(self, moment: int) -> dict[MemoryKind, int]:
         return dict(zip(KINDS, self.usage[moment].tolist(), strict=True))
 
     def _marked(self, label: str) -> list[int]:

@@ -26,7 +26,7 @@ from fractions import Fraction
 from reference.errors import BadInput
 
 
-class Split(Enum):
+class LayerSplit(Enum):
     """By whom a tensor is split among t ranks."""
 
     TENSOR_PARALLEL = "it lies inside attention or the MLP: by heads or by columns"
@@ -40,10 +40,10 @@ class Term:
     tensor: str
     per_token: int  # bytes for each of the s b h numbers that go through the layer
     per_pair: int  # bytes for each of the a s^2 b pairs of tokens that see each other
-    split: Split
+    split: LayerSplit
 
 
-_INSIDE, _BETWEEN = Split.TENSOR_PARALLEL, Split.SEQUENCE_PARALLEL
+_INSIDE, _BETWEEN = LayerSplit.TENSOR_PARALLEL, LayerSplit.SEQUENCE_PARALLEL
 
 TERMS: tuple[Term, ...] = (
     Term("input of the first LayerNorm", 2, 0, _BETWEEN),
@@ -64,7 +64,7 @@ TERMS: tuple[Term, ...] = (
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerShape:
     """A layer, and among how many ranks it is split.
 
     Each form is a method: bytes on one rank, exact; a fraction where the ranks do not divide it.
@@ -108,7 +108,7 @@ class Layer:
         return Fraction(2 * self.sequence * self.batch * self.width)
 
     def _inside(self, term: Term) -> int:
-        return self.tensor_parallel if term.split is Split.TENSOR_PARALLEL else 1
+        return self.tensor_parallel if term.split is LayerSplit.TENSOR_PARALLEL else 1
 
     def _sum(self, terms: list[Term] | tuple[Term, ...], ranks: Callable[[Term], int]) -> Fraction:
         tokens = self.sequence * self.batch * self.width

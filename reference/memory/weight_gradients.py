@@ -29,10 +29,10 @@ def detached(layer: Linear) -> Product:
 def by_hand(x: Tensor, outputs: tuple[Tensor, ...], bring: Bring) -> tuple[Tensor, ...]:
     """The outputs as they are; in backward, `bring` is given `x` and their gradients."""
     anchor = torch.empty(0, requires_grad=True)  # x, and so the outputs, may need no gradient themselves
-    return ByHand.apply(anchor, bring, x, *outputs)
+    return GivenByHand.apply(anchor, bring, x, *outputs)
 
 
-class ByHand(Function):
+class GivenByHand(Function):
     """`apply(anchor, bring, x, *outputs)`: see `by_hand`. x is saved as autograd would save it, hooks included."""
 
     @staticmethod

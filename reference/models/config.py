@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from reference.errors import BadInput
 from reference.fields import option
-from reference.models.layout import COLUMNS, ROWS, WHOLE, Counted, Layout, Split
+from reference.models.layout import COLUMNS, ROWS, WHOLE, Counted, Layout, SplitDim
 from reference.models.objective import NextToken, Objective
 
 ACTIVATIONS = ("silu", "gelu")
@@ -17,16 +17,16 @@ QKV = LINEAR[:3]
 
 LAYOUT: Layout = MappingProxyType(
     {
-        "embedding.weight": Split(0, Counted.TOKENS),
-        "attention.query.weight": Split(COLUMNS, Counted.HEADS),
-        "attention.key.weight": Split(COLUMNS, Counted.KV_HEADS),
-        "attention.value.weight": Split(COLUMNS, Counted.KV_HEADS),
-        "attention.output.weight": Split(ROWS, Counted.HEADS),
-        "feed_forward.gate.weight": Split(COLUMNS, Counted.FEATURES),
-        "feed_forward.up.weight": Split(COLUMNS, Counted.FEATURES),
-        "feed_forward.down.weight": Split(ROWS, Counted.FEATURES),
+        "embedding.weight": SplitDim(0, Counted.TOKENS),
+        "attention.query.weight": SplitDim(COLUMNS, Counted.HEADS),
+        "attention.key.weight": SplitDim(COLUMNS, Counted.KV_HEADS),
+        "attention.value.weight": SplitDim(COLUMNS, Counted.KV_HEADS),
+        "attention.output.weight": SplitDim(ROWS, Counted.HEADS),
+        "feed_forward.gate.weight": SplitDim(COLUMNS, Counted.FEATURES),
+        "feed_forward.up.weight": SplitDim(COLUMNS, Counted.FEATURES),
+        "feed_forward.down.weight": SplitDim(ROWS, Counted.FEATURES),
         "norm.weight": WHOLE,
-        "head.weight": Split(COLUMNS, Counted.TOKENS),
+        "head.weight": SplitDim(COLUMNS, Counted.TOKENS),
     }
 )
 """How the parameters of a GPT may be split."""

@@ -16,23 +16,23 @@ from torch import Tensor, nn
 
 from reference.errors import BadInput
 from reference.models.dropout import Dropout
-from reference.models.layout import COLUMNS, ROWS, WHOLE, Counted, Layout, Split
+from reference.models.layout import COLUMNS, ROWS, WHOLE, Counted, Layout, SplitDim
 from reference.models.objective import MaskedTokens, Objective
 from reference.models.ops import Embedding, Head, Layer
 from reference.models.stack import Stack
 
 LAYOUT: Layout = MappingProxyType(
     {
-        "embedding.weight": Split(0, Counted.TOKENS),
+        "embedding.weight": SplitDim(0, Counted.TOKENS),
         "positions.weight": WHOLE,
-        "attention.query.weight": Split(COLUMNS, Counted.HEADS),
-        "attention.key.weight": Split(COLUMNS, Counted.HEADS),
-        "attention.value.weight": Split(COLUMNS, Counted.HEADS),
-        "attention.output.weight": Split(ROWS, Counted.HEADS),
-        "feed_forward.up.weight": Split(COLUMNS, Counted.FEATURES),
-        "feed_forward.down.weight": Split(ROWS, Counted.FEATURES),
+        "attention.query.weight": SplitDim(COLUMNS, Counted.HEADS),
+        "attention.key.weight": SplitDim(COLUMNS, Counted.HEADS),
+        "attention.value.weight": SplitDim(COLUMNS, Counted.HEADS),
+        "attention.output.weight": SplitDim(ROWS, Counted.HEADS),
+        "feed_forward.up.weight": SplitDim(COLUMNS, Counted.FEATURES),
+        "feed_forward.down.weight": SplitDim(ROWS, Counted.FEATURES),
         "norm.weight": WHOLE,
-        "head.weight": Split(COLUMNS, Counted.TOKENS),
+        "head.weight": SplitDim(COLUMNS, Counted.TOKENS),
     }
 )
 """How the parameters of an encoder may be split."""

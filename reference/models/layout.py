@@ -18,21 +18,21 @@ class Counted(StrEnum):
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitDim:
     """How a parameter may be split."""
 
     dim: int
     counted: Counted
 
 
-Layout = Mapping[str, Split | None]
+Layout = Mapping[str, SplitDim | None]
 """By the end of a parameter's name. A bias has no row: it goes with the outputs of its layer's weight."""
 
 WHOLE = None
 COLUMNS, ROWS = 0, 1  # dims of torch's weights [out, in]: column-parallel layers split what comes out
 
 
-def split_of(name: str, layout: Layout) -> Split | None:
+def split_of(name: str, layout: Layout) -> SplitDim | None:
     """How the parameter called `name` is split.
 
     A bias of a column-parallel layer is split as what comes out; that of a row-parallel layer is added to the sum of

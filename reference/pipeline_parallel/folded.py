@@ -31,14 +31,14 @@ from .passes import Channel, Program, Receive, Send, channels
 from .schedule import Schedule
 
 
-class Head(Enum):
+class QueueHead(Enum):
     """When a message leaves the head of its queue."""
 
     STARTS = "starts"
     HOLDS = "holds"
 
 
-def stuck(program: Program, queues: int, head: Head) -> str:
+def stuck(program: Program, queues: int, head: QueueHead) -> str:
     """What waits for ever, in words; nothing if every rank comes to the end.
 
     Args:
@@ -70,7 +70,7 @@ def busiest(schedule: Schedule) -> int:
 class _Gpu(Reached):
     """A rank whose channels, one after the other, are dealt out to queues."""
 
-    def __init__(self, number: int, program: Program, ways: Sequence[Channel], queues: int, head: Head) -> None:
+    def __init__(self, number: int, program: Program, ways: Sequence[Channel], queues: int, head: QueueHead) -> None:
         super().__init__(number, program, lambda channel: ways.index(channel) % queues)
         self.head = head
         self.running: dict[Channel, Send | Receive] = {}
@@ -80,7 +80,7 @@ class _Gpu(Reached):
         for queue in self.queues.values():
             while queue and self.way(queue[0]) not in self.running:
                 self.running[self.way(queue[0])] = queue[0]
-                if self.head is Head.STARTS:
+                if self.head is QueueHead.STARTS:
                     queue.popleft()
 
     def end_with(self, gpus: Sequence["_Gpu"]) -> int:
@@ -100,7 +100,7 @@ class _Gpu(Reached):
         """A message has arrived."""
         message = self.running.pop(way)
         self.here.add(message.result)
-        if self.head is Head.HOLDS:
+        if self.head is QueueHead.HOLDS:
             self.queues[self.communicator(way)].popleft()
 
     def way(self, message: Send | Receive) -> Channel:

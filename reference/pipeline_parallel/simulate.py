@@ -51,7 +51,7 @@ class Costs:
         return {FORWARD: forward, BACKWARD: backward, INPUT: of_input, WEIGHT: of_weight}
 
 
-class Span(NamedTuple):
+class ActionSpan(NamedTuple):
     """An action, and when it runs."""
 
     action: Action
@@ -69,7 +69,7 @@ class Simulation:
     unit: str = "F"  # of their times: "s", or a word
 
     @classmethod
-    def of_spans(cls, schedule: Schedule, lines: Sequence[Sequence[Span]], unit: str = "F") -> "Simulation":
+    def of_spans(cls, schedule: Schedule, lines: Sequence[Sequence[ActionSpan]], unit: str = "F") -> "Simulation":
         """Of each rank's spans.
 
         Raises:
@@ -84,9 +84,11 @@ class Simulation:
         return cls(schedule, begins, ends, unit)
 
     @cached_property
-    def spans(self) -> tuple[tuple[Span, ...], ...]:
+    def spans(self) -> tuple[tuple[ActionSpan, ...], ...]:
         """Of each rank, in order."""
-        return tuple(tuple(map(Span, *line)) for line in zip(self.schedule.lines, self.begins, self.ends, strict=True))
+        return tuple(
+            tuple(map(ActionSpan, *line)) for line in zip(self.schedule.lines, self.begins, self.ends, strict=True)
+        )
 
     @property
     def seconds(self) -> float:

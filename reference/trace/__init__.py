@@ -2,7 +2,7 @@
 
 from .events import Event, Op
 from .network import ETHERNET_100G, HOME_INTERNET, INFINIBAND_NDR, NVLINK4, Link, Network
-from .timeline import Kind, Span, Timeline, Transfer
+from .timeline import Span, SpanKind, Timeline, Transfer
 from .trace import Message, Trace
 
 __all__ = [
@@ -11,12 +11,12 @@ __all__ = [
     "INFINIBAND_NDR",
     "NVLINK4",
     "Event",
-    "Kind",
     "Link",
     "Message",
     "Network",
     "Op",
     "Span",
+    "SpanKind",
     "Timeline",
     "Trace",
     "Transfer",

@@ -90,7 +90,7 @@ class _Rank:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ReplayRun:
     """What a model run gave, in units of the cost."""
 
     flights: list[Flight]  # those that happened, in order of their end
@@ -98,12 +98,12 @@ class Run:
     stuck: list[tuple[int, Lowered]]  # when its rank last went on, and the call that never finished
 
 
-def run(calls: Sequence[Sequence[Lowered]], cost: Cost) -> Run:
+def run(calls: Sequence[Sequence[Lowered]], cost: Cost) -> ReplayRun:
     """Run the calls of all ranks on a model of what a message costs."""
     model = _Model(calls, cost)
     model.go()
     flown = sorted((f for f in model.flights if f.end is not None), key=lambda f: (f.end, f.begin, f.src, f.order))
-    return Run(flown, [rank.blocked for rank in model.ranks], model.stuck)
+    return ReplayRun(flown, [rank.blocked for rank in model.ranks], model.stuck)
 
 
 def replay(calls: Sequence[Sequence[Lowered]], network: Network, returned: frozenset[int] = frozenset()) -> Timeline:
@@ -117,7 +117,7 @@ def replay(calls: Sequence[Sequence[Lowered]], network: Network, returned: froze
     return _timeline(result, waiting, str(network))
 
 
-def _timeline(result: Run, waiting: list[tuple[int, Lowered]], title: str) -> Timeline:
+def _timeline(result: ReplayRun, waiting: list[tuple[int, Lowered]], title: str) -> Timeline:
     world_size = len(result.blocked)
     moving: list[list[Interval]] = [[] for _ in range(world_size)]
     stuck: list[list[Interval]] = [[] for _ in range(world_size)]

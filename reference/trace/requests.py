@@ -26,7 +26,7 @@ NO_FUTURE = "a send or a receive has no future on gloo: call wait() of its reque
 OURS = "rankwise: "  # how the names of our own threads begin
 
 
-class Recorder(Protocol):
+class RequestRecorder(Protocol):
     """Receives the events of requests; see `tap.Recorder`."""
 
     def waiting(self, call: Call) -> None: ...
@@ -73,7 +73,7 @@ class Request(Work):
 
 
 @called(Work)
-class Message(Request):
+class MessageRequest(Request):
     """A send or a receive of gloo that can be polled, too."""
 
     def __init__(self, work: Work) -> None:
@@ -134,7 +134,7 @@ class Later(Work):
 class TappedWork(Request):
     """The request of a call that is recorded."""
 
-    def __init__(self, work: Work, call: Call, recorder: Recorder) -> None:
+    def __init__(self, work: Work, call: Call, recorder: RequestRecorder) -> None:
         super().__init__(work)
         self.call, self._recorder = call, recorder
         self._holds = (*call.inputs, *call.outputs)  # as torch's own requests do, for as long as they live

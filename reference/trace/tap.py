@@ -32,7 +32,7 @@ from reference.process_group import PythonGroup, any_form, called, connect, memb
 
 from .calls import Call, locate
 from .events import Op
-from .requests import FOREVER, NO_FUTURE, Later, Message, TappedWork
+from .requests import FOREVER, NO_FUTURE, Later, MessageRequest, TappedWork
 
 BACKEND = "tapped"  # what creates our groups; they are called what they are, gloo
 _PLAIN = ("gloo", "cpu:gloo")  # what asks for gloo on a CPU
@@ -299,9 +299,9 @@ class Tap(PythonGroup):
         return tuple(row * _row(tensor) for row in rows)
 
 
-def _message(method: Callable[..., Work], *args: Any) -> Message:
+def _message(method: Callable[..., Work], *args: Any) -> MessageRequest:
     """The request of a send or a receive."""
-    return Message(method(*args))
+    return MessageRequest(method(*args))
 
 
 def _row(tensor: Tensor) -> int:

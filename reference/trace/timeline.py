@@ -8,7 +8,7 @@ from operator import itemgetter
 from pathlib import Path
 
 
-class Kind(StrEnum):
+class SpanKind(StrEnum):
     """What a rank does during a span."""
 
     COMMUNICATION = "communication"  # a message of this rank is on its way
@@ -23,7 +23,7 @@ class Span:
     rank: int
     begin: float
     end: float
-    kind: Kind
+    kind: SpanKind
     label: str
 
 
@@ -52,14 +52,14 @@ class Timeline:
     duration: float  # seconds
     title: str = ""
 
-    def seconds(self, rank: int, kind: Kind) -> float:
+    def seconds(self, rank: int, kind: SpanKind) -> float:
         """Seconds that `rank` spends in spans of `kind`."""
         return sum(span.end - span.begin for span in self.spans if span.rank == rank and span.kind is kind)
 
     @property
     def waiting(self) -> list[float]:
         """Seconds that each rank is held up, stuck ones included."""
-        return [self.seconds(r, Kind.WAITING) + self.seconds(r, Kind.STUCK) for r in range(self.world_size)]
+        return [self.seconds(r, SpanKind.WAITING) + self.seconds(r, SpanKind.STUCK) for r in range(self.world_size)]
 
     def to_dict(self) -> dict:
         """Plain values for JSON; `Timeline.from_dict` reads them back."""
@@ -68,7 +68,7 @@ class Timeline:
     @classmethod
     def from_dict(cls, values: dict) -> "Timeline":
         """The timeline that `to_dict` wrote."""
-        spans = tuple(Span(**{**span, "kind": Kind(span["kind"])}) for span in values["spans"])
+        spans = tuple(Span(**{**span, "kind": SpanKind(span["kind"])}) for span in values["spans"])
         transfers = tuple(Transfer(**transfer) for transfer in values["transfers"])
         return cls(**{**values, "spans": spans, "transfers": transfers})
 
@@ -106,7 +106,7 @@ def lane(rank: int, moving: Iterable[Interval], held: Iterable[Interval], stuck:
         stuck: when it is held up by a call that never returned.
     """
     spans: list[Span] = []
-    for kind, intervals in ((Kind.COMMUNICATION, moving), (Kind.WAITING, held), (Kind.STUCK, stuck)):
+    for kind, intervals in ((SpanKind.COMMUNICATION, moving), (SpanKind.WAITING, held), (SpanKind.STUCK, stuck)):
         taken = sorted((span.begin, span.end) for span in spans)
         for begin, end, label in _union(intervals):
             spans += [Span(rank, b, e, kind, label) for b, e in _outside(begin, end, taken)]

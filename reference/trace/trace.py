@@ -12,7 +12,7 @@ from . import chrome, measured
 from .events import Event, Op
 from .native import COUNTED_AS, Lowered, lower
 from .network import Network
-from .replay import Run, replay, run
+from .replay import ReplayRun, replay, run
 from .timeline import Timeline
 
 
@@ -68,7 +68,7 @@ class Trace:
         return lower(self.events)
 
     @cached_property
-    def _stepped(self) -> Run:
+    def _stepped(self) -> ReplayRun:
         """The run on a model where every message takes one unit and none is in another's way."""
         return run(self._lowered, lambda src, dst, size: (1, ()))
 

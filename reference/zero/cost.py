@@ -29,7 +29,7 @@ from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class StepCost:
     """What one step costs one rank, in elements.
 
     Attributes:
@@ -89,10 +89,10 @@ def elements_sent(stage: int, numel: int, ranks: int, micro_batches: int) -> int
     return passes * (ranks - 1) * -(-numel // ranks)
 
 
-def ddp(units: Sequence[int], n: int, rank: int = 0) -> Cost:
+def ddp(units: Sequence[int], n: int, rank: int = 0) -> StepCost:
     """Plain data parallelism: replicas, and one all-reduce of each bucket in the last micro-batch."""
     numel = sum(units)
-    return Cost(
+    return StepCost(
         gathered=0,
         reduced=sum(all_reduce(unit, n, rank) for unit in units),
         steps=2 * (n - 1) * len(units),
@@ -102,10 +102,10 @@ def ddp(units: Sequence[int], n: int, rank: int = 0) -> Cost:
     )
 
 
-def zero_1(units: Sequence[int], n: int) -> Cost:
+def zero_1(units: Sequence[int], n: int) -> StepCost:
     """Each rank updates a shard: gradients to who updates them, in the last micro-batch; parameters to everybody."""
     passed, whole = sum(one_pass(unit, n) for unit in units), _padded(units, n)
-    return Cost(
+    return StepCost(
         gathered=passed,
         reduced=passed,
         steps=2 * (n - 1) * len(units),
@@ -115,7 +115,7 @@ def zero_1(units: Sequence[int], n: int) -> Cost:
     )
 
 
-def zero_2(units: Sequence[int], n: int, micro_batches: int = 1) -> Cost:
+def zero_2(units: Sequence[int], n: int, micro_batches: int = 1) -> StepCost:
     """Each rank keeps gradients of its shard alone: so each micro-batch sends the others away."""
     stage_1 = zero_1(units, n)
     return replace(
@@ -127,17 +127,17 @@ def zero_2(units: Sequence[int], n: int, micro_batches: int = 1) -> Cost:
     )
 
 
-def zero_3(units: Sequence[int], n: int, micro_batches: int = 1) -> Cost:
+def zero_3(units: Sequence[int], n: int, micro_batches: int = 1) -> StepCost:
     """Each rank keeps shards alone; units are gathered before forward, and again before backward."""
     return _sharded(units, n, 2 * micro_batches, micro_batches, passing=_neighbours(units, n))
 
 
-def zero_3_gathered(units: Sequence[int], n: int, micro_batches: int = 1) -> Cost:
+def zero_3_gathered(units: Sequence[int], n: int, micro_batches: int = 1) -> StepCost:
     """ZeRO-3 whose units stay gathered between forward and backward: fewer bytes, and all parameters at once."""
     return _sharded(units, n, micro_batches, micro_batches, passing=_padded(units, n))
 
 
-def hsdp(units: Sequence[int], shards: int, replicas: int, micro_batches: int = 1, replica: int = 0) -> Cost:
+def hsdp(units: Sequence[int], shards: int, replicas: int, micro_batches: int = 1, replica: int = 0) -> StepCost:
     """ZeRO-3 among the ranks of a node; once a step, replicas of a shard in different nodes add up their gradients.
 
     Args:
@@ -151,9 +151,9 @@ def hsdp(units: Sequence[int], shards: int, replicas: int, micro_batches: int = 
     return replace(inside, reduced=inside.reduced + across, steps=steps)
 
 
-def _sharded(units: Sequence[int], n: int, gathers: int, reductions: int, passing: int) -> Cost:
+def _sharded(units: Sequence[int], n: int, gathers: int, reductions: int, passing: int) -> StepCost:
     passed, shard = sum(one_pass(unit, n) for unit in units), _padded(units, n) // n
-    return Cost(
+    return StepCost(
         gathered=gathers * passed,
         reduced=reductions * passed,
         steps=(gathers + reductions) * (n - 1) * len(units),

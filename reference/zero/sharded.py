@@ -32,7 +32,7 @@ from reference.collectives.communicator import Communicator
 from reference.collectives.default import over
 from reference.data_parallel.buckets import Bucket, Buckets, in_order_of_use
 from reference.data_parallel.fixed import Wrapped
-from reference.data_parallel.form import Part, Step, freeze_in, trainable
+from reference.data_parallel.form import Part, StepOrder, freeze_in, trainable
 from reference.data_parallel.replicated import BUCKET_BYTES
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS, Precision
@@ -80,7 +80,7 @@ class Sharded:
 
     Raises:
         BadInput: for another stage; by `micro_batch`, if a parameter was replaced, added, frozen or thawed since.
-        RuntimeError: where a step is not what `Step` says.
+        RuntimeError: where a step is not what `StepOrder` says.
     """
 
     units = ()
@@ -106,7 +106,7 @@ class Sharded:
         self._buckets = Buckets(buckets, lambda bucket: self._gradients.launch(bucket, last=True))
         copies = any(shard.master is not shard.working for shard in self._shards.values())
         self._wrapped = Wrapped(model, masters=(), in_place=True, loadable=not copies)
-        self._step = Step()
+        self._step = StepOrder()
 
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:

@@ -25,7 +25,7 @@ from reference.collectives.communicator import Communicator
 from reference.collectives.default import over
 from reference.data_parallel.buckets import Bucket, Buckets
 from reference.data_parallel.fixed import Wrapped
-from reference.data_parallel.form import Part, Step, require_real
+from reference.data_parallel.form import Part, StepOrder, require_real
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS, Precision
 
@@ -52,7 +52,7 @@ class ShardedUnits(ABC):
     Raises:
         BadInput: for units that nobody could gather in time, a model without values, and parameters that are not in
             floating point.
-        RuntimeError: where a step is not what `Step` says.
+        RuntimeError: where a step is not what `StepOrder` says.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class ShardedUnits(ABC):
         self._wrapped = Wrapped(
             model, masters=(part.master for part in self._ignored.parts), before=named.values(), loadable=False
         )
-        self._step = Step()
+        self._step = StepOrder()
 
     def unshard(self, units: Iterable[FlatParameters]) -> None:
         """Begin to gather the parameters of these, where they are not here already."""

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from reference.cluster import wire
-from reference.cluster.call import Call
+from reference.cluster.call import RunningCall
 from reference.cluster.errors import ResultError
-from reference.cluster.ranks import Message
-from reference.cluster.wire import Kind
+from reference.cluster.ranks import RankMessage
+from reference.cluster.wire import MessageKind
 from reference.trace import Event, Op
 
 EVENT = Event(1, Op.BARRIER, (0, 1), None, 0, (), "", 0, (), "", "f.py", 1, 0, None, 0.0, None, "0").row()
@@ -18,26 +18,34 @@ POST = {"what": "post", "event": EVENT, "number": 0, "function": "barrier", "wid
 WAIT = {"what": "wait", "number": 0, "thread": 1, "name": "", "others": 0, "file": "f.py", "line": 1}
 
 
-def call() -> Call:
+def call() -> RunningCall:
     """A call on two ranks that are never asked."""
-    return Call(SimpleNamespace(world_size=2, calls=0, pids=[]), 10.0, {"watch": True, "untrusted": True}, record=True)
+    return RunningCall(
+        SimpleNamespace(world_size=2, calls=0, pids=[]), 10.0, {"watch": True, "untrusted": True}, record=True
+    )
 
 
-def said(kind: Kind, report: object, rank: int = 1) -> Message:
+def said(kind: MessageKind, report: object, rank: int = 1) -> RankMessage:
     """A message of a rank."""
-    return Message(rank, kind, report if isinstance(report, bytes) else json.dumps(report).encode(), [])
+    return RankMessage(rank, kind, report if isinstance(report, bytes) else json.dumps(report).encode(), [])
 
 
 FORGED = [
     *(
-        (Kind.EVENT, report)
+        (MessageKind.EVENT, report)
         for report in (b"\xff", 5, [], {}, {"what": "nothing of ours"}, {"what": "accused", "fault": 5})
     ),
-    *((Kind.EVENT, POST | part) for part in ({"event": 5}, {"event": EVENT[:3]}, {"event": ["shout", *EVENT[1:]]})),
-    (Kind.EVENT, WAIT),  # for what was never posted
-    *((Kind.FAULT, report) for report in (b"\xff", 5, [], {"details": 5}, {"line": "x"})),
-    (Kind.RESULT, b"[5]\n"),
-    *((Kind.RESULT, wire.with_header(header, b"")) for header in ({"rows": 5}, {"rows": [[]]}, {"messages": [[1]]})),
+    *(
+        (MessageKind.EVENT, POST | part)
+        for part in ({"event": 5}, {"event": EVENT[:3]}, {"event": ["shout", *EVENT[1:]]})
+    ),
+    (MessageKind.EVENT, WAIT),  # for what was never posted
+    *((MessageKind.FAULT, report) for report in (b"\xff", 5, [], {"details": 5}, {"line": "x"})),
+    (MessageKind.RESULT, b"[5]\n"),
+    *(
+        (MessageKind.RESULT, wire.with_header(header, b""))
+        for header in ({"rows": 5}, {"rows": [[]]}, {"messages": [[1]]})
+    ),
 ]
 
 
@@ -54,8 +62,8 @@ def test_a_report_that_makes_no_sense_beside_others_is_an_error():
         receive = Event(
             rank, Op.RECV, (0, 1), 1 - rank, 0, (2,), "float32", 8, (), "", file, 1, 0, None, 0.0, None, "0"
         )
-        one.take(said(Kind.EVENT, POST | {"event": receive.row()}, rank))
-        one.take(said(Kind.EVENT, WAIT | {"file": file}, rank))
+        one.take(said(MessageKind.EVENT, POST | {"event": receive.row()}, rank))
+        one.take(said(MessageKind.EVENT, WAIT | {"file": file}, rank))
     with pytest.raises(ResultError, match="a report that makes no sense") as error:
         one.judge()
     assert error.value.rank == 1
@@ -63,5 +71,5 @@ def test_a_report_that_makes_no_sense_beside_others_is_an_error():
 
 def test_a_fault_is_the_fault_of_who_reports_it():
     one = call()
-    one.take(said(Kind.FAULT, {"rank": 0, "details": ["it was rank 0"]}))
+    one.take(said(MessageKind.FAULT, {"rank": 0, "details": ["it was rank 0"]}))
     assert one.reports.faults[1].rank == 1

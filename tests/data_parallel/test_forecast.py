@@ -11,7 +11,7 @@ from torch import nn
 from puzzles.grading.drives.data_parallel import Layered, part_of_loss
 from puzzles.grading.overlap import Work, microseconds, notes_of
 from reference.cluster import Cluster
-from reference.data_parallel.lab.forecast import Layer, gpt_layers, seconds, step, tail
+from reference.data_parallel.lab.forecast import LayerCost, gpt_layers, seconds, step, tail
 from reference.data_parallel.plain import reduce_in_buckets
 from reference.errors import BadInput
 from reference.models import GPT, PRESETS, create
@@ -24,17 +24,17 @@ from .conftest import MOST
 SECOND = 1e6  # elements whose all-reduce takes a second here
 
 
-def three_layers(*numels: int) -> list[Layer]:
+def three_layers(*numels: int) -> list[LayerCost]:
     """Each takes 1 s forward and 2 s backward, and has one parameter of int8."""
     parameters = [nn.Parameter(torch.empty(n, dtype=torch.int8, device="meta"), requires_grad=False) for n in numels]
-    return [Layer(str(number), 1.0, 2.0, (parameter,)) for number, parameter in enumerate(parameters)]
+    return [LayerCost(str(number), 1.0, 2.0, (parameter,)) for number, parameter in enumerate(parameters)]
 
 
 def one_second_a_million(size: float) -> float:
     return size / SECOND
 
 
-def messages(layers: list[Layer], bucket_bytes: float) -> list[tuple[float, float]]:
+def messages(layers: list[LayerCost], bucket_bytes: float) -> list[tuple[float, float]]:
     done = step(layers, bucket_bytes, one_second_a_million)
     return [(a.begin, a.end) for a in done if a.doing is Doing.COMMUNICATION]
 
@@ -52,7 +52,7 @@ def test_a_bucket_leaves_when_the_last_of_its_gradients_is_known():
 
 
 def test_layers_without_parameters_send_nothing():
-    assert tail(step([Layer("tanh", 1.0, 2.0, ())], 100, lambda size: 1.0)) == 0
+    assert tail(step([LayerCost("tanh", 1.0, 2.0, ())], 100, lambda size: 1.0)) == 0
 
 
 def test_a_tied_table_is_in_no_single_layer():
@@ -87,7 +87,7 @@ def test_a_program_takes_as_long_as_foreseen(ranks: Cluster, bucket_bytes: int, 
 
     notes, trace = ranks.trace(program)
     took = microseconds(trace, dict(enumerate(map(notes_of, notes))), network)
-    layers = [Layer("", 0.0, backward, tuple(layer.parameters())) for layer in Layered(weights).layers]
+    layers = [LayerCost("", 0.0, backward, tuple(layer.parameters())) for layer in Layered(weights).layers]
     assert took == pytest.approx(1e6 * seconds(step(layers, bucket_bytes, all_reduce)), rel=1e-3)  # whole nanoseconds
 
 

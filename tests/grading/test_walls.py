@@ -233,7 +233,7 @@ def _forge(call: int) -> None:
     from reference.cluster import wire
 
     channel = dist.group.WORLD.recorder._channel
-    wire.send(channel._sock, wire.Kind.RESULT, call, b"\n" + b"N.")
+    wire.send(channel._sock, wire.MessageKind.RESULT, call, b"\n" + b"N.")
 
 
 def test_a_result_ahead_of_its_call_is_an_error() -> None:
@@ -256,7 +256,7 @@ def _claim(size: int) -> None:
     from reference.cluster import wire
 
     channel = dist.group.WORLD.recorder._channel
-    channel._sock.sendall(wire._HEAD.pack(wire.Kind.RESULT, 1, size, 0))
+    channel._sock.sendall(wire._HEAD.pack(wire.MessageKind.RESULT, 1, size, 0))
 
 
 def test_a_header_of_a_few_bytes_makes_nobody_find_room_for_gigabytes() -> None:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from reference.errors import BadInput
 from reference.memory.accumulation import MicroBatch, accumulate, micro_batches
-from reference.memory.history import Kind
+from reference.memory.history import MemoryKind
 from reference.memory.lab.gauge import Gauge
 from reference.models import GPT, PRESETS, create, token_loss
 from reference.oracle import relative_difference
@@ -74,9 +74,9 @@ def test_there_are_at_most_as_many_micro_batches_as_windows(count: int):
 def peak_activations(count: int) -> int:
     model = double()
     tokens = TOKENS[:6]
-    with Gauge({Kind.PARAMETERS: model.parameters}) as gauge:
+    with Gauge({MemoryKind.PARAMETERS: model.parameters}) as gauge:
         accumulate(model, micro_batches(tokens, tokens, count), tokens.numel())
-        return gauge.history.peak_of(Kind.ACTIVATIONS)
+        return gauge.history.peak_of(MemoryKind.ACTIVATIONS)
 
 
 def test_three_micro_batches_need_a_third_of_the_activations():

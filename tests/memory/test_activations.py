@@ -11,8 +11,8 @@ from torch.optim import SGD
 
 from reference.errors import BadInput
 from reference.memory import activations
-from reference.memory.history import Kind
-from reference.memory.korthikanti import Layer, layers_in_flight
+from reference.memory.history import MemoryKind
+from reference.memory.korthikanti import LayerShape, layers_in_flight
 from reference.memory.lab.gauge import Gauge
 from reference.memory.recompute import Recompute, recompute
 from reference.memory.saved import saved_tensors, total
@@ -90,8 +90,8 @@ def test_a_model_keeps_what_the_formula_says(shape, dtype, how):
         gauge.mark("backward")
     kept = gauge.history.at("backward")
     formula = activations.model(config, batch, sequence, dtype, how)
-    assert kept[Kind.ACTIVATIONS] == total(formula) + loss.untyped_storage().nbytes()
-    assert kept[Kind.BUFFERS] == 0
+    assert kept[MemoryKind.ACTIVATIONS] == total(formula) + loss.untyped_storage().nbytes()
+    assert kept[MemoryKind.BUFFERS] == 0
 
 
 @pytest.mark.parametrize("how", Recompute)
@@ -105,7 +105,7 @@ def test_dropout_keeps_two_masks_of_a_byte_an_element_and_none_where_all_is_reco
     with (gauge := Gauge.of(model, SGD(model.parameters()))):
         loss = token_loss(model(tokens, noise=noise), tokens, tokens.numel())
         gauge.mark("backward")
-    assert gauge.history.at("backward")[Kind.ACTIVATIONS] == formula + loss.untyped_storage().nbytes()
+    assert gauge.history.at("backward")[MemoryKind.ACTIVATIONS] == formula + loss.untyped_storage().nbytes()
 
 
 def test_activations_grow_with_tokens_and_not_with_their_pairs():
@@ -133,13 +133,13 @@ def test_table_2_of_korthikanti(row, t):
     s, b, h, a = 2048, 4, 12288, 96
     exact = {name: Fraction(value) for name, value in {"s": s, "b": b, "h": h, "a": a, "t": t}.items()}
     formula = eval(row["bytes_per_layer"], {"__builtins__": {}}, exact)
-    assert getattr(Layer(s, b, h, a, t), row["form"])() == formula
+    assert getattr(LayerShape(s, b, h, a, t), row["form"])() == formula
 
 
 @pytest.mark.parametrize(("heads", "width", "percent"), [(96, 12288, 70), (128, 20480, 65)])
 def test_selective_recomputation_saves_what_the_paper_reports(heads, width, percent):
     """Of GPT-3 and of MT-NLG, section 5."""
-    layer = Layer(2048, 1, width, heads)
+    layer = LayerShape(2048, 1, width, heads)
     assert round(100 * (1 - layer.tensor_sequence_selective() / layer.everything())) == percent
 
 
@@ -158,4 +158,4 @@ def test_a_storage_saved_twice_counts_once():
 @pytest.mark.parametrize("ranks", [0, -1])
 def test_a_layer_is_split_among_one_rank_at_least(ranks: int):
     with pytest.raises(BadInput, match="are at least 1"):
-        Layer(8, 1, 4, 2, ranks)
+        LayerShape(8, 1, 4, 2, ranks)

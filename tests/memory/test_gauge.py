@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.optim import AdamW
 
-from reference.memory.history import KINDS, History, Kind
+from reference.memory.history import KINDS, History, MemoryKind
 from reference.memory.lab.gauge import CUDA_GRAIN, Gauge, gradients, parameters_of, state_tensors
 from reference.memory.recipe import RECIPES, Stage, state_bytes
 from reference.models import GPT, GPTConfig, create, preset, token_loss
@@ -26,9 +26,9 @@ def test_a_program_counted_by_hand():
     weight, x = nn.Parameter(torch.ones(100)), torch.ones(100)
     optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
     sources = {
-        Kind.PARAMETERS: lambda: [weight],
-        Kind.GRADIENTS: lambda: gradients([weight]),
-        Kind.OPTIMIZER: lambda: state_tensors(optimizer),
+        MemoryKind.PARAMETERS: lambda: [weight],
+        MemoryKind.GRADIENTS: lambda: gradients([weight]),
+        MemoryKind.OPTIMIZER: lambda: state_tensors(optimizer),
     }
     with (gauge := Gauge(sources)):
         gauge.mark("forward")
@@ -57,9 +57,9 @@ def test_a_program_counted_by_hand():
         (400, 0, 400, 4, 0),  # zero_grad
         (400, 0, 400, 0, 0),
     ]
-    assert history.at("backward") == NOTHING | {Kind.PARAMETERS: 400, Kind.ACTIVATIONS: 404}
-    assert history.peak == 1208 and history.at_peak[Kind.BUFFERS] == 400
-    assert history.peak_of(Kind.OPTIMIZER) == 400
+    assert history.at("backward") == NOTHING | {MemoryKind.PARAMETERS: 400, MemoryKind.ACTIVATIONS: 404}
+    assert history.peak == 1208 and history.at_peak[MemoryKind.BUFFERS] == 400
+    assert history.peak_of(MemoryKind.OPTIMIZER) == 400
 
 
 def without_repetitions(usage: np.ndarray) -> list[tuple[int, ...]]:
@@ -93,10 +93,10 @@ def test_the_state_of_adam_is_16_bytes_a_parameter(tied):
     config = GPTConfig(layers=2, width=64, heads=4, kv_heads=2, hidden=176, tied=tied)
     history = adam_step(config).history
     at_step, formula = history.at("step"), state_bytes(config.parameters, RECIPES["fp32 Adam"], Stage.DDP, 1)
-    assert at_step[Kind.PARAMETERS] == formula.parameters
-    assert at_step[Kind.GRADIENTS] == formula.gradients
-    assert formula.optimizer <= at_step[Kind.OPTIMIZER] <= 1.02 * formula.optimizer
-    assert history.at("forward")[Kind.OPTIMIZER] == at_step[Kind.OPTIMIZER]
+    assert at_step[MemoryKind.PARAMETERS] == formula.parameters
+    assert at_step[MemoryKind.GRADIENTS] == formula.gradients
+    assert formula.optimizer <= at_step[MemoryKind.OPTIMIZER] <= 1.02 * formula.optimizer
+    assert history.at("forward")[MemoryKind.OPTIMIZER] == at_step[MemoryKind.OPTIMIZER]
 
 
 def test_a_gradient_is_never_copied_because_someone_watches():
@@ -115,7 +115,7 @@ def test_a_model_of_8_billion_parameters_is_measured_without_memory():
     with (gauge := Gauge.of(model, torch.optim.SGD(model.parameters()))):
         model(tokens)
         gauge.mark("done")
-    assert gauge.history.at("done")[Kind.PARAMETERS] == 2 * preset("llama3-8b").parameters
+    assert gauge.history.at("done")[MemoryKind.PARAMETERS] == 2 * preset("llama3-8b").parameters
 
 
 def test_views_are_free_and_new_storages_are_not():
@@ -126,15 +126,15 @@ def test_views_are_free_and_new_storages_are_not():
         kept += [x + 1, torch.zeros(7, dtype=torch.int64), torch.tensor([1.0, 2.0])]
         gauge.mark("new")
     assert gauge.history.at("views") == NOTHING
-    assert gauge.history.at("new") == NOTHING | {Kind.BUFFERS: 400 + 56 + 8}
+    assert gauge.history.at("new") == NOTHING | {MemoryKind.BUFFERS: 400 + 56 + 8}
 
 
 def test_what_was_there_before_counts_where_a_source_names_it():
     named, unnamed = torch.ones(100), torch.ones(100)
-    with (gauge := Gauge({Kind.BUFFERS: lambda: [named]})):
+    with (gauge := Gauge({MemoryKind.BUFFERS: lambda: [named]})):
         named.add_(unnamed)
         gauge.mark("end")
-    assert gauge.history.at("end") == NOTHING | {Kind.BUFFERS: 400}
+    assert gauge.history.at("end") == NOTHING | {MemoryKind.BUFFERS: 400}
 
 
 def test_an_address_that_is_used_again_is_another_storage():
@@ -147,20 +147,20 @@ def test_an_address_that_is_used_again_is_another_storage():
         gc.collect()
         after = [torch.ones(1000) for _ in range(50)]
         gauge.mark("end")
-    assert len(after) * 4000 == gauge.history.at("end")[Kind.BUFFERS]
+    assert len(after) * 4000 == gauge.history.at("end")[MemoryKind.BUFFERS]
 
 
 def test_a_storage_that_changes_its_size_is_followed():
     """FSDP frees what it gathered by taking the memory from under the parameter."""
     weight = nn.Parameter(torch.ones(100))
-    with (gauge := Gauge({Kind.PARAMETERS: lambda: [weight]}, units={"weight": lambda: [weight]})):
+    with (gauge := Gauge({MemoryKind.PARAMETERS: lambda: [weight]}, units={"weight": lambda: [weight]})):
         gauge.mark("gathered")
         weight.untyped_storage().resize_(0)
         gauge.mark("freed")
         weight.untyped_storage().resize_(400)
         gauge.mark("gathered again")
     history = gauge.history
-    sizes = [history.at(mark.label)[Kind.PARAMETERS] for mark in history.marks]
+    sizes = [history.at(mark.label)[MemoryKind.PARAMETERS] for mark in history.marks]
     assert sizes == [400, 0, 400]
     assert [history.units["weight"][mark.moment] for mark in history.marks] == sizes
 
@@ -180,9 +180,9 @@ def test_a_result_that_makes_its_storage_grow_is_followed():
 def test_a_tensor_of_several_kinds_is_of_the_first():
     """The optimizer updates the model's own parameters: they are no master copies."""
     weight = nn.Parameter(torch.ones(100))
-    with (gauge := Gauge({Kind.OPTIMIZER: lambda: [weight], Kind.PARAMETERS: lambda: [weight]})):
+    with (gauge := Gauge({MemoryKind.OPTIMIZER: lambda: [weight], MemoryKind.PARAMETERS: lambda: [weight]})):
         gauge.mark("now")
-    assert gauge.history.at("now") == NOTHING | {Kind.PARAMETERS: 400}
+    assert gauge.history.at("now") == NOTHING | {MemoryKind.PARAMETERS: 400}
 
 
 def test_a_parameter_that_is_gathered_and_dropped_is_a_parameter_while_it_lives():
@@ -196,7 +196,7 @@ def test_a_parameter_that_is_gathered_and_dropped_is_a_parameter_while_it_lives(
         module.weight.data = torch.ones(1)
         del whole
         gauge.mark("dropped")
-    kinds = [gauge.history.at(mark.label)[Kind.PARAMETERS] for mark in gauge.history.marks]
+    kinds = [gauge.history.at(mark.label)[MemoryKind.PARAMETERS] for mark in gauge.history.marks]
     assert kinds == [400, 800, 4]
 
 
@@ -205,14 +205,14 @@ def test_the_grain_rounds_each_storage_up():
         kept = [torch.zeros(1), torch.zeros(128), torch.zeros(129)]
         gauge.mark("end")
     assert len(kept) == 3
-    assert gauge.history.at("end")[Kind.BUFFERS] == 512 + 512 + 1024
+    assert gauge.history.at("end")[MemoryKind.BUFFERS] == 512 + 512 + 1024
 
 
 def test_only_one_device_counts_where_one_is_named():
     with (gauge := Gauge({}, device="meta")), torch.no_grad():
         kept = [torch.zeros(100), torch.zeros(100, device="meta")]
         gauge.mark("end")
-    assert len(kept) == 2 and gauge.history.at("end")[Kind.BUFFERS] == 400
+    assert len(kept) == 2 and gauge.history.at("end")[MemoryKind.BUFFERS] == 400
 
 
 def test_two_measurements_are_equal():
@@ -277,10 +277,10 @@ def test_torch_fsdp_is_measured_as_it_gathers_and_frees(clusters):
     history = clusters(2, preload=("torch._dynamo",)).run(step_of_fsdp2, config)[0]
     half = state_bytes(config.parameters, RECIPES["fp32 Adam"], Stage.ZERO3, ranks=2)
     now = history.at("step")
-    assert now[Kind.PARAMETERS] == pytest.approx(half.parameters, rel=0.02)
-    assert now[Kind.GRADIENTS] == pytest.approx(half.gradients, rel=0.02)
-    assert now[Kind.OPTIMIZER] == pytest.approx(half.optimizer, rel=0.02)
-    assert history.peak_of(Kind.PARAMETERS) < half.parameters + 4 * config.parameters  # never all of it at once
+    assert now[MemoryKind.PARAMETERS] == pytest.approx(half.parameters, rel=0.02)
+    assert now[MemoryKind.GRADIENTS] == pytest.approx(half.gradients, rel=0.02)
+    assert now[MemoryKind.OPTIMIZER] == pytest.approx(half.optimizer, rel=0.02)
+    assert history.peak_of(MemoryKind.PARAMETERS) < half.parameters + 4 * config.parameters  # never all of it at once
     for sizes in history.units.values():
         assert sizes.max() == pytest.approx(2 * sizes.min(), rel=0.02)
 

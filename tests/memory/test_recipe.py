@@ -12,7 +12,7 @@ from torch.optim import SGD, Adafactor, AdamW, Optimizer
 
 from reference.errors import BadInput
 from reference.memory.gpus import GB, GPUS
-from reference.memory.history import Kind
+from reference.memory.history import MemoryKind
 from reference.memory.lab.gauge import Gauge
 from reference.memory.recipe import (
     RECIPES,
@@ -136,8 +136,8 @@ def test_real_optimizers_keep_what_the_recipe_says(name: str, optimizer: Callabl
         gauge.mark("next")
     got, expected = gauge.history.at("next"), state_bytes(config.parameters, RECIPES[name], Stage.DDP, 1)
     allowed = 0.02 * expected.total
-    assert got[Kind.PARAMETERS] == expected.parameters and got[Kind.GRADIENTS] == expected.gradients
-    assert expected.optimizer <= got[Kind.OPTIMIZER] <= expected.optimizer + allowed
+    assert got[MemoryKind.PARAMETERS] == expected.parameters and got[MemoryKind.GRADIENTS] == expected.gradients
+    assert expected.optimizer <= got[MemoryKind.OPTIMIZER] <= expected.optimizer + allowed
 
 
 def test_a_model_of_fewer_than_no_parameters_is_refused():

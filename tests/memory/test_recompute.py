@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from reference.errors import BadInput
-from reference.memory.history import Kind
+from reference.memory.history import MemoryKind
 from reference.memory.lab.gauge import Gauge
 from reference.memory.recompute import FullyRecomputed, Recompute, forgetting, recompute, recomputed
 from reference.models import GPT, PRESETS, GPTConfig, create, token_loss
@@ -84,12 +84,12 @@ def bytes_kept(how: Recompute, dtype: torch.dtype, device: str) -> int:
     model = model_with(how, WIDE, dtype, device)
     cos_sin = rotary_cos_sin(torch.arange(SEQUENCE, device=device), WIDE.head_dim, WIDE.rotary_base)
     outside = torch.ones(BATCH, SEQUENCE, D, dtype=dtype, device=device, requires_grad=True)
-    with Gauge({Kind.PARAMETERS: model.parameters}) as gauge:
+    with Gauge({MemoryKind.PARAMETERS: model.parameters}) as gauge:
         x = outside * 1
         loss = model.blocks[0](x, cos_sin).sum()
         del x
         gauge.mark("backward")
-        held = gauge.history.at("backward")[Kind.ACTIVATIONS]
+        held = gauge.history.at("backward")[MemoryKind.ACTIVATIONS]
         loss.backward()
     return held - loss.nbytes
 

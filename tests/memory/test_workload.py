@@ -8,7 +8,7 @@ from torch.optim import AdamW
 
 from reference.errors import BadInput
 from reference.memory.gpus import GB
-from reference.memory.history import History, Kind
+from reference.memory.history import History, MemoryKind
 from reference.memory.lab.gauge import Gauge
 from reference.memory.recipe import RECIPES, Stage, state_bytes
 from reference.memory.recompute import Recompute, recompute
@@ -47,7 +47,7 @@ def test_the_planned_peaks_are_the_measured_ones(recipe, how, vocabulary, tied):
     plan, real = work.history(), measured(work)
     for phase in ("forward", "backward"):
         assert plan.during(phase).peak == pytest.approx(real.during(phase).peak, rel=0.01)
-        for kind in Kind:
+        for kind in MemoryKind:
             got, said = plan.during(phase).at_peak[kind], real.during(phase).at_peak[kind]
             assert got == pytest.approx(said, abs=0.01 * real.peak), kind
 
@@ -70,8 +70,8 @@ def test_a_tied_table_has_two_gradients_and_their_sum_when_backward_comes_to_the
     work = Workload(config, RECIPES["fp32 Adam"], batch=1, sequence=16)
     plan, real = work.history().during("backward"), measured(work).during("backward")
     assert plan.peak == pytest.approx(real.peak, rel=0.01)
-    assert plan.at_peak[Kind.GRADIENTS] == 4 * config.parameters
-    assert plan.at_peak[Kind.BUFFERS] > 2 * 4 * config.vocabulary * config.width
+    assert plan.at_peak[MemoryKind.GRADIENTS] == 4 * config.parameters
+    assert plan.at_peak[MemoryKind.BUFFERS] > 2 * 4 * config.vocabulary * config.width
 
 
 def test_units_hold_every_parameter_once():
@@ -94,7 +94,7 @@ def test_the_state_between_steps_is_that_of_the_recipe(stage):
 def test_zero_3_gathers_two_units_at_a_time():
     history = LARGE.history()
     two = max(a + b for a, b in zip(LARGE.units, LARGE.units[1:], strict=False))
-    assert history.peak_of(Kind.PARAMETERS) == LARGE.state.parameters + 2 * two
+    assert history.peak_of(MemoryKind.PARAMETERS) == LARGE.state.parameters + 2 * two
 
 
 def test_alone_every_stage_is_the_same():

@@ -5,7 +5,7 @@ import pytest
 from reference import on_gpus
 from reference.errors import BadInput
 from reference.pipeline_parallel import ordering
-from reference.pipeline_parallel.folded import Head, busiest, stuck
+from reference.pipeline_parallel.folded import QueueHead, busiest, stuck
 from reference.pipeline_parallel.passes import Program, channels, programmed
 from reference.pipeline_parallel.validate import validate
 from reference.plan import PipelineSchedule
@@ -25,11 +25,11 @@ BACK = (
     PipelineSchedule.ONE_F_ONE_B_V,
 )
 NEEDED = {  # queues, as the table in `folded` has them: of 2, 4 and 8 ranks
-    Head.STARTS: {order: (1, 1, 1) for order in (*IN_TURN, PipelineSchedule.V_HALF)}
+    QueueHead.STARTS: {order: (1, 1, 1) for order in (*IN_TURN, PipelineSchedule.V_HALF)}
     | {order: (2, 1, 1) for order in ROUND}
     | {PipelineSchedule.V_MIN: (1, 1, 4)}
     | {order: (2, 4, 4) for order in BACK},
-    Head.HOLDS: {order: (2, 4, 4) for order in PipelineSchedule},
+    QueueHead.HOLDS: {order: (2, 4, 4) for order in PipelineSchedule},
 }
 
 
@@ -39,17 +39,19 @@ def program(order: PipelineSchedule, p: int, m: int, chunks: int = 2) -> Program
     return programmed(schedule, max(1, validate(schedule).room))
 
 
-@pytest.mark.parametrize("head", Head)
+@pytest.mark.parametrize("head", QueueHead)
 @pytest.mark.parametrize("order", PipelineSchedule)
-def test_so_many_queues_are_enough_and_fewer_are_not(order: PipelineSchedule, head: Head) -> None:
+def test_so_many_queues_are_enough_and_fewer_are_not(order: PipelineSchedule, head: QueueHead) -> None:
     for p, needed in zip((2, 4, 8), NEEDED[head][order], strict=True):
         ends = [not stuck(program(order, p, 2 * p), queues, head) for queues in range(1, EACH + 2)]
         assert ends == [queues >= needed for queues in range(1, EACH + 2)], (p, ends)
 
 
-@pytest.mark.parametrize("head", Head)
+@pytest.mark.parametrize("head", QueueHead)
 @pytest.mark.parametrize("order", PipelineSchedule)
-def test_a_queue_for_each_channel_of_the_busiest_rank_is_always_enough(order: PipelineSchedule, head: Head) -> None:
+def test_a_queue_for_each_channel_of_the_busiest_rank_is_always_enough(
+    order: PipelineSchedule, head: QueueHead
+) -> None:
     chunks = (1, 2, 3) if order in (PipelineSchedule.INTERLEAVED, PipelineSchedule.BREADTH_FIRST) else (2,)
     for p in range(2, 9):
         for m in (1, p, 2 * p + 1):
@@ -63,7 +65,7 @@ def test_with_queues_to_spare_it_is_the_model_without_queues() -> None:
     whole = program(PipelineSchedule.ONE_F_ONE_B, 3, 4)
     lacks = Program(whole.schedule, (*whole.lines[:2], tuple(s for s in whole.lines[2] if str(s) != "R1.3<1")))
     assert ordering.stuck(lacks)
-    for head in Head:
+    for head in QueueHead:
         assert stuck(lacks, 32, head) == ordering.stuck(lacks)
 
 

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 
 from reference.cluster import Cluster
-from reference.memory.history import Kind
+from reference.memory.history import MemoryKind
 from reference.memory.lab.gauge import Gauge
 from reference.pipeline_parallel.orders import forward_only, gpipe, one_f_one_b
 from reference.pipeline_parallel.run import Pipeline
@@ -34,7 +34,7 @@ def peak(schedule: Schedule) -> int:
         stage.zero_grad()
 
     step()
-    with Gauge({Kind.PARAMETERS: stage.parameters}) as gauge:
+    with Gauge({MemoryKind.PARAMETERS: stage.parameters}) as gauge:
         step()
     return gauge.history.peak
 

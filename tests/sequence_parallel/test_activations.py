@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
-from reference.memory.korthikanti import TERMS, Layer, Split
+from reference.memory.korthikanti import TERMS, LayerShape, LayerSplit
 from reference.memory.recompute import recomputed
 from reference.memory.saved import saved_tensors, total
 from reference.models.dropout import token_noise
@@ -31,9 +31,9 @@ class Case:
     heads: int
     dtype: torch.dtype = torch.bfloat16
 
-    def on(self, t: int) -> Layer:
+    def on(self, t: int) -> LayerShape:
         """The paper's letters."""
-        return Layer(self.sequence, self.batch, self.width, self.heads, t)
+        return LayerShape(self.sequence, self.batch, self.width, self.heads, t)
 
 
 CASES = [
@@ -84,7 +84,10 @@ def test_in_sequence_parallelism_everything_is_shared_out(
 @pytest.mark.parametrize("t", [1, 4])
 def test_without_pairs_of_tokens_it_is_34_bytes(ranks: Cluster, case: Case, t: int) -> None:
     """Selective recomputation: attention's core is run again."""
-    for make, formula in ((Region, Layer.tensor_selective), (SequenceRegion, Layer.tensor_sequence_selective)):
+    for make, formula in (
+        (Region, LayerShape.tensor_selective),
+        (SequenceRegion, LayerShape.tensor_sequence_selective),
+    ):
         assert [sum(found) for found in on(ranks, t, kept, make, case, True)] == [formula(case.on(t))] * t
 
 
@@ -97,7 +100,7 @@ def test_it_keeps_the_papers_tensors_one_by_one(ranks: Cluster, make: type[Regio
     formula = []
     for term in TERMS:
         count = 2 if term.tensor == "queries and keys" else 1
-        among = t if make.slices_tokens or term.split is Split.TENSOR_PARALLEL else 1
+        among = t if make.slices_tokens or term.split is LayerSplit.TENSOR_PARALLEL else 1
         formula += [(term.per_token * tokens + term.per_pair * pairs) // (count * among)] * count
     assert [sorted(found) for found in on(ranks, t, kept, make, case)] == [sorted(formula)] * t
 

@@ -7,7 +7,7 @@ from puzzles import catalog
 from puzzles.grading.driver import described
 from puzzles.grading.puzzle import Puzzle
 from puzzles.grading.values import compare, expectations
-from reference.memory.korthikanti import Layer
+from reference.memory.korthikanti import LayerShape
 from reference.sequence_parallel.answers.envelope import activation_bytes
 
 PUZZLES = [catalog.find(name) for name in catalog.select("sequence_parallel")]
@@ -34,7 +34,7 @@ def answer(name: str, inputs: list[dict]) -> dict:
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 @pytest.mark.parametrize("scores", [False, True])
 def test_the_envelope_is_the_sum_of_the_table(sequence_parallel: bool, scores: bool) -> None:
-    layer = Layer(sequence=2048, batch=3, width=12_288, heads=96, tensor_parallel=8)
+    layer = LayerShape(sequence=2048, batch=3, width=12_288, heads=96, tensor_parallel=8)
     forms = {
         (False, True): layer.tensor,
         (True, True): layer.tensor_sequence,

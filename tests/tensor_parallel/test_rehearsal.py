@@ -14,8 +14,8 @@ from reference.networks.hierarchical import hierarchical_time
 from reference.sequence_parallel import SequenceRegion
 from reference.tensor_parallel import Region, cost
 from reference.tensor_parallel.lab import steps
-from reference.tensor_parallel.lab.rehearsal import Rehearsal, rehearse, rings, two_levels
-from reference.tensor_parallel.lab.steps import Step
+from reference.tensor_parallel.lab.rehearsal import LayerRehearsal, rehearse, rings, two_levels
+from reference.tensor_parallel.lab.steps import LayerOp
 from reference.trace import INFINIBAND_NDR, NVLINK4, Network, Op
 from reference.trace.activity import Doing
 
@@ -26,7 +26,7 @@ NODES = Network.cluster(2, 8)
 slicing = pytest.mark.parametrize("slices_tokens", REGIONS)
 
 
-def small(t: int, slices_tokens: bool) -> Rehearsal:
+def small(t: int, slices_tokens: bool) -> LayerRehearsal:
     return rehearse(CONFIG, t, BATCH, SEQUENCE, slices_tokens, torch.float64)
 
 
@@ -35,7 +35,7 @@ def small(t: int, slices_tokens: bool) -> Rehearsal:
 def test_steps_are_those_of_ranks_that_are_there(clusters: Callable[..., Cluster], t: int, slices_tokens: bool) -> None:
     """Sites, shapes, FLOPs, order, and who waits for what."""
 
-    def block() -> list[Step]:
+    def block() -> list[LayerOp]:
         region = REGIONS[slices_tokens](dist.group.WORLD, overlap=True)
         return steps.of_block(CONFIG, region, BATCH, SEQUENCE, torch.float64)
 

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from reference.collectives import all_reduce
-from reference.trace import Kind, Network, Op, Trace
+from reference.trace import Network, Op, SpanKind, Trace
 
 NETWORK = Network.uniform(alpha=1e-5, beta=1e9)
 
@@ -107,7 +107,7 @@ def test_any_source_receives_match_the_rank_they_heard_from(clusters):
 def test_a_measured_timeline_shows_who_waited(clusters):
     _, trace = clusters(4).trace(ring_with_late_ranks, 2, 0.3)
     timeline = trace.timeline()
-    assert timeline.seconds(3, Kind.WAITING) > 0.2 > timeline.seconds(2, Kind.WAITING)
+    assert timeline.seconds(3, SpanKind.WAITING) > 0.2 > timeline.seconds(2, SpanKind.WAITING)
 
 
 @pytest.mark.parametrize("n", [1, 2, 8])

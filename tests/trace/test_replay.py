@@ -9,7 +9,7 @@ from math import ceil, log2
 
 import pytest
 
-from reference.trace import ETHERNET_100G, INFINIBAND_NDR, NVLINK4, Kind, Link, Network, Op, Timeline, Trace
+from reference.trace import ETHERNET_100G, INFINIBAND_NDR, NVLINK4, Link, Network, Op, SpanKind, Timeline, Trace
 
 from . import programs as p
 
@@ -99,7 +99,10 @@ def test_waiting_ends_where_the_message_begins():
             rank.recv(1, 500)
 
     spans = [s for s in p.trace(3, program).replay(NETWORK).spans if s.rank == 2]
-    assert [(s.kind, s.label) for s in spans] == [(Kind.WAITING, "recv from 1"), (Kind.COMMUNICATION, "recv from 1")]
+    assert [(s.kind, s.label) for s in spans] == [
+        (SpanKind.WAITING, "recv from 1"),
+        (SpanKind.COMMUNICATION, "recv from 1"),
+    ]
     assert spans[0].begin == 0 and spans[0].end == spans[1].begin == exactly(message(1000))
     assert spans[1].end == exactly(message(1000) + message(500))
 
@@ -111,9 +114,9 @@ def test_a_deadlock_replays_as_ranks_that_are_stuck_to_the_end():
 
     timeline = p.trace(4, program).replay(NETWORK)
     last = [next(s for s in reversed(timeline.spans) if s.rank == rank) for rank in range(4)]
-    assert all(s.kind is Kind.STUCK and s.end == timeline.duration > s.begin for s in last)
+    assert all(s.kind is SpanKind.STUCK and s.end == timeline.duration > s.begin for s in last)
     nothing_but_stuck = p.trace(2, lambda rank: rank.post(Op.RECV, 8, 1 - rank.rank)).replay(NETWORK)
-    assert nothing_but_stuck.duration > 0 and [s.kind for s in nothing_but_stuck.spans] == [Kind.STUCK] * 2
+    assert nothing_but_stuck.duration > 0 and [s.kind for s in nothing_but_stuck.spans] == [SpanKind.STUCK] * 2
 
 
 def posts_a_receive_and_goes_on(rank: p.Rank) -> None:
@@ -125,10 +128,10 @@ def posts_a_receive_and_goes_on(rank: p.Rank) -> None:
 @pytest.mark.parametrize("timeline", [lambda trace: trace.replay(NETWORK), Trace.timeline])
 def test_a_receive_holds_nobody_up_who_goes_on_without_it(timeline):
     trace = p.trace(2, posts_a_receive_and_goes_on)
-    (stuck,) = (span for span in timeline(trace).spans if span.kind is Kind.STUCK)
+    (stuck,) = (span for span in timeline(trace).spans if span.kind is SpanKind.STUCK)
     assert stuck.rank == 0 and stuck.begin == max(s.end for s in timeline(trace).spans if s.rank == 0 and s != stuck)
     over = timeline(replace(trace, returned=frozenset({0, 1})))
-    assert Kind.STUCK not in {span.kind for span in over.spans}
+    assert SpanKind.STUCK not in {span.kind for span in over.spans}
     assert over.duration < timeline(trace).duration
 
 
@@ -140,7 +143,7 @@ def test_a_rank_that_died_leaves_the_others_waiting():
 
     trace = p.trace(4, program)
     for timeline in (trace.replay(NETWORK), trace.timeline()):
-        assert {s.rank for s in timeline.spans if s.kind is Kind.STUCK} == {0, 2, 3}
+        assert {s.rank for s in timeline.spans if s.kind is SpanKind.STUCK} == {0, 2, 3}
 
 
 def test_what_returned_in_the_real_run_is_never_stuck():
@@ -149,7 +152,7 @@ def test_what_returned_in_the_real_run_is_never_stuck():
         p.ring_all_reduce(rank, 8)
 
     timeline = p.trace(3, collectives_that_do_not_match).replay(NETWORK)
-    assert Kind.STUCK not in {s.kind for s in timeline.spans}
+    assert SpanKind.STUCK not in {s.kind for s in timeline.spans}
     assert timeline.duration >= 4 * message(2)
 
 
@@ -182,7 +185,11 @@ def test_measured_waiting_is_until_the_other_side_is_there():
 
     events = tuple((replace(event, end=6e-3),) for (event,) in p.trace(2, program).events)
     spans = Trace(2, events).timeline().spans
-    assert [(s.rank, s.kind) for s in spans] == [(0, Kind.COMMUNICATION), (1, Kind.WAITING), (1, Kind.COMMUNICATION)]
+    assert [(s.rank, s.kind) for s in spans] == [
+        (0, SpanKind.COMMUNICATION),
+        (1, SpanKind.WAITING),
+        (1, SpanKind.COMMUNICATION),
+    ]
     assert spans[1].end == spans[2].begin == 5e-3
 
 

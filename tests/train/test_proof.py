@@ -19,7 +19,7 @@ from reference.data_parallel import flat
 from reference.models import PRESETS
 from reference.models.data import python_text
 from reference.parallelize import DEFAULT_PLAN, Plan
-from reference.report import Step, read_log
+from reference.report import StepReport, read_log
 
 Clusters = Callable[..., Cluster]
 
@@ -38,7 +38,7 @@ def halved(gradients: Sequence[Tensor], group: dist.ProcessGroup) -> None:
 
 def trained(
     cluster: Cluster, config: TrainConfig, folder: Path, plan: Plan = DEFAULT_PLAN
-) -> tuple[list[on_rank.Outcome], list[Step]]:
+) -> tuple[list[on_rank.Outcome], list[StepReport]]:
     outcomes = cluster.run(on_rank.train, config, folder / "log", plan)
     return outcomes, read_log(folder / "log")[0]
 
@@ -83,7 +83,7 @@ def test_the_pictures_show_one_step_of_all_axes(clusters: Clusters, config: Trai
     sent = bytes_by_axis(step, demo.MESH)
     assert sent["pipe"] == [demo.PLAN.micro_batches * activation + table + norm] * demo.RANKS
     assert all(sent["data"]) and all(sent["tensor"])
-    losses = draw([Step(1, 5.5, 1.0, 64, 0.1), Step(2, 4.5, 1.0, 128, 0.2)], held_out=4.0, entropy=3.26)
+    losses = draw([StepReport(1, 5.5, 1.0, 64, 0.1), StepReport(2, 4.5, 1.0, 128, 0.2)], held_out=4.0, entropy=3.26)
     demo.save_pictures(Console(quiet=True), tmp_path, losses, step)
     for name in ("loss.png", "pipeline.png", "talk.png", "ranks_measured.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")

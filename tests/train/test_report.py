@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from rankwise.progress import following
-from reference.report import Step, held_out, line, logger, printer, read_log
+from reference.report import StepReport, held_out, line, logger, printer, read_log
 
-FIRST, SECOND = Step(1, 5.5, 1.25, 2048, 0.5), Step(2, 5.25, 1.0, 4096, 1.0)
+FIRST, SECOND = StepReport(1, 5.5, 1.25, 2048, 0.5), StepReport(2, 5.25, 1.0, 4096, 1.0)
 
 
 def test_a_log_is_read_piece_by_piece(tmp_path: Path):
@@ -29,7 +29,7 @@ def test_a_log_is_read_piece_by_piece(tmp_path: Path):
 
 
 def test_a_run_that_goes_on_takes_as_long_as_its_own_steps():
-    assert Step(6, 5.0, 1.0, 6144, seconds=2.0, began=4).left(10) == 4.0
+    assert StepReport(6, 5.0, 1.0, 6144, seconds=2.0, began=4).left(10) == 4.0
 
 
 def test_a_line_that_is_still_being_written_is_left_for_later(tmp_path: Path):
@@ -50,7 +50,7 @@ def test_a_line_tells_loss_speed_and_time_left():
 def test_a_printer_speaks_first_last_and_now_and_then(capsys):
     report = printer(steps=7, every=3)
     for step in range(1, 8):
-        report(Step(step, 1.0, 1.0, 100 * step, float(step)))
+        report(StepReport(step, 1.0, 1.0, 100 * step, float(step)))
     assert [text.split("/")[0] for text in capsys.readouterr().out.splitlines()] == [f"step {n}" for n in (1, 3, 6, 7)]
 
 

@@ -4,12 +4,12 @@ from fractions import Fraction
 
 import pytest
 
-from reference.memory.korthikanti import TERMS, Layer, Split
+from reference.memory.korthikanti import TERMS, LayerShape, LayerSplit
 from visualizations.activations import FORMULAS, Form, Place, bytes_of, draw, draw_terms, on, place_of, stacked
 
 from .reading import assert_readable, drawn
 
-GPT3 = Layer(2048, 1, 12288, 96, 8)
+GPT3 = LayerShape(2048, 1, 12288, 96, 8)
 RANKS = (1, 2, 4, 8)
 
 
@@ -29,7 +29,7 @@ def test_bars_end_where_the_formula_does() -> None:
 
 def test_what_lies_between_is_as_high_on_any_number_of_ranks_until_tokens_are_divided() -> None:
     panels = draw(GPT3, RANKS).axes
-    count = sum(term.split is Split.SEQUENCE_PARALLEL for term in TERMS)
+    count = sum(term.split is LayerSplit.SEQUENCE_PARALLEL for term in TERMS)
     for axes, growth in zip(panels, (1, 8, 8), strict=True):
         bars = [[patch for patch in axes.patches if round(patch.get_x() + 0.4) == place] for place in range(4)]
         first, last = (sum(patch.get_height() for patch in bar[:count]) for bar in (bars[0], bars[-1]))
@@ -56,8 +56,8 @@ def test_titles_say_what_is_left() -> None:
     assert words.startswith("Of 34 bytes for each number of a token, tensor parallelism divides 24 among 8 ranks; 10")
 
 
-@pytest.mark.parametrize("layer", [GPT3, Layer(64, 2, 128, 8, 2), Layer(131072, 1, 8192, 64, 4)])
-def test_every_layer_can_be_read(monkeypatch: pytest.MonkeyPatch, layer: Layer) -> None:
+@pytest.mark.parametrize("layer", [GPT3, LayerShape(64, 2, 128, 8, 2), LayerShape(131072, 1, 8192, 64, 4)])
+def test_every_layer_can_be_read(monkeypatch: pytest.MonkeyPatch, layer: LayerShape) -> None:
     measured = {(form, t): float(FORMULAS[form](on(layer, t))) for form in Form for t in (1, 4)}
     for picture in (draw(layer), draw(layer, (2, 8, 16), measured=measured), draw_terms(layer)):
         assert_readable(picture, monkeypatch)

@@ -3,7 +3,7 @@
 import pytest
 
 from reference.models import GPTConfig
-from reference.tensor_parallel.lab.rehearsal import Rehearsal, rehearse, rings, two_levels
+from reference.tensor_parallel.lab.rehearsal import LayerRehearsal, rehearse, rings, two_levels
 from reference.trace import INFINIBAND_NDR, NVLINK4, Network
 from reference.trace.activity import Doing
 from visualizations.inside_a_node import draw, draw_step, finding, share
@@ -21,11 +21,11 @@ PRICES = {
 
 
 @pytest.fixture(scope="module")
-def rehearsals() -> list[Rehearsal]:
+def rehearsals() -> list[LayerRehearsal]:
     return [rehearse(CONFIG, t, 1, 8192) for t in (2, 4, 8, 16)]
 
 
-def test_bars_are_computing_and_what_ranks_wait(rehearsals: list[Rehearsal]) -> None:
+def test_bars_are_computing_and_what_ranks_wait(rehearsals: list[LayerRehearsal]) -> None:
     panels = draw(rehearsals, PRICES, SPEED).axes
     for axes, price in zip(panels, PRICES.values(), strict=True):
         heights = iter([bar.get_height() for container in axes.containers for bar in container])
@@ -37,7 +37,7 @@ def test_bars_are_computing_and_what_ranks_wait(rehearsals: list[Rehearsal]) -> 
         assert next(heights, None) is None
 
 
-def test_the_share_that_waits_grows_with_ranks_and_with_slower_links(rehearsals: list[Rehearsal]) -> None:
+def test_the_share_that_waits_grows_with_ranks_and_with_slower_links(rehearsals: list[LayerRehearsal]) -> None:
     for price in PRICES.values():
         shares = [share(one, price, SPEED) for one in rehearsals]
         assert shares == sorted(shares) and shares[0] < shares[-1]
@@ -46,20 +46,20 @@ def test_the_share_that_waits_grows_with_ranks_and_with_slower_links(rehearsals:
     assert all(a < b for a, b in zip(fast, slow, strict=True))
 
 
-def test_the_title_compares_networks_at_the_end_of_a_node(rehearsals: list[Rehearsal]) -> None:
+def test_the_title_compares_networks_at_the_end_of_a_node(rehearsals: list[LayerRehearsal]) -> None:
     words = [f"{share(rehearsals[2], price, SPEED):.0%} on {name}" for name, price in PRICES.items()]
     assert finding(rehearsals, PRICES, SPEED, 8).endswith(f"8 ranks wait {', '.join(words)}")
     assert finding(rehearsals, PRICES, SPEED, 8).startswith("Modelled")
 
 
 @pytest.mark.parametrize("panels", [1, 2, 3])
-def test_it_can_be_read(monkeypatch: pytest.MonkeyPatch, rehearsals: list[Rehearsal], panels: int) -> None:
+def test_it_can_be_read(monkeypatch: pytest.MonkeyPatch, rehearsals: list[LayerRehearsal], panels: int) -> None:
     prices = dict(list(PRICES.items())[:panels])
     assert_readable(draw(rehearsals, prices, SPEED), monkeypatch)
     assert_readable(draw_step(rehearsals[2], prices, SPEED), monkeypatch)
 
 
-def test_lanes_have_one_scale_and_the_same_computing(rehearsals: list[Rehearsal]) -> None:
+def test_lanes_have_one_scale_and_the_same_computing(rehearsals: list[LayerRehearsal]) -> None:
     picture = draw_step(rehearsals[1], PRICES, SPEED)
     lanes = [rehearsals[1].activities(price, SPEED) for price in PRICES.values()]
     computing = [sum(a.end - a.begin for a in lane if a.doing is not Doing.COMMUNICATION) for lane in lanes]
@@ -67,7 +67,7 @@ def test_lanes_have_one_scale_and_the_same_computing(rehearsals: list[Rehearsal]
     assert len(picture.axes[0].patches) == sum(map(len, lanes))
 
 
-def test_what_does_not_fit_into_a_node_is_shaded_where_there_are_nodes(rehearsals: list[Rehearsal]) -> None:
+def test_what_does_not_fit_into_a_node_is_shaded_where_there_are_nodes(rehearsals: list[LayerRehearsal]) -> None:
     for nodes, shaded in (({"nodes of 8": 8}, ["nodes of 8"]), ({}, [])):
         panels = draw(rehearsals, PRICES, SPEED, nodes=nodes).axes
         found = [
@@ -76,7 +76,7 @@ def test_what_does_not_fit_into_a_node_is_shaded_where_there_are_nodes(rehearsal
         assert found == shaded
 
 
-def test_totals_are_written_over_bars(monkeypatch: pytest.MonkeyPatch, rehearsals: list[Rehearsal]) -> None:
+def test_totals_are_written_over_bars(monkeypatch: pytest.MonkeyPatch, rehearsals: list[LayerRehearsal]) -> None:
     words = [words for words, _, _ in drawn(draw(rehearsals, PRICES, SPEED), monkeypatch)]
     for price in PRICES.values():
         assert seconds_text(sum(rehearsals[0].times(price, SPEED))) in words

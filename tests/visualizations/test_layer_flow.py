@@ -13,7 +13,7 @@ from reference.models import GPTConfig
 from reference.sequence_parallel import SequenceRegion
 from reference.tensor_parallel import Region
 from reference.tensor_parallel.lab import steps
-from reference.tensor_parallel.lab.steps import Kind, Step
+from reference.tensor_parallel.lab.steps import LayerOp, OpKind
 from reference.trace.activity import Doing
 from visualizations.layer_flow import Column, collective, columns, draw, finding, is_same, placed
 from visualizations.rank_colours import SAME, colour_of
@@ -23,21 +23,21 @@ from .reading import assert_readable, drawn
 
 CONFIG = GPTConfig(layers=1, width=32, heads=4, kv_heads=2, hidden=48)
 REGIONS = (Region, SequenceRegion)
-Runs = dict[type[Region], list[list[Step]]]
+Runs = dict[type[Region], list[list[LayerOp]]]
 
 
 @pytest.fixture(scope="module")
 def runs(clusters: Callable[..., Cluster]) -> Runs:
     """A block on four ranks, in each kind of region."""
 
-    def block(make: type[Region]) -> list[Step]:
+    def block(make: type[Region]) -> list[LayerOp]:
         return steps.of_block(CONFIG, make(dist.group.WORLD, overlap=True), 2, 16, torch.float64)
 
     traced = {make: clusters(4, preload=("torch._dynamo",)).trace(block, make) for make in REGIONS}
     return {make: steps.with_bytes(*run) for make, run in traced.items()}
 
 
-def named(step: Step) -> str:
+def named(step: LayerOp) -> str:
     return f"{step.doing} {collective(step)}"
 
 
@@ -51,7 +51,7 @@ def test_a_block_says_what_the_paper_counts(runs: Runs) -> None:
 @pytest.mark.parametrize("make", REGIONS)
 def test_each_collective_stands_under_the_one_it_is_the_backward_of(runs: Runs, make: type[Region]) -> None:
     there, back = (placed(runs[make][0], doing) for doing in (Doing.FORWARD, Doing.BACKWARD))
-    partner = {Kind.GATHER: Kind.SUM, Kind.SUM: Kind.GATHER}
+    partner = {OpKind.GATHER: OpKind.SUM, OpKind.SUM: OpKind.GATHER}
     borders = [column for column in columns(runs[make][0]) if column.kind.talks]
     assert len(borders) == 4
     for column in borders:
@@ -113,4 +113,4 @@ def test_shapes_are_those_of_one_rank(monkeypatch: pytest.MonkeyPatch, runs: Run
 def test_a_column_is_a_site_and_what_happens_there(runs: Runs) -> None:
     order = columns(runs[Region][0])
     assert len(order) == 14
-    assert order[1:3] == [Column("query, key, value", kind) for kind in (Kind.GATHER, Kind.PRODUCT)]
+    assert order[1:3] == [Column("query, key, value", kind) for kind in (OpKind.GATHER, OpKind.PRODUCT)]

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from reference.errors import BadInput
-from reference.memory.history import KINDS, History, Kind, Mark
+from reference.memory.history import KINDS, History, Mark, MemoryKind
 from reference.memory.recipe import RECIPES, Breakdown, Stage, state_bytes
 from reference.memory.workload import Workload
 from reference.models import PRESETS
@@ -195,4 +195,4 @@ def test_every_value_in_the_menus_has_words():
 
 def test_kinds_are_stacked_in_the_order_of_the_style():
     names = ["parameters", "gradients", "optimizer state", "activations", "buffers"]
-    assert [kind.value for kind in Kind] == names == [kind.value for kind in memory.FACES]
+    assert [kind.value for kind in MemoryKind] == names == [kind.value for kind in memory.FACES]

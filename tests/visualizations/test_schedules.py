@@ -12,7 +12,7 @@ from reference.errors import BadInput
 from reference.pipeline_parallel.lab.measure import measured
 from reference.pipeline_parallel.orders import gpipe, interleaved, interleaved_even, naive, one_f_one_b
 from reference.pipeline_parallel.schedule import Kind, Schedule
-from reference.pipeline_parallel.simulate import Costs, Simulation, Span, simulate
+from reference.pipeline_parallel.simulate import ActionSpan, Costs, Simulation, simulate
 from reference.pipeline_parallel.validate import validate
 from reference.zero_bubble.building_blocks import one_f_one_b_v, v_half, v_min
 from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_h2, zb_v
@@ -49,9 +49,9 @@ def boxes(axes) -> dict[str, list[tuple[float, float, int]]]:
     return found
 
 
-def run_of(step: Simulation, late: float) -> list[list[Span]]:
+def run_of(step: Simulation, late: float) -> list[list[ActionSpan]]:
     """As if it had been measured by a clock that is at `late` when the step begins."""
-    return [[Span(action, begin + late, end + late) for action, begin, end in line] for line in step.spans]
+    return [[ActionSpan(action, begin + late, end + late) for action, begin, end in line] for line in step.spans]
 
 
 @pytest.mark.parametrize("name", ORDERS)

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from reference.cluster.call import Call
-from reference.cluster.wire import Kind
+from reference.cluster.call import RunningCall
+from reference.cluster.wire import MessageKind
 
 CALLS = 10
 
@@ -36,13 +36,13 @@ def by_the_group_itself() -> None:
 @pytest.mark.parametrize(("program", "each"), [(sums, 1), (ping, 1), (later, 2), (by_the_group_itself, 2)])
 def test_reports_of_a_rank(clusters, monkeypatch, program, each):
     heard = []
-    take = Call.take
+    take = RunningCall.take
 
     def counted(self, report):
-        heard.extend([report.rank] * (getattr(report, "kind", None) is Kind.EVENT))
+        heard.extend([report.rank] * (getattr(report, "kind", None) is MessageKind.EVENT))
         take(self, report)
 
-    monkeypatch.setattr(Call, "take", counted)
+    monkeypatch.setattr(RunningCall, "take", counted)
     _, trace = clusters(2, watch=True).trace(program)
     assert [heard.count(rank) for rank in range(2)] == [CALLS * each + 1] * 2  # the last says what is complete
     assert all(event.completed is not None for events in trace.events for event in events)

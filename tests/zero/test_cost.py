@@ -11,7 +11,7 @@ from reference.cluster import Cluster
 from reference.trace import Trace
 from reference.zero import cost, plain
 from reference.zero.answers import steps
-from reference.zero.cost import Cost
+from reference.zero.cost import StepCost
 
 DIVISIBLE = (840, 1680)  # by every n up to 8
 ODD = (5, 12, 1, 37)
@@ -20,7 +20,9 @@ DOUBLE = 8  # bytes
 
 @pytest.mark.parametrize("n", range(1, 9))
 @pytest.mark.parametrize(("strategy", "passes"), [(cost.ddp, 2), (cost.zero_1, 2), (cost.zero_2, 2), (cost.zero_3, 3)])
-def test_a_rank_sends_so_many_passes_of_n_minus_one_over_n(strategy: Callable[..., Cost], passes: int, n: int) -> None:
+def test_a_rank_sends_so_many_passes_of_n_minus_one_over_n(
+    strategy: Callable[..., StepCost], passes: int, n: int
+) -> None:
     """ZeRO, sec. 7: stages 1 and 2 send what plain data parallelism sends, stage 3 half as much again."""
     found = strategy(DIVISIBLE, n)
     assert (found.gathered + found.reduced) * n == passes * sum(DIVISIBLE) * (n - 1)

@@ -11,7 +11,7 @@ from reference.cluster import Cluster
 from reference.data_parallel.form import DataParallel
 from reference.data_parallel.replicated import DistributedDataParallel
 from reference.groups import Groups
-from reference.memory.history import History, Kind
+from reference.memory.history import History, MemoryKind
 from reference.memory.precision import PRECISIONS, Precision
 from reference.memory.recipe import Breakdown
 from reference.mesh import Mesh
@@ -85,7 +85,7 @@ def test_state_is_told_apart_in_every_form(clusters, make: Make, precision: str,
 
 
 def test_state_is_there_before_the_step_that_is_measured(clusters) -> None:
-    assert on_rank_0(clusters, replicas, "fp32").at("forward")[Kind.OPTIMIZER] == 4 * ALL
+    assert on_rank_0(clusters, replicas, "fp32").at("forward")[MemoryKind.OPTIMIZER] == 4 * ALL
 
 
 def test_units_are_a_shard_or_whole(clusters) -> None:

@@ -6,7 +6,7 @@ import pytest
 from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
-from reference.memory.history import History, Kind
+from reference.memory.history import History, MemoryKind
 from reference.memory.precision import PRECISIONS
 from reference.trace import Op
 from reference.zero import FullySharded, cost
@@ -91,5 +91,5 @@ def test_a_rank_keeps_the_shard_of_its_row(ranks: Cluster) -> None:
     assert expected.updated == sum(UNITS) // 2
     for rank in members(4):
         kept = found[rank].at("step", -1)
-        assert kept[Kind.PARAMETERS] == kept[Kind.GRADIENTS] == 4 * expected.updated
-        assert kept[Kind.OPTIMIZER] == pytest.approx(8 * expected.updated, rel=0.02)
+        assert kept[MemoryKind.PARAMETERS] == kept[MemoryKind.GRADIENTS] == 4 * expected.updated
+        assert kept[MemoryKind.OPTIMIZER] == pytest.approx(8 * expected.updated, rel=0.02)

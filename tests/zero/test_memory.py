@@ -13,7 +13,7 @@ from reference.cluster import Cluster
 from reference.data_parallel.buckets import in_order_of_use
 from reference.data_parallel.layout import FlatLayout
 from reference.data_parallel.replicated import DistributedDataParallel
-from reference.memory.history import History, Kind
+from reference.memory.history import History, MemoryKind
 from reference.memory.precision import PRECISIONS, Precision
 from reference.memory.recipe import RECIPES, Recipe, Stage, state_bytes
 from reference.models import GPTConfig
@@ -87,9 +87,9 @@ def test_state_is_that_of_the_table(ranks: Cluster, precision: Precision, stage:
     expected = state_bytes(CONFIG.parameters, recipe(stage, precision), stage, ranks=3)
     for history in histories(ranks, 3, MAKES[stage], precision):
         found = history.at("step", -1)
-        assert found[Kind.PARAMETERS] == pytest.approx(expected.parameters, rel=0.02)
-        assert found[Kind.GRADIENTS] == pytest.approx(expected.gradients, rel=0.02)
-        assert found[Kind.OPTIMIZER] == pytest.approx(expected.optimizer, rel=0.02)
+        assert found[MemoryKind.PARAMETERS] == pytest.approx(expected.parameters, rel=0.02)
+        assert found[MemoryKind.GRADIENTS] == pytest.approx(expected.gradients, rel=0.02)
+        assert found[MemoryKind.OPTIMIZER] == pytest.approx(expected.optimizer, rel=0.02)
 
 
 @pytest.mark.parametrize("stage", Stage)
@@ -109,8 +109,8 @@ def test_padding_and_counts_of_steps_are_all_that_is_more(ranks: Cluster, n: int
     for rank, history in enumerate(histories(ranks, n, FullySharded, PRECISIONS["fp32"])):
         parts = sum(len(layout.pieces(rank)) for layout in layouts(n))
         found = history.at("step", -1)
-        assert found[Kind.PARAMETERS] == found[Kind.GRADIENTS] == 4 * shard
-        assert found[Kind.OPTIMIZER] == 8 * shard + 4 * parts - 8 * padding(n, rank)
+        assert found[MemoryKind.PARAMETERS] == found[MemoryKind.GRADIENTS] == 4 * shard
+        assert found[MemoryKind.OPTIMIZER] == 8 * shard + 4 * parts - 8 * padding(n, rank)
 
 
 def layouts(n: int) -> list[FlatLayout]:
@@ -152,7 +152,7 @@ def test_peak_of_gathered_parameters_is_that_of_the_formula(ranks: Cluster) -> N
     for history in histories(ranks, 3, FullySharded, PRECISIONS["bf16"]):
         assert whole_units(history).sum(axis=0).max() == expected
         shards = sum(4 * cost.padded(unit, 3) // 3 for unit in UNITS)
-        assert history.peak_of(Kind.PARAMETERS) == shards + 2 * expected  # so what is free takes no memory
+        assert history.peak_of(MemoryKind.PARAMETERS) == shards + 2 * expected  # so what is free takes no memory
 
 
 @pytest.mark.parametrize("stage", [Stage.ZERO2, Stage.ZERO3])
@@ -162,7 +162,7 @@ def test_gradients_that_pass_are_two_buckets(ranks: Cluster, stage: Stage) -> No
     expected = cost.zero_3(lengths, 4)
     most = 4 * (expected.gradients + expected.passing_gradients + max(lengths) // 4)
     for history in histories(ranks, 4, MAKES[stage], PRECISIONS["bf16"], micro_batches=2):
-        assert 4 * expected.passing_gradients < history.peak_of(Kind.GRADIENTS) <= 1.02 * most
+        assert 4 * expected.passing_gradients < history.peak_of(MemoryKind.GRADIENTS) <= 1.02 * most
         assert most < 0.9 * 4 * CONFIG.parameters  # the test could fail
 
 
@@ -178,4 +178,4 @@ def test_a_parameter_that_is_left_out_holds_nothing_up(ranks: Cluster) -> None:
     unit = 8 * 2 * (width * width + width)
     for history in histories(ranks, 2, FullySharded, PRECISIONS["fp64"], task=nobody):
         shards = branches * unit // 2
-        assert shards < history.peak_of(Kind.GRADIENTS) <= shards + 2.5 * unit
+        assert shards < history.peak_of(MemoryKind.GRADIENTS) <= shards + 2.5 * unit

@@ -33,9 +33,9 @@ def buckets(precision: str) -> list[int]:
     return [sum(parameter.numel() for parameter in bucket) for bucket in in_order_of_use(parameters, BUCKET)]
 
 
-def formula(case: Case, n: int) -> cost.Cost:
+def formula(case: Case, n: int) -> cost.StepCost:
     """What `cost` says of a step."""
-    formulas: dict[str, Callable[[], cost.Cost]] = {
+    formulas: dict[str, Callable[[], cost.StepCost]] = {
         "ZeRO-1": lambda: cost.zero_1(buckets(case.precision), n),
         "ZeRO-2": lambda: cost.zero_2(buckets(case.precision), n, case.micro_batches),
         "ZeRO-2, one bucket": lambda: cost.zero_2([sum(UNITS)], n, case.micro_batches),

@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from ...trace import Op
 from ...trace.calls import Call
-from .flights import Flight, Flights
+from .flights import Flights, OpenCall
 from .gradients import Gradients
 from .swallowed import unnoticed
 
@@ -98,7 +98,7 @@ class TouchGuard(TorchFunctionMode):
     """
 
     def __init__(
-        self, flights: Flights, accuse: Callable[[Flight, str], Exception], gradients: Gradients, copies: Copies
+        self, flights: Flights, accuse: Callable[[OpenCall, str], Exception], gradients: Gradients, copies: Copies
     ) -> None:
         super().__init__()
         self.flights, self.accuse, self.gradients, self.copies = flights, accuse, gradients, copies

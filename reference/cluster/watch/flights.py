@@ -23,7 +23,7 @@ _EXACT = 1 << 20  # elements of a tensor with holes up to which overlaps are loo
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
+class OpenCall:
     """A stretch of memory that a request is reading or writing.
 
     `lent` is what the request writes in its place, where there is something: the caller's own memory gets the result in
@@ -68,10 +68,10 @@ class Flights:
     def __init__(self, order: Order) -> None:
         self._order = order
         self._lock = threading.RLock()
-        self.flying: list[Flight] = []
-        self.landed: list[tuple[Flight, Stamp]] = []
+        self.flying: list[OpenCall] = []
+        self.landed: list[tuple[OpenCall, Stamp]] = []
         self._touches: list[tuple[Touch, Stamp]] = []
-        self._owed: dict[int, list[Flight]] = {}  # by number of the call: results that are still to be given
+        self._owed: dict[int, list[OpenCall]] = {}  # by number of the call: results that are still to be given
 
     @property
     def any(self) -> bool:
@@ -107,7 +107,7 @@ class Flights:
         """True where the result of a call is still to be given to its caller."""
         return call.number in self._owed
 
-    def settle(self, call: Call) -> Flight | None:
+    def settle(self, call: Call) -> OpenCall | None:
         """A call is complete: its caller gets the result. Returns what was changed on the way, behind torch's back."""
         with self._lock:
             owed = self._owed.pop(call.number, None)
@@ -130,7 +130,7 @@ class Flights:
             else:
                 self._touches = []
 
-    def touched(self, tensor: Tensor, *, writes: bool, index: Any = None) -> Flight | None:
+    def touched(self, tensor: Tensor, *, writes: bool, index: Any = None) -> OpenCall | None:
         """The flight that reading (or writing) `tensor`, or `tensor[index]`, would disturb."""
         plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"
         if not plain or tensor.layout is not torch.strided or not tensor.numel():
@@ -138,7 +138,7 @@ class Flights:
         flights = (flight for flight in (*self.flying, *self._unheard()) if flight.filling or writes)
         return next((flight for flight in flights if overlaps(tensor, flight, index)), None)
 
-    def filled_by(self, flight: Flight) -> Call | None:
+    def filled_by(self, flight: OpenCall) -> Call | None:
         """The request that writes into memory of this one: two names of one tensor, or views of it."""
         others = (each for each in self.flying if each.filling and each.call is not flight.call)
         return next((each.call for each in others if each.start < flight.end and flight.start < each.end), None)
@@ -158,7 +158,7 @@ class Flights:
         pairs = ((touch, flight) for touch in unheard for flight in flights if flight.filling or touch.writes)
         return next((touch for touch, flight in pairs if overlaps(touch.tensor, flight)), None)
 
-    def _unheard(self) -> list[Flight]:
+    def _unheard(self) -> list[OpenCall]:
         """Flights that are over, which this thread can't know."""
         return [flight for flight, stamp in self.landed if not self._order.knows(stamp)]
 
@@ -168,7 +168,7 @@ def _in_one_piece(tensor: Tensor) -> bool:
     return end > start
 
 
-def _flight(call: Call, tensor: Tensor, filling: bool, lend: bool) -> Flight:
+def _flight(call: Call, tensor: Tensor, filling: bool, lend: bool) -> OpenCall:
     """The flight of one tensor of a call; `lend` it memory to be filled, where that is little."""
     start, end = stretch(tensor)
     lend = lend and not (filling and end - start > _LENT)
@@ -177,7 +177,7 @@ def _flight(call: Call, tensor: Tensor, filling: bool, lend: bool) -> Flight:
         with _disable_current_modes():  # a mode may count the caller's memory
             lent = tensor.detach().clone()
     stays = lend or (not filling and call.op is Op.SEND)
-    return Flight(call, start, end, filling, tensor, checksum(tensor) if stays else None, lent)
+    return OpenCall(call, start, end, filling, tensor, checksum(tensor) if stays else None, lent)
 
 
 def _last(remembered: list[tuple[Any, Stamp]]) -> list[tuple[Any, Stamp]]:
@@ -200,7 +200,7 @@ def _exchanged(value: Any, others: dict[int, Tensor]) -> Any:
     return value
 
 
-def overlaps(tensor: Tensor, flight: Flight, index: Any = None) -> bool:
+def overlaps(tensor: Tensor, flight: OpenCall, index: Any = None) -> bool:
     """True where an element of `tensor`, or of `tensor[index]`, lies in the memory of a flight."""
     first = tensor.data_ptr()
     last = first + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True)) * (

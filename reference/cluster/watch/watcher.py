@@ -25,7 +25,7 @@ from ..errors import GroupError, RankError, RequestError, TensorError, ThreadErr
 from ..faults import describe
 from . import checks
 from .buffers import Copies, TouchGuard, poison, tensors_of
-from .flights import Flight, Flights, Touch
+from .flights import Flights, OpenCall, Touch
 from .gradients import Gradients
 from .order import Order
 from .patches import replaced, watched_groups
@@ -47,7 +47,7 @@ _CAUGHT = 5  # exceptions of one run that are worth a report
 class Watcher(Recorder):
     """What a rank of a watched cluster records with."""
 
-    def __init__(self, rank: int, channel: wire.Channel) -> None:
+    def __init__(self, rank: int, channel: wire.MessageChannel) -> None:
         super().__init__(rank)
         self._channel = channel
         self._process = os.getpid()
@@ -247,7 +247,7 @@ class Watcher(Recorder):
         with self._telling:
             reports, self._news = (*self._news, *reports), []
             if reports and self._channel.asked:
-                self._channel.send(wire.Kind.EVENT, "\n".join(map(json.dumps, reports)).encode())
+                self._channel.send(wire.MessageKind.EVENT, "\n".join(map(json.dumps, reports)).encode())
 
     def _tell_later(self, report: dict[str, Any]) -> None:
         """Report with whatever is told next, or at the end: nothing hangs on it."""
@@ -281,7 +281,7 @@ class Watcher(Recorder):
             what = f"{type(error).__name__}: {error} at {frames.display(file)}:{line}"
             self.tell({"what": "caught", "error": what[:200]})
 
-    def _touched(self, flight: Flight, how: str, by: Call | None = None) -> RankError:
+    def _touched(self, flight: OpenCall, how: str, by: Call | None = None) -> RankError:
         """The error of code, or of another call, that reads or writes a buffer on its way."""
         call = flight.call
         made = f"{text_of(call)} at {frames.display(call.file)}:{call.line}"

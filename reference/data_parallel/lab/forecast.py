@@ -30,7 +30,7 @@ AllReduceTime = Callable[[float], float]
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerCost:
     """What is computed in one piece. The gradients of its parameters are known when its backward ends."""
 
     name: str
@@ -39,7 +39,7 @@ class Layer:
     parameters: tuple[nn.Parameter, ...]  # on any device, meta included; gradients are as large
 
 
-def step(layers: Sequence[Layer], bucket_bytes: float, all_reduce: AllReduceTime) -> list[Activity]:
+def step(layers: Sequence[LayerCost], bucket_bytes: float, all_reduce: AllReduceTime) -> list[Activity]:
     """What every rank does in a step: forward, backward, and an all-reduce for each bucket.
 
     Args:
@@ -74,7 +74,7 @@ def tail(step: Sequence[Activity]) -> float:
     return seconds(step) - max(activity.end for activity in step if activity.doing is not Doing.COMMUNICATION)
 
 
-def gpt_layers(config: GPTConfig, tokens: int, flops: float) -> list[Layer]:
+def gpt_layers(config: GPTConfig, tokens: int, flops: float) -> list[LayerCost]:
     """The layers of a GPT on one GPU, with gradients in bf16. Nothing is allocated.
 
     Args:
@@ -98,5 +98,5 @@ def gpt_layers(config: GPTConfig, tokens: int, flops: float) -> list[Layer]:
         parameters = tuple(parameter for module in modules for parameter in module.parameters())
         matrices = 0 if name == "embedding" else sum(p.numel() for p in parameters if p.dim() == 2)
         forward = 2 * matrices * tokens / flops
-        layers.append(Layer(name, forward, 2 * forward, parameters))
+        layers.append(LayerCost(name, forward, 2 * forward, parameters))
     return layers

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, UntypedStorage, nn
 from torch.optim import Optimizer
 
-from reference.memory.history import KINDS, History, Kind, Mark
+from reference.memory.history import KINDS, History, Mark, MemoryKind
 
 from .storages import Storages, storages_of
 
@@ -44,7 +44,7 @@ CUDA_GRAIN = 512
 class _Life:
     """Of one storage."""
 
-    kind: Kind
+    kind: MemoryKind
     claimed: bool = False  # by a source: final
     bytes: int | None = None  # its size; None of what was there before, and counts nothing
     counted: int = 0  # what it adds to the bytes in use
@@ -54,7 +54,7 @@ class Gauge(Storages):
     """Follows live storages by kind, from entering to leaving. One gauge measures once.
 
     Args:
-        sources: by kind, which tensors are of that kind now. One in several is of the first kind in `Kind`'s order.
+        sources: by kind, which tensors are of that kind now. One in several is of the first kind in this order.
         device: count only storages there, "cuda" for example; everywhere by default.
         grain: bytes; each storage counts as a multiple of it. `CUDA_GRAIN` makes the sum comparable with
             `torch.cuda.memory_allocated()`, which counts like that, and also what libraries keep for themselves.
@@ -67,7 +67,7 @@ class Gauge(Storages):
 
     def __init__(
         self,
-        sources: Mapping[Kind, Source],
+        sources: Mapping[MemoryKind, Source],
         device: torch.device | str | None = None,
         grain: int = 1,
         units: Mapping[str, Source] | None = None,
@@ -96,11 +96,11 @@ class Gauge(Storages):
             options: as for `Gauge`; `device=None` counts on every device.
         """
         parameters, batch = parameters_of(model), tuple(batch)
-        sources: dict[Kind, Source] = {
-            Kind.PARAMETERS: parameters,
-            Kind.GRADIENTS: lambda: gradients(chain(parameters(), masters(optimizer))),
-            Kind.OPTIMIZER: lambda: chain(masters(optimizer), state_tensors(optimizer)),
-            Kind.BUFFERS: lambda: batch,
+        sources: dict[MemoryKind, Source] = {
+            MemoryKind.PARAMETERS: parameters,
+            MemoryKind.GRADIENTS: lambda: gradients(chain(parameters(), masters(optimizer))),
+            MemoryKind.OPTIMIZER: lambda: chain(masters(optimizer), state_tensors(optimizer)),
+            MemoryKind.BUFFERS: lambda: batch,
         }
         return cls(sources, **{"device": next(iter(parameters())).device, **options})
 
@@ -134,13 +134,13 @@ class Gauge(Storages):
         for tensor in arguments:
             storage = tensor.untyped_storage()
             if (key := self.see(storage)) is not None:
-                self._lives[key] = _Life(Kind.BUFFERS)  # from outside: counts nothing
+                self._lives[key] = _Life(MemoryKind.BUFFERS)  # from outside: counts nothing
             elif tensor.requires_grad and tensor.grad_fn is not None:
                 life = self._lives[storage._cdata]
-                life.kind = life.kind if life.claimed else Kind.ACTIVATIONS
+                life.kind = life.kind if life.claimed else MemoryKind.ACTIVATIONS
 
     def born(self, key: int, storage: UntypedStorage) -> None:
-        life = self._lives[key] = _Life(Kind.ACTIVATIONS if torch.is_grad_enabled() else Kind.BUFFERS)
+        life = self._lives[key] = _Life(MemoryKind.ACTIVATIONS if torch.is_grad_enabled() else MemoryKind.BUFFERS)
         self._resize(life, storage)
 
     def used(self, key: int, storage: UntypedStorage) -> None:
@@ -171,7 +171,7 @@ class Gauge(Storages):
             if storage is not None and storage.nbytes() != life.bytes:
                 self._resize(life, storage)
 
-    def _claim(self, storage: UntypedStorage, kind: Kind) -> None:
+    def _claim(self, storage: UntypedStorage, kind: MemoryKind) -> None:
         self.see(storage)
         life = self._lives.setdefault(storage._cdata, _Life(kind))
         life.kind, life.claimed = kind, True

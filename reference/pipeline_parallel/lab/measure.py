@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from reference.pipeline_parallel.schedule import Action, Schedule
-from reference.pipeline_parallel.simulate import Simulation, Span
+from reference.pipeline_parallel.simulate import ActionSpan, Simulation
 
 
 class Notes:
@@ -18,17 +18,17 @@ class Notes:
     """
 
     def __init__(self) -> None:
-        self.spans: list[Span] = []  # in seconds of a clock that has begun some time ago
+        self.spans: list[ActionSpan] = []  # in seconds of a clock that has begun some time ago
 
     @contextmanager
     def of(self, action: Action) -> Iterator[None]:
         """Note when what is inside begins and ends."""
         begin = time.monotonic()
         yield
-        self.spans.append(Span(action, begin, time.monotonic()))
+        self.spans.append(ActionSpan(action, begin, time.monotonic()))
 
 
-def measured(schedule: Schedule, lines: Sequence[Sequence[Span]]) -> Simulation:
+def measured(schedule: Schedule, lines: Sequence[Sequence[ActionSpan]]) -> Simulation:
     """A step as ranks of one machine have noted it.
 
     Args:
@@ -39,5 +39,5 @@ def measured(schedule: Schedule, lines: Sequence[Sequence[Span]]) -> Simulation:
         Spans in seconds from the first of them.
     """
     zero = min(line[0].begin for line in lines if line)
-    spans = [[Span(action, begin - zero, end - zero) for action, begin, end in line] for line in lines]
+    spans = [[ActionSpan(action, begin - zero, end - zero) for action, begin, end in line] for line in lines]
     return Simulation.of_spans(schedule, spans, "s")

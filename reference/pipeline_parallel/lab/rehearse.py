@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from reference.errors import BadInput
 from reference.pipeline_parallel.passes import Free, Gather, Reduce, brings_gradients, stage_of
 from reference.pipeline_parallel.schedule import Action, Kind, Schedule
-from reference.pipeline_parallel.simulate import Costs, Result, Simulation, Span, makes, needs
+from reference.pipeline_parallel.simulate import ActionSpan, Costs, Result, Simulation, makes, needs
 from reference.pipeline_parallel.validate import validate
 
 Step = Action | Gather | Free | Reduce
@@ -128,7 +128,7 @@ class _Rank:
         self.seconds, self.message, self.gather = costs.table(schedule.stages), costs.message, gather
         self.at, self.now, self.link = 0, 0.0, 0.0  # the next step; when this rank and its link are free
         self.gathered: dict[int, float] = {}  # when a stage is whole
-        self.spans: list[Span] = []
+        self.spans: list[ActionSpan] = []
 
     def goes_on(self, ended: dict[Result, float]) -> bool:
         """Go as far as can be; whether that is any further."""
@@ -159,4 +159,4 @@ class _Rank:
     def computes(self, action: Action, arrived: float) -> None:
         begin = max(self.now, self.gathered[action.stage], arrived)
         self.now = begin + self.seconds[action.kind][action.stage]
-        self.spans.append(Span(action, begin, self.now))
+        self.spans.append(ActionSpan(action, begin, self.now))

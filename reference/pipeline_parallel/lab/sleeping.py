@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 from reference.cluster import Cluster
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Kind, Schedule
-from reference.pipeline_parallel.simulate import Costs, Simulation, Span
+from reference.pipeline_parallel.simulate import ActionSpan, Costs, Simulation
 from reference.pipeline_parallel.split_backward import DeferredWeightGradients
 
 from .measure import Notes, measured
@@ -54,7 +54,7 @@ def sleep_through(cluster: Cluster, schedule: Schedule, costs: Costs) -> Slept:
     return Slept(measured(schedule, lines), activations, {k: v for own in gradients for k, v in own.items()})
 
 
-def on_rank(schedule: Schedule, costs: Costs) -> tuple[list[Span], int, dict[int, float]]:
+def on_rank(schedule: Schedule, costs: Costs) -> tuple[list[ActionSpan], int, dict[int, float]]:
     """A step of one rank: what it did when, how many activations it held at most, and its stages' gradients.
 
     To be run on every rank. A first step, without sleep, tells the ranks the shapes of their messages.

@@ -14,7 +14,7 @@ the sums of `reference.memory.korthikanti.TERMS`, and what autograd saves equals
 every rank keeps all of what lies outside of the regions: inputs of norms and of regions, masks of two dropouts, 10 of
 the 34. Sequence parallelism shares these out, too.
 
-Attention writes its s x s matrices into memory, as it did before flash attention: that is what made selective
+DroppingAttention writes its s x s matrices into memory, as it did before flash attention: that is what made selective
 recomputation worth while (`reference.memory.recompute.recomputed` around `Attention.core`).
 
 Vaswani et al. 2017; Radford et al. 2019 (norms first); Korthikanti et al. 2022, "Reducing activation recomputation in
@@ -54,8 +54,8 @@ class TransformerLayer(nn.Module):
         super().__init__()
         self.region, self.probability, self.site = region, probability, SITES * place
         self.attention_norm, self.mlp_norm = LayerNorm(width), LayerNorm(width)
-        self.attention = Attention(width, heads, region, probability, self.site)
-        self.mlp = MLP(width, region)
+        self.attention = DroppingAttention(width, heads, region, probability, self.site)
+        self.mlp = DroppingMLP(width, region)
 
     def forward(self, x: Tensor, noise: Tensor) -> Tensor:
         """A layer.
@@ -84,7 +84,7 @@ class TransformerLayer(nn.Module):
         yield self.mlp.down.bias
 
 
-class Attention(nn.Module):
+class DroppingAttention(nn.Module):
     """Causal attention with dropout of its weights: each rank has a / t of the heads. Arguments as for the layer."""
 
     def __init__(self, width: int, heads: int, region: Region, probability: float, site: int) -> None:
@@ -117,7 +117,7 @@ class Attention(nn.Module):
         return number(number(noise, self.site)[:, None], indices[:, None])
 
 
-class MLP(nn.Module):
+class DroppingMLP(nn.Module):
     """Two matrices with a GELU (Hendrycks and Gimpel 2016) between them: each rank has 4 D / t of the features."""
 
     def __init__(self, width: int, region: Region) -> None:
@@ -135,10 +135,10 @@ class LayerNorm(nn.LayerNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""
-        return Normalise.apply(x, self.weight, self.bias, self.eps)
+        return LayerNormalise.apply(x, self.weight, self.bias, self.eps)
 
 
-class Normalise(Function):
+class LayerNormalise(Function):
     """`apply(x, weight, bias, epsilon)`: layer norm. Mean and deviation, two numbers a token, backward makes again.
 
     torch's own keeps them, in float32: 8 s b bytes, which the paper leaves out as few.

@@ -26,7 +26,7 @@ from reference.trace import Event, Network, Op, Trace
 from reference.trace.activity import Activity, Doing
 from reference.trace.calls import dtype_name
 
-from .steps import Kind, Step, of_block
+from .steps import LayerOp, OpKind, of_block
 
 
 class Imagined(Region):
@@ -62,11 +62,11 @@ Price = Callable[[Collective, int], float]
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class LayerRehearsal:
     """What each of the ranks does in a block, forward and backward."""
 
     ranks: int
-    steps: tuple[Step, ...]
+    steps: tuple[LayerOp, ...]
 
     @property
     def flops(self) -> int:
@@ -117,7 +117,7 @@ def rehearse(
     sequence: int,
     slices_tokens: bool = False,
     dtype: torch.dtype = torch.bfloat16,
-) -> Rehearsal:
+) -> LayerRehearsal:
     """Run a block of a model on the meta device, as one of so many ranks would.
 
     Args:
@@ -132,7 +132,7 @@ def rehearse(
     """
     require_fit(config, ranks, sequence=sequence if slices_tokens else None)
     region = Imagined(ranks, slices_tokens)
-    return Rehearsal(ranks, tuple(of_block(config, region, batch, sequence, dtype, "meta")))
+    return LayerRehearsal(ranks, tuple(of_block(config, region, batch, sequence, dtype, "meta")))
 
 
 def rings(network: Network) -> Price:
@@ -172,17 +172,17 @@ def replayed(calls: Sequence[Collective], groups: Sequence[tuple[int, ...]], ran
     return _trace(calls, groups, ranks).replay(network).duration
 
 
-def collective(step: Step) -> Collective | None:
+def collective(step: LayerOp) -> Collective | None:
     """What a step calls, known by its shapes: an all-gather makes more tokens, a reduce-scatter fewer."""
-    if not step.kind.talks or (step.kind is Kind.GATHER and step.made == step.given):
+    if not step.kind.talks or (step.kind is OpKind.GATHER and step.made == step.given):
         return None
-    op = Op.ALL_GATHER if step.kind is Kind.GATHER else Op.ALL_REDUCE
-    if step.kind is Kind.SUM and step.made != step.given:
+    op = Op.ALL_GATHER if step.kind is OpKind.GATHER else Op.ALL_REDUCE
+    if step.kind is OpKind.SUM and step.made != step.given:
         op = Op.REDUCE_SCATTER
     return op, prod(step.given), step.dtype
 
 
-def whole(step: Step) -> int:
+def whole(step: LayerOp) -> int:
     """Bytes of all tokens, which a gather makes and a sum begins with."""
     return step.dtype.itemsize * max(prod(step.given), prod(step.made))
 

@@ -33,7 +33,7 @@ from reference.trace import Trace
 from reference.trace.activity import Doing
 
 
-class Kind(StrEnum):
+class OpKind(StrEnum):
     """What a step is."""
 
     WORK = "work"  # without a split matrix: norm, attention, SwiGLU, dropout
@@ -44,16 +44,16 @@ class Kind(StrEnum):
     @property
     def talks(self) -> bool:
         """Whether it lies at the border of a region, where ranks may send something."""
-        return self in (Kind.GATHER, Kind.SUM)
+        return self in (OpKind.GATHER, OpKind.SUM)
 
 
 @dataclass(frozen=True)
-class Step:
+class LayerOp:
     """One thing that one rank does."""
 
     site: str  # where in the block: "query, key, value"
     doing: Doing  # forward or backward
-    kind: Kind
+    kind: OpKind
     given: tuple[int, ...]  # shape of the first thing that it is made from
     made: tuple[int, ...]  # shape of the first thing that it makes
     dtype: torch.dtype  # of it
@@ -66,7 +66,7 @@ class Step:
     @property
     def of_weight(self) -> bool:
         """Whether it is a product that makes the gradient of a weight: [out, in], without tokens."""
-        return self.kind is Kind.PRODUCT and len(self.made) == 2
+        return self.kind is OpKind.PRODUCT and len(self.made) == 2
 
     @property
     def spent_on(self) -> Doing:
@@ -132,13 +132,13 @@ class OpRecorder:
     """
 
     def __init__(self, calls: Callable[[], int] = lambda: 0) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[LayerOp] = []
         self._calls, self._site, self._doing = calls, "", Doing.FORWARD
 
     def follow(self, block: Block, region: Region) -> None:
         """Note what a block does that computes in `region`. Both are changed in place."""
-        region.begin_gather = partial(self._talk, Kind.GATHER, region.begin_gather)
-        region.begin_sum = partial(self._talk, Kind.SUM, region.begin_sum)
+        region.begin_gather = partial(self._talk, OpKind.GATHER, region.begin_gather)
+        region.begin_sum = partial(self._talk, OpKind.SUM, region.begin_sum)
         region.multiply = partial(self._multiply, region.multiply)
         names = {module: name.split(".")[-1] for name, module in block.named_modules()}
         equip(block, lambda ops: Recorded(ops, self.at, names))
@@ -154,22 +154,22 @@ class OpRecorder:
 
         def leave(gradients: Sequence[Tensor]) -> None:
             if price:
-                self._note(Kind.WORK, made, gradients[0], flops=2 * flops)  # a gradient for each factor
+                self._note(OpKind.WORK, made, gradients[0], flops=2 * flops)  # a gradient for each factor
 
         inside = iter(Border.apply(leave, *(x for x, learn in zip(inputs, learns, strict=True) if learn)))
         outputs = run(*(next(inside) if learn else x for x, learn in zip(inputs, learns, strict=True)))
         made = outputs if isinstance(outputs, Tensor) else outputs[0]
         if price:
-            self._note(Kind.WORK, inputs[0], made, flops=flops)
+            self._note(OpKind.WORK, inputs[0], made, flops=flops)
         bordered = Border.apply(enter, *([outputs] if isinstance(outputs, Tensor) else outputs))
         return bordered[0] if isinstance(outputs, Tensor) else bordered
 
     def _multiply(self, multiply: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor) -> Tensor:
         made = multiply(a, b)
-        self._note(Kind.PRODUCT, a, made, flops=2 * made.numel() * a.shape[-1])
+        self._note(OpKind.PRODUCT, a, made, flops=2 * made.numel() * a.shape[-1])
         return made
 
-    def _talk(self, kind: Kind, begin: Callable[[Tensor], Finish], x: Tensor) -> Finish:
+    def _talk(self, kind: OpKind, begin: Callable[[Tensor], Finish], x: Tensor) -> Finish:
         first, place, given = self._calls(), len(self.steps), x.detach()
         self._note(kind, given, given)
         finish = begin(x)
@@ -183,14 +183,14 @@ class OpRecorder:
 
         return done
 
-    def _note(self, kind: Kind, given: Tensor, made: Tensor, flops: int = 0) -> None:
+    def _note(self, kind: OpKind, given: Tensor, made: Tensor, flops: int = 0) -> None:
         shapes = tuple(given.shape), tuple(made.shape)
-        self.steps.append(Step(self._site, self._doing, kind, *shapes, made.dtype, flops, known_by(made)))
+        self.steps.append(LayerOp(self._site, self._doing, kind, *shapes, made.dtype, flops, known_by(made)))
 
 
 def of_block(
     config: GPTConfig, region: Region, batch: int, sequence: int, dtype: torch.dtype, device: str = "cpu"
-) -> list[Step]:
+) -> list[LayerOp]:
     """What this rank does in the first block of a GPT, forward and backward.
 
     Args:
@@ -216,7 +216,7 @@ def of_block(
     return recorder.steps
 
 
-def with_bytes(ranks: Sequence[Sequence[Step]], trace: Trace) -> list[list[Step]]:
+def with_bytes(ranks: Sequence[Sequence[LayerOp]], trace: Trace) -> list[list[LayerOp]]:
     """The steps of every rank, with what each of them sent, as the trace of the same run counts it."""
     return [
         [replace(step, sent=sum(of_call[step.calls[0] : step.calls[1]])) for step in steps]

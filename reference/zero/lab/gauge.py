@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from reference.data_parallel.form import DataParallel, UpdateForm
-from reference.memory.history import History, Kind
+from reference.memory.history import History, MemoryKind
 from reference.memory.lab.gauge import Gauge, Source, parameters_of, state_tensors
 from reference.memory.recipe import Breakdown
 from reference.zero.unit import FlatParameters
@@ -64,13 +64,13 @@ def gauge_of(model: nn.Module, form: UpdateForm, optimizer: Optimizer) -> Gauge:
     def state() -> Iterable[Tensor]:
         return chain(masters, state_tensors(optimizer))
 
-    sources = {Kind.PARAMETERS: parameters, Kind.GRADIENTS: form.gradients, Kind.OPTIMIZER: state}
+    sources = {MemoryKind.PARAMETERS: parameters, MemoryKind.GRADIENTS: form.gradients, MemoryKind.OPTIMIZER: state}
     return Gauge(sources, units={name_of(unit): whole_or_shard(unit) for unit in form.units})
 
 
-def kept(at: Mapping[Kind, int]) -> Breakdown:
+def kept(at: Mapping[MemoryKind, int]) -> Breakdown:
     """The training state within what is in use at one moment: all but activations and buffers."""
-    return Breakdown(at[Kind.PARAMETERS], at[Kind.GRADIENTS], at[Kind.OPTIMIZER])
+    return Breakdown(at[MemoryKind.PARAMETERS], at[MemoryKind.GRADIENTS], at[MemoryKind.OPTIMIZER])
 
 
 def name_of(unit: FlatParameters) -> str:
