@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from reference.collectives.native import computes_on_gpus
+from reference.collectives.compat import computes_on_gpus
 from reference.data_parallel import whole
 from reference.errors import BadInput
 from reference.oracle import Record, on_ranks

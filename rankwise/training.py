@@ -8,7 +8,7 @@ from rich.console import Console
 
 from rankwise import on_rank
 from rankwise.progress import following
-from rankwise.words import require_ranks
+from rankwise.ranks import require_ranks
 from reference.cluster import Cluster
 from reference.errors import BadInput
 from reference.models import files
@@ -93,8 +93,6 @@ def choose_device(wanted: str, ranks: int) -> str:
     Raises:
         BadInput: if GPUs are demanded and there are too few.
     """
-    if wanted not in ("auto", "cpu", "cuda"):
-        raise BadInput(f"--device is auto, cpu or cuda, not {wanted}")
     gpus = torch.cuda.device_count()
     if wanted == "cuda" and gpus < ranks:
         raise BadInput(f"--device cuda takes a GPU for each of {ranks} ranks, and torch sees {gpus}")

@@ -2,28 +2,49 @@
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from reference.choices import PrecisionName
 from reference.errors import BadInput
-from reference.memory.precision import PRECISIONS, Precision
-from reference.models import PRESETS, GPTConfig
+from reference.fields import option
+from reference.models import preset
+
+if TYPE_CHECKING:
+    from reference.memory.precision import Precision
+    from reference.models import ModelConfig
+
+
+def precision(name: str) -> "Precision":
+    """What the name of a precision means."""
+    from reference.memory.precision import PRECISIONS  # takes torch, which a command line does without
+
+    return PRECISIONS[name]
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """Everything that decides what is learned. The number of ranks is not part of it: it changes nothing."""
 
-    model: GPTConfig = PRESETS["demo"]
-    data: str | None = None  # a file of text; Python's own documentation by default
-    steps: int = 300
-    stop_after: int | None = None  # take only the first steps of those planned, 1 or more
-    batch: int = 16  # windows in a step, of all ranks together
-    sequence: int = 128  # tokens in a window
-    learning_rate: float = 3e-3  # at its peak
-    warmup: int = 20  # steps until the peak
-    weight_decay: float = 0.1
-    clip: float = 1.0  # a longer gradient is scaled down to this norm
-    seed: int = 0
-    precision: Precision = PRECISIONS["fp32"]
+    model: "ModelConfig" = option(
+        "demo",
+        "GPT to train: tiny (33 thousand parameters), demo (0.8 million) or small (24 million).",
+        value_of=preset,
+    )
+    data: str | None = option(None, "A file of text (or gzip, zip, npy); Python's own documentation by default.")
+    steps: int = option(300, "How many times to update the parameters.")
+    stop_after: int | None = option(None, "Stop after so many of the --steps; --resume takes the others.", stored=False)
+    batch: int = option(16, "Windows of text that all ranks together read in a step.")
+    sequence: int = option(128, "Tokens in a window; a token is a byte.")
+    learning_rate: float = option(
+        3e-3, "Highest learning rate, reached after --warmup steps; then it falls to a tenth."
+    )
+    warmup: int = option(20, "Steps in which the learning rate rises.")
+    weight_decay: float = option(0.1, "Weight decay of AdamW, as a multiple of the learning rate.")
+    clip: float = option(1.0, "Longest gradient: a longer one is scaled down to this norm; inf for no limit.")
+    seed: int = option(0, "Seed of the first weights, of the order of the text and of dropout.")
+    precision: "Precision" = option(
+        "fp32", "Numbers to compute with: {words}.", words=PrecisionName, value_of=precision
+    )
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -36,6 +57,8 @@ class TrainConfig:
             raise BadInput(f"gradients are clipped to a positive norm, not {self.clip}")
         if not 0 < self.learning_rate < math.inf:
             raise BadInput(f"a learning rate is a positive number, not {self.learning_rate}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise BadInput(f"a weight decay is 0 or more, and finite, not {self.weight_decay}")
         if self.seed < 0:
             raise BadInput(f"a seed is 0 or more, not {self.seed}")
         if self.model.vocabulary != 256:

@@ -6,6 +6,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
+from reference.collectives.communicator import Communicator
+from reference.collectives.default import Communicate, over
 from reference.mesh import Mesh
 
 
@@ -17,12 +19,15 @@ class Groups:
     Args:
         group: the ranks of the mesh.
         mesh: how they are arranged.
+        communicate: makes the communicator of a group, through which strategies talk.
     """
 
-    def __init__(self, group: ProcessGroup, mesh: Mesh) -> None:
+    def __init__(self, group: ProcessGroup, mesh: Mesh, communicate: Communicate = over) -> None:
         self.all, self.mesh, self.at = group, mesh, mesh.coordinates(group.rank())
+        self._communicate = communicate
         self._made: dict[tuple[str, ...], ProcessGroup] = {}
         self._beside: dict[str, ProcessGroup] = {}
+        self._communicators: dict[ProcessGroup, Communicator] = {}
 
     def along(self, *axes: str) -> ProcessGroup:
         """The ranks that differ from this one along these axes alone. Axes of one rank change nothing."""
@@ -34,6 +39,16 @@ class Groups:
         if axes not in self._made:
             self._made[axes] = mine_of(self.all, self.mesh.groups(*axes))
         return self._made[axes]
+
+    def communicator(self, *axes: str) -> Communicator:
+        """What strategies take to talk to the ranks that are `along` these axes."""
+        return self.communicator_of(self.along(*axes))
+
+    def communicator_of(self, group: ProcessGroup) -> Communicator:
+        """The communicator of a group of this mesh: one, however often it is asked for."""
+        if group not in self._communicators:
+            self._communicators[group] = self._communicate(group)
+        return self._communicators[group]
 
     def add(self, name: str, group: ProcessGroup) -> None:
         """Let a group that no axes make, such as the two ends of a pipeline, go by a name of its own."""

@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 from contextlib import suppress
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -27,13 +27,9 @@ import torch.distributed.nn.functional
 
 from reference import on_gpus
 from reference.errors import BadInput
-from reference.memory.offload import Offload
-from reference.memory.precision import PRECISIONS
-from reference.memory.recompute import Recompute
-from reference.models import PRESETS
 from reference.models.data import unigram_entropy
-from reference.options import completed, configure
-from reference.parallelize import DataParallelism, PipelineSchedule, Plan
+from reference.options import add_to, completed, configure, require_words, to_store
+from reference.parallelize import Plan
 from reference.report import held_out, printer, silent
 from reference.saves import Saves, saves_of
 from reference.train import TrainConfig, batches_for, train, validation_loss
@@ -150,13 +146,12 @@ def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, Saves | None, torch.
     objection = text = kind = ""
     try:
         options = parse(arguments)
-        device = choose_device(options.pop("device"))
+        device = choose_device(options["device"])
         kind = device.type
-        saves = saves_of(options.pop("save"), options["save_every"], options.pop("resume"))
+        saves = saves_of(options["save"], options["save_every"], options["resume"])
         if saves:
             options = completed(options, given(arguments), saves.stored())
-            saves = saves.of(options)
-        options.pop("save_every")
+            saves = saves.of(to_store(options))
         config, plan = configure(**options)
         plan.require_fit(dist.get_world_size(), config.model, config.sequence)
         text = batches_for(config, plan.dp_size(dist.get_world_size()), plan.micro_batches).fingerprint
@@ -176,13 +171,15 @@ def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, Saves | None, torch.
     return config, plan, saves, device
 
 
-def parse(arguments: list[str]) -> dict:
-    """The command line as the arguments of `saves_of` and `configure`, and `device`.
+def parse(arguments: list[str]) -> dict[str, Any]:
+    """The words of the command line, by the names of options.
 
     Raises:
         BadInput: if it cannot be understood.
     """
-    return vars(command_line().parse_args(arguments))
+    words = vars(command_line().parse_args(arguments))
+    require_words(words)
+    return words
 
 
 def given(arguments: list[str]) -> set[str]:
@@ -194,32 +191,8 @@ def given(arguments: list[str]) -> set[str]:
 
 def command_line() -> argparse.ArgumentParser:
     """What can be asked for."""
-    defaults, plan = TrainConfig(), Plan()
-    parser = Parser(prog="torchrun -m reference.train", description="Train a GPT in parallel.")
-    parser.add_argument("--model", default="demo", help=", ".join(PRESETS))
-    parser.add_argument("--data", help="a file of text (or gzip, zip, npy); Python's documentation by default")
-    parser.add_argument("--steps", type=int, default=defaults.steps)
-    parser.add_argument("--batch", type=int, default=defaults.batch, help="windows in a step, of all ranks together")
-    parser.add_argument("--sequence", type=int, default=defaults.sequence, help="tokens in a window")
-    parser.add_argument("--learning-rate", type=float, default=defaults.learning_rate)
-    parser.add_argument("--dropout", type=float, default=defaults.model.dropout, help="share of elements left out")
-    parser.add_argument("--seed", type=int, default=defaults.seed)
-    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    parser.add_argument("--data-parallel", default=plan.data_parallel, help=", ".join(DataParallelism))
-    parser.add_argument("--dp-replicate", type=int, help="of the model, with hsdp; 2 by default")
-    parser.add_argument("--tensor-parallel", type=int, default=1, help="ranks that share every matrix")
-    parser.add_argument("--sequence-parallel", action="store_true", help="and, between the matrices, the tokens")
-    parser.add_argument("--async-tensor-parallel", action="store_true", help="and slices travel during products")
-    parser.add_argument("--pipeline-parallel", type=int, default=1, help="ranks that share the layers")
-    parser.add_argument("--schedule", default=plan.schedule, help=", ".join(PipelineSchedule))
-    parser.add_argument("--stages-per-rank", type=int, help="stages on a rank of the pipeline; 2 by default")
-    parser.add_argument("--micro-batches", type=int, default=plan.micro_batches, help="micro-batches in a step")
-    parser.add_argument("--recompute", default=plan.recompute, help=", ".join(Recompute))
-    parser.add_argument("--precision", default="fp32", help=", ".join(PRECISIONS))
-    parser.add_argument("--offload", default=plan.offload, help=", ".join(Offload))
-    parser.add_argument("--save", help="a folder for checkpoints")
-    parser.add_argument("--save-every", type=int, help="steps from one checkpoint to the next; 100 by default")
-    parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint, with its options")
+    parser = Parser(prog="torchrun -m reference.train", description="Train a GPT in parallel.", allow_abbrev=False)
+    add_to(parser)
     return parser
 
 

@@ -14,9 +14,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from torch import Tensor
-from torch.distributed import ProcessGroup
 
-from reference.collectives import fastest
+from reference.collectives.communicator import Communicator
 from reference.data_parallel.form import DataParallel, Part, UpdateForm
 from reference.data_parallel.replicated import flat
 from reference.groups import Groups
@@ -58,10 +57,10 @@ class OnMesh:
         )
         self.shards = tuple(groups.along(axis) for axis in self.split if groups.mesh.size(axis) > 1)
         self.units = [unit for form in self._forms for unit in form.units]
-        self.partial: dict[ProcessGroup, list[Part]] = {}  # parts whose gradients are summed over these ranks
+        self.partial: dict[Communicator, list[Part]] = {}  # parts whose gradients are summed over these ranks
         for part in self.parts:
-            for group in partial_groups(placed[part.name], groups):
-                self.partial.setdefault(group, []).append(part)
+            for communicator in partial_groups(placed[part.name], groups):
+                self.partial.setdefault(communicator, []).append(part)
 
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:
@@ -75,10 +74,10 @@ class OnMesh:
         """Sum over the data axes, and then the parts that ranks of other axes have."""
         for form in self._forms:
             form.reduce_gradients()
-        for group, parts in self.partial.items():
+        for communicator, parts in self.partial.items():
             gradients = [part.master.grad for part in parts if part.master.grad is not None]
             if gradients:
-                flat(gradients, group, fastest.all_reduce)
+                sum_over(communicator, gradients)
 
     def end_step(self) -> None:
         """Let the model compute with the masters as they are now, and forget the gradients."""
@@ -97,9 +96,14 @@ class OnMesh:
         return replace(part, shape=where.shape, block=where.block, is_primary=is_primary)
 
 
-def partial_groups(where: Placement, groups: Groups) -> list[ProcessGroup]:
+def sum_over(communicator: Communicator, gradients: Sequence[Tensor]) -> None:
+    """Sum each of these over the ranks of a communicator, in place: all of them in one flat buffer."""
+    flat(gradients, communicator.group, lambda whole, _: communicator.all_reduce(whole))
+
+
+def partial_groups(where: Placement, groups: Groups) -> list[Communicator]:
     """The groups of ranks that each have a part of a parameter's gradient."""
     partial = where.spec.partial
     axes = [axis for axis in groups.mesh.names if axis in partial]
-    beside = [groups.along(axis) for axis in sorted(partial) if groups.is_beside(axis)]
-    return ([groups.along(*axes)] if groups.mesh.size(*axes) > 1 else []) + beside
+    beside = [groups.communicator(axis) for axis in sorted(partial) if groups.is_beside(axis)]
+    return ([groups.communicator(*axes)] if groups.mesh.size(*axes) > 1 else []) + beside

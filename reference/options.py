@@ -1,89 +1,119 @@
-"""What a person can ask of a training run, as words: the same for `rankwise train` and for `torchrun`."""
+"""What a person can ask of a training run, as words: the same for `rankwise train` and for `torchrun`.
 
+Every option is a field of a dataclass: of `TrainConfig`, `Plan` or, here, `Run`. There it has its type, its default and
+its help, and nowhere else. A new field is a new option of both command lines, and is kept in checkpoints.
+"""
+
+import argparse
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, TypeVar
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from reference.config import TrainConfig
-from reference.errors import BadInput
-from reference.memory.offload import Offload
-from reference.memory.precision import PRECISIONS
-from reference.memory.recompute import Recompute
-from reference.models import preset
-from reference.parallelize import DataParallelism, PipelineSchedule, Plan
-
-Choice = TypeVar("Choice", bound=StrEnum)
+from reference.fields import Option, option, options_of
+from reference.models import GPTConfig
+from reference.plan import Plan
 
 
-def configure(
-    *,
-    model: str,
-    data: str | None,
-    steps: int,
-    batch: int,
-    sequence: int,
-    learning_rate: float,
-    dropout: float,
-    seed: int,
-    data_parallel: str,
-    dp_replicate: int | None,
-    tensor_parallel: int,
-    sequence_parallel: bool,
-    async_tensor_parallel: bool,
-    pipeline_parallel: int,
-    schedule: str,
-    stages_per_rank: int | None,
-    micro_batches: int,
-    recompute: str,
-    precision: str,
-    offload: str,
-) -> tuple[TrainConfig, Plan]:
+class Device(StrEnum):
+    """Where ranks compute."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where a run takes place, and what it leaves behind: no number that it computes depends on it."""
+
+    device: Device = option(
+        Device.AUTO, "Where to compute: cpu (gloo), cuda (NCCL) or auto: cuda if each rank has a GPU.", stored=False
+    )
+    save: str | None = option(None, "Save checkpoints in this folder.", stored=False)
+    save_every: int | None = option(None, "Steps from one checkpoint to the next; 100 by default.")
+    resume: bool = option(False, "Go on from the newest checkpoint in --save, with its options.", stored=False)
+
+
+@dataclass(frozen=True)
+class OnThisMachine:
+    """What `rankwise train` asks besides, since it starts the ranks itself."""
+
+    ranks: int = option(4, "Processes that train together; with --device cuda each has a GPU of its own.")
+    log: Path | None = option(
+        None, "Write each step's loss and speed into this file, a JSON object a line.", stored=False
+    )
+
+
+GROUPS: Mapping[str, tuple[type, ...]] = MappingProxyType(
+    {"What is learned": (TrainConfig, GPTConfig), "How the work is laid out": (Plan,), "The run": (Run,)}
+)
+"""Options of both command lines, under the titles of their help."""
+
+
+def grouped(groups: Mapping[str, tuple[type, ...]] = GROUPS) -> dict[str, list[Option]]:
+    """All options, by the title that they stand under."""
+    return {title: [each for kind in kinds for each in options_of(kind)] for title, kinds in groups.items()}
+
+
+OPTIONS: Mapping[str, Option] = MappingProxyType(
+    {each.name: each for options in grouped({**GROUPS, "": (OnThisMachine,)}).values() for each in options}
+)
+"""Every option by name."""
+
+
+def add_to(parser: argparse.ArgumentParser, groups: Mapping[str, tuple[type, ...]] = GROUPS) -> None:
+    """Let `parser` know the options of these groups. What it parses has their names."""
+    for title, options in grouped(groups).items():
+        group = parser.add_argument_group(title)
+        for each in options:
+            how = {"action": "store_true"} if each.kind is bool else {"type": each.kind}
+            default = "" if each.default is None or each.kind is bool else " [default: %(default)s]"
+            text = each.help.replace("%", "%%") + default
+            group.add_argument(each.flag, default=each.default, help=text, **how)
+
+
+def require_words(words: Mapping[str, Any]) -> None:
+    """See that each option, by name, has a word that it takes.
+
+    Raises:
+        BadInput: with the words that would do.
+    """
+    for name, word in words.items():
+        OPTIONS[name].check(word)
+
+
+def configure(**words: Any) -> tuple[TrainConfig, Plan]:
     """What to learn, and how to lay it out.
+
+    Args:
+        words: what was typed, by the names of options; those of a `Run` are passed over, and what is missing has its
+            default.
 
     Raises:
         BadInput: if a word or a number cannot be understood, with what would be.
+        TypeError: if no option is called so.
     """
-    if precision not in PRECISIONS:
-        raise BadInput(f"--precision is one of {', '.join(PRECISIONS)}, not {precision}")
-    config = TrainConfig(
-        replace(preset(model), dropout=dropout),
-        data,
-        steps,
-        batch=batch,
-        sequence=sequence,
-        learning_rate=learning_rate,
-        seed=seed,
-        precision=PRECISIONS[precision],
-    )
-    plan = Plan(
-        choose(DataParallelism, data_parallel, "--data-parallel"),
-        micro_batches,
-        choose(Recompute, recompute, "--recompute"),
-        choose(Offload, offload, "--offload"),
-        dp_replicate=dp_replicate,
-        tensor_parallel=tensor_parallel,
-        sequence_parallel=sequence_parallel,
-        async_tensor_parallel=async_tensor_parallel,
-        pipeline_parallel=pipeline_parallel,
-        schedule=choose(PipelineSchedule, schedule, "--schedule"),
-        stages_per_rank=stages_per_rank,
-    )
-    return config, plan
+    if unknown := words.keys() - OPTIONS:
+        raise TypeError(f"no option is called {', '.join(sorted(unknown))}")
+    plan = Plan(**_values(Plan, words))
+    learned = _values(TrainConfig, words)
+    model = learned.pop("model", TrainConfig().model)
+    return TrainConfig(replace(model, **_values(GPTConfig, words)), **learned), plan
 
 
-BELONGS_TO = {
-    "dp_replicate": ("data_parallel",),
-    "sequence_parallel": ("tensor_parallel",),
-    "async_tensor_parallel": ("tensor_parallel",),
-    "schedule": ("pipeline_parallel",),
-    "stages_per_rank": ("pipeline_parallel", "schedule"),
-}
-"""Options that mean something beside others alone: they are not taken over where one of those is another now."""
+def _values(declared: type, words: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of those fields that there are words for."""
+    return {each.name: each.read(words[each.name]) for each in options_of(declared) if each.name in words}
 
 
 def completed(options: Mapping[str, Any], given: Collection[str], stored: Mapping[str, Any]) -> dict[str, Any]:
     """All options of a run: those given, the others as the run that it goes on from had them, or else by default.
+
+    An option that belongs to others is not taken over where one of those is another now.
 
     Args:
         options: all of them, by name.
@@ -94,17 +124,11 @@ def completed(options: Mapping[str, Any], given: Collection[str], stored: Mappin
     taken_over = {
         name: value
         for name, value in stored.items()
-        if name in options and name not in given and anew.isdisjoint(BELONGS_TO.get(name, ()))
+        if name in options and name not in given and anew.isdisjoint(OPTIONS[name].within)
     }
     return {**options, **taken_over}
 
 
-def choose(kind: type[Choice], word: str, option: str) -> Choice:
-    """The member of `kind` that is called `word`.
-
-    Raises:
-        BadInput: if there is none.
-    """
-    if word not in list(kind):
-        raise BadInput(f"{option} is one of {', '.join(kind)}, not {word}")
-    return kind(word)
+def to_store(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that a run takes over that goes on: all but what is of one sitting."""
+    return {name: value for name, value in options.items() if OPTIONS[name].stored}

@@ -11,9 +11,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from reference.collectives.default import Communicate, over
 from reference.config import TrainConfig, learning_rate
 from reference.data_parallel import whole
-from reference.models import GPT, create, token_loss
+from reference.models import architecture, create, token_loss
 from reference.parallelize import DEFAULT_PLAN, Plan
 from reference.train import Training, batches_for, summed
 
@@ -31,7 +32,7 @@ class Record:
 def one_process(config: TrainConfig) -> Record:
     """Train alone, in `config.precision.master`: one process reads every batch whole."""
     batches = batches_for(config, world_size=1)
-    model = create(GPT, config.model, config.seed, dtype=config.precision.master)
+    model = create(architecture, config.model, config.seed, dtype=config.precision.master)
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=config.weight_decay)
     losses, norms, gradients = [], [], {}
     for step in range(config.stop_after or config.steps):
@@ -49,10 +50,14 @@ def one_process(config: TrainConfig) -> Record:
 
 
 def on_ranks(
-    config: TrainConfig, group: dist.ProcessGroup, device: torch.device | str = "cpu", plan: Plan = DEFAULT_PLAN
+    config: TrainConfig,
+    group: dist.ProcessGroup,
+    device: torch.device | str = "cpu",
+    plan: Plan = DEFAULT_PLAN,
+    communicate: Communicate = over,
 ) -> Record:
     """Train on the ranks of `group` as `reference.train` does, and keep what `one_process` keeps."""
-    training = Training(config, group, torch.device(device), plan)
+    training = Training(config, group, torch.device(device), plan, communicate)
     losses, norms, gradients = [], [], {}
     last = (config.stop_after or config.steps) - 1
     for step in range(last + 1):

@@ -2,21 +2,25 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, partial, reduce
 
 import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from reference import on_gpus
+from reference.collectives.default import Communicate, over
 from reference.data_parallel.form import DataParallel, UpdateForm
-from reference.data_parallel.replicated import DistributedDataParallel, Replicated, flat, naive
+from reference.data_parallel.replicated import DistributedDataParallel, Replicated, naive, through
 from reference.engine import Engine, ForwardOnly, OneStage
 from reference.groups import Groups
+from reference.memory.fast.fused import Fused
 from reference.memory.precision import Precision
-from reference.memory.recompute import recompute
+from reference.memory.recompute import recomputing
 from reference.mesh import DATA, GRADIENTS, TENSOR
-from reference.models import GPT, GPTConfig, create, initial_value, materialise, token_loss
+from reference.models import ModelConfig, architecture, create, initial_value, materialise, token_loss
+from reference.models.layout import Layout
+from reference.models.ops import PLAIN, Ops, equip
 from reference.on_mesh import Along, OnMesh
 from reference.pipeline_parallel.channels import channels_of, ends_of
 from reference.pipeline_parallel.folded import busiest
@@ -24,16 +28,15 @@ from reference.pipeline_parallel.form import PerStageSync
 from reference.pipeline_parallel.orders import forward_only
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
-from reference.pipeline_parallel.split_backward import Later
-from reference.pipeline_parallel.split_region import SplitRegion
-from reference.pipeline_parallel.stages import Stage, Stages, TiedTable, pieces_of
+from reference.pipeline_parallel.split_backward import Deferred, DeferredWeightGradients
+from reference.pipeline_parallel.stages import Stages, TiedTable, pieces_of, stage_of
 from reference.plan import DEFAULT_PLAN, DataParallelism, PipelineSchedule, Plan
 from reference.sequence_parallel.fast.ring import RingRegion
 from reference.sequence_parallel.region import SequenceRegion
 from reference.sharding import Placement, Spec
 from reference.tensor_parallel import vocabulary
-from reference.tensor_parallel.gpt import parallelize_layers, split_parameters
 from reference.tensor_parallel.layout import spec_of
+from reference.tensor_parallel.ops import TensorParallel, split_parameters
 from reference.tensor_parallel.region import Region
 from reference.zero import FullySharded, FullyShardedByProgram, Sharded, ZeroStage
 
@@ -57,9 +60,15 @@ class Parallel:
 
 
 def parallelize(
-    config: GPTConfig, plan: Plan, group: ProcessGroup, device: torch.device, precision: Precision, seed: int = 0
+    config: ModelConfig,
+    plan: Plan,
+    group: ProcessGroup,
+    device: torch.device,
+    precision: Precision,
+    seed: int = 0,
+    communicate: Communicate = over,
 ) -> Parallel:
-    """Build a GPT as `plan` says, with the initial weights that one process would have.
+    """Build a model as `plan` says, with the initial weights that one process would have.
 
     Args:
         config: of the model.
@@ -69,18 +78,19 @@ def parallelize(
         device: where this rank computes. On "meta" nothing has values: a plan of a model that fits nowhere here.
         precision: in which dtypes.
         seed: of the weights.
+        communicate: makes the communicator of a group of ranks; all that strategies say goes through these.
 
     Raises:
         BadInput: if the plan does not fit the number of ranks or the model.
     """
     plan.require_fit(group.size(), config)
-    groups = groups_of(plan, group, config)
+    groups = groups_of(plan, group, config, communicate)
     if on_gpus.is_gpu(device):
         groups.connect(device)
     dtype = precision.compute if plan.shards_parameters else precision.master
     model = create(partial(_part_of, plan=plan, groups=groups), config, seed, "meta", dtype)
     placed = {
-        name: Placement.of(parameter.shape, _spec(name, plan, groups), groups.mesh, group.rank())
+        name: Placement.of(parameter.shape, _spec(name, config.layout, plan, groups), groups.mesh, group.rank())
         for name, parameter in model.named_parameters()
     }
 
@@ -93,30 +103,27 @@ def parallelize(
     if not plan.shards_parameters:
         materialise(model, value, device)
     is_pipeline, is_split = plan.pipeline_parallel > 1, plan.tensor_parallel > 1
-    later = Later(model) if is_pipeline else None  # first: regions put their own forward in its place
-    region = _region(plan, groups, later, overlap=on_gpus.is_gpu(device)) if is_split else None
-    for piece in model.by_number.values() if is_pipeline else [model]:
-        if region:
-            parallelize_layers(piece, region)
-        recompute(piece, plan.recompute)
+    deferred = DeferredWeightGradients() if is_pipeline else None
+    region = _region(plan, groups, overlap=on_gpus.is_gpu(device)) if is_split else None
+    equip(model, lambda _: ops_of(plan, region, deferred))
     make_form = partial(_form, plan=plan, groups=groups, precision=precision, value=value, device=device)
     form = _form_of_stages(model, make_form) if is_pipeline else make_form(model)
     of_stages = form
     if is_pipeline or is_split:
         form = OnMesh([Along(form, plan.shard_axes)], placed, groups, plan.split_axes)
     if is_pipeline:
-        engine, inference = _pipelines(model, plan, groups, device, later, of_stages)
+        engine, inference = _pipelines(model, plan, groups, device, deferred, of_stages)
     else:
         engine, inference = OneStage(model, form, plan.micro_batches), lambda _: ForwardOnly(model)
     loss = token_loss
     if region:
-        loss = partial(vocabulary.token_loss, group=groups.along(*TENSOR), vocabulary=config.vocabulary)
+        loss = partial(vocabulary.token_loss, group=groups.communicator(*TENSOR), vocabulary=config.vocabulary)
     return Parallel(model, loss, form, groups.along(*DATA), groups.along("pp", *GRADIENTS), engine, inference)
 
 
-def groups_of(plan: Plan, group: ProcessGroup, config: GPTConfig) -> Groups:
+def groups_of(plan: Plan, group: ProcessGroup, config: ModelConfig, communicate: Communicate = over) -> Groups:
     """All groups that a plan needs, made in one order by all ranks of `group`."""
-    groups = Groups(group, plan.mesh(group.size(), config))
+    groups = Groups(group, plan.mesh(group.size(), config), communicate)
     several = [(axis,) for axis in groups.mesh.names if groups.mesh.size(axis) > 1]
     for axes in (*several, DATA, GRADIENTS, ("pp", *GRADIENTS)):
         groups.along(*axes)
@@ -129,32 +136,50 @@ def groups_of(plan: Plan, group: ProcessGroup, config: GPTConfig) -> Groups:
     return groups
 
 
-def _spec(name: str, plan: Plan, groups: Groups) -> Spec:
+def _spec(name: str, layout: Layout, plan: Plan, groups: Groups) -> Spec:
     """What the axes of the mesh do to the parameter called `name`, on a rank that has it."""
-    spec = spec_of(name, slices_tokens=plan.sequence_parallel)
+    spec = spec_of(name, layout, slices_tokens=plan.sequence_parallel)
     if plan.pipeline_parallel == 1:
         return spec
     at_both_ends = {"pp_ends"} if name == TABLE and groups.is_beside("pp_ends") else ()
     return replace(spec, split={**spec.split, "pp": None}, partial=spec.partial.union(at_both_ends))
 
 
-def _part_of(config: GPTConfig, plan: Plan, groups: Groups) -> nn.Module:
+def _part_of(config: ModelConfig, plan: Plan, groups: Groups) -> nn.Module:
     """The model, or this rank's stages of it."""
     if plan.pipeline_parallel == 1:
-        return GPT(config)
+        return architecture(config)
     schedule = plan.timetable()
     pieces, own = pieces_of(config, schedule.stages), schedule.stages_on(groups.at["pp"])
     table = TiedTable(config) if config.tied and {0, schedule.stages - 1} & set(own) else None
-    return Stages({stage: Stage(config, pieces[stage], table) for stage in own}, table)
+    return Stages({stage: stage_of(config, pieces[stage], table) for stage in own}, table)
 
 
-def _region(plan: Plan, groups: Groups, later: Later | None, overlap: bool) -> Region | SplitRegion:
+def ops_of(plan: Plan, region: Region | None, deferred: DeferredWeightGradients | None) -> Ops:
+    """What the layers of a model ask for what they compute: the one list of what stands around what.
+
+    Args:
+        plan: how the work is laid out.
+        region: of the tensor axes, if there are any.
+        deferred: where weight gradients of a pipeline's stages wait, if it is one.
+    """
+    inside_out: list[Callable[[Ops], Ops]] = [
+        # These make the products, on one rank or on several: so they stand inside.
+        lambda ops: TensorParallel(region) if region else Fused() if deferred else ops,
+        # Asks them for products of whose weights autograd knows nothing, and for what a weight's gradient needs.
+        lambda ops: Deferred(ops, deferred) if deferred else ops,
+        # Forgets what all of those save, and runs all of them again: so it stands outside.
+        recomputing(plan.recompute),
+    ]
+    return reduce(lambda ops, around: around(ops), inside_out, PLAIN)
+
+
+def _region(plan: Plan, groups: Groups, overlap: bool) -> Region:
     """What happens where ranks of the tensor axes begin and end to share work."""
     kind = Region
     if plan.sequence_parallel:
         kind = RingRegion if plan.async_tensor_parallel else SequenceRegion
-    region = kind(groups.along(*TENSOR), overlap)
-    return SplitRegion(region, later) if later else region
+    return kind(groups.communicator(*TENSOR), overlap)
 
 
 def _form_of_stages(model: Stages, make_form: Callable[[nn.Module], DataParallel]) -> PerStageSync:
@@ -164,19 +189,25 @@ def _form_of_stages(model: Stages, make_form: Callable[[nn.Module], DataParallel
 
 
 def _pipelines(
-    model: Stages, plan: Plan, groups: Groups, device: torch.device, later: Later | None, form: PerStageSync
+    model: Stages,
+    plan: Plan,
+    groups: Groups,
+    device: torch.device,
+    deferred: DeferredWeightGradients,
+    form: PerStageSync,
 ) -> tuple[Pipeline, Callable[[torch.Size], Pipeline]]:
     """For training, and for inference: one for each shape of tokens, since all messages of a pipeline have one."""
     channels = None
     if on_gpus.is_gpu(device):
         on_gpus.require_connections(busiest(plan.timetable()))
-        channels = channels_of(groups.all, groups.mesh, plan.timetable(), device)
+        ends = channels_of(groups.all, groups.mesh, plan.timetable(), device)
+        channels = {channel: groups.communicator_of(group) for channel, group in ends.items()}
     is_replicated = plan.scatter_gather and plan.tensor_parallel > 1 and not plan.sequence_parallel
-    copies = groups.along(*TENSOR) if is_replicated else None
-    options = {"later": later, "form": form, "channels": channels, "copies": copies}
+    copies = groups.communicator(*TENSOR) if is_replicated else None
+    options = {"deferred": deferred, "form": form, "channels": channels, "copies": copies}
 
     def pipeline(schedule: Schedule) -> Pipeline:
-        return Pipeline(schedule, model.by_number, groups.along("pp"), device, **options)
+        return Pipeline(schedule, model.by_number, groups.communicator("pp"), device, **options)
 
     return pipeline(plan.timetable()), cache(lambda shape: pipeline(forward_only(plan.timetable(), m=1)))
 
@@ -190,12 +221,12 @@ def _form(
     device: torch.device,
 ) -> DataParallel:
     """The form of data parallelism, over this rank's model."""
-    data = groups.along(*GRADIENTS)
+    data = groups.communicator(*GRADIENTS)
     match plan.data_parallel:
         case DataParallelism.NAIVE:
-            return Replicated(model, data, precision, naive)
+            return Replicated(model, data, precision, partial(naive, all_reduce=through(data)))
         case DataParallelism.FLAT:
-            return Replicated(model, data, precision, flat)
+            return Replicated(model, data, precision)
         case DataParallelism.DDP:
             return DistributedDataParallel(model, data, precision)
         case DataParallelism.ZERO1:
@@ -203,8 +234,8 @@ def _form(
         case DataParallelism.ZERO2:
             return Sharded(model, data, ZeroStage.GRADIENTS, precision)
         case DataParallelism.FSDP | DataParallelism.HSDP:
-            replicas = groups.along("dp_replicate") if plan.replicas > 1 else None
-            shards = groups.along("dp_shard")
+            replicas = groups.communicator("dp_replicate") if plan.replicas > 1 else None
+            shards = groups.communicator("dp_shard")
             kind = FullySharded if plan.pipeline_parallel == 1 else FullyShardedByProgram
             return kind(model, shards, precision, replicas=replicas, value=value, device=device)
         case reduce:

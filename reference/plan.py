@@ -1,20 +1,22 @@
 """How the work is laid out over ranks: what there is to choose, and what fits together."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, partial
+from typing import TYPE_CHECKING
 
-from reference.data_parallel.replicated import Reduce
+from reference.choices import Offload, Recompute
 from reference.errors import BadInput
-from reference.memory.offload import Offload
-from reference.memory.recompute import Recompute
+from reference.fields import option, require_members
 from reference.mesh import TENSOR, Mesh
-from reference.models import GPTConfig
 from reference.pipeline_parallel import orders
 from reference.pipeline_parallel.schedule import Schedule
-from reference.tensor_parallel.layout import require_fit, tensor_axes
 from reference.zero_bubble import building_blocks
 from reference.zero_bubble import orders as zero_bubble
+
+if TYPE_CHECKING:
+    from reference.models import ModelConfig
 
 
 class DataParallelism(StrEnum):
@@ -77,21 +79,44 @@ class Plan:
         BadInput: if the numbers make no sense.
     """
 
-    data_parallel: DataParallelism | Reduce = DataParallelism.FLAT  # or a function that sums the gradients of replicas
-    micro_batches: int = 1  # of a step, of which a rank holds one at a time
-    recompute: Recompute = Recompute.NONE
-    offload: Offload = Offload.NONE  # of the optimizer's state
-    offload_folder: str = "/var/tmp"  # on a real disk: /tmp is often memory
-    dp_replicate: int | None = None  # HSDP: how many groups of ranks hold the model; 2 if nothing is said
-    tensor_parallel: int = 1  # ranks that share every matrix, and read the same windows
-    sequence_parallel: bool = False  # what lies between the matrices is shared out by tokens
-    async_tensor_parallel: bool = False  # with it: tokens travel slice by slice, while others are multiplied
-    pipeline_parallel: int = 1  # ranks that share the layers; micro-batches pass through them
-    schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B  # in which order they compute
-    stages_per_rank: int | None = None  # with interleaved and breadth-first; 2 if nothing is said
-    scatter_gather: bool = True  # tensor-parallel ranks share out what they would all send to the next stage
+    data_parallel: DataParallelism | Callable[..., None] = option(  # or a function that sums the gradients of replicas
+        DataParallelism.FLAT, "How ranks share a batch: {words}. Lessons 05 and 06."
+    )
+    micro_batches: int = option(1, "Micro-batches that each rank's part of a batch is cut into.")
+    recompute: Recompute = option(Recompute.NONE, "Activations that backward computes again to save memory: {words}.")
+    offload: Offload = option(Offload.NONE, "Where to keep the optimizer's state: {words}; none is beside the model.")
+    offload_folder: str = option("/var/tmp", "With --offload disk: a folder on a real disk; /tmp is often memory.")
+    dp_replicate: int | None = option(
+        None,
+        "With --data-parallel hsdp: how many copies of the model there are; 2 by default.",
+        within=("data_parallel",),
+    )
+    tensor_parallel: int = option(1, "How many ranks share each matrix, and read the same windows. Lesson 07.")
+    sequence_parallel: bool = option(
+        False, "With --tensor-parallel: share the tokens between matrices. Lesson 08.", within=("tensor_parallel",)
+    )
+    async_tensor_parallel: bool = option(
+        False,
+        "With --sequence-parallel: send slices of tokens while others are multiplied.",
+        within=("tensor_parallel",),
+    )
+    pipeline_parallel: int = option(1, "How many ranks share the layers, as a pipeline. Lesson 09.")
+    schedule: PipelineSchedule = option(
+        PipelineSchedule.ONE_F_ONE_B,
+        "With --pipeline-parallel: the order of its work, {words}.",
+        within=("pipeline_parallel",),
+    )
+    stages_per_rank: int | None = option(
+        None,
+        "With --schedule interleaved, interleaved-even or breadth-first: how many stages a rank has; 2 by default.",
+        within=("pipeline_parallel", "schedule"),
+    )
+    scatter_gather: bool = option(
+        True, "Whether tensor-parallel ranks share out what all of them would send to the next stage: {words}."
+    )
 
     def __post_init__(self) -> None:
+        require_members(self)
         if self.micro_batches < 1:
             raise BadInput(f"a step has at least 1 micro-batch, not {self.micro_batches}")
         if self.dp_replicate is not None and self.data_parallel is not DataParallelism.HSDP:
@@ -113,7 +138,7 @@ class Plan:
         if self.pipeline_parallel == 1 and self.schedule is not PipelineSchedule.ONE_F_ONE_B:
             raise BadInput(f"{self.schedule} is a schedule of pipelines: it takes pipeline parallelism of 2 or more")
 
-    def require_fit(self, ranks: int, model: GPTConfig, sequence: int | None = None) -> None:
+    def require_fit(self, ranks: int, model: "ModelConfig", sequence: int | None = None) -> None:
         """See whether the plan can be laid out on so many ranks.
 
         Args:
@@ -124,6 +149,8 @@ class Plan:
         Raises:
             BadInput: that says what does not divide.
         """
+        from reference.tensor_parallel.layout import require_fit  # takes torch, which a command line does without
+
         p = self.pipeline_parallel
         if ranks % p:
             raise BadInput(f"{ranks} ranks do not divide into pipelines of {p}")
@@ -140,12 +167,14 @@ class Plan:
         """How many of so many ranks read different windows."""
         return ranks // self.tensor_parallel // self.pipeline_parallel
 
-    def mesh(self, ranks: int, model: GPTConfig) -> Mesh:
+    def mesh(self, ranks: int, model: "ModelConfig") -> Mesh:
         """How so many ranks are arranged: those that send each other most are neighbours.
 
         Tensor-parallel ranks send most, and stages of a pipeline least. Of the data axes, hybrid sharding keeps those
         ranks close together that gather parameters from each other.
         """
+        from reference.tensor_parallel.layout import tensor_axes
+
         shards = self.dp_size(ranks) // self.replicas
         data = {"dp_replicate": self.replicas, "dp_shard": shards}
         return Mesh({"pp": self.pipeline_parallel, **data, "cp": 1, **tensor_axes(model, self.tensor_parallel)})

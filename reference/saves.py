@@ -106,6 +106,8 @@ class Saves:
         """The same for a run with these options: they are kept in each checkpoint."""
         data = options.get("data")
         kept = {**options, "data": data and str(home(data).resolve())}
+        if "offload_folder" in options:
+            kept["offload_folder"] = str(Path(options["offload_folder"]).resolve())
         every = options.get("save_every")
         return replace(self, options=kept, every=self.every if every is None else every)
 

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reference import on_gpus
+from reference.collectives.default import Communicate, over
 from reference.config import TrainConfig
 from reference.data_parallel import UpdateForm
 from reference.dtypes import accumulator
@@ -39,18 +40,24 @@ class Training:
         group: n ranks that share each batch; one rank is as good as many.
         device: where this rank computes.
         plan: how the work is laid out.
+        communicate: makes what strategies talk through, as for `parallelize`.
 
     Raises:
         BadInput: if text, batch, plan and ranks do not fit.
     """
 
     def __init__(
-        self, config: TrainConfig, group: dist.ProcessGroup, device: torch.device, plan: Plan = DEFAULT_PLAN
+        self,
+        config: TrainConfig,
+        group: dist.ProcessGroup,
+        device: torch.device,
+        plan: Plan = DEFAULT_PLAN,
+        communicate: Communicate = over,
     ) -> None:
         self.config, self.group, self.device, self.plan = config, group, device, plan
         plan.require_fit(group.size(), config.model, config.sequence)
         self.batches = batches_for(config, plan.dp_size(group.size()), plan.micro_batches)
-        parallel = parallelize(config.model, plan, group, device, config.precision, config.seed)
+        parallel = parallelize(config.model, plan, group, device, config.precision, config.seed, communicate)
         self.model, self.loss, self.form = parallel.model, parallel.loss, parallel.form
         self.data, self.loss_group = parallel.data, parallel.loss_group
         self.engine, self.inference = parallel.engine, parallel.inference
@@ -165,7 +172,7 @@ def batches_for(config: TrainConfig, world_size: int, accumulate: int = 1) -> Ba
         share = config.batch // world_size
         raise BadInput(f"a rank's {share} windows of a batch do not divide among {accumulate} micro-batches")
     text = python_text() if config.data is None else file_text(config.data)
-    return Batches.of(text, config.sequence, config.batch, config.seed)
+    return Batches.of(text, config.sequence, config.batch, config.seed, config.model.objective)
 
 
 def optimizer_for(config: TrainConfig, plan: Plan, form: UpdateForm) -> torch.optim.Optimizer:
@@ -200,7 +207,7 @@ def validation_loss(training: Training) -> float:
         counts = number < len(mine)
         tokens, targets = (x.to(device) for x in (mine[number] if counts else spare))
         with training.config.precision.products():
-            loss = forward_loss(training, tokens, targets, len(batches.held_out) * batches.sequence)
+            loss = forward_loss(training, tokens, targets, batches.held_out_tokens)
         part += loss if counts and loss is not None else 0.0
     return summed(part, training.loss_group)
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from math import log10
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from reference.errors import BadInput
 
@@ -45,7 +46,7 @@ def draw(
         dots: (x, y) by name.
         scale: of both axes.
         text: how to write a number of the y axis.
-        limit: name and height of a level to hold the others against.
+        limit: name and height of a level to hold the others against; it stands among the names of the lines.
         note: what lines and dots are, where that is not plain: "lines: formula   dots: measured".
 
     Raises:
@@ -61,13 +62,10 @@ def draw(
         _line(axes, name, look, lines.get(name, ()), dots.get(name, ()))
     if limit:
         name, level = limit
-        axes.axhline(level, color=Colour.INK, linewidth=1, zorder=2)
-        place = {"xytext": (-2, 3), "textcoords": "offset points", "ha": "right"}
-        axes.annotate(name, (1, level), xycoords=axes.get_yaxis_transform(), fontsize=SMALL, **place)
+        axes.axhline(level, color=Colour.INK, linewidth=1, zorder=2, label=f"{name}: {text(level)}")
     _divide(axes, scale, text)
-    place = {"transform": axes.transAxes, "va": "top", "fontsize": SMALL, "color": Colour.FAINT}
-    axes.text(0.012, 0.975, note, **place)
-    axes.set_xlabel(x, fontsize=TEXT, loc="left")
+    beside = ("axes fraction", axes.set_xlabel(x, fontsize=TEXT, loc="left"))
+    axes.annotate(note, (1, 0), xycoords=beside, ha="right", fontsize=SMALL, color=Colour.FAINT)
     axes.set_ylabel(y, fontsize=TEXT)
     axes.legend(frameon=False, fontsize=SMALL, labelcolor=Colour.INK, loc="upper left", bbox_to_anchor=(1.01, 1))
     return picture
@@ -92,8 +90,15 @@ def _divide(axes: Axes, scale: Scale, text: Callable[[float], str]) -> None:
         axes.minorticks_off()
         low, high = axes.get_xlim()
         axes.set_xticks([power for power in POWERS_OF_TWO if low <= power <= high])
+        axes.yaxis.set_major_locator(_amounts(*axes.get_ylim()))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _written(value)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+
+
+def _amounts(low: float, high: float) -> LogLocator:
+    """Powers of ten, and where these are few, 2, 5 or each digit times them."""
+    decades = log10(high / low)
+    return LogLocator(subs=(1,) if decades > 3 else (1, 2, 5) if decades > 1 else range(1, 10))
 
 
 def _written(value: float) -> str:

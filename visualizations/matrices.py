@@ -15,8 +15,9 @@ import torch
 
 from reference.errors import BadInput
 from reference.models import GPT, GPTConfig
+from reference.models.layout import Counted, split_of
 from reference.sharding import Placement
-from reference.tensor_parallel.layout import Counted, placement, require_fit, split_of
+from reference.tensor_parallel.layout import placement, require_fit
 
 TABLE = "embedding.weight"  # the one weight that is not transposed: a row for each token
 
@@ -115,7 +116,7 @@ def weight(name: str, config: GPTConfig, t: int, letter: str = "") -> Matrix:
         raise BadInput(f"the model has no parameter {name}: there are {', '.join(shapes)}")
     shape = shapes[name]
     matrix = of_placements([placement(name, shape, config, rank, t) for rank in range(t)], letter or name)
-    split = split_of(name)
+    split = split_of(name, config.layout)
     units = getattr(config, split.counted) if split and split.counted in (Counted.HEADS, Counted.KV_HEADS) else 0
     matrix = replace(matrix, units=units)
     return replace(matrix.turned, name=matrix.name) if name == TABLE else matrix

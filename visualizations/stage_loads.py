@@ -1,6 +1,6 @@
 """How much each stage of a pipeline has to do: its layers in a row, as long as they take.
 
-One bar for each stage, and grey what it waits for the dearest one, which sets the pace of all. Where a model is cut in
+One bar for each stage, and grey what it waits for the slowest one, which sets the pace of all. Where a model is cut in
 several ways, these stand below each other on the same scale.
 """
 
@@ -31,7 +31,7 @@ def draw(
         costs: of each layer, in any unit; that of the axis is a layer of cost 1.
         cuts: by name.
         names: of layers that are no blocks; all others are known by their number.
-        title: the finding; by default how much longer than the mean the dearest stage takes.
+        title: the finding; by default how much longer than the mean the slowest stage takes.
 
     Raises:
         BadInput: if there is no cut, if one does not deal out all layers, or if layers take no time.
@@ -47,19 +47,19 @@ def draw(
     picture = figure(HIGH * rows + 0.3 * len(cuts) + 0.6, title or finding(costs, cuts))
     heights = [len(cut) for cut in cuts.values()]
     every = picture.subplots(len(cuts), sharex=True, height_ratios=heights, squeeze=False)[:, 0]
-    longest = max(dearest(costs, cut) for cut in cuts.values())
+    longest = max(slowest(costs, cut) for cut in cuts.values())
     for axes, (name, cut) in zip(every, cuts.items(), strict=True):
         lanes(axes, {stage: f"stage {stage}" for stage in range(len(cut))}, SMALL)
         axes.set(xlim=(0, 1.02 * longest), ylim=(len(cut) - 0.5, -0.5))
-        axes.set_title(f"{name}: the dearest stage takes {dearest(costs, cut):g}", fontsize=TEXT, loc="left", pad=3)
-        axes.barh(range(len(cut)), dearest(costs, cut), height=BAR, color=Colour.IDLE)
+        axes.set_title(f"{name}: the slowest stage takes {slowest(costs, cut):g}", fontsize=TEXT, loc="left", pad=3)
+        axes.barh(range(len(cut)), slowest(costs, cut), height=BAR, color=Colour.IDLE)
         _bars(axes, costs, cut, names or {}, longest)
-    every[-1].set_xlabel("time for a micro-batch (of a block)", fontsize=TEXT, loc="left")
+    every[-1].set_xlabel("time for a micro-batch (in blocks)", fontsize=TEXT, loc="left")
     return picture
 
 
-def dearest(costs: Sequence[float], cut: Cut) -> float:
-    """What the dearest stage takes."""
+def slowest(costs: Sequence[float], cut: Cut) -> float:
+    """What the slowest stage takes."""
     return max(sum(costs[layer] for layer in stage) for stage in cut)
 
 
@@ -67,8 +67,8 @@ def finding(costs: Sequence[float], cuts: Mapping[str, Cut]) -> str:
     """The default title."""
     said = []
     for name, cut in cuts.items():
-        said.append(f"{dearest(costs, cut) * len(cut) / sum(costs) - 1:.0%} ({name})")
-    return f"The dearest stage takes longer than the mean by {', '.join(said)}"
+        said.append(f"{slowest(costs, cut) * len(cut) / sum(costs) - 1:.0%} ({name})")
+    return f"The slowest stage takes longer than the mean by {', '.join(said)}"
 
 
 def _bars(axes: Axes, costs: Sequence[float], cut: Cut, names: Mapping[int, str], longest: float) -> None:

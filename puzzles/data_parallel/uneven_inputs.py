@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
-from reference.collectives.native import device_of
+from reference.collectives.compat import device_of
 
 
 def joined(

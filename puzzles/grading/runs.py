@@ -3,12 +3,13 @@
 import contextlib
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from reference.cluster import EachRank, RankError, ResultError
+from reference.cluster.verdict import BUSY
 from reference.trace import Op, Trace
 
 from . import driver, narrow, overlap, schedules, text, values, witness
@@ -16,6 +17,8 @@ from .drives import plain
 from .pool import Pool
 from .puzzle import Case, Inputs, Measure, Puzzle
 from .values import Comparison
+
+Ran = TypeVar("Ran")
 
 _METERS = {Measure.PEAK_BYTES: "peak", Measure.KEPT_BYTES: "kept", Measure.LINES: "lines"}
 _GROUPS = 3  # that a rank makes in a case at most, where a drive or a solution makes groups
@@ -141,9 +144,29 @@ class Broken(Exception):
         super().__init__(str(error))
         self.error, self.case, self.output = error, case, output
 
+    @property
+    def busy(self) -> bool:
+        """True where the machine was too busy, which says nothing of the solution."""
+        return self.error.kind == BUSY
+
+
+def patiently(run: Callable[..., Ran], *arguments: Any) -> Ran:
+    """Call `run`; once more where the machine was too busy for it. Raises Broken."""
+    try:
+        return run(*arguments)
+    except Broken as broken:
+        if not broken.busy:
+            raise
+    return run(*arguments)
+
 
 def run_cases(solution: Solution, cases: Sequence[Case], pool: Pool) -> list[Run]:
     """Run cases of one world size in one call. Raises Broken."""
+    return patiently(run_once, solution, cases, pool)
+
+
+def run_once(solution: Solution, cases: Sequence[Case], pool: Pool) -> list[Run]:
+    """As `run_cases`, with one try: the ranks are those that stand ready now."""
     puzzle = solution.puzzle
     world_size = cases[0].world_size
     inputs = [_inputs(puzzle, case) for case in cases]

@@ -29,7 +29,10 @@ def verdict(solution: Solution, pool: Pool, compared: int = 0) -> Verdict | None
         return None
     large = replace(puzzle, cases=puzzle.scale.cases, oracle=puzzle.scale.oracle or puzzle.oracle, budgets=())
     for case in large.cases:
-        reason, run = _reason(replace(solution, puzzle=large), case, pool)
+        try:
+            reason, run = _reason(replace(solution, puzzle=large), case, pool)
+        except Broken as busy:
+            return Verdict(puzzle.name, Stage.ERROR, f"{busy}\n({case})", case)
         if reason:
             stage = Stage.VALUES if run and not run.right else Stage.BUDGETS
             return Verdict(puzzle.name, stage, reason, case, (), None, compared)
@@ -37,13 +40,15 @@ def verdict(solution: Solution, pool: Pool, compared: int = 0) -> Verdict | None
 
 
 def _reason(solution: Solution, case: Case, pool: Pool) -> tuple[str, Run | None]:
-    """Why a case fails, and its run if there is one; ("", run) where it does not."""
+    """Why a case fails, and its run if there is one; ("", run) where it does not. Raises Broken on a busy machine."""
     said = f"the number of steps must not grow with {solution.puzzle.scale.grows}"
     cluster = pool.cluster(case.world_size)
     with limited(lambda: cluster.pids, SECONDS) as limit:
         try:
             (run,) = run_cases(solution, [case], pool)
         except Broken as broken:
+            if broken.busy:
+                raise
             if limit.exceeded or isinstance(broken.error, TimeLimit):
                 return f"right, but it takes more than {SECONDS:g} s of processor time for {_sizes(case)}: {said}", None
             return f"right where numbers are small, but for {_sizes(case)}:\n{broken}\n{said}, nor may memory", None

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from reference.cluster import OutputFlood, RankError, RemoteException, TimeLimit
-from reference.cluster.verdict import BUSY
 
 from . import diagnosis
 from .pool import Pool
@@ -55,22 +54,13 @@ class Trial:
     def attempt(self, cases: list[Case]) -> Run | Broken | None:
         """Run cases in one call. Returns the first that fails, or what ended the call; None if all are right."""
         try:
-            runs = self.run(cases)
+            runs = run_cases(self.solution, cases, self.pool)
         except Broken as broken:
             self.judged += [(case, False) for case in cases]
             return broken
         self.runs += runs
         self.judged += [(run.case, run.right) for run in runs if not (run.right and run.comparison.empty)]
         return next((run for run in runs if not run.right), None)
-
-    def run(self, cases: list[Case]) -> list[Run]:
-        """Run cases in one call; once more where the machine was too busy to do it. Raises Broken."""
-        try:
-            return run_cases(self.solution, cases, self.pool)
-        except Broken as broken:
-            if broken.error.kind != BUSY:
-                raise
-        return run_cases(self.solution, cases, self.pool)
 
     def narrow(self, cases: list[Case], failure: Run | Broken) -> Run | Broken:
         """Run the cases of a failed call one by one, each in a call of its own. Returns what fails then."""

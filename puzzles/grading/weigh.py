@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from . import text, witness
 from .pool import Pool
 from .puzzle import Measure
-from .runs import Broken, Run, Solution, run_cases
+from .runs import Broken, Run, Solution, patiently, run_once
 from .verdict import Stage, Verdict
 
 ROOM = 4 << 20  # bytes by which two runs of one program may differ: pages of libraries, the allocator's
@@ -40,6 +40,8 @@ def verdict(solution: Solution, pool: Pool, compared: int = 0) -> Verdict | None
             if not run.right or grown is None or allowed is None or grown <= allowed + ROOM:
                 break
     except Broken as broken:
+        if broken.busy:
+            return Verdict(puzzle.name, Stage.ERROR, f"{broken}\n({case})", case)
         return Verdict(puzzle.name, Stage.BUDGETS, f"right where tensors are small, but ({case}):\n{broken}", case)
     if not run.right:
         first = run.said or str(next(iter(run.comparison.differences), "no value was compared"))
@@ -74,11 +76,15 @@ def weighed(solution: Solution, pool: Pool) -> tuple[Run, int | None]:
 
     The largest counts; None where the kernel does not say. Raises Broken.
     """
+    return patiently(_weighed, solution, pool)
+
+
+def _weighed(solution: Solution, pool: Pool) -> tuple[Run, int | None]:
     case = solution.puzzle.large
     large = replace(solution.puzzle, cases=(case,), budgets=())  # without meters: they hold something, too
     processes = pool.fresh(case.world_size).ready()
     before = [witness.memory(process) for process in processes]
-    (run,) = run_cases(replace(solution, puzzle=large), [case], pool)
+    (run,) = run_once(replace(solution, puzzle=large), [case], pool)
     after = [witness.most_memory(process) for process in processes]
     if None in before or None in after:
         return run, None

@@ -24,8 +24,8 @@ def balance(costs: Sequence[int], stages: int) -> list[int]:
     head, which often costs as much as two blocks. The embedding costs nearly
     nothing. And where blocks of a kind alternate, each has its own price.
 
-    Cut the row of layers, in order, into p stages, so that the dearest stage is
-    as cheap as can be.
+    Cut the row of layers, in order, into p stages, so that the most expensive
+    stage costs as little as can be.
 
     Args:
         costs: of each layer, in order, in microseconds: whole numbers, at least

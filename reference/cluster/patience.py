@@ -2,13 +2,14 @@
 
 From half of the limit on the kernel's books are kept: what the ranks computed, and how long they were ready to run and
 had no processor (https://docs.kernel.org/scheduler/sched-stats.html). A call is over its limit when its ranks have
-computed for the other half of it, together, or when that half has passed without such waits. Where the kernel keeps no
-books, the limit is one of the clock.
+computed for the other half of it, together, or when that half has passed without such waits. A wait stands in the books
+once it has ended: so no call is over while a thread of its ranks stands in the queue and does not move. Where the
+kernel keeps no books, the limit is one of the clock.
 """
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ class Books(NamedTuple):
 
     computed: float
     delayed: float
+    ready: Mapping[Path, int]  # threads that run or wait for a processor, and the nanoseconds that each has run
 
 
 def books(processes: Sequence[int]) -> Books | None:
@@ -28,7 +30,9 @@ def books(processes: Sequence[int]) -> Books | None:
     try:
         computed = sum(map(_computed, processes))
         threads = [thread for each in processes for thread in Path(f"/proc/{each}/task").iterdir()]
-        return Books(computed, sum(map(_delayed, threads)))
+        ran, delays = zip(*map(_scheduled, threads), strict=True)
+        ready = {thread: time for thread, time in zip(threads, ran, strict=True) if _is_ready(thread)}
+        return Books(computed, sum(delays) / 1e9, ready)
     except (OSError, ValueError, IndexError):
         return None
 
@@ -38,8 +42,14 @@ def _computed(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def _delayed(thread: Path) -> float:
-    return int((thread / "schedstat").read_text().split()[1]) / 1e9
+def _scheduled(thread: Path) -> tuple[int, int]:
+    """Nanoseconds that a thread has run, and those of its waits for a processor that have ended."""
+    ran, delayed, _ = map(int, (thread / "schedstat").read_text().split())
+    return ran, delayed
+
+
+def _is_ready(thread: Path) -> bool:
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "R"
 
 
 class Patience:
@@ -56,6 +66,7 @@ class Patience:
         self._begin = time.monotonic()
         self._half = self._begin + self._limit / 2
         self._books: Books | None = None
+        self._ready: Mapping[Path, int] = {}  # threads that were ready when the time seemed to be up
         self.look, self.busy = self._half, False
 
     @property
@@ -70,15 +81,26 @@ class Patience:
         if self.look == self._half:
             self._books, self.look = books(self._processes), self._begin + self._limit
             return False
-        left = self._left(now)
+        after = books(self._processes)
+        clock, computed = self._left(now, after)
+        left = min(clock, computed)
+        if clock > 0:
+            self._ready = {}
+        elif computed > 0 and self._queued(after):
+            left = self._limit / 100
         self.busy = left > 0 and now > self.end
         self.look = now + max(left, self._limit / 100)
         return left <= 0 or self.busy
 
-    def _left(self, now: float) -> float:
-        """Seconds that are left of the second half."""
-        before, after = self._books, books(self._processes)
+    def _left(self, now: float, after: Books | None) -> tuple[float, float]:
+        """Seconds that are left of the second half: of the clock, without waits, and of processor time."""
+        before, half = self._books, self._limit / 2
         if before is None or after is None:
-            return 0.0
+            return 0.0, 0.0
         passed = now - self._half - (after.delayed - before.delayed)
-        return self._limit / 2 - max(passed, after.computed - before.computed)
+        return half - passed, half - (after.computed - before.computed)
+
+    def _queued(self, after: Books) -> bool:
+        """Whether a thread is ready, and has not run since the last look; the first look cannot tell."""
+        before, self._ready = self._ready, after.ready
+        return any(before.get(thread, ran) == ran for thread, ran in after.ready.items())

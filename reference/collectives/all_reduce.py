@@ -4,19 +4,16 @@
 |--------------------|---------------------------|----------------------------------|---------------------------------|
 | naive              | 2(n-1)                    | root: (n-1) · size; others: size | nothing; simple                 |
 | ring               | 2(n-1)                    | 2(n-1)/n · size                  | large tensors                   |
-| blockwise ring     | 2(n-1) · blocks/2         | 2(n-1)/n · size                  | large tensors within a machine  |
 | recursive doubling | log2 n                    | log2 n · size                    | small tensors                   |
-| eager doubling     | log2 n                    | log2 n · size                    | small tensors on gloo           |
 | halving-doubling   | 2 log2 n                  | 2(n-1)/n · size                  | the sizes between               |
 | double binary tree | about 4 log2 n + 4 pieces | at most 2 · size                 | large tensors on very many ranks |
 | hierarchical       | 2(l-1) + 2(m-1)           | 2(l-1)/l · size in its node,     | m nodes of l ranks, with slow   |
 |                    |                           | 2(m-1)/m · size/l between nodes  | links between them              |
 
 All in place. All ranks end with the same bits: each sum is computed once, or in the same order. Where n is no power of
-two, doubling and halving-doubling take two more steps, and some ranks send a whole tensor more.
+two, doubling and halving-doubling take two more steps, and some ranks send a whole tensor more. Faster forms of ring
+and doubling, for processes of one machine, are in `fast.blockwise` and `fast.eager`.
 """
-
-from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
@@ -26,12 +23,9 @@ from torch.distributed import ProcessGroup
 from . import all_gather, broadcast, double_tree, reduce, reduce_scatter
 from .checks import check_op
 from .double_tree import Hop
-from .exchange import PIECE, TAG, exchange, exchange_reduce, post, take_turns, wait
+from .exchange import exchange, exchange_reduce
 from .hypercube import fold, hypercube, unfold
 from .reduction import SUM, combine, finish
-
-EAGER = PIECE  # bytes: larger tensors travel in pieces
-CHUNK = 1 << 17  # elements of a block that each rank adds up: they stay in its cache, and are worth a wake-up
 
 
 def naive(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
@@ -67,42 +61,6 @@ def ring(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
         exchange(chunks[(right - step) % n], right, chunks[(rank - step) % n], left, group)
 
 
-def blockwise_ring(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
-    """Reduce `x` over `group`, in place: one block after another around the ring, two of them at a time.
-
-    A ring of the whole tensor passes on in each step what it received a step ago, which has left the processor's cache
-    by then. A block is small enough to stay there until it is passed on; and while the messages of one are under way,
-    the other one is added up. NCCL's way.
-
-    Args:
-        x: contiguous, the same shape and dtype on every rank.
-        group: n ranks. Any n; x.numel() need not divide by n.
-        op: how to combine.
-    """
-    check_op(op, x.dtype)
-    take_turns(_ring(block, group, op) for block in x.view(-1).split(group.size() * CHUNK))
-
-
-def _ring(x: Tensor, group: ProcessGroup, op: dist.ReduceOp) -> Iterator[None]:
-    """As `ring`, of a flat tensor; gives way when messages are under way."""
-    rank, n = group.rank(), group.size()
-    right, left = (rank + 1) % n, (rank - 1) % n
-    chunks = x.tensor_split(n)
-    buffer = torch.empty_like(chunks[0])
-    for step in range(n - 1):
-        mine = chunks[(rank - step - 1) % n]
-        received = buffer[: mine.numel()]
-        requests = post([(chunks[(rank - step) % n], right)], [(received, left)], group)
-        yield
-        wait(requests)
-        combine(mine, received, op)
-    finish(chunks[right], n, op)
-    for step in range(n - 1):
-        requests = post([(chunks[(right - step) % n], right)], [(chunks[(rank - step) % n], left)], group)
-        yield
-        wait(requests)
-
-
 def recursive_doubling(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
     """Reduce `x` over `group`, in place: swap whole tensors with a rank 1, then 2, then 4, ... away.
 
@@ -118,37 +76,6 @@ def recursive_doubling(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) 
     if not cube.sits_out:
         for _, neighbour in cube.neighbours:
             exchange_reduce(x, neighbour, x, neighbour, group, op)
-        finish(x, cube.n, op)
-    unfold(x, cube, group)
-
-
-def eager_doubling(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
-    """Reduce `x` over `group`, in place: recursive doubling with all receives posted before the first send.
-
-    gloo's sender waits for the receiver's word that it is ready. Here that word is long there when a step begins, and
-    each step costs one way instead of two. The price is a buffer for each step instead of one, so large tensors take
-    the usual way; and so do GPUs, since NCCL runs calls in the order in which they were posted.
-
-    Args:
-        x: contiguous, the same shape and dtype on every rank.
-        group: n ranks. Any n; two more steps where n is no power of two.
-        op: how to combine.
-    """
-    if x.is_cuda or x.nbytes > EAGER:
-        recursive_doubling(x, group, op)
-        return
-    cube = hypercube(group.rank(), group.size())
-    fold(x, cube, group, op)
-    if not cube.sits_out:
-        arrivals = []
-        for _, neighbour in cube.neighbours:  # not by `post`: its lists take a tenth of the time of a small tensor
-            received = torch.empty_like(x)
-            arrivals.append((neighbour, received, group.recv([received], neighbour, TAG)))
-        for neighbour, received, arrival in arrivals:
-            departure = group.send([x], neighbour, TAG)
-            arrival.wait()
-            departure.wait()
-            combine(x, received, op)
         finish(x, cube.n, op)
     unfold(x, cube, group)
 

@@ -15,7 +15,7 @@ from torch.distributed import ProcessGroup
 
 from .checks import check_transposition
 from .chunks import copy
-from .exchange import exchange, post_swaps, wait
+from .exchange import exchange, start_swaps, wait
 
 
 def pairwise(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
@@ -53,7 +53,7 @@ def spread_out(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     rank, n = group.rank(), group.size()
     check_transposition(x, out, n)
     chunks, places = x.view(n, x.numel() // n).unbind(), out.view(n, x.numel() // n).unbind()
-    requests = post_swaps(chunks, places, [*range(rank + 1, n), *range(rank)], group)
+    requests = start_swaps(chunks, places, [*range(rank + 1, n), *range(rank)], group)
     places[rank].copy_(chunks[rank])
     wait(requests)
 

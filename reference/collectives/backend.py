@@ -35,9 +35,10 @@ from torch.distributed import ProcessGroup, Work
 
 from reference.process_group import PythonGroup, any_form, called, connect, introduce, members
 
-from . import all_to_all, barrier, best, gather, reduce, scatter
+from . import all_to_all, barrier, gather, reduce, scatter
 from .checks import check_dense, check_list, check_op, check_size
 from .done import Done, put_back
+from .fast import select
 from .reduction import SUM
 
 NAME = "handmade"
@@ -45,14 +46,14 @@ APART = 1 << 24  # added to the tags of messages that collectives are made of; c
 
 REFERENCE: Mapping[str, Callable[..., None]] = MappingProxyType(
     {
-        "broadcast": best.broadcast,  # (x, root, group)
+        "broadcast": select.broadcast,  # (x, root, group)
         "reduce": reduce.tree,  # (x, root, group, op)
         "scatter": scatter.tree,  # (out, chunks, root, group)
         "gather": gather.tree,  # (x, out, root, group)
-        "all_gather": best.all_gather,  # (x, out, group)
-        "reduce_scatter": best.reduce_scatter,  # (x, out, group, op)
-        "all_reduce": best.all_reduce,  # (x, group, op)
-        "all_to_all": best.all_to_all,  # (x, out, group)
+        "all_gather": select.all_gather,  # (x, out, group)
+        "reduce_scatter": select.reduce_scatter,  # (x, out, group, op)
+        "all_reduce": select.all_reduce,  # (x, group, op)
+        "all_to_all": select.all_to_all,  # (x, out, group)
         "all_to_all_uneven": all_to_all.uneven,  # (x, out, in_splits, out_splits, group)
         "barrier": barrier.dissemination,  # (group)
     }

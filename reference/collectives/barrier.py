@@ -8,8 +8,8 @@
 import torch
 from torch.distributed import ProcessGroup
 
+from .compat import device_of
 from .exchange import exchange
-from .native import device_of
 
 
 def dissemination(group: ProcessGroup) -> None:

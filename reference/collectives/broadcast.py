@@ -6,8 +6,9 @@
 | flat               | 1            | root: (n-1) · size               | tiny tensors, few ranks             |
 | tree               | ceil(log2 n) | size for each of its children    | small tensors                       |
 | chain              | n-2 + pieces | size                             | large tensors: all links are in use |
-| eager chain        | n-1          | size                             | the same on gloo                    |
 | scatter-all-gather | 2            | root: size; others: nearly size  | large tensors, many ranks           |
+
+`fast.eager` has a chain for processes of one machine.
 """
 
 from itertools import pairwise
@@ -18,7 +19,7 @@ from torch.distributed import ProcessGroup
 
 from . import binomial
 from .checks import check_root
-from .exchange import TAG, exchange, pieces, post, wait
+from .exchange import exchange, start, wait
 
 PIECES = 8  # of a chain, unless said otherwise
 
@@ -51,7 +52,7 @@ def flat(x: Tensor, root: int, group: ProcessGroup) -> None:
     """
     check_root(root, group)
     others = [(x, other) for other in range(group.size()) if other != root]
-    wait(post(others, [], group) if group.rank() == root else post([], [(x, root)], group))
+    wait(start(others, [], group) if group.rank() == root else start([], [(x, root)], group))
 
 
 def tree(x: Tensor, root: int, group: ProcessGroup) -> None:
@@ -97,33 +98,6 @@ def chain(x: Tensor, root: int, group: ProcessGroup, pieces: int = PIECES) -> No
         exchange(outgoing, (rank + 1) % n, incoming, (rank - 1) % n, group)
 
 
-def eager_chain(x: Tensor, root: int, group: ProcessGroup) -> None:
-    """Give every rank the root's `x`, in place: a chain with all receives posted before the first send.
-
-    gloo's sender waits for the receiver's word that it is ready. Here that word is long there, and pieces follow each
-    other as fast as they are copied. GPUs take the usual way: NCCL runs calls in the order in which they were posted.
-
-    Args:
-        x: contiguous, the same shape and dtype on every rank. Pieces have `exchange.PIECE` bytes.
-        root: group rank.
-        group: n ranks. Any n.
-    """
-    parts = pieces(x.view(-1))
-    if x.is_cuda:
-        chain(x, root, group, len(parts))
-        return
-    check_root(root, group)
-    rank, n = group.rank(), group.size()
-    right, left = (rank + 1) % n, (rank - 1) % n
-    arrivals = [] if rank == root else [group.recv([part], left, TAG) for part in parts]
-    departures = []
-    for i, part in enumerate(parts):
-        wait(arrivals[i : i + 1])
-        if right != root:
-            departures.append(group.send([part], right, TAG))
-    wait(departures)
-
-
 def scatter_all_gather(x: Tensor, root: int, group: ProcessGroup) -> None:
     """Give every rank the root's `x`, in place: one chunk to each other rank, which passes it on to all the others.
 
@@ -143,9 +117,11 @@ def scatter_all_gather(x: Tensor, root: int, group: ProcessGroup) -> None:
     others = [(root + vertex) % n for vertex in range(1, n)]
     chunks = dict(zip(others, x.view(-1).tensor_split(n - 1), strict=True))  # by the rank that passes it on
     if rank == root:
-        requests = post([(chunk, other) for other, chunk in chunks.items()], [], group)
+        requests = start([(chunk, other) for other, chunk in chunks.items()], [], group)
     else:
         mine = chunks.pop(rank)
         exchange(None, None, mine, root, group)
-        requests = post([(mine, other) for other in chunks], [(chunk, other) for other, chunk in chunks.items()], group)
+        requests = start(
+            [(mine, other) for other in chunks], [(chunk, other) for other, chunk in chunks.items()], group
+        )
     wait(requests)

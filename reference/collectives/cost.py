@@ -27,6 +27,7 @@ from . import (
 )
 from .chunks import offsets
 from .exchange import PIECE
+from .fast import blockwise, eager
 from .hypercube import Hypercube, hypercube
 
 
@@ -146,13 +147,13 @@ def _ring_all_reduce(rank: int, n: int, numel: int) -> int:
 
 def _blockwise_all_reduce(rank: int, n: int, numel: int) -> int:
     """A ring for each block, of which the last may not divide."""
-    blocks, rest = divmod(numel, n * all_reduce.CHUNK)
-    return 2 * (n - 1) * blocks * all_reduce.CHUNK + _ring_all_reduce(rank, n, rest)
+    blocks, rest = divmod(numel, n * blockwise.CHUNK)
+    return 2 * (n - 1) * blocks * blockwise.CHUNK + _ring_all_reduce(rank, n, rest)
 
 
 def _blockwise_steps(n: int, numel: int, itemsize: int) -> int:
     """Two blocks are under way at once."""
-    blocks = max(1, -(-numel // (n * all_reduce.CHUNK)))
+    blocks = max(1, -(-numel // (n * blockwise.CHUNK)))
     return 2 * (n - 1) * -(-blocks // 2)
 
 
@@ -215,7 +216,7 @@ _COSTS: dict[Callable[..., None], Cost] = {
         lambda n, numel, size: n - 2 + broadcast.PIECES if n > 1 else 0,
         lambda rank, n, numel: numel if rank < n - 1 else 0,
     ),
-    broadcast.eager_chain: Cost(_linear, lambda rank, n, numel: numel if rank < n - 1 else 0),
+    eager.eager_chain: Cost(_linear, lambda rank, n, numel: numel if rank < n - 1 else 0),
     broadcast.scatter_all_gather: Cost(
         lambda n, numel, size: min(2, n - 1),
         lambda rank, n, numel: (n - 2) * _chunk(rank - 1, n - 1, numel) if rank else min(1, n - 1) * numel,
@@ -235,9 +236,9 @@ _COSTS: dict[Callable[..., None], Cost] = {
         lambda n, numel, size: 2 * (n - 1), lambda rank, n, numel: numel if rank else (n - 1) * numel
     ),
     all_reduce.ring: Cost(_ring_steps, _ring_all_reduce),
-    all_reduce.blockwise_ring: Cost(_blockwise_steps, _blockwise_all_reduce),
+    blockwise.blockwise_ring: Cost(_blockwise_steps, _blockwise_all_reduce),
     all_reduce.recursive_doubling: _DOUBLING,
-    all_reduce.eager_doubling: _DOUBLING,
+    eager.eager_doubling: _DOUBLING,
     all_reduce.halving_doubling: Cost(_halving_doubling_steps, _halving_doubling_all_reduce),
     all_reduce.double_binary_tree: Cost(_double_tree_steps, _double_tree),
     all_to_all.pairwise: Cost(_linear, lambda rank, n, numel: numel - numel // n),

@@ -35,10 +35,10 @@ from torch.autograd import Function
 from torch.distributed import ProcessGroup
 
 from . import all_to_all as exchanges
-from . import best
 from . import gather as gathers
 from . import reduce as reduces
 from . import scatter as scatters
+from .fast import select
 
 Map = Callable[[Tensor], Tensor]
 
@@ -133,21 +133,21 @@ def _same(x: Tensor) -> Tensor:
 
 def _sum(x: Tensor, group: ProcessGroup) -> Tensor:
     total = x.clone(memory_format=torch.contiguous_format)
-    best.all_reduce(total, group)
+    select.all_reduce(total, group)
     return total
 
 
 def _gather_all(x: Tensor, group: ProcessGroup, dim: int) -> Tensor:
     rows = x.movedim(dim, 0).contiguous()
     out = rows.new_empty(group.size() * rows.shape[0], *rows.shape[1:])
-    best.all_gather(rows, out, group)
+    select.all_gather(rows, out, group)
     return out.movedim(0, dim)
 
 
 def _sum_part(x: Tensor, group: ProcessGroup, dim: int) -> Tensor:
     rows = x.movedim(dim, 0).contiguous()
     out = rows.new_empty(_share(rows.shape[0], group), *rows.shape[1:])
-    best.reduce_scatter(rows, out, group)
+    select.reduce_scatter(rows, out, group)
     return out.movedim(0, dim)
 
 
@@ -160,7 +160,7 @@ def _transpose(x: Tensor, group: ProcessGroup, split_dim: int, join_dim: int) ->
     _share(x.shape[split_dim], group)
     parts = torch.stack(x.tensor_split(group.size(), split_dim)).contiguous()
     out = torch.empty_like(parts)
-    best.all_to_all(parts, out, group)
+    select.all_to_all(parts, out, group)
     return torch.cat(out.unbind(), join_dim)
 
 
@@ -172,7 +172,7 @@ def _send_rows(x: Tensor, in_splits: list[int], out_splits: list[int], group: Pr
 
 def _from_root(x: Tensor, root: int, group: ProcessGroup) -> Tensor:
     out = x.clone(memory_format=torch.contiguous_format)
-    best.broadcast(out, root, group)
+    select.broadcast(out, root, group)
     return out
 
 

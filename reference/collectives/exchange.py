@@ -21,7 +21,7 @@ PIECE = 2 << 20  # bytes: what was received is added up while it is still in the
 Message = tuple[Tensor, int]  # a tensor, and the group rank it goes to or comes from
 
 
-def post(sends: Sequence[Message], receives: Sequence[Message], group: ProcessGroup) -> list[Work]:
+def start(sends: Sequence[Message], receives: Sequence[Message], group: ProcessGroup) -> list[Work]:
     """Start all of these at once; they are done when each of the requests has been waited for."""
     if not (sends or receives):
         return []
@@ -35,16 +35,16 @@ def post(sends: Sequence[Message], receives: Sequence[Message], group: ProcessGr
     return requests + [group.send([tensor], target, TAG) for tensor, target in sends]
 
 
-def post_swaps(
+def start_swaps(
     outgoing: Sequence[Tensor], incoming: Sequence[Tensor], peers: Sequence[int], group: ProcessGroup
 ) -> list[Work]:
-    """Start to swap `outgoing[i]` for `incoming[i]` with each peer i; done as in `post`.
+    """Start to swap `outgoing[i]` for `incoming[i]` with each peer i; done as in `start`.
 
     On gloo a peer's message can leave while the next peer's are still being posted: for many small ones that takes a
     tenth less than all receives before all sends.
     """
     if outgoing[0].is_cuda:
-        return post([(outgoing[i], i) for i in peers], [(incoming[i], i) for i in peers], group)
+        return start([(outgoing[i], i) for i in peers], [(incoming[i], i) for i in peers], group)
     requests = []
     for i in peers:
         requests.append(group.recv([incoming[i]], i, TAG))
@@ -72,7 +72,7 @@ def exchange(
     """
     sends = () if outgoing is None else ((outgoing, target),)
     receives = () if incoming is None else ((incoming, source),)
-    wait(post(sends, receives, group))
+    wait(start(sends, receives, group))
 
 
 def exchange_reduce(
@@ -101,16 +101,16 @@ def exchange_reduce(
         received = None if into is None else torch.empty_like(into)
         sends = () if piece is None else ((piece, target),)
         receives = () if into is None else ((received, source),)
-        requests = post(sends, receives, group)
+        requests = start(sends, receives, group)
         yield
         wait(requests)
         if into is not None:
             combine(into, received, op)
 
-    take_turns(swap(*pair) for pair in zip_longest(pieces(outgoing), pieces(accumulator)))
+    run_pipelined(swap(*pair) for pair in zip_longest(pieces(outgoing), pieces(accumulator)))
 
 
-def take_turns(routines: Iterable[Iterator[None]]) -> None:
+def run_pipelined(routines: Iterable[Iterator[None]]) -> None:
     """Run all of these to their ends, two at a time, in the same turns on every rank.
 
     Each gives way (`yield`) when its messages are under way: then the other one computes.

@@ -25,7 +25,7 @@ from reference.mesh import Mesh
 from reference.models import GPTConfig
 from reference.pipeline_parallel.passes import channels
 from reference.pipeline_parallel.schedule import Schedule
-from reference.pipeline_parallel.stages import Stage, TiedTable
+from reference.pipeline_parallel.stages import TiedTable, stage_of
 from reference.tensor_parallel import cost, placement
 from reference.tensor_parallel.cost import Crossings
 from reference.trace import Op
@@ -162,7 +162,7 @@ def parameters_of(work: Work, rank: int) -> list[int]:
     stages = work.schedule.stages_on(at["pipe"])
     with torch.device("meta"):
         table = TiedTable(config) if config.tied else None
-        parts: list[nn.Module] = [Stage(config, work.pieces[stage], table) for stage in stages]
+        parts: list[nn.Module] = [stage_of(config, work.pieces[stage], table) for stage in stages]
     if table and {0, work.schedule.stages - 1} & set(stages):
         parts.append(table)
     return [

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from reference.memory.fused import Keeper
+from reference.memory.fast.fused import GradientAccumulator
 
 from .layout import FlatLayout
 
@@ -154,7 +154,7 @@ class Buckets:
             self._launch(self.buckets[self._launched - 1])
 
 
-class Hook(Keeper):
+class Hook(GradientAccumulator):
     """Of a parameter with a place in bucket `number`.
 
     Weak, since the garbage collector can't look into autograd: model and buckets would live for ever.
@@ -164,13 +164,13 @@ class Hook(Keeper):
         self._buckets, self._place = weakref.ref(buckets), (number, index)
 
     @property
-    def keeps(self) -> bool:
+    def accumulates(self) -> bool:
         """As long as there are buckets."""
         return self._buckets() is not None
 
     def __call__(self, weight: nn.Parameter) -> None:
         """Move the gradient into its place."""
-        if self.keeps:
+        if self.accumulates:
             self._buckets().take(*self._place, weight)
 
     def add_product(self, gradient: Tensor, x: Tensor) -> None:

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from reference.collectives.native import all_gather_single
+from reference.collectives.compat import all_gather_single
 from reference.models.dropout import number
 
 from .layout import FlatLayout

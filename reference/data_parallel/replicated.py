@@ -15,12 +15,15 @@ paid, and how much of the time is hidden behind backward.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed import ProcessGroup, Work
+from torch.distributed import ProcessGroup
 
+from reference.collectives.communicator import Communicator, Finish
+from reference.collectives.default import over
 from reference.memory.precision import PRECISIONS, Precision
 
 from .buckets import Bucket, Buckets, in_order_of_use
@@ -62,14 +65,23 @@ def flat(gradients: Sequence[Tensor], group: ProcessGroup, all_reduce: AllReduce
         gradient.copy_(summed.view_as(gradient))
 
 
+def through(communicator: Communicator) -> AllReduce:
+    """How `naive` and `flat` sum a tensor through a communicator.
+
+    It is started, as DDP starts its buckets, and waited for at once.
+    """
+    return lambda x, _: communicator.start_all_reduce(x)()
+
+
 class Replicated:
     """A model whose gradients are summed after backward.
 
     Args:
         model: the same on every rank, see `broadcast_state`. Its parameters are rounded to `precision.compute`.
-        group: n ranks.
+        group: n ranks, or a communicator of them.
         precision: masters are copies of the parameters as they were, unless it computes in what it remembers.
-        reduce: how to sum gradients: `naive`, `flat`, or what a reader makes of them.
+        reduce: how to sum gradients over a process group: a function such as `naive`, or what a reader makes of it.
+            `flat` by default, through the communicator.
         unused: parameters may be used by nobody in some steps. Ranks then also tell each other which (a byte for each
             parameter), and a parameter that nobody used gets no gradient. Without it, that is an error.
 
@@ -84,13 +96,13 @@ class Replicated:
     def __init__(
         self,
         model: nn.Module,
-        group: ProcessGroup,
+        group: ProcessGroup | Communicator,
         precision: Precision = PRECISIONS["fp32"],
-        reduce: Reduce = flat,
+        reduce: Reduce | None = None,
         unused: bool = False,
     ) -> None:
-        self.group, self.unused = group, unused
-        self._reduce = reduce
+        self.communicator, self.unused = over(group), unused
+        self._reduce = reduce or partial(flat, all_reduce=through(self.communicator))
         freeze_in(model, precision.compute)
         named = trainable(model.named_parameters())
         buckets = self._plan(list(named.values()), precision.gradients)  # before anything is rounded, as ZeRO does
@@ -145,8 +157,8 @@ class Replicated:
 
     def _finish(self) -> None:
         gradients = [bucket.complete() for bucket in self._buckets.buckets]
-        if gradients and self.group.size() > 1:
-            self._reduce(gradients, self.group)
+        if gradients and self.communicator.size() > 1:
+            self._reduce(gradients, self.communicator.group)
 
     def _used(self) -> dict[nn.Parameter, bool]:
         """Which parameters somebody has used in this step."""
@@ -159,7 +171,7 @@ class Replicated:
                 )
             return here
         flags = torch.tensor(list(here.values()), dtype=torch.uint8, device=next(iter(here)).device)
-        dist.all_reduce(flags, dist.ReduceOp.MAX, self.group)
+        self.communicator.all_reduce(flags, dist.ReduceOp.MAX)
         return dict(zip(here, flags.bool().tolist(), strict=True))
 
 
@@ -174,13 +186,13 @@ class DistributedDataParallel(Replicated):
     def __init__(
         self,
         model: nn.Module,
-        group: ProcessGroup,
+        group: ProcessGroup | Communicator,
         precision: Precision = PRECISIONS["fp32"],
         bucket_bytes: int = BUCKET_BYTES,
         unused: bool = False,
     ) -> None:
         self._bucket_bytes = bucket_bytes
-        self._works: list[Work] = []
+        self._under_way: list[Finish] = []
         super().__init__(model, group, precision, unused=unused)
 
     def _plan(self, parameters: list[nn.Parameter], dtype: torch.dtype) -> list[Bucket]:
@@ -188,8 +200,8 @@ class DistributedDataParallel(Replicated):
 
     def _launch(self, bucket: Bucket) -> None:
         whole = bucket.complete()
-        if self.group.size() > 1:
-            self._works.append(dist.all_reduce(whole, group=self.group, async_op=True))
+        if self.communicator.size() > 1:
+            self._under_way.append(self.communicator.start_all_reduce(whole))
 
     def end_step(self) -> None:
         """As for `Replicated`. What a step that failed has sent must arrive before its buffers serve again."""
@@ -197,9 +209,9 @@ class DistributedDataParallel(Replicated):
         super().end_step()
 
     def _finish(self) -> None:
-        for work in self._works:
-            work.wait()
-        self._works.clear()
+        for finish in self._under_way:
+            finish()
+        self._under_way.clear()
 
 
 @torch.no_grad()

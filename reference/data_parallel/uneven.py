@@ -30,7 +30,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from reference.collectives.native import device_of
+from reference.collectives.compat import device_of
 
 
 def weighted_loss(losses: Tensor, group: ProcessGroup) -> Tensor:

@@ -13,22 +13,14 @@ by themselves. So the same code computes on either, and only what is in use has 
 import errno
 import os
 import tempfile
-from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from reference.choices import Offload
 from reference.errors import BadInput
-
-
-class Offload(StrEnum):
-    """Where the optimizer's state lives."""
-
-    NONE = "none"  # where the parameters are
-    CPU = "cpu"
-    DISK = "disk"
 
 
 class Home(Protocol):

@@ -33,6 +33,8 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
+from reference.choices import PrecisionName
+
 
 @dataclass(frozen=True)
 class Precision:
@@ -57,11 +59,11 @@ class Precision:
 
 PRECISIONS: Mapping[str, Precision] = MappingProxyType(
     {
-        "fp32": Precision(torch.float32, torch.float32, torch.float32),
-        "tf32": Precision(torch.float32, torch.float32, torch.float32, tf32=True),
-        "bf16": Precision(torch.bfloat16, torch.float32, torch.float32),
-        "fp16": Precision(torch.float16, torch.float32, torch.float32, scaled=True),
-        "fp64": Precision(torch.float64, torch.float64, torch.float64),  # for exact tests
+        PrecisionName.FP32: Precision(torch.float32, torch.float32, torch.float32),
+        PrecisionName.TF32: Precision(torch.float32, torch.float32, torch.float32, tf32=True),
+        PrecisionName.BF16: Precision(torch.bfloat16, torch.float32, torch.float32),
+        PrecisionName.FP16: Precision(torch.float16, torch.float32, torch.float32, scaled=True),
+        PrecisionName.FP64: Precision(torch.float64, torch.float64, torch.float64),  # for exact tests
     }
 )
 

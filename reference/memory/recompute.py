@@ -22,7 +22,6 @@ recomputation in large transformer models", sec. 5, for the selective form.
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from enum import StrEnum
 from functools import partial
 from typing import Any
 
@@ -32,35 +31,67 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import saved_tensors_hooks
 
+from reference.choices import Recompute
 from reference.errors import BadInput
+from reference.models.ops import Around, Linear, Ops, equip
 
 Tensors = Tensor | tuple[Tensor, ...]
 
 
-class Recompute(StrEnum):
-    """What is made again in backward instead of being kept."""
+class SelectivelyRecomputed(Around):
+    """What lies between the matrix products of a block is made again in backward."""
 
-    NONE = "none"
-    SELECTIVE = "selective"  # what is large and cheap: attention's core, norms, the product inside the SwiGLU
-    FULL = "full"  # everything inside a block; its input alone is kept
+    def columns(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
+        """As those inside, without keeping what was recomputed."""
+        return forgetting(lambda x: self.inside.columns(x, *layers), x)
+
+    def rows(self, x: Tensor, layer: Linear) -> Tensor:
+        """As those inside, without keeping what was recomputed."""
+        return forgetting(lambda x: self.inside.rows(x, layer), x)
+
+    def attend(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """As those inside, and again in backward."""
+        return recomputed(partial(self.inside.attend, function), *inputs)
+
+    def local(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """As those inside, and again in backward."""
+        return recomputed(partial(self.inside.local, function), *inputs)
+
+
+class FullyRecomputed(Around):
+    """Of a block its input alone is kept. Hooks of the block stay outside: they do not run again."""
+
+    def block(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """As those inside, and again in backward."""
+        return recomputed(partial(self.inside.block, function), *inputs)
 
 
 def recompute(model: nn.Module, how: Recompute) -> None:
-    """Let every block of `model.blocks` keep less for backward, in place.
+    """Let every block of a model of `reference.models` keep less for backward, in place.
 
     The loss stays bitwise the same, and with FULL so do all gradients; SELECTIVE adds some of them up in another order.
-    `forward` is replaced on the instances, so that a block's hooks stay outside: they do not run again.
 
     Raises:
         BadInput: if no way to recompute is called so.
     """
-    if how not in tuple(Recompute):
-        raise BadInput(f"nothing is recomputed in a way called {how!r}; there are {', '.join(Recompute)}")
-    for block in model.blocks:
-        if how == Recompute.FULL:
-            block.forward = partial(recomputed, block.forward)
-        if how == Recompute.SELECTIVE:
-            _select(block)
+    equip(model, recomputing(how))
+
+
+def recomputing(how: Recompute) -> Callable[[Ops], Ops]:
+    """From ops to such that recompute.
+
+    Raises:
+        BadInput: if no way to recompute is called so.
+    """
+    match how:
+        case Recompute.NONE:
+            return lambda ops: ops
+        case Recompute.SELECTIVE:
+            return SelectivelyRecomputed
+        case Recompute.FULL:
+            return FullyRecomputed
+        case _:
+            raise BadInput(f"nothing is recomputed in a way called {how!r}; there are {', '.join(Recompute)}")
 
 
 def recomputed(function: Callable[..., Tensors], *inputs: Tensor) -> Tensors:
@@ -183,19 +214,6 @@ def forgetting(function: Callable[[Tensor], Tensors], x: Tensor) -> Tensors:
 
     with saved_tensors_hooks(forget, remember):
         return function(x)
-
-
-def _select(block: nn.Module) -> None:
-    """Recompute what lies between the matrix products of a block of `reference.models.gpt`."""
-    attention, feed_forward = block.attention, block.feed_forward
-    for norm in (block.attention_norm, block.feed_forward_norm):
-        norm.forward = partial(recomputed, norm.forward)
-    attention.projections = partial(forgetting, attention.projections)
-    attention.core = partial(recomputed, attention.core)
-    attention.output.forward = partial(forgetting, attention.output.forward)
-    feed_forward.branches = partial(forgetting, feed_forward.branches)
-    feed_forward.product = partial(recomputed, feed_forward.product)
-    feed_forward.down.forward = partial(forgetting, feed_forward.down.forward)
 
 
 def _base(x: Tensor) -> Tensor:

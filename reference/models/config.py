@@ -3,13 +3,33 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import ClassVar
 
 from reference.errors import BadInput
+from reference.fields import option
+from reference.models.layout import COLUMNS, ROWS, WHOLE, Counted, Layout, Split
+from reference.models.objective import NextToken, Objective
 
 ACTIVATIONS = ("silu", "gelu")
 LINEAR = ("query", "key", "value", "output", "gate", "up", "down")
 """The linear layers of a block; one without a gate has no "gate"."""
 QKV = LINEAR[:3]
+
+LAYOUT: Layout = MappingProxyType(
+    {
+        "embedding.weight": Split(0, Counted.TOKENS),
+        "attention.query.weight": Split(COLUMNS, Counted.HEADS),
+        "attention.key.weight": Split(COLUMNS, Counted.KV_HEADS),
+        "attention.value.weight": Split(COLUMNS, Counted.KV_HEADS),
+        "attention.output.weight": Split(ROWS, Counted.HEADS),
+        "feed_forward.gate.weight": Split(COLUMNS, Counted.FEATURES),
+        "feed_forward.up.weight": Split(COLUMNS, Counted.FEATURES),
+        "feed_forward.down.weight": Split(ROWS, Counted.FEATURES),
+        "norm.weight": WHOLE,
+        "head.weight": Split(COLUMNS, Counted.TOKENS),
+    }
+)
+"""How the parameters of a GPT may be split."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +44,9 @@ class GPTConfig:
         BadInput: if the numbers do not fit each other.
     """
 
+    layout: ClassVar[Layout] = LAYOUT
+    objective: ClassVar[Objective] = NextToken()
+
     layers: int  # L
     width: int  # D, of the residual stream
     heads: int  # H, of queries
@@ -33,7 +56,9 @@ class GPTConfig:
     tied: bool = False  # the output projection is the embedding table
     rotary_base: float = 10_000.0  # the slowest wave is 2 pi x base^(1 - 2 / head_dim) tokens long
     norm_epsilon: float = 1e-5
-    dropout: float = 0.0  # share of what a block adds to the residual stream that training leaves out
+    dropout: float = option(
+        0.0, "Share of what a block adds to the residual stream that each step sets to 0 at random."
+    )
     head_size: int | None = None  # numbers of one head; width / heads if nothing is said
     biases: tuple[str, ...] = ()  # which of a block's linear layers have one, by name: see `LINEAR`
     gated: bool = True  # False: the feed-forward is down(activation(up(x))), two matrices instead of three

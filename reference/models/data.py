@@ -28,7 +28,10 @@ from reference.errors import BadInput
 from reference.models import files
 from reference.models.dropout import token_noise
 from reference.models.files import Text
+from reference.models.objective import NextToken, Objective
 
+NEXT_TOKEN = NextToken()
+VALIDATION = -1  # stands for a step: of held-out text the same tokens are hidden each time
 HELD_OUT = 0.1  # of the windows, from the end of the text
 PIECE = 1 << 20  # bytes that are counted at a time: numpy makes 8 of each while it counts
 
@@ -85,9 +88,10 @@ class Batches:
     sequence: int  # S, tokens that a window predicts
     batch: int  # windows of all ranks in one step
     seed: int = 0
+    objective: Objective = NEXT_TOKEN
 
     @classmethod
-    def of(cls, text: Text, sequence: int, batch: int, seed: int = 0) -> Self:
+    def of(cls, text: Text, sequence: int, batch: int, seed: int = 0, objective: Objective = NEXT_TOKEN) -> Self:
         """The same, after a look at whether the text is long enough.
 
         Raises:
@@ -95,7 +99,7 @@ class Batches:
         """
         if sequence < 1 or batch < 1:
             raise BadInput(f"a batch has at least 1 window of at least 1 token, not {batch} of {sequence}")
-        batches = cls(text, sequence, batch, seed)
+        batches = cls(text, sequence, batch, seed, objective)
         if batches.windows < batch:
             needed = next(windows for windows in count(batch + 1) if windows - _held_out(windows) >= batch)
             raise BadInput(
@@ -122,9 +126,14 @@ class Batches:
         return range(self.windows, (len(self.text) - 1) // self.sequence)
 
     @property
+    def held_out_tokens(self) -> int:
+        """Tokens that are predicted in all of those."""
+        return len(self.held_out) * self.objective.counted(self.sequence)
+
+    @property
     def tokens(self) -> int:
         """Tokens that all ranks together predict in one step."""
-        return self.batch * self.sequence
+        return self.batch * self.objective.counted(self.sequence)
 
     def of_step(self, step: int, rank: int = 0, world_size: int = 1) -> tuple[Tensor, Tensor]:
         """What `rank` of `world_size` reads in `step`, counted from 0, and what it shall predict.
@@ -135,7 +144,7 @@ class Batches:
         Raises:
             BadInput: if there is no such step or rank, or the batch does not divide by the number of ranks.
         """
-        return self._read(self._windows(step, rank, world_size))
+        return self._read(self._windows(step, rank, world_size), step)
 
     def noise(self, step: int, rank: int = 0, world_size: int = 1) -> Tensor:
         """From what dropout follows for each token that `of_step` gives: [B / world_size, S] of int64.
@@ -145,8 +154,7 @@ class Batches:
         Raises:
             BadInput: as `of_step`.
         """
-        places = self._places(self._windows(step, rank, world_size))
-        return token_noise(self.seed, step, torch.from_numpy(places[:, :-1]))
+        return self._noise(self._places(self._windows(step, rank, world_size)), step)
 
     def validation(self, rank: int = 0, world_size: int = 1) -> list[tuple[Tensor, Tensor]]:
         """Every `world_size`-th held-out window from the `rank`-th on, in pieces of at most B of them.
@@ -155,7 +163,7 @@ class Batches:
             Pairs of tensors [at most B, S], as `of_step` gives them; none if there are more ranks than windows.
         """
         mine = np.array(self.held_out[rank::world_size])
-        return [self._read(mine[i : i + self.batch]) for i in range(0, len(mine), self.batch)]
+        return [self._read(mine[i : i + self.batch], VALIDATION) for i in range(0, len(mine), self.batch)]
 
     def validation_rounds(self, world_size: int = 1) -> int:
         """How many pieces `validation` gives to the rank that has most."""
@@ -176,7 +184,12 @@ class Batches:
         """Where the tokens of `windows` stand in the text, and one more: [len(windows), S + 1]."""
         return windows[:, None] * self.sequence + np.arange(self.sequence + 1)
 
-    def _read(self, windows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    def _noise(self, places: NDArray[np.int64], step: int) -> Tensor:
+        """Of the tokens at these places, but for the last of each window."""
+        return token_noise(self.seed, step, torch.from_numpy(places[:, :-1]))
+
+    def _read(self, windows: NDArray[np.int64], step: int) -> tuple[Tensor, Tensor]:
         """Tokens and targets of `windows`, [len(windows), S] each."""
-        tokens = torch.from_numpy(self.text[self._places(windows)].astype(np.int64))
-        return tokens[:, :-1], tokens[:, 1:]
+        places = self._places(windows)
+        tokens = torch.from_numpy(self.text[places].astype(np.int64))
+        return self.objective.examples(tokens, self._noise(places, step))

@@ -23,7 +23,7 @@ not drawn: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
 """
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from reference.models.one_kernel import one_kernel
 
@@ -44,6 +44,25 @@ def dropout(x: Tensor, probability: float, noise: Tensor, site: int, first: int 
         [..., F].
     """
     return (x * (1 / (1 - probability))).masked_fill_(dropped(probability, noise, site, first, x.shape[-1]), 0.0)
+
+
+class Dropout(nn.Module):
+    """Leave out some of what is added to the residual stream; which, follows from the noise of each token.
+
+    Args:
+        probability: of an element to be left out.
+        site: which dropout of the model this is.
+    """
+
+    def __init__(self, probability: float, site: int) -> None:
+        super().__init__()
+        self.probability, self.site = probability, site
+
+    def forward(self, x: Tensor, noise: Tensor | None) -> Tensor:
+        """[B, S, D] and [B, S] of int64 -> [B, S, D]; without noise, x as it is."""
+        if noise is None or self.probability == 0:
+            return x
+        return dropout(x, self.probability, noise, self.site)
 
 
 def dropped(probability: float, noise: Tensor, site: int, first: int, features: int) -> Tensor:

@@ -2,9 +2,11 @@
 
 Decoder-only transformer in the manner of Llama (Touvron et al. 2023): RMSNorm before each half of a block, rotary
 positions, grouped-query attention, SwiGLU. A configuration may have heads of another size, biases, or a feed-forward
-without a gate. Heads are counted from the weights that are there, so that a module whose projections were sharded by
-heads runs this very code. Shapes follow from the configuration alone: everything runs on
-meta tensors too.
+without a gate.
+
+Layers ask `self.ops` for matrix products, and for what lies between them (`reference.models.ops`). Heads are counted
+from the tensors that are there, so that ranks with some of the heads run this very code. Shapes follow from the
+configuration alone: everything runs on meta tensors too.
 
 Letters in shapes: B batch, S sequence, D width, H heads, K key-value heads, V vocabulary.
 """
@@ -18,11 +20,12 @@ from torch import Tensor, nn
 
 from reference.dtypes import accumulator
 from reference.models.config import GPTConfig
-from reference.models.dropout import dropout
+from reference.models.dropout import Dropout
+from reference.models.objective import IGNORED
 from reference.models.one_kernel import one_kernel
+from reference.models.ops import Embedding, Head, Layer
 from reference.models.rms_norm import rms_norm
-
-IGNORED = -100  # a target that does not count, as in torch.nn.functional.cross_entropy
+from reference.models.stack import Stack
 
 
 class RMSNorm(nn.Module):
@@ -84,7 +87,7 @@ def all_heads(x: Tensor, query: Tensor) -> Tensor:
     return x.repeat_interleave(query.shape[1] // x.shape[1], dim=1)
 
 
-class Attention(nn.Module):
+class Attention(Layer):
     """Causal attention in which each head of keys and values serves several of queries (Ainslie et al. 2023)."""
 
     def __init__(self, config: GPTConfig) -> None:
@@ -95,11 +98,8 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, cos_sin: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
-        return self.output(self.core(*self.projections(x), cos_sin))
-
-    def projections(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values: [B, S, D] -> [B, S, H or K · head_dim] each."""
-        return self.query(x), self.key(x), self.value(x)
+        query, key, value = self.ops.columns(x, self.query, self.key, self.value)
+        return self.ops.rows(self.ops.attend(self.core, query, key, value, cos_sin), self.output)
 
     def core(self, query: Tensor, key: Tensor, value: Tensor, cos_sin: Tensor) -> Tensor:
         """What has no weights: rotate, compare, mix. [B, S, H or K · head_dim] each -> [B, S, H · head_dim]."""
@@ -116,7 +116,7 @@ class Attention(nn.Module):
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
 
-class SwiGLU(nn.Module):
+class SwiGLU(Layer):
     """Feed-forward with a gate: down(silu(gate(x)) · up(x)), or with gelu (Shazeer 2020)."""
 
     def __init__(self, config: GPTConfig) -> None:
@@ -124,25 +124,13 @@ class SwiGLU(nn.Module):
         self.gate, self.up, self.down = (linear(config, name) for name in ("gate", "up", "down"))
         self.gated = swish_gated if config.activation == "silu" else gelu_gated
 
-    @property
-    def into(self) -> tuple[nn.Linear, ...]:
-        """The layers that what comes in goes through."""
-        return self.gate, self.up
-
     def forward(self, x: Tensor) -> Tensor:
-        """[B, S, D] -> [B, S, D]."""
-        return self.down(self.product(*self.branches(x)))
-
-    def branches(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Gate and what it lets through: [B, S, D] -> [B, S, F] each."""
-        return tuple(layer(x) for layer in self.into)
-
-    def product(self, gate: Tensor, up: Tensor) -> Tensor:
-        """What has no weights: let `up` through where `gate` is open. [B, S, F] each -> the same."""
-        return self.gated(gate, up)
+        """[B, S, D] -> [B, S, D]: `up` goes through where `gate` is open."""
+        gate, up = self.ops.columns(x, self.gate, self.up)
+        return self.ops.rows(self.ops.local(self.gated, gate, up), self.down)
 
 
-class MLP(nn.Module):
+class MLP(Layer):
     """Feed-forward without a gate: down(silu(up(x))), or with gelu. What it consists of is called as in `SwiGLU`."""
 
     def __init__(self, config: GPTConfig) -> None:
@@ -150,22 +138,10 @@ class MLP(nn.Module):
         self.up, self.down = linear(config, "up"), linear(config, "down")
         self.activation = activation(config)
 
-    @property
-    def into(self) -> tuple[nn.Linear, ...]:
-        """The layer that what comes in goes through."""
-        return (self.up,)
-
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
-        return self.down(self.product(*self.branches(x)))
-
-    def branches(self, x: Tensor) -> tuple[Tensor, ...]:
-        """[B, S, D] -> [B, S, F], alone."""
-        return (self.up(x),)
-
-    def product(self, up: Tensor) -> Tensor:
-        """What has no weights: [B, S, F] -> the same."""
-        return self.activation(up)
+        (up,) = self.ops.columns(x, self.up)
+        return self.ops.rows(self.ops.local(self.activation, up), self.down)
 
 
 @one_kernel
@@ -180,28 +156,7 @@ def gelu_gated(gate: Tensor, up: Tensor) -> Tensor:
     return F.gelu(gate, approximate="tanh") * up
 
 
-class Dropout(nn.Module):
-    """Leave out some of what is added to the residual stream; which, follows from the noise of each token.
-
-    A module, so that whoever gives each rank a slice of the tokens can give it their noise.
-
-    Args:
-        probability: of an element to be left out.
-        site: which dropout of the model this is.
-    """
-
-    def __init__(self, probability: float, site: int) -> None:
-        super().__init__()
-        self.probability, self.site = probability, site
-
-    def forward(self, x: Tensor, noise: Tensor | None) -> Tensor:
-        """[B, S, D] and [B, S] of int64 -> [B, S, D]; without noise, x as it is."""
-        if noise is None or self.probability == 0:
-            return x
-        return dropout(x, self.probability, noise, self.site)
-
-
-class Block(nn.Module):
+class Block(Layer):
     """Tokens look at each other, then each thinks for itself; both add to the residual stream.
 
     Args:
@@ -218,13 +173,19 @@ class Block(nn.Module):
         self.feed_forward = SwiGLU(config) if config.gated else MLP(config)
         self.feed_forward_dropout = Dropout(config.dropout, site=2 * layer + 1)
 
-    def forward(self, x: Tensor, cos_sin: Tensor, noise: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, cos_sin: Tensor, *noise: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]; with `noise` [B, S] of int64, some of what is added is left out."""
-        x = x + self.attention_dropout(self.attention(self.attention_norm(x), cos_sin), noise)
-        return x + self.feed_forward_dropout(self.feed_forward(self.feed_forward_norm(x)), noise)
+        return self.ops.block(self.both_halves, x, cos_sin, *noise)
+
+    def both_halves(self, x: Tensor, cos_sin: Tensor, noise: Tensor | None = None) -> Tensor:
+        """[B, S, D] -> [B, S, D]."""
+        added = self.attention(self.ops.local(self.attention_norm, x), cos_sin)
+        x = x + self.ops.dropout(self.attention_dropout, added, noise)
+        added = self.feed_forward(self.ops.local(self.feed_forward_norm, x))
+        return x + self.ops.dropout(self.feed_forward_dropout, added, noise)
 
 
-class TiedHead(nn.Module):
+class TiedHead(Layer):
     """Logits by the embedding table itself (Press and Wolf 2017). A module, so that whoever watches modules sees it."""
 
     def __init__(self, embedding: nn.Embedding) -> None:
@@ -233,43 +194,34 @@ class TiedHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, V]."""
-        return F.linear(x, self.embedding.weight)
+        return self.ops.logits(x, self.embedding)
 
 
-class GPT(nn.Module):
+class GPT(Stack):
     """Tokens in, logits of the next token out.
 
     Built by `reference.models.create`, which also gives it weights that depend on nothing but their names.
     """
 
+    first, last = ("embedding",), ("norm", "head")
+
     def __init__(self, config: GPTConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        super().__init__(config)
+        self.embedding = Embedding(config.vocabulary, config.width)
         self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.layers))
         self.norm = RMSNorm(config.width, config.norm_epsilon)
-        if config.tied:
-            self.head = TiedHead(self.embedding)
-        else:
-            self.head = nn.Linear(config.width, config.vocabulary, bias=False)
+        self.head = TiedHead(self.embedding) if config.tied else Head(config.width, config.vocabulary)
 
-    def forward(self, tokens: Tensor, positions: Tensor | None = None, noise: Tensor | None = None) -> Tensor:
-        """[B, S] of integers -> logits [B, S, V].
+    def begin(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """Look the tokens up: [B, S] -> [B, S, D]."""
+        return self.embedding(tokens)
 
-        Args:
-            tokens: each in [0, V).
-            positions: [S], where the tokens stand in the text; from 0 on by default.
-            noise: [B, S] of int64, from which dropout follows (`reference.models.dropout`); without it none is done.
-        """
-        if positions is None:
-            positions = torch.arange(tokens.shape[1], device=tokens.device)
-        cos_sin = rotary_cos_sin(positions, self.config.head_dim, self.config.rotary_base)
-        x = self.embedding(tokens)
-        given = (
-            (cos_sin,) if noise is None else (cos_sin, noise)
-        )  # tensors alone: whoever recomputes a block saves them
-        for block in self.blocks:
-            x = block(x, *given)
+    def given(self, positions: Tensor) -> tuple[Tensor, ...]:
+        """How far each position turns heads."""
+        return (rotary_cos_sin(positions, self.config.head_dim, self.config.rotary_base),)
+
+    def end(self, x: Tensor) -> Tensor:
+        """[B, S, D] -> logits [B, S, V]."""
         return self.head(self.norm(x))
 
 

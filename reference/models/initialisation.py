@@ -41,10 +41,10 @@ def initial_value(name: str, shape: torch.Size, layers: int, seed: int) -> Tenso
         layers: L of the whole model.
         seed: of the run.
     """
-    if "norm" in name:
-        return torch.ones(shape)
     if name.endswith(".bias"):
         return torch.zeros(shape)
+    if "norm" in name:
+        return torch.ones(shape)
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))
     deviation = 0.02 / math.sqrt(2 * layers) if name.endswith(RESIDUAL) else 0.02

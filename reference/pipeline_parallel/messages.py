@@ -17,10 +17,10 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-from torch.distributed import ProcessGroup, Work
+from torch.distributed import ProcessGroup
 
-from reference.collectives import fastest
-from reference.collectives.exchange import TAG
+from reference.collectives.communicator import Communicator, Finish
+from reference.collectives.default import over
 from reference.errors import BadInput
 
 from .passes import Channel, Receive, Send
@@ -49,14 +49,15 @@ class Messages:
     def __init__(
         self,
         schedule: Schedule,
-        group: ProcessGroup,
+        group: ProcessGroup | Communicator,
         device: torch.device,
         ahead: int,
-        channels: Mapping[Channel, ProcessGroup] | None = None,
-        copies: ProcessGroup | None = None,
+        channels: Mapping[Channel, ProcessGroup | Communicator] | None = None,
+        copies: ProcessGroup | Communicator | None = None,
     ) -> None:
-        self._schedule, self._group, self._device, self._ahead = schedule, group, device, ahead
-        self._channels, self._copies = channels or {}, copies
+        self._schedule, self._pipeline, self._device, self._ahead = schedule, over(group), device, ahead
+        self._channels = {channel: over(ends) for channel, ends in (channels or {}).items()}
+        self._copies = over(copies) if copies is not None else None
         self._rank = group.rank()
         self._forms: dict[int, Form] = {}  # of what each stage makes, as far as it is known here
         self._told: set[tuple[int, Channel]] = set()  # of which stages whom
@@ -66,9 +67,9 @@ class Messages:
     def begin(self) -> None:
         """A step begins."""
         self._here: dict[Result, Tensor] = {}
-        self._begun: dict[Result, tuple[Tensor, Work]] = {}
+        self._begun: dict[Result, tuple[Tensor, Finish]] = {}
         self._put_off: defaultdict[Channel, deque[Result]] = defaultdict(deque)
-        self._leaving: defaultdict[Channel, deque[tuple[Work, Tensor]]] = defaultdict(deque)
+        self._leaving: defaultdict[Channel, deque[Finish]] = defaultdict(deque)
 
     def end(self) -> None:
         """A step is over: wait until everything has left."""
@@ -91,10 +92,10 @@ class Messages:
         put_off = self._put_off[Channel(self._schedule.placement[result.stage], self._rank)]
         while result not in self._begun:
             self._begin(put_off.popleft())
-        x, work = self._begun.pop(result)
-        work.wait()
+        x, finish = self._begun.pop(result)
+        finish()
         if self._copies is not None:
-            fastest.all_gather(self._slice(x), x.view(-1), self._copies)
+            self._copies.all_gather(self._slice(x), x.view(-1))
         return x
 
     def send(self, step: Send) -> None:
@@ -125,32 +126,30 @@ class Messages:
 
     def _begin(self, result: Result) -> None:
         channel = Channel(self._schedule.placement[result.stage], self._rank)
-        group, source = self._way(channel)
+        way, source = self._way(channel)
         if (stage := self._like(result)) not in self._forms:
             header = torch.empty(MOST_DIMS + 2, dtype=torch.int64, device=self._device)
-            group.recv([header], source, TAG).wait()
-            self._forms[stage] = form_of(header)
+            self._forms[stage] = form_of(way.start_receive(header, source)())
         shape, dtype = self._forms[stage]
         x = torch.empty(shape, dtype=dtype, device=self._device)
-        self._begun[result] = x, group.recv([self._slice(x)], source, TAG)
+        self._begun[result] = x, way.start_receive(self._slice(x), source)
 
     def _leave(self, x: Tensor, channel: Channel) -> None:
-        group, target = self._way(channel)
-        work = group.send([x], target, TAG)  # what dist.isend ends in
-        self._leaving[channel].append((work, x))
+        way, target = self._way(channel)
+        self._leaving[channel].append(way.start_send(x, target))
         if self._all_known:
             self._wait_for_all_but(self._ahead + 1, channel)
 
     def _wait_for_all_but(self, left: int, channel: Channel) -> None:
         while len(self._leaving[channel]) > left:
-            self._leaving[channel].popleft()[0].wait()
+            self._leaving[channel].popleft()()
 
-    def _way(self, channel: Channel) -> tuple[ProcessGroup, int]:
-        """The group that messages of a channel go through, and the rank in it of the other end."""
+    def _way(self, channel: Channel) -> tuple[Communicator, int]:
+        """The communicator that messages of a channel go through, and the rank in it of the other end."""
         if channel in self._channels:
-            group = self._channels[channel]
-            return group, 1 - group.rank()
-        return self._group, channel.target if channel.source == self._rank else channel.source
+            ends = self._channels[channel]
+            return ends, 1 - ends.rank()
+        return self._pipeline, channel.target if channel.source == self._rank else channel.source
 
     def _slice(self, x: Tensor) -> Tensor:
         """What of it this rank sends, or receives: a view."""

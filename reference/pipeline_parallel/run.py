@@ -20,14 +20,14 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from reference.collectives.fastest import yield_core
+from reference.collectives.communicator import Communicator
 from reference.errors import BadInput
 
 from .messages import Messages
 from .passes import Channel, Free, Gather, Receive, Reduce, Send, programmed
 from .schedule import Action, Kind, Schedule
 from .simulate import makes, needs
-from .split_backward import Later
+from .split_backward import DeferredWeightGradients
 from .validate import validate
 
 Given = Callable[[int], tuple[Tensor, ...]]
@@ -70,8 +70,8 @@ class Pipeline:
         stages: those that this rank has, by number. Their parameters collect gradients.
         group: the ranks of the pipeline.
         device: where this rank computes.
-        later: what keeps weight gradients of this rank's stages for the second half of backward, and adds up those of
-            large weights more quickly; needed where the schedule has two halves.
+        deferred: weight gradients of this rank's stages that wait for the second half of backward; needed where the
+            schedule has two halves.
         form: of data parallelism, over this rank's stages.
         channels, copies: as for `Messages`.
         around: entered around each action that computes, for whoever measures or changes what it computes with.
@@ -86,17 +86,17 @@ class Pipeline:
         self,
         schedule: Schedule,
         stages: Mapping[int, nn.Module],
-        group: ProcessGroup,
+        group: ProcessGroup | Communicator,
         device: torch.device,
         *,
-        later: Later | None = None,
+        deferred: DeferredWeightGradients | None = None,
         form: StageForm | None = None,
-        channels: Mapping[Channel, ProcessGroup] | None = None,
-        copies: ProcessGroup | None = None,
+        channels: Mapping[Channel, ProcessGroup | Communicator] | None = None,
+        copies: ProcessGroup | Communicator | None = None,
         around: Callable[[Action], AbstractContextManager] = nullcontext,
     ) -> None:
         self.schedule, self.stages = schedule, stages
-        self._later, self._form, self._around = later, form or Alone(), around
+        self._deferred, self._form, self._around = deferred, form or Alone(), around
         ahead = max(1, validate(schedule).room)
         if schedule.ranks != group.size():
             raise BadInput(f"a schedule of {schedule.ranks} ranks does not run on {group.size()}")
@@ -105,8 +105,8 @@ class Pipeline:
         self.line = programmed(schedule, ahead, self._form.shards_parameters).lines[group.rank()]
         self._actions = actions = schedule.lines[group.rank()]
         self._split = {action[1:] for action in actions if action.kind is Kind.INPUT}
-        if self._split and later is None:
-            raise BadInput("the schedule splits backward: give `later=Later(...)` of this rank's stages")
+        if self._split and deferred is None:
+            raise BadInput("the schedule splits backward: give `deferred=DeferredWeightGradients()` of its stages")
         self._trains = any(action.kind is not Kind.FORWARD for action in actions)
         self._messages = Messages(schedule, group, device, ahead, channels, copies)
         self._held: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # input and output of a stage, until backward
@@ -128,11 +128,10 @@ class Pipeline:
             raise BadInput("the schedule goes backward, and gradients are off: for inference, take `forward_only`")
         total = None
         self._held.clear()  # a step before may have failed on its way
-        if self._later:
-            self._later.forget()
+        if self._deferred:
+            self._deferred.forget()
         self._messages.begin()
         for step in self.line:
-            yield_core()  # to messages of ranks on the same core
             match step:
                 case Send():
                     self._messages.send(step)
@@ -212,14 +211,14 @@ class Pipeline:
         finishing = nullcontext() if action.kind is Kind.INPUT else self._form.backward_of(action.stage, last)
         if action.kind is Kind.WEIGHT:
             with self._around(action), finishing:
-                self._later.finish(place)
+                self._deferred.compute(place)
             return
         self._splits(action.kind is Kind.INPUT)  # for what is computed again
         x, y = self._held.pop(place)
         needed = needs(self.schedule, action)
         gradient = self._messages.take(needed) if needed.is_gradient else None
-        keeping = self._later.keeping(place) if action.kind is Kind.INPUT else nullcontext()
-        with self._around(action), finishing, keeping:
+        deferring = self._deferred.defer(place) if action.kind is Kind.INPUT else nullcontext()
+        with self._around(action), finishing, deferring:
             if y.requires_grad:  # not what frozen layers have made of tokens
                 y.backward(gradient)
         if x.requires_grad:  # a stage that made nothing of it leaves it no gradient
@@ -227,8 +226,8 @@ class Pipeline:
 
     def _splits(self, splits: bool) -> None:
         """Whether the backward of what goes forward now will come in halves."""
-        if self._later:
-            self._later.splits = splits
+        if self._deferred:
+            self._deferred.splits = splits
 
 
 def added(total: Tensor | None, part: Tensor | None) -> Tensor | None:

@@ -1,110 +1,133 @@
 """Backward in two halves: the gradient of the input at once, those of the weights later.
 
 A linear layer y = x Wᵀ has two products in backward. The layer before waits for dx = dy W, and nobody waits for
-dW = dyᵀ x. So a layer that is told to keep things for later puts x and dy aside instead of multiplying them: memory is
-held longer, and the second half can be done when there is nothing better to do.
+dW = dyᵀ x. So a layer may put x and dy aside instead of multiplying them: memory is held longer, and the second half
+can be done when there is nothing better to do.
 
 Qi et al. 2023, "Zero bubble pipeline parallelism", sec. 1: B and W.
 """
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import Any
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from reference.errors import BadInput
-from reference.memory.fused import add_product
+from reference.memory.fast.fused import Fused
+from reference.memory.weight_gradients import by_hand, detached
+from reference.models.ops import PLAIN, Around, Linear, Ops, adopt, equip
 
-LARGE = 1 << 16  # elements of a weight: from here on a product that adds saves more than its call from Python costs
 
-
-class Later:
+class DeferredWeightGradients:
     """Weight gradients that wait to be computed.
 
-        with later.keeping(key):
+        with deferred.defer(key):
             y.backward(gradient)            inputs get their gradients
-        later.finish(key)                   weights get theirs
+        deferred.compute(key)               weights get theirs
 
-    What goes forward while `splits` is false has a backward that cannot be split: then gradients of large weights are
-    added up as `fused` says, and all else is as it is without us.
+    Whose they are: of layers whose ops are `Deferred`, see `split_backward`.
 
-    Args:
-        model: whose linear layers are split, in place: plain ones, without a bias, whose weight is a parameter of their
-            own. All other parameters get their gradients at once.
+    Attributes:
+        splits: whether the backward of what goes forward now may be split. While it is false, layers are as ever.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self) -> None:
         self.splits = True
-        self._kept: dict[Hashable, list[Callable[[], None]]] = {}
+        self._waiting: dict[Hashable, list[Callable[[], None]]] = {}
         self._key: Hashable | None = None
-        for module in model.modules():
-            if type(module) is nn.Linear and module.bias is None and isinstance(module.weight, nn.Parameter):
-                module.forward = partial(_linear, module, self)
 
     @contextmanager
-    def keeping(self, key: Hashable) -> Iterator[None]:
+    def defer(self, key: Hashable) -> Iterator[None]:
         """Put aside, under this key, what backward inside needs for weights.
 
         Raises:
-            BadInput: if something is kept under it already.
+            BadInput: if something waits under it already.
         """
-        if key in self._kept:
-            raise BadInput(f"{key} is kept already: finish it first")
-        self._key, self._kept[key] = key, []
+        if key in self._waiting:
+            raise BadInput(f"weight gradients of {key} are waiting already: compute({key}) first")
+        self._key, self._waiting[key] = key, []
         try:
             yield
         finally:
             self._key = None
 
-    def finish(self, key: Hashable) -> None:
+    def compute(self, key: Hashable) -> None:
         """Compute what was put aside: gradients add up in the parameters."""
-        for work in self._kept.pop(key):
+        for work in self._waiting.pop(key):
             work()
 
     def forget(self) -> None:
         """Leave what was put aside undone."""
-        self._kept.clear()
+        self._waiting.clear()
 
-    def keeps(self, work: Callable[[], None]) -> bool:
+    def defers(self, work: Callable[[], None]) -> bool:
         """Put this aside, if backward is to be split. Else the layer, any layer, does it itself."""
         if self._key is None:
             return False
-        self._kept[self._key].append(work)
+        self._waiting[self._key].append(work)
         return True
 
 
-class SplitLinear(Function):
-    """`apply(anchor, x, linear, later)`: x Wᵀ, whose weight gradient may have to wait.
+class Deferred(Around):
+    """Ops whose weight gradients wait: those inside make products with weights of which autograd knows nothing.
 
-    Autograd is not told of the weight: it would call the weight's hooks whether backward brings a gradient or not. So
-    the gradient is brought by hand, and the `anchor` is an input that needs a gradient even where x needs none.
+    In a region of tensor parallelism the messages that inputs need go at once; what is gathered for the weights alone,
+    is gathered when they are computed.
+
+    Args:
+        inside: that make the products, and say what a weight's gradient needs.
+        deferred: where it waits.
     """
 
-    @staticmethod
-    def forward(ctx: Any, anchor: Tensor, x: Tensor, linear: nn.Linear, later: Later) -> Tensor:
-        ctx.linear, ctx.later = linear, later
-        ctx.save_for_backward(x)
-        return F.linear(x, linear.weight)
+    def __init__(self, inside: Ops, deferred: DeferredWeightGradients) -> None:
+        super().__init__(inside)
+        self.deferred = deferred
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        (x,), weight = ctx.saved_tensors, ctx.linear.weight
-        work = partial(add_product, weight, gradient, x)
-        if weight.requires_grad and not ctx.later.keeps(work):
-            work()
-        return None, gradient @ weight if ctx.needs_input_grad[1] else None, None, None
+    def columns(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
+        """As those inside. For the weights, the input is gathered later."""
+        if not self._splits(layers):
+            return self.inside.columns(x, *layers)
+        outputs = self.inside.columns(x, *map(detached, layers))
+        return by_hand(x, outputs, lambda x, dys: self._later(layers, lambda: (dys, self.inside.gather(x))))
+
+    def rows(self, x: Tensor, layer: Linear) -> Tensor:
+        """As those inside. For the weight, the gradient of the output is gathered later, once more."""
+        if not self._splits([layer]):
+            return self.inside.rows(x, layer)
+        outputs = (self.inside.rows(x, detached(layer)),)
+        gather = self.inside.gather
+        return by_hand(x, outputs, lambda x, dys: self._later([layer], lambda: ([gather(dys[0].contiguous())], x)))[0]
+
+    def logits(self, x: Tensor, table: nn.Module) -> Tensor:
+        """As those inside, and as `columns`."""
+        if not self._splits([table]):
+            return self.inside.logits(x, table)
+        outputs = (self.inside.logits(x, detached(table)),)
+        return by_hand(x, outputs, lambda x, dys: self._later([table], lambda: (dys, self.inside.gather(x))))[0]
+
+    def _splits(self, layers: Sequence[Linear]) -> bool:
+        return self.deferred.splits and any(layer.weight.requires_grad for layer in layers)
+
+    def _later(self, layers: Sequence[Linear], factors: Callable[[], tuple[Sequence[Tensor], Tensor]]) -> None:
+        """Bring the weights their gradients, later if that is possible. `factors` makes dy of each, and x of all."""
+
+        def bring() -> None:
+            gradients, x = factors()
+            for layer, gradient in zip(layers, gradients, strict=True):
+                if layer.weight.requires_grad:
+                    self.inside.add_weight_gradient(layer.weight, gradient, x)
+
+        if not self.deferred.defers(bring):
+            bring()
 
 
-def _linear(linear: nn.Linear, later: Later, x: Tensor) -> Tensor:
-    weight = linear.weight
-    fuses = weight.numel() >= LARGE and weight.requires_grad and not torch.is_autocast_enabled(x.device.type)
-    if not (later.splits or fuses):
-        return F.linear(x, weight)
-    return SplitLinear.apply(torch.empty(0, requires_grad=True), x, linear, later)
+def split_backward(model: nn.Module, deferred: DeferredWeightGradients) -> None:
+    """Let the weight gradients of any model wait, in place; those of large weights are added up as `Fused` says.
+
+    Args:
+        model: of `reference.models`, or another one, of which plain linear layers are split. All other parameters get
+            their gradients at once.
+        deferred: where they wait.
+    """
+    adopt(model)
+    equip(model, lambda ops: Deferred(Fused() if ops is PLAIN else ops, deferred))

@@ -1,14 +1,15 @@
-"""Some of the layers of a GPT, with the names and the values that they have in the whole."""
+"""Some of the layers of a model, with the names and the values that they have in the whole."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from reference.errors import BadInput
-from reference.models import GPTConfig, create
-from reference.models.gpt import Block, RMSNorm, TiedHead, rotary_cos_sin
+from reference.models import ModelConfig, Stack, architecture, create
+from reference.models.ops import Embedding
 
 from .balance import balanced
 from .schedule import Schedule
@@ -17,61 +18,54 @@ from .schedule import Schedule
 class TiedTable(nn.Module):
     """The embedding of a tied model, which its first and its last stage use. It belongs to neither."""
 
-    def __init__(self, config: GPTConfig) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        self.embedding = Embedding(config.vocabulary, config.width)
 
 
-class Stage(nn.Module):
-    """Blocks of a GPT, in front of the first the embedding, behind the last norm and head.
+class Borrowed:
+    """A module that a stage uses and does not own: `nn.Module` does not find its parameters."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        """What the module makes of them."""
+        return self._module(*inputs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+def stage_of(config: ModelConfig, blocks: range, table: TiedTable | None = None) -> Stack:
+    """Some of the blocks of a model; the first of them has the layers before it, and the last those behind it.
 
     Parameters are called as in the whole model, so initial values, layouts and checkpoints are those of the whole.
 
     Args:
         config: of the whole model.
         blocks: which of its blocks.
-        table: of a tied model, for its first and last stage: used here, and nobody's parameter but its own.
+        table: of a tied model, for its first and last stage: used here, and a parameter of nobody but itself.
     """
+    stage, kept = architecture(config), nn.ModuleList()
+    stage.begins, stage.ends = blocks.start == 0, blocks.stop == config.layers
+    if config.tied and (stage.begins or stage.ends):
+        lend(stage, stage.embedding, Borrowed(table.embedding))
+    elsewhere = (() if stage.begins else stage.first) + (() if stage.ends else stage.last)
+    for name in elsewhere:
+        setattr(stage, name, None)
+    for layer in blocks:
+        kept.add_module(str(layer), stage.blocks[layer])
+    stage.blocks = kept
+    return stage
 
-    def __init__(self, config: GPTConfig, blocks: range, table: TiedTable | None = None) -> None:
-        super().__init__()
-        self.config, self.first, self.last = config, blocks.start == 0, blocks.stop == config.layers
-        self.embedding = self.norm = self.head = None
-        if config.tied and (self.first or self.last):
-            object.__setattr__(self, "embedding", table.embedding)  # around `nn.Module`, which would take it for a part
-        elif self.first:
-            self.embedding = nn.Embedding(config.vocabulary, config.width)
-        self.blocks = nn.ModuleList()
-        for layer in blocks:
-            self.blocks.add_module(str(layer), Block(config, layer))
-        if self.last:
-            self.norm = RMSNorm(config.width, config.norm_epsilon)
-            if config.tied:
-                object.__setattr__(self, "head", TiedHead(table.embedding))
-            else:
-                self.head = nn.Linear(config.width, config.vocabulary, bias=False)
 
-    def forward(self, x: Tensor, positions: Tensor | None = None, noise: Tensor | None = None) -> Tensor:
-        """Go through the layers.
-
-        Args:
-            x: tokens [B, S] of integers for the first stage, else what the stage before has made, [B, S, D]; a slice of
-                that, [B, S / t, D], where a sequence-parallel region is behind it.
-            positions: [S], where the tokens stand in the text; from 0 on by default.
-            noise: [B, S] of int64, from which dropout follows; without it none is done.
-
-        Returns:
-            [B, S, D]; logits [B, S, V] of the last stage.
-        """
-        config = self.config
-        if positions is None:
-            positions = torch.arange(x.shape[1], device=x.device)
-        cos_sin = rotary_cos_sin(positions, config.head_dim, config.rotary_base)
-        given = (cos_sin,) if noise is None else (cos_sin, noise)
-        x = self.embedding(x) if self.first else x
-        for block in self.blocks:
-            x = block(x, *given)
-        return self.head(self.norm(x)) if self.last else x
+def lend(model: nn.Module, own: nn.Module, borrowed: Borrowed) -> None:
+    """Let a model use a borrowed module wherever it has one of its own, in place."""
+    for holder in list(model.modules()):
+        for name in [name for name, child in holder._modules.items() if child is own]:
+            delattr(holder, name)
+            setattr(holder, name, borrowed)
 
 
 class Stages(nn.Module):
@@ -82,14 +76,14 @@ class Stages(nn.Module):
         table: that they use, if they do.
     """
 
-    def __init__(self, stages: Mapping[int, Stage], table: TiedTable | None = None) -> None:
+    def __init__(self, stages: Mapping[int, Stack], table: TiedTable | None = None) -> None:
         super().__init__()
         self.by_number, self.table = dict(stages), table
         for number, stage in stages.items():
             self.add_module(str(number), stage)
 
     @property
-    def config(self) -> GPTConfig:
+    def config(self) -> ModelConfig:
         """Of the whole model."""
         return next(iter(self.by_number.values())).config
 
@@ -102,7 +96,7 @@ class Stages(nn.Module):
                 yield from part.named_parameters(prefix, recurse, remove_duplicate)
 
 
-def pieces_of(config: GPTConfig, stages: int) -> list[range]:
+def pieces_of(config: ModelConfig, stages: int) -> list[range]:
     """The blocks of each stage, such that the most expensive stage costs the least.
 
     A token costs as many multiplications as a matrix has numbers. The head is behind the last block, and a tied one
@@ -120,13 +114,13 @@ def pieces_of(config: GPTConfig, stages: int) -> list[range]:
 
 
 def stages_of(
-    config: GPTConfig,
+    config: ModelConfig,
     schedule: Schedule,
     rank: int,
     seed: int = 0,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
-) -> dict[int, Stage]:
+) -> dict[int, Stack]:
     """The stages of one rank, by number, with the values that they have in the whole model.
 
     Args:
@@ -141,4 +135,4 @@ def stages_of(
     if config.tied:
         raise BadInput("a tied table belongs to two stages: take a model whose head is its own, or `parallelize`")
     pieces, own = pieces_of(config, len(schedule.routes[0])), schedule.stages_on(rank)
-    return {s: create(partial(Stage, blocks=pieces[s % len(pieces)]), config, seed, device, dtype) for s in own}
+    return {s: create(partial(stage_of, blocks=pieces[s % len(pieces)]), config, seed, device, dtype) for s in own}

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from reference.collectives import fastest
+from reference.collectives.default import over
 from reference.collectives.differentiable import Conjugate
 from reference.tensor_parallel.plain import enter
 
@@ -32,7 +32,7 @@ from .region import cut
 def gather_slices(x: Tensor, group: ProcessGroup) -> Tensor:
     """All tokens, of everybody's slices: [B, S / t, D] -> [B, S, D]. Gradients do not pass."""
     slices = x.new_empty(group.size(), *x.shape)
-    fastest.all_gather(x.detach().contiguous(), slices, group)
+    over(group).all_gather(x.detach().contiguous(), slices)
     return slices.movedim(0, 1).flatten(1, 2)
 
 
@@ -40,7 +40,7 @@ def sum_slices(x: Tensor, group: ProcessGroup) -> Tensor:
     """This rank's slice of the sum of everybody's `x`: [B, S, D] -> [B, S / t, D]. Gradients do not pass."""
     slices = cut(x.detach(), group.size(), dim=1).movedim(1, 0).contiguous()
     mine = slices.new_empty(slices.shape[1:])
-    fastest.reduce_scatter(slices, mine, group)
+    over(group).reduce_scatter(slices, mine)
     return mine
 
 

@@ -17,8 +17,7 @@ gathers that backward repeats in each block, and what lies outside takes a t-th 
 
 from torch import Tensor
 
-from reference.collectives import begin, fastest
-from reference.collectives.begin import Finish
+from reference.collectives.communicator import Finish
 from reference.errors import BadInput
 from reference.tensor_parallel.region import Region
 
@@ -37,9 +36,9 @@ class SequenceRegion(Region):
         x, slices = x.contiguous(), x.new_empty(self.ranks, *x.shape)
         finish = _done(slices)
         if self.overlap:
-            finish = begin.all_gather(x, slices, self.group)
+            finish = self.communicator.start_all_gather(x, slices)
         else:
-            fastest.all_gather(x, slices, self.group)
+            self.communicator.all_gather(x, slices)
         return lambda: finish().movedim(0, -3).flatten(-3, -2)
 
     def begin_sum(self, x: Tensor) -> Finish:
@@ -50,10 +49,10 @@ class SequenceRegion(Region):
         """
         parts = cut(x, self.ranks).movedim(-3, 0).contiguous()
         if self.overlap:
-            finish = begin.reduce_scatter(parts, self.group)
+            finish = self.communicator.start_reduce_scatter(parts)
             return lambda: finish().view(parts.shape[1:])
         own = x.new_empty(parts.shape[1:])
-        fastest.reduce_scatter(parts, own, self.group)
+        self.communicator.reduce_scatter(parts, own)
         return _done(own)
 
     def own(self, x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ Shoeybi et al. 2019, "Megatron-LM: Training multi-billion parameter language mod
 
 from torch import Tensor, nn
 
-from reference.collectives.differentiable import join, split
+from reference.collectives.differentiable import Conjugate
 from reference.errors import BadInput
 
 from .region import Region
@@ -55,7 +55,7 @@ class ColumnParallelLinear(nn.Module):
         """[B, S, D] as it lies outside -> [B, S, F / t], or [B, S, F] with `join`."""
         (y,) = self.region.columns(x, self.weight)
         y = y if self.bias is None else y + self.bias
-        return join(y, self.region.group, dim=-1) if self.join else y
+        return Conjugate.apply(y, self.region.all_features, self.region.own_features) if self.join else y
 
 
 class RowParallelLinear(nn.Module):
@@ -81,5 +81,7 @@ class RowParallelLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, F / t], or [B, S, F] with `split` -> [B, S, D] as it lies outside."""
-        y = self.region.rows(split(x, self.region.group, dim=-1) if self.split else x, self.weight)
+        if self.split:
+            x = Conjugate.apply(x, self.region.own_features, self.region.all_features)
+        y = self.region.rows(x, self.weight)
         return y if self.bias is None else y + self.bias

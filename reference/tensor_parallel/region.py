@@ -37,8 +37,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.distributed import ProcessGroup
 
-from reference.collectives import begin, fastest
-from reference.collectives.begin import Finish
+from reference.collectives.communicator import Communicator, Finish
+from reference.collectives.default import over
 from reference.collectives.differentiable import Conjugate
 
 
@@ -55,10 +55,13 @@ class Region:
     slices_tokens = False  # whether each rank has other tokens outside
 
     def __init__(
-        self, group: ProcessGroup, overlap: bool = False, multiply: Callable[[Tensor, Tensor], Tensor] = torch.matmul
+        self,
+        group: ProcessGroup | Communicator,
+        overlap: bool = False,
+        multiply: Callable[[Tensor, Tensor], Tensor] = torch.matmul,
     ) -> None:
-        self.group, self.overlap, self.multiply = group, overlap, multiply
-        self.rank, self.ranks = group.rank(), group.size()
+        self.communicator, self.overlap, self.multiply = over(group), overlap, multiply
+        self.group, self.rank, self.ranks = self.communicator.group, group.rank(), group.size()
 
     def begin_gather(self, x: Tensor) -> Finish:
         """Begin to make all tokens of what lies outside: [B, S, D] -> the same."""
@@ -67,13 +70,24 @@ class Region:
     def begin_sum(self, x: Tensor) -> Finish:
         """Begin to add up what each rank made of all tokens, in place: [B, S, D] -> [B, S, D]."""
         if self.overlap:
-            return begin.all_reduce(x, self.group)
-        fastest.all_reduce(x, self.group)
+            return self.communicator.start_all_reduce(x)
+        self.communicator.all_reduce(x)
         return lambda: x
 
     def own(self, x: Tensor) -> Tensor:
         """What this rank has outside, of something that is known of all tokens: [B, S, ...] -> [B, S, ...]."""
         return x
+
+    def all_features(self, x: Tensor) -> Tensor:
+        """The features of all ranks side by side: [..., F / t] -> [..., F]."""
+        features = x.movedim(-1, 0).contiguous()
+        out = features.new_empty(self.ranks * len(features), *features.shape[1:])
+        self.communicator.all_gather(features, out)
+        return out.movedim(0, -1)
+
+    def own_features(self, x: Tensor) -> Tensor:
+        """This rank's features, which t divides: [..., F] -> [..., F / t]."""
+        return x.chunk(self.ranks, dim=-1)[self.rank].clone()
 
     def columns(self, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
         """Into the region: the product of all tokens with each of these column-parallel weights.

@@ -20,7 +20,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.distributed import ProcessGroup
 
-from reference.collectives import fastest
+from reference.collectives.communicator import Communicator
+from reference.collectives.default import over
 from reference.dtypes import accumulator
 from reference.errors import BadInput
 from reference.models.gpt import IGNORED
@@ -53,7 +54,7 @@ def embedding(tokens: Tensor, table: Tensor, region: Region, vocabulary: int | N
 def cross_entropy(
     logits: Tensor,
     targets: Tensor,
-    group: ProcessGroup,
+    group: ProcessGroup | Communicator,
     vocabulary: int | None = None,
     smoothing: float = 0.0,
     ignored: int = IGNORED,
@@ -80,7 +81,8 @@ def cross_entropy(
     first, vocabulary = group.rank() * share, vocabulary or share * group.size()
     require_tokens("target", targets, vocabulary, ignored)
     here = min(max(vocabulary - first, 0), share)  # padding stands behind the last token
-    return VocabularyParallelCrossEntropy.apply(logits, targets, group, first, here, vocabulary, smoothing, ignored)
+    settings = over(group), first, here, vocabulary, smoothing, ignored
+    return VocabularyParallelCrossEntropy.apply(logits, targets, *settings)
 
 
 def require_tokens(kind: str, tokens: Tensor, vocabulary: int, *ignored: int) -> None:
@@ -113,7 +115,7 @@ class VocabularyParallelCrossEntropy(Function):
         ctx: Any,
         logits: Tensor,
         targets: Tensor,
-        group: ProcessGroup,
+        communicator: Communicator,
         first: int,
         here: int,
         vocabulary: int,
@@ -121,7 +123,7 @@ class VocabularyParallelCrossEntropy(Function):
         ignored: int,
     ) -> Tensor:
         largest = logits[:, :here].amax(-1) if here else logits.new_full((len(logits),), -math.inf)
-        fastest.all_reduce(largest, group, dist.ReduceOp.MAX)
+        communicator.all_reduce(largest, dist.ReduceOp.MAX)
         shifted = logits[:, :here] - largest.unsqueeze(-1)
         target = targets - first
         mine = (target >= 0) & (target < here)
@@ -130,7 +132,7 @@ class VocabularyParallelCrossEntropy(Function):
         of_all = [shifted.sum(-1)] if smoothing else []
         probabilities = shifted.exp_()
         sums = torch.stack([probabilities.sum(-1), of_target, *of_all])
-        fastest.all_reduce(sums, group)
+        communicator.all_reduce(sums)
 
         partition, of_target, *of_all = sums
         loss = partition.log() - (1 - smoothing) * of_target
@@ -153,7 +155,11 @@ class VocabularyParallelCrossEntropy(Function):
 
 
 def token_loss(
-    logits: Tensor, targets: Tensor, global_tokens: int, group: ProcessGroup, vocabulary: int | None = None
+    logits: Tensor,
+    targets: Tensor,
+    global_tokens: int,
+    group: ProcessGroup | Communicator,
+    vocabulary: int | None = None,
 ) -> Tensor:
     """`reference.models.token_loss`, from logits of which each rank has some. The same on every rank of `group`.
 

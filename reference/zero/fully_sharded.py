@@ -27,6 +27,7 @@ import torch
 from torch import nn
 from torch.distributed import ProcessGroup
 
+from reference.collectives.communicator import Communicator
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS, Precision
 
@@ -59,7 +60,7 @@ class FullySharded(ShardedUnits):
 
     Args:
         model: the same on every rank, or on the meta device: then it never exists whole. Its parameters are replaced.
-        group: the n ranks that share parameters.
+        group: the n ranks that share parameters, or a communicator of them.
         precision: in which parameters are gathered, gradients reduced, shards kept.
         units: groups of modules whose parameters are gathered together; `units_of(model)` by default, with a warning
             where that is the whole model. One may lie within another: then the inner one comes first. Each is called as
@@ -82,10 +83,10 @@ class FullySharded(ShardedUnits):
     def __init__(
         self,
         model: nn.Module,
-        group: ProcessGroup,
+        group: ProcessGroup | Communicator,
         precision: Precision = PRECISIONS["fp32"],
         units: Sequence[Sequence[nn.Module]] | None = None,
-        replicas: ProcessGroup | None = None,
+        replicas: ProcessGroup | Communicator | None = None,
         reshard_after_forward: bool = True,
         prefetch: bool = True,
         value: Value | None = None,

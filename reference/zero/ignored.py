@@ -7,10 +7,11 @@ saves. They are trained as in plain data parallelism: their gradients are summed
 from collections.abc import Collection, Sequence
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
+from reference.collectives.communicator import Communicator
+from reference.collectives.default import over
 from reference.data_parallel.buckets import Bucket, Buckets
 from reference.data_parallel.form import Part
 from reference.data_parallel.replicated import master_of, round_to_parameters
@@ -23,14 +24,16 @@ class Ignored:
 
     Args:
         named: the parameters by name; those that are frozen stay as they are.
-        groups: of ranks, along all of which gradients are summed: those that share shards first.
+        groups: of ranks, or communicators, along all of which gradients are summed: those that share shards first.
         precision: in which parameters compute, gradients are summed and masters are kept.
 
     Raises:
         BadInput: for one without values.
     """
 
-    def __init__(self, named: dict[str, nn.Parameter], groups: Sequence[ProcessGroup], precision: Precision) -> None:
+    def __init__(
+        self, named: dict[str, nn.Parameter], groups: Sequence[ProcessGroup | Communicator], precision: Precision
+    ) -> None:
         for name, parameter in named.items():
             if parameter.is_meta:
                 raise BadInput(f"{name} is on the meta device, and nobody gathers what is ignored: give it values")
@@ -49,7 +52,7 @@ class Ignored:
         for bucket in self._buckets.buckets:
             whole = bucket.complete()
             for group in self._groups:
-                dist.all_reduce(whole, group=group)
+                over(group).start_all_reduce(whole)()
             for index, master in enumerate(self._masters.values()):
                 master.grad = bucket.gradient(index).to(master.dtype)
 

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from reference.collectives.native import all_gather_single, reduce_scatter_single
+from reference.collectives.compat import all_gather_single, reduce_scatter_single
 
 RATE, BETA_1, BETA_2, EPSILON = 1e-2, 0.9, 0.99, 1e-8
 Shape = tuple[int, int]

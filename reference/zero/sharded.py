@@ -25,11 +25,11 @@ from contextlib import contextmanager
 from enum import IntEnum
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from reference.collectives import fastest
+from reference.collectives.communicator import Communicator
+from reference.collectives.default import over
 from reference.data_parallel.buckets import Bucket, Buckets, in_order_of_use
 from reference.data_parallel.fixed import Wrapped
 from reference.data_parallel.form import Part, Step, freeze_in, trainable
@@ -73,7 +73,7 @@ class Sharded:
 
     Args:
         model: the same on every rank. Its parameters become views of flat tensors in `precision.compute`.
-        group: n ranks.
+        group: n ranks, or a communicator of them.
         stage: 1 shares out the optimizer's state, 2 the gradients as well.
         precision: masters keep the parameters as they were, unless it computes in what it remembers.
         bucket_bytes: size of a bucket, in bytes of parameters as they were given.
@@ -88,13 +88,13 @@ class Sharded:
     def __init__(
         self,
         model: nn.Module,
-        group: ProcessGroup,
+        group: ProcessGroup | Communicator,
         stage: ZeroStage,
         precision: Precision = PRECISIONS["fp32"],
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
-        self.group, self.shards, self.stage = group, (group,), ZeroStage(stage)
-        self._rank, n = dist.get_rank(group), dist.get_world_size(group)
+        self.communicator, self.stage, self._rank, n = over(group), ZeroStage(stage), group.rank(), group.size()
+        self.shards = (self.communicator.group,)
         freeze_in(model, precision.compute)
         named = trainable(model.named_parameters())
         names = {parameter: name for name, parameter in named.items()}
@@ -136,7 +136,7 @@ class Sharded:
         for shard in self._shards.values():
             if shard.master is not shard.working:
                 shard.working.copy_(shard.master)
-            fastest.all_gather(shard.working, shard.flat, self.group)
+            self.communicator.all_gather(shard.working, shard.flat)
         for part in self.parts:
             part.master.grad = None
         self._wrapped.begin_gradients()

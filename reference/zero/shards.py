@@ -4,11 +4,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed import ProcessGroup, Work
+from torch.distributed import ProcessGroup
 
-from reference.collectives import begin
+from reference.collectives.communicator import Communicator, Finish
+from reference.collectives.default import over
 from reference.data_parallel.buckets import Bucket
 from reference.data_parallel.form import Part
 from reference.data_parallel.layout import FlatLayout
@@ -43,7 +43,7 @@ class _Reduction:
 
     bucket: Bucket
     whole: Tensor
-    finish: begin.Finish
+    finish: Finish
     last: bool  # nothing more will be added to it in this step
 
 
@@ -51,21 +51,24 @@ class ShardedGradients:
     """Reduce-scatters buckets, each while the next one fills, and adds up shards from micro-batch to micro-batch.
 
     Args:
-        group: the n ranks that share each bucket.
+        group: the n ranks that share each bucket, or a communicator of them.
         replicas: ranks that hold the same shard and read other data, as in hybrid sharding; None if there are none.
         keep: leave each bucket its memory until the step is over, as ZeRO-1 does.
     """
 
-    def __init__(self, group: ProcessGroup, replicas: ProcessGroup | None, keep: bool) -> None:
-        self.group, self.replicas, self.keep = group, replicas, keep
+    def __init__(
+        self, group: ProcessGroup | Communicator, replicas: ProcessGroup | Communicator | None, keep: bool
+    ) -> None:
+        self.communicator, self.keep = over(group), keep
+        self.replicas = None if replicas is None else over(replicas)
         self.of: dict[Bucket, Tensor] = {}  # this rank's shard of each bucket's gradients
         self._under_way: deque[_Reduction] = deque()
-        self._between_replicas: list[Work] = []
+        self._between_replicas: list[Finish] = []
 
     def launch(self, bucket: Bucket, last: bool) -> None:
         """Start the reduction of a full bucket. `last`: nothing will be added to its gradients in this step."""
         whole = bucket.complete()
-        self._under_way.append(_Reduction(bucket, whole, begin.reduce_scatter(whole, self.group), last))
+        self._under_way.append(_Reduction(bucket, whole, self.communicator.start_reduce_scatter(whole), last))
         if not self.keep:
             bucket.release()  # what comes next gets a buffer of its own
             self._finish_all_but(IN_FLIGHT)
@@ -73,8 +76,8 @@ class ShardedGradients:
     def finish(self) -> None:
         """Wait for everything that was launched."""
         self._finish_all_but(0)
-        for work in self._between_replicas:
-            work.wait()
+        for finish in self._between_replicas:
+            finish()
         self._between_replicas.clear()
 
     def give_to(self, parts: Sequence[Part], bucket: Bucket, rank: int) -> None:
@@ -94,15 +97,13 @@ class ShardedGradients:
     def _finish_all_but(self, left: int) -> None:
         while len(self._under_way) > left:
             done = self._under_way.popleft()
-            done.finish()
-            self._add(done.bucket, done.bucket.layout.shard_of(done.whole, dist.get_rank(self.group)))
+            self._add(done.bucket, done.finish())
             if self.keep:
                 done.bucket.filled.clear()
             else:
                 done.whole.untyped_storage().resize_(0)  # now: gloo's thread may hold the tensor for a while yet
             if done.last and self.replicas is not None:
-                work = dist.all_reduce(self.of[done.bucket], group=self.replicas, async_op=True)
-                self._between_replicas.append(work)
+                self._between_replicas.append(self.replicas.start_all_reduce(self.of[done.bucket]))
 
     def _add(self, bucket: Bucket, own: Tensor) -> None:
         if bucket in self.of:

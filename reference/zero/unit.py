@@ -7,11 +7,11 @@ the memory behind the view (`untyped_storage().resize_(0)`), gathering gives it 
 from collections.abc import Callable, Sequence
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed import ProcessGroup, Work
+from torch.distributed import ProcessGroup
 
-from reference.collectives.native import all_gather_single
+from reference.collectives.communicator import Communicator, Finish
+from reference.collectives.default import over
 from reference.data_parallel.layout import FlatLayout
 from reference.errors import BadInput
 from reference.memory.precision import Precision
@@ -28,7 +28,7 @@ class FlatParameters:
     Args:
         named: the parameters by name, all of them trainable or all of them frozen.
         value: where their values come from; asked only for parameters of which this rank holds a piece.
-        group: the n ranks that share them.
+        group: the n ranks that share them, or a communicator of them.
         precision: gathered in `precision.compute`, kept in `precision.master`.
         device: where the shard is kept and the parameters are gathered.
     """
@@ -37,12 +37,12 @@ class FlatParameters:
         self,
         named: dict[str, nn.Parameter],
         value: Value,
-        group: ProcessGroup,
+        group: ProcessGroup | Communicator,
         precision: Precision,
         device: torch.device,
     ) -> None:
-        self.group, self.names = group, list(named)
-        self.layout = FlatLayout.of(list(named.values()), dist.get_world_size(group))
+        self.communicator, self.names = over(group), list(named)
+        self.layout = FlatLayout.of(list(named.values()), group.size())
         self.shard = self._cut(value, torch.zeros(self.layout.shard, dtype=precision.master, device=device))
         self.full = torch.empty(self.layout.numel, dtype=precision.compute, device=device)
         self.parameters = [
@@ -50,7 +50,7 @@ class FlatParameters:
             for view, (name, parameter) in zip(self.layout.views(self.full), named.items(), strict=True)
         ]
         self.used: Callable[[FlatParameters, str], Prehook | None]  # called when an operation takes one of them
-        self._under_way: tuple[Work, Tensor] | None = None  # a gather, and what it sends
+        self._under_way: Finish | None = None  # a gather
         self.whole = True
         self.reshard()
 
@@ -74,13 +74,13 @@ class FlatParameters:
         if not self.whole:
             self.full.untyped_storage().resize_(self.full.nbytes)
             own = self.shard.to(self.full.dtype)
-            self._under_way = all_gather_single(self.full, own, group=self.group, async_op=True), own
+            self._under_way = self.communicator.start_all_gather(own, self.full)
             self.whole = True
 
     def wait_for_unshard(self) -> None:
         """Return when they are whole."""
         if self._under_way:
-            self._under_way[0].wait()
+            self._under_way()
             self._under_way = None
 
     def reshard(self) -> None:
@@ -92,7 +92,7 @@ class FlatParameters:
 
     def _cut(self, value: Value, shard: Tensor) -> Tensor:
         """Fill this rank's shard from whole values, one parameter at a time; the padding stays as it is."""
-        for piece in self.layout.pieces(dist.get_rank(self.group)):
+        for piece in self.layout.pieces(self.communicator.rank()):
             whole = value(self.names[piece.index], self.layout.shapes[piece.index]).detach().flatten()
             piece.within(shard).copy_(whole[piece.begin : piece.end])
         return shard

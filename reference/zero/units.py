@@ -18,10 +18,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
+from reference.collectives.communicator import Communicator
+from reference.collectives.default import over
 from reference.data_parallel.buckets import Bucket, Buckets
 from reference.data_parallel.fixed import Wrapped
 from reference.data_parallel.form import Part, Step, require_real
@@ -40,7 +41,7 @@ class ShardedUnits(ABC):
 
     Args:
         model: the same on every rank, or on the meta device. Its parameters are replaced.
-        group: the n ranks that share parameters.
+        group: the n ranks that share parameters, or a communicator of them.
         precision: in which parameters are gathered, gradients reduced, shards kept.
         units: groups of modules whose parameters are gathered together; `units_of(model)` by default.
         replicas: the ranks that hold the same shard as this one, for hybrid sharding.
@@ -57,15 +58,15 @@ class ShardedUnits(ABC):
     def __init__(
         self,
         model: nn.Module,
-        group: ProcessGroup,
+        group: ProcessGroup | Communicator,
         precision: Precision = PRECISIONS["fp32"],
         units: Sequence[Sequence[nn.Module]] | None = None,
-        replicas: ProcessGroup | None = None,
+        replicas: ProcessGroup | Communicator | None = None,
         value: Value | None = None,
         device: torch.device | None = None,
         ignored: Collection[nn.Parameter] = (),
     ) -> None:
-        self.shards, self._rank = (group,), dist.get_rank(group)
+        self.shards, self._rank = (over(group).group,), group.rank()
         every = dict(model.named_parameters())
         named = without(every, ignored)
         self.modules = units_of(model) if units is None else units
@@ -80,7 +81,7 @@ class ShardedUnits(ABC):
         for unit in self.units:
             unit.used = self._used
 
-        n = dist.get_world_size(group)
+        n = group.size()
         self._unit_of: dict[Bucket, FlatParameters] = {
             Bucket(unit.parameters, precision.gradients, n): unit for unit in reversed(self.units) if unit.trainable
         }

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from rows import Row
 
 from reference.cluster import Cluster
-from reference.collectives import best
+from reference.collectives.fast import select
 
 RANKS = (2, 4, 8)
 SIZES = (1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26)  # bytes, of the larger tensor
@@ -33,7 +33,7 @@ Times = dict[str, list[float]]
 
 
 def measure(report: Callable[[Row], None]) -> None:
-    """Every collective of `best`, on every number of ranks, at every size."""
+    """Every collective of `select`, on every number of ranks, at every size."""
     jobs = [(collective, size) for collective in BARS for size in SIZES]
     for ranks in RANKS:
         for (collective, size), times in zip(jobs, several_starts(ranks, on_rank, jobs), strict=True):
@@ -67,20 +67,20 @@ def pairs(collective: str, numel: int, group: dist.ProcessGroup) -> dict[str, Ca
     n = dist.get_world_size(group)
     whole, other, shard = torch.ones(numel), torch.ones(numel), torch.ones(numel // n)
     ours, gloo = {
-        "all_reduce": (partial(best.all_reduce, whole, group), partial(dist.all_reduce, whole, group=group)),
+        "all_reduce": (partial(select.all_reduce, whole, group), partial(dist.all_reduce, whole, group=group)),
         "reduce_scatter": (
-            partial(best.reduce_scatter, whole, shard, group),
+            partial(select.reduce_scatter, whole, shard, group),
             partial(dist.reduce_scatter_single, shard, whole, group=group),
         ),
         "all_gather": (
-            partial(best.all_gather, shard, whole, group),
+            partial(select.all_gather, shard, whole, group),
             partial(dist.all_gather_single, whole, shard, group=group),
         ),
         "all_to_all": (
-            partial(best.all_to_all, whole, other, group),
+            partial(select.all_to_all, whole, other, group),
             partial(dist.all_to_all_single, other, whole, group=group),
         ),
-        "broadcast": (partial(best.broadcast, whole, 0, group), partial(dist.broadcast, whole, 0, group=group)),
+        "broadcast": (partial(select.broadcast, whole, 0, group), partial(dist.broadcast, whole, 0, group=group)),
     }[collective]
     return {"ours": ours, "gloo": gloo}
 

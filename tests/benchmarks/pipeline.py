@@ -3,9 +3,9 @@
 A step is forward and backward of all micro-batches, and forgetting the gradients; an optimizer would cost both the
 same. An order of ours and torch's of the same name meet alone: they live on the same ranks at the same time, on gloo,
 and take their steps in turns; a step takes as long as on its slowest rank; medians over several starts of the ranks.
-Both have the same stages (`reference.pipeline_parallel.stages.Stage`, a copy each) and the same loss; before the clock
+Both have the same stages (`reference.pipeline_parallel.stages_of`, a copy each) and the same loss; before the clock
 starts, their losses and gradients must be equal. `ratio` is torch's time over ours. As in training, gradients of large
-weights in ours add up as `reference.memory.fused` says, which torch does not know.
+weights in ours add up as `reference.memory.fast.fused` says, which torch does not know.
 
 What is computed between two messages depends on the model: a stage of two wide blocks takes so long, even with short
 windows, that its messages are a tenth of a step; with stages of one narrow block they are more than a quarter. A row
@@ -32,15 +32,15 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
-from reference.models import GPT, GPTConfig, create, token_loss
+from reference.models import GPT, GPTConfig, Stack, create, token_loss
 from reference.models.data import Batches, python_text
 from reference.oracle import relative_difference
 from reference.pipeline_parallel.orders import gpipe, interleaved, one_f_one_b
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.simulate import simulate
-from reference.pipeline_parallel.split_backward import Later
-from reference.pipeline_parallel.stages import Stage, stages_of
+from reference.pipeline_parallel.split_backward import DeferredWeightGradients, split_backward
+from reference.pipeline_parallel.stages import stages_of
 from reference.zero_bubble.orders import dual_pipe_v, zb_h2, zb_v
 
 RANKS, MICRO_BATCHES = 4, 8
@@ -166,7 +166,7 @@ class Program:
 
     def __init__(
         self,
-        make: Callable[[Order, Mapping[int, Stage], ProcessGroup], Step],
+        make: Callable[[Order, Mapping[int, Stack], ProcessGroup], Step],
         load: Load,
         order: Order,
         group: ProcessGroup,
@@ -188,9 +188,10 @@ class Program:
         return max(relative_difference(x, y) for x, y in pairs)
 
 
-def by_hand(order: Order, stages: Mapping[int, Stage], group: ProcessGroup) -> Step:
+def by_hand(order: Order, stages: Mapping[int, Stack], group: ProcessGroup) -> Step:
     """Ours."""
-    pipeline = Pipeline(order.schedule, stages, group, CPU, later=Later(nn.ModuleList(stages.values())))
+    split_backward(nn.ModuleList(stages.values()), deferred := DeferredWeightGradients())
+    pipeline = Pipeline(order.schedule, stages, group, CPU, deferred=deferred)
 
     def step(tokens: Tensor, targets: Tensor) -> Tensor | None:
         return pipeline.step(
@@ -201,7 +202,7 @@ def by_hand(order: Order, stages: Mapping[int, Stage], group: ProcessGroup) -> S
     return step
 
 
-def torchs(order: Order, stages: Mapping[int, Stage], group: ProcessGroup) -> Step:
+def torchs(order: Order, stages: Mapping[int, Stack], group: ProcessGroup) -> Step:
     """torch's. Losses add up, so it must not divide gradients by the number of micro-batches."""
     from torch.distributed import pipelining
 
@@ -225,7 +226,7 @@ def torchs(order: Order, stages: Mapping[int, Stage], group: ProcessGroup) -> St
     return step
 
 
-def without_messages(order: Order, stages: Mapping[int, Stage], group: ProcessGroup) -> Step:
+def without_messages(order: Order, stages: Mapping[int, Stack], group: ProcessGroup) -> Step:
     """What the stages of a rank compute, of inputs and gradients that are made up."""
 
     def step(tokens: Tensor, targets: Tensor) -> None:

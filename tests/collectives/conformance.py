@@ -19,13 +19,13 @@ from reference.collectives import (
     all_gather,
     all_reduce,
     all_to_all,
-    best,
     broadcast,
     gather,
     reduce,
     reduce_scatter,
     scatter,
 )
+from reference.collectives.fast import blockwise, eager, select
 
 SUM, AVG, MIN, MAX, PRODUCT = (getattr(dist.ReduceOp, name) for name in ("SUM", "AVG", "MIN", "MAX", "PRODUCT"))
 BITS = (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR)
@@ -41,26 +41,32 @@ ALGORITHMS: dict[str, tuple[Callable[..., None], ...]] = {
         broadcast.flat,
         broadcast.tree,
         broadcast.chain,
-        broadcast.eager_chain,
+        eager.eager_chain,
         broadcast.scatter_all_gather,
-        best.broadcast,
+        select.broadcast,
     ),
     "reduce": (reduce.naive, reduce.tree),
     "scatter": (scatter.naive, scatter.tree),
     "gather": (gather.naive, gather.tree),
-    "all_gather": (all_gather.ring, all_gather.recursive_doubling, all_gather.bruck, best.all_gather),
-    "reduce_scatter": (reduce_scatter.ring, reduce_scatter.recursive_halving, best.reduce_scatter),
+    "all_gather": (all_gather.ring, all_gather.recursive_doubling, all_gather.bruck, select.all_gather),
+    "reduce_scatter": (reduce_scatter.ring, reduce_scatter.recursive_halving, select.reduce_scatter),
     "all_reduce": (
         all_reduce.naive,
         all_reduce.ring,
         all_reduce.recursive_doubling,
-        all_reduce.blockwise_ring,
-        all_reduce.eager_doubling,
+        blockwise.blockwise_ring,
+        eager.eager_doubling,
         all_reduce.halving_doubling,
         all_reduce.double_binary_tree,
-        best.all_reduce,
+        select.all_reduce,
     ),
-    "all_to_all": (all_to_all.pairwise, all_to_all.spread_out, all_to_all.bruck, all_to_all.hypercube, best.all_to_all),
+    "all_to_all": (
+        all_to_all.pairwise,
+        all_to_all.spread_out,
+        all_to_all.bruck,
+        all_to_all.hypercube,
+        select.all_to_all,
+    ),
     "uneven": (all_to_all.uneven,),
 }
 ROOTED = ("broadcast", "reduce", "scatter", "gather")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from reference.cluster import Cluster
 from reference.collectives import all_reduce, backend
-from reference.collectives.native import all_gather_single, reduce_scatter_single
+from reference.collectives.compat import all_gather_single, reduce_scatter_single
 from reference.trace import Op
 
 from .training import TRAININGS, data_parallel

@@ -95,8 +95,8 @@ def test_an_older_torch_knows_the_names_of_today() -> None:
         del dist.all_gather_single, dist.reduce_scatter_single
         import reference.cluster.rank  # what every rank imports
         assert dist.all_gather_single is gather and dist.reduce_scatter_single is scatter
-        from reference.collectives import native
-        assert native.all_gather_single is gather and native.reduce_scatter_single is scatter
+        from reference.collectives import compat
+        assert compat.all_gather_single is gather and compat.reduce_scatter_single is scatter
     """
     root = Path(process_group.__file__).parents[1]
     command = [sys.executable, "-c", dedent(program)]

@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 from reference.cluster import Cluster
 from reference.collectives import all_gather, all_reduce, all_to_all, broadcast, cost, exchange, reduce_scatter
+from reference.collectives.fast import blockwise, eager
 
 LARGE = exchange.PIECE // 4  # elements
 
@@ -17,9 +18,9 @@ LARGE = exchange.PIECE // 4  # elements
     "algorithm",
     [
         all_reduce.ring,
-        all_reduce.blockwise_ring,
+        blockwise.blockwise_ring,
         all_reduce.recursive_doubling,
-        all_reduce.eager_doubling,
+        eager.eager_doubling,
         all_reduce.halving_doubling,
     ],
 )
@@ -47,7 +48,7 @@ def large(algorithm: Callable[..., None], n: int, length: int) -> bool:
 @pytest.mark.parametrize("root", [0, 2])
 def test_pieces_of_an_eager_chain_wait_for_no_others(clusters: Callable[..., Cluster], root: int) -> None:
     results, trace = clusters(4).trace(from_root, root, 2 * LARGE + 1)
-    costs = cost.of(broadcast.eager_chain)
+    costs = cost.of(eager.eager_chain)
     assert results == [True] * 4
     assert len(trace.messages) == 3 * 3
     assert trace.steps == costs.steps(4, 2 * LARGE + 1, 4)
@@ -58,7 +59,7 @@ def from_root(root: int, length: int) -> bool:
     """Broadcast so many elements; true if they are the root's."""
     x = torch.arange(length) + dist.get_rank()
     x = x.float()
-    broadcast.eager_chain(x, root, dist.group.WORLD)
+    eager.eager_chain(x, root, dist.group.WORLD)
     return torch.equal(x, (torch.arange(length) + root).float())
 
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from reference.cluster import Cluster, GroupError
 from reference.collectives import all_reduce, backend, differentiable
-from reference.collectives.native import all_gather_single, reduce_scatter_single
+from reference.collectives.compat import all_gather_single, reduce_scatter_single
 
 from . import conformance as c
 from .conftest import in_group, members

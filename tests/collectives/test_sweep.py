@@ -48,14 +48,14 @@ def formula(case: c.Case, n: int) -> tuple[int, list[int]]:
 
 @pytest.mark.parametrize("n", range(1, MOST + 1))
 def test_values_are_right_and_formulas_equal_the_trace(ranks: Cluster, n: int) -> None:
-    """Steps and bytes of every rank, exactly; of the algorithms that `best` chooses, the values."""
+    """Steps and bytes of every rank, exactly; of the algorithms that `select` chooses, the values."""
     found, trace = ranks.trace(in_group, n, sweep)
     assert [rank for rank, own in enumerate(found) if own] == members(n)
     assert [wrong for wrong, _ in filter(None, found) if wrong] == []
     *traces, of_barrier = cut(trace, [own[1] if own else [] for own in found])
     for case, part in zip(c.lengths(LENGTHS, n), traces, strict=True):
         assert not part.unmatched
-        if not case.algorithm.__module__.endswith("best"):
+        if not case.algorithm.__module__.endswith("select"):
             assert (part.steps, [part.bytes_sent[rank] for rank in members(n)]) == formula(case, n), str(case)
     costs = cost.of(barrier.dissemination)
     assert of_barrier.steps == costs.steps(n, 0, 1)

@@ -7,7 +7,8 @@ import torch
 import torch.distributed as dist
 
 from reference.cluster import Cluster
-from reference.collectives import all_reduce, barrier, begin, best, exchange, fastest
+from reference.collectives import all_reduce, barrier, exchange
+from reference.collectives.fast import select
 
 from . import conformance as c
 from .conftest import MOST, in_group
@@ -48,18 +49,18 @@ WIDE = torch.complex128  # 16 bytes an element: few of them make a large tensor
 
 
 def of_sizes(group: dist.ProcessGroup) -> list[str]:
-    """What `best` chooses below and above its limits; the lengths divide by no n."""
+    """What `select` chooses below and above its limits; the lengths divide by no n."""
     n = group.size()
     lengths = {
-        "all_to_all": (5, best.LARGE // WIDE.itemsize // n + 1),
-        "all_reduce": (1001, best.LARGE // WIDE.itemsize + 5, best.CACHE // WIDE.itemsize // n + 5),
+        "all_to_all": (5, select.LARGE // WIDE.itemsize // n + 1),
+        "all_reduce": (1001, select.LARGE // WIDE.itemsize + 5, select.CACHE // WIDE.itemsize // n + 5),
     }
     cases = [
         c.Case(collective, algorithm, length, WIDE)
         for collective, algorithms in c.ALGORITHMS.items()
         for algorithm in algorithms
-        if algorithm.__module__ == best.__name__
-        for length in lengths.get(collective, (1001, best.LARGE // WIDE.itemsize + 5))
+        if algorithm.__module__ == select.__name__
+        for length in lengths.get(collective, (1001, select.LARGE // WIDE.itemsize + 5))
     ]
     return [difference[:200] for difference in c.mismatches(cases, group)]
 
@@ -69,52 +70,21 @@ def test_what_best_chooses_is_right_for_small_and_large_tensors(ranks: Cluster, 
     checked(ranks, n, of_sizes)
 
 
-def begun_all_reduce(x: torch.Tensor, group: dist.ProcessGroup, op: dist.ReduceOp) -> None:
-    assert begin.all_reduce(x, group)() is x
-
-
-def begun_all_gather(x: torch.Tensor, out: torch.Tensor, group: dist.ProcessGroup) -> None:
-    assert begin.all_gather(x, out, group)() is out
-
-
-def begun_reduce_scatter(x: torch.Tensor, out: torch.Tensor, group: dist.ProcessGroup, op: dist.ReduceOp) -> None:
-    out.copy_(begin.reduce_scatter(x.clone(), group)())
-
-
-def fastest_reduce_scatter(x: torch.Tensor, out: torch.Tensor, group: dist.ProcessGroup, op: dist.ReduceOp) -> None:
-    fastest.reduce_scatter(x, out, group)
-
-
-def of_those_that_sum(group: dist.ProcessGroup) -> list[str]:
-    algorithms = {
-        "all_reduce": (begun_all_reduce, fastest.all_reduce),
-        "all_gather": (begun_all_gather, fastest.all_gather),
-        "reduce_scatter": (begun_reduce_scatter, fastest_reduce_scatter),
-    }
-    cases = [c.Case(collective, algorithm, 24) for collective, both in algorithms.items() for algorithm in both]
-    return c.mismatches(cases, group)
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 8])
-def test_what_is_begun_and_what_is_fastest_gives_the_same(ranks: Cluster, n: int) -> None:
-    checked(ranks, n, of_those_that_sum)
-
-
 def one_to_all(group: dist.ProcessGroup, size: int) -> None:
-    best.broadcast(torch.zeros(size, dtype=torch.uint8), 0, group)
+    select.broadcast(torch.zeros(size, dtype=torch.uint8), 0, group)
 
 
 def all_to_all(group: dist.ProcessGroup, size: int) -> None:
     x = torch.zeros(size, dtype=torch.uint8)
-    best.all_to_all(x, torch.empty_like(x), group)
+    select.all_to_all(x, torch.empty_like(x), group)
 
 
 @pytest.mark.parametrize(
     ("collective", "size", "steps"),
     [
-        (all_to_all, best.SMALL, 3),  # hypercube
-        (all_to_all, best.SMALL + 8, 1),  # spread out
-        (one_to_all, best.LARGE, 2),  # scatter-all-gather
+        (all_to_all, select.SMALL, 3),  # hypercube
+        (all_to_all, select.SMALL + 8, 1),  # spread out
+        (one_to_all, select.LARGE, 2),  # scatter-all-gather
         (one_to_all, 8 * exchange.PIECE, 7),  # eager chain
     ],
 )
@@ -199,7 +169,7 @@ def test_nobody_leaves_a_barrier_before_everybody_has_come(ranks: Cluster, n: in
 
 def chosen(group: dist.ProcessGroup, sizes: list[int]) -> list[str]:
     """Names of the all-reduces that are taken for tensors of these bytes."""
-    return [best.cheapest(best.ALL_REDUCES, dist.get_world_size(group), size // 4, 4).__name__ for size in sizes]
+    return [select.cheapest(select.ALL_REDUCES, dist.get_world_size(group), size // 4, 4).__name__ for size in sizes]
 
 
 def test_small_tensors_take_few_steps_and_large_ones_few_bytes(ranks: Cluster) -> None:

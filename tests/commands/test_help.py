@@ -1,6 +1,7 @@
 """Every help text can be read alone, and lists of words are the reference's own."""
 
 import inspect
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -11,12 +12,13 @@ import pytest
 import typer
 from typer.models import ParameterInfo
 
-from rankwise import cli, words
+from rankwise import cli
 from rankwise.commands.train import train
 from reference.memory.offload import Offload
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import PRESETS
+from reference.options import OPTIONS
 from reference.plan import DataParallelism, PipelineSchedule
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,6 +45,7 @@ SHORT_ANSWERS = [
     ("train --precision half", 2, "--precision is one of fp32"),
     ("train --offload gpu", 2, "--offload is one of none"),
     ("train --device tpu", 2, "--device is one of auto, cpu, cuda, not tpu"),
+    ("train --scatter-gather maybe", 2, "--scatter-gather is one of on, off, not maybe"),
     ("train --model huge", 2, "there are tiny, demo, small"),
     ("train --ranks 0", 2, "from 1 to 32, not 0"),
     ("train --ranks four", 2, "--ranks"),
@@ -84,22 +87,22 @@ def test_each_command_says_what_it_does(command: Any) -> None:
 
 
 def test_lists_of_words_are_the_references_own() -> None:
-    assert list(words.MODELS) == list(PRESETS)
     known = {
-        "--data-parallel": list(DataParallelism),
-        "--schedule": list(PipelineSchedule),
-        "--recompute": list(Recompute),
-        "--precision": list(PRECISIONS),
-        "--offload": list(Offload),
-        "--device": ["auto", "cpu", "cuda"],  # `rankwise.training.choose_device`
+        "data_parallel": list(DataParallelism),
+        "schedule": list(PipelineSchedule),
+        "recompute": list(Recompute),
+        "precision": list(PRECISIONS),
+        "offload": list(Offload),
+        "device": ["auto", "cpu", "cuda"],  # `rankwise.training.choose_device`
+        "scatter_gather": ["on", "off"],
     }
-    assert {option: list(each) for option, each in words.WORDS.items()} == known
+    assert {name: list(each.words) for name, each in OPTIONS.items() if each.words} == known
 
 
-@pytest.mark.parametrize("option", words.WORDS)
-def test_a_help_lists_every_word(option: str) -> None:
-    said = helps()[f"train {option[2:].replace('-', '_')}"].replace(",", " ").replace(".", " ").replace(";", " ")
-    assert set(words.WORDS[option]) <= set(said.replace(":", " ").split()), said
+@pytest.mark.parametrize("name", [name for name, each in OPTIONS.items() if each.words])
+def test_a_help_lists_every_word(name: str) -> None:
+    said = helps()[f"train {name}"]
+    assert set(OPTIONS[name].words) <= set(re.split(r"[:;,. ]+", said)), said
 
 
 def test_sizes_of_models_are_what_the_help_says() -> None:

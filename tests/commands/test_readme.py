@@ -9,8 +9,9 @@ from typer.main import get_command
 
 from puzzles import catalog
 from puzzles.grading.course import here
-from rankwise import cli, words
+from rankwise import cli
 from rankwise.naming import meant
+from reference.options import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -53,7 +54,7 @@ def test_options_of_train_are_all_told() -> None:
     known = {name for each in get_command(cli.build()).commands["train"].params for name in each.opts}
     told = {word for line in TYPED if line.startswith("--") for word in line.split() if word.startswith("--")}
     assert told - known <= {"--json"}
-    assert all(word in README for option in ("--schedule", "--data-parallel") for word in words.WORDS[option])
+    assert all(word in README for option in ("schedule", "data_parallel") for word in OPTIONS[option].words)
 
 
 def test_setup_shows_how_far_it_is() -> None:

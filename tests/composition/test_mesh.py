@@ -76,10 +76,12 @@ def test_meshes_are_equal_if_their_axes_are_in_order_too() -> None:
     assert len({CUBE, pickle.loads(pickle.dumps(CUBE))}) == 1
 
 
-def test_sixteen_thousand_ranks_have_their_groups() -> None:
-    mesh = Mesh({"pipe": 16, "data": 128, "tensor": 8})
+def test_llamas_sixteen_thousand_ranks_have_their_groups() -> None:
+    """In the order of section 3.3.2 of "The Llama 3 Herd of Models": replicas stand farthest apart."""
+    mesh = Mesh({"data": 128, "pipe": 16, "tensor": 8})
     groups = mesh.groups("data")
-    assert len(groups) == 128 and groups[-1] == mesh.group_of(16_383, "data") == tuple(range(15_367, 16_384, 8))
+    assert len(groups) == 128 and groups[-1] == mesh.group_of(16_383, "data") == tuple(range(127, 16_384, 128))
+    assert mesh.group_of(16_383, "pipe") == tuple(range(16_263, 16_384, 8))
 
 
 def torchs_groups(mesh: Mesh) -> dict[str, tuple[int, ...]]:

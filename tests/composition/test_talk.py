@@ -8,8 +8,9 @@ import torch
 import torch.distributed as dist
 
 from reference.cluster import Cluster
-from reference.collectives import all_gather, best, reduce_scatter
+from reference.collectives import all_gather, reduce_scatter
 from reference.collectives import cost as collectives
+from reference.collectives.fast import select
 from reference.composition.lab.by_axis import SEVERAL, bytes_by_axis, matrices_by_axis
 from reference.composition.lab.reorder import reordered
 from reference.composition.talk import Talk, Work, along_data, along_pipe, along_tensor, of_a_step
@@ -95,7 +96,7 @@ def by_hand(talk: Talk) -> int:
     """
     if talk.op is Op.SEND or talk.axis == "data":
         return talk.elements
-    reductions = best.cheapest(best.ALL_REDUCES, talk.ranks, talk.numel, DOUBLE)
+    reductions = select.cheapest(select.ALL_REDUCES, talk.ranks, talk.numel, DOUBLE)
     algorithm = {
         Op.ALL_REDUCE: reductions,
         Op.ALL_GATHER: all_gather.recursive_doubling,

@@ -111,5 +111,10 @@ EXPECTED = {
     for order in ("1f1b", "zb-v", "dualpipev")
     for connections, loading in ((32, ""), (8, ""), (32, ", lazy loading"))
 }
+ANYWHERE = frozenset(
+    name for name in EXPECTED if name.startswith(("wrong: ", "loss ", "traceback ")) or "connections" in name
+)
+"""Judged in a dry run, too: right values, a traceback, and that pipelines end. Speeds and sizes are those of a GPU."""
+
 MAY_HANG = {f"{order}, 1 connection": "ends" if order == "1f1b" else "hangs" for order in ("1f1b", "zb-v", "dualpipev")}
 """Not judged: which it is tells how CUDA deals out streams (`reference.pipeline_parallel.folded`), STARTS or HOLDS."""

@@ -8,7 +8,8 @@ Takes 12 to 25 minutes, and never more than `BUDGET`; by phases where a run may 
     --phase B     how fast?             up to 10 minutes
     --phase C     what may hang         up to 8 minutes; two ranks share the GPU
     --out FOLDER  keeps all numbers as lines of JSON, and what each step has said
-    --dry-run     the same steps as small as can be, on the CPU over gloo: it shows that they run, and nothing else
+    --dry-run     the same steps as small as can be, on the CPU over gloo, in about 10 minutes on two cores: it shows
+                  that they run and that values are right; speeds and sizes are not judged
 
 Exits with 0 where all is as expected, 1 where a number or a step is not, 2 where it was called wrongly, and 3 where
 there is no GPU.
@@ -28,7 +29,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from expected import EXPECTED, MAY_HANG, SLOW
+from expected import ANYWHERE, EXPECTED, MAY_HANG, SLOW
 
 AS_EXPECTED, NOT_SO, NO_GPU = 0, 1, 3
 BUDGET, PHASE = 27 * 60.0, 9.5 * 60.0  # seconds of all phases together, and of each
@@ -104,7 +105,7 @@ def table(step: Step, outcome: Outcome, dry: bool) -> tuple[list[str], bool]:
             )
             continue
         known = EXPECTED[measure]
-        fits = dry or known.fits(value)
+        fits = known.fits(value) or (dry and measure not in ANYWHERE)
         fine = fine and fits
         note = "" if fits else f"   <-- {known.otherwise}"
         lines.append(f"  {measure:<34} {value:>12,.4g} {known.unit:<9} expected {known}{note}")

@@ -93,6 +93,16 @@ def test_a_number_out_of_its_range_is_pointed_at() -> None:
     assert not first_half_hour.table(step, Outcome({"step": 300.0}, "", 1.0, "ended with code 1"), dry=True)[1]
 
 
+def test_a_wrong_value_is_pointed_at_in_a_dry_run_too() -> None:
+    """Speeds are those of a GPU, but what is wrong on a CPU is wrong."""
+    step = Step("A", "alone_lazy", 1.0)
+    wrong = {"wrong: 1 rank, lazy": 2.0, "loss fp32 against CPU": 0.1, "zb-v, 8 connections": 0.0}
+    for measure, value in (wrong | {"traceback shown": 0.0}).items():
+        (line,), fine = first_half_hour.table(step, Outcome({measure: value}, "", 1.0), dry=True)
+        assert not fine and "<--" in line
+    assert first_half_hour.table(step, Outcome({"launch says cuda": 0.0, "step": 1.0}, "", 1.0), dry=True)[1]
+
+
 def test_whether_a_pipeline_hangs_with_one_queue_is_told_and_not_judged() -> None:
     step = Step("C", "zb-v_1", 1.0)
     (line,), fine = first_half_hour.table(step, Outcome({"zb-v, 1 connection": 1.0}, "", 1.0), dry=False)

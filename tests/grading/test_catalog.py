@@ -11,7 +11,7 @@ from puzzles import catalog
 from puzzles.grading import text
 from puzzles.grading.engine import grade
 from puzzles.grading.pool import Pool
-from puzzles.grading.puzzle import Case, Puzzle, Wrong
+from puzzles.grading.puzzle import Case, Measure, Puzzle, Wrong
 from puzzles.grading.trial import by_world_size
 from puzzles.grading.verdict import Stage
 
@@ -54,6 +54,12 @@ def test_the_solution_passes(puzzle: Puzzle, own_pool: Pool) -> None:
 def test_no_target_is_below_the_best_that_is_known(puzzle: Puzzle) -> None:
     for budget in puzzle.budgets:
         assert all(budget.best(case) <= budget.target(case) for case in puzzle.cases), budget.measure
+
+
+@pytest.mark.parametrize("puzzle", PUZZLES, ids=named)
+def test_lines_are_counted_only_where_a_large_case_has_the_last_word(puzzle: Puzzle) -> None:
+    """Loops in C are no lines: only processor time sees them, and only where there is much to go through."""
+    assert puzzle.scale or Measure.LINES not in {budget.measure for budget in puzzle.budgets}
 
 
 @pytest.mark.parametrize("puzzle", PUZZLES, ids=named)

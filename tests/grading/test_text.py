@@ -74,7 +74,7 @@ def test_a_function_brings_what_it_uses() -> None:
 
 
 def test_what_torch_calls_otherwise_is_imported_by_torch_s_name() -> None:
-    """As `reference.collectives.native` does for versions of torch that have other names."""
+    """As `reference.collectives.compat` does for versions of torch that have other names."""
     source = text.standalone(gathers)
     assert "all_gather_into_tensor as gather_flat" in source
     exec(source, {})

@@ -1,5 +1,6 @@
 """A course of its own in some folder, with all puzzles solved or none, and its lessons run there."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,6 +10,8 @@ from pathlib import Path
 
 from puzzles import catalog
 from puzzles.grading import text
+
+from .answered import needed
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = sorted(path.name for path in (ROOT / "lessons").glob("[0-9]*.ipynb"))
@@ -34,6 +37,16 @@ def copy_course(root: Path, solved: bool) -> Path:
         file = root / "puzzles" / puzzle.chapter / f"{puzzle.name.partition('.')[2]}.py"
         file.write_text(text.solution(puzzle) if solved else text.stub(puzzle))
     return root
+
+
+def keep_needed(course: Path, lesson: str) -> None:
+    """Leave a lesson of a course the code cells that can tell whether its puzzles are solved."""
+    file = course / "lessons" / lesson
+    notebook = json.loads(file.read_text())
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    keep = needed(["".join(cell["source"]) for cell in code])
+    notebook["cells"] = [cell for cell, kept in zip(code, keep, strict=True) if kept]
+    file.write_text(json.dumps(notebook))
 
 
 def run(course: Path, lesson: str) -> float:

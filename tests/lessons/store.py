@@ -44,7 +44,7 @@ def executed(course: Path, lesson: str) -> Any:
     notebook = nbformat.read(course / "lessons" / lesson, as_version=4)
     where = {"metadata": {"path": str(course / "lessons")}}
     nbclient.NotebookClient(
-        notebook, timeout=300, kernel_name="python3", resources=where, record_timing=False
+        notebook, timeout=300, kernel_name="python3", resources=where, record_timing=False, coalesce_streams=True
     ).execute()
     return notebook
 

@@ -9,13 +9,15 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from puzzles import catalog
 from puzzles.grading import text
 from puzzles.grading.state import State
-from tests.lessons.course import LESSONS, ROOT, committed, copy_course, run
-from tests.lessons.store import FOLDED, VIEW, answers
+from tests.lessons.answered import needed
+from tests.lessons.course import LESSONS, ROOT, committed, copy_course, keep_needed, run
+from tests.lessons.store import FOLDED, VIEW, answers, executed
 
 MOST_LINES = 15  # of a cell that is not a puzzle; what is longer lives in a module
 MOST_COLUMNS = 100  # of a line of code: a notebook beside a file list has no more
@@ -45,6 +47,13 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
     return of
 
 
+def test_what_a_cell_prints_is_stored_as_one_text_however_long_it_takes(tmp_path: Path) -> None:
+    cell = nbformat.v4.new_code_cell("import time\nprint(1, flush=True)\ntime.sleep(0.3)\nprint(2, flush=True)")
+    (tmp_path / "lessons").mkdir()
+    (tmp_path / "lessons" / "slow.ipynb").write_text(nbformat.writes(nbformat.v4.new_notebook(cells=[cell])))
+    assert [output.text for output in executed(tmp_path, "slow.ipynb").cells[0].outputs] == ["1\n2\n"]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_a_lesson_runs_with_nothing_solved(lesson: str, course: Callable[[bool], Path]) -> None:
@@ -58,12 +67,28 @@ def test_a_lesson_runs_with_nothing_solved(lesson: str, course: Callable[[bool],
 @pytest.mark.long
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_a_lesson_runs_with_everything_solved(lesson: str, course: Callable[[bool], Path]) -> None:
+    """Every cell that can tell: a puzzle, what asks for an answer, and what these need. The others run as above."""
     root = course(True)
+    keep_needed(root, lesson)
     run(root, lesson)
     state = State(root / ".rankwise" / "state.db")
     puzzles = list(filter(None, map(puzzle_of, code_cells(lesson))))
     assert puzzles
     assert [name for name in puzzles if not state.passed(name)] == []
+
+
+def test_what_an_answer_needs_is_found() -> None:
+    cells = [
+        "%load_ext rankwise.notebook\nimport torch",
+        "x = torch.ones(3)",
+        "show(x)",
+        "%%puzzle ranks.pair\ndef pair(): ...",
+        "def shown(y):\n    return x + y",
+        "z, w = 1, 2\nprint(z)",
+        "shown(yours('ranks.pair')())",
+        "print(x)",
+    ]
+    assert needed(cells) == [True, True, False, True, True, False, True, False]
 
 
 @pytest.mark.parametrize("lesson", LESSONS)

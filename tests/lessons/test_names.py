@@ -77,7 +77,7 @@ def in_torchs_columns(text: str) -> list[str]:
 
 
 def names_in(cell: str) -> list[str]:
-    """What looks like a name in a cell's code: words with an underscore or a capital, but in quotes, which are values."""
+    """What looks like a name in a cell's code: words with an underscore or a capital, but none in quotes: values."""
     code = [re.sub('"[^"]*"', "", span) for span in re.findall("`([^`]*)`", cell)]
     words = [word for span in code for word in re.findall(r"[A-Za-z_]\w*", span)]
     return [word for word in words if "_" in word or word[1:] != word[1:].lower()]

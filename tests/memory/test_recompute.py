@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from reference.errors import BadInput
 from reference.memory.history import Kind
 from reference.memory.lab.gauge import Gauge
-from reference.memory.recompute import Recompute, forgetting, recompute, recomputed
+from reference.memory.recompute import FullyRecomputed, Recompute, forgetting, recompute, recomputed
 from reference.models import GPT, PRESETS, GPTConfig, create, token_loss
 from reference.models.gpt import rotary_cos_sin
 from reference.oracle import relative_difference
@@ -134,7 +134,7 @@ def test_selective_recomputation_repeats_no_matrix_product(how: Recompute, produ
     model = create(GPT, TINY, dtype=torch.float64)
     block = model.blocks[0]
     product_calls = [counted(m, "forward") for m in block.modules() if isinstance(m, nn.Linear)]
-    core_calls = [counted(block.attention, "core"), counted(block.feed_forward, "product")]
+    core_calls = [counted(block.attention, "core"), counted(block.feed_forward, "gated")]
     recompute(model, how)
     backward(model)
     assert product_calls == [[products]] * 7
@@ -295,4 +295,4 @@ def test_what_cannot_be_is_said():
 def test_a_way_may_be_given_by_its_name():
     model = model_with(Recompute.NONE)
     recompute(model, "full")
-    assert all("forward" in vars(block) for block in model.blocks)
+    assert all(type(block.ops) is FullyRecomputed for block in model.blocks)

@@ -22,7 +22,10 @@ from reference.memory.precision import PRECISIONS
 from reference.oracle import relative_difference
 from reference.pipeline_parallel.orders import one_f_one_b
 from reference.pipeline_parallel.run import Pipeline
+from reference.pipeline_parallel.schedule import Schedule
+from reference.pipeline_parallel.split_backward import DeferredWeightGradients, split_backward
 from reference.zero import FullySharded, Sharded
+from reference.zero_bubble.orders import zb_h1
 
 from .models import MODELS, Encoder, Own, tokens
 
@@ -126,14 +129,15 @@ def stages_of(model: Encoder) -> list[nn.Module]:
     return [nn.Sequential(model.embedding, first), nn.Sequential(second, model.encoder.norm, model.head)]
 
 
-def in_a_pipeline(micro_batches: int) -> Record:
+def in_a_pipeline(order: Callable[[int, int], Schedule], micro_batches: int) -> Record:
     """Gradients and parameters of this rank's stage, by their names in the model."""
     rank, record = dist.get_rank(), {}
     model = MODELS["nn.TransformerEncoder"].model()
     names = {parameter: name for name, parameter in model.named_parameters()}
     stage = stages_of(model)[rank]
-    schedule = one_f_one_b(dist.get_world_size(), micro_batches)
-    pipeline = Pipeline(schedule, {rank: stage}, dist.group.WORLD, torch.device("cpu"))
+    schedule = order(dist.get_world_size(), micro_batches)
+    split_backward(stage, deferred := DeferredWeightGradients())
+    pipeline = Pipeline(schedule, {rank: stage}, dist.group.WORLD, torch.device("cpu"), deferred=deferred)
     optimizer = SGD(stage.parameters())
     for step in range(STEPS):
         batch = [tokens(step, k, micro_batches) for k in range(micro_batches)]
@@ -149,7 +153,8 @@ def in_a_pipeline(micro_batches: int) -> Record:
     return record | {names[p]: p.detach().clone() for p in stage.parameters()}
 
 
-def test_a_pipeline_of_a_list_of_stages(two: Cluster) -> None:
-    first, second = two.run(in_a_pipeline, 4)
+@pytest.mark.parametrize("order", [one_f_one_b, zb_h1])
+def test_a_pipeline_of_a_list_of_stages(two: Cluster, order: Callable[[int, int], Schedule]) -> None:
+    first, second = two.run(in_a_pipeline, order, 4)
     assert not first.keys() & second.keys()
     prove([first | second], one_process(MODELS["nn.TransformerEncoder"]))

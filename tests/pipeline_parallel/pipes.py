@@ -14,7 +14,7 @@ from reference.pipeline_parallel.channels import channels_of
 from reference.pipeline_parallel.orders import breadth_first, gpipe, interleaved, interleaved_even, naive, one_f_one_b
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
-from reference.pipeline_parallel.split_backward import Later
+from reference.pipeline_parallel.split_backward import DeferredWeightGradients, split_backward
 from reference.pipeline_parallel.stages import stages_of
 from reference.zero_bubble.building_blocks import one_f_one_b_v, v_half, v_min
 from reference.zero_bubble.orders import dual_pipe, dual_pipe_v, zb_h1, zb_h2, zb_v
@@ -84,7 +84,8 @@ def pipelined(make: Make, ranks: int, m: int, with_channels: bool = False) -> tu
     stages = nn.ModuleList(by_number.values())
     device = torch.device("cpu")
     channels = channels_of(group, Mesh({"pp": ranks}), schedule, device) if with_channels else None
-    pipeline = Pipeline(schedule, by_number, group, device, later=Later(stages), channels=channels)
+    split_backward(stages, deferred := DeferredWeightGradients())
+    pipeline = Pipeline(schedule, by_number, group, device, deferred=deferred, channels=channels)
     for step in range(STEPS):
         stages.zero_grad()
         tokens, targets = batch(m, step)

@@ -18,7 +18,7 @@ from reference.cluster import Cluster
 from reference.oracle import relative_difference
 from reference.pipeline_parallel.balance import balanced
 from reference.pipeline_parallel.run import Pipeline
-from reference.pipeline_parallel.split_backward import Later
+from reference.pipeline_parallel.split_backward import DeferredWeightGradients, split_backward
 
 from .pipes import LOOPED, SPLIT, STRAIGHT, Make
 
@@ -102,8 +102,8 @@ def part_of(case: Case, group: dist.ProcessGroup) -> tuple[float, Gradients]:
     pieces = balanced([1] * LAYERS, len(schedule.routes[0]))
     own = [stage for stage, rank in enumerate(schedule.placement) if rank == group.rank()]
     stages = {stage: nn.Sequential(*map(Layer, pieces[stage % len(pieces)])) for stage in own}
-    later = Later(nn.ModuleList(stages.values()))
-    found = Pipeline(schedule, stages, group, torch.device("cpu"), later=later).step(given, loss)
+    split_backward(nn.ModuleList(stages.values()), deferred := DeferredWeightGradients())
+    found = Pipeline(schedule, stages, group, torch.device("cpu"), deferred=deferred).step(given, loss)
     gradients: Gradients = {}
     for stage, layers in stages.items():
         for number, layer in zip(pieces[stage % len(pieces)], layers, strict=True):

@@ -13,7 +13,7 @@ from reference.memory.lab.gauge import Gauge
 from reference.pipeline_parallel.orders import forward_only, gpipe, one_f_one_b
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
-from reference.pipeline_parallel.split_backward import Later
+from reference.pipeline_parallel.split_backward import DeferredWeightGradients, split_backward
 from reference.zero_bubble.orders import zb_h1
 
 Clusters = Callable[..., Cluster]
@@ -25,7 +25,8 @@ def peak(schedule: Schedule) -> int:
     """Bytes of a second step, at its peak, of tensors that are made in it."""
     rank = dist.get_rank()
     stage = nn.Sequential(nn.Linear(SIDE, SIDE, bias=False), nn.Tanh())
-    pipeline = Pipeline(schedule, {rank: stage}, dist.group.WORLD, torch.device("cpu"), later=Later(stage))
+    split_backward(stage, deferred := DeferredWeightGradients())
+    pipeline = Pipeline(schedule, {rank: stage}, dist.group.WORLD, torch.device("cpu"), deferred=deferred)
     x = torch.ones(SIDE, SIDE)
 
     def step() -> None:

@@ -17,7 +17,7 @@ from reference.pipeline_parallel.orders import gpipe, interleaved, one_f_one_b
 from reference.pipeline_parallel.passes import channels
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Action, Schedule
-from reference.pipeline_parallel.split_backward import Later
+from reference.pipeline_parallel.split_backward import DeferredWeightGradients, split_backward
 from reference.trace.events import Op
 from reference.zero_bubble.orders import dual_pipe, zb_h1
 
@@ -120,8 +120,8 @@ def before_a_blind_stage(schedule: Schedule) -> list[float]:
     first = nn.Linear(3, 1, bias=False)
     stages = {0: first, 1: Blind()}
     own = {number: stages[number] for number in schedule.stages_on(dist.get_rank())}
-    later = Later(nn.ModuleList(own.values()))
-    pipeline = Pipeline(schedule, own, dist.group.WORLD, torch.device("cpu"), later=later)
+    split_backward(nn.ModuleList(own.values()), deferred := DeferredWeightGradients())
+    pipeline = Pipeline(schedule, own, dist.group.WORLD, torch.device("cpu"), deferred=deferred)
     for _ in range(2):
         pipeline.step(lambda k: (torch.ones(1, 3),), lambda y, k: y.sum())
     return first.weight.grad.tolist() if 0 in own else []
@@ -165,9 +165,9 @@ def after_a_step_that_failed() -> Tensor:
     """The gradient of a weight whose second half was still to come when the loss failed."""
     lines = [map(Action.parse, ("F0.0", "I0.0", "F0.1", "I0.1", "W0.0", "W0.1"))]
     stage = nn.Linear(3, 3, bias=False)
-    later = Later(stage)
+    split_backward(stage, deferred := DeferredWeightGradients())
     pipeline = Pipeline(
-        Schedule.straight(lines, [0], 2), {0: stage}, dist.group.WORLD, torch.device("cpu"), later=later
+        Schedule.straight(lines, [0], 2), {0: stage}, dist.group.WORLD, torch.device("cpu"), deferred=deferred
     )
     with suppress(ZeroDivisionError):
         pipeline.step(lambda k: (torch.ones(2, 3),), lambda y, k: y.sum() * (1 // (1 - k)))
@@ -200,7 +200,7 @@ def of_other_sizes(schedule: Schedule, stages: tuple[int, ...]) -> None:
     [
         (gpipe(3, 2), (0,), "a schedule of 3 ranks does not run on 1"),
         (gpipe(1, 2), (1,), r"rank 0 has stages \(0,\) in the schedule, and was given \(1,\)"),
-        (zb_h1(1, 2), (0,), "the schedule splits backward: give `later="),
+        (zb_h1(1, 2), (0,), "the schedule splits backward: give `deferred="),
     ],
 )
 def test_what_a_pipeline_cannot_run_is_refused(

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from reference.errors import BadInput
+from reference.memory.fast.fused import LARGE
 from reference.memory.saved import saved_tensors, total
-from reference.pipeline_parallel.split_backward import LARGE, Later
+from reference.pipeline_parallel.split_backward import DeferredWeightGradients, split_backward
 
 
 def model() -> nn.Sequential:
-    """Two linear layers that can be split, one that cannot, and a norm."""
+    """Linear layers, one with a bias, and a norm."""
     torch.manual_seed(3)
     layers = nn.Linear(4, 6, bias=False), nn.Tanh(), nn.RMSNorm(6), nn.Linear(6, 5), nn.Linear(5, 2, bias=False)
     return nn.Sequential(*layers).double()
@@ -25,14 +26,20 @@ def inputs(number: int) -> Tensor:
     return torch.randn(3, 7, 4, dtype=torch.float64, generator=generator).requires_grad_()
 
 
-def halves(net: nn.Module, later: Later, numbers: tuple[int, ...]) -> list[Tensor]:
+def splitting(net: nn.Module) -> DeferredWeightGradients:
+    """Where the weight gradients of a model wait from now on."""
+    split_backward(net, deferred := DeferredWeightGradients())
+    return deferred
+
+
+def halves(net: nn.Module, deferred: DeferredWeightGradients, numbers: tuple[int, ...]) -> list[Tensor]:
     """First halves of some micro-batches, then all second halves. Returns the gradients of inputs."""
     xs = [inputs(number) for number in numbers]
     for number, x in zip(numbers, xs, strict=True):
-        with later.keeping(number):
+        with deferred.defer(number):
             net(x).square().sum().backward()
     for number in numbers:
-        later.finish(number)
+        deferred.compute(number)
     return [x.grad for x in xs]
 
 
@@ -41,7 +48,7 @@ def test_both_halves_are_backward() -> None:
     xs = [inputs(number) for number in (0, 1)]
     for x in xs:
         whole(x).square().sum().backward()
-    found = halves(split, Later(split), (0, 1))
+    found = halves(split, splitting(split), (0, 1))
     for x, gradient in zip(xs, found, strict=True):
         torch.testing.assert_close(gradient, x.grad, rtol=1e-13, atol=0)
     for (name, expected), parameter in zip(whole.named_parameters(), split.parameters(), strict=True):
@@ -50,12 +57,12 @@ def test_both_halves_are_backward() -> None:
 
 def test_weights_wait_and_everything_else_does_not() -> None:
     net = model()
-    later, x = Later(net), inputs(0)
-    with later.keeping(0):
+    deferred, x = splitting(net), inputs(0)
+    with deferred.defer(0):
         net(x).sum().backward()
     waiting = [name for name, parameter in net.named_parameters() if parameter.grad is None]
-    assert waiting == ["0.weight", "4.weight"] and x.grad is not None
-    later.finish(0)
+    assert waiting == ["0.weight", "3.weight", "4.weight"] and x.grad is not None
+    deferred.compute(0)
     assert all(parameter.grad is not None for parameter in net.parameters())
 
 
@@ -82,8 +89,8 @@ def test_linear_layers_of_another_kind_do_not_wait(make: Callable[[], nn.Module]
     split = deepcopy(whole)
     expected = whole(inputs(0))
     expected.square().sum().backward()
-    later = Later(split)
-    with later.keeping(0):
+    deferred = splitting(split)
+    with deferred.defer(0):
         found = split(inputs(0))
         found.square().sum().backward()
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
@@ -93,31 +100,34 @@ def test_linear_layers_of_another_kind_do_not_wait(make: Callable[[], nn.Module]
 
 def test_nothing_is_kept_under_a_key_that_is_taken() -> None:
     net = model()
-    later = Later(net)
-    with later.keeping(0):
+    deferred = splitting(net)
+    with deferred.defer(0):
         net(inputs(0)).sum().backward()
-    with pytest.raises(BadInput, match="0 is kept already: finish it first"), later.keeping(0):
+    with (
+        pytest.raises(BadInput, match=r"weight gradients of 0 are waiting already: compute\(0\) first"),
+        deferred.defer(0),
+    ):
         net(inputs(1)).sum().backward()
-    later.forget()
-    with later.keeping(0):
+    deferred.forget()
+    with deferred.defer(0):
         net(inputs(1)).sum().backward()
-    later.finish(0)
+    deferred.compute(0)
 
 
 def test_hooks_hear_of_weights_when_they_are_done() -> None:
     net, heard = model(), []
-    later = Later(net)
+    deferred = splitting(net)
     net[0].weight.register_post_accumulate_grad_hook(lambda parameter: heard.append(parameter.grad.shape))
-    with later.keeping(0):
+    with deferred.defer(0):
         net(inputs(0)).sum().backward()
     assert heard == []
-    later.finish(0)
+    deferred.compute(0)
     assert heard == [torch.Size([6, 4])]
 
 
 def test_backward_that_is_not_split_is_as_ever() -> None:
     whole, split = model(), model()
-    Later(split)
+    splitting(split)
     for net in (whole, split):
         net(inputs(0)).square().sum().backward()
     for one, other in zip(whole.parameters(), split.parameters(), strict=True):
@@ -135,7 +145,7 @@ def wide() -> nn.Sequential:
 
 def test_gradients_of_large_weights_add_up_where_they_are() -> None:
     whole, split = wide(), wide()
-    Later(split).splits = False
+    splitting(split).splits = False
     places = set()
     for number in range(3):
         for net in (whole, split):
@@ -148,14 +158,14 @@ def test_gradients_of_large_weights_add_up_where_they_are() -> None:
 
 def test_a_large_weight_that_is_frozen_makes_nothing_learn() -> None:
     net = wide()
-    Later(net).splits = False
+    splitting(net).splits = False
     net.requires_grad_(False)
     assert not net(inputs(0).detach()).requires_grad
 
 
 def test_autocast_is_left_to_torch() -> None:
     net = wide().float()
-    Later(net).splits = False
+    splitting(net).splits = False
     with torch.autocast("cpu", torch.bfloat16):
         y = net(inputs(0).float())
     y.float().sum().backward()
@@ -165,7 +175,7 @@ def test_autocast_is_left_to_torch() -> None:
 @pytest.mark.parametrize("make", [model, wide])
 def test_it_keeps_no_more_for_backward_than_torch(make: Callable[[], nn.Module]) -> None:
     whole, split = make(), make()
-    Later(split)
+    splitting(split)
     x = inputs(0)
     kept = [total(saved_tensors(lambda net=net: net(x), but=[x, *net.parameters()])) for net in (whole, split)]
     assert kept[0] == kept[1]
@@ -174,10 +184,10 @@ def test_it_keeps_no_more_for_backward_than_torch(make: Callable[[], nn.Module])
 def test_a_frozen_weight_has_nothing_to_wait_for() -> None:
     net = model()
     net[0].weight.requires_grad = False
-    halves(net, Later(net), (0,))
+    halves(net, splitting(net), (0,))
     assert net[0].weight.grad is None and net[4].weight.grad is not None
 
 
 def test_what_was_not_begun_cannot_be_finished() -> None:
     with pytest.raises(KeyError):
-        Later(model()).finish(0)
+        DeferredWeightGradients().compute(0)

@@ -1,4 +1,4 @@
-"""Layers are cut so that the dearest stage is as cheap as can be, and stages together are the model."""
+"""Layers are cut so that the most expensive stage costs as little as can be, and stages together are the model."""
 
 import itertools
 
@@ -11,7 +11,7 @@ from reference.errors import BadInput
 from reference.models import GPT, PRESETS, GPTConfig, create
 from reference.pipeline_parallel.balance import balanced
 from reference.pipeline_parallel.orders import gpipe
-from reference.pipeline_parallel.stages import Stage, TiedTable, pieces_of, stages_of
+from reference.pipeline_parallel.stages import TiedTable, pieces_of, stage_of, stages_of
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=9), st.data())
@@ -27,14 +27,14 @@ def test_no_other_cut_is_better(costs: list[int], data: st.DataObject) -> None:
     assert max(sum(costs[layer] for layer in piece) for piece in found) == best
 
 
-def test_a_dear_last_layer_gets_a_stage_with_less_besides() -> None:
+def test_an_expensive_last_layer_gets_a_stage_with_less_besides() -> None:
     assert balanced([1, 1, 1, 1, 1, 3], 3)[-1] == range(5, 6)
     assert balanced([1, 1, 1, 1, 1, 1], 3)[-1] == range(4, 6)
 
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("stages", [1, 4, 7, 11, 16])
-def test_a_stage_is_as_dear_as_its_matrices(stages: int, tied: bool) -> None:
+def test_a_stage_costs_as_much_as_its_matrices(stages: int, tied: bool) -> None:
     """Every matrix multiplies once for each token, a tied table as the head alone; the embedding only looks up."""
     config = GPTConfig(16, 2048, 32, 8, 8192, vocabulary=128_256, tied=tied)  # as Llama 3.2 1B
     with torch.device("meta"):
@@ -68,7 +68,7 @@ def test_stages_one_after_the_other_are_the_model(config: GPTConfig) -> None:
         table.load_state_dict({name: named[name] for name in table.state_dict()})
     x = tokens = torch.arange(20).view(2, 10)
     for piece in balanced([1] * config.layers, min(config.layers, 3)):
-        stage = Stage(config, piece, table).double()
+        stage = stage_of(config, piece, table).double()
         stage.load_state_dict({name: named[name] for name in stage.state_dict()})
         x = stage(x)
     assert torch.equal(x, model(tokens))
@@ -77,6 +77,6 @@ def test_stages_one_after_the_other_are_the_model(config: GPTConfig) -> None:
 def test_every_parameter_is_called_as_in_the_model() -> None:
     config = PRESETS["demo"]
     with torch.device("meta"):
-        whole, stages = GPT(config), [Stage(config, piece) for piece in balanced([1] * config.layers, 3)]
+        whole, stages = GPT(config), [stage_of(config, piece) for piece in balanced([1] * config.layers, 3)]
     names = [name for stage in stages for name, _ in stage.named_parameters()]
     assert sorted(names) == sorted(name for name, _ in whole.named_parameters())

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
-from reference.collectives import fastest
+from reference.collectives.default import over
 from reference.models.dropout import token_noise
 from reference.sequence_parallel import RingRegion, SequenceRegion
 from reference.sequence_parallel.lab.layer import LayerNorm, TransformerLayer
@@ -39,7 +39,7 @@ def trained(group: ProcessGroup, make: type[Region], probability: float = 0.2) -
     y.backward(gradient)
     if layer.region.slices_tokens:
         for parameter in layer.outside():
-            fastest.all_reduce(parameter.grad, group)
+            over(group).all_reduce(parameter.grad)
     return {"y": y.detach(), "x": x.grad} | {name: p.grad for name, p in layer.named_parameters()}
 
 

@@ -11,8 +11,9 @@ import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
-from reference.collectives import all_gather, all_reduce, best, reduce_scatter
+from reference.collectives import all_gather, all_reduce, reduce_scatter
 from reference.collectives import cost as collectives
+from reference.collectives.fast import eager, select
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import PRESETS, GPTConfig
@@ -87,7 +88,7 @@ def by_hand(t: int, rank: int, crossings: Crossings, sequence_parallel: bool) ->
 
     power_of_two = t & (t - 1) == 0
     if not sequence_parallel:
-        return crossings.sums * price(best.cheapest(best.ALL_REDUCES, t, STREAM, DOUBLE))
+        return crossings.sums * price(select.cheapest(select.ALL_REDUCES, t, STREAM, DOUBLE))
     gather = price(all_gather.recursive_doubling if power_of_two else all_gather.bruck)
     return crossings.gathers * gather + crossings.sums * price(
         reduce_scatter.recursive_halving if power_of_two else reduce_scatter.ring
@@ -102,8 +103,8 @@ def test_collectives_by_hand_cross_as_often(ranks: Cluster, t: int) -> None:
 
 def test_by_hand_two_ranks_send_all_of_it_and_four_send_it_twice() -> None:
     """Recursive doubling: log2 t times the tensor, in log2 t steps; a ring sends 2(t-1)/t of it, in 2(t-1) steps."""
-    doubling, four = all_reduce.eager_doubling, 4 * DOUBLE * STREAM  # all-reduces of a block
-    assert [best.cheapest(best.ALL_REDUCES, t, STREAM, DOUBLE) for t in (2, 4)] == [doubling, doubling]
+    doubling, four = eager.eager_doubling, 4 * DOUBLE * STREAM  # all-reduces of a block
+    assert [select.cheapest(select.ALL_REDUCES, t, STREAM, DOUBLE) for t in (2, 4)] == [doubling, doubling]
     assert [by_hand(t, 0, cost.block(), sequence_parallel=False) for t in (2, 4)] == [four, 2 * four]
 
 
@@ -120,7 +121,7 @@ def test_the_rest_is_embedding_head_and_loss(ranks: Cluster, t: int) -> None:
 
 def summed_by_hand(numel: int, t: int, rank: int) -> int:
     """Elements that a rank sends in an all-reduce of a small tensor."""
-    return collectives.of(best.cheapest(best.ALL_REDUCES, t, numel, DOUBLE)).elements(rank, t, numel)
+    return collectives.of(select.cheapest(select.ALL_REDUCES, t, numel, DOUBLE)).elements(rank, t, numel)
 
 
 def test_the_loss_tells_three_numbers_of_each_token() -> None:

@@ -11,10 +11,11 @@ from reference.cluster import Cluster
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.models import GPT, GPTConfig, create, initial_value
+from reference.models.config import LAYOUT
+from reference.models.layout import split_of
 from reference.parallelize import DataParallelism, Plan, parallelize
 from reference.sharding import Placement
-from reference.tensor_parallel import LAYOUT, placements, require_fit, split_parameters
-from reference.tensor_parallel.layout import split_of
+from reference.tensor_parallel import placements, require_fit, split_parameters
 
 from ..zero.peak import Peak
 
@@ -51,14 +52,14 @@ def test_every_parameter_has_one_row_of_the_table(config: GPTConfig) -> None:
     unused = set(LAYOUT) - {end for [end] in rows.values()}
     missing = {"head.weight": config.tied, "feed_forward.gate.weight": not config.gated}
     assert unused == {name for name, is_missing in missing.items() if is_missing}
-    assert all(split_of(name) is LAYOUT[rows[name][0]] for name in names)
+    assert all(split_of(name, LAYOUT) is LAYOUT[rows[name][0]] for name in names)
 
 
 def test_what_the_table_does_not_know_is_an_error() -> None:
     with pytest.raises(KeyError, match=r"no row of the layout table says how blocks\.0\.attention\.sink is split"):
-        split_of("blocks.0.attention.sink")
+        split_of("blocks.0.attention.sink", LAYOUT)
     with pytest.raises(KeyError):
-        split_of("overhead.weight")  # ends with the letters of a row, and is another word
+        split_of("overhead.weight", LAYOUT)  # ends with the letters of a row, and is another word
 
 
 def placed_on(config: GPTConfig, t: int) -> dict[str, list[Placement]]:

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reference.cluster import Cluster
+from reference.collectives.default import over
 from reference.collectives.differentiable import join
 from reference.data_parallel import DataParallel, gradient_norm, whole
 from reference.data_parallel.replicated import DistributedDataParallel
@@ -101,9 +102,9 @@ def laid_out(task: Language, plan: Plan, precision: Precision) -> Parallel:
     model, placed = split_gpt(task.config, region, plan.recompute, precision.master)
     for name, parameter in model.named_parameters():
         parameter.requires_grad = not name.startswith(task.frozen)
+    specs = {name: spec_of(name, task.config.layout, plan.sequence_parallel) for name in placed}
     placed = {
-        name: Placement.of(where.shape, spec_of(name, plan.sequence_parallel), groups.mesh, dist.get_rank())
-        for name, where in placed.items()
+        name: Placement.of(where.shape, specs[name], groups.mesh, dist.get_rank()) for name, where in placed.items()
     }
     data = groups.along(*DATA)
     form = OnMesh([Along(DistributedDataParallel(model, data, precision))], placed, groups)
@@ -129,7 +130,7 @@ def output_of(task: Language, parallel: Parallel) -> Tensor:
     """Logits of everybody's part of the vocabulary, side by side, without padding."""
     logits = parallel.model(task.windows(step=-1)[:2, : task.sequence])
     if isinstance(parallel.form, OnMesh):
-        logits = join(logits, parallel.loss.keywords["group"], dim=-1)
+        logits = join(logits, over(parallel.loss.keywords["group"]).group, dim=-1)
     return logits[..., : task.config.vocabulary]
 
 

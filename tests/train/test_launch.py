@@ -16,7 +16,7 @@ import torch.distributed as dist
 from rankwise import training
 from rankwise.cli import run
 from reference import on_gpus
-from reference.collectives import native
+from reference.collectives import compat
 from reference.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,14 +53,14 @@ def test_a_rank_computes_where_its_world_says(backend: str, device: str) -> None
 )
 def test_every_name_of_a_world_on_gpus_is_known(backend: str, gpus: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dist, "get_backend", lambda group: backend)
-    assert native.computes_on_gpus(SimpleNamespace()) is gpus
+    assert compat.computes_on_gpus(SimpleNamespace()) is gpus
 
 
 @pytest.mark.parametrize(("serves", "device"), [(("cpu", "cuda"), "cpu"), (("cuda",), "cuda"), (("cpu",), "cpu")])
 def test_small_numbers_go_where_their_group_has_a_way(serves: tuple[str, ...], device: str) -> None:
     """A group by hand over NCCL has no way between CPUs, whatever it is called."""
     group = SimpleNamespace(_device_types=[torch.device(kind) for kind in serves])
-    assert native.device_of(group).type == device
+    assert compat.device_of(group).type == device
 
 
 def test_what_is_printed_is_what_the_ranks_say(capsys, monkeypatch: pytest.MonkeyPatch, short_text: Path) -> None:

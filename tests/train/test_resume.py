@@ -174,8 +174,8 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(
         (["--resume", "--save", "{}/nothing"], "no checkpoint in"),
         (["--save", "{}", "--save-every", "0"], "every 1 step or more"),
         (["--save-every", "10"], "--save-every needs --save FOLDER"),
-        (["--dp-replicate", "2"], "replicas are of hsdp, not of flat"),
-        (["--stages-per-rank", "2"], "chunks are of interleaved and breadth-first, not of 1f1b"),
+        (["--dp-replicate", "2"], "dp_replicate is of hsdp, not of flat"),
+        (["--stages-per-rank", "2"], "stages per rank are of interleaved and breadth-first, not of 1f1b"),
         (["--data-parallel", "hsdp", "--dp-replicate", "0"], "at least 1 replica, not 0"),
         (["--data-parallel", "zero4"], "naive, flat, ddp, zero1, zero2, fsdp, hsdp, not zero4"),
         (["--data-parallel", "hsdp", "--dp-replicate", "3", "--ranks", "2"], "2 ranks do not divide into 3 replicas"),
@@ -184,6 +184,13 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(
         (["--recompute", "some"], "none, selective, full, not some"),
         (["--precision", "int8"], "--precision is one of fp32, tf32, bf16, fp16"),
         (["--offload", "moon"], "none, cpu, disk, not moon"),
+        (["--offload", "disk", "--offload-folder", "no/such/folder"], "no/such/folder is not a folder"),
+        (["--scatter-gather", "of"], "--scatter-gather is one of on, off, not of"),
+        (["--weight-decay", "-1"], "a weight decay is 0 or more, and finite, not -1.0"),
+        (["--weight-decay", "inf"], "a weight decay is 0 or more, and finite, not inf"),
+        (["--clip", "0"], "a positive norm, not 0.0"),
+        (["--warmup", "-1"], "0 steps or more, not -1"),
+        (["--stop-after", "2"], "stops after 1 to 1 steps, not 2"),
     ],
 )
 def test_bad_input_is_said_in_one_line(options: list[str], reason: str, tmp_path: Path, capsys):
@@ -295,13 +302,38 @@ def test_options_that_would_learn_something_else_are_refused_by_name(
     assert out == "" and err.count("\n") == 1 and reason in err
 
 
+def test_a_run_that_stops_early_goes_on_to_its_end(short_text: Path, tmp_path: Path, capsys) -> None:
+    """Where it was to stop is of one sitting, and not in the checkpoint."""
+    options = ["--steps", "4", "--ranks", "1", "--precision", "fp64", "--warmup", "2", "--weight-decay", "0.5"]
+    folder, data = tmp_path / "checkpoints", ["--data", str(short_text)]
+    assert run([*COMMON, *options, *data, "--stop-after", "2", "--save", str(folder)]) == 0
+    code, tail = resumed(folder, tmp_path / "log")
+    assert code == 0 and "from here on" not in capsys.readouterr().out
+    config = replace(CONFIG, data=str(short_text), steps=4, batch=4, learning_rate=0.01, seed=3)
+    whole = one_process(replace(config, warmup=2, weight_decay=0.5))
+    assert tail == pytest.approx(whole.losses[2:], rel=1e-10)
+
+
+def test_folders_are_the_same_ones_for_a_run_that_goes_on_elsewhere(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    stored = Saves(tmp_path).of({"data": "book.txt", "offload_folder": "scratch"}).options
+    assert stored == {"data": str(tmp_path / "book.txt"), "offload_folder": str(tmp_path / "scratch")}
+
+
 def test_what_belongs_to_an_option_that_is_another_now_is_not_taken_over() -> None:
-    options = {"data_parallel": "zero1", "replicas": None, "schedule": "1f1b", "chunks": None, "batch": 16}
-    stored = {"data_parallel": "hsdp", "replicas": 2, "schedule": "interleaved", "chunks": 4, "batch": 8, "gone": 1}
-    taken_over = {"schedule": "interleaved", "chunks": 4, "batch": 8}
+    options = {"data_parallel": "zero1", "dp_replicate": None, "schedule": "1f1b", "stages_per_rank": None, "batch": 16}
+    stored = {
+        "data_parallel": "hsdp",
+        "dp_replicate": 2,
+        "schedule": "interleaved",
+        "stages_per_rank": 4,
+        "batch": 8,
+        "gone": 1,
+    }
+    taken_over = {"schedule": "interleaved", "stages_per_rank": 4, "batch": 8}
     assert completed(options, {"data_parallel"}, stored) == {**options, **taken_over}
     same = options | {"data_parallel": "hsdp"}
-    assert completed(same, {"data_parallel"}, stored)["replicas"] == 2
+    assert completed(same, {"data_parallel"}, stored)["dp_replicate"] == 2
     assert completed(options, set(), {}) == options
 
 

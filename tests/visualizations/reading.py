@@ -28,6 +28,14 @@ def drawn(picture: Picture, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, 
     return found
 
 
+def struck_through(picture: Picture, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Words through which a line of a chart goes."""
+    texts = drawn(picture, monkeypatch)
+    shown = [line for axes in picture.axes for line in axes.lines if line.get_visible()]
+    paths = [line.get_transform().transform_path(line.get_path()) for line in shown]
+    return [words for words, _, box in texts if any(path.intersects_bbox(box, filled=False) for path in paths)]
+
+
 def assert_readable(picture: Picture, monkeypatch: pytest.MonkeyPatch) -> None:
     """No text is cut off, none lies on another, none is too small."""
     texts = drawn(picture, monkeypatch)

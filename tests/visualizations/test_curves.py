@@ -6,7 +6,7 @@ from visualizations import curves
 from visualizations.curves import Scale
 from visualizations.style import Colour, bytes_text
 
-from .reading import assert_readable, drawn
+from .reading import assert_readable, drawn, struck_through
 
 FORMULA = {"squares": [(2.0**k, 4.0**k) for k in range(5, 15)], "doubles": [(2.0**k, 2.0 * 2**k) for k in range(5, 15)]}
 SEEN = {"squares": [(64, 4200.0), (512, 260_000.0)]}
@@ -21,7 +21,30 @@ def picture(**options) -> curves.Picture:
 @pytest.mark.parametrize("limit", [None, ("a device of 1 MB", 1e6)])
 def test_every_chart_can_be_read(monkeypatch, scale, dots, limit):
     note = "lines: formula   dots: measured" if dots else ""
-    assert_readable(picture(scale=scale, dots=dots, limit=limit, text=bytes_text, note=note), monkeypatch)
+    chart = picture(scale=scale, dots=dots, limit=limit, text=bytes_text, note=note)
+    assert_readable(chart, monkeypatch)
+    assert not struck_through(chart, monkeypatch)
+
+
+@pytest.mark.parametrize("scale", Scale)
+def test_a_level_just_below_a_line_has_its_name_free_of_it(monkeypatch, scale):
+    """And what lines and dots are stays free of a line that begins at the top."""
+    lines = {"falls": [(m, 400 / m) for m in (1, 2, 4, 8)], "stays": [(m, 85.0) for m in (1, 2, 4, 8)]}
+    words = {"title": "It falls", "x": "micro-batches", "y": "memory (GB)", "note": "lines: formula   dots: measured"}
+    chart = curves.draw(lines, dots=lines, limit=("a GPU", 80), scale=scale, **words)
+    assert_readable(chart, monkeypatch)
+    assert not struck_through(chart, monkeypatch)
+    assert "a GPU: 80" in [text.get_text() for text in chart.axes[0].get_legend().get_texts()]
+
+
+@pytest.mark.parametrize(("low", "high"), [(420, 980), (30, 70), (280, 5000), (2, 900), (1e-6, 3.0)])
+def test_the_amounts_of_a_log_scale_can_be_told(monkeypatch, low, high):
+    """However few powers of ten they reach over."""
+    points = {"grows": [(1, low), (2, (low * high) ** 0.5), (4, high)]}
+    chart = curves.draw(points, title="It grows", x="windows", y="time (ms)", scale=Scale.LOG)
+    assert_readable(chart, monkeypatch)
+    words = [words for words, _, box in drawn(chart, monkeypatch) if box.x1 < 100]
+    assert len([each for each in words if each.replace(".", "").replace("e-", "").isdigit()]) >= 3
 
 
 def test_lines_and_dots_are_where_the_numbers_are():

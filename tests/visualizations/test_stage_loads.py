@@ -26,13 +26,13 @@ def test_every_layer_is_drawn_as_long_as_it_takes():
 
 
 @pytest.mark.parametrize("name", CUTS)
-def test_grey_is_what_stages_wait_for_the_dearest(name):
+def test_grey_is_what_stages_wait_for_the_slowest(name):
     axes = stage_loads.draw(COSTS, {name: CUTS[name]}).axes[0]
     grey = [patch.get_width() for patch in axes.patches if to_hex(patch.get_facecolor()) == Colour.IDLE.lower()]
-    assert grey == [stage_loads.dearest(COSTS, CUTS[name])] * 4
+    assert grey == [stage_loads.slowest(COSTS, CUTS[name])] * 4
 
 
 def test_the_title_says_how_uneven_it_is():
     assert stage_loads.finding(COSTS, CUTS) == (
-        "The dearest stage takes longer than the mean by 71% (equal numbers), 14% (by cost)"
+        "The slowest stage takes longer than the mean by 71% (equal numbers), 14% (by cost)"
     )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from reference.models import GPTConfig, create, token_loss
 from reference.models.data import Batches
-from reference.pipeline_parallel.stages import Stage
+from reference.pipeline_parallel.stages import stage_of
 from reference.zero_bubble.asynchronous import Course, Learned, train
 from reference.zero_bubble.methods import FLUSHING, PIPEDREAM, TWO_BUFFERED, Method
 
@@ -71,7 +71,7 @@ class OneProcess:
         self.papers, self.course, per = papers, wanted, CONFIG.layers // papers.p
         pieces = [range(per * s, per * (s + 1)) for s in range(papers.p)]
         self.stages = [
-            create(partial(Stage, blocks=blocks), CONFIG, wanted.seed, CPU, wanted.dtype) for blocks in pieces
+            create(partial(stage_of, blocks=blocks), CONFIG, wanted.seed, CPU, wanted.dtype) for blocks in pieces
         ]
         self.optimizers = [wanted.optimizer(list(stage.parameters())) for stage in self.stages]
         self.history = [[self.now(s)] for s in range(papers.p)]

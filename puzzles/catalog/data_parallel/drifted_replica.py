@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
-from reference.collectives.native import all_gather_single
+from reference.collectives.compat import all_gather_single
 from reference.data_parallel.initial import find_drift, fingerprint
 
 NAMES = ("embedding.weight", "norm.running_mean", "head.weight", "head.bias")

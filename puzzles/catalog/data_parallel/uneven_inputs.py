@@ -7,7 +7,7 @@ from puzzles.grading.drives.data_parallel import step_after_step
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.collectives import cost
 from reference.collectives.all_reduce import ring
-from reference.collectives.native import device_of
+from reference.collectives.compat import device_of
 from reference.data_parallel.uneven import joined
 
 WIDTH = 2

@@ -1,4 +1,4 @@
-"""pipeline_parallel.balanced_stages: a pipeline is as slow as its dearest stage."""
+"""pipeline_parallel.balanced_stages: a pipeline is as slow as its slowest stage."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ LONG = (1, *[7] * 20, 15)
 
 
 def cheapest(costs, stages):
-    """How dear the dearest stage must be: of the first layers in one stage, in two, in three, ..."""
+    """What the most expensive stage must cost: of the first layers in one stage, in two, in three, ..."""
     sums = [0, *itertools.accumulate(costs)]
     best = sums
     for fewer in range(1, stages):
@@ -26,7 +26,7 @@ def cheapest(costs, stages):
 
 
 def as_cheap_as_can_be(case, inputs, outputs, trace):
-    """All layers are there, each stage has some, and the dearest is no dearer than it must be."""
+    """All layers are there, each stage has some, and the most expensive costs no more than it must."""
     found, layers, p = outputs[0]["returns"], len(case.costs), case.stages
     numbers = isinstance(found, list | tuple) and all(type(each) is int for each in found)
     if not numbers:
@@ -57,7 +57,7 @@ PUZZLE = Puzzle(
         Layers are not alike. Behind the last block of a language model stands the head, which often costs as much as
         two blocks. The embedding costs nearly nothing. And where blocks of a kind alternate, each has its own price.
 
-        Cut the row of layers, in order, into p stages, so that the dearest stage is as cheap as can be.
+        Cut the row of layers, in order, into p stages, so that the most expensive stage costs as little as can be.
 
         Args:
             costs: of each layer, in order, in microseconds: whole numbers, at least 1.
@@ -94,7 +94,7 @@ PUZZLE = Puzzle(
         "Fill a stage until the next layer would be too much, then begin the next one. If that takes more than p "
         "stages, the limit is too low. Bisect the limit between max(costs) and sum(costs).",
         "The lowest limit may leave you with fewer than p stages. Then cut one that has two layers or more: neither "
-        "half is dearer. (Or, stage by stage: the best cut of the first l layers into s stages is the smallest, over "
+        "half costs more. (Or, stage by stage: the best cut of the first l layers into s stages is the smallest, over "
         "all c, of max(best[c, s - 1], sum(costs[c:l])).)",
     ),
     wrong=(
@@ -164,7 +164,7 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "a limit below the dearest layer",
+            "a limit below the most expensive layer",
             diagnosis=r"the stages of \[.*\] cost \[.*\]: \d+ at most, and \d+ is possible|\d stages, and there are",
             edits=(("low, high = max(costs), sum(costs)", "low, high = max(costs), 2 * max(costs)"),),
         ),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.pipeline_parallel import orders
 from reference.pipeline_parallel.answers.stalled import find_stall
 from reference.pipeline_parallel.schedule import Action, Kind, Schedule
@@ -74,7 +74,11 @@ OTHERS = {  # of which each check has one
     for k in range(1, m)
     for hangs in (True, False)
 }
-NAMED = SCENES | OTHERS
+MANY = {  # ranks, or micro-batches
+    "the last of 2,000 ranks hangs": Scene(orders.gpipe(2000, 15), "computing", (1999,), hangs="B1999.0"),
+    "lost among 5,000 micro-batches": Scene(orders.one_f_one_b(2, 5000), "message", (1, 0), lost="B1.4800"),
+}
+NAMED = SCENES | OTHERS | MANY
 
 
 def needed_by(scene: Scene, action: Action) -> Action | None:
@@ -147,6 +151,7 @@ PUZZLE = Puzzle(
     function=find_stall,
     cases=cases(worlds=(1,), scene=tuple(SCENES)),
     drawn=(drawn(worlds=(1,), scene=tuple(OTHERS)), drawn(worlds=(1,), scene=tuple(OTHERS))),
+    scale=Scale(cases(worlds=(1,), scene=tuple(MANY)), "the square of the number of ranks or of micro-batches"),
     inputs=what_the_ranks_say,
     oracle=lambda case, inputs: [(NAMED[case.scene].reason, list(NAMED[case.scene].ranks))],
     given=(Action, Kind),
@@ -225,6 +230,14 @@ PUZZLE = Puzzle(
             "the first rank is never through",
             diagnosis=r"IndexError.*(\n.*)*scene=lost in inference",
             edits=(("next(rank for rank, line in enumerate(lines) if done[rank] < len(line))", "0"),),
+        ),
+        Wrong(
+            "each question goes through what all have done",
+            diagnosis=r"more than 2 s of processor time for scene=the last of 2,000 ranks hangs: .*the square of",
+            edits=(
+                ("from reference", "from itertools import chain, islice\n\nfrom reference"),
+                ("lines[source][: done[source]]:", "chain.from_iterable(map(islice, lines, done)):"),
+            ),
         ),
         Wrong(
             "the step is run again",

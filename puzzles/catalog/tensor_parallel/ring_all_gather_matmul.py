@@ -192,7 +192,7 @@ PUZZLE = Puzzle(
         Wrong(
             "sends its own rows in every step",
             diagnosis=r"result\[\d, 0\]: expected",
-            edits=(("post([(held, (rank", "post([(x, (rank"),),
+            edits=(("start([(held, (rank", "start([(x, (rank"),),
         ),
         Wrong(
             "receives into what it multiplies",

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from reference.errors import BadInput
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Action, Kind, Schedule
-from reference.pipeline_parallel.split_backward import Later
+from reference.pipeline_parallel.split_backward import DeferredWeightGradients, split_backward
 
 if TYPE_CHECKING:
     from ..schedules import Pipe
@@ -47,8 +47,10 @@ def ran(schedule: Schedule) -> dict[str, Any]:
     rank, m = dist.get_rank(), schedule.micro_batches
     stages = {stage: layer(stage) for stage, where in enumerate(schedule.placement) if where == rank}
     splits = any(action.kind is Kind.INPUT for action in schedule.lines[rank])
-    later = Later(nn.ModuleList(stages.values())) if splits else None
-    pipeline = Pipeline(schedule, stages, dist.group.WORLD, torch.device("cpu"), later=later)
+    deferred = DeferredWeightGradients() if splits else None
+    if splits:
+        split_backward(nn.ModuleList(stages.values()), deferred)
+    pipeline = Pipeline(schedule, stages, dist.group.WORLD, torch.device("cpu"), deferred=deferred)
     inputs = batch(m)
     loss = pipeline.step(lambda k: (inputs[k],), lambda y, k: y.square().sum() / inputs.numel())
     found: dict[str, Any] = {gradient_of(stage): module[0].weight.grad for stage, module in stages.items()}

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from reference.collectives.native import all_gather_single, reduce_scatter_single
+from reference.collectives.compat import all_gather_single, reduce_scatter_single
 from reference.errors import BadInput
 from reference.pipeline_parallel.lab.rehearse import Rehearsal, Step, action_of, parse, rehearse
 from reference.pipeline_parallel.passes import Free, Gather, Reduce

@@ -23,7 +23,7 @@ from reference.cluster import Cluster
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Kind, Schedule
 from reference.pipeline_parallel.simulate import Costs, Simulation, Span
-from reference.pipeline_parallel.split_backward import Later
+from reference.pipeline_parallel.split_backward import DeferredWeightGradients
 
 from .measure import Notes, measured
 
@@ -59,12 +59,12 @@ def on_rank(schedule: Schedule, costs: Costs) -> tuple[list[Span], int, dict[int
 
     To be run on every rank. A first step, without sleep, tells the ranks the shapes of their messages.
     """
-    later = Later(nn.ModuleList())  # there is nothing to split: these stages themselves ask what is to wait
+    deferred = DeferredWeightGradients()
     shelf, notes = Shelf(), Notes()
     own = schedule.stages_on(dist.get_rank())
-    stages = {stage: SleepingStage(shelf, later) for stage in own}
+    stages = {stage: SleepingStage(shelf, deferred) for stage in own}
     device = torch.device("cpu")
-    pipeline = Pipeline(schedule, stages, dist.group.WORLD, device, later=later, around=notes.of)
+    pipeline = Pipeline(schedule, stages, dist.group.WORLD, device, deferred=deferred, around=notes.of)
     for table in (Costs(0, 0, 0).table(schedule.stages), costs.table(schedule.stages)):
         for number, stage in stages.items():
             stage.seconds = {kind: seconds[number] for kind, seconds in table.items()}
@@ -99,12 +99,12 @@ class SleepingStage(nn.Module):
 
     Args:
         shelf: of this rank.
-        later: says whether the second half of backward is to wait.
+        deferred: what waits for the second half of backward.
     """
 
-    def __init__(self, shelf: Shelf, later: Later) -> None:
+    def __init__(self, shelf: Shelf, deferred: DeferredWeightGradients) -> None:
         super().__init__()
-        self.shelf, self.later = shelf, later
+        self.shelf, self.deferred = shelf, deferred
         self.weight = nn.Parameter(torch.zeros(()))
         self.seconds: Mapping[Kind, float] = {}
 
@@ -123,7 +123,7 @@ class SleepingStage(nn.Module):
 
 
 class _Sleep(Function):
-    """`apply(anchor, x, stage)`: x + the stage's weight, some time later. `SplitLinear` says what the anchor is for."""
+    """`apply(anchor, x, stage)`: x + the stage's weight, some time later. `by_hand` says what the anchor is for."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, x: Tensor, stage: SleepingStage) -> Tensor:
@@ -136,6 +136,6 @@ class _Sleep(Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         stage, work = ctx.stage, partial(ctx.stage.second_half, gradient, ctx.activation)
         stage.sleep(Kind.INPUT)
-        if not stage.later.keeps(work):
+        if not stage.deferred.defers(work):
             work()
         return None, gradient, None

@@ -31,7 +31,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.distributed import ProcessGroup
 
-from reference.collectives.exchange import post
+from reference.collectives.communicator import Communicator
+from reference.collectives.default import over
 from reference.sequence_parallel.region import SequenceRegion, cut
 from reference.tensor_parallel.region import product_sum, weight_gradient
 
@@ -54,7 +55,7 @@ class RingRegion(SequenceRegion):
 
 
 def all_gather_matmul(
-    x: Tensor, weights: Sequence[Tensor], group: ProcessGroup, multiply: Multiply = torch.matmul
+    x: Tensor, weights: Sequence[Tensor], group: ProcessGroup | Communicator, multiply: Multiply = torch.matmul
 ) -> tuple[Tensor, ...]:
     """The products of everybody's tokens with each of these weights.
 
@@ -75,7 +76,9 @@ def all_gather_matmul(
     return tuple(product.flatten(-3, -2) for product in products)
 
 
-def matmul_reduce_scatter(x: Tensor, weight: Tensor, group: ProcessGroup, multiply: Multiply = torch.matmul) -> Tensor:
+def matmul_reduce_scatter(
+    x: Tensor, weight: Tensor, group: ProcessGroup | Communicator, multiply: Multiply = torch.matmul
+) -> Tensor:
     """This rank's slice of the sum over ranks of x Wᵀ.
 
     Args:
@@ -94,26 +97,24 @@ def matmul_reduce_scatter(x: Tensor, weight: Tensor, group: ProcessGroup, multip
     return summed_on_its_way(lambda owner: multiply(parts[..., owner, :, :], weight.T), group)
 
 
-def passing(x: Tensor, group: ProcessGroup) -> Iterator[tuple[int, Tensor]]:
+def passing(x: Tensor, group: ProcessGroup | Communicator) -> Iterator[tuple[int, Tensor]]:
     """Everybody's `x`, this rank's own first, then what comes from the left. Yields whose it is, and it.
 
     Each goes on to the right, and the next one comes, while the caller works with it. When the caller asks for the next
     one, it must be done with this one.
     """
-    rank, n = group.rank(), group.size()
+    communicator, rank, n = over(group), group.rank(), group.size()
     here = x.contiguous()
     buffers = [torch.empty_like(here) for _ in range(min(n - 1, 2))]  # one is sent, the other filled
     for step in range(n - 1):
         coming = buffers[step % 2]
-        requests = post([(here, (rank + 1) % n)], [(coming, (rank - 1) % n)], group)
+        finish = communicator.start_exchange(here, (rank + 1) % n, coming, (rank - 1) % n)
         yield (rank - step) % n, here
-        for request in requests:
-            request.wait()
-        here = coming
+        here = finish()
     yield (rank + 1) % n, here
 
 
-def summed_on_its_way(part: Callable[[int], Tensor], group: ProcessGroup) -> Tensor:
+def summed_on_its_way(part: Callable[[int], Tensor], group: ProcessGroup | Communicator) -> Tensor:
     """The sum over ranks of what each makes for this one: `part(rank)` of them all.
 
     Args:
@@ -121,15 +122,13 @@ def summed_on_its_way(part: Callable[[int], Tensor], group: ProcessGroup) -> Ten
             the sum of what the others made for that rank is coming from the left.
         group: the ranks.
     """
-    rank, n = group.rank(), group.size()
+    communicator, rank, n = over(group), group.rank(), group.size()
     total = part((rank - 1) % n)
     coming = torch.empty_like(total)
     for step in range(1, n):
-        requests = post([(total, (rank + 1) % n)], [(coming, (rank - 1) % n)], group)
+        finish = communicator.start_exchange(total, (rank + 1) % n, coming, (rank - 1) % n)
         mine = part((rank - 1 - step) % n)
-        for request in requests:
-            request.wait()
-        total = mine.add_(coming)
+        total = mine.add_(finish())
     return total
 
 
@@ -140,7 +139,7 @@ class RingColumns(Function):
     def forward(ctx: Any, region: RingRegion, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
         ctx.region = region
         ctx.save_for_backward(x if any(ctx.needs_input_grad[2:]) else None, *weights)
-        return all_gather_matmul(x, weights, region.group, region.multiply)
+        return all_gather_matmul(x, weights, region.communicator, region.multiply)
 
     @staticmethod
     @once_differentiable
@@ -152,11 +151,11 @@ class RingColumns(Function):
         def of_slice(owner: int) -> Tensor:
             return product_sum([part[..., owner, :, :] for part in parts], weights, region)
 
-        of_input = summed_on_its_way(of_slice, region.group) if input_learns else None
+        of_input = summed_on_its_way(of_slice, region.communicator) if input_learns else None
         of_weights = [
             torch.zeros_like(weight) if learns else None for weight, learns in zip(weights, learn, strict=True)
         ]
-        for owner, tokens in passing(x, region.group) if any(learn) else ():
+        for owner, tokens in passing(x, region.communicator) if any(learn) else ():
             for total, part in zip(of_weights, parts, strict=True):
                 if total is not None:
                     total += weight_gradient(part[..., owner, :, :], tokens, region)
@@ -170,7 +169,7 @@ class RingRows(Function):
     def forward(ctx: Any, region: RingRegion, x: Tensor, weight: Tensor) -> Tensor:
         ctx.region, ctx.shape = region, x.shape
         ctx.save_for_backward(x if ctx.needs_input_grad[2] else None, weight)
-        return matmul_reduce_scatter(x, weight, region.group, region.multiply)
+        return matmul_reduce_scatter(x, weight, region.communicator, region.multiply)
 
     @staticmethod
     @once_differentiable
@@ -179,7 +178,7 @@ class RingRows(Function):
         _, input_learns, weight_learns = ctx.needs_input_grad
         of_input = gradient.new_empty(ctx.shape) if input_learns else None
         of_weight = torch.zeros_like(weight) if weight_learns else None
-        for owner, of_tokens in passing(gradient, region.group):
+        for owner, of_tokens in passing(gradient, region.communicator):
             if input_learns:
                 cut(of_input, region.ranks)[..., owner, :, :] = region.multiply(of_tokens, weight)
             if weight_learns:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from reference.collectives.native import all_gather_single
+from reference.collectives.compat import all_gather_single
 
 
 def column_linear(

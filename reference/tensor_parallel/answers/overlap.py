@@ -28,7 +28,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from reference.collectives.exchange import post
+from reference.collectives.exchange import start
 
 Product = Callable[[Tensor, Tensor], Tensor]
 """Multiplies two matrices. It takes its time."""
@@ -75,7 +75,7 @@ def all_gather_matmul(x: Tensor, weight: Tensor, multiply: Product, group: Proce
     for step in range(n):
         incoming, requests = buffers[step % 2], []
         if step < n - 1:
-            requests = post([(held, (rank + 1) % n)], [(incoming, (rank - 1) % n)], group)
+            requests = start([(held, (rank + 1) % n)], [(incoming, (rank - 1) % n)], group)
         places[(rank - step) % n].copy_(multiply(held, weight.T))
         for request in requests:
             request.wait()

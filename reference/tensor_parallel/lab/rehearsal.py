@@ -18,7 +18,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from reference.collectives.begin import Finish
+from reference.collectives.communicator import Finish
 from reference.models import GPTConfig
 from reference.tensor_parallel.layout import require_fit
 from reference.tensor_parallel.region import Region

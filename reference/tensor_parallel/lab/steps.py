@@ -11,7 +11,7 @@ device nothing is computed and nothing is sent: so a block of any model runs on 
 (`reference.tensor_parallel.lab.rehearsal`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -22,11 +22,12 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
-from reference.collectives.begin import Finish
+from reference.collectives.communicator import Finish
 from reference.data_parallel.initial import fingerprint
 from reference.models import GPT, GPTConfig, create, initial_value, materialise
 from reference.models.gpt import Block, rotary_cos_sin
-from reference.tensor_parallel.gpt import parallelize_layers, placements, split_parameters
+from reference.models.ops import Around, Linear, Ops, equip
+from reference.tensor_parallel.ops import parallelize_layers, placements, split_parameters
 from reference.tensor_parallel.region import Region
 from reference.trace import Trace
 from reference.trace.activity import Doing
@@ -87,6 +88,42 @@ class Border(Function):
         return None, *gradients
 
 
+class Recorded(Around):
+    """Ops whose work is noted, and where in the block it is.
+
+    Args:
+        inside: that do the work.
+        at: runs `run(*inputs)` at a site, and notes it as a step with a price in FLOPs, if it has a price.
+        names: of the block's modules.
+    """
+
+    def __init__(self, inside: Ops, at: Callable[..., Any], names: Mapping[Any, str]) -> None:
+        super().__init__(inside)
+        self._at, self._names = at, names
+
+    def columns(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
+        """Into a region."""
+        site = ", ".join(self._names[layer] for layer in layers)
+        return self._at(site, None, lambda x: self.inside.columns(x, *layers), x)
+
+    def rows(self, x: Tensor, layer: Linear) -> Tensor:
+        """Out of a region."""
+        return self._at(self._names[layer], None, lambda x: self.inside.rows(x, layer), x)
+
+    def attend(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """Between the two, in attention."""
+        return self._at("attention", causal_attention, partial(self.inside.attend, function), *inputs)
+
+    def local(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """A norm; what is no module is between the matrices of a feed-forward."""
+        site = self._names.get(function, "SwiGLU")
+        return self._at(site, _nothing, partial(self.inside.local, function), *inputs)
+
+    def dropout(self, drop: Callable[..., Tensor], x: Tensor, noise: Tensor | None) -> Tensor:
+        """Behind a region."""
+        return self._at(self._names[drop], _nothing, lambda x: self.inside.dropout(drop, x, noise), x)
+
+
 class OpRecorder:
     """The steps of one rank.
 
@@ -103,22 +140,10 @@ class OpRecorder:
         region.begin_gather = partial(self._talk, Kind.GATHER, region.begin_gather)
         region.begin_sum = partial(self._talk, Kind.SUM, region.begin_sum)
         region.multiply = partial(self._multiply, region.multiply)
-        attention, feed_forward = block.attention, block.feed_forward
-        for module, method, site, price in (
-            (block.attention_norm, "forward", "attention_norm", _nothing),
-            (attention, "projections", "query, key, value", None),
-            (attention, "core", "attention", causal_attention),
-            (attention.output, "forward", "output", None),
-            (block.attention_dropout, "forward", "attention_dropout", _nothing),
-            (block.feed_forward_norm, "forward", "feed_forward_norm", _nothing),
-            (feed_forward, "branches", "gate, up", None),
-            (feed_forward, "product", "SwiGLU", _nothing),
-            (feed_forward.down, "forward", "down", None),
-            (block.feed_forward_dropout, "forward", "feed_forward_dropout", _nothing),
-        ):
-            setattr(module, method, partial(self._at, site, price, getattr(module, method)))
+        names = {module: name.split(".")[-1] for name, module in block.named_modules()}
+        equip(block, lambda ops: Recorded(ops, self.at, names))
 
-    def _at(self, site: str, price: Callable[..., int] | None, run: Callable[..., Any], *inputs: Any) -> Any:
+    def at(self, site: str, price: Callable[..., int] | None, run: Callable[..., Any], *inputs: Any) -> Any:
         """`run(*inputs)`, and its way back, as what happens at `site`; a step of its own if it has a price in FLOPs."""
         self._site, self._doing = site, Doing.FORWARD
         learns = [isinstance(x, Tensor) and x.requires_grad for x in inputs]

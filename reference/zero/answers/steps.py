@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from reference.collectives.native import all_gather_single, reduce_scatter_single
+from reference.collectives.compat import all_gather_single, reduce_scatter_single
 from reference.data_parallel.layout import FlatLayout
 
 

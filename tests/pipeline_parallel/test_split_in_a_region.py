@@ -8,10 +8,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from reference.cluster import Cluster
-from reference.pipeline_parallel.split_backward import Later
-from reference.pipeline_parallel.split_region import SplitRegion
+from reference.models.ops import Ops, Product
+from reference.pipeline_parallel.split_backward import Deferred, DeferredWeightGradients
 from reference.sequence_parallel.fast.ring import RingRegion
 from reference.sequence_parallel.region import SequenceRegion
+from reference.tensor_parallel.ops import TensorParallel
 from reference.tensor_parallel.region import Region
 
 Clusters = Callable[..., Cluster]
@@ -19,10 +20,10 @@ REGIONS = {"whole tokens": Region, "slices": SequenceRegion, "slices on a ring":
 B, S, D, F = 2, 4, 6, 8  # of the whole
 
 
-def through(region: Region, weights: list[nn.Parameter], x: Tensor) -> Tensor:
+def through(ops: Ops, weights: list[nn.Parameter], x: Tensor) -> Tensor:
     """Two column-parallel weights, and a row-parallel one behind them."""
-    one, other = region.columns(x, *weights[:2])
-    return region.rows(one * other, weights[2])
+    one, other = ops.columns(x, *map(Product, weights[:2]))
+    return ops.rows(one * other, Product(weights[2]))
 
 
 def both_ways(kind: type[Region], learns: bool) -> dict[str, list[Tensor | None]]:
@@ -35,21 +36,21 @@ def both_ways(kind: type[Region], learns: bool) -> dict[str, list[Tensor | None]
     values = [torch.randn(shape, dtype=torch.float64, generator=generator) for shape in shapes]
     found = {}
 
-    def gradients(region: Region, backward: Callable[[Tensor], None]) -> list[Tensor | None]:
+    def gradients(ops: Ops, backward: Callable[[Tensor], None]) -> list[Tensor | None]:
         weights = [nn.Parameter(value.clone()) for value in values]
         given = x.clone().requires_grad_(learns)
-        backward(through(region, weights, given).square().sum())
+        backward(through(ops, weights, given).square().sum())
         return [given.grad, *(weight.grad for weight in weights)]
 
-    found["whole"] = gradients(region, Tensor.backward)
-    later = Later(nn.ModuleList())
-    split = SplitRegion(region, later)
+    ops = TensorParallel(region)
+    found["whole"] = gradients(ops, Tensor.backward)
+    split = Deferred(ops, deferred := DeferredWeightGradients())
     found["not asked to wait"] = gradients(split, Tensor.backward)
 
     def in_halves(loss: Tensor) -> None:
-        with later.keeping("key"):
+        with deferred.defer("key"):
             loss.backward()
-        later.finish("key")
+        deferred.compute("key")
 
     found["halves"] = gradients(split, in_halves)
     return found
@@ -70,13 +71,13 @@ def test_both_halves_are_backward(clusters: Clusters, kind: str, learns: bool) -
 
 def what_waits(kind: type[Region]) -> tuple[bool, list[bool]]:
     """Whether the input's gradient is there after the first half, and which of the weights'."""
-    region, later = kind(dist.group.WORLD), Later(nn.ModuleList())
+    region, deferred = kind(dist.group.WORLD), DeferredWeightGradients()
     x = region.own(torch.ones(B, S, D)).requires_grad_()
     weights = [nn.Parameter(torch.ones(shape)) for shape in ((F // 2, D), (F // 2, D), (D, F // 2))]
-    with later.keeping("key"):
-        through(SplitRegion(region, later), weights, x).sum().backward()
+    with deferred.defer("key"):
+        through(Deferred(TensorParallel(region), deferred), weights, x).sum().backward()
     there = [weight.grad is not None for weight in weights]
-    later.finish("key")
+    deferred.compute("key")
     return x.grad is not None, there
 
 
@@ -87,10 +88,10 @@ def test_weights_wait_and_the_input_does_not(clusters: Clusters, kind: str) -> N
 
 def test_a_frozen_weight_gets_nothing(clusters: Clusters) -> None:
     def gradient() -> tuple[Tensor | None, bool]:
-        region, later = Region(dist.group.WORLD), Later(nn.ModuleList())
+        ops = Deferred(TensorParallel(Region(dist.group.WORLD)), DeferredWeightGradients())
         frozen = nn.Parameter(torch.ones(2, D), requires_grad=False)
         x = torch.ones(B, S, D, requires_grad=True)
-        (y,) = SplitRegion(region, later).columns(x, frozen)
+        (y,) = ops.columns(x, Product(frozen))
         y.sum().backward()
         return frozen.grad, x.grad is not None
 

@@ -1,4 +1,4 @@
-"""What torch's own groups ask of whoever calls them: names, and where tensors must be; and on what their ranks compute.
+"""What torch's own groups ask of a caller: names, and where tensors must be; and on what their ranks compute.
 
 All-gather and reduce-scatter of one flat tensor have the names that torch 2.13 gives them. torch 2.11 and 2.12 call
 them `all_gather_into_tensor` and `reduce_scatter_tensor`, and are told the others by `reference.process_group`; 2.13

@@ -14,14 +14,15 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from . import all_gather as all_gathers
-from . import all_reduce as all_reduces
-from . import all_to_all as all_to_alls
-from . import broadcast as broadcasts
-from . import cost
-from . import reduce_scatter as reduce_scatters
-from .exchange import PIECE
-from .reduction import SUM
+from .. import all_gather as all_gathers
+from .. import all_reduce as all_reduces
+from .. import all_to_all as all_to_alls
+from .. import broadcast as broadcasts
+from .. import cost
+from .. import reduce_scatter as reduce_scatters
+from ..exchange import PIECE
+from ..reduction import SUM
+from . import blockwise, eager
 
 LATENCY = 192 << 10  # bytes that gloo moves between two processes of one machine while a message is on its way
 SMALL = 64 << 10  # bytes: up to here copies within a rank count for less than messages
@@ -29,7 +30,7 @@ LARGE = 2 << 20  # bytes: from here on copies within a rank count for more than 
 CACHE = 32 << 20  # bytes that ranks of one processor share: where all their tensors fit in, blocks save nothing
 MANY = 8  # ranks: from here on it counts who of them sends how much
 
-ALL_REDUCES = (all_reduces.eager_doubling, all_reduces.halving_doubling, all_reduces.ring)
+ALL_REDUCES = (eager.eager_doubling, all_reduces.halving_doubling, all_reduces.ring)
 
 
 @lru_cache
@@ -47,7 +48,7 @@ def broadcast(x: Tensor, root: int, group: ProcessGroup) -> None:
     """Give every rank the root's `x`, in place."""
     n = group.size()
     if x.nbytes >= n * PIECE:
-        broadcasts.eager_chain(x, root, group)
+        eager.eager_chain(x, root, group)
     elif x.nbytes >= LARGE and n > 2:
         broadcasts.scatter_all_gather(x, root, group)
     else:
@@ -80,7 +81,7 @@ def all_reduce(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
     if numel * size < LARGE:
         algorithm = cheapest(ALL_REDUCES, n, numel, size)
     else:
-        algorithm = all_reduces.ring if n * numel * size <= CACHE else all_reduces.blockwise_ring
+        algorithm = all_reduces.ring if n * numel * size <= CACHE else blockwise.blockwise_ring
     algorithm(x, group, op)
 
 

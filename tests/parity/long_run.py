@@ -1,4 +1,4 @@
-"""Run many random plans with pipelines, each against one process: `python -m tests.train.long_run --plans 200`.
+"""Run many random plans, each against one process: `python -m tests.parity.long_run --plans 200`.
 
 For longer than tests may take, and on more ranks. Plans are run by their number of ranks, so that ranks stay warm. The
 exit code is 1 if a plan differs.
@@ -14,7 +14,7 @@ import torch
 
 from reference.cluster import Cluster, RankError
 
-from .deal import BOUND, Deal, dealt, differences
+from .deal import PRECISIONS, Deal, bound_of, dealt, differences
 
 IMPORTS = ("torch._dynamo",)  # which optimizers import: once, not once on each rank
 
@@ -23,10 +23,12 @@ def main() -> None:
     """Deal, run, and tell."""
     options = parsed()
     torch.set_num_threads(1)
-    deals = [dealt(number, options.ranks, options.layers, options.seed) for number in range(options.plans)]
+    deals = [
+        dealt(number, options.ranks, options.layers, options.seed, options.precision) for number in range(options.plans)
+    ]
     began, wrong, worst = time.monotonic(), 0, (0.0, "nothing")
     for done, (number, largest, what) in enumerate(results(deals), 1):
-        if largest < BOUND:
+        if largest < bound_of(deals[number]):
             worst = max(worst, (largest, f"{what} of plan {number}"))
         else:
             wrong += 1
@@ -39,11 +41,12 @@ def main() -> None:
 
 def parsed() -> argparse.Namespace:
     """What the command says."""
-    parser = argparse.ArgumentParser(prog="python -m tests.train.long_run", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.parity.long_run", description=__doc__.splitlines()[0])
     parser.add_argument("--plans", type=int, default=200, help="how many")
     parser.add_argument("--ranks", type=int, default=16, help="of a plan, at most")
     parser.add_argument("--layers", type=int, default=16, help="of the model")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
+    parser.add_argument("--precision", choices=list(PRECISIONS), default="fp64", help="in which all compute")
     return parser.parse_args()
 
 
@@ -63,10 +66,10 @@ def results(deals: Sequence[Deal]) -> Iterator[tuple[int, float, str]]:
 
 def summary(deals: Sequence[Deal]) -> str:
     """What has been dealt."""
-    forms, orders = (Counter(getattr(deal.plan, field) for deal in deals) for field in ("data_parallel", "order"))
+    forms, orders = (Counter(getattr(deal.plan, field) for deal in deals) for field in ("data_parallel", "schedule"))
     ranks = Counter(deal.ranks for deal in deals)
     return (
-        f"{len(forms)} forms of data parallelism, {len(orders)} orders, "
+        f"{len(forms)} forms of data parallelism, {len(orders)} schedules, "
         f"{min(ranks)} to {max(ranks)} ranks, of which {ranks[max(ranks)]} plans on {max(ranks)}"
     )
 

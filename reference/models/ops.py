@@ -1,0 +1,217 @@
+"""What layers ask for when they compute: the one place where a strategy enters a model.
+
+    query, key, value = self.ops.columns(x, self.query, self.key, self.value)
+    mixed = self.ops.attend(self.core, query, key, value, cos_sin)
+    return self.ops.rows(mixed, self.output)
+
+A layer says what it needs, and `Ops` does it, here as one process does. A strategy is another `Ops`, and is given to a
+model by `equip`; no method of a module is ever replaced.
+
+| a layer asks for  | whose work it is                                                                 |
+|-------------------|----------------------------------------------------------------------------------|
+| embedding, logits | the two ends of the model: a table of the vocabulary                             |
+| columns           | the first matrices of a pair: what comes out may be split                        |
+| rows              | the second one: what goes in may be split                                        |
+| attend            | tokens look at each other                                                        |
+| local             | what is cheap and each token does by itself: norms, the product inside a SwiGLU  |
+| dropout           | some of what is added to the residual stream is left out                         |
+| own               | of something that is known of all tokens, what belongs to those that are here    |
+| block             | a whole block, from its input to its output                                      |
+
+The other two, `gather` and `add_weight_gradient`, are what such ops offer to others around them: those that compute the
+gradients of weights by hand.
+
+Some ops stand alone and compute: these, and those of tensor parallelism. Others stand `Around` some, change a few, and
+pass on the rest. Which stand around which is one list, in `reference.parallelize`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Linear = Callable[[Tensor], Tensor]
+"""`nn.Linear`, or what has `weight`, `bias` and can be called as it can."""
+
+
+class Ops:
+    """One process: every layer has all of its weights, and sees all tokens.
+
+    Shapes: B batch, S sequence, D width, F features. "Outside" is what lies between the pairs of matrices, the residual
+    stream: a strategy may leave a rank fewer tokens there, and fewer features between the two matrices of a pair.
+    """
+
+    def embedding(self, tokens: Tensor, table: nn.Embedding) -> Tensor:
+        """[B, S] of integers -> [B, S, D] outside."""
+        return F.embedding(tokens, table.weight)
+
+    def columns(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
+        """One input through several linear layers: [B, S, D] outside -> [B, S, F_i] each."""
+        return tuple(layer(x) for layer in layers)
+
+    def rows(self, x: Tensor, layer: Linear) -> Tensor:
+        """Back to the residual stream: [B, S, F] -> [B, S, D] outside."""
+        return layer(x)
+
+    def attend(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """`function(*inputs)`, of queries, keys and values, and what else it needs."""
+        return function(*inputs)
+
+    def local(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """`function(*inputs)`, in which no token sees another."""
+        return function(*inputs)
+
+    def dropout(self, drop: Callable[..., Tensor], x: Tensor, noise: Tensor | None) -> Tensor:
+        """`drop(x, noise)`: [B, S, D] outside, and the noise of all tokens, [B, S]."""
+        return drop(x, noise)
+
+    def own(self, x: Tensor) -> Tensor:
+        """Of [B, S, ...] for all tokens, what belongs to those that this rank has outside."""
+        return x
+
+    def logits(self, x: Tensor, table: nn.Module) -> Tensor:
+        """[B, S, D] outside -> [B, S, V] by a table whose `weight` is [V, D]."""
+        return F.linear(x, table.weight)
+
+    def block(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """`function(*inputs)`: a whole block."""
+        return function(*inputs)
+
+    def gather(self, x: Tensor) -> Tensor:
+        """All tokens of what lies outside."""
+        return x
+
+    def add_weight_gradient(self, weight: nn.Parameter, gradient: Tensor, x: Tensor) -> None:
+        """Add dyᵀ x, summed over all tokens, to the gradient of a weight [F, D]; its hooks hear of it.
+
+        Args:
+            weight: a leaf of autograd.
+            gradient: dy, [B, S, F].
+            x: [B, S, D].
+        """
+        weight.backward(gradient.flatten(0, -2).T @ x.flatten(0, -2))
+
+
+class Around(Ops):
+    """Ops around others. What it does not change, those do."""
+
+    def __init__(self, inside: Ops) -> None:
+        self.inside = inside
+
+    def embedding(self, tokens: Tensor, table: nn.Embedding) -> Tensor:
+        """As those inside."""
+        return self.inside.embedding(tokens, table)
+
+    def columns(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
+        """As those inside."""
+        return self.inside.columns(x, *layers)
+
+    def rows(self, x: Tensor, layer: Linear) -> Tensor:
+        """As those inside."""
+        return self.inside.rows(x, layer)
+
+    def attend(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """As those inside."""
+        return self.inside.attend(function, *inputs)
+
+    def local(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """As those inside."""
+        return self.inside.local(function, *inputs)
+
+    def dropout(self, drop: Callable[..., Tensor], x: Tensor, noise: Tensor | None) -> Tensor:
+        """As those inside."""
+        return self.inside.dropout(drop, x, noise)
+
+    def own(self, x: Tensor) -> Tensor:
+        """As those inside."""
+        return self.inside.own(x)
+
+    def logits(self, x: Tensor, table: nn.Module) -> Tensor:
+        """As those inside."""
+        return self.inside.logits(x, table)
+
+    def block(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """As those inside."""
+        return self.inside.block(function, *inputs)
+
+    def gather(self, x: Tensor) -> Tensor:
+        """As those inside."""
+        return self.inside.gather(x)
+
+    def add_weight_gradient(self, weight: nn.Parameter, gradient: Tensor, x: Tensor) -> None:
+        """As those inside."""
+        self.inside.add_weight_gradient(weight, gradient, x)
+
+
+PLAIN = Ops()
+
+
+class Layer(nn.Module):
+    """A module that asks `self.ops` for what it computes."""
+
+    ops: Ops = PLAIN
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """A linear layer, as ops take it."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[..., D] -> [..., F]."""
+        return F.linear(x, self.weight, self.bias)
+
+
+class OpsLinear(nn.Linear, Layer):
+    """A linear layer of any model."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., D] -> [..., F]."""
+        return self.ops.rows(x, Product(self.weight, self.bias))
+
+
+class Embedding(nn.Embedding, Layer):
+    """The first layer: tokens to vectors."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """[B, S] of integers -> [B, S, D] outside."""
+        return self.ops.embedding(tokens, self)
+
+
+class Head(nn.Linear, Layer):
+    """The last layer: logits by a table of its own."""
+
+    def __init__(self, width: int, vocabulary: int) -> None:
+        super().__init__(width, vocabulary, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, S, D] outside -> [B, S, V]."""
+        return self.ops.logits(x, self)
+
+
+def equip(model: nn.Module, wrap: Callable[[Ops], Ops]) -> None:
+    """Give the layers of a model other ops, in place.
+
+    Args:
+        model: whose layers all have the same ops.
+        wrap: from the ops that they have to those that they get.
+    """
+    layers = [module for module in model.modules() if isinstance(module, Layer)]
+    made = {ops: wrap(ops) for ops in dict.fromkeys(layer.ops for layer in layers)}
+    for layer in layers:
+        layer.ops = made[layer.ops]
+
+
+def adopt(model: nn.Module) -> None:
+    """Let the linear layers of any model ask ops for their product, in place.
+
+    Plain ones, outside of a `Layer`, whose weight is a parameter of their own: each becomes an `OpsLinear`. Its class
+    changes, as with torch's parametrizations and FSDP2, so that all who hold the module see it.
+    """
+    within = {child for module in model.modules() if isinstance(module, Layer) for child in module.children()}
+    for module in model.modules():
+        if type(module) is nn.Linear and isinstance(module.weight, nn.Parameter) and module not in within:
+            module.__class__ = OpsLinear
