@@ -73,8 +73,7 @@ def parallelize(
     Args:
         config: of the model.
         plan: how to lay it out.
-        group: the ranks to lay it out on; all call this. With several axes, all ranks of the world: making groups takes
-            everybody.
+        group: the ranks to lay it out on, which all call this. With several axes, all ranks of the world.
         device: where this rank computes. On "meta" nothing has values: a plan of a model that fits nowhere here.
         precision: in which dtypes.
         seed: of the weights.
@@ -115,9 +114,7 @@ def parallelize(
         engine, inference = _pipelines(model, plan, groups, device, deferred, of_stages)
     else:
         engine, inference = OneStage(model, form, plan.micro_batches), lambda _: ForwardOnly(model)
-    loss = token_loss
-    if region:
-        loss = partial(vocabulary.token_loss, group=groups.communicator(*TENSOR), vocabulary=config.vocabulary)
+    loss = _loss(groups, config) if region else token_loss
     return Parallel(model, loss, form, groups.along(*DATA), groups.along("pp", *GRADIENTS), engine, inference)
 
 
@@ -180,6 +177,11 @@ def _region(plan: Plan, groups: Groups, overlap: bool) -> Region:
     if plan.sequence_parallel:
         kind = RingRegion if plan.async_tensor_parallel else SequenceRegion
     return kind(groups.communicator(*TENSOR), overlap)
+
+
+def _loss(groups: Groups, config: ModelConfig) -> Loss:
+    """Of logits of which each rank of the tensor axes has some."""
+    return partial(vocabulary.token_loss, group=groups.communicator(*TENSOR), vocabulary=config.vocabulary)
 
 
 def _form_of_stages(model: Stages, make_form: Callable[[nn.Module], DataParallel]) -> PerStageSync:

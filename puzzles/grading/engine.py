@@ -107,7 +107,8 @@ def _grade(solution: Solution, pool: Pool) -> Verdict:
 def _prepare(puzzle: Puzzle, pool: Pool) -> None:
     """Begin to start the ranks that a puzzle needs."""
     pool.need(puzzle.preload or (BACKWARD if puzzle.pipe else ()))
-    pool.prepare(dict.fromkeys(case.world_size for case in puzzle.cases))
+    sizes = dict.fromkeys(case.world_size for case in puzzle.cases)
+    pool.prepare(sizes, spare=[puzzle.large.world_size] if puzzle.large and puzzle.large.world_size in sizes else [])
 
 
 def _settled(solution: Solution, runs: list[Run], pool: Pool) -> list[Run]:

@@ -40,7 +40,7 @@ def factors(shape: Sequence[int], everywhere: int, here: int) -> Tensor:
     return _dealt(shape, torch.float64, _FACTOR, everywhere, here)
 
 
-_TILE = 65_537  # numbers that are dealt; of larger tensors they are repeated, for to deal takes longer than to copy
+_TILE = 8_209  # numbers that are dealt; larger tensors repeat them, for to deal takes longer than to copy
 
 
 def tiled(shape: Sequence[int], deal: Callable[[Sequence[int]], Tensor]) -> Tensor:

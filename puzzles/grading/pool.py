@@ -24,6 +24,7 @@ PRELOAD = (
     "puzzles.grading.drives.tensor_parallel",
     "puzzles.grading.drives.zero",
     "puzzles.grading.drives.zero_bubble",
+    "puzzles.grading.rehearsal",
     "puzzles.grading.schedules",
     "reference.collectives.all_gather",
     "reference.collectives.all_reduce",
@@ -43,6 +44,7 @@ PRELOAD = (
     "reference.zero.plain",
 )  # all drives, and all that is given: the ranks of a check can read nothing of the course
 BACKWARD = ("torch.fx.experimental.symbolic_shapes",)  # what a backward pass imports that is given a gradient
+REHEARSAL = "puzzles.grading.rehearsal:rehearse"
 USUAL = (1, 2, 3, 4, 5, 8)  # world sizes that most puzzles ask for
 TIME_LIMIT = 8.0  # seconds for all cases of one world size; correct ones take a fraction of one
 
@@ -59,38 +61,49 @@ class Pool:
         self.timeout, self.forgets = timeout, forgets
         self.lock = threading.RLock()  # one check at a time
         self._clusters: dict[int, Cluster] = {}
+        self._spares: dict[int, Cluster] = {}  # second ones of some sizes, for what only new ranks may run
         self.unenforced: tuple[str, ...] = ()  # walls that this machine does not have
         self._distrusted = False
-        self._used: dict[int, None] = {}  # sizes whose ranks have run a text
+        self._used: dict[Cluster, None] = {}  # those whose ranks have run a text
         self._more: dict[str, None] = {}  # modules that some puzzle needs besides the usual ones
 
     def cluster(self, world_size: int) -> Cluster:
         """The cluster of this size, to run a text."""
-        self._used[world_size] = None
-        return self._started(world_size)
+        cluster = self._started(self._clusters, world_size)
+        self._used[cluster] = None
+        return cluster
 
     def fresh(self, world_size: int) -> Cluster:
-        """The cluster of this size, with ranks that have run nothing."""
-        if world_size in self._used:
-            self._clusters[world_size].renew()
+        """The cluster of this size, with ranks that have run nothing: the spare one, where this one has."""
+        if self._started(self._clusters, world_size) in self._used:
+            spare = self._started(self._spares, world_size)
+            self._clusters[world_size], self._spares[world_size] = spare, self._clusters[world_size]
+            if spare in self._used:
+                spare.renew()
         return self.cluster(world_size)
 
-    def _started(self, world_size: int) -> Cluster:
-        if world_size not in self._clusters:
-            preload = (*PRELOAD, *self._more)
-            self._clusters[world_size] = Cluster(
-                world_size, watch=True, timeout=self.timeout, untrusted=True, preload=preload
+    def _started(self, clusters: dict[int, Cluster], world_size: int) -> Cluster:
+        if world_size not in clusters:
+            clusters[world_size] = Cluster(
+                world_size,
+                watch=True,
+                timeout=self.timeout,
+                untrusted=True,
+                preload=(*PRELOAD, *self._more),
+                rehearsal=REHEARSAL,
             )
-        return self._clusters[world_size]
+        return clusters[world_size]
 
-    def prepare(self, world_sizes: Iterable[int]) -> None:
-        """Begin to start clusters; they come up while the caller goes on."""
+    def prepare(self, world_sizes: Iterable[int], spare: Iterable[int] = ()) -> None:
+        """Begin to start clusters, and second ones of the sizes in `spare`; they come up while the caller goes on."""
         for world_size in world_sizes:
-            self._started(world_size)
+            self._started(self._clusters, world_size)
+        for world_size in spare:
+            self._started(self._spares, world_size)
 
     def ready(self) -> None:
         """Wait until all ranks are up, as they are while somebody reads a verdict."""
-        for cluster in self._clusters.values():
+        for cluster in (*self._clusters.values(), *self._spares.values()):
             cluster.ready()
 
     def need(self, modules: Iterable[str]) -> None:
@@ -108,11 +121,11 @@ class Pool:
         try:
             yield
         finally:
-            used, self._used = self._used, {}
-            renewed, self._distrusted = self.forgets or self._distrusted, False
-            for cluster in [self._clusters[world_size] for world_size in used]:
+            for cluster in self._used:
                 self.unenforced = cluster.unenforced or self.unenforced
-                if renewed:
+            if self.forgets or self._distrusted:
+                used, self._used, self._distrusted = self._used, {}, False
+                for cluster in used:
                     cluster.renew()
 
     def distrust(self) -> None:
@@ -121,13 +134,14 @@ class Pool:
 
     def discard(self, world_size: int) -> None:
         """End the ranks of this size."""
-        self._used.pop(world_size, None)
-        if cluster := self._clusters.pop(world_size, None):
-            cluster.close()
+        for cluster in (self._clusters.pop(world_size, None), self._spares.pop(world_size, None)):
+            if cluster is not None:
+                self._used.pop(cluster, None)
+                cluster.close()
 
     def close(self) -> None:
         """End all ranks."""
-        for world_size in list(self._clusters):
+        for world_size in {*self._clusters, *self._spares}:
             self.discard(world_size)
 
 

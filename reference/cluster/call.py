@@ -94,7 +94,8 @@ class Call:
             raise ResultError("forged report", "a report too many: the code on this rank has made it up", rank=rank)
         with self.reading():
             if report.kind is Kind.EVENT and self.supervisor:
-                self.supervisor.take(rank, json.loads(report.payload))
+                for line in report.payload.splitlines():
+                    self.supervisor.take(rank, json.loads(line))
             elif report.kind is Kind.RESULT:
                 self.reports.outcomes[rank] = self.unpack(rank, report.payload, report.buffers)
                 if self.supervisor:

@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import pkgutil
 import socket
 import sys
 import tempfile
@@ -44,6 +45,9 @@ def main(rank: int, plan: dict[str, Any], requests: int, output: int, dumps: int
     recorder = make_recorder(rank, channel, plan)
     store = dist.FileStore(plan["store"], world_size)
     join(rank, world_size, store, plan, recorder)
+    if plan["rehearsal"]:
+        with recorder.recording():
+            pkgutil.resolve_name(plan["rehearsal"])()
     worker = Worker(rank, channel, recorder, store, plan["place"])
     missing = []
     if plan["untrusted"]:

@@ -22,7 +22,7 @@ class Kind(IntEnum):
     RUN = 1  # owner to rank: a header on how to run, then a function with its arguments
     RESULT = 2  # rank to owner: a header on what else happened, then what the function returned
     FAULT = 3  # rank to owner: what went wrong, as JSON
-    EVENT = 4  # rank to supervisor: a call was posted, is waited for, is complete, as JSON
+    EVENT = 4  # rank to supervisor: a call was posted, is waited for, is complete, as lines of JSON
     READY = 5  # rank to owner: the process group is there
 
 
@@ -90,6 +90,11 @@ class Channel:
         self._sock, self._lock = sock, threading.Lock()
         self._reader = Reader(sock)
         self._call = 0  # that is answered now
+
+    @property
+    def asked(self) -> bool:
+        """True once the owner has called."""
+        return self._call > 0
 
     def send(self, kind: Kind, payload: bytes = b"", buffers: tuple[Any, ...] = ()) -> None:
         """Write one message, whole. Raises OSError where the owner is gone."""

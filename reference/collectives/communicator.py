@@ -79,9 +79,9 @@ class Communicator(ABC):
     def broadcast(self, x: Tensor, root: int) -> None:
         """Give each rank the `x` of the group's rank `root`, in place."""
 
-    def start_all_reduce(self, x: Tensor) -> Finish:
-        """Start to sum `x` over all ranks, in place."""
-        self.all_reduce(x)
+    def start_all_reduce(self, x: Tensor, op: dist.ReduceOp = SUM) -> Finish:
+        """Start to reduce `x` over all ranks, in place."""
+        self.all_reduce(x, op)
         return lambda: x
 
     def start_all_gather(self, x: Tensor, out: Tensor) -> Finish:
@@ -126,8 +126,8 @@ class Native(Communicator):
     def broadcast(self, x: Tensor, root: int) -> None:
         dist.broadcast(x, group=self.group, group_src=root)
 
-    def start_all_reduce(self, x: Tensor) -> Finish:
-        return after([dist.all_reduce(x, group=self.group, async_op=True)], x)
+    def start_all_reduce(self, x: Tensor, op: dist.ReduceOp = SUM) -> Finish:
+        return after([dist.all_reduce(x, op, self.group, async_op=True)], x)
 
     def start_all_gather(self, x: Tensor, out: Tensor) -> Finish:
         return after([all_gather_single(out.view(-1), x.view(-1), group=self.group, async_op=True)], out, x)

@@ -171,7 +171,7 @@ class Replicated:
                 )
             return here
         flags = torch.tensor(list(here.values()), dtype=torch.uint8, device=next(iter(here)).device)
-        self.communicator.all_reduce(flags, dist.ReduceOp.MAX)
+        self.communicator.start_all_reduce(flags, dist.ReduceOp.MAX)()
         return dict(zip(here, flags.bool().tolist(), strict=True))
 
 

@@ -58,7 +58,7 @@ def started(kind: Callable[..., Communicator]) -> dict[str, Callable[..., None]]
     """Those that it starts, with their results where they belong."""
 
     def all_reduce(x: Tensor, group: dist.ProcessGroup, op: dist.ReduceOp) -> None:
-        assert kind(group).start_all_reduce(x)() is x
+        assert kind(group).start_all_reduce(x, op)() is x
 
     def all_gather(x: Tensor, out: Tensor, group: dist.ProcessGroup) -> None:
         assert kind(group).start_all_gather(x, out)() is out

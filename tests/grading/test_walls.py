@@ -202,6 +202,21 @@ def test_a_text_runs_on_ranks_that_have_run_no_other() -> None:
         pool.close()
 
 
+def test_ranks_that_have_run_nothing_stand_ready_beside_those_that_have() -> None:
+    pool = Pool()
+    try:
+        pool.prepare([2], spare=[2])
+        with pool.forgetting():
+            used = pool.cluster(2)
+            spare = pool.fresh(2)
+            assert spare is not used and pool.cluster(2) is spare
+            before = [used.ready(), spare.ready()]
+            assert not set(pool.fresh(2).ready()) & {*before[0], *before[1]}  # both have run something
+        assert not {*used.ready(), *spare.ready()} & {*before[0], *before[1]}
+    finally:
+        pool.close()
+
+
 def _rank_and(value: object) -> object:
     return value
 

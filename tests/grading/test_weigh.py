@@ -13,6 +13,10 @@ HIDDEN = {  # puzzle: an edit of its solution that hides memory from the meters
     "collectives.ring_all_reduce": ("    rank, n = dist", "    hidden = x.numpy().copy()\n    rank, n = dist"),
     "collectives.broadcast_tree": ("    rank, n = dist", "    hidden = bytearray(x.numpy())\n    rank, n = dist"),
     "data_parallel.shard_batch": ("    return batch", "    hidden = batch.numpy().copy()\n    return batch"),
+    "zero.scatter_gradients": (
+        "    for layer, gradient in backward:\n",
+        "    hidden = []\n    for layer, gradient in backward:\n        hidden.append(gradient.numpy().copy())\n",
+    ),
     "zero_bubble.weight_stashing": (
         "    stash: dict[int, Tensor] = {}\n    for kind, micro_batch in line:\n",
         "    stash: dict[int, Tensor] = {}\n    hidden = []\n    for kind, micro_batch in line:\n"

@@ -71,7 +71,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(8,), sizes=(EVEN,), micro_batches=(1,))
     + cases(worlds=(4,), members=(0, 2, 3), sizes=(ODD,), micro_batches=(2,)),
     drawn=on_any_ranks(sizes=((8, 8, 8), (7, 5, 9, 1)), micro_batches=(1, 2)),
-    large=case(2, sizes=(131_072,) * 28, micro_batches=1),
+    large=case(2, sizes=(131_072,) * 20, micro_batches=1),
     inputs=a_sample_for_each_micro_batch,
     oracle=the_sum_in_shards,
     drive=layer_by_layer,

@@ -16,7 +16,7 @@ import torch
 from torch.distributed import Work
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ...trace import frames
+from ...trace import Op, frames
 from ...trace.calls import PUBLIC, Call
 from ...trace.requests import OURS
 from ...trace.tap import Recorder
@@ -36,6 +36,7 @@ from .synchronize import ordered_threads
 from .uses import result_used
 
 _REQUESTS = ("isend", "irecv", "batch_isend_irecv")
+_BLOCKING = ("send", "recv")
 _FOLLOWER = f"{OURS}follows waits"
 _FOLLOW = 0.01  # seconds between two looks at the other threads
 _OUTLAST = 0.15  # seconds for threads that outlive the function
@@ -50,6 +51,7 @@ class Watcher(Recorder):
         super().__init__(rank)
         self._channel = channel
         self._process = os.getpid()
+        self._telling = threading.Lock()
         self._forget()
 
     def _forget(self) -> None:
@@ -60,7 +62,9 @@ class Watcher(Recorder):
         self._requests: dict[int, Work] = {}
         self._futures: set[int] = set()
         self._awaited: set[int] = set()
+        self._announced: set[int] = set()  # calls that were reported as awaited when they were posted
         self._polls: dict[int, tuple[float, int, set[int]]] = {}  # by thread: since when, after how many calls, told
+        self._news: list[dict[str, Any]] = []  # for the next report: nothing hangs on it
         self._caught = 0
         self._returned = False
 
@@ -74,6 +78,7 @@ class Watcher(Recorder):
             stack.enter_context(ordered_threads(self.order, self._guard))
             stack.enter_context(replaced(torch, "save", self._saving(torch.save)))
             stack.callback(register_optimizer_step_post_hook(self._stepped).remove)
+            stack.callback(self.tell)
             stack.enter_context(self._guard())
             yield
             self._returned = True
@@ -103,14 +108,20 @@ class Watcher(Recorder):
             self._accuse(error)
             raise
         self._polls_no_more()
-        self.tell(report(call, self.rank))
+        goes_on, others = _goes_on(call, sys._getframe(1)) if call.direct else None, 0
+        if goes_on is False:
+            self._announced.add(call.number)
+            others = self._tell_wait(call, (call.file, call.line), report(call, self.rank))
+        else:
+            self.tell(report(call, self.rank))
         if call.direct:
             self.gradients.begin(call, next(frames.own_stack(sys._getframe(1)), None))
             if call.function in _REQUESTS:
                 poison(call)
-            self.flights.begin(call, lend=_goes_on(call, sys._getframe(1)))
+            self.flights.begin(call, lend=bool(goes_on))
             if touch := self.flights.disturbed(call):
                 raise self._touched_before(call, touch)
+        self._follow(call, others)  # last: to start a thread puts this one behind others
 
     def _check(self, call: Call) -> None:
         """Raises the first thing that is wrong with a call."""
@@ -139,31 +150,34 @@ class Watcher(Recorder):
     def make(self, call: Call, run: partial[Work]) -> Work:
         """Make a call. A collective has no backward, so it leaves no history in its outputs: gloo's copies would."""
         run = partial(run.func, *self.flights.instead(call, run.args), **run.keywords)
-        with torch.no_grad() if call.direct else nullcontext():
-            work = super().make(call, run)
+        try:
+            with torch.no_grad() if call.direct else nullcontext():
+                work = super().make(call, run)
+        except Exception:
+            if call.number in self._announced:
+                self.tell({"what": "goes on", "thread": threading.get_ident()})
+            raise
         self._requests[call.number] = work  # dropped by its owner, it would take its message with it
         return work
 
     @unnoticed
     def waiting(self, call: Call) -> None:
-        """Report where the rank begins to wait, and whether other threads of it run on."""
+        """Report where the rank begins to wait, and whether other threads of it run on, if the post has not."""
         if call.number in self._awaited and call.op.point_to_point:
             what = f"the request of {text_of(call)} was already waited for: a message arrives once"
             raise self._here(RequestError, "waited for twice", what)
         self._awaited.add(call.number)
-        if call.completed is None:
-            self._tell_wait(call)
+        if call.completed is None and call.number not in self._announced:
+            self._follow(call, self._tell_wait(call, _place(call, sys._getframe(1))))
 
-    def _tell_wait(self, call: Call) -> None:
+    def _tell_wait(self, call: Call, place: tuple[str, int], *before: dict[str, Any]) -> int:
+        """Report a wait, after something else. Returns how many other threads of the rank run on."""
         me = threading.get_ident()
-        where = frames.own(frames.of_stack(sys._getframe(2)))
-        place = (where.file, where.line) if where.file else (call.file, call.line)
         name = "" if threading.current_thread() is threading.main_thread() else threading.current_thread().name
         waits = {"what": "wait", "number": call.number, "file": place[0], "line": place[1]}
         others = self._running()
-        self.tell(waits | {"thread": me, "name": name, "others": others})
-        if others:
-            self._follow(call, threading.current_thread(), others)
+        self.tell(*before, waits | {"thread": me, "name": name, "others": others})
+        return others
 
     def polled(self, call: Call) -> None:
         """Report a rank that does nothing but ask whether a call is complete as one that waits for it."""
@@ -174,7 +188,7 @@ class Watcher(Recorder):
         self._polls[me] = since, len(self.calls), told
         if now - since > _POLLED and call.number not in told:
             told.add(call.number)
-            self._tell_wait(call)
+            self._follow(call, self._tell_wait(call, _place(call, sys._getframe(1))))
 
     def _polls_no_more(self) -> None:
         """This thread goes on: it polled, and did not wait."""
@@ -200,7 +214,11 @@ class Watcher(Recorder):
             raise self._touched(changed, "modified")
         if fresh:
             now = {"tick": self.tick, "end": time.monotonic()}
-            self.tell({"what": "completed", "number": call.number, "peer": call.peer, **now})
+            said = {"what": "completed", "number": call.number, "peer": call.peer, **now}
+            if call.op is Op.RECV and call.root is None:
+                self.tell(said)  # from anybody: with whom it was decides
+            else:
+                self._tell_later(said)
             checks.check_result(call, self.rank)
             self.copies.received(call)
         super().completed(call)
@@ -224,9 +242,17 @@ class Watcher(Recorder):
             raise self._touched(changed, "modified")
         return result
 
-    def tell(self, message: dict[str, Any]) -> None:
-        """Report to the supervisor."""
-        self._channel.send(wire.Kind.EVENT, json.dumps(message).encode())
+    def tell(self, *reports: dict[str, Any]) -> None:
+        """Report to the supervisor, in one message with what has waited. Before the first call nobody listens."""
+        with self._telling:
+            reports, self._news = (*self._news, *reports), []
+            if reports and self._channel.asked:
+                self._channel.send(wire.Kind.EVENT, "\n".join(map(json.dumps, reports)).encode())
+
+    def _tell_later(self, report: dict[str, Any]) -> None:
+        """Report with whatever is told next, or at the end: nothing hangs on it."""
+        with self._telling:
+            self._news.append(report)
 
     def _running(self, waiting: threading.Thread | None = None) -> int:
         """Threads of this rank, other than the one that waits, that may still post something."""
@@ -234,8 +260,9 @@ class Watcher(Recorder):
         others = (t for t in threading.enumerate() if t is not waiting and not t.name.startswith(OURS))
         return sum(not isinstance(t, threading._DummyThread) and not checks.idle(t) for t in others)
 
-    def _follow(self, call: Call, waiting: threading.Thread, others: int) -> None:
-        """Report when other threads of this rank have come to rest, while `call` is still waited for."""
+    def _follow(self, call: Call, others: int) -> None:
+        """Report when other threads of this rank have come to rest, while this one still waits for `call`."""
+        waiting = threading.current_thread()
 
         def follow() -> None:
             left = others
@@ -245,7 +272,8 @@ class Watcher(Recorder):
                     left = running
                     self.tell({"what": "running", "others": left, "thread": waiting.ident})
 
-        threading.Thread(target=follow, name=_FOLLOWER, daemon=True).start()
+        if others:
+            threading.Thread(target=follow, name=_FOLLOWER, daemon=True).start()
 
     def _noticed(self, error: BaseException, file: str, line: int) -> None:
         if self._caught < _CAUGHT and not isinstance(error, RankError):
@@ -323,15 +351,22 @@ class Watcher(Recorder):
             raise error
 
 
-def _goes_on(call: Call, frame: FrameType | None) -> bool:
-    """True where the caller of a call goes on before it is complete: `isend`, `irecv`, `async_op=True`."""
+def _place(call: Call, frame: FrameType) -> tuple[str, int]:
+    """File and line of the caller's code that runs now; those of a call, where it has returned."""
+    where = frames.own(frames.of_stack(frame))
+    return (where.file, where.line) if where.file else (call.file, call.line)
+
+
+def _goes_on(call: Call, frame: FrameType | None) -> bool | None:
+    """True where the caller of a call goes on before it is complete: `isend`, `irecv`, `async_op=True`; False where
+    the call waits, None where one can't know."""
     if call.function in _REQUESTS:
         return True
     while frame is not None:
         if frame.f_code.co_name == call.function and frame.f_code.co_filename.endswith("distributed_c10d.py"):
-            return bool(frame.f_locals.get("async_op"))
+            return False if call.function in _BLOCKING else frame.f_locals.get("async_op")
         frame = frame.f_back
-    return False
+    return None  # a method of the group itself
 
 
 def _between(file: str) -> bool:
