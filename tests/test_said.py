@@ -70,7 +70,7 @@ def test_the_strategies_are_found() -> None:
     names = {str(path.relative_to(ROOT / "reference")) for path in strategies()}
     assert names >= {
         "data_parallel/replicated.py", "zero/unit.py", "zero/shards.py", "zero/sharded.py", "tensor_parallel/region.py",
-        "tensor_parallel/vocabulary.py", "sequence_parallel/region.py", "sequence_parallel/ring.py", "on_mesh.py",
+        "tensor_parallel/vocabulary.py", "sequence_parallel/region.py", "sequence_parallel/fast/ring.py", "on_mesh.py",
         "pipeline_parallel/messages.py", "pipeline_parallel/run.py", "zero/fully_sharded.py",
     }  # fmt: skip
 
