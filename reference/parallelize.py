@@ -14,7 +14,7 @@ from reference.data_parallel.form import DataParallel, UpdateForm
 from reference.data_parallel.replicated import DistributedDataParallel, Replicated, naive, through
 from reference.engine import Engine, ForwardOnly, OneStage
 from reference.groups import Groups
-from reference.memory.fused import Fused
+from reference.memory.fast.fused import Fused
 from reference.memory.precision import Precision
 from reference.memory.recompute import recomputing
 from reference.mesh import DATA, GRADIENTS, TENSOR

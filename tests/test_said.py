@@ -70,7 +70,7 @@ def test_the_strategies_are_found() -> None:
     names = {str(path.relative_to(ROOT / "reference")) for path in strategies()}
     assert names >= {
         "data_parallel/replicated.py", "zero/unit.py", "zero/shards.py", "zero/sharded.py", "tensor_parallel/region.py",
-        "tensor_parallel/vocabulary.py", "sequence_parallel/region.py", "sequence_parallel/ring.py", "on_mesh.py",
+        "tensor_parallel/vocabulary.py", "sequence_parallel/region.py", "sequence_parallel/fast/ring.py", "on_mesh.py",
         "pipeline_parallel/messages.py", "pipeline_parallel/run.py", "zero/fully_sharded.py",
     }  # fmt: skip
 
@@ -87,6 +87,6 @@ def test_a_strategy_imports_no_collective(path: Path) -> None:
 
 
 def test_a_file_that_says_it_itself_is_seen() -> None:
-    """An answer to a puzzle, which calls torch's collectives as a learner does."""
-    answer = ROOT / "reference" / "ranks" / "swap.py"
-    assert set(said_by(answer)) == {"reference/ranks/swap.py: swap"}
+    """Answers to puzzles, which call torch's collectives as a learner does."""
+    answers = ROOT / "reference" / "ranks" / "plain.py"
+    assert set(said_by(answers)) == {f"reference/ranks/plain.py: {name}" for name in ("hand_over", "ring_shift", "swap")}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from reference.memory.fused import GradientAccumulator
+from reference.memory.fast.fused import GradientAccumulator
 
 from .layout import FlatLayout
 

@@ -32,7 +32,8 @@ Ways to keep less
     activation_offload.py   activations wait for backward elsewhere
     homes.py                where elsewhere is: the CPU's memory, or files
     state_names.py          what an optimizer remembers of a parameter, found out by one step
-    fused.py                for speed: a weight's gradient is multiplied and added in one product
+    weight_gradients.py     a weight's gradient by hand, so that one can choose when it is computed and where it goes
+    fast/fused.py           `weight_gradients` where multiplying and adding up are one product
 
 Beside them
 

@@ -22,10 +22,9 @@ Running them
     messages.py             activations forward, gradients backward: receive early, send at once
     channels.py             the process groups that a pipeline needs
     form.py                 data parallelism for each stage
-    stages.py               some of the layers of a GPT
+    stages.py               some of the layers of a model
     balance.py              cut layers into stages of equal cost
     split_backward.py       backward in two halves
-    split_region.py         `split_backward` inside a tensor-parallel region
 
 Beside them
 

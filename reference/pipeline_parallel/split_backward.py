@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from reference.errors import BadInput
-from reference.memory.fused import Fused
+from reference.memory.fast.fused import Fused
 from reference.memory.weight_gradients import by_hand, detached
 from reference.models.ops import PLAIN, Around, Linear, Ops, adopt, equip
 

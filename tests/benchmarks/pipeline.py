@@ -5,7 +5,7 @@ same. An order of ours and torch's of the same name meet alone: they live on the
 and take their steps in turns; a step takes as long as on its slowest rank; medians over several starts of the ranks.
 Both have the same stages (`reference.pipeline_parallel.stages_of`, a copy each) and the same loss; before the clock
 starts, their losses and gradients must be equal. `ratio` is torch's time over ours. As in training, gradients of large
-weights in ours add up as `reference.memory.fused` says, which torch does not know.
+weights in ours add up as `reference.memory.fast.fused` says, which torch does not know.
 
 What is computed between two messages depends on the model: a stage of two wide blocks takes so long, even with short
 windows, that its messages are a tenth of a step; with stages of one narrow block they are more than a quarter. A row

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from reference.data_parallel.buckets import Bucket, Buckets
-from reference.memory.fused import add_product
+from reference.memory.fast.fused import add_product
 
 
 def factors(seed: int) -> tuple[Tensor, Tensor]:

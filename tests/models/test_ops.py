@@ -23,8 +23,12 @@ INSIDE_OUT = ["Ops", "Fused", "TensorParallel", "Deferred", "SelectivelyRecomput
 REGION = Region(SimpleNamespace(rank=lambda: 0, size=lambda: 2))
 
 REPLACED = {
-    "reference/tensor_parallel/steps.py": {"region.begin_gather", "region.begin_sum", "region.multiply"},  # no module
-    "reference/zero_bubble/sleeping.py": {"recorder.make"},  # no module
+    "reference/tensor_parallel/lab/steps.py": {
+        "region.begin_gather",
+        "region.begin_sum",
+        "region.multiply",
+    },  # no module
+    "reference/zero_bubble/lab/sleeping.py": {"recorder.make"},  # no module
     "reference/tensor_parallel/ops.py": {"setattr"},  # a block in the place of a whole parameter
     "reference/zero/unit.py": {"setattr"},  # FSDP: a parameter whose memory is the unit's
     "reference/pipeline_parallel/stages.py": {"setattr"},  # a layer that is elsewhere, or borrowed

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from reference.errors import BadInput
-from reference.memory.fused import LARGE
+from reference.memory.fast.fused import LARGE
 from reference.memory.saved import saved_tensors, total
 from reference.pipeline_parallel.split_backward import DeferredWeightGradients, split_backward
 

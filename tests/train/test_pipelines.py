@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from reference.cluster import Cluster
 from reference.errors import BadInput
-from reference.memory.fused import LARGE
+from reference.memory.fast.fused import LARGE
 from reference.memory.precision import PRECISIONS
 from reference.models import GPTConfig
 from reference.oracle import one_process

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
+from reference.memory.weight_gradients import by_hand, detached
 from reference.models.ops import Linear, Ops
-
-from .weight_gradients import by_hand, detached
 
 LARGE = 1 << 16  # elements of a weight: from here on a product that adds saves more than its call from Python costs
 
