@@ -148,10 +148,9 @@ class EncoderBlock(Layer):
 
     def both_halves(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
-        added = self.attention(self.ops.local(self.attention_norm, x))
-        x = x + self.ops.dropout(self.attention_dropout, added, noise)
-        added = self.feed_forward(self.ops.local(self.feed_forward_norm, x))
-        return x + self.ops.dropout(self.feed_forward_dropout, added, noise)
+        local, dropout = self.ops.local, self.ops.dropout  # no name for what is added: it would keep it alive
+        x = x + dropout(self.attention_dropout, self.attention(local(self.attention_norm, x)), noise)
+        return x + dropout(self.feed_forward_dropout, self.feed_forward(local(self.feed_forward_norm, x)), noise)
 
 
 class Encoder(Stack):
