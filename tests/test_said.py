@@ -89,4 +89,6 @@ def test_a_strategy_imports_no_collective(path: Path) -> None:
 def test_a_file_that_says_it_itself_is_seen() -> None:
     """Answers to puzzles, which call torch's collectives as a learner does."""
     answers = ROOT / "reference" / "ranks" / "plain.py"
-    assert set(said_by(answers)) == {f"reference/ranks/plain.py: {name}" for name in ("hand_over", "ring_shift", "swap")}
+    assert set(said_by(answers)) == {
+        f"reference/ranks/plain.py: {name}" for name in ("hand_over", "ring_shift", "swap")
+    }
