@@ -98,8 +98,8 @@ class Attention(Layer):
 
     def forward(self, x: Tensor, cos_sin: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
-        query, key, value = self.ops.columns(x, self.query, self.key, self.value)
-        return self.ops.rows(self.ops.attend(self.core, query, key, value, cos_sin), self.output)
+        mixed = self.ops.attend(self.core, *self.ops.columns(x, self.query, self.key, self.value), cos_sin)
+        return self.ops.rows(mixed, self.output)
 
     def core(self, query: Tensor, key: Tensor, value: Tensor, cos_sin: Tensor) -> Tensor:
         """What has no weights: rotate, compare, mix. [B, S, H or K · head_dim] each -> [B, S, H · head_dim]."""
@@ -126,8 +126,7 @@ class SwiGLU(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]: `up` goes through where `gate` is open."""
-        gate, up = self.ops.columns(x, self.gate, self.up)
-        return self.ops.rows(self.ops.local(self.gated, gate, up), self.down)
+        return self.ops.rows(self.ops.local(self.gated, *self.ops.columns(x, self.gate, self.up)), self.down)
 
 
 class MLP(Layer):
@@ -140,8 +139,7 @@ class MLP(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
-        (up,) = self.ops.columns(x, self.up)
-        return self.ops.rows(self.ops.local(self.activation, up), self.down)
+        return self.ops.rows(self.ops.local(self.activation, *self.ops.columns(x, self.up)), self.down)
 
 
 @one_kernel
