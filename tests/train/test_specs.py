@@ -87,6 +87,7 @@ class OneRank:
     def loss(self, step: int) -> Tensor:
         """This rank's part of it."""
         x, target = (part.tensor_split(self.all.size())[self.all.rank()] for part in data(step))
+        self.input = x.requires_grad_()
         gates = self.router(x).softmax(-1)
         x, gates = (differentiable.all_gather(part, self.ep) for part in (x, gates))
         made = self.experts(x, gates[:, self.begin : self.begin + self.count])
@@ -115,10 +116,10 @@ def form_of(kind: str, module: nn.Module, group: dist.ProcessGroup) -> DataParal
     return Sharded(module, group, int(kind[-1]), PRECISION)
 
 
-def trained(mesh: Mesh, kind: str) -> tuple[list[float], dict[str, Tensor]]:
-    """Norms of all steps, and parameters after them."""
+def trained(mesh: Mesh, kind: str) -> tuple[list[float], dict[str, Tensor], Tensor]:
+    """Norms of all steps, parameters after them, and the gradient of this rank's tokens in the last."""
     layer = OneRank(mesh, kind)
-    return [layer.step(step) for step in range(STEPS)], whole(layer.form)
+    return [layer.step(step) for step in range(STEPS)], whole(layer.form), layer.input.grad
 
 
 def saved_and_loaded(before: Mesh, after: Mesh, kinds: tuple[str, str], folder: Path) -> dict[str, Tensor]:
@@ -134,12 +135,13 @@ def saved_and_loaded(before: Mesh, after: Mesh, kinds: tuple[str, str], folder: 
     return whole(second.form)
 
 
-def one_process(contributions: int) -> tuple[list[float], dict[str, Tensor]]:
+def one_process(contributions: int) -> tuple[list[float], dict[str, Tensor], Tensor]:
     """The same without ranks. Where experts of one rank are squashed together, so are they here."""
     parameters = {name: nn.Parameter(x) for name, x in values().items()}
     optimizer, norms = torch.optim.Adam(parameters.values(), lr=0.05), []
     for step in range(STEPS):
         x, target = data(step)
+        x.requires_grad_()
         gates = torch.nn.functional.linear(x, parameters["router.weight"]).softmax(-1)
         size = -(-EXPERTS // contributions)
         made = sum(
@@ -150,7 +152,7 @@ def one_process(contributions: int) -> tuple[list[float], dict[str, Tensor]]:
         ((made - target).square().sum() / TOKENS).backward()
         norms.append(float(nn.utils.clip_grad_norm_(parameters.values(), LIMIT)))
         optimizer.step()
-    return norms, {name: parameter.detach() for name, parameter in parameters.items()}
+    return norms, {name: parameter.detach() for name, parameter in parameters.items()}, x.grad
 
 
 def far(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, float]:
@@ -163,16 +165,18 @@ def far(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str
 @pytest.mark.parametrize("kind", FORMS)
 @pytest.mark.parametrize("mesh", MESHES.values(), ids=MESHES)
 def test_experts_train_as_in_one_process(clusters: Callable[..., Cluster], mesh: Mesh, kind: str) -> None:
-    norms, parameters = one_process(mesh.size("ep"))
-    for found_norms, found in clusters(len(mesh.ranks), preload=("torch._dynamo",)).run(trained, mesh, kind):
+    norms, parameters, of_inputs = one_process(mesh.size("ep"))
+    ranks = clusters(len(mesh.ranks), preload=("torch._dynamo",)).run(trained, mesh, kind)
+    for found_norms, found, _ in ranks:
         assert found_norms == pytest.approx(norms, rel=1e-12)
         assert far(found, parameters) == {}
+    torch.testing.assert_close(torch.cat([gradient for _, _, gradient in ranks]), of_inputs, rtol=0, atol=EXACT)
 
 
 def test_a_checkpoint_fits_any_other_mesh(clusters: Callable[..., Cluster], tmp_path: Path) -> None:
     """Of an uneven block in three dims, cut by ZeRO at arbitrary places. Both meshes compute the same function."""
     before, after = Mesh({"edp": 2, "ep": 2}), MESHES["2 x 2"].view({"ep": 2, "edp": 2}, of=("edp", "ep"))
-    _, expected = one_process(2)
+    _, expected, _ = one_process(2)
     for number, kinds in enumerate([("ddp", "fsdp"), ("fsdp", "zero1"), ("zero2", "ddp")]):
         folder = tmp_path / str(number)
         ranks = clusters(4, preload=("torch._dynamo",)).run(saved_and_loaded, before, after, kinds, folder)
@@ -182,12 +186,12 @@ def test_a_checkpoint_fits_any_other_mesh(clusters: Callable[..., Cluster], tmp_
 @pytest.mark.parametrize("name", ["experts.scale", "experts.weight"])
 def test_a_wrong_spec_is_noticed(clusters: Callable[..., Cluster], name: str) -> None:
     """A forgotten sum, and an expert that counts once for each axis."""
-    _, parameters = one_process(2)
-    for _, found in clusters(4, preload=("torch._dynamo",)).run(trained_with_a_wrong_spec, MESHES["2 x 2"], name):
+    _, parameters, _ = one_process(2)
+    for _, found, _ in clusters(4, preload=("torch._dynamo",)).run(trained_with_a_wrong_spec, MESHES["2 x 2"], name):
         assert far(found, parameters)
 
 
-def trained_with_a_wrong_spec(mesh: Mesh, name: str) -> tuple[list[float], dict[str, Tensor]]:
+def trained_with_a_wrong_spec(mesh: Mesh, name: str) -> tuple[list[float], dict[str, Tensor], Tensor]:
     """As `trained`, where the spec of one parameter says that it is replicated and summed nowhere else."""
     right = SPECS["experts.scale"]
     SPECS["experts.scale"] = Spec() if name == "experts.scale" else Spec({"ep": None})
