@@ -10,6 +10,7 @@ Qi et al. 2023, "Zero bubble pipeline parallelism", sec. 1: B and W.
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor, nn
 
 from reference.errors import BadInput
@@ -111,6 +112,7 @@ class Deferred(Around):
     def _later(self, layers: Sequence[Linear], factors: Callable[[], tuple[Sequence[Tensor], Tensor]]) -> None:
         """Bring the weights their gradients, later if that is possible. `factors` makes dy of each, and x of all."""
 
+        @torch.no_grad()
         def bring() -> None:
             gradients, x = factors()
             for layer, gradient in zip(layers, gradients, strict=True):

@@ -1,14 +1,15 @@
 """Any plan gives what one process gives: all that a plan can say, with every precision and with dropout."""
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
 from reference.cluster import Cluster
+from reference.config import TrainConfig
 from reference.parallelize import PipelineSchedule, Plan
 
-from .deal import bound_of, dealt, differences
+from .deal import MODELS, PRECISIONS, SEQUENCE, Deal, bound_of, dealt, differences
 
 NUMBERS = range(85)  # each schedule five times, and 25 plans without a pipeline; `long_run` has time for all pairs
 NOT_DEALT = {"offload_folder"}  # where, and not what
@@ -27,3 +28,17 @@ def test_every_field_of_a_plan_is_dealt() -> None:
     same = {field.name for field in fields(Plan) if len({getattr(plan, field.name) for plan in plans}) == 1}
     assert same == NOT_DEALT
     assert len({plan.schedule for plan in plans}) == len(PipelineSchedule)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_three_ranks_gather_for_weights_that_wait(clusters: Callable[..., Cluster], tied: bool) -> None:
+    """Found by `long_run`: what is gathered when a weight's gradient is made is gathered outside of any backward."""
+    model, _ = MODELS[1]
+    slices = {"tensor_parallel": 3, "sequence_parallel": True}
+    plan = Plan(micro_batches=4, pipeline_parallel=2, schedule=PipelineSchedule.ZB_V, **slices)
+    config = TrainConfig(
+        replace(model, tied=tied), steps=2, batch=4, sequence=SEQUENCE, warmup=1, precision=PRECISIONS["fp64"]
+    )
+    deal = Deal(6, config, plan)
+    found = differences(deal, clusters(6, preload=("torch._dynamo",)))
+    assert max(found.values()) < bound_of(deal), found
