@@ -8,6 +8,7 @@ kernel keeps no books, the limit is one of the clock.
 """
 
 import os
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,10 +27,14 @@ class Books(NamedTuple):
 
 
 def books(processes: Sequence[int]) -> Books | None:
-    """What the kernel has written down of processes with all their threads; None where it does not, or one is gone."""
+    """What the kernel has written down of processes with all their threads; None where it does not, or one is gone.
+
+    What this thread has waited counts, too: while it sends arguments and reads results, the ranks wait for it.
+    """
     try:
         computed = sum(map(_computed, processes))
         threads = [thread for each in processes for thread in Path(f"/proc/{each}/task").iterdir()]
+        threads.append(Path(f"/proc/self/task/{threading.get_native_id()}"))
         ran, delays = zip(*map(_scheduled, threads), strict=True)
         ready = {thread: time for thread, time in zip(threads, ran, strict=True) if _is_ready(thread)}
         return Books(computed, sum(delays) / 1e9, ready)
