@@ -60,3 +60,9 @@ def test_a_rank_that_runs_slowly_is_not_in_the_queue(at) -> None:
 def test_a_machine_that_stays_busy_ends_the_call(at) -> None:
     assert not at(LIMIT, 0.1, 0.0, 0.1)
     assert at(20 * LIMIT + 1, 0.1, 0.0, 0.1) and at.call.busy
+
+
+def test_waits_of_the_owner_stand_in_the_books(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ranks wait for it while it sends arguments, and nothing of theirs says so."""
+    monkeypatch.setattr(patience, "_scheduled", lambda thread: (0, 10**9))
+    assert patience.books([]).delayed == 1.0
