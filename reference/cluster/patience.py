@@ -7,6 +7,7 @@ once it has ended: so no call is over while a thread of its ranks stands in the 
 kernel keeps no books, the limit is one of the clock.
 """
 
+import contextlib
 import os
 import threading
 import time
@@ -35,11 +36,16 @@ def books(processes: Sequence[int]) -> Books | None:
         computed = sum(map(_computed, processes))
         threads = [thread for each in processes for thread in Path(f"/proc/{each}/task").iterdir()]
         threads.append(Path(f"/proc/self/task/{threading.get_native_id()}"))
-        ran, delays = zip(*map(_scheduled, threads), strict=True)
-        ready = {thread: time for thread, time in zip(threads, ran, strict=True) if _is_ready(thread)}
-        return Books(computed, sum(delays) / 1e9, ready)
     except (OSError, ValueError, IndexError):
         return None
+    delayed, ready = 0, {}
+    for thread in threads:
+        with contextlib.suppress(OSError):  # a thread has ended since; its process goes on
+            ran, waited = _scheduled(thread)
+            delayed += waited
+            if _is_ready(thread):
+                ready[thread] = ran
+    return Books(computed, delayed / 1e9, ready)
 
 
 def _computed(process: int) -> float:

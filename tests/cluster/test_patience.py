@@ -1,5 +1,6 @@
 """A call's time: what counts is when its ranks could run. The kernel's books are made up here, to the second."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,13 @@ def test_waits_of_the_owner_stand_in_the_books(monkeypatch: pytest.MonkeyPatch) 
     """Its ranks wait for it while it sends arguments, and nothing of theirs says so."""
     monkeypatch.setattr(patience, "_scheduled", lambda thread: (0, 10**9))
     assert patience.books([]).delayed == 1.0
+
+
+def test_a_thread_that_ends_meanwhile_leaves_the_others_in_the_books(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library's thread may end between two reads; without books the clock alone would count."""
+    gone = Path(f"/proc/{os.getpid()}/task/0")
+    listed = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda folder: [gone, *listed(folder)])
+    found = patience.books([os.getpid()])
+    assert found is not None and found.ready
+    assert patience.books([2**22 + 1]) is None  # a process that is gone
