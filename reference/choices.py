@@ -27,3 +27,21 @@ class PrecisionName(StrEnum):
     BF16 = "bf16"
     FP16 = "fp16"
     FP64 = "fp64"
+
+
+class ContextMethod(StrEnum):
+    """How tokens on different ranks look at each other."""
+
+    RING = "ring"  # keys and values travel around, block by block
+    ALL_GATHER = "all-gather"  # each rank gets all keys and values
+    ULYSSES = "ulysses"  # an all-to-all: all tokens, for some of the heads
+    USP = "usp"  # Ulysses among neighbours, a ring across
+
+
+class ContextLayout(StrEnum):
+    """Which tokens of a sequence each rank holds."""
+
+    CONTIGUOUS = "contiguous"
+    ZIGZAG = "zigzag"
+    STRIPED = "striped"
+    DOCUMENTS = "documents"  # zigzag within each document

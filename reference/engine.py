@@ -12,8 +12,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from reference.context_parallel.layouts import Layout
 from reference.data_parallel.form import DataParallel
-from reference.errors import BadInput
+from reference.models.objective import IGNORED
 
 Given = Callable[[int], tuple[Any, ...]]
 """What the model is called with in micro-batch k, such as `Batch.inputs`."""
@@ -46,16 +47,14 @@ class Batch:
         """What a model is called with."""
         return self.tokens, self.positions, self.noise
 
-    def slice(self, part: int, parts: int) -> "Batch":
-        """One of so many equal slices of each window, whose tokens know where they stand.
+    def of_rank(self, layout: Layout, rank: int) -> "Batch":
+        """What one rank of a layout holds of each window; its tokens know where they stand. Padding does not count."""
 
-        Raises:
-            BadInput: if windows do not divide.
-        """
-        if self.tokens.shape[1] % parts:
-            raise BadInput(f"windows of {self.tokens.shape[1]} tokens do not divide into {parts} slices")
-        cut = [x if x is None else x.chunk(parts, dim=-1)[part] for x in vars(self).values()]
-        return Batch(*cut)
+        def held(x: Tensor | None, padding: int = 0) -> Tensor | None:
+            return None if x is None else layout.cut(x, rank, dim=-1, padding=padding)
+
+        positions = held(self.positions)
+        return Batch(held(self.tokens), held(self.targets, IGNORED), positions, held(self.noise))
 
 
 class Engine(Protocol):

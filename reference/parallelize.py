@@ -9,11 +9,16 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from reference import on_gpus
+from reference.choices import ContextMethod
 from reference.collectives.default import Communicate, over
+from reference.context_parallel.attention import ContextAttention
+from reference.context_parallel.methods import context_attention
+from reference.context_parallel.ops import ContextParallel
 from reference.data_parallel.form import DataParallel, UpdateForm
 from reference.data_parallel.replicated import DistributedDataParallel, Replicated, naive, through
 from reference.engine import Engine, ForwardOnly, OneStage
-from reference.groups import Groups
+from reference.errors import BadInput
+from reference.groups import Groups, mine_of
 from reference.memory.fast.fused import Fused
 from reference.memory.precision import Precision
 from reference.memory.recompute import recomputing
@@ -43,6 +48,7 @@ from reference.zero import FullySharded, FullyShardedByProgram, Sharded, ZeroSta
 __all__ = ["DEFAULT_PLAN", "DataParallelism", "Parallel", "PipelineSchedule", "Plan", "parallelize"]
 
 TABLE = "embedding.weight"  # of a tied model, also its head
+USP_RING, USP_HEADS = "cp_ring", "cp_heads"  # of ranks that share windows: a ring across, and neighbours
 Loss = Callable[[Tensor, Tensor, int], Tensor]
 
 
@@ -67,6 +73,7 @@ def parallelize(
     precision: Precision,
     seed: int = 0,
     communicate: Communicate = over,
+    sequence: int | None = None,
 ) -> Parallel:
     """Build a model as `plan` says, with the initial weights that one process would have.
 
@@ -78,11 +85,12 @@ def parallelize(
         precision: in which dtypes.
         seed: of the weights.
         communicate: makes the communicator of a group of ranks; all that strategies say goes through these.
+        sequence: tokens of a window. Only context parallelism, whose ranks hold parts of it, must know.
 
     Raises:
         BadInput: if the plan does not fit the number of ranks or the model.
     """
-    plan.require_fit(group.size(), config)
+    plan.require_fit(group.size(), config, sequence)
     groups = groups_of(plan, group, config, communicate)
     if on_gpus.is_gpu(device):
         groups.connect(device)
@@ -104,7 +112,7 @@ def parallelize(
     is_pipeline, is_split = plan.pipeline_parallel > 1, plan.tensor_parallel > 1
     deferred = DeferredWeightGradients() if is_pipeline else None
     region = _region(plan, groups, overlap=on_gpus.is_gpu(device)) if is_split else None
-    equip(model, lambda _: ops_of(plan, region, deferred))
+    equip(model, lambda _: ops_of(plan, region, deferred, _context(plan, groups, sequence)))
     make_form = partial(_form, plan=plan, groups=groups, precision=precision, value=value, device=device)
     form = _form_of_stages(model, make_form) if is_pipeline else make_form(model)
     of_stages = form
@@ -126,6 +134,10 @@ def groups_of(plan: Plan, group: ProcessGroup, config: ModelConfig, communicate:
         groups.along(*axes)
     if plan.tensor_parallel > 1:
         groups.along(*TENSOR)
+    if plan.context_method is ContextMethod.USP:
+        families = {USP_RING: plan.context_parallel // plan.neighbours, USP_HEADS: plan.neighbours}
+        for axis in families:
+            groups.add(axis, mine_of(group, groups.mesh.view(families, of=("cp",)).groups(axis)))
     if plan.pipeline_parallel > 1 and config.tied:
         ends = ends_of(group, groups.mesh, plan.timetable())
         if ends is not None:
@@ -152,17 +164,25 @@ def _part_of(config: ModelConfig, plan: Plan, groups: Groups) -> nn.Module:
     return Stages({stage: stage_of(config, pieces[stage], table) for stage in own}, table)
 
 
-def ops_of(plan: Plan, region: Region | None, deferred: DeferredWeightGradients | None) -> Ops:
+def ops_of(
+    plan: Plan,
+    region: Region | None,
+    deferred: DeferredWeightGradients | None,
+    context: ContextAttention | None = None,
+) -> Ops:
     """What the layers of a model ask for what they compute: the one list of what stands around what.
 
     Args:
         plan: how the work is laid out.
         region: of the tensor axes, if there are any.
         deferred: where weight gradients of a pipeline's stages wait, if it is one.
+        context: how tokens look at those of other ranks, if ranks share windows.
     """
     inside_out: list[Callable[[Ops], Ops]] = [
         # These make the products, on one rank or on several: so they stand inside.
         lambda ops: TensorParallel(region) if region else Fused() if deferred else ops,
+        # Tokens look at each other in here alone: everything else treats those that this rank has.
+        lambda ops: ContextParallel(ops, context) if context else ops,
         # Asks them for products of whose weights autograd knows nothing, and for what a weight's gradient needs.
         lambda ops: Deferred(ops, deferred) if deferred else ops,
         # Forgets what all of those save, and runs all of them again: so it stands outside.
@@ -177,6 +197,16 @@ def _region(plan: Plan, groups: Groups, overlap: bool) -> Region:
     if plan.sequence_parallel:
         kind = RingRegion if plan.async_tensor_parallel else SequenceRegion
     return kind(groups.communicator(*TENSOR), overlap)
+
+
+def _context(plan: Plan, groups: Groups, sequence: int | None) -> ContextAttention | None:
+    """How tokens look at those of other ranks; None where no other rank has any of the same window."""
+    if plan.context_parallel == 1:
+        return None
+    if sequence is None:
+        raise BadInput("context parallelism shares out windows: say how many tokens one has")
+    pair = [groups.communicator(USP_HEADS), groups.communicator(USP_RING)] if groups.is_beside(USP_RING) else []
+    return context_attention(plan.context_method, plan.layout(sequence), groups.communicator("cp"), *pair)
 
 
 def _loss(groups: Groups, config: ModelConfig) -> Loss:
@@ -237,7 +267,7 @@ def _form(
             return Sharded(model, data, ZeroStage.GRADIENTS, precision)
         case DataParallelism.FSDP | DataParallelism.HSDP:
             replicas = groups.communicator("dp_replicate") if plan.replicas > 1 else None
-            shards = groups.communicator("dp_shard")
+            shards = groups.communicator("dp_shard", "cp")
             kind = FullySharded if plan.pipeline_parallel == 1 else FullyShardedByProgram
             return kind(model, shards, precision, replicas=replicas, value=value, device=device)
         case reduce:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from reference.choices import Offload, Recompute
+from reference.choices import ContextLayout, ContextMethod, Offload, Recompute
 from reference.errors import BadInput
 from reference.fields import option, require_members
 from reference.mesh import TENSOR, Mesh
@@ -16,6 +16,7 @@ from reference.zero_bubble import building_blocks
 from reference.zero_bubble import orders as zero_bubble
 
 if TYPE_CHECKING:
+    from reference.context_parallel.layouts import Layout
     from reference.models import ModelConfig
 
 
@@ -100,6 +101,24 @@ class Plan:
         "With --sequence-parallel: send slices of tokens while others are multiplied.",
         within=("tensor_parallel",),
     )
+    context_parallel: int = option(
+        1, "How many ranks share each window, and all that they hold is a part of it. Lesson 11."
+    )
+    context_method: ContextMethod = option(
+        ContextMethod.RING,
+        "With --context-parallel: how tokens look at those of other ranks, {words}.",
+        within=("context_parallel",),
+    )
+    context_layout: ContextLayout = option(
+        ContextLayout.ZIGZAG,
+        "With --context-parallel: which tokens a rank holds, {words}; zigzag balances causal attention.",
+        within=("context_parallel",),
+    )
+    context_neighbours: int | None = option(
+        None,
+        "With --context-method usp: how many ranks share out heads, by Ulysses; a ring connects these. 2 by default.",
+        within=("context_parallel", "context_method"),
+    )
     pipeline_parallel: int = option(1, "How many ranks share the layers, as a pipeline. Lesson 09.")
     schedule: PipelineSchedule = option(
         PipelineSchedule.ONE_F_ONE_B,
@@ -129,6 +148,7 @@ class Plan:
             raise BadInput("sequence parallelism shares tokens among tensor-parallel ranks: it takes 2 or more of them")
         if self.async_tensor_parallel and not self.sequence_parallel:
             raise BadInput("asynchronous tensor parallelism sends slices of sequences: it takes sequence parallelism")
+        self._check_context()
         if self.pipeline_parallel < 1:
             raise BadInput(f"a pipeline has 1 rank or more, not {self.pipeline_parallel}")
         if self.stages_per_rank is not None and self.schedule not in LOOPED:
@@ -137,6 +157,21 @@ class Plan:
             raise BadInput(f"a rank has 1 stage or more, not {self.stages_per_rank}")
         if self.pipeline_parallel == 1 and self.schedule is not PipelineSchedule.ONE_F_ONE_B:
             raise BadInput(f"{self.schedule} is a schedule of pipelines: it takes pipeline parallelism of 2 or more")
+
+    def _check_context(self) -> None:
+        if self.context_parallel < 1:
+            raise BadInput(f"context parallelism takes at least 1 rank, not {self.context_parallel}")
+        if self.context_parallel == 1 and (
+            self.context_method is not ContextMethod.RING or self.context_layout is not ContextLayout.ZIGZAG
+        ):
+            words = f"{self.context_method} and {self.context_layout}"
+            raise BadInput(f"{words} say how ranks share a window: they take context parallelism of 2 or more")
+        if self.context_neighbours is not None and self.context_method is not ContextMethod.USP:
+            raise BadInput(f"neighbours share out heads in usp, not in {self.context_method}")
+        if self.neighbours < 1 or self.context_parallel % self.neighbours:
+            raise BadInput(
+                f"{self.context_parallel} ranks that share a window do not divide into families of {self.neighbours}"
+            )
 
     def require_fit(self, ranks: int, model: "ModelConfig", sequence: int | None = None) -> None:
         """See whether the plan can be laid out on so many ranks.
@@ -151,13 +186,25 @@ class Plan:
         """
         from reference.tensor_parallel.layout import require_fit  # takes torch, which a command line does without
 
-        p = self.pipeline_parallel
+        p, c = self.pipeline_parallel, self.context_parallel
         if ranks % p:
             raise BadInput(f"{ranks} ranks do not divide into pipelines of {p}")
         if p > 1 and ranks % (p * self.tensor_parallel):
             axes = f"{p} stages of {self.tensor_parallel} tensor-parallel ranks"
             raise BadInput(f"{ranks} ranks do not divide into {axes}: take a multiple of {p * self.tensor_parallel}")
-        require_fit(model, self.tensor_parallel, ranks // p, sequence if self.sequence_parallel else None)
+        if c > 1 and ranks % (p * c * self.tensor_parallel):
+            axes = " x ".join(str(size) for size in (p, c, self.tensor_parallel) if size > 1)
+            raise BadInput(
+                f"{ranks} ranks do not divide into {axes} that share windows, layers or matrices: take a multiple of "
+                f"{p * c * self.tensor_parallel}"
+            )
+        is_whole = self.sequence_parallel and c == 1  # slices of a window are padded to what divides
+        require_fit(model, self.tensor_parallel, ranks // p // c, sequence if is_whole else None)
+        if (u := self.neighbours) > 1 and model.heads // self.tensor_parallel % u:
+            raise BadInput(
+                f"{model.heads // self.tensor_parallel} heads of queries do not divide among {u} ranks that share them "
+                "out: take a divisor, or the method ring or all-gather"
+            )
         if p > 1 and (stages := self.timetable().stages) > model.layers:
             raise BadInput(f"{model.layers} layers do not make {stages} stages, as {self.schedule} has on {p} ranks")
         if self.dp_size(ranks) % self.replicas:
@@ -165,7 +212,7 @@ class Plan:
 
     def dp_size(self, ranks: int) -> int:
         """How many of so many ranks read different windows."""
-        return ranks // self.tensor_parallel // self.pipeline_parallel
+        return ranks // self.tensor_parallel // self.pipeline_parallel // self.context_parallel
 
     def mesh(self, ranks: int, model: "ModelConfig") -> Mesh:
         """How so many ranks are arranged: those that send each other most are neighbours.
@@ -177,7 +224,21 @@ class Plan:
 
         shards = self.dp_size(ranks) // self.replicas
         data = {"dp_replicate": self.replicas, "dp_shard": shards}
-        return Mesh({"pp": self.pipeline_parallel, **data, "cp": 1, **tensor_axes(model, self.tensor_parallel)})
+        return Mesh(
+            {
+                "pp": self.pipeline_parallel,
+                **data,
+                "cp": self.context_parallel,
+                **tensor_axes(model, self.tensor_parallel),
+            }
+        )
+
+    def layout(self, sequence: int) -> "Layout":
+        """Which tokens of a window of so many each rank along the context axis holds."""
+        from reference.context_parallel.layouts import layout
+
+        multiple = self.tensor_parallel if self.sequence_parallel else 1
+        return layout(self.context_layout, sequence, self.context_parallel, multiple)
 
     def timetable(self) -> Schedule:
         """What the ranks of a pipeline compute in a step."""
@@ -192,10 +253,20 @@ class Plan:
         return 2 if self.dp_replicate is None else self.dp_replicate
 
     @property
+    def neighbours(self) -> int:
+        """How many ranks share out heads while tokens look at each other."""
+        match self.context_method:
+            case ContextMethod.ULYSSES:
+                return self.context_parallel
+            case ContextMethod.USP:
+                return 2 if self.context_neighbours is None else self.context_neighbours
+        return 1
+
+    @property
     def shard_axes(self) -> tuple[str, ...]:
         """The axes along which data parallelism lets ranks hold different parts; () for replicas."""
         return (
-            ("dp_shard",)
+            ("dp_shard", "cp")
             if self.data_parallel
             in (DataParallelism.ZERO1, DataParallelism.ZERO2, DataParallelism.FSDP, DataParallelism.HSDP)
             else ()

@@ -57,9 +57,12 @@ class Training:
         self.config, self.group, self.device, self.plan = config, group, device, plan
         plan.require_fit(group.size(), config.model, config.sequence)
         self.batches = batches_for(config, plan.dp_size(group.size()), plan.micro_batches)
-        parallel = parallelize(config.model, plan, group, device, config.precision, config.seed, communicate)
+        parallel = parallelize(
+            config.model, plan, group, device, config.precision, config.seed, communicate, config.sequence
+        )
         self.model, self.loss, self.form = parallel.model, parallel.loss, parallel.form
         self.data, self.loss_group = parallel.data, parallel.loss_group
+        self.context_rank = plan.mesh(group.size(), config.model).coordinates(group.rank())["cp"]
         self.engine, self.inference = parallel.engine, parallel.inference
         self.optimizer = optimizer_for(config, plan, self.form)
         self.scaler = scaler_of(config.precision)
@@ -114,9 +117,14 @@ class Training:
         """What this rank reads in its k-th micro-batch of a step."""
         number, parts = self.data.rank() * self.plan.micro_batches + k, self.data.size() * self.plan.micro_batches
         tokens, targets = (on_its_way(x, self.device) for x in self.batches.of_step(step, number, parts))
-        if self.config.model.dropout == 0:
-            return Batch.of(tokens, targets)
-        return Batch.of(tokens, targets, on_its_way(self.batches.noise(step, number, parts), self.device))
+        noise = self.batches.noise(step, number, parts) if self.config.model.dropout > 0 else None
+        return self.own(Batch.of(tokens, targets, None if noise is None else on_its_way(noise, self.device)))
+
+    def own(self, batch: Batch) -> Batch:
+        """What this rank holds of whole windows. Targets, which know what follows a token, are cut as tokens are."""
+        if self.plan.context_parallel == 1:
+            return batch
+        return batch.of_rank(self.plan.layout(batch.tokens.shape[1]), self.context_rank)
 
     def update(self, step: int) -> float:
         """Update the parameters with the gradients that are there. Returns the norm of these, before clipping."""
@@ -214,9 +222,9 @@ def validation_loss(training: Training) -> float:
 
 def forward_loss(training: Training, tokens: Tensor, targets: Tensor, global_tokens: int) -> Tensor | None:
     """The part of the loss that these tokens make; None on ranks of a pipeline that do not have the last stage."""
-    batch = Batch.of(tokens, targets)
-    return training.inference(tokens.shape).step(
-        lambda k: batch.inputs, lambda logits, k: training.loss(logits, targets, global_tokens)
+    batch = training.own(Batch.of(tokens, targets))
+    return training.inference(batch.tokens.shape).step(
+        lambda k: batch.inputs, lambda logits, k: training.loss(logits, batch.targets, global_tokens)
     )
 
 

@@ -109,7 +109,7 @@ class SelfAttention(Layer):
     def core(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """What has no weights: compare, mix. [B, S, H · head_dim] each -> the same."""
         heads = (x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for x in (query, key, value))
-        return F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
+        return self.ops.attention(*heads, causal=False).transpose(1, 2).flatten(2)
 
 
 class FeedForward(Layer):

@@ -73,20 +73,6 @@ def activation(config: GPTConfig) -> Callable[[Tensor], Tensor]:
     return F.silu if config.activation == "silu" else partial(F.gelu, approximate="tanh")
 
 
-def needs_all_heads(query: Tensor, key: Tensor) -> bool:
-    """Whether heads of keys must be repeated for attention to keep no S x S numbers.
-
-    On a GPU the kernel that takes groups of heads (flash) computes in 16 bits, and the one for more bits takes no
-    groups. Where neither can be had, torch multiplies in full, and keeps a number for every pair of tokens.
-    """
-    return query.is_cuda and query.element_size() > 2 and key.shape[1] != query.shape[1]
-
-
-def all_heads(x: Tensor, query: Tensor) -> Tensor:
-    """Keys or values for each head of queries: [B, K, S, head_dim] -> [B, H, S, head_dim]."""
-    return x.repeat_interleave(query.shape[1] // x.shape[1], dim=1)
-
-
 class Attention(Layer):
     """Causal attention in which each head of keys and values serves several of queries (Ainslie et al. 2023)."""
 
@@ -105,11 +91,7 @@ class Attention(Layer):
         """What has no weights: rotate, compare, mix. [B, S, H or K · head_dim] each -> [B, S, H · head_dim]."""
         query, key, value = self._heads(query), self._heads(key), self._heads(value)
         query, key = rotate(query, cos_sin), rotate(key, cos_sin)
-        if needs_all_heads(query, key):
-            key, value = all_heads(key, query), all_heads(value, query)
-        grouped = key.shape[1] != query.shape[1]
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
-        return mixed.transpose(1, 2).flatten(2)
+        return self.ops.attention(query, key, value, causal=True).transpose(1, 2).flatten(2)
 
     def _heads(self, x: Tensor) -> Tensor:
         """[B, S, H · head_dim] -> [B, H, S, head_dim]."""

@@ -12,7 +12,8 @@ model by `equip`; no method of a module is ever replaced.
 | embedding, logits | the two ends of the model: a table of the vocabulary                             |
 | columns           | the first matrices of a pair: what comes out may be split                        |
 | rows              | the second one: what goes in may be split                                        |
-| attend            | tokens look at each other                                                        |
+| attend            | what stands between the matrices of attention, as a whole                        |
+| attention         | in there: tokens look at each other                                              |
 | local             | what is cheap and each token does by itself: norms, the product inside a SwiGLU  |
 | dropout           | some of what is added to the residual stream is left out                         |
 | own               | of something that is known of all tokens, what belongs to those that are here    |
@@ -57,6 +58,18 @@ class Ops:
     def attend(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         """`function(*inputs)`, of queries, keys and values, and what else it needs."""
         return function(*inputs)
+
+    def attention(self, query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
+        """Tokens look at each other: [B, H, S, d] of queries, [B, K, S, d] of keys and values -> [B, H, S, d].
+
+        Args:
+            query, key, value: of the tokens that are here; each head of keys and values serves H / K of queries.
+            causal: whether a token sees only those up to itself.
+        """
+        if needs_all_heads(query, key):
+            key, value = all_heads(key, query), all_heads(value, query)
+        grouped = key.shape[1] != query.shape[1]
+        return F.scaled_dot_product_attention(query, key, value, is_causal=causal, enable_gqa=grouped)
 
     def local(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         """`function(*inputs)`, in which no token sees another."""
@@ -115,6 +128,10 @@ class Around(Ops):
         """As those inside."""
         return self.inside.attend(function, *inputs)
 
+    def attention(self, query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
+        """As those inside."""
+        return self.inside.attention(query, key, value, causal)
+
     def local(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         """As those inside."""
         return self.inside.local(function, *inputs)
@@ -142,6 +159,20 @@ class Around(Ops):
     def add_weight_gradient(self, weight: nn.Parameter, gradient: Tensor, x: Tensor) -> None:
         """As those inside."""
         self.inside.add_weight_gradient(weight, gradient, x)
+
+
+def needs_all_heads(query: Tensor, key: Tensor) -> bool:
+    """Whether heads of keys must be repeated for attention to keep no S x S numbers.
+
+    On a GPU the kernel that takes groups of heads (flash) computes in 16 bits, and the one for more bits takes no
+    groups. Where neither can be had, torch multiplies in full, and keeps a number for every pair of tokens.
+    """
+    return query.is_cuda and query.element_size() > 2 and key.shape[1] != query.shape[1]
+
+
+def all_heads(x: Tensor, query: Tensor) -> Tensor:
+    """Keys or values for each head of queries: [B, K, S, head_dim] -> [B, H, S, head_dim]."""
+    return x.repeat_interleave(query.shape[1] // x.shape[1], dim=1)
 
 
 PLAIN = Ops()

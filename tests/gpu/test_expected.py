@@ -13,7 +13,7 @@ import expected
 from counting import Counting, counted, forward_and_backward
 
 from reference.memory.precision import PRECISIONS
-from reference.models import GPTConfig, gpt, one_kernel
+from reference.models import GPTConfig, gpt, one_kernel, ops
 from reference.models.dropout import dropout, dropped, token_noise
 
 MB = 1e6
@@ -62,7 +62,7 @@ def attention(dtype: torch.dtype, repeats: bool) -> int:
     query, key = meta(BATCH, HEADS, SEQUENCE, 128, dtype=dtype), meta(BATCH, KV, SEQUENCE, 128, dtype=dtype)
     with Counting() as counting:
         if repeats:  # what a GPU runs where heads are as many: its kernel has no values here, and shapes
-            keys = gpt.all_heads(key, query)
+            keys = ops.all_heads(key, query)
             torch.ops.aten._scaled_dot_product_efficient_attention(query, keys, keys, None, True, 0.0, True)
         else:  # and what it falls back to
             F.scaled_dot_product_attention(query, key, key, is_causal=True, enable_gqa=True)
@@ -95,8 +95,8 @@ class OnGpu:
 )
 def test_heads_are_repeated_where_no_kernel_takes_groups(dtype: torch.dtype, kv: int, needs: bool) -> None:
     query, key = meta(1, HEADS, 4, 8, dtype=dtype), meta(1, kv, 4, 8, dtype=dtype)
-    assert gpt.needs_all_heads(OnGpu(query), OnGpu(key)) is needs
-    assert not gpt.needs_all_heads(OnGpu(query, is_cuda=False), OnGpu(key))
+    assert ops.needs_all_heads(OnGpu(query), OnGpu(key)) is needs
+    assert not ops.needs_all_heads(OnGpu(query, is_cuda=False), OnGpu(key))
 
 
 def test_repeated_heads_attend_as_groups_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_repeated_heads_attend_as_groups_do(monkeypatch: pytest.MonkeyPatch) -> 
     cos_sin = gpt.rotary_cos_sin(torch.arange(6), 8, 1e4)
     found = []
     for needs in (False, True):
-        monkeypatch.setattr(gpt, "needs_all_heads", lambda query, key, needs=needs: needs)
+        monkeypatch.setattr(ops, "needs_all_heads", lambda query, key, needs=needs: needs)
         y = module(x, cos_sin)
         found.append((y, *torch.autograd.grad(y.square().sum(), (x, module.key.weight))))
     for grouped, repeated in zip(*found, strict=True):

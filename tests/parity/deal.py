@@ -10,9 +10,10 @@ A new field of `Plan` is dealt or drawn here, and nowhere else.
 from dataclasses import replace
 from math import inf, isfinite
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rankwise import on_rank
+from reference.choices import ContextLayout, ContextMethod
 from reference.cluster import Cluster
 from reference.config import TrainConfig
 from reference.memory.offload import Offload
@@ -76,7 +77,8 @@ def dealt(number: int, most_ranks: int = 8, layers: int = 8, seed: int = 0, prec
         (model, t) for model, sizes in MODELS for t in sizes if p * t <= most_ranks and (t > 1) == (way != WAYS[0])
     ]
     model, t = drawn.choice(fitting or [(MODELS[0][0], 1)])
-    d = drawn.randint(1, most_ranks // (p * t))
+    c = drawn.randint(1, most_ranks // (p * t))
+    d = drawn.randint(1, most_ranks // (p * t * c))
     plan = Plan(
         form,
         micro_batches=drawn.randint(1, 8) if schedule else drawn.randint(1, 3),
@@ -90,6 +92,7 @@ def dealt(number: int, most_ranks: int = 8, layers: int = 8, seed: int = 0, prec
         **{"schedule": schedule} if schedule else {},
         stages_per_rank=drawn.randint(1, min(4, layers // p)) if schedule in LOOPED else None,
         scatter_gather=drawn.random() < 0.5,
+        **shared_windows(drawn, c, model.heads // t),
     )
     config = TrainConfig(
         replace(model, layers=layers if schedule else 2, tied=drawn.random() < 0.5, dropout=drawn.choice((0.0, 0.2))),
@@ -100,7 +103,22 @@ def dealt(number: int, most_ranks: int = 8, layers: int = 8, seed: int = 0, prec
         seed=drawn.randint(0, 9),
         precision=PRECISIONS[precision or PRECISIONS_IN_TURN[number % 5]],
     )
-    return Deal(p * d * t, config, plan)
+    return Deal(p * d * c * t, config, plan)
+
+
+def shared_windows(drawn: Random, ranks: int, heads: int) -> dict[str, Any]:
+    """How so many ranks, with so many heads each, share windows: {} for one."""
+    if ranks == 1:
+        return {}
+    families = [u for u in range(1, ranks + 1) if ranks % u == 0 and heads % u == 0]
+    fitting = [ContextMethod.RING, ContextMethod.ALL_GATHER, ContextMethod.USP]
+    method = drawn.choice([*fitting, ContextMethod.ULYSSES] if ranks in families else fitting)
+    return {
+        "context_parallel": ranks,
+        "context_method": method,
+        "context_layout": drawn.choice(list(ContextLayout)),
+        "context_neighbours": drawn.choice(families) if method is ContextMethod.USP else None,
+    }
 
 
 def bound_of(deal: Deal) -> float:

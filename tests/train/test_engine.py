@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from reference.choices import ContextLayout
+from reference.context_parallel.layouts import layout
 from reference.engine import Batch, OneStage
-from reference.errors import BadInput
+from reference.models.objective import IGNORED
 
 
 def read(noise: bool) -> Batch:
@@ -17,20 +19,21 @@ def read(noise: bool) -> Batch:
 
 
 @pytest.mark.parametrize("noise", [False, True])
-@pytest.mark.parametrize("parts", [1, 2, 3, 6])
-def test_slices_of_a_batch_are_the_batch(noise: bool, parts: int) -> None:
-    """Tokens, targets and noise side by side again, each where its position says."""
-    batch = read(noise)
-    slices = [batch.slice(part, parts) for part in range(parts)]
+@pytest.mark.parametrize("ranks", [1, 2, 3, 6])
+@pytest.mark.parametrize("kind", ContextLayout)
+def test_what_ranks_hold_of_a_batch_is_the_batch(kind: ContextLayout, noise: bool, ranks: int) -> None:
+    """Tokens, targets and noise together again, each where its position says."""
+    batch, shared_out = read(noise), layout(kind, 6, ranks)
+    held = [batch.of_rank(shared_out, rank) for rank in range(ranks)]
+    order = torch.cat([one.positions for one in held]).argsort()
     for name, whole in vars(batch).items():
-        found = [getattr(one, name) for one in slices]
-        assert found == [None] * parts if whole is None else torch.equal(torch.cat(found, dim=-1), whole)
-    assert [int(one.positions[0]) for one in slices] == [part * 6 // parts for part in range(parts)]
+        found = [getattr(one, name) for one in held]
+        assert found == [None] * ranks if whole is None else torch.equal(torch.cat(found, -1)[..., order], whole)
 
 
-def test_a_window_that_does_not_divide_is_refused() -> None:
-    with pytest.raises(BadInput, match="windows of 6 tokens do not divide into 4 slices"):
-        read(noise=False).slice(0, 4)
+def test_padding_does_not_count_and_stands_somewhere() -> None:
+    held = read(noise=True).of_rank(layout(ContextLayout.CONTIGUOUS, 6, 4), 0)
+    assert held.targets[0].tolist() == [12, IGNORED] and held.positions.tolist() == [0, 0]
 
 
 class Counting:

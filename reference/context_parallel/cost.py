@@ -1,0 +1,178 @@
+"""What context parallelism sends, computes and keeps. Exact, for any number of ranks.
+
+One attention layer, S tokens in all on n ranks, S/n each; a *block* is a rank's keys and values, 2·B·K·(S/n)·d numbers.
+A rank sends:
+
+| method     | forward                    | backward                            | messages one after another |
+|------------|----------------------------|-------------------------------------|----------------------------|
+| ring       | n-1 blocks                 | n-1 blocks, n gradients of blocks   | n-1, and n                 |
+| all-gather | n-1 blocks                 | n-1 blocks, n-1 gradients of blocks | n-1, and 2(n-1)            |
+| Ulysses    | (n-1)/n of q, k, v and out | the same                            | 2(n-1), and 2(n-1)         |
+| USP        | Ulysses on u ranks, and a ring on n/u, whose blocks are of the same size             |
+
+Forward, a ring and an all-gather send 2·B·K·S·d numbers (n-1)/n times, and Ulysses 2·B·(H + K)·S·d of them, divided by
+n. So Ulysses sends less from n > 1 + H/K on: from 3 ranks on where each head has keys of its own, from 10 on where
+eight share them, as in Llama 3 70B. Which one is faster depends on the network, too: a ring hides behind the compute
+of a block if that takes at least as long as the block travels (`hidden_from`).
+
+Jacobs et al. 2023, "DeepSpeed Ulysses", sec. 3.2; Fang and Zhao 2024, "USP", table 1.
+"""
+
+from dataclasses import dataclass
+from math import lcm
+
+from reference.choices import ContextMethod
+from reference.errors import BadInput
+
+from .layouts import Layout
+from .tokens import CAUSAL, Mask, work
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """One attention layer, on n ranks.
+
+    Attributes:
+        batch: B, sequences.
+        heads, kv_heads: H of queries, K of keys and values.
+        local: tokens that each rank holds of a sequence, with padding.
+        head_dim: d.
+        ranks: n.
+        neighbours: u of USP, ranks that share out heads.
+    """
+
+    batch: int
+    heads: int
+    kv_heads: int
+    local: int
+    head_dim: int
+    ranks: int
+    neighbours: int = 1
+
+    def __post_init__(self) -> None:
+        if self.ranks % self.neighbours:
+            raise BadInput(f"{self.ranks} ranks do not divide into families of {self.neighbours} neighbours")
+
+    @property
+    def out(self) -> int:
+        """Elements of this rank's queries; of its outputs, as many."""
+        return self.batch * self.heads * self.local * self.head_dim
+
+    @property
+    def block(self) -> int:
+        """Elements of this rank's keys and values."""
+        return 2 * self.batch * self.kv_heads * self.local * self.head_dim
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Elements that a rank sends in one attention layer.
+
+    Attributes:
+        forward, backward: in the dtype of activations.
+        sums: gradients of keys and values that others add to, in backward: in float32 where activations have 16 bits.
+    """
+
+    forward: int
+    backward: int
+    sums: int
+
+    def bytes(self, size: int, sum_size: int | None = None) -> int:
+        """Bytes of all, where elements take `size` bytes, and sums `sum_size` or as many."""
+        return (self.forward + self.backward) * size + self.sums * (sum_size or size)
+
+
+def sent(method: ContextMethod, shape: AttentionShape) -> Sent:
+    """What a rank sends in one attention layer, forward and backward."""
+    n = shape.ranks
+    match method:
+        case ContextMethod.RING:
+            return Sent((n - 1) * shape.block, (n - 1) * shape.block, n * shape.block if n > 1 else 0)
+        case ContextMethod.ALL_GATHER:
+            return Sent((n - 1) * shape.block, (n - 1) * shape.block, (n - 1) * shape.block)
+    u = n if method is ContextMethod.ULYSSES else shape.neighbours
+    copies = lcm(shape.kv_heads, u) // shape.kv_heads
+    transposed = (2 * shape.out + copies * shape.block) * (u - 1) // u
+    across = sent(ContextMethod.RING, _across(shape, u, copies))
+    return Sent(transposed + across.forward, transposed + across.backward, across.sums)
+
+
+def messages(method: ContextMethod, shape: AttentionShape) -> tuple[int, int]:
+    """How many messages one after another, forward and backward."""
+    n = shape.ranks
+    match method:
+        case ContextMethod.RING:
+            return n - 1, n if n > 1 else 0
+        case ContextMethod.ALL_GATHER:
+            return n - 1, 2 * (n - 1)
+    u = n if method is ContextMethod.ULYSSES else shape.neighbours
+    forward, backward = messages(ContextMethod.RING, _across(shape, u, 1))
+    return 2 * (u - 1) + forward, 2 * (u - 1) + backward
+
+
+def kept(shape: AttentionShape) -> int:
+    """Elements that wait for backward on each rank: q, k, v, out, and a logsumexp for each query."""
+    return 2 * shape.out + shape.block + shape.batch * shape.heads * shape.local
+
+
+def peak(method: ContextMethod, shape: AttentionShape) -> int:
+    """The most elements that a rank holds while it computes forward, besides q, k and v; what kernels need not counted.
+
+    Without a mask, all in the dtype of sums. A ring has a rank's own block, the one in use, and the one that arrives.
+    An all-gather has its own and all others twice, until they are in order; or once, with the outputs of queries. Of
+    these there are two, the sum and what is added to it, and five numbers for each query: logsumexps, and what merges
+    them.
+    """
+    n, outputs = shape.ranks, 2 * shape.out + 5 * shape.batch * shape.heads * shape.local
+    match method:
+        case ContextMethod.RING:
+            return min(n, 3) * shape.block + outputs
+        case ContextMethod.ALL_GATHER:
+            return max((1 + 2 * n) * shape.block if n > 1 else 0, (1 + n) * shape.block + outputs)
+    raise BadInput(f"{method} has all tokens of some heads: count what its ring across has")
+
+
+def pairs(layout: Layout, rank: int, mask: Mask = CAUSAL) -> int:
+    """How many pairs of a query and a key a rank computes; of a head, in one sequence."""
+    return sum(work(layout.tokens[rank], keys, mask) for keys in layout.tokens)
+
+
+def efficiency(layout: Layout, mask: Mask = CAUSAL) -> float:
+    """What share of the time ranks work, if each waits for the slowest at the end alone."""
+    each = [pairs(layout, rank, mask) for rank in range(layout.ranks)]
+    return sum(each) / (max(each) * len(each)) if max(each) else 1.0
+
+
+def ring_efficiency(layout: Layout, mask: Mask = CAUSAL) -> float:
+    """The same of a ring, where each step lasts as long as its slowest rank computes: all wait for the next block.
+
+    A contiguous causal ring gives (n + 1) / (2n), but for the tokens on the diagonal: from step 0 on, some rank has a
+    whole block to compute.
+    """
+    n = layout.ranks
+    steps = [
+        [work(layout.tokens[rank], layout.tokens[(rank - step) % n], mask) for rank in range(n)] for step in range(n)
+    ]
+    longest = sum(max(step) for step in steps)
+    return sum(map(sum, steps)) / (n * longest) if longest else 1.0
+
+
+def hidden_from(shape: AttentionShape, flops: float, bandwidth: float, size: int = 2) -> int:
+    """From how many tokens on a rank a ring's messages hide behind the compute of a block, forward, without a mask.
+
+    A block of c tokens takes 4·B·H·c²·d operations and 2·B·K·c·d elements, so c >= K/H · flops · size / (2 bandwidth):
+    batch, head size and number of ranks do not matter (Liu et al. 2023, sec. 4, with K = H).
+
+    Args:
+        shape: whose heads count.
+        flops: operations that a rank does in a second.
+        bandwidth: bytes that it sends in a second.
+        size: bytes of an element.
+    """
+    return -int(-shape.kv_heads * flops * size // (2 * shape.heads * bandwidth))
+
+
+def _across(shape: AttentionShape, u: int, copies: int) -> AttentionShape:
+    """What the ring across has: u ranks' tokens, a u-th of the heads."""
+    kv_heads = shape.kv_heads * copies // u if copies * shape.kv_heads % u == 0 else shape.kv_heads
+    return AttentionShape(shape.batch, shape.heads // u, kv_heads, shape.local * u, shape.head_dim, shape.ranks // u)

@@ -1,0 +1,62 @@
+"""Linear attention over ranks equals a loop over tokens in one process, through its backward."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from reference.cluster import Cluster
+from reference.collectives.default import over
+from reference.context_parallel.scan import Scan, chain, linear_attention, tree
+
+from .conftest import EXACT, normal, on
+
+BATCH, HEADS, EACH, D, E = 2, 3, 4, 3, 5  # sequences, heads, tokens of a rank, features of keys and of values
+
+
+def numbers(n: int, decays: bool) -> list[Tensor]:
+    """Queries, keys, values, logarithms of decays, and the gradient of what comes out, for all tokens."""
+    shapes = {"q": (D,), "k": (D,), "v": (E,), "decay": (), "gradient": (E,)}
+    q, k, v, decay, gradient = (normal(name, BATCH, HEADS, n * EACH, *last) for name, last in shapes.items())
+    return [q, k, v, -decay.abs() if decays else torch.zeros_like(decay), gradient]
+
+
+def token_by_token(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor) -> Tensor:
+    """As it is written: a state that each token decays, adds to and reads."""
+    state, outs = torch.zeros(BATCH, HEADS, D, E, dtype=query.dtype), []
+    for t in range(query.shape[2]):
+        state = state * log_decay[..., t].exp()[..., None, None] + key[..., t, :, None] * value[..., t, None, :]
+        outs.append((query[..., t, None, :] @ state).squeeze(-2))
+    return torch.stack(outs, dim=2)
+
+
+def on_a_rank(group: ProcessGroup, scan: Scan, n: int, decays: bool) -> list[Tensor]:
+    mine = [x.chunk(n, dim=2)[group.rank()].clone() for x in numbers(n, decays)]
+    leaves = [x.requires_grad_() for x in mine[:4]]
+    out = linear_attention(*leaves, over(group), scan)
+    return [out.detach(), *torch.autograd.grad(out, leaves, mine[4])]
+
+
+@pytest.mark.parametrize("decays", [True, False])
+@pytest.mark.parametrize("scan", [chain, tree])
+@pytest.mark.parametrize("n", range(1, 9))
+def test_any_number_of_ranks_equals_one_process(ranks: Cluster, n: int, scan: Scan, decays: bool) -> None:
+    *given, gradient = numbers(n, decays)
+    leaves = [x.requires_grad_() for x in given]
+    out = token_by_token(*leaves)
+    expected = [out.detach(), *torch.autograd.grad(out, leaves, gradient)]
+    parts = on(ranks, n, on_a_rank, scan, n, decays)
+    for right, *found in zip(expected, *parts, strict=True):
+        assert float((torch.cat(found, dim=2) - right).abs().max()) < EXACT * float(right.abs().max())
+
+
+def with_strong_decay(group: ProcessGroup) -> bool:
+    """Whether all gradients are numbers where a token leaves e^-1000 of what was before."""
+    q, k, v, decay, _ = numbers(group.size(), decays=True)
+    mine = [x.chunk(group.size(), dim=2)[group.rank()].clone().requires_grad_() for x in (q, k, v, 1000 * decay)]
+    linear_attention(*mine, over(group)).sum().backward()
+    return all(bool(x.grad.isfinite().all()) for x in mine)
+
+
+def test_a_decay_that_forgets_all_gives_no_nan(ranks: Cluster) -> None:
+    assert all(on(ranks, 4, with_strong_decay))
