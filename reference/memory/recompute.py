@@ -129,7 +129,7 @@ class Recomputed(Function):
     def forward(ctx: Any, anchor: Tensor, function: Callable[..., Tensors], *inputs: Tensor) -> Tensors:
         ctx.function, ctx.random, ctx.autocast, ctx.second_run = function, RandomState(inputs), Autocast(inputs), None
         ctx.save_for_backward(*inputs)
-        ctx.set_materialize_grads(False)  # of an output that nobody used there is no gradient: None
+        ctx.set_materialize_grads(False)  # an unused output has no gradient: None
         return function(*inputs)
 
     @staticmethod

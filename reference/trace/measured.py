@@ -2,7 +2,7 @@
 
 While a rank is held up by a call, it waits until the last of the others has made that call too; from then on it
 communicates. That much can be known from outside. What a native collective says inside cannot, so its messages are not
-drawn; nor can what goes on behind a rank's own work, between a call and the wait for it.
+drawn; nor can what happens during a rank's own work, between a call and the wait for it.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Place:
 class Post:
     """A call that a rank has posted: its event, which it reads like, and what else there is to know of it.
 
-    `matched` once everybody it needs has posted theirs.
+    `matched` once every rank that it needs has posted its own.
     """
 
     event: Event
@@ -41,7 +41,7 @@ class Post:
     width: int  # bytes of one row
     matched: bool = False
     partners: tuple["Post", ...] = field(default=(), repr=False)
-    source: int | None = None  # whom a receive from anybody has heard
+    source: int | None = None  # the rank that a receive from any rank has matched
     source_used: bool = False  # its caller has looked at whom
     ordinal: int = 0  # position among the collectives of its group on its rank, from 1
     previous: "Post | None" = field(default=None, repr=False)  # the call of this rank before
@@ -83,7 +83,7 @@ class Post:
 
     @property
     def told(self) -> Event:
-        """The event, with whom a receive from anybody has heard."""
+        """The event; that of a receive from any rank with its resolved source."""
         return self.event if self.source is None else replace(self.event, peer=self.source)
 
 

@@ -26,7 +26,7 @@ def stretch(tensor: Tensor) -> tuple[int, int]:
 
 
 def checksum(tensor: Tensor) -> int:
-    """The CRC-32 of the bytes of a contiguous tensor, which also hears of numbers that change places."""
+    """The CRC-32 of the bytes of a contiguous tensor, which also detects numbers that change places."""
     return zlib.crc32(_memory(*stretch(tensor)))
 
 
