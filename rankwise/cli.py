@@ -33,7 +33,7 @@ FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 def main() -> None:
     """The console script `rankwise`. What a terminal's encoding lacks is a question mark there."""
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # closed by whoever started us
+        if stream is not None:  # closed by the process that started us
             stream.reconfigure(errors="replace")
     try:
         code = run(sys.argv[1:])

@@ -22,7 +22,7 @@ from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, canvas, fitt
 LEFT, HEAD, FOOT = 0.75, 0.45, 0.4  # inches
 MOST_CELL, MATRIX = 0.36, 3.6
 BARS = 0.62  # from the matrix to the bars
-MARKERS = ("s", "o", "D", "^", "P", "v")  # by axis, for whoever sees no colour
+MARKERS = ("s", "o", "D", "^", "P", "v")  # by axis, for readers who see no colour
 
 
 def draw(trace: Trace, mesh: Mesh, ranks_per_node: int = 8, *, title: str = "") -> Picture:

@@ -33,7 +33,7 @@ from .style import (
 )
 
 FACES = {SpanKind.COMMUNICATION: Colour.COMMUNICATION, SpanKind.WAITING: Colour.IDLE, SpanKind.STUCK: "#FFFFFF"}
-WORDS = {SpanKind.COMMUNICATION: "communicates", SpanKind.WAITING: "waits", SpanKind.STUCK: "waits for ever"}
+WORDS = {SpanKind.COMMUNICATION: "communicates", SpanKind.WAITING: "waits", SpanKind.STUCK: "waits forever"}
 HALF = 0.34  # half of a lane's height
 MANY, TOO_MANY = 150, 2500  # messages: from here on without heads, from here on not drawn
 

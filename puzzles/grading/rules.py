@@ -38,7 +38,7 @@ ATTRIBUTES = BUILTINS | {
     "tb_frame", "tb_next", "tofile", "untyped_storage", "use_deterministic_algorithms",
 }  # fmt: skip
 """Attributes of whatever object that lead out of the text, around the process group or the count of memory, or change
-torch for everybody. `format`, and the lists and dicts of parameters, read attributes that a string names, where nobody
+torch for all code. `format`, and the lists and dicts of parameters, read attributes that a string names, where no rule
 sees them; an f-string shows them."""
 
 DUNDERS = {

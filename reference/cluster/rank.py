@@ -194,7 +194,7 @@ class Worker:
                 stream.flush()
 
     def watch_destruction(self) -> None:
-        """Remember the thread and line that destroy the process group."""
+        """Remember the line that destroys the process group."""
         destroy = dist.destroy_process_group
 
         def destroy_process_group(group: Any = None) -> None:

@@ -117,7 +117,7 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
-            "one ring through everybody",
+            "one ring through all ranks",
             diagnosis=r"right, but it takes \d+ steps where \d+ must do",
             body="all_reduce(x, dist.group.WORLD, op)",
         ),
@@ -140,7 +140,7 @@ PUZZLE = Puzzle(
             edits=(("all_reduce(shard, inter, op)", "all_reduce(shard, inter)"),),
         ),
         Wrong(
-            "nobody shares at the end",
+            "no rank shares at the end",
             diagnosis=r"expected -?[\d.]+, got|still holds its own",
             edits=(("all_gather(shard, x, intra)", "mine.copy_(shard)"),),
         ),

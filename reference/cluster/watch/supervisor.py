@@ -63,7 +63,7 @@ class Supervisor:
             case "running":
                 if wait := self.waits[rank].get(report["thread"]):
                     self.waits[rank][report["thread"]] = replace(wait, others=int(report["others"]))
-            case "goes on":
+            case "continues":
                 self.waits[rank].pop(report["thread"], None)
             case "source used":
                 self.posts[rank][report["number"]].source_used = True

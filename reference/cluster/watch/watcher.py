@@ -155,7 +155,7 @@ class Watcher(Recorder):
                 work = super().make(call, run)
         except Exception:
             if call.number in self._announced:
-                self.tell({"what": "goes on", "thread": threading.get_ident()})
+                self.tell({"what": "continues", "thread": threading.get_ident()})
             raise
         self._requests[call.number] = work  # dropped by its owner, it would take its message with it
         return work
@@ -194,7 +194,7 @@ class Watcher(Recorder):
         """This thread continues: it polled, and did not wait."""
         _, _, told = self._polls.pop(threading.get_ident(), (0.0, 0, ()))
         if told:
-            self.tell({"what": "goes on", "thread": threading.get_ident()})
+            self.tell({"what": "continues", "thread": threading.get_ident()})
 
     def source_asked(self, call: Call, frame: FrameType) -> None:
         """Report a receive from any rank whose sender is looked at: then it need not matter who was first."""
@@ -345,7 +345,7 @@ class Watcher(Recorder):
         self._check_copies()
         for call in self.calls:
             if call.direct and call.completed is None and call.number not in self._futures:
-                what = f"request never waited for: {call.function} gives a request, and its wait() was never called"
+                what = f"request never waited for: {call.function} gives a request, and nobody called its wait()"
                 raise checks.at(call, self.rank, RequestError, "never waited for", what)
         if error := self.gradients.check(self.rank):
             raise error
