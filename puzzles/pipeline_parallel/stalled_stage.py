@@ -25,9 +25,9 @@ def find_stall(
     """Find the stage that stalls all ranks.
 
     A pipeline has come to a halt, and every rank that could continue has done
-    so. You ask all ranks, and each has an excuse: rank 0 waits for a gradient
-    from rank 1, rank 1 waits for one from rank 2, ... Find out who it is that
-    all ranks wait for, directly or not, and why. There is one reason:
+    so. You ask all, and each has an excuse: rank 0 waits for a gradient from
+    rank 1, rank 1 waits for one from rank 2, ... Find out who it is that all
+    ranks wait for, directly or not, and why. There is one reason:
 
         "computing"   a rank has what it needs, and does not come back from its
                       action. Look at that machine.

@@ -158,7 +158,7 @@ PUZZLE = Puzzle(
     wrong=(
         Wrong(
             "gathers the bands of both matrices",
-            diagnosis=r"right, but it keeps alive [\d,]+ B where [\d,]+ must do.*\n.*who gathers a band",
+            diagnosis=r"right, but it keeps alive [\d,]+ B where [\d,]+ must do.*\n.*to gather a band",
             body="""
                 def gathered(x, group, dim):
                     parts = [torch.empty_like(x) for _ in range(dist.get_world_size(group))]

@@ -142,7 +142,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "all gathers at once",
-            diagnosis=r"right, but it keeps alive [\d,]+ B where [\d,]+ must do.*\n.*pays with memory",
+            diagnosis=r"right, but it keeps alive [\d,]+ B where [\d,]+ must do.*\n.*costs memory",
             edits=(
                 (
                     "    upcoming = begin_to_gather(shards[0], group)\n",
