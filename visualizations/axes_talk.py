@@ -1,4 +1,4 @@
-"""What talks to whom: a square for each pair of ranks of a real run, in the colour of the axis along which they stand.
+"""What talks to what: a square for each pair of ranks of a real run, in the colour of the axis along which they stand.
 
 A sender has a row, a receiver a column, as in `traffic`. Axes differ by orders of magnitude, and so squares grow with
 the logarithm of their bytes; beside them bars say what each axis carries, and how much of it leaves a node.

@@ -78,7 +78,7 @@ class Picture(Figure):
 
     @property
     def alt(self) -> str:
-        """What the picture says, for who can't see it: its title, what its axes measure and what its marks mean."""
+        """The picture for readers who can't see it: its title, what its axes measure and what its marks mean."""
         parts = [" ".join(self.get_suptitle().split()) or "a picture"]
         legends = [*self.legends, *(axes.get_legend() for axes in self.axes)]
         said = {

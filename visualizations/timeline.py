@@ -43,7 +43,7 @@ def draw(timeline: Timeline, *, title: str = "", now: float | None = None, unit:
 
     Args:
         timeline: `trace.timeline()`, as measured, or `trace.replay(network)`.
-        title: the finding; by default how long it took, and who waited how much.
+        title: the finding; by default how long it took, and which rank waited how much.
         now: draw only what has happened by this second, and a line there.
         unit: what the seconds of the timeline stand for, where they are none: "steps".
 

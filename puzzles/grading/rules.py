@@ -21,7 +21,7 @@ ALWAYS = {
     "GroupMember", "ProcessGroup", "ReduceOp", "Work", "get_global_rank", "get_group_rank", "get_process_group_ranks",
     "get_rank", "get_world_size", "group",
 }  # fmt: skip
-"""Names of torch.distributed that every puzzle allows: they say who is who, and send nothing."""
+"""Names of torch.distributed that every puzzle allows: they say which rank is which, and send nothing."""
 
 BUILTINS = {
     "__builtins__", "__import__", "__loader__", "__spec__", "breakpoint", "compile", "delattr", "eval", "exec",

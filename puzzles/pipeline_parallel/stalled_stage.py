@@ -26,7 +26,7 @@ def find_stall(
 
     A pipeline has come to a halt, and every rank that could continue has done
     so. You ask all, and each has an excuse: rank 0 waits for a gradient from
-    rank 1, rank 1 waits for one from rank 2, ... Find out who it is that all
+    rank 1, rank 1 waits for one from rank 2, ... Find out which it is that all
     ranks wait for, directly or not, and why. There is one reason:
 
         "computing"   a rank has what it needs, and does not come back from its

@@ -8,7 +8,7 @@
 A group of this backend is a Python subclass of `ProcessGroup`. Sends and receives it hands on to a carrier: gloo, NCCL,
 or whatever the world is on. Every collective it makes of them, with the functions of this package or with one's own.
 
-Collectives run in the caller, who finds them done: nothing overlaps with compute. Their messages have tags of their
+Collectives run in the caller, which finds them done: nothing overlaps with compute. Their messages have tags of their
 own: on gloo no receive of the caller's takes one of them, nor they one of the caller's. A list of all ranks' tensors
 has tensors of one length, where gloo takes others for `reduce_scatter`; sparse tensors, which gloo adds up, are
 refused; what goes into a tensor that is not contiguous keeps its order; the time limit is the group's, whatever the

@@ -1,7 +1,7 @@
 """Activations of the classic transformer layer: s b h (34 + 5 a s / h) bytes, term by term.
 
 Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", section 4 and table 2. The
-layer is that of GPT-2 and GPT-3: LayerNorm, as many heads of keys as of queries, GELU, dropout; its attention writes
+layer is that of GPT-2 and GPT-3: LayerNorm, a head of keys for each of queries, GELU, dropout; its attention writes
 its s x s matrices into memory. Activations have 2 bytes, masks of dropout 1.
 
 | form                              | bytes of a layer              |

@@ -60,7 +60,7 @@ class Messages:
         self._copies = over(copies) if copies is not None else None
         self._rank = group.rank()
         self._forms: dict[int, Form] = {}  # of what each stage makes, as far as it is known here
-        self._told: set[tuple[int, Channel]] = set()  # of which stages whom
+        self._told: set[tuple[int, Channel]] = set()  # which channel was told, for which stage
         self._all_known = False  # to all ranks
         self.begin()
 

@@ -26,7 +26,7 @@ def timeline(
 ) -> Timeline:
     """The measured timeline of the calls of all ranks; calls in `unmatched` that never returned last to the end.
 
-    Until its last tick a rank has gone on all the same: from then on it is held up.
+    Until its last tick a rank has continued all the same: from then on it is held up.
     """
     stuck = {_key(event) for event in unmatched if event.completed is None}
     end = horizon(duration, stuck=bool(stuck))

@@ -1,4 +1,4 @@
-"""What is given as a text is read as what it is, or refused by its name; nobody trains on noise."""
+"""What is given as a text is read as what it is, or refused by its name; no run trains on noise."""
 
 import bz2
 import gzip

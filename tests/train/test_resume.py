@@ -1,4 +1,4 @@
-"""A run that was interrupted goes on as if nothing had happened, on any number of ranks and under any plan."""
+"""A run that was interrupted resumes as if nothing had happened, on any number of ranks and under any plan."""
 
 import shutil
 import subprocess
@@ -71,7 +71,7 @@ def test_the_command_line_saves_and_goes_on(short_text: Path, tmp_path: Path, ca
     assert shown[1] == "resuming after step 4"
     assert [line.split()[1] for line in shown if line.startswith("step")] == ["5/6", "6/6"]
     steps, _ = read_log(log)
-    assert [step.step for step in steps] == [1, 2, 3, 4, 5, 6]  # the log goes on, too
+    assert [step.step for step in steps] == [1, 2, 3, 4, 5, 6]  # the log continues, too
     assert steps[4].rate == pytest.approx(64 / steps[4].seconds)
 
 

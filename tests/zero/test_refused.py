@@ -18,7 +18,7 @@ Units = Sequence[Sequence[nn.Module]]
 
 
 class Net(nn.Module):
-    """A list of blocks with a layer each, and a layer behind them."""
+    """A list of blocks with a layer each, and a layer after them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -58,8 +58,8 @@ PUZZLE = Puzzle(
         Budget(Measure.PEAK_BYTES, target=lambda case: 0, why="receive straight into x"),
     ),
     hints=(
-        "Draw eight ranks, root 0, and who has the tensor after one, two, three steps. If in step k it jumps 2^k ranks "
-        "to the right, who sends, and who receives?",
+        "Draw eight ranks, root 0: which have the tensor after one, two, three steps? If in step k it jumps 2^k ranks "
+        "to the right, which sends, and which receives?",
         "Let `distance` be 1, 2, 4, ... Before that step the ranks below `distance` have it. Rank r of them sends to "
         "r + distance, if there is such a rank.",
         "For any root, count ranks from there: `vertex = (rank - root) % n`. Vertex v is rank (root + v) % n.",

@@ -75,7 +75,7 @@ PUZZLE = Puzzle(
         ),
     ),
     hints=(
-        "Who sends, who receives, and what happens to the root's own tensor?",
+        "Which ranks send, which receive, and what happens to the root's own tensor?",
         "A message says where it comes from only if you ask for it: `group_src=other` for each of the others in turn.",
         "`out[other]` is contiguous and a view of `out`: `dist.recv(out[other], group=group, group_src=other)`.",
     ),

@@ -101,7 +101,7 @@ PUZZLE = Puzzle(
         ),
     ),
     hints=(
-        "What does a rank have after a reduce-scatter within its node? Who else has the same part, of another node?",
+        "What does a rank have after a reduce-scatter within its node? Which rank of another node has the same?",
         "Those who have the same part are `inter`. Once they have summed it, each rank has 1/l of the result. Which "
         "collective makes the whole of it?",
         "Three calls: reduce_scatter over `intra` into a shard, all_reduce of the shard over `inter`, all_gather over "

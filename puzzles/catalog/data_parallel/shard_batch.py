@@ -52,7 +52,7 @@ PUZZLE = Puzzle(
     wrong=(
         Wrong(
             "the rest is left out",
-            diagnosis=r"right where n divides rows, wrong where it does not.*who gets the remainder",
+            diagnosis=r"right where n divides rows, wrong where it does not.*which rank gets the remainder",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
                 size = len(batch) // n

@@ -122,7 +122,7 @@ PUZZLE = Puzzle(
     title="Find the stage that stalls all ranks",
     statement="""
         A pipeline has come to a halt, and every rank that could continue has done so. You ask all, and each has an
-        excuse: rank 0 waits for a gradient from rank 1, rank 1 waits for one from rank 2, ... Find out who it is that
+        excuse: rank 0 waits for a gradient from rank 1, rank 1 waits for one from rank 2, ... Find out which it is that
         all ranks wait for, directly or not, and why. There is one reason:
 
             "computing"   a rank has what it needs, and does not come back from its action. Look at that machine.
@@ -176,7 +176,7 @@ PUZZLE = Puzzle(
             body='return "computing", [min(range(len(done)), key=lambda rank: done[rank])]',
         ),
         Wrong(
-            "the neighbour of the first who complains",
+            "the neighbour of the first rank that complains",
             diagnosis=r"scene=rank 2 hangs.*result\[1\]\[0\]: expected 2, got 1",
             edits=(("        rank = source\n", '        return "computing", [source]\n'),),
         ),

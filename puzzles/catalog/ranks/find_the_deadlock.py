@@ -66,7 +66,7 @@ PUZZLE = Puzzle(
         ),
     ),
     hints=(
-        "Who is the first rank that receives? Follow the line from one end to the other.",
+        "Which is the first rank that receives? Follow the line from one end to the other.",
         "Two neighbours must not do the same thing at the same time: when one sends, the other must receive. What "
         "could tell the two apart?",
         "Even ranks turn to the right first, odd ones to the left, and in each pair one sends while the other "

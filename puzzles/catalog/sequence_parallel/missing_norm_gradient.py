@@ -142,7 +142,7 @@ PUZZLE = Puzzle(
             Measure.BYTES_SENT,
             target=lambda case: sent(case, [case.width, case.width]),
             optimum=lambda case: sent(case, [2 * case.width]),
-            why="who has some columns of a matrix has their whole gradient: of these, nothing need travel",
+            why="a rank with some columns of a matrix has their whole gradient: of these, nothing need travel",
         ),
     ),
     hints=(

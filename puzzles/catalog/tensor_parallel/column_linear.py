@@ -115,7 +115,7 @@ PUZZLE = Puzzle(
         ),
     ),
     hints=(
-        "x is used by every rank, each with its own rows of A. What does that mean for the gradient of x? And who uses "
+        "x is used by every rank, each with its own rows of A. What does that mean for the gradient of x? What uses "
         "this rank's rows?",
         "u A is a sum over all features. Each rank knows the summands of its own: `upstream @ weight`. One all-reduce.",
         "With `join`: `dist.all_gather_single(parts, y, group=group)` puts every rank's y below each other, "

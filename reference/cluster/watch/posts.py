@@ -42,7 +42,7 @@ class Post:
     matched: bool = False
     partners: tuple["Post", ...] = field(default=(), repr=False)
     source: int | None = None  # the rank that a receive from any rank has matched
-    source_used: bool = False  # its caller has looked at whom
+    source_used: bool = False  # its caller has looked at the source
     ordinal: int = 0  # position among the collectives of its group on its rank, from 1
     previous: "Post | None" = field(default=None, repr=False)  # the call of this rank before
     waited: list["Post"] = field(default_factory=list, repr=False)  # calls whose waits ended between the two

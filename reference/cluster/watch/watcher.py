@@ -197,7 +197,7 @@ class Watcher(Recorder):
             self.tell({"what": "continues", "thread": threading.get_ident()})
 
     def source_asked(self, call: Call, frame: FrameType) -> None:
-        """Report a receive from any rank whose sender is looked at: then it need not matter who was first."""
+        """Report a receive from any rank whose sender is looked at: then it need not matter which was first."""
         while frame.f_back is not None and _between(frame.f_code.co_filename):
             frame = frame.f_back
         if call.function != "recv_object_list" and result_used(frame):  # that one receives twice, and wants one sender
