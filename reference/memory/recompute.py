@@ -122,7 +122,7 @@ class Recomputed(Function):
     """Forward without a graph; backward makes the graph, and goes through it at once.
 
     The `anchor` is an input that needs a gradient, so that autograd comes back here even where `inputs` need none, as
-    behind a frozen embedding: it cannot know that the function has parameters inside.
+    after a frozen embedding: it cannot know that the function has parameters inside.
     """
 
     @staticmethod

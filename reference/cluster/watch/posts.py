@@ -146,7 +146,7 @@ def elements_text(count: int) -> str:
 
 
 def wrapped(start: str, parts: list[str], width: int = 190) -> list[str]:
-    """Parts behind a start, in as few lines as fit."""
+    """Parts after a start, in as few lines as fit."""
     lines = [start]
     for i, part in enumerate(parts):
         piece = part + ", " * (i < len(parts) - 1)
