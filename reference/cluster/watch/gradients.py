@@ -74,7 +74,7 @@ class Gradients:
         self.pass_through(roots)
 
     def pass_through(self, roots: Any) -> None:
-        """Mark what lies behind `roots`: whatever has been or will be sent of it loses nothing. Leaves stay unmarked."""
+        """Mark all but the leaves behind `roots`: whatever has been or will be sent of them loses nothing."""
         for root in (roots,) if isinstance(roots, Tensor) else roots:
             for node in unpassed(getattr(root, "grad_fn", None)):
                 for cut in node.metadata.get(_CUTS, ()):
