@@ -33,7 +33,7 @@ FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 def main() -> None:
     """The console script `rankwise`. What a terminal's encoding lacks is a question mark there."""
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # closed by whoever started us
+        if stream is not None:  # closed by the process that started us
             stream.reconfigure(errors="replace")
     try:
         code = run(sys.argv[1:])
@@ -51,7 +51,7 @@ def _unwritable() -> int | None:
         print(flush=True)
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
-        if isinstance(error, BrokenPipeError):  # who closes a pipe early, as `head` does, knows
+        if isinstance(error, BrokenPipeError):  # a reader that closes a pipe early, as `head` does, knows
             return FAILED
         return fail(f"stdout can't be written: {error.strerror}", BAD_INPUT)
     return None

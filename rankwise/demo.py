@@ -82,7 +82,7 @@ def show_learning(console: Console, config: TrainConfig, text: Text, outcome: on
     """What was learned: two numbers, and a taste."""
     console.print(
         f"\nOn text that it has never read it pays {outcome.validation_loss:.2f} nats for a byte. "
-        f"Who knows how frequent each byte is, and nothing else, pays {unigram_entropy(text):.2f}."
+        f"A model that knows how frequent each byte is, and nothing else, pays {unigram_entropy(text):.2f}."
     )
     console.print(f"It writes: {write(config, outcome)!r}\n", markup=False)
 

@@ -50,7 +50,7 @@ def record(config: TrainConfig, plan: Plan = DEFAULT_PLAN) -> Record:
 
 
 def step_apart(config: TrainConfig, plan: Plan) -> None:
-    """Take two steps, which tell shapes and warm up; and behind a barrier a third, for whoever traces."""
+    """Take two steps, which tell shapes and warm up; and after a barrier a third, to be traced."""
     training = Training(config, dist.group.WORLD, own_device(), plan)
     for step in range(3):
         if step == 2:

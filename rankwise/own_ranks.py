@@ -28,8 +28,8 @@ Run = Callable[[list[bytes]], None]  # runs one pickled (function, arguments) on
 class Style(StrEnum):
     """How a program comes by its ranks."""
 
-    FUNCTION = "function"  # it has none: somebody runs a function of it on each rank
-    TORCHRUN = "torchrun"  # somebody runs all of it on each rank
+    FUNCTION = "function"  # it has none: a function of it is run on each rank
+    TORCHRUN = "torchrun"  # all of it is run on each rank
     STARTS = "starts"  # it starts them itself
 
 
@@ -131,7 +131,7 @@ class _Processes:
 
 
 class _Popen:
-    """What a started process asks whether it is still there: it runs when somebody waits for it."""
+    """What a started process asks whether it is still there: it runs when it is waited for."""
 
     def __init__(self, processes: _Processes) -> None:
         self._processes, self.pid, self._runs = processes, os.getpid(), processes.runs
@@ -152,7 +152,7 @@ class _Popen:
         return 0
 
     def terminate(self) -> None:
-        """As of a process that has ended."""
+        """Like a process that has ended."""
 
     kill = close = terminate
 

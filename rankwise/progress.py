@@ -29,7 +29,7 @@ def following(log: Path, steps: int, console: Console) -> Iterator[None]:
 
 def _read_along(log: Path, position: int, show: Report, finished: threading.Event) -> None:
     last_look = False
-    with suppress(BrokenPipeError):  # nobody listens any more, as behind `head`: the run goes on, and its log
+    with suppress(BrokenPipeError):  # there is no reader any more, as with `head`: the run continues, and its log
         while not last_look:
             last_look = finished.wait(LOOK)
             steps, position = read_log(log, position)

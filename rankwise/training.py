@@ -104,7 +104,7 @@ def begun_log(log: Path, keep: bool = False) -> Path:
 
     Args:
         log: made if need be, with its folder.
-        keep: what is in it, for a run that goes on; else it is emptied.
+        keep: what is in it, for a run that resumes; else it is emptied.
 
     Raises:
         BadInput: if it can't be written.

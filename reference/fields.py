@@ -33,9 +33,9 @@ def option(
         text: one sentence or more; "{words}" in it stands for all words that there are.
         words: that the option takes; those of an enum need not be said.
         value_of: what a word means, where that is not the word itself. It raises BadInput for a word without meaning.
-        within: other options, without which it means nothing: a run that goes on and has another one of those does
+        within: other options, without which it means nothing: a run that resumes and has another one of those does
             not take this one over.
-        stored: False for what is of one sitting: a run that goes on does not take it over from a checkpoint.
+        stored: False for what is of one sitting: a resumed run does not take it over from a checkpoint.
     """
     told = {"default": default, "text": text, "words": words, "value_of": value_of}
     metadata = told | {"within": within, "stored": stored}

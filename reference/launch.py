@@ -134,7 +134,7 @@ def ranks_here() -> int:
 
 
 def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, Saves | None, torch.device]:
-    """Read the command line, and go on only if no rank has an objection, and all read one text on one kind of device.
+    """Read the command line. Continue only if no rank has an objection, and all read one text on one kind of device.
 
     A file may be missing on one machine, or be another one there, and each Python has a documentation of its own. One
     machine may have a GPU for each of its ranks, and the next one not: they would talk by NCCL and wait on gloo.

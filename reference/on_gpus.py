@@ -1,9 +1,9 @@
-"""What GPUs ask of whoever runs many streams on them, and CPUs do not.
+"""What GPUs ask of a process that runs many streams on them, and CPUs do not.
 
 *Hardware queues.* CUDA feeds a GPU through queues, 8 of them unless it is told otherwise. Streams that share one wait
 for each other, although nothing in the program says so: a receive that spins can keep from the GPU the very send for
 which the other rank waits (`pipeline_parallel.folded`). So there must be a queue for each channel of a rank, and for
-what else it does. Nobody promises that streams are then kept apart; with fewer queues they cannot be.
+what else it does. There is no promise that streams are then kept apart; with fewer queues they cannot be.
 
 *First times.* NCCL makes a communicator when a group is first used, and CUDA loads a kernel when it is first launched.
 Either may wait until the GPU is idle, and it is not while a receive spins. So whatever a step uses is used once before
@@ -30,7 +30,7 @@ def is_gpu(device: torch.device) -> bool:
 
 
 def allow_connections() -> None:
-    """Ask for as many queues as there can be, unless whoever started this process has asked for a number.
+    """Ask for as many queues as there can be, unless a number was set when this process was started.
 
     Call it before CUDA starts.
     """

@@ -35,7 +35,7 @@ class Run:
     )
     save: str | None = option(None, "Save checkpoints in this folder.", stored=False)
     save_every: int | None = option(None, "Steps from one checkpoint to the next; 100 by default.")
-    resume: bool = option(False, "Go on from the newest checkpoint in --save, with its options.", stored=False)
+    resume: bool = option(False, "Resume from the newest checkpoint in --save, with its options.", stored=False)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _values(declared: type, words: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def completed(options: Mapping[str, Any], given: Collection[str], stored: Mapping[str, Any]) -> dict[str, Any]:
-    """All options of a run: those given, the others as the run that it goes on from had them, or else by default.
+    """All options of a run: those given, the others as the run that it resumes had them, or else by default.
 
     An option that belongs to others is not taken over where one of those is another now.
 
@@ -130,5 +130,5 @@ def completed(options: Mapping[str, Any], given: Collection[str], stored: Mappin
 
 
 def to_store(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that a run takes over that goes on: all but what is of one sitting."""
+    """Those that a resumed run takes over: all but what is of one sitting."""
     return {name: value for name, value in options.items() if OPTIONS[name].stored}

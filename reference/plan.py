@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class DataParallelism(StrEnum):
-    """Which form of data parallelism: who holds what, and when it travels."""
+    """Which form of data parallelism: which rank holds what, and when it travels."""
 
     NAIVE = "naive"  # replicas; one all-reduce for each gradient, after backward
     FLAT = "flat"  # replicas; one all-reduce of all gradients, after backward
-    DDP = "ddp"  # replicas; buckets, while backward goes on
+    DDP = "ddp"  # replicas; buckets, while backward runs
     ZERO1 = "zero1"  # optimizer state in shards
     ZERO2 = "zero2"  # gradients, too
     FSDP = "fsdp"  # parameters, too

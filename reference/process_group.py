@@ -1,6 +1,6 @@
 """Process groups written in Python, each over one that torch brings.
 
-torch.distributed hands whatever is said on a group to the group's methods. So whoever writes these hears it
+torch.distributed hands whatever is said on a group to the group's methods. So a class that defines these receives it
 (`trace.tap`), or makes it of sends and receives (`collectives.backend`); torch's own DDP, FSDP and pipelining come
 through them, too.
 """
@@ -22,7 +22,7 @@ RENAMED = {"all_gather_single": "all_gather_into_tensor", "reduce_scatter_single
 
 
 def have_names_of_today() -> None:
-    """Have torch know the new names, too: hints, answers and tests say them, and whoever reads those will."""
+    """Have torch know the new names, too: hints, answers and tests say them, and their readers will."""
     for name, before in RENAMED.items():
         if not hasattr(dist, name):
             setattr(dist, name, getattr(dist, before))
@@ -120,7 +120,7 @@ def _say(options: Any, fields: tuple[str, ...], take: Callable[..., Any], rest: 
 
 
 def called(base: type) -> Callable[[type], type]:
-    """Let a subclass go by the name of torch's class: messages of Python and torch name what their reader has heard of.
+    """Let a subclass go by the name of torch's class: messages of Python and torch name what their reader knows.
 
     To be written above a class of requests or groups, whose objects callers get where torch would give them a `base`.
     """

@@ -20,7 +20,7 @@ class StepReport:
     gradient_norm: float  # before clipping
     tokens: int  # seen in all steps
     seconds: float  # since this run began
-    began: int = 0  # steps done before it, where it goes on from a checkpoint
+    began: int = 0  # steps done before it, where it resumes from a checkpoint
 
     @property
     def rate(self) -> float:
@@ -74,7 +74,7 @@ def logger(path: Path) -> Report:
 
 
 def read_log(path: Path, after: int = 0) -> tuple[list[StepReport], int]:
-    """The steps that a log holds beyond byte `after`, and the byte to go on from.
+    """The steps that a log holds beyond byte `after`, and the byte to continue from.
 
     A line that is still being written is left for the next call.
     """

@@ -1,4 +1,4 @@
-"""When a run saves, and what it must know to go on as if nothing had happened.
+"""When a run saves, and what it must know to resume as if nothing had happened.
 
 A batch is a function of the step (`reference.models.data`), so the number of steps is all there is to know of the
 reader: on any number of ranks, no sample is lost and none read twice.
@@ -28,8 +28,8 @@ class Saves:
 
     folder: Path
     every: int = 100  # steps; the last one is saved, too
-    resume: bool = False  # go on from the newest in the folder
-    options: Mapping[str, Any] = field(default_factory=dict, compare=False)  # of the command, for whoever goes on
+    resume: bool = False  # resume from the newest in the folder
+    options: Mapping[str, Any] = field(default_factory=dict, compare=False)  # of the command, for a run that resumes
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -39,10 +39,10 @@ class Saves:
         """See that this run may begin here, and that the folder can be written. Files alone are looked at, by one rank.
 
         Returns:
-            Where it goes on, and which newer checkpoints are damaged, in a line; "" for a run that begins.
+            One line: the step resumed from, and damaged newer checkpoints; "" for a run that begins.
 
         Raises:
-            BadInput: if there is nothing to go on from, or something that a new run would replace, or if nothing can
+            BadInput: if there is nothing to resume from, or something that a new run would replace, or if nothing can
                 be saved.
         """
         try:
@@ -69,7 +69,7 @@ class Saves:
 
     def _begins(self) -> str:
         if found := checkpoint.latest(self.folder):
-            raise BadInput(f"{found} is of a run before: say --resume to go on from it, or save somewhere else")
+            raise BadInput(f"{found} is of a run before: say --resume to continue it, or save somewhere else")
         return ""
 
     def _goes_on(self, config: TrainConfig, batches: Batches) -> str:
@@ -83,7 +83,7 @@ class Saves:
                 raise BadInput(f"{self.folder} is of a run with {name} {known[name]}, and this has {here}")
         step, last = contents["step"], config.stop_after or config.steps
         left = "" if step < last else f": nothing is left to train, this run ends after step {last}"
-        line = "; ".join([f"going on after step {step}{left}", *checkpoint_folder.damages(self.folder)])
+        line = "; ".join([f"resuming after step {step}{left}", *checkpoint_folder.damages(self.folder)])
         return "\n".join([line, *changes(contents["extra"].get("scheduled", {}), scheduled(config))])
 
     def _same_model(self, before: Mapping[str, Any]) -> None:
@@ -93,7 +93,7 @@ class Saves:
             raise BadInput(f"{self.folder} is of another model: of {there}, and this is {here}")
 
     def stored(self) -> dict[str, Any]:
-        """The options of the run that this one goes on from; none where it begins, or the checkpoint is older.
+        """The options of the run that this one resumes; none where it begins, or the checkpoint is older.
 
         Raises:
             BadInput: if no checkpoint can be read.
@@ -131,7 +131,7 @@ class Saves:
 
 
 def learned(config: TrainConfig, batches: Batches) -> dict[str, int | float | str]:
-    """What a run that goes on must have as before.
+    """Settings that must be as before when a run resumes.
 
     With another precision or dropout it would learn something else. The rest decides which tokens a step reads: samples
     would be lost or read twice.
@@ -148,7 +148,7 @@ def learned(config: TrainConfig, batches: Batches) -> dict[str, int | float | st
 
 
 def scheduled(config: TrainConfig) -> dict[str, int | float]:
-    """What a run that goes on may have otherwise than before: how large its steps are."""
+    """Settings that may change when a run resumes: how large its steps are."""
     return {
         "steps": config.steps,
         "learning rate": config.learning_rate,
@@ -164,7 +164,7 @@ def changes(before: Mapping[str, int | float], now: Mapping[str, int | float]) -
     if not others:
         return []
     line = "from here on: " + ", ".join(f"{name} {now[name]} instead of {before[name]}" for name in others)
-    follows = f"; the learning rate goes on as in a run of {now['steps']} steps" if "steps" in others else ""
+    follows = f"; the learning rate continues as in a run of {now['steps']} steps" if "steps" in others else ""
     return [line + follows]
 
 
@@ -172,15 +172,15 @@ def saves_of(folder: str | None, every: int | None, resume: bool) -> Saves | Non
     """What --save, --save-every and --resume ask for; None where nothing is saved.
 
     Raises:
-        BadInput: if there is no folder, or nothing in it to go on from.
+        BadInput: if there is no folder, or nothing in it to resume from.
     """
     if folder == "" or (folder is None and resume):
-        raise BadInput("checkpoints are saved in a folder, and --resume goes on from those: name it with --save FOLDER")
+        raise BadInput("checkpoints are saved in a folder, and --resume reads them there: name it with --save FOLDER")
     if folder is None and every is not None:
         raise BadInput("--save-every needs --save FOLDER: without a folder nothing is saved")
     if folder is None:
         return None
     place = Path(folder)
     if resume and not checkpoint_folder.checkpoints(place):
-        raise BadInput(f"there is no checkpoint in {place} to go on from; without --resume a run begins there")
+        raise BadInput(f"there is no checkpoint in {place} to resume from; without --resume a run begins there")
     return Saves(place.resolve(), Saves.every if every is None else every, resume)

@@ -144,7 +144,7 @@ def train(
     Args:
         config, group, device, plan: as for `Training`.
         report: told of every step.
-        saves: where to save, and whether to go on from what is there.
+        saves: where to save, and whether to resume from what is there.
 
     Raises:
         BadInput: if text, batch, plan and ranks do not fit, or a checkpoint cannot be saved or loaded.
@@ -163,7 +163,7 @@ def train(
 
 
 def on_its_way(x: Tensor, device: torch.device) -> Tensor:
-    """`x` on a device. To a GPU it travels from page-locked memory, and nobody waits for it here."""
+    """`x` on a device. To a GPU it travels from page-locked memory, and is not waited for here."""
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
@@ -184,7 +184,7 @@ def batches_for(config: TrainConfig, world_size: int, accumulate: int = 1) -> Ba
 
 
 def optimizer_for(config: TrainConfig, plan: Plan, form: UpdateForm) -> torch.optim.Optimizer:
-    """AdamW (Loshchilov and Hutter 2019), with the second moment forgotten faster, as language models like it."""
+    """AdamW (Loshchilov and Hutter 2019), with beta_2 = 0.95, as usual for language models."""
     masters = [part.master for part in form.parts] or [torch.nn.Parameter(torch.empty(0))]  # a rank may have no part
     options = {"lr": config.learning_rate, "betas": (0.9, 0.95), "weight_decay": config.weight_decay}
     if plan.offload is Offload.NONE:
@@ -193,7 +193,7 @@ def optimizer_for(config: TrainConfig, plan: Plan, form: UpdateForm) -> torch.op
 
 
 def summed(x: Tensor, group: dist.ProcessGroup) -> float:
-    """The sum of everybody's scalar `x`."""
+    """The sum of all ranks' scalar `x`."""
     whole = x.clone()
     dist.all_reduce(whole, group=group)
     return float(whole)

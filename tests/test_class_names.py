@@ -1,4 +1,4 @@
-"""A public class of `reference` has a name that no other has: who finds it by its name has found it."""
+"""A public class of `reference` has a name that no other has: to find the name is to find the class."""
 
 import ast
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""What talks to whom: a square for each pair of ranks of a real run, in the colour of the axis along which they stand.
+"""What talks to what: a square for each pair of ranks of a real run, in the colour of the axis along which they stand.
 
 A sender has a row, a receiver a column, as in `traffic`. Axes differ by orders of magnitude, and so squares grow with
 the logarithm of their bytes; beside them bars say what each axis carries, and how much of it leaves a node.
@@ -22,7 +22,7 @@ from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, canvas, fitt
 LEFT, HEAD, FOOT = 0.75, 0.45, 0.4  # inches
 MOST_CELL, MATRIX = 0.36, 3.6
 BARS = 0.62  # from the matrix to the bars
-MARKERS = ("s", "o", "D", "^", "P", "v")  # by axis, for whoever sees no colour
+MARKERS = ("s", "o", "D", "^", "P", "v")  # by axis, for readers who see no colour
 
 
 def draw(trace: Trace, mesh: Mesh, ranks_per_node: int = 8, *, title: str = "") -> Picture:

@@ -1,4 +1,4 @@
-"""A collective, step by step: who holds whose data, and which messages made it so.
+"""A collective, step by step: which rank holds whose data, and which messages made it so.
 
 What is drawn is what happened. `reference.trace.contents.observe` ran the collective on tensors that say whose they
 are, and noted what each rank held before each of its calls; the trace says which message belongs to which step.
@@ -32,7 +32,7 @@ class Arrow:
 
 @dataclass(frozen=True)
 class Step:
-    """The messages of one step, and what everybody holds after it. Step 0 is the beginning."""
+    """The messages of one step, and what each rank holds after it. Step 0 is the beginning."""
 
     number: int
     arrows: tuple[Arrow, ...]
@@ -81,7 +81,7 @@ def draw(trace: Trace, contents: Sequence[Contents], *, title: str = "", shown: 
     """The steps as small multiples, left to right: a row for each rank, a column for each chunk.
 
     Args:
-        trace, contents: as of `steps`.
+        trace, contents: as for `steps`.
         title: the finding; by default the number of steps and of bytes.
         shown: numbers of the steps to draw, 0 for the beginning; by default all, or as many as can be read.
 

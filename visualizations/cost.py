@@ -88,7 +88,7 @@ def draw_bandwidth(
     axes.set_ylim(0, 1.12 * max(axes.get_ylim()[1] / 1.05, limit[1] if limit else 0))
     if limit:
         axes.axhline(limit[1], color=Colour.INK, linewidth=1)
-        place = {"xytext": (4, 3), "textcoords": "offset points", "ha": "left"}  # where nobody reaches it
+        place = {"xytext": (4, 3), "textcoords": "offset points", "ha": "left"}  # where no line reaches it
         words = f"{limit[0]}, {bandwidth_text(limit[1])}"
         axes.annotate(words, (sizes[0], limit[1]), fontsize=SMALL, color=Colour.INK, **place)
     _names(axes, ends)

@@ -86,7 +86,7 @@ def share(rehearsal: LayerRehearsal, price: Price, speed: float) -> float:
 def draw_step(rehearsal: LayerRehearsal, prices: Prices, speed: float, *, title: str = "") -> Picture:
     """What one rank does when, network by network on one scale: the picture of `visualizations.overlap`.
 
-    Args as of `draw`.
+    Args as for `draw`.
     """
     lanes = {name: rehearsal.activities(price, speed) for name, price in prices.items()}
     ends = {name: overlap.duration([lane]) for name, lane in lanes.items()}

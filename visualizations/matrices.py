@@ -64,7 +64,7 @@ class Matrix:
         """Their product, as each rank makes it of what it has.
 
         Raises:
-            BadInput: if some rank lacks what it needs, or nobody could multiply them.
+            BadInput: if some rank lacks what it needs, or no rank could multiply them.
         """
         if self.columns != other.rows:
             raise BadInput(f"{self.name} has {self.columns} columns, {other.name} has {other.rows} rows")

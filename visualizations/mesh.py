@@ -1,7 +1,7 @@
 """A mesh with its axes coloured: for each axis all ranks in their nodes, and a line through those that are together.
 
 One panel for each axis, the same boxes in all of them. Shades tell groups apart, and a group's line goes through its
-ranks: straight between neighbours, in an arc around whoever stands in between. Of many ranks, arcs are drawn for the
+ranks: straight between neighbours, in an arc around ranks in between. Of many ranks, arcs are drawn for the
 group of rank 0 alone, whose boxes then have a dark edge: the others look like it.
 """
 
@@ -26,7 +26,7 @@ AXIS_COLOURS: Mapping[str, str] = MappingProxyType(
 LEFT, HEAD, GAP = 0.15, 0.34, 0.35  # inches: the margin, above the nodes, between panels
 IN_A_ROW = 8  # ranks; larger nodes have several rows
 MOST_PITCH = 0.62  # from rank to rank
-SHADES = 6  # that can be told apart; of more groups, these again
+SHADES = 6  # that can be distinguished; of more groups, these again
 MANY = 16  # ranks: with more of them, arcs would hide each other
 
 

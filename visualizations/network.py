@@ -103,7 +103,7 @@ def _node(axes: Axes, left: float, number: int, ranks: list[int], intra: Link) -
 
 
 def _ports(axes: Axes, left: float, bottom: float, bus: float, ranks: int, inter: Link) -> None:
-    """A line from the node to the others for each rank, as far as lines can be told apart."""
+    """A line from the node to the others for each rank, as far as lines can be distinguished."""
     lines = min(ranks, 8)
     for i in range(lines):
         x = left + COLUMN * (i + 1) / (lines + 1)

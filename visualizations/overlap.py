@@ -1,7 +1,7 @@
 """What hides behind what: for each rank a lane of what it computes, and below it one for each kind of collective.
 
 Drawn from `reference.trace.activity`: forward is blue, backward green (gradients of weights dark teal, where they are
-told apart), the optimizer purple, communication orange. What is orange under another colour costs nothing; what is
+distinguished), the optimizer purple, communication orange. What is orange under another colour costs nothing; what is
 orange under white is what one waits for.
 """
 

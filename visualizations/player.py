@@ -100,7 +100,7 @@ class Player(Live):
 
 
 def steps(trace: Trace, contents: Sequence[Contents], *, title: str = "") -> Player:
-    """A collective, one step at a time. Arguments as of `collective.draw`."""
+    """A collective, one step at a time. Arguments as for `collective.draw`."""
     every = collective.steps(trace, contents)
 
     def draw(index: int) -> bytes:

@@ -10,5 +10,5 @@ _RAMP = LinearSegmentedColormap.from_list("ranks", ["#DDF0FA", "#6FBCE8", "#3F6F
 
 
 def colour_of(rank: int, ranks: int) -> str:
-    """The colour of one of `ranks` ranks, light for the first and dark for the last: told apart in greyscale, too."""
+    """The colour of one of `ranks` ranks, light for the first and dark for the last: distinct in greyscale, too."""
     return to_hex(_RAMP(rank / max(ranks - 1, 1) if ranks > 2 else 0.2 + 0.5 * rank))

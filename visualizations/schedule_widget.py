@@ -77,7 +77,7 @@ class Choice(explorer.Choice):
         return () if self.schedule in LOOPED else ("chunks",)
 
     def draw(self) -> Picture:
-        """Who computes what when, and what each rank holds."""
+        """Which rank computes what when, and what each holds."""
         step = self.step
         said = finding(step)
         return draw(step, title=f"{self.schedule}: {said[0].lower()}{said[1:]}", unit="as costs", activations=True)

@@ -1,4 +1,4 @@
-"""Who computes what when: the chart of a pipeline, with a lane for each rank and a box for each action.
+"""Which rank computes what when: the chart of a pipeline, with a lane for each rank and a box for each action.
 
 The same picture for a plan, a simulation and a run. The number in a box is the micro-batch. Where a rank has several
 stages, those of later numbers are lighter. A whole backward is green with a strip of the dark colour of weight
@@ -85,7 +85,7 @@ def compare(plans: Mapping[str, Plan], *, title: str = "", unit: str = "") -> Pi
     Args:
         plans: by name.
         title: the finding; by default which has the least bubble, and which holds least.
-        unit: of time, as of `draw`; of all alike.
+        unit: of time, as for `draw`; of all alike.
 
     Raises:
         BadInput: if there is nothing to compare, or if times are in different units.

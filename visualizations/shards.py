@@ -1,6 +1,6 @@
 """Where the cuts go: tensors in one flat row, and the shards that ranks hold of it.
 
-Shards stand below each other, rank 0 on top, so the row reads like a text: what ends a line goes on in the next one.
+Shards stand below each other, rank 0 on top, so the row reads like a text: what ends a line continues in the next one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,6 +56,6 @@ def finding(tensors: Mapping[str, int], shards: Sequence[Sequence[Piece]]) -> st
 
 
 def label_of(name: str, begin: int, end: int, size: int, letters: int) -> str:
-    """The name, with an ellipsis where a piece goes on, as much of it as there is room for."""
+    """The name, with an ellipsis where a piece continues, as much of it as there is room for."""
     label = f"{'… ' if begin else ''}{name}{' …' if end < size else ''}"
     return next((words for words in (label, name) if len(words) <= letters), "")

@@ -48,7 +48,7 @@ def draw_pair(first: str, second: str, config: GPTConfig, t: int, tokens: int, *
     Args:
         first, second: weights in the layout table: "feed_forward.up.weight" and "feed_forward.down.weight", or
             "attention.query.weight" and "attention.output.weight".
-        config, t, tokens, title: as of `draw_product`.
+        config, t, tokens, title: as for `draw_product`.
 
     Raises:
         BadInput: if the second does not take what the first makes.
@@ -199,7 +199,7 @@ HIGHEST = 1.05  # inches of a matrix
 
 
 def _parts(product: Product) -> list[tuple[Matrix, str]]:
-    """The matrices of a product from left to right, each with the sign behind it; and what becomes of a sum."""
+    """The matrices of a product from left to right, each with the sign after it; and what becomes of a sum."""
     parts = [(product.left, "×"), (product.right, "=")]
     if product.made.cut is not Cut.SUM:
         return [*parts, (product.made, "")]

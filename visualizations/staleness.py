@@ -131,7 +131,7 @@ def convergence(curves: Sequence[Curve], *, title: str = "", mean: int = 10) -> 
     left.text(0.99, 0.975, f"means of {mean} updates", **note)
     right.axvline(_end(curves), color=Colour.INK, linewidth=1, zorder=0)
     place = {"xytext": (4, 4), "textcoords": "offset points", "fontsize": SMALL, "color": Colour.INK}
-    right.annotate("the first is through", (_end(curves), 0), xycoords=right.get_xaxis_transform(), **place)
+    right.annotate("the first has finished", (_end(curves), 0), xycoords=right.get_xaxis_transform(), **place)
     right.legend(frameon=False, fontsize=SMALL, labelcolor=Colour.INK)
     return picture
 
@@ -142,12 +142,12 @@ def smooth(curve: Curve, mean: int) -> list[float]:
 
 
 def _end(curves: Sequence[Curve]) -> float:
-    """When the first of them is through."""
+    """When the first of them has finished."""
     return min(curve.moments[-1] for curve in curves)
 
 
 def _standings(curves: Sequence[Curve], mean: int) -> str:
-    """Who is best after as many updates, and who after as much time."""
+    """Which is best after as many updates, and which after as much time."""
     end = _end(curves)
     last = {curve.method.name: smooth(curve, mean)[-1] for curve in curves}
     then = {

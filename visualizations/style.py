@@ -1,7 +1,7 @@
 """How every picture of this course looks: one palette, one width, one way to write numbers.
 
-Colours are those of Okabe & Ito 2008, which colour-blind readers tell apart, with one meaning each. What must be told
-apart in greyscale too also differs in dash, marker, hatch or a printed number.
+Colours are those of Okabe & Ito 2008, which colour-blind readers distinguish, with one meaning each. What must be
+distinct in greyscale, too, also differs in dash, marker, hatch or a printed number.
 
 Nothing here touches pyplot: a picture is a value. It is shown when a cell returns it, once, and never blocks.
 """
@@ -64,7 +64,7 @@ LINES: tuple[tuple[str, Any, str], ...] = (
 
 
 def lines(count: int) -> tuple[tuple[str, Any, str], ...]:
-    """Colour, dash and marker of each of the lines of a chart. Raises BadInput for more than can be told apart."""
+    """Colour, dash and marker of each of the lines of a chart. Raises BadInput for more than can be distinguished."""
     if count > len(LINES):
         raise BadInput(f"a chart tells {len(LINES)} lines apart, not {count}: draw two charts")
     return LINES[:count]
@@ -78,7 +78,7 @@ class Picture(Figure):
 
     @property
     def alt(self) -> str:
-        """What the picture says, for who can't see it: its title, what its axes measure and what its marks mean."""
+        """The picture for readers who can't see it: its title, what its axes measure and what its marks mean."""
         parts = [" ".join(self.get_suptitle().split()) or "a picture"]
         legends = [*self.legends, *(axes.get_legend() for axes in self.axes)]
         said = {

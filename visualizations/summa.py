@@ -109,7 +109,7 @@ def _broadcast(
     axes: Axes, box: tuple[float, float, float, float], whole: tuple[float, float, float, float], way: int,
     along_rows: bool,
 ) -> None:  # fmt: skip
-    """An arrow out of a panel to the edge of its matrix, if there is somebody to get it."""
+    """An arrow out of a panel to the edge of its matrix, if there is a rank to get it."""
     (x, y, wide, tall), (left, top, width, height) = box, whole
     if along_rows:
         start, end, across = (x if way < 0 else x + wide), (left if way < 0 else left + width), y + tall / 2

@@ -33,7 +33,7 @@ from .style import (
 )
 
 FACES = {SpanKind.COMMUNICATION: Colour.COMMUNICATION, SpanKind.WAITING: Colour.IDLE, SpanKind.STUCK: "#FFFFFF"}
-WORDS = {SpanKind.COMMUNICATION: "communicates", SpanKind.WAITING: "waits", SpanKind.STUCK: "waits for ever"}
+WORDS = {SpanKind.COMMUNICATION: "communicates", SpanKind.WAITING: "waits", SpanKind.STUCK: "waits forever"}
 HALF = 0.34  # half of a lane's height
 MANY, TOO_MANY = 150, 2500  # messages: from here on without heads, from here on not drawn
 
@@ -43,7 +43,7 @@ def draw(timeline: Timeline, *, title: str = "", now: float | None = None, unit:
 
     Args:
         timeline: `trace.timeline()`, as measured, or `trace.replay(network)`.
-        title: the finding; by default how long it took, and who waited how much.
+        title: the finding; by default how long it took, and which rank waited how much.
         now: draw only what has happened by this second, and a line there.
         unit: what the seconds of the timeline stand for, where they are none: "steps".
 

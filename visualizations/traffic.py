@@ -1,4 +1,4 @@
-"""Who sends how much to whom: a square for each pair of ranks, side by side for several programs.
+"""How much each rank sends to each: a square for each pair of ranks, side by side for several programs.
 
 A sender has a row, a receiver a column. Within a node links are fast; lines mark where nodes end, and what crosses them
 is drawn darker and counted, because that is what the slow links must carry.

@@ -58,10 +58,11 @@ name must stay as they are, those in lists and dicts too, unless they are listed
 function: an oracle that shares its mistakes proves nothing. `tolerance` is relative; by default integers and whole
 numbers are exact.
 
-**judge.** For answers that nobody can know before, such as a measured latency: (case, inputs, outputs, trace) ->
+**judge.** For answers that cannot be known before, such as a measured latency: (case, inputs, outputs, trace) ->
 [Claim(holds, "what to say otherwise"), ...]. Claim only what holds on a busy machine: messages of at least two sizes
 were exchanged (`trace.messages`), a value is positive, one is larger than another, a factor of ten. Beside an oracle,
-a judge is asked about right values only, and what it says is about their cost: who may speak when, who sends to whom.
+a judge is asked about right values only, and what it says is about their cost: which rank may speak when, which sends
+to which.
 
 **drive.** How the function is called on a rank, in `puzzles.grading.drives`. `plain` is the default. `there_and_back`
 is for differentiable functions: inputs {"x": ..., "upstream": ...}, oracle [{"returns": ..., "x.grad": ...}, ...]. A
@@ -80,7 +81,7 @@ between group and global ranks are always allowed.
 
 **budgets.** What a right answer may cost. `target` is what passes and `optimum` the best that is known by this measure
 alone (the target, if left out); both from a case, and best from `reference.collectives.cost`. `why` is the line to read
-for whoever is above. Measures: BYTES_SENT, PEAK_BYTES and KEPT_BYTES of the worst rank, STEPS (longest chain of
+for a solution above it. Measures: BYTES_SENT, PEAK_BYTES and KEPT_BYTES of the worst rank, STEPS (longest chain of
 messages), CALLS, LINES (of a formula), MICROSECONDS (on a modelled link, with the work that the drive notes between the
 calls: what does not overlap shows, in every run alike; see `puzzles.grading.overlap`). Of schedules BUBBLE, ACTIVATIONS
 of the worst rank, ALL_ACTIVATIONS, and ROOM, the messages that must find a place where sends block: to limit it refuses

@@ -19,10 +19,10 @@ from reference.collectives.exchange import exchange
 def dissemination(group: ProcessGroup) -> None:
     """A barrier.
 
-    Nobody goes on before everybody has come: when this function returns on one
-    rank, every rank must have called it. A barrier moves no data. What counts
-    is that a message has come:
-    its sender is here, and so is everybody of whom its sender had heard.
+    No rank continues before all ranks have come: when this function returns on
+    one rank, every rank must have called it. A barrier moves no data. What
+    counts is that a message has come:
+    its sender is here, and so is every rank of which its sender had heard.
 
     Given is a way to send to one rank while you receive from another:
     `exchange(outgoing, target, incoming, source, group)` puts what comes into

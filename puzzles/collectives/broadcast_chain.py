@@ -24,7 +24,7 @@ def chain(
 ) -> None:
     """Broadcast along a chain, piece by piece.
 
-    The root has a tensor that everybody needs. It travels from rank to rank to
+    The root has a tensor that every rank needs. It travels from rank to rank to
     the right, cut in pieces: while a rank sends one piece on, it receives the
     next. So many links are in use at once, and
     each carries the tensor once.

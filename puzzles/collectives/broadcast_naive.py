@@ -18,7 +18,7 @@ from torch.distributed import ProcessGroup
 def naive(x: Tensor, root: int, group: ProcessGroup) -> None:
     """Broadcast, one after another.
 
-    The root has a tensor that everybody needs. It sends it to all others, one
+    The root has a tensor that every rank needs. It sends it to all others, one
     after another; they receive it.
 
     Args:
@@ -27,7 +27,7 @@ def naive(x: Tensor, root: int, group: ProcessGroup) -> None:
         root: group rank of the one who has it.
         group: n ranks. Any n.
 
-    Budget: n-1 steps, and n-1 tensors sent by the root. Nobody else sends
+    Budget: n-1 steps, and n-1 tensors sent by the root. No other rank sends
     anything.
     """
     raise NotImplementedError("not solved yet")

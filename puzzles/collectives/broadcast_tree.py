@@ -18,9 +18,9 @@ from torch.distributed import ProcessGroup
 def tree(x: Tensor, root: int, group: ProcessGroup) -> None:
     """Broadcast along a tree.
 
-    The root has a tensor that everybody needs. After the first step two ranks
-    have it, after the second four, then eight: whoever has it helps to spread
-    it.
+    The root has a tensor that every rank needs. After the first step two ranks
+    have it, after the second four, then eight: each rank that has it helps to
+    spread it.
 
     Args:
         x: contiguous, of the same shape and dtype on every rank. On the root
@@ -28,7 +28,7 @@ def tree(x: Tensor, root: int, group: ProcessGroup) -> None:
         root: group rank of the one who has it.
         group: n ranks. Any n, also one that is no power of two.
 
-    Budget: ⌈log2 n⌉ steps; nobody sends more often than there are steps. No
+    Budget: ⌈log2 n⌉ steps; no rank sends more often than there are steps. No
     memory besides `x`.
     """
     raise NotImplementedError("not solved yet")

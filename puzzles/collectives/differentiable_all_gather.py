@@ -22,17 +22,16 @@ from reference.collectives.reduce_scatter import ring as scatter_sum
 def all_gather(x: Tensor, group: ProcessGroup, dim: int = 0) -> Tensor:
     """An all-gather that gradients pass through.
 
-    Gather everybody's `x` side by side along `dim`, so that autograd can go
+    Gather every rank's `x` side by side along `dim`, so that autograd can go
     back through it.
 
-    Every rank goes on to compute something else with what it has gathered. So
-    my `x` acts on everybody's loss, and its gradient is the sum of the
-    gradients that everybody finds for my part. That is a collective again;
-    which?
+    Every rank then computes something else with what it has gathered. So my `x`
+    acts on every rank's loss, and its gradient is the sum of the gradients that
+    all ranks find for my part. That is a collective again; which?
 
     Given are `gather(x, out, group)` and `scatter_sum(x, out, group)`: the
     all-gather and the reduce-scatter around a ring. Both see memory, where
-    parts lie behind each other: dim 0 of a contiguous tensor. For another dim,
+    parts lie one after another: dim 0 of a contiguous tensor. For another dim,
     `x.movedim(dim, 0).contiguous()` before, and `out.movedim(0, dim)` after.
 
     Write a `torch.autograd.Function` with `forward(ctx, ...)` and

@@ -1,4 +1,4 @@
-"""collectives.gather: Gather: everybody's on the root.
+"""collectives.gather: Gather: all tensors on the root.
 
 rankwise check collectives.gather
 rankwise hint collectives.gather
@@ -18,7 +18,7 @@ from torch.distributed import ProcessGroup
 def naive(
     x: Tensor, out: Tensor | None, root: int, group: ProcessGroup
 ) -> None:
-    """Gather: everybody's on the root.
+    """Gather: all tensors on the root.
 
     Every rank brings a tensor. Afterwards the root has all of them, rank 0's
     first: a scatter that runs backwards.

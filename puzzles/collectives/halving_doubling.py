@@ -31,10 +31,10 @@ def halving_doubling(
 
     As in recursive doubling, ranks that differ in one bit are partners. But
     they share the work: one of the two adds up the first half and the other the
-    second. So each sends only the half that it does not keep, and goes on with
-    the other: a quarter in the next step, then an eighth. When everybody has a
-    small part of the sum, they go the same way back, in reverse order, and give
-    each other what they have.
+    second. So each sends only the half that it does not keep, and continues
+    with the other: a quarter in the next step, then an eighth. When every rank
+    has a small part of the sum, they go the same way back, in reverse order,
+    and give each other what they have.
 
     Given are `cube = hypercube(rank, n)`, this rank's place among the greatest
     power of two within n: `cube.vertex` is its number there, `cube.neighbours`

@@ -21,16 +21,16 @@ def pairwise(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     """All-to-all, pair by pair.
 
     Every rank has a chunk for every rank: the first is for rank 0, the second
-    for rank 1. Afterwards `out` holds what everybody had for this one, rank 0's
-    chunk first. A transposition: if each rank is a row of a matrix, each is a
-    column afterwards.
+    for rank 1. Afterwards `out` holds what every rank had for this one, rank
+    0's chunk first. A transposition: if each rank is a row of a matrix, each is
+    a column afterwards.
 
     Given is a way to send to one rank while you receive from another:
     `exchange(outgoing, target, incoming, source, group)` puts what comes into
     `incoming`.
 
     Args:
-        x: contiguous, n chunks of the same length behind each other, of the
+        x: contiguous, n chunks of the same length one after another, of the
             same shape and dtype on every rank. Leave it as it is.
         out: contiguous, like x; the place for what comes.
         group: n ranks. Any n.

@@ -20,9 +20,10 @@ from reference.collectives.exchange import exchange
 def ring(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     """All-gather around a ring.
 
-    Every rank brings a chunk. Afterwards everybody has all of them, behind each
-    other in `out`. The ranks stand in a ring and talk to their neighbours only:
-    in each step a rank passes on to the right what it last got from the left.
+    Every rank brings a chunk. Afterwards every rank has all of them, one after
+    another in `out`. The ranks stand in a ring and talk to their neighbours
+    only: in each step a rank passes on to the right what it last got from the
+    left.
 
     Given is a way to send to one rank while you receive from another:
     `exchange(outgoing, target, incoming, source, group)` puts what comes into

@@ -26,10 +26,10 @@ def ring(
     """Reduce-scatter around a ring.
 
     Every rank brings a tensor `x`, cut into n chunks. Afterwards rank i has, in
-    `out`, the sum of everybody's i-th chunk. The ranks stand in a ring and talk
-    to their neighbours only: a partial sum travels to the right, every rank
-    adds its own part, and after n-1 steps it is complete, at home with the rank
-    that it belongs to.
+    `out`, the sum of every rank's i-th chunk. The ranks stand in a ring and
+    talk to their neighbours only: a partial sum travels to the right, every
+    rank adds its own part, and after n-1 steps it is complete, on the rank that
+    it belongs to.
 
     Given are `exchange(outgoing, target, incoming, source, group)`, which sends
     to one rank while it receives from another;

@@ -20,7 +20,7 @@ def naive(
 ) -> None:
     """Scatter: one chunk for each.
 
-    The root has n chunks behind each other. Afterwards rank i has the i-th of
+    The root has n chunks one after another. Afterwards rank i has the i-th of
     them, in `out`.
 
     Args:

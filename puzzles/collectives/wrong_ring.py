@@ -23,7 +23,7 @@ SUM = dist.ReduceOp.SUM
 def ring(x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
     """Spot the wrong ring.
 
-    An all-reduce around a ring that somebody has written, somebody else has
+    An all-reduce around a ring that one colleague has written, another has
     reviewed, and a test has found right: its sums are. But on n ranks it is
     more than n times slower than it should be. Find out why, and mend it; the
     ring still goes to the right.

@@ -34,8 +34,8 @@ def groups_along(
     different stages.
 
     Args:
-        axes: numbers of axes. With all of them everybody is together, with none
-            each rank is alone.
+        axes: numbers of axes. With all of them all ranks are together, with
+            none each rank is alone.
         sizes: ranks along each axis, the outermost first. The last axis counts
             fastest.
 

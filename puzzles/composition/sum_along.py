@@ -32,7 +32,7 @@ def sum_along(x: Tensor, axes: Collection[int], sizes: Sequence[int]) -> None:
 
     Args:
         x: whole numbers, on every rank other ones.
-        axes: numbers of axes, as of `groups_along`, which you have: [(0, 1),
+        axes: numbers of axes, as for `groups_along`, which you have: [(0, 1),
             (2, 3), ...].
         sizes: ranks along each axis, the outermost first.
 

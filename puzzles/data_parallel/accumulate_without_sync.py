@@ -38,7 +38,7 @@ def reduce_on_last(
         optimizer.step()
 
     What is before the `yield` in a function under `@contextmanager` happens
-    when the block is entered, what is behind it when the block is left.
+    when the block is entered, what is after it when the block is left.
 
     The loss is divided by the number of samples of all micro-batches of all
     ranks already: gradients add up.

@@ -22,8 +22,8 @@ def places(
     sample more than the others.
 
     What is read in a step does not depend on the number of ranks. So a run can
-    stop after any step, go on with more ranks or fewer, and loses no sample and
-    repeats none.
+    stop after any step, continue with more ranks or fewer, and loses no sample
+    and repeats none.
 
     Args:
         samples: in the data set.

@@ -25,7 +25,7 @@ def find_drift(
     """Find the replica that drifted.
 
     All replicas started alike and took the same steps. The loss looks well. But
-    somebody has loaded an older file, one card has a broken memory, a buffer
+    one rank has loaded an older file, one card has a broken memory, a buffer
     was forgotten: one replica is not like the others any more, maybe by a
     single bit. Find out which tensor it is, and on which ranks, without sending
     the model around.

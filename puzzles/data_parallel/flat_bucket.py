@@ -30,10 +30,10 @@ def flat(
 
     A message costs a latency, however small it is; a model of a thousand
     parameters, most of them tiny, pays it a thousand times. Put all gradients
-    behind each other into one flat tensor, sum that, and put the sums back.
+    one after another into one flat tensor, sum that, and put the sums back.
 
     Given is `all_reduce(x, group)`, which makes `x` on every rank the sum of
-    everybody's `x`, in place.
+    every rank's `x`, in place.
 
     Args:
         gradients: of the parameters, one after the other; of the same shapes in

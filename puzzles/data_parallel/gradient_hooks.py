@@ -23,14 +23,14 @@ def reduce_when_ready(
     """Hooks that send gradients while backward runs.
 
     Backward goes from the last layer to the first. When it has the last layer's
-    gradients, all other layers are still to come; and so far nobody uses the
-    network. Let each gradient be summed over `group` as soon as it is known,
-    while backward goes on.
+    gradients, all other layers are still to come; and so far the network is
+    idle. Let each gradient be summed over `group` as soon as it is known, while
+    backward continues.
 
     `parameter.register_post_accumulate_grad_hook(hook)` lets autograd call
     `hook(parameter)` each time it has written `parameter.grad`. And with
     `async_op=True`, `dist.all_reduce` returns at once, with a request; between
-    that and the return of `request.wait()` the tensor is on its way, and nobody
+    that and the return of `request.wait()` the tensor is in flight, and no code
     may read or write it.
 
     The loss is divided by the number of samples of all ranks already: gradients

@@ -29,7 +29,7 @@ def naive(
     """Naive data parallelism: sum every gradient.
 
     Every rank has the same model, and has gone backward through it with its own
-    part of the batch. Before anybody takes a step, all must have the gradients
+    part of the batch. Before any rank takes a step, all must have the gradients
     of the whole batch, the same on every rank.
 
     The loss of each rank is the sum over its own samples, divided by the number
@@ -37,7 +37,7 @@ def naive(
     the whole, and there is nothing to be divided any more.
 
     Given is `all_reduce(x, group)`, which makes `x` on every rank the sum of
-    everybody's `x`, in place: torch's own, as it is called here. Your ring
+    every rank's `x`, in place: torch's own, as it is called here. Your ring
     would fit, too.
 
     Args:

@@ -34,8 +34,8 @@ def batch_norm(
         deviation = sqrt(variance + epsilon)
 
     Mean and variance (divided by N, all ranks' samples) follow from sum, sum of
-    squares and count. On the way back, every x acts on everybody's mean and
-    deviation. With g, the gradient of y:
+    squares and count. On the way back, every x acts on the mean and deviation
+    of all ranks. With g, the gradient of y:
 
         gradient of x = weight / deviation · (g - mean of g - x' · mean of g x')
 

@@ -28,8 +28,8 @@ def joined(
 
     Ranks have different numbers of batches, and none of them knows how many the
     others have. A rank that simply stops when it has none leaves the others
-    waiting in the next all-reduce, for ever. It has to go on, with zeros, until
-    nobody has any.
+    waiting in the next all-reduce, forever. It has to continue, with zeros,
+    until no rank has any.
 
     Yield, step by step, this rank's next batch, or None once it has no more;
     and with it the number of samples that all ranks have in this step. The loop

@@ -115,7 +115,7 @@ def draw(verdict: Verdict) -> bytes | None:
 
 
 def _title(verdict: Verdict, trace: Any, steps: Any) -> str:
-    """What a finished run cost; of a run that broke off, who waits for whom, where somebody does."""
+    """What a finished run cost; of a run that broke off, which rank waits for which, where one does."""
     if verdict.stage is Stage.ERROR:
         stuck = any(span.kind.name == "STUCK" for span in steps.spans)
         return "" if stuck else f"{verdict.case}: what the ranks said to each other until then"

@@ -30,7 +30,7 @@ def check(
         name: of the puzzle: "ranks.ring_shift", or "ring_shift" where that is clear.
         solution: its text, the path of a file, or a function; the learner's file by default.
         course: where files and history are; the course that this package belongs to by default.
-        face: who asks, for the history.
+        face: the one that asks, for the history.
         seed: of values and of some sizes, as an earlier verdict names it; by default a new one.
 
     Raises BadInput: there is no such puzzle, or no such file, or the solution is none of these.
@@ -39,7 +39,7 @@ def check(
     puzzle = catalog.find(name)
     source, filename = read(puzzle, solution, course)
     if course.visited or text.untouched(puzzle, source):
-        return engine.grade(puzzle, source, filename=filename, seed=seed)  # the stub is nobody's attempt
+        return engine.grade(puzzle, source, filename=filename, seed=seed)  # the stub is not an attempt
     return _attempt(puzzle, source, Text(source, filename, puzzle.entry), course, face, seed)
 
 
@@ -88,7 +88,7 @@ def save_and_check(
 ) -> tuple[Verdict, str]:
     """Save a notebook's cell as the puzzle's file and check that.
 
-    A stub that nobody has touched replaces nothing: then the file is checked as it is. Else the verdict counts lines as
+    An untouched stub replaces nothing: then the file is checked as it is. Else the verdict counts lines as
     the cell does, whose first one is the magic.
 
     Returns: the verdict, and a line that says what happened to the file ("" where nothing is to be said).
@@ -102,7 +102,7 @@ def save_and_check(
         course.write(puzzle, written, "replaced")
         return _attempt(puzzle, written, shown, course, face), ""
     if text.untouched(puzzle, course.read(puzzle)):
-        return engine.grade(puzzle, shown.source, filename=shown.filename), ""  # the stub is nobody's attempt
+        return engine.grade(puzzle, shown.source, filename=shown.filename), ""  # the stub is not an attempt
     note = f"the cell holds the stub, so your solution in {_shown(course, puzzle)} was checked and left as it is"
     return check(puzzle.name, course=course, face=face), note
 

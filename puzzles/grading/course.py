@@ -24,7 +24,7 @@ class Course:
 
     Attributes:
         root: the directory.
-        visited: somebody else's, to be graded and looked at: checks and lists leave it as it is.
+        visited: another learner's, to be graded and looked at: checks and lists leave it as it is.
     """
 
     root: Path

@@ -1,7 +1,7 @@
 """What a wrong answer looks like: patterns that say more than "expected 27, got 9".
 
 Two kinds. Patterns *between* cases: right here and wrong there, and what sets the two apart. Patterns *in* the values
-of one case: off by a factor, everybody's own input, another rank's answer. Each is a small function that returns a
+of one case: off by a factor, each rank's own input, another rank's answer. Each is a small function that returns a
 sentence or None; a sentence is only said where it is true of every value or case it speaks of.
 """
 
@@ -57,7 +57,7 @@ def _remainder(right: list[Case], wrong: list[Case]) -> str | None:
         remains = [getattr(case, name) % case.n != 0 for case in wrong]
         if all(divides) and all(remains):
             where = f"{name}={getattr(wrong[0], name)} on {wrong[0].n} ranks"
-            return f"right where n divides {name}, wrong where it does not ({where}): who gets the remainder?"
+            return f"right where n divides {name}, wrong where it does not ({where}): which rank gets the remainder?"
     return None
 
 

@@ -63,7 +63,7 @@ def run(job: Job, inputs: list[dict[str, Any] | None]) -> dict[str, Any]:
     before, switches = integrity.snapshot(), integrity.switches()
     groups = {ranks: dist.new_group(list(ranks)) for ranks in dict.fromkeys(job.members) if ranks is not None}
     if groups:
-        dist.barrier()  # new_group returns while others still connect: nobody may be done before they are
+        dist.barrier()  # new_group returns while others still connect: no rank may be done before they are
     groups[None] = dist.group.WORLD
     reports = []
     with concealed(job.given), _module(job) as module:

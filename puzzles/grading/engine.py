@@ -115,7 +115,7 @@ def _settled(solution: Solution, runs: list[Run], pool: Pool) -> list[Run]:
     """The same runs; one that held too much memory is taken again, up to twice.
 
     A thread of gloo's may hold a tensor for a moment after the request for it is done. No program can help that, and it
-    rarely happens twice. Who really holds too much does so every time: the first of these ends the search.
+    rarely happens twice. A solution that really holds too much does so every time: the first of these ends the search.
     """
     budgets = [budget for budget in solution.puzzle.budgets if budget.measure in _OF_MEMORY]
 
@@ -197,7 +197,7 @@ def _impossible(puzzle: Puzzle, runs: list[Run]) -> tuple[Run, str] | None:
 
 
 def row(budget: Budget, run: Run) -> Row:
-    """What a run has cost. Who beats the best that was known sets a new one."""
+    """What a run has cost. A run that beats the best that was known sets a new one."""
     yours = run.measured(budget.measure)
     return Row(budget.measure, run.case, budget.target(run.case), yours, min(yours, budget.best(run.case)))
 

@@ -1,4 +1,4 @@
-"""Files that nobody finds half written."""
+"""Files that are never found half written."""
 
 import os
 import tempfile
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: str) -> None:
-    """Write a file so that whoever reads it, now or after a crash, finds the old text or the new one."""
+    """Write a file so that a reader, now or after a crash, finds the old text or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

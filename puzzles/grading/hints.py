@@ -1,4 +1,4 @@
-"""Hints, one after the other. Whoever asks for one has waited long enough: nothing here imports torch."""
+"""Hints, one after the other. A learner who asks for one has waited long enough: nothing here imports torch."""
 
 from .. import catalog
 from .course import Course, here

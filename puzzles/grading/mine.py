@@ -48,7 +48,7 @@ def your_schedule(name: str, *, course: Course | None = None, ranks: int, **para
 
     Args:
         name: of a schedule puzzle.
-        course: as of `yours`.
+        course: as for `yours`.
         ranks: of the pipeline.
         parameters: the others of the puzzle's cases, such as m.
 

@@ -48,6 +48,6 @@ def cut(inputs: Inputs, events: list[Event]) -> Event | None:
 
 
 def sentence(case: Case, inputs: Inputs, event: Event) -> str:
-    """What to tell whoever has sent it."""
+    """What to tell its sender."""
     dtype = str(due(inputs)).removeprefix("torch.")
     return f"line {event.line} sends {event.dtype} where the numbers are {dtype} ({case}): send them in their own dtype"

@@ -3,7 +3,7 @@
 A trace says in which order a rank posted its messages and waited for them, and nothing of what it computed between.
 Drives fill the gap: `Work` notes how long a piece of work would take, and at which tick it was done. Both together run
 again on a modelled network, as `reference.trace.replay` tells, where a piece of work is a message from a rank to
-itself, which keeps nobody else waiting. So the same program takes the same time in every run, on a busy machine, too.
+itself, which keeps no other rank waiting. So the same program takes the same time in every run, on a busy machine, too.
 
     drive       work = Work(); ...; work(seconds); ...; return {..., **work.notes}
     puzzle      Budget(Measure.MICROSECONDS, target=lambda case: 1e6 * ..., why="...")
@@ -80,7 +80,7 @@ def _as_messages(rank: int, notes: Sequence[Note], spread: int) -> list[Lowered]
     """Pieces of work as messages from a rank to itself, which it waits for at once. Nanoseconds stand for bytes."""
     calls = []
     for number, (tick, seconds) in enumerate(notes):
-        posted = tick * spread + 1 + 2 * number  # behind the calls with smaller ticks, before that of this tick
+        posted = tick * spread + 1 + 2 * number  # after the calls with smaller ticks, before that of this tick
         channel = (NAME, rank, number)
         halves = (Half(True, rank, _nanoseconds(seconds), channel), Half(False, rank, 0, channel))
         event = Event(rank, Op.SEND, (rank,), rank, 0, (), "", 0, (), "", "", 0, posted, posted + 1, begin=0.0, end=0.0)

@@ -95,14 +95,14 @@ class Pool:
         return clusters[world_size]
 
     def prepare(self, world_sizes: Iterable[int], spare: Iterable[int] = ()) -> None:
-        """Begin to start clusters, and second ones of the sizes in `spare`; they come up while the caller goes on."""
+        """Begin to start clusters, and second ones of the sizes in `spare`; they come up while the caller continues."""
         for world_size in world_sizes:
             self._started(self._clusters, world_size)
         for world_size in spare:
             self._started(self._spares, world_size)
 
     def ready(self) -> None:
-        """Wait until all ranks are up, as they are while somebody reads a verdict."""
+        """Wait until all ranks are up, as they are while the learner reads a verdict."""
         for cluster in (*self._clusters.values(), *self._spares.values()):
             cluster.ready()
 
@@ -116,7 +116,7 @@ class Pool:
     def forgetting(self) -> Iterator[None]:
         """Around all that one text runs: new ranks then take the place of those that it has run on.
 
-        They are forked while nobody waits, and nothing that the text left behind reaches the next one.
+        They are forked while no check waits, and nothing that the text left behind reaches the next one.
         """
         try:
             yield

@@ -11,7 +11,7 @@ from .course import Course, here
 
 @dataclass(frozen=True)
 class Prediction:
-    """What somebody said, and the truth where it is known."""
+    """What a learner predicted, and the truth where it is known."""
 
     question: str
     said: dict[str, float]

@@ -70,7 +70,7 @@ class Budget:
     Attributes:
         target: the most that passes, for a case. The worst rank counts.
         optimum: what the best known program needs, by this measure alone; the target where that is best.
-        why: one line for whoever is above the target: what costs so much, and what to do instead.
+        why: one line for a solution above the target: what costs so much, and what to do instead.
     """
 
     measure: Measure
@@ -117,7 +117,7 @@ class Claim:
 class Given:
     """A function of `reference` that the stub imports for the learner, under a name that is not its own.
 
-    For functions whose names are told apart by their modules alone: `Given(all_gather.ring, "all_gather")`.
+    For functions whose names differ by their modules alone: `Given(all_gather.ring, "all_gather")`.
     """
 
     function: Callable[..., Any]

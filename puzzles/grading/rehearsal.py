@@ -1,4 +1,4 @@
-"""What every check does first, done once by each new rank while nobody waits for it.
+"""What every check does first, done once by each new rank while no check waits for it.
 
 A new rank shares its memory with the process that it was forked from, and copies a page when it first touches it
 (Python counts references in the objects themselves, so to look at an object is to touch it). A first call copies some

@@ -21,7 +21,7 @@ ALWAYS = {
     "GroupMember", "ProcessGroup", "ReduceOp", "Work", "get_global_rank", "get_group_rank", "get_process_group_ranks",
     "get_rank", "get_world_size", "group",
 }  # fmt: skip
-"""Names of torch.distributed that every puzzle allows: they say who is who, and send nothing."""
+"""Names of torch.distributed that every puzzle allows: they say which rank is which, and send nothing."""
 
 BUILTINS = {
     "__builtins__", "__import__", "__loader__", "__spec__", "breakpoint", "compile", "delattr", "eval", "exec",
@@ -38,7 +38,7 @@ ATTRIBUTES = BUILTINS | {
     "tb_frame", "tb_next", "tofile", "untyped_storage", "use_deterministic_algorithms",
 }  # fmt: skip
 """Attributes of whatever object that lead out of the text, around the process group or the count of memory, or change
-torch for everybody. `format`, and the lists and dicts of parameters, read attributes that a string names, where nobody
+torch for all code. `format`, and the lists and dicts of parameters, read attributes that a string names, where no rule
 sees them; an f-string shows them."""
 
 DUNDERS = {

@@ -127,7 +127,7 @@ class Run:
 
     @property
     def cut(self) -> str:
-        """That a message brings whole numbers where they are none, for whoever has wrong values; "" where none does."""
+        """That a message brings whole numbers where they are none, if values are wrong; "" where none does."""
         event = narrow.cut(self.inputs, [event for events in self.trace.events for event in events])
         return narrow.sentence(self.case, self.inputs, event) if event else ""
 

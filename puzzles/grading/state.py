@@ -17,7 +17,7 @@ from typing import Any
 
 from reference.errors import BadInput
 
-KEPT = ("reset", "replaced", "update")  # why a text is kept that nobody has checked
+KEPT = ("reset", "replaced", "update")  # why an unchecked text is kept
 _PATIENCE = 10.0  # seconds to wait for another writer
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _READ_ONLY = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
@@ -74,7 +74,7 @@ class State:
 
     Args:
         path: of the file.
-        visited: somebody else's: reading leaves no trace in its folder.
+        visited: another learner's: reading leaves no trace in its folder.
     """
 
     def __init__(self, path: Path, visited: bool = False) -> None:
@@ -146,14 +146,14 @@ class State:
                 return []
             where = self.path.absolute().as_uri()
             as_it_lies = f"{where}?mode=ro&immutable=1"
-            if self.visited and not self.path.with_name(f"{self.path.name}-wal").exists():  # nobody is writing
+            if self.visited and not self.path.with_name(f"{self.path.name}-wal").exists():  # no process is writing
                 return _select(as_it_lies, query, values)
             try:
                 return _select(f"{where}?mode={'ro' if self.visited else 'rw'}", query, values)
             except sqlite3.OperationalError as error:
                 if _code(error) not in _READ_ONLY:
                     raise
-                return _select(as_it_lies, query, values)  # nobody can write here, nor lock
+                return _select(as_it_lies, query, values)  # no process can write here, nor lock
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

@@ -125,7 +125,7 @@ def _stub_parts(puzzle: Puzzle, body: str) -> tuple[list[str], list[str]]:
     if puzzle.takes_group or (puzzle.given and not puzzle.pipe) or puzzle.calls:
         imports += ["import torch", "import torch.distributed as dist"]
     elif any(line.split()[1].partition(".")[0] == "torch" for line in imports):
-        imports.append("import torch")  # who is given tensors makes some
+        imports.append("import torch")  # a function that is given tensors makes some
     return imports, [*gathered.definitions.values(), f"{head}\n{body}"]
 
 

@@ -108,7 +108,7 @@ class Trial:
         return Verdict(puzzle.name, Stage.VALUES, reason, case, (), failure.trace, compared, output=failure.output)
 
     def quoted(self, error: RankError) -> str:
-        """The line that an error blames, as it stands in the solution: in a notebook nobody counts lines."""
+        """The line that an error blames, as it stands in the solution: in a notebook lines are not counted."""
         line = self.blamed(error)
         return f"    {error.line} | {line[:100]}" if line else ""
 

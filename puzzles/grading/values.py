@@ -238,7 +238,7 @@ def _kind(value: Any) -> str:
 
 
 def _numbers(expected: float | int | bool, got: float | int | bool) -> tuple[str, str]:
-    """Both as short as they are still told apart: 3528 and 3528.0000000000005."""
+    """Both as short as they still differ: 3528 and 3528.0000000000005."""
     short = _number(expected), _number(got)
     if short[0] != short[1]:
         return short

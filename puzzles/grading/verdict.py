@@ -12,7 +12,7 @@ class Stage(StrEnum):
 
     UNSOLVED = "not solved yet"  # the stub
     TEXT = "not a program"  # it does not parse, or does not define what is asked for
-    ERROR = "error"  # a rank raised, waited for ever, died
+    ERROR = "error"  # a rank raised, waited forever, died
     VALUES = "wrong values"
     BUDGETS = "over budget"  # right, at too high a cost
     STYLE = "calls not allowed"  # right and cheap, by means that are ruled out

@@ -27,7 +27,7 @@ _FORGIVEN = 128  # bytes of a call: less than any message takes, more than ackno
 _STILL = 20  # looks at the counters of packets until nothing moves
 _LOOK = 0.02  # seconds between two looks
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # of the kernel, in a second
-_USER, _SYSTEM = 11, 12  # places in /proc/PID/stat behind the name, which may hold blanks and brackets
+_USER, _SYSTEM = 11, 12  # places in /proc/PID/stat after the name, which may hold blanks and brackets
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class ProcessorTime:
 
 
 def used(pid: int) -> float:
-    """Seconds of processor time that a process has used until now; 0 where it is gone, or nobody knows."""
+    """Seconds of processor time that a process has used until now; 0 where it is gone, or this is not known."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

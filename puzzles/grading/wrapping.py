@@ -1,7 +1,7 @@
 """Wrap statements of puzzles at the width of a learner's editor, and leave tables, lists and code as they are meant.
 
 Statements are written with lines of up to 120 columns; half a laptop's screen has 80. A line that ends early ends on
-purpose: it belongs to a list, a table or a program. A line that ends because the next word had no room goes on.
+purpose: it belongs to a list, a table or a program. A line that ends because the next word had no room continues.
 """
 
 import re

@@ -38,8 +38,8 @@ def scaled_step(
     change of the scale, up or down, begins a new row.
 
     Each rank has its own slice of the weights and of the gradients. An overflow
-    on one rank must be everybody's: if it skipped alone, its slice would be a
-    step behind, and its scale another one, for ever.
+    on one rank must count on all ranks: if it skipped alone, its slice would be
+    a step behind, and its scale another one, forever.
 
     Args:
         masters: float32, this rank's slice of the weights; updated in place, by
@@ -52,8 +52,8 @@ def scaled_step(
         learning_rate: what a gradient is multiplied by.
         group: n ranks. Any n.
 
-    Returns: (scale, good_steps) to go on with, a float and an int, the same on
-    every rank.
+    Returns: (scale, good_steps) to continue with, a float and an int, the same
+    on every rank.
 
     Budget: one call, of one number. Send a flag and not the overflow itself: no
     message may hold inf or NaN.

@@ -22,12 +22,12 @@ def recomputed(function: Callable[..., Tensors], *inputs: Tensor) -> Tensors:
 
     As in `memory.recompute_block`, but now the function has dropout inside. Run
     it twice, and it drops other elements the second time: backward gives the
-    gradient of something that nobody has computed. No error, no NaN; the model
+    gradient of something that was never computed. No error, no NaN; the model
     just learns worse.
 
     So the second run must draw the random numbers of the first. And after
-    backward, everybody else must go on with the random numbers that they would
-    have got without any recomputation.
+    backward, all other code must continue with the random numbers that they
+    would have got without any recomputation.
 
     `torch.get_rng_state()` says where the generator is,
     `torch.set_rng_state(state)` puts it there.

@@ -38,6 +38,6 @@ def first_stage(
 
     Returns: the stage's name; None if even "zero3" does not fit.
 
-    Budget: a formula for each stage. Nobody waits for a loop over 16,384 ranks.
+    Budget: a formula for each stage, not a loop over 16,384 ranks.
     """
     raise NotImplementedError("not solved yet")

@@ -23,7 +23,7 @@ def best_algorithm(ranks: int, size: float, alpha: float, beta: float) -> str:
 
     The last two need n to be a power of two. Otherwise let p be the largest
     power of two below n: each rank beyond p first gives its whole tensor to a
-    partner, the first p go on among themselves, and in the end the partners
+    partner, the first p continue among themselves, and in the end the partners
     give the sum back. That is two steps more, with the whole tensor in each.
     Which of the three is fastest?
 
@@ -35,7 +35,6 @@ def best_algorithm(ranks: int, size: float, alpha: float, beta: float) -> str:
 
     Returns: its name, as above. Where two are equally fast, either will do.
 
-    Budget: a formula for each. Nobody waits for a loop over the steps of 16,384
-    ranks.
+    Budget: a formula for each, not a loop over the steps of 16,384 ranks.
     """
     raise NotImplementedError("not solved yet")

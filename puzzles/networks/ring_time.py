@@ -25,6 +25,6 @@ def ring_time(ranks: int, size: float, alpha: float, beta: float) -> float:
 
     Returns: seconds.
 
-    Budget: a formula. Nobody waits for a loop over the steps of 16,384 ranks.
+    Budget: a formula, not a loop over the steps of 16,384 ranks.
     """
     raise NotImplementedError("not solved yet")

@@ -20,7 +20,7 @@ def balance(costs: Sequence[int], stages: int) -> list[int]:
     micro-batch before. So all of them go at the pace of the one that has most
     to do.
 
-    Layers are not alike. Behind the last block of a language model stands the
+    Layers are not alike. After the last block of a language model comes the
     head, which often costs as much as two blocks. The embedding costs nearly
     nothing. And where blocks of a kind alternate, each has its own price.
 
@@ -36,7 +36,7 @@ def balance(costs: Sequence[int], stages: int) -> list[int]:
     and so on. Each gets one or more. Where several cuts are equally good, any
     will do.
 
-    Budget: 126 layers can be cut into 16 stages in 10^19 ways: nobody can try
-    them all. 200 + 6 L² p lines, for L layers.
+    Budget: 126 layers can be cut into 16 stages in 10^19 ways: it is impossible
+    to try them all. 200 + 6 L² p lines, for L layers.
     """
     raise NotImplementedError("not solved yet")

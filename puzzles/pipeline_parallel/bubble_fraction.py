@@ -31,7 +31,7 @@ def bubble_fraction(p: int, m: int, v: int) -> float:
         m: micro-batches; a multiple of p where v is not 1.
         v: stages on a rank; 1 for GPipe and 1F1B.
 
-    Returns: a float from 0 to 1: 0 where nobody waits.
+    Returns: a float from 0 to 1: 0 where no rank waits.
 
     Budget: a formula. F and B are not among the arguments: why?
     """

@@ -30,10 +30,10 @@ def exchange_between_stages(
         rank r-1    -- activation ->    rank r      -- activation ->    rank r+1
                     <-- gradient --                 <-- gradient --
 
-    A send may block until somebody receives. So if everybody sends first,
-    everybody waits for ever. If everybody receives first, too. If all take
-    turns from the first rank to the last, nobody waits for ever, and all wait
-    for all. Let everything travel at once.
+    A send may block until its receiver receives. So if all ranks send first,
+    all wait forever. If all receive first, too. If they take turns from the
+    first rank to the last, none waits forever, and all wait for all. Let
+    everything travel at once.
 
     With `isend` and `irecv` alone this can hang on NCCL, which runs what is
     said between two ranks in the order in which it was said; this check cannot

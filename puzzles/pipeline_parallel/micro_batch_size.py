@@ -28,7 +28,7 @@ def best_micro_batch(
     micro-batches: in each step a rank waits for the first to come and for the
     last to come back. And memory has a say, too.
 
-    Somebody has measured how long a stage takes, forward and backward, for
+    It was measured how long a stage takes, forward and backward, for
     micro-batches of several sizes; all stages take equally long, and messages
     take no time. A step is 1F1B: p-1 times, a rank waits for as long as it
     takes forward and backward for a micro-batch. Of the activations of a stage,
@@ -51,7 +51,6 @@ def best_micro_batch(
     Returns: one of the sizes, of those that divide `samples`; None if none of
     them fits. Where several make the step equally short, any of them will do.
 
-    Budget: a formula for each size. Nobody waits for a simulation of 2048
-    micro-batches.
+    Budget: a formula for each size, not a simulation of 2048 micro-batches.
     """
     raise NotImplementedError("not solved yet")

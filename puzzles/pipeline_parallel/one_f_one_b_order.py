@@ -15,10 +15,10 @@ from reference.pipeline_parallel.schedule import Action, Kind
 def one_f_one_b_order(rank: int, p: int, m: int) -> list[Action]:
     """Go backward as soon as you can (1F1B).
 
-    GPipe's stages hold the activations of all m micro-batches, because nobody
-    goes backward before everybody has gone forward. But the last rank could do
-    so at once: it has the loss of micro-batch 0 before anything else. And what
-    has gone backward needs no activations any more.
+    GPipe's stages hold the activations of all m micro-batches, because no rank
+    goes backward before all have gone forward. But the last rank could do so at
+    once: it has the loss of micro-batch 0 before anything else. And what has
+    gone backward needs no activations any more.
 
     So let rank r begin with as many forwards as it takes to give each rank
     after it one, and then alternate: one forward, one backward. What is left at

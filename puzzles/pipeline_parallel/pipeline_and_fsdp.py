@@ -27,10 +27,9 @@ def pipeline_and_fsdp(
     stages r, p + r, 2p + r, ... Of each it has a shard alone, as in FSDP. Write
     the program of one rank for one step, as a list of
 
-        Gather(stage)             begin to gather its weight. The rank goes on
-                                  at once; who computes with the stage waits
-                                  until it is there. One gather follows the
-                                  other.
+        Gather(stage)             begin to gather its weight. The rank continues
+                                  at once; a pass through the stage waits until
+                                  it is there. One gather follows the other.
         Free(stage)               let go of the weight.
         Action(Kind.FORWARD, stage, micro_batch)
         Action(Kind.BACKWARD, stage, micro_batch)
@@ -41,7 +40,7 @@ def pipeline_and_fsdp(
         Reduce(Action(Kind.BACKWARD, stage, micro_batch))
                                   the same, and then begin to sum the whole
                                   gradient over those who share the stage, and
-                                  keep a shard. The rank goes on at once.
+                                  keep a shard. The rank continues at once.
 
     All who share a stage run the same program, each with its own part of the
     batch. The check runs it on ranks where there are up to 8, and on 16 in

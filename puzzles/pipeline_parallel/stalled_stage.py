@@ -1,4 +1,4 @@
-"""pipeline_parallel.stalled_stage: Find the stage that stalls everybody.
+"""pipeline_parallel.stalled_stage: Find the stage that stalls all ranks.
 
 rankwise check pipeline_parallel.stalled_stage
 rankwise hint pipeline_parallel.stalled_stage
@@ -22,12 +22,12 @@ def find_stall(
     done: Sequence[int],
     computing: Sequence[bool],
 ) -> tuple[str, list[int]]:
-    """Find the stage that stalls everybody.
+    """Find the stage that stalls all ranks.
 
-    A pipeline has come to a halt, and whoever could go on has gone on. You ask
-    all ranks, and every one has an excuse: rank 0 waits for a gradient from
-    rank 1, rank 1 waits for one from rank 2, ... Find out who it is that
-    everybody waits for, directly or not, and why. There is one reason:
+    A pipeline has come to a halt, and every rank that could continue has done
+    so. You ask all, and each has an excuse: rank 0 waits for a gradient from
+    rank 1, rank 1 waits for one from rank 2, ... Find out which it is that all
+    ranks wait for, directly or not, and why. There is one reason:
 
         "computing"   a rank has what it needs, and does not come back from its
                       action. Look at that machine.
@@ -52,12 +52,12 @@ def find_stall(
         lines: of each rank, its actions in order.
         done: of each rank, how many of them it has finished.
         computing: of each rank, whether it is inside its next action. Else it
-            waits, or is through.
+            waits, or has finished.
 
     Returns: the reason and the ranks that it concerns: ("computing", [rank]),
     ("message", [from, to]), ("missing", [the rank that has no such action]), or
-    ("circle", [the ranks that wait for each other, ascending]). Whoever only
-    waits for a circle is not in it.
+    ("circle", [the ranks that wait for each other, ascending]). A rank that
+    only waits for a circle is not in it.
 
     Budget: lines that grow with the number of ranks, not with that of
     micro-batches.

@@ -19,9 +19,9 @@ def look_both_ways(x: Tensor, group: ProcessGroup) -> tuple[Tensor, Tensor]:
     """Find the deadlock, and mend it.
 
     The ranks of `group` stand in a line. Each wants to know what its left and
-    its right neighbour hold; beyond the ends of the line are zeros. Everybody
+    its right neighbour hold; beyond the ends of the line are zeros. Every rank
     turns to the right first, then to the left: send, receive, send, receive. It
-    hangs. Check it as it is and read who waits for whom, then mend it.
+    hangs. Check it as it is and read which rank waits for which, then mend it.
 
     Args:
         x: a contiguous tensor, of the same shape and dtype on every rank. Leave

@@ -31,8 +31,8 @@ def ping_pong(
     `clock()` on one side. The other side has another clock, which is of no use
     to you.
 
-    Now and then a round trip takes much longer, because somebody else uses the
-    link, and the very first one because the connection is opened. Don't let
+    Now and then a round trip takes much longer, because another program uses
+    the link, and the very first one because the connection is opened. Don't let
     those count: warm up with one round trip of each size, time each of the next
     `rounds`, and take a value that a few slow ones do not move, such as their
     median.

@@ -25,11 +25,11 @@ def ring_shift(x: Tensor, group: ProcessGroup) -> Tensor:
     Args:
         x: a contiguous tensor, of the same shape and dtype on every rank. Leave
             it as it is.
-        group: n ranks. With n = 1 you are your own neighbour, and there is
-            nobody to talk to.
+        group: n ranks. With n = 1 you are your own neighbour, and there is no
+            other rank to talk to.
 
     Returns: a new tensor like `x`.
 
-    Budget: one step. All messages must be on their way at the same time.
+    Budget: one step. All messages must be in flight at the same time.
     """
     raise NotImplementedError("not solved yet")

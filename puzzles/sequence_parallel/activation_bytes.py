@@ -29,7 +29,7 @@ def activation_bytes(
 
     - between the regions that are split: the inputs of two layer norms, what
       the norms hand to attention and to the MLP, and the masks of the two
-      dropouts behind these;
+      dropouts after these;
     - inside attention: queries, keys and values, and the input of the output
       projection;
     - inside attention, for each head and each pair of tokens: the output of the

@@ -23,10 +23,10 @@ def embed(tokens: Tensor, table: Tensor, group: ProcessGroup) -> Tensor:
     The table of an embedding is split by rows: rank r has the rows of tokens [r
     · V/n, (r + 1) · V/n). For a token of its own a rank can give the row; for
     any other it gives zeros. The sum over ranks is the embedding, and with
-    tensor parallelism an all-reduce gives it to everybody.
+    tensor parallelism an all-reduce gives it to all ranks.
 
-    With sequence parallelism, what comes behind wants a slice of the tokens on
-    each rank. So leave slices, and do not send what nobody asked for.
+    With sequence parallelism, what comes next wants a slice of the tokens on
+    each rank. So leave slices, and do not send what no rank asked for.
 
     Given are `gather(x, group)`, [B, S/n, D] -> [B, S, D], and
     `scatter(x, group)`, [B, S, D] -> [B, S/n, D], which adds up what all ranks

@@ -20,7 +20,7 @@ from reference.sequence_parallel.plain import gather_slices, sum_slices
 def column_linear(x: Tensor, weight: Tensor, group: ProcessGroup) -> Tensor:
     """Save the slice, not what was gathered.
 
-    A column-parallel linear layer behind a norm. The norm leaves a slice of the
+    A column-parallel linear layer after a norm. The norm leaves a slice of the
     tokens on each rank; the layer needs all of them:
 
         forward      tokens = gather x                 y = tokens @ weight.T
@@ -28,8 +28,8 @@ def column_linear(x: Tensor, weight: Tensor, group: ProcessGroup) -> Tensor:
                      gradient of x = (gradient @ weight), summed over the ranks,
                      this rank's slice of it
 
-    Backward needs all tokens once more. Whoever keeps them from forward on has
-    n times as much in memory as his share, in every layer, and sequence
+    Backward needs all tokens once more. A rank that keeps them from forward on
+    has n times as much in memory as its share, in every layer, and sequence
     parallelism has saved nothing here. But they lie in slices on the ranks: a
     rank keeps its own, and backward gathers them again. (Megatron-LM does this,
     and hides the message behind the product that does not need it.)

@@ -41,19 +41,19 @@ def column_linear(
     others?
 
     What comes next may want each rank's features where they are, or (with
-    `join`) everybody's on every rank. In that case all ranks go on to do the
-    same, so `upstream` is whole, and the same on all of them.
+    `join`) every rank's on every rank. In that case all ranks then do the same,
+    so `upstream` is whole, and the same on all of them.
 
     The all-gather is called `all_gather_single(out, x, group=group)`, before
-    torch 2.13 `all_gather_into_tensor`: it puts everybody's x below each other.
-    `all_gather` of a list of tensors will do, too.
+    torch 2.13 `all_gather_into_tensor`: it puts every rank's x below each
+    other. `all_gather` of a list of tensors will do, too.
 
     Args:
         x: [T, D], T tokens, the same on every rank.
         weight: [F / n, D], this rank's rows.
         bias: [F / n], this rank's.
         upstream: gradient of the y that is returned, of its shape.
-        join: whether everybody gets everybody's features.
+        join: whether every rank gets all ranks' features.
         group: n ranks. Any n.
 
     Returns: four tensors: y, [T, F / n], or [T, F] with `join`; the gradients

@@ -28,7 +28,7 @@ def drop_and_sum(
     """Dropout inside and outside the split.
 
     A row-parallel layer with two dropouts, one before it, where each rank has
-    other features, and one behind it, where all have the same:
+    other features, and one after it, where all have the same:
 
         output = drop(sum over ranks of drop(hidden) weightᵀ)
 

@@ -27,8 +27,8 @@ def layer_bytes(
         y = x + attention(norm(x))        z = y + mlp(norm(y))
 
     PaLM and GPT-J put the two side by side: z = x + attention(norm(x)) +
-    mlp(norm(x)). Both read the same, and both add to the same. Then f stands in
-    front of both, g behind both, and they are one region.
+    mlp(norm(x)). Both read the same, and both add to the same. Then f stands
+    before both, g after both, and they are one region.
 
     How many bytes does one rank send for one layer, forward and backward? Count
     all-reduces that send as little as an all-reduce can. Weights and their

@@ -26,7 +26,7 @@ def forward_and_backward(
 
     Splits along one dim leave something whole on every rank: all activations,
     or at least all their features. On a mesh of r x c ranks, every matrix can
-    be cut both ways, and nobody holds more than a block of anything:
+    be cut both ways, and no rank holds more than a block of anything:
 
         C = A B        rank (i, j) has A_ij [M/r, K/c], B_ij [K/r, N/c], and
                        shall have C_ij [M/r, N/c]
@@ -60,7 +60,7 @@ def forward_and_backward(
 
     Budget: of every panel of A and of B two broadcasts and one reduce. (Here
     one broadcast can serve forward and backward, but in a model time lies
-    between, and nobody has kept the panels.) Memory for the three results, for
+    between, and no rank has kept the panels.) Memory for the three results, for
     three panels of A and of B, and for one more block of C.
     """
     raise NotImplementedError("not solved yet")

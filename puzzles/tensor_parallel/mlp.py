@@ -28,9 +28,9 @@ def mlp(
         y = x + (silu(x Gᵀ) · (x Uᵀ)) Bᵀ
 
     Share it among n ranks: each has some rows of G and U, and the columns of B
-    that belong to them. Between the matrices nobody needs the others' features.
-    Lucky, for silu(a + b) is not silu(a) + silu(b): parts of a sum would have
-    to be added up first.
+    that belong to them. Between the matrices no rank needs the others'
+    features. Lucky, for silu(a + b) is not silu(a) + silu(b): parts of a sum
+    would have to be added up first.
 
     Given are the operators of the last puzzle: `enter(x, group)` is f, which
     gives x, and sums its gradients on the way back; `leave(x, group)` is g,

@@ -39,7 +39,7 @@ def column_backward(
     the other is computed.
 
     `dist.all_reduce(tensor, group=group, async_op=True)` returns at once, and
-    gives you a request. Until that is done, nobody may read or write the
+    gives you a request. Until that is done, no code may read or write the
     tensor: `request.wait()` returns when it is.
 
     Args:

@@ -30,7 +30,7 @@ def all_gather_matmul(
 
         y = all-gather(x) weightᵀ
 
-    The usual way is to gather, then to multiply: while X travels nobody
+    The usual way is to gather, then to multiply: while X travels no rank
     computes, while all compute nothing travels, and every rank holds all of X.
     But the rows of y that belong to one rank's rows of X depend on nothing
     else. And around a ring these come one rank's after another's.

@@ -25,7 +25,7 @@ def row_linear(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """A linear layer, split by rows.
 
-    Behind a layer that is split by columns, each rank has some of the features.
+    After a layer that is split by columns, each rank has some of the features.
     The next layer can start from there: y = x Bᵀ + b is a sum over input
     features, and rank r has those summands that belong to its own. So it has
     these columns of B (torch's `weight`; in the paper B is transposed, and they
@@ -45,8 +45,8 @@ def row_linear(
     gradient of it.
 
     The all-gather is called `all_gather_single(out, x, group=group)`, before
-    torch 2.13 `all_gather_into_tensor`: it puts everybody's x below each other.
-    `all_gather` of a list of tensors will do, too.
+    torch 2.13 `all_gather_into_tensor`: it puts every rank's x below each
+    other. `all_gather` of a list of tensors will do, too.
 
     Args:
         x: [T, F / n], T tokens, this rank's features; with `split` [T, F], the

@@ -30,9 +30,9 @@ def operators(
 
         x ── f ── x Aᵀ, this rank's features ── · Bᵀ, a part of y ── g ── y
 
-    Outside, everybody has the same x and the same y, and computes the same loss
-    from it, so the gradient of y is the same on every rank, too. Inside, each
-    does work of its own. f and g must see to it that this holds on the way
+    Outside, every rank has the same x and the same y, and computes the same
+    loss from it, so the gradient of y is the same on every rank, too. Inside,
+    each does work of its own. f and g must see to it that this holds on the way
     there and on the way back. What does each of them do in forward, and what in
     backward? Four answers, and "nothing" is among them.
 

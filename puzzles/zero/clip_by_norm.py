@@ -31,7 +31,7 @@ def clip_by_global_norm(
             Scale them in place.
         lengths: how many elements each gradient has. Where n does not divide
             that, the shards of the last ranks end in padding, or are nothing
-            but padding. Nobody has filled it: there may be anything in it, and
+            but padding. It was never filled: there may be anything in it, and
             what becomes of it does not matter.
         limit: the longest that all gradients together may be.
         group: n ranks. Any n.

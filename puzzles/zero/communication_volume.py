@@ -19,14 +19,14 @@ def elements_sent(
     around the ring; an all-reduce is both. How many elements does one rank send
     in a training step of K micro-batches?
 
-        stage 0   replicas. Gradients add up at home; in the last micro-batch
-                  they are all-reduced.
+        stage 0   replicas. Gradients add up on their rank; in the last
+                  micro-batch they are all-reduced.
         stage 1   the optimizer's state is shared out. In the last micro-batch
                   gradients are reduce-scattered; after the update parameters
                   are gathered.
-        stage 2   gradients, too: there is no room to add them up at home.
+        stage 2   gradients, too: there is no room to add them up.
         stage 3   parameters, too: they are gathered for each forward and again
-                  for each backward, and nobody needs them whole after the
+                  for each backward, and no rank needs them whole after the
                   update.
 
     Args:

@@ -47,7 +47,7 @@ def fully_sharded(
     Args:
         x: (B, in), this rank's own batch.
         shards: this rank's shard of each weight: its n-th of the flat weight,
-            with zeros behind it where n does not divide.
+            with zeros after it where n does not divide.
         shapes: of each weight, (out, in). A layer computes x @ weight.T.
         upstream: gradient of this rank's loss with respect to what the last
             layer gives.
@@ -55,7 +55,7 @@ def fully_sharded(
 
     Returns: three things: what the last layer gives; the gradient of this
     rank's loss with respect to x; a list of this rank's shards of the gradients
-    of everybody's loss with respect to each weight, as long as `shards`, with
+    of all ranks' losses with respect to each weight, as long as `shards`, with
     zeros in the same places.
 
     Budget: 3(n-1)/n of all weights sent. Memory for the shards of gradients,

@@ -30,7 +30,7 @@ def forward(
     No rank has a whole weight any more: of each, rank r has the r-th shard. But
     a layer can only compute with all of its weight, and every rank has a batch
     of its own to send through all layers. So borrow: before a layer computes,
-    gather its weight from everybody's shards; once it has computed, let go of
+    gather its weight from every rank's shards; once it has computed, let go of
     it.
 
     A shard is an n-th of the weight, flat. Where n does not divide the number

@@ -28,14 +28,14 @@ def zero_1(
     """Own a slice of Adam (ZeRO-1).
 
     Train for some steps. In plain data parallelism every rank keeps Adam's two
-    moments of all parameters, only to do the same arithmetic as everybody else.
-    Share the work instead: rank r owns the r-th slice of the parameters, keeps
-    the moments of that slice, and nobody else does.
+    moments of all parameters, only to do the same arithmetic as every other
+    rank. Share the work instead: rank r owns the r-th slice of the parameters,
+    keeps the moments of that slice, and no other rank does.
 
     The gradient of a step is the sum over ranks: each has divided its loss by
     the number of tokens of all ranks, so sum, and never average. Which part of
-    that sum does a rank need? And what must everybody have before the next step
-    begins?
+    that sum does a rank need? And what must every rank have before the next
+    step begins?
 
     Given is `adam(parameters, gradient, m, v, step)`: one step, in place on its
     first argument and on both moments. All four tensors have one shape; `step`

@@ -15,7 +15,7 @@ def pieces_of(
 ) -> list[tuple[int, int, int]]:
     """The pieces of parameters in a shard.
 
-    Lay all parameters behind each other in one flat row. Pad the row to a
+    Lay all parameters one after another in one flat row. Pad the row to a
     multiple of the number of ranks, and cut it into shards of equal length:
     rank r holds shard r. The cuts take no notice of where a parameter ends, so
     a shard may hold the end of one, the whole of others, and the beginning of

@@ -29,13 +29,13 @@ def prefetched(
     """Prefetch the next layer.
 
     Gathering just in time means waiting just in time: while a weight travels,
-    nobody computes; while a layer computes, the network is idle. Let each
+    no rank computes; while a layer computes, the network is idle. Let each
     weight travel while the layer before it computes.
 
     With `async_op=True` a collective returns at once, and gives you a request.
-    Between that and the return of `request.wait()` the weight is on its way:
-    nobody may read or write it. One gather at a time: two share the link, and
-    the one that is waited for takes longer.
+    Between that and the return of `request.wait()` the weight is in flight: no
+    code may read or write it. One gather at a time: two share the link, and the
+    one that is waited for takes longer.
 
     Args:
         x: (B, in), this rank's own batch.

@@ -24,16 +24,16 @@ def zero_2(
 ) -> list[Tensor]:
     """Keep the gradients that you need (ZeRO-2).
 
-    Whoever updates one slice of the parameters needs the gradient of that slice
-    alone. So when a layer's gradient is known, sum it over the ranks, keep this
-    rank's shard of the sum, and forget the rest, before the next layer's
-    gradient is made.
+    A rank that updates one slice of the parameters needs the gradient of that
+    slice alone. So when a layer's gradient is known, sum it over the ranks,
+    keep this rank's shard of the sum, and forget the rest, before the next
+    layer's gradient is made.
 
     The batch is cut into micro-batches, and gradients add up over them, too.
     Plain data parallelism adds them up on each rank and sends the sum. Here
     there is no room for that: what has no room must be sent.
 
-    Given is `padded(x, n)`: x flat, with zeros behind it until n divides its
+    Given is `padded(x, n)`: x flat, with zeros after it until n divides its
     length.
 
     Args:

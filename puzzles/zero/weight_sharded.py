@@ -39,7 +39,7 @@ def weight_sharded(
 
     So backward needs each weight once more: let go of it in forward, and gather
     it again. The gradient of a weight is the sum over ranks, and in this puzzle
-    everybody gets all of it, by an all-reduce. (What that wastes is the next
+    every rank gets all of it, by an all-reduce. (What that wastes is the next
     puzzle.)
 
     Given is `gather(shard, shape, group)`: the whole weight. You know how it
@@ -54,7 +54,7 @@ def weight_sharded(
         group: n ranks. Any n.
 
     Returns: three things: what the last layer gives; the gradient of this
-    rank's loss with respect to x; a list of the gradients of everybody's loss
+    rank's loss with respect to x; a list of the gradients of all ranks' losses
     with respect to each weight, (out, in).
 
     Budget: 4(n-1)/n of all weights sent. Memory for the gradients, for what the

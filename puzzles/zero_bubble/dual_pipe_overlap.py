@@ -35,11 +35,11 @@ def overlapped_pair(
 
     DualPipe gives each rank two micro-batches at a time, one that goes forward
     and one that comes back. They know nothing of each other. While the message
-    of the one is on its way, compute a piece of the other.
+    of the one is in flight, compute a piece of the other.
 
     `dist.all_to_all_single(received, x, group=group, async_op=True)` returns at
     once, and gives you a request. Row i of x goes to rank i; row i of
-    `received` comes from rank i. Until `request.wait()` has returned, nobody
+    `received` comes from rank i. Until `request.wait()` has returned, no code
     may read or write either of them.
 
     Args:
@@ -49,8 +49,8 @@ def overlapped_pair(
         x, gradient: [n, D].
         group: n ranks. Any n.
 
-    Returns: two tensors, x and gradient behind the all-to-all after their last
-    pieces.
+    Returns: two tensors, x and gradient, after the all-to-all that follows
+    their last pieces.
 
     Budget: on a modelled link the time of all pieces and of one message, if a
     message takes no longer than a piece. What must travel, travels once.

@@ -23,11 +23,11 @@ def place_weight_gradients(
 ) -> list[list[Action]]:
     """Fill the bubble with W.
 
-    Given is in which order every rank computes F and I. Nobody waits for W, so
-    each W may go anywhere behind the I of its micro-batch. Put them where a
-    rank would wait; but an activation is held from its F to its W, and a rank
-    must never hold more than `limit` of them. Find a place for every W, by
-    these rules:
+    Given is in which order every rank computes F and I. No rank waits for W, so
+    each W may go anywhere after the I of its micro-batch. Put them where a rank
+    would wait; but an activation is held from its F to its W, and a rank must
+    never hold more than `limit` of them. Find a place for every W, by these
+    rules:
 
     - When what comes next can't begin yet, and the time until then is enough
       for a W, do one.
@@ -37,7 +37,7 @@ def place_weight_gradients(
 
     F waits for F of the stage before, I for I of the stage after, on the last
     stage for its own F. Messages take no time. A W that was done for its memory
-    makes its rank late, and whoever waits for that.
+    makes its rank late, and every rank that waits for it.
 
     An action has `kind`, `stage` and `micro_batch`.
     `Action(Kind.WEIGHT, stage, k)` is a W, `Kind.FORWARD` an F, `Kind.INPUT` an

@@ -24,13 +24,13 @@ def split_linear(
     the gradient of y:
 
         I    gradient of x = u A        the layer before waits for it
-        W    gradient of A = uᵀ x       nobody waits for it, until the optimizer
-                                        steps
+        W    gradient of A = uᵀ x       no rank waits for it, until the
+                                        optimizer steps
 
     Autograd computes both, and the layer before waits for both. Write a linear
     layer that computes the first when backward comes, and puts the second off.
     Backward calls `later(finish)` with a function of no arguments. When there
-    is time, somebody will call `finish()`, and that adds the gradient to
+    is time, the caller will call `finish()`, and that adds the gradient to
     `weight.grad`, which is None at first.
 
     Use a `torch.autograd.Function`, inside this function or outside, and return
@@ -39,8 +39,8 @@ def split_linear(
     be between forward and backward, or between I and W.
 
     Args:
-        x: [T, D]. Where it comes from the data it needs no gradient: then
-            nobody waits for one.
+        x: [T, D]. Where it comes from the data it needs no gradient: then none
+            is computed.
         weight: [F, D], A, a leaf that requires a gradient.
         later: takes a function, to be called once, later.
 

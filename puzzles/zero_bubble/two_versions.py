@@ -38,13 +38,13 @@ def two_versions(
 
     Batch t has the micro-batches from t m to t m + m - 1. All of them, on all
     stages, see version t - 1 in forward and in backward: when the batch comes
-    in, batch t - 1 is still on its way, so W(t) is not there yet. Batch 0 has
+    in, batch t - 1 is still in flight, so W(t) is not there yet. Batch 0 has
     nothing before it, and sees W(0), as batch 1 does.
 
     Args:
         line: what this stage does, in order: ("F", k) or ("B", k), k a
             micro-batch. Forwards come in order, so do backwards, and no forward
-            comes before all of the batch before the last one are through.
+            comes before all of the batch before the last one have finished.
         weight: W(0). Leave it as it is.
         micro_batches: m.
         forward: `forward(k, weight)` sends micro-batch k through the stage with

@@ -42,9 +42,9 @@ def through_a_v(
     gradient of y is y - target. Backward of a stage, with u the gradient of
     what it gives, is two products:
 
-        I    gradient of x = u A        the stage before waits for it, but
-                                        nobody for that of the data
-        W    gradient of A = uᵀ x       nobody waits for it
+        I    gradient of x = u A        the stage before waits for it, but no
+                                        rank for that of the data
+        W    gradient of A = uᵀ x       no rank waits for it
 
     So do W while the network carries I, or other ranks compute.
 
@@ -59,6 +59,6 @@ def through_a_v(
     lower stage number first.
 
     Budget: an activation and a gradient each way between neighbours, and no
-    other message. On a modelled link, no time in which somebody waits for W.
+    other message. On a modelled link, no time in which a rank waits for W.
     """
     raise NotImplementedError("not solved yet")

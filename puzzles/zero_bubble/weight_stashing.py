@@ -28,9 +28,9 @@ def weight_stashing(
     """Weight stashing (PipeDream).
 
     A pipeline that never flushes has no bubble: a stage updates its weights
-    after each backward, and goes on with 1F1B for ever. But between the forward
-    of a micro-batch and its backward come the updates of others. Backward
-    through other weights than forward's is no gradient of anything.
+    after each backward, and continues with 1F1B forever. But between the
+    forward of a micro-batch and its backward come the updates of others.
+    Backward through other weights than forward's is no gradient of anything.
 
     So keep, for every micro-batch that is in flight, the weights that its
     forward has seen, and use them for its backward. A forward always sees the

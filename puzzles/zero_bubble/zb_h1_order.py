@@ -16,12 +16,12 @@ def zb_h1_order(rank: int, p: int, m: int) -> list[Action]:
     """The order of ZB-H1.
 
     Backward in two halves: I, the gradient of the input, for which the stage
-    before waits, and W, those of the weights, for which nobody waits. In 1F1B a
-    rank waits while micro-batches drain. With W apart there is something to do
-    then, if enough of it was put off; but what is put off holds its
+    before waits, and W, those of the weights, for which no rank waits. In 1F1B
+    a rank waits while micro-batches drain. With W apart there is something to
+    do then, if enough of it was put off; but what is put off holds its
     activations.
 
-    ZB-H1 is 1F1B with I in place of B. Behind each I a rank does one W, but of
+    ZB-H1 is 1F1B with I in place of B. After each I a rank does one W, but of
     an older micro-batch; by how many, memory decides: no rank holds more
     activations than rank 0 does in 1F1B, which is p. Look at the last rank,
     which holds one activation in 1F1B. How many W may it be behind? And rank 0?

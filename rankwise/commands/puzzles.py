@@ -36,7 +36,7 @@ def puzzles(
 
 
 def _table(names: Sequence[str], passed: Set[str], attempts: Mapping[str, int], width: int) -> Iterator["Text"]:
-    """A head and one line for each puzzle. Titles are cut to `width`; names never are: who sees one can type it."""
+    """A head and one line for each puzzle. Titles are cut to `width`; names never are: what is shown can be typed."""
     from rich.text import Text
 
     from puzzles import catalog

@@ -115,7 +115,7 @@ class RunningCall:
             raise ResultError("forged report", what, rank=self.heard) from error
 
     def check_output(self) -> None:
-        """Raises OutputFlood where a rank prints more than anybody will read."""
+        """Raises OutputFlood where a rank prints more than is kept."""
         if (rank := self.ranks.output.flooding) is not None:
             what = f"printed more than {FLOOD >> 10} KiB within {WINDOW:g} s: stopped"
             where = frames.own(self.ranks.stacks([rank]).get(rank, ()))
@@ -166,7 +166,7 @@ class RunningCall:
 
     @property
     def dirty(self) -> bool:
-        """True where the call left something: a thread, or a message that nobody took. Start the ranks again."""
+        """True where the call left something: a thread, or a message that no rank took. Start the ranks again."""
         left = self.reports.outcomes.values()
         unheard = lost(outcome.messages for outcome in left)
         return unheard or len({outcome.rounds for outcome in left}) > 1 or any(outcome.threads for outcome in left)
@@ -206,7 +206,7 @@ def lost(said: Iterable[Messages]) -> bool:
             in_all[dst, tag] += count
             if src is not None:
                 named[src, dst, tag] += count
-    # what its named receives leave of a source's messages, receives from anybody have taken
+    # what its named receives leave of a source's messages, receives from any rank have taken
     return any(in_all.values()) or min(named.values(), default=0) < 0
 
 

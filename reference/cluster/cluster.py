@@ -39,9 +39,9 @@ class Cluster:
     gradients recorded, prints going to the caller, and no process group but the world; all else stays as the call
     before has left it, such as imported modules. A call that fails raises one `RankError`; the ranks are started again
     and the next call works. No process outlives its owner.
-    Ranks that nobody calls for a while sleep, and cost nothing until they are called again.
+    Ranks that are not called for a while sleep, and cost nothing until they are called again.
     A rank computes with one thread, and with the environment that the caller had when it made its first cluster. On a
-    CPU its backend is gloo, behind `reference.trace.tap`.
+    CPU its backend is gloo, under `reference.trace.tap`.
 
     Args:
         world_size: number of ranks, 1 to 32.
@@ -126,11 +126,11 @@ class Cluster:
 
     @property
     def apart(self) -> bool:
-        """True where the ranks, once they are up, share a network with nobody else."""
+        """True where the ranks, once they are up, share a network with no other process."""
         return self._plan["untrusted"] and not any(wall.startswith(("Linux", "a network")) for wall in self.unenforced)
 
     def renew(self) -> None:
-        """Put new ranks in the place of these. Returns at once; they come up while the caller goes on."""
+        """Put new ranks in the place of these. Returns at once; they come up while the caller continues."""
         with self._held():
             self._ranks.end()
             self._ranks.close()
@@ -153,7 +153,7 @@ class Cluster:
             self._ranks.end()
 
     def rest(self, after: float | None = None) -> None:
-        """Put the ranks to sleep if nobody has called them for so many seconds. The next call wakes them."""
+        """Put the ranks to sleep after so many seconds without a call. The next call wakes them."""
         mine = os.getpid() == self._owner and not self._closed
         if after is None:
             after = _WARM if self._ready else _NEW
@@ -188,7 +188,7 @@ class Cluster:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """The ranks for one caller. Raises ClusterError where nobody may have them, or another one has."""
+        """The ranks for one caller. Raises ClusterError where no caller may have them, or another one has."""
         if os.getpid() != self._owner:
             raise ClusterError("the cluster belongs to the process that made it: make another one in this process")
         held = self._lock.acquire(timeout=_PUT_TO_SLEEP)
@@ -272,7 +272,7 @@ def surroundings() -> dict[str, Any]:
     """What a function finds on its rank as it is here: the module path and the working directory."""
     try:
         directory = os.getcwd()
-    except FileNotFoundError:  # somebody has removed it
+    except FileNotFoundError:  # another process has removed it
         directory = ""
     return {"path": [str(entry) for entry in sys.path], "directory": directory}
 

@@ -4,7 +4,7 @@ The walls, from the outermost inwards:
 
 | wall         | it stops                                                                                         |
 |--------------|--------------------------------------------------------------------------------------------------|
-| `namespaces` | messages to anybody but the ranks of the call; files beyond a small directory                    |
+| `namespaces` | messages to all but the ranks of the call; files beyond a small directory                        |
 | `landlock`   | reads of anything but Python, its packages and the system's libraries; writes outside            |
 | `seccomp`    | programs; other processes' limits, priorities and memory; sockets of other kinds; shared memory  |
 | limits       | more memory than `MEMORY`                                                                        |

@@ -9,7 +9,7 @@ from .translate import translated
 
 
 class NoKeyboard(EOFError):
-    """A rank asked somebody something."""
+    """`input()` was called on a rank, which has no keyboard."""
 
 
 class Unpicklable(Exception):
@@ -38,7 +38,7 @@ def _words(error: BaseException) -> dict[str, Any]:
         details = [f"sys.exit({error.code!r}): left before finishing"]
         return {"error": "RankDied", "kind": "sys.exit", "details": details}
     if isinstance(error, NoKeyboard):
-        return {"kind": "input", "details": ["input() has nobody to ask: a rank has no keyboard", "pass what it needs"]}
+        return {"kind": "input", "details": ["input() cannot ask: a rank has no keyboard", "pass what it needs"]}
     text = _text(error)
     kind = "out of memory" if isinstance(error, MemoryError) or "can't allocate memory" in text else "exception"
     members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()

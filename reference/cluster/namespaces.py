@@ -1,6 +1,6 @@
 """Namespaces: ranks whose network is their own, and a directory of limited size for each (Linux, no root needed).
 
-The ranks of one generation share a network that has nothing but loopback. So they reach nobody else, and the kernel's
+The ranks of one generation share a network that has nothing but loopback. So they reach nothing else, and the kernel's
 counters of that network say how much they really sent to each other: see `puzzles.grading.witness`. The namespaces
 live as long as a process is in them, and need no cleaning up: https://man7.org/linux/man-pages/man7/namespaces.7.html.
 """

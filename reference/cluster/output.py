@@ -5,7 +5,7 @@ import time
 
 SHOWN = 64 * 1024  # bytes of one rank that one call shows
 FLOOD = 256 * 1024  # bytes of one rank that end a call
-WINDOW = 10.0  # seconds after which both are counted anew, so that a long run may go on talking
+WINDOW = 10.0  # seconds after which both are counted anew, so that a long run may continue to print
 
 
 class Output:
@@ -19,7 +19,7 @@ class Output:
         """A new call, or a new window of one: count again."""
         self._count = [0] * len(self._pending)
         self._since = time.monotonic()
-        self.flooding: int | None = None  # a rank that has printed more than anybody will read
+        self.flooding: int | None = None  # a rank that has printed more than is kept
 
     def feed(self, rank: int, data: bytes) -> None:
         """Show what `rank` printed."""

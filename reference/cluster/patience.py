@@ -40,7 +40,7 @@ def books(processes: Sequence[int]) -> Books | None:
         return None
     delayed, ready = 0, {}
     for thread in threads:
-        with contextlib.suppress(OSError):  # a thread has ended since; its process goes on
+        with contextlib.suppress(OSError):  # a thread has ended since; its process continues
             ran, waited = _scheduled(thread)
             delayed += waited
             if _is_ready(thread):

@@ -32,7 +32,7 @@ def settle(output: int, dumps: int, *, weighed: bool = False) -> None:
     """Set up the process.
 
     Args:
-        weighed: somebody asks the kernel how much memory it has had, so it gives back what it frees.
+        weighed: the kernel will be asked how much memory it has had, so it gives back what it frees.
         output: a pipe for what it prints.
         dumps: a pipe for the stack of its main thread when it crashes, exits or is asked (SIGUSR1).
     """

@@ -175,12 +175,12 @@ class Worker:
         self.channel.send(MessageKind.FAULT, json.dumps(fault).encode())
 
     def thread_failed(self, failure: threading.ExceptHookArgs) -> None:
-        """Tell the owner of an exception that ended a thread: the main thread may wait for it for ever."""
+        """Tell the owner of an exception that ended a thread: the main thread may wait for it forever."""
         if failure.exc_value and not isinstance(failure.exc_value, SystemExit):
             self.report(failure.exc_value)
 
     def refuse(self, what: str) -> Forbidden:
-        """The error of untrusted code that reaches outside. The owner hears of it even if that code catches it."""
+        """The error of untrusted code that reaches outside. The owner is told even if that code catches it."""
         where = frames.own(frames.of_stack(sys._getframe(1)))
         error = Forbidden("forbidden", what, rank=self.rank, file=where.file, line=where.line)
         if where.file:
@@ -194,7 +194,7 @@ class Worker:
                 stream.flush()
 
     def watch_destruction(self) -> None:
-        """Remember who destroys the process group."""
+        """Remember the line that destroys the process group."""
         destroy = dist.destroy_process_group
 
         def destroy_process_group(group: Any = None) -> None:

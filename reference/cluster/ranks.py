@@ -126,7 +126,7 @@ class Ranks:
             self._tell(wire.SLEEP)
 
     def wake(self) -> None:
-        """Let stopped processes go on."""
+        """Let stopped processes continue."""
         if self.asleep:
             self.asleep = False
             self._tell(wire.WAKE)

@@ -1,4 +1,4 @@
-"""Ranks that nobody calls sleep: they stay as warm as they are, and cost nothing.
+"""Ranks that are not called sleep: they stay as warm as they are, and cost nothing.
 
 A rank that waits for a call is not idle: gloo has a thread for each group, and it looks for messages a hundred times a
 second. Eight ranks take a percent of a core or two (`rankwise bench cluster`), and as much again for each group that
@@ -19,14 +19,14 @@ class Restful(Protocol):
     """What can be put to sleep."""
 
     def rest(self) -> None:
-        """Sleep if nobody has called for a while."""
+        """Sleep after a while without a call."""
 
 
 _clusters: weakref.WeakValueDictionary[int, Restful] = weakref.WeakValueDictionary()  # by id
 
 
 def look_after(cluster: Restful) -> None:
-    """Let it sleep from now on whenever nobody calls it. Holds it no longer than others do."""
+    """Let it sleep from now on whenever it is not called. Holds it no longer than others do."""
     _clusters[id(cluster)] = cluster
     _start_thread(os.getpid())
 
@@ -38,7 +38,7 @@ def _start_thread(process: int) -> None:
 
 
 def _look_around() -> None:
-    """For ever, now and then: put to sleep who has nothing to do."""
+    """Loop without end: now and then put idle clusters to sleep."""
     while True:
         time.sleep(PERIOD)
         for reference in _clusters.valuerefs():

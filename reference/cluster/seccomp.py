@@ -2,7 +2,7 @@
 
 The filter is a program of the kernel's packet filter (BPF) that sees the number of a call and its arguments. It lets
 through what computing and talking over loopback need, and answers EPERM to what starts programs, reaches into other
-processes, or hides bytes where nobody counts them: https://docs.kernel.org/userspace-api/seccomp_filter.html.
+processes, or hides bytes where they are not counted: https://docs.kernel.org/userspace-api/seccomp_filter.html.
 """
 
 import ctypes
@@ -122,7 +122,7 @@ def _if(load: Instruction, test: tuple[int, int], *, then: int) -> Iterator[Inst
 
 
 def _unless_both(*wanted: tuple[int, int]) -> Iterator[Instruction]:
-    """Allow the call where every (argument, value) holds; go on otherwise."""
+    """Allow the call where every (argument, value) holds; continue otherwise."""
     left = 2 * len(wanted) + 1  # instructions until the end of this test
     for position, value in wanted:
         left -= 2

@@ -4,8 +4,8 @@ A Python that starts from nothing needs a second or more to import torch; a fork
 milliseconds and shares its memory. One server serves every cluster of its owner. It runs no code of the caller, so
 it has one thread, no process group and nothing to leak into its children.
 
-Nobody outlives the owner. The server hears of the owner's death (the end of the control socket, and on Linux a signal
-from the kernel), kills every rank with all its descendants, and ends. A rank dies with the server.
+No process outlives the owner. The server notices the owner's death (the end of the control socket, and on Linux a
+signal from the kernel), kills every rank with all its descendants, and ends. A rank dies with the server.
 """
 
 import contextlib
@@ -281,7 +281,7 @@ def main(control_fd: int, owner: int, of_main_thread: bool) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # While a library is loaded, which may take seconds, only the kernel can end us. But its signal also comes when no
     # more than the thread ends that started us: then, unless that one ends with the owner, look whether he lives.
-    # An owner under `nohup` has us born deaf to it, so we say in any case what it does.
+    # Under `nohup` we inherit SIGHUP ignored, so we say in any case what it does.
     answer = signal.SIG_DFL if of_main_thread else lambda *_: os.getppid() == owner or os._exit(0)
     signal.signal(ORPHANED, answer)
     die_with_parent(ORPHANED)

@@ -1,6 +1,6 @@
-"""What torch.distributed says when it refuses a call, in the words of the one who made it.
+"""What torch.distributed says when it refuses a call, in the caller's words.
 
-torch checks some arguments itself, before a process group hears of the call. Its messages name its own objects; ours
+torch checks some arguments itself, before a process group sees the call. Its messages name its own objects; ours
 name ranks, arguments and what to do. Everything else keeps torch's words.
 """
 

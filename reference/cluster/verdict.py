@@ -20,7 +20,7 @@ _CONSEQUENCES = (
 )
 
 _SIGNALS = {
-    "SIGKILL": "killed by SIGKILL: by somebody, or by the kernel when memory ran out",
+    "SIGKILL": "killed by SIGKILL: by another process, or by the kernel when memory ran out",
     "SIGSEGV": "crashed with SIGSEGV: native code touched memory that is not there",
     "SIGABRT": "aborted (SIGABRT) in native code",
 }

@@ -26,7 +26,7 @@ class MessageKind(IntEnum):
     READY = 5  # rank to owner: the process group is there
 
 
-SLEEP, WAKE = b"s", b"w"  # owner to fork server: stop the ranks of a generation, let them go on
+SLEEP, WAKE = b"s", b"w"  # owner to fork server: stop the ranks of a generation, let them continue
 
 Buffer = bytearray | mmap.mmap  # what the bytes of a tensor arrive in
 

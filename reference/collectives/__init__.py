@@ -21,7 +21,7 @@ They run on gloo and on NCCL, with any number of ranks and any length. The paths
 |            | all_to_all     | pairwise, spread_out, bruck, hypercube, uneven                                     |
 |            | barrier        | dissemination                                                                      |
 | shapes     | binomial       | the tree of broadcast, reduce, scatter and gather                                  |
-|            | hypercube      | who swaps with whom in doubling and halving, for any n                             |
+|            | hypercube      | which rank swaps with which in doubling and halving, for any n                     |
 |            | double_tree    | two trees in which each rank is a leaf once                                        |
 | then       | cost           | steps and bytes of each algorithm, for each rank                                   |
 |            | differentiable | the gradient of each collective, which is a collective                             |

@@ -1,4 +1,4 @@
-"""All-gather: every rank ends with everybody's tensor, one behind the other.
+"""All-gather: every rank ends with all ranks' tensors, one after the other.
 
 | algorithm          | steps        | bytes sent by a rank | good for                           |
 |--------------------|--------------|----------------------|------------------------------------|
@@ -6,8 +6,8 @@
 | recursive doubling | log2 n       | (n-1)/n · size       | n a power of two                   |
 | Bruck              | ceil(log2 n) | (n-1)/n · size       | small tensors, any n               |
 
-`size` is that of the output. Nobody can do with fewer bytes: each rank has to receive (n-1)/n of it. Where n is no
-power of two, recursive doubling takes two more steps and some ranks send more.
+`size` is that of the output. No algorithm can do with fewer bytes: each rank has to receive (n-1)/n of it. Where n is
+no power of two, recursive doubling takes two more steps and some ranks send more.
 """
 
 import torch
@@ -22,7 +22,7 @@ from .hypercube import hypercube
 
 
 def ring(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
-    """Collect everybody's `x` in `out`: each rank passes on to the right what it last got from the left.
+    """Collect every rank's `x` in `out`: each rank passes on to the right what it last got from the left.
 
     Args:
         x: contiguous, same dtype on every rank; may be this rank's chunk of `out` itself.
@@ -42,7 +42,7 @@ def ring(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
 
 
 def recursive_doubling(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
-    """Collect everybody's `x` in `out`: swap all one has with a rank 1, then 2, then 4, ... away.
+    """Collect every rank's `x` in `out`: swap all one has with a rank 1, then 2, then 4, ... away.
 
     Args:
         x: contiguous, same dtype on every rank; may be this rank's chunk of `out` itself.
@@ -74,7 +74,7 @@ def recursive_doubling(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
 
 
 def bruck(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
-    """Collect everybody's `x` in `out`: double what one has in each step, with chunks counted from one's own.
+    """Collect every rank's `x` in `out`: double what one has in each step, with chunks counted from one's own.
 
     Args:
         x: contiguous, same dtype on every rank; may be this rank's chunk of `out` itself.

@@ -1,4 +1,4 @@
-"""All-reduce: every rank ends with the sum (or average, minimum, ...) of everybody's tensor.
+"""All-reduce: every rank ends with the sum (or average, minimum, ...) of all ranks' tensors.
 
 | algorithm          | steps                     | bytes sent by a rank             | good for                        |
 |--------------------|---------------------------|----------------------------------|---------------------------------|

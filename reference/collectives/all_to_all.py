@@ -22,7 +22,7 @@ def pairwise(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     """Send chunk j of `x` to rank j, whose `out` has it as chunk i: in step s to the rank s to the right.
 
     Args:
-        x: contiguous, n chunks of the same length behind each other.
+        x: contiguous, n chunks of the same length one after another.
         out: contiguous, the same shape and dtype as `x`, other memory.
         group: n ranks. Any n; x.numel() divides by n.
 
@@ -43,7 +43,7 @@ def spread_out(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     Each rank begins with its right neighbour, so that they do not all fall upon rank 0.
 
     Args:
-        x: contiguous, n chunks of the same length behind each other.
+        x: contiguous, n chunks of the same length one after another.
         out: contiguous, the same shape and dtype as `x`, other memory.
         group: n ranks. Any n; x.numel() divides by n.
 
@@ -64,7 +64,7 @@ def bruck(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     A chunk that has to go d ranks to the right travels 2^k of them in step k, for each bit k of d.
 
     Args:
-        x: contiguous, n chunks of the same length behind each other.
+        x: contiguous, n chunks of the same length one after another.
         out: contiguous, the same shape and dtype as `x`, other memory.
         group: n ranks. Any n; x.numel() divides by n.
 
@@ -95,7 +95,7 @@ def hypercube(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
     and a step takes one copy. Other n than powers of two take Bruck's way.
 
     Args:
-        x: contiguous, n chunks of the same length behind each other.
+        x: contiguous, n chunks of the same length one after another.
         out: contiguous, the same shape and dtype as `x`, other memory.
         group: n ranks. Any n; x.numel() divides by n.
 

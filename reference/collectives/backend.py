@@ -8,14 +8,14 @@
 A group of this backend is a Python subclass of `ProcessGroup`. Sends and receives it hands on to a carrier: gloo, NCCL,
 or whatever the world is on. Every collective it makes of them, with the functions of this package or with one's own.
 
-Collectives run in the caller, who finds them done: nothing overlaps with compute. Their messages have tags of their
+Collectives run in the caller, which finds them done: nothing overlaps with compute. Their messages have tags of their
 own: on gloo no receive of the caller's takes one of them, nor they one of the caller's. A list of all ranks' tensors
 has tensors of one length, where gloo takes others for `reduce_scatter`; sparse tensors, which gloo adds up, are
 refused; what goes into a tensor that is not contiguous keeps its order; the time limit is the group's, whatever the
 options of a call say; and DDP's two hooks that are written in C++ (`_register_builtin_comm_hook`) want a future that
 only C++ can make: those of `ddp_comm_hooks`, which do the same, run. Everything else is as on gloo.
 
-Over NCCL, `batch_isend_irecv` on such a group is single calls, one behind the other: torch makes a batch on its own
+Over NCCL, `batch_isend_irecv` on such a group is single calls, one after the other: torch makes a batch on its own
 groups alone. Two ranks that both send first, as torch's own pipelining does in 1F1B, then hang once a message is larger
 than NCCL's buffers.
 """
@@ -203,7 +203,7 @@ class CustomCollectives(PythonGroup):
             tensor.copy_(row)
         return Done(outputs[0] if outputs else [])
 
-    # Everybody.
+    # All ranks.
 
     @any_form
     def allreduce(self, tensors: list[Tensor], opts: Any) -> Work:

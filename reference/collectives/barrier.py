@@ -1,4 +1,4 @@
-"""Barrier: nobody goes on before everybody has come.
+"""Barrier: no rank continues before all ranks have come.
 
 | algorithm     | steps        | messages sent by a rank | good for |
 |---------------|--------------|-------------------------|----------|

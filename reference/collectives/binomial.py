@@ -1,6 +1,6 @@
 """The binomial tree: the family of broadcast, reduce, scatter and gather in ceil(log2 n) steps.
 
-A vertex's parent is itself less its lowest set bit, so the descendants of a vertex are the numbers right behind it:
+A vertex's parent is itself less its lowest set bit, so the descendants of a vertex are the numbers right after it:
 
     0 ── 4 ── 6 ── 7        root 0; vertex 4 stands for 4, 5, 6, 7
       │    └─ 5

@@ -56,7 +56,7 @@ def flat(x: Tensor, root: int, group: ProcessGroup) -> None:
 
 
 def tree(x: Tensor, root: int, group: ProcessGroup) -> None:
-    """Give every rank the root's `x`, in place: whoever has it passes it on, twice as many in each step.
+    """Give every rank the root's `x`, in place: each rank that has it passes it on, twice as many in each step.
 
     Args:
         x: contiguous, the same shape and dtype on every rank.

@@ -1,7 +1,7 @@
 """A communicator: all that a strategy says to the ranks of a group. How it is said is the communicator's own affair.
 
     communicator.all_reduce(x)                       done when it returns
-    finish = communicator.start_all_reduce(x)        may go on while this rank computes
+    finish = communicator.start_all_reduce(x)        may continue while this rank computes
     ...                                              something that needs no x
     x = finish()
 
@@ -109,7 +109,7 @@ class Communicator(ABC):
 
 
 class Native(Communicator):
-    """torch's own collectives: those of gloo or NCCL, which have threads or streams to go on while a rank computes."""
+    """torch's own collectives: those of gloo or NCCL, which have threads or streams to continue meanwhile."""
 
     def all_reduce(self, x: Tensor, op: dist.ReduceOp = SUM) -> None:
         dist.all_reduce(x, op, self.group)

@@ -105,7 +105,7 @@ def _cube_steps(n: int, numel: int, itemsize: int) -> int:
 
 
 def _recursive_doubling_gather(rank: int, n: int, numel: int) -> int:
-    """In each step what `distance` vertices stand for; who sits out, its own; its partner all of it at the end."""
+    """In each step what `distance` vertices stand for; one that sits out, its own; its partner all of it at the end."""
     cube, start = hypercube(rank, n), offsets(numel, n)
     if cube.sits_out:
         return start[rank + 1] - start[rank]
@@ -113,7 +113,7 @@ def _recursive_doubling_gather(rank: int, n: int, numel: int) -> int:
 
 
 def _recursive_halving_scatter(rank: int, n: int, numel: int) -> int:
-    """In each step what the other side's `distance` vertices stand for; who sits out, everything."""
+    """In each step what the other side's `distance` vertices stand for; one that sits out, everything."""
     cube, start = hypercube(rank, n), offsets(numel, n)
     if cube.sits_out:
         return numel

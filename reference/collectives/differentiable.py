@@ -2,17 +2,17 @@
 
 | forward                                  | backward       | where it is used                                     |
 |------------------------------------------|----------------|------------------------------------------------------|
-| copy: everybody uses the same tensor     | all-reduce     | into a column-parallel layer (Megatron's f)          |
-| all-reduce: everybody gets the sum       | copy           | out of a row-parallel layer (Megatron's g)           |
-| all-gather: everybody gets all shards    | reduce-scatter | parameters of ZeRO-3, sequence parallelism           |
+| copy: every rank uses the same tensor    | all-reduce     | into a column-parallel layer (Megatron's f)          |
+| all-reduce: every rank gets the sum      | copy           | out of a row-parallel layer (Megatron's g)           |
+| all-gather: every rank gets all shards   | reduce-scatter | parameters of ZeRO-3, sequence parallelism           |
 | reduce-scatter: the sum, a shard each    | all-gather     | sequence parallelism                                 |
-| split: everybody keeps its own shard     | join           | into a region where work is shared                   |
-| join: everybody gets all shards          | split          | out of it                                            |
+| split: every rank keeps its own shard    | join           | into a region where work is shared                   |
+| join: every rank gets all shards         | split          | out of it                                            |
 | all-to-all: a transposition              | all-to-all     | experts, sequence to heads and back                  |
-| broadcast: the root's, to everybody      | reduce         |                                                      |
+| broadcast: the root's, to all ranks      | reduce         |                                                      |
 | reduce: the sum, to the root             | broadcast      |                                                      |
 | scatter: a shard of the root's to each   | gather         |                                                      |
-| gather: everybody's, to the root         | scatter        |                                                      |
+| gather: every rank's, to the root        | scatter        |                                                      |
 
 Two in a row are each other's backward. One rule makes the table: a value that is the same on all ranks is one value,
 however many copies there are of it. What every rank does to its own tensor differently adds up to its gradient; what
@@ -60,22 +60,22 @@ class Conjugate(Function):
 
 
 def copy(x: Tensor, group: ProcessGroup) -> Tensor:
-    """`x`, the same on every rank; its gradient is the sum of everybody's."""
+    """`x`, the same on every rank; its gradient is the sum of every rank's."""
     return Conjugate.apply(x, _same, lambda gradient: _sum(gradient, group))
 
 
 def all_reduce(x: Tensor, group: ProcessGroup) -> Tensor:
-    """The sum of everybody's `x`; the gradient of the sum, the same on every rank, is that of each `x`."""
+    """The sum of every rank's `x`; the gradient of the sum, the same on every rank, is that of each `x`."""
     return Conjugate.apply(x, lambda x: _sum(x, group), _same)
 
 
 def all_gather(x: Tensor, group: ProcessGroup, dim: int = 0) -> Tensor:
-    """Everybody's `x` side by side along `dim`, for work that differs from rank to rank."""
+    """Every rank's `x` side by side along `dim`, for work that differs from rank to rank."""
     return Conjugate.apply(x, lambda x: _gather_all(x, group, dim), lambda gradient: _sum_part(gradient, group, dim))
 
 
 def reduce_scatter(x: Tensor, group: ProcessGroup, dim: int = 0) -> Tensor:
-    """This rank's part along `dim` of the sum of everybody's `x`. x.shape[dim] divides by the number of ranks."""
+    """This rank's part along `dim` of the sum of every rank's `x`. x.shape[dim] divides by the number of ranks."""
     return Conjugate.apply(x, lambda x: _sum_part(x, group, dim), lambda gradient: _gather_all(gradient, group, dim))
 
 
@@ -85,7 +85,7 @@ def split(x: Tensor, group: ProcessGroup, dim: int = 0) -> Tensor:
 
 
 def join(x: Tensor, group: ProcessGroup, dim: int = 0) -> Tensor:
-    """Everybody's `x` side by side along `dim`, for work that is the same on every rank."""
+    """Every rank's `x` side by side along `dim`, for work that is the same on every rank."""
     return Conjugate.apply(x, lambda x: _gather_all(x, group, dim), lambda gradient: _part(gradient, group, dim))
 
 
@@ -113,7 +113,7 @@ def broadcast(x: Tensor, root: int, group: ProcessGroup) -> Tensor:
 
 
 def reduce(x: Tensor, root: int, group: ProcessGroup) -> Tensor:
-    """The sum of everybody's `x` on the root, zeros elsewhere."""
+    """The sum of every rank's `x` on the root, zeros elsewhere."""
     return Conjugate.apply(x, lambda x: _to_root(x, root, group), lambda gradient: _from_root(gradient, root, group))
 
 
@@ -123,7 +123,7 @@ def scatter(x: Tensor, root: int, group: ProcessGroup) -> Tensor:
 
 
 def gather(x: Tensor, root: int, group: ProcessGroup) -> Tensor:
-    """Everybody's `x` as the n rows of a tensor on the root, zeros elsewhere."""
+    """Every rank's `x` as the n rows of a tensor on the root, zeros elsewhere."""
     return Conjugate.apply(x, lambda x: _rows(x, root, group), lambda gradient: _row(gradient, root, group))
 
 

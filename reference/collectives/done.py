@@ -20,7 +20,7 @@ def put_back(used: Tensor, x: Tensor) -> None:
     for dim in repeated:
         place, value = place.narrow(dim, 0, 1), value.narrow(dim, 0, 1)
     if repeated and not torch.equal(value.expand_as(used), used):
-        raise ValueError("an expanded tensor has one place for values that differ here: take a copy, as of .clone()")
+        raise ValueError("an expanded tensor has one place for values that differ here: take a copy with .clone()")
     place.copy_(value)
 
 

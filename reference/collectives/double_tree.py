@@ -1,4 +1,4 @@
-"""Two trees over the same ranks, so that everybody works: whoever is inside one is a leaf of the other.
+"""Two trees over the same ranks, so that every rank works: an inner node of one is a leaf of the other.
 
 In a tree half of the ranks are leaves: they send once and are idle for the rest. Two trees, each for one half of the
 data, use both directions of every rank's link. The first is the in-order tree: rank 0 on top, odd ranks are leaves.

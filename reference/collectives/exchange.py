@@ -1,6 +1,6 @@
 """One step of an algorithm: send to one rank while receiving from another.
 
-Ranks that all send first, or all receive first, wait for each other for ever. So crossing sends and receives are
+Ranks that all send first, or all receive first, wait for each other forever. So crossing sends and receives are
 posted together and then waited for. With NCCL "together" means one batch: it runs calls in the order they were posted.
 """
 

@@ -1,4 +1,4 @@
-"""Gather: the root ends with everybody's tensor, one behind the other.
+"""Gather: the root ends with all ranks' tensors, one after the other.
 
 | algorithm | steps        | bytes sent by a rank                  | good for                              |
 |-----------|--------------|---------------------------------------|---------------------------------------|
@@ -18,7 +18,7 @@ from .chunks import copy
 
 
 def naive(x: Tensor, out: Tensor | None, root: int, group: ProcessGroup) -> None:
-    """Collect everybody's `x` on the root: it receives from one after another.
+    """Collect every rank's `x` on the root: it receives from one after another.
 
     Args:
         x: contiguous, the same size and dtype on every rank.
@@ -40,7 +40,7 @@ def naive(x: Tensor, out: Tensor | None, root: int, group: ProcessGroup) -> None
 
 
 def tree(x: Tensor, out: Tensor | None, root: int, group: ProcessGroup) -> None:
-    """Collect everybody's `x` on the root: each collects those of its family and passes them up together.
+    """Collect every rank's `x` on the root: each collects those of its family and passes them up together.
 
     Args:
         x: contiguous, the same size and dtype on every rank.

@@ -1,4 +1,4 @@
-"""Reduce: the root ends with the sum (or average, minimum, ...) of everybody's tensor.
+"""Reduce: the root ends with the sum (or average, minimum, ...) of all ranks' tensors.
 
 | algorithm | steps        | bytes sent by a rank     | good for                          |
 |-----------|--------------|--------------------------|-----------------------------------|

@@ -1,4 +1,4 @@
-"""Reduce-scatter: rank i ends with the sum (or average, ...) of everybody's i-th chunk.
+"""Reduce-scatter: rank i ends with the sum (or average, ...) of every rank's i-th chunk.
 
 | algorithm         | steps  | bytes sent by a rank | good for                        |
 |-------------------|--------|----------------------|---------------------------------|
@@ -22,10 +22,10 @@ from .reduction import SUM, combine, finish
 
 
 def ring(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
-    """Reduce chunk i of everybody's `x` into the `out` of rank i: each partial sum visits every rank on its way home.
+    """Reduce chunk i of every rank's `x` into the `out` of rank i: each partial sum visits every rank, its own last.
 
     Args:
-        x: contiguous, n chunks behind each other, the same shape and dtype on every rank. If its length does not
+        x: contiguous, n chunks one after another, the same shape and dtype on every rank. If its length does not
             divide by n, the chunks are those of `tensor_split`.
         out: contiguous; receives this rank's chunk.
         group: n ranks. Any n.
@@ -50,10 +50,10 @@ def ring(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -
 
 
 def recursive_halving(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
-    """Reduce chunk i of everybody's `x` into the `out` of rank i: swap halves, then quarters, then eighths, ...
+    """Reduce chunk i of every rank's `x` into the `out` of rank i: swap halves, then quarters, then eighths, ...
 
     Args:
-        x: contiguous, n chunks behind each other, the same shape and dtype on every rank; any length, as in `ring`.
+        x: contiguous, n chunks one after another, the same shape and dtype on every rank; any length, as in `ring`.
         out: contiguous; receives this rank's chunk.
         group: n ranks. Any n; two more steps where n is no power of two.
         op: how to combine.

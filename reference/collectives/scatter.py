@@ -20,7 +20,7 @@ def naive(out: Tensor, chunks: Tensor | None, root: int, group: ProcessGroup) ->
 
     Args:
         out: contiguous; receives this rank's chunk. The same size and dtype on every rank.
-        chunks: on the root, the n chunks behind each other: n * out.numel() elements. Elsewhere None.
+        chunks: on the root, the n chunks one after another: n * out.numel() elements. Elsewhere None.
         root: group rank.
         group: n ranks. Any n.
     """
@@ -42,7 +42,7 @@ def tree(out: Tensor, chunks: Tensor | None, root: int, group: ProcessGroup) -> 
 
     Args:
         out: contiguous; receives this rank's chunk. The same size and dtype on every rank.
-        chunks: on the root, the n chunks behind each other: n * out.numel() elements. Elsewhere None.
+        chunks: on the root, the n chunks one after another: n * out.numel() elements. Elsewhere None.
         root: group rank.
         group: n ranks. Any n.
 

@@ -1,7 +1,7 @@
 """Ranks in a box of several dimensions, in row-major order, as numbers in a tensor: the last axis counts fastest.
 
 Ranks that differ by one along the last axis are neighbours. Nodes are filled with ranks in order, so the last axis is
-the one that stays within a node. Along axis a, neighbours are as far apart as the axes behind it have ranks together:
+the one that stays within a node. Along axis a, neighbours are as far apart as the axes after it have ranks together:
 the stride of a tensor.
 """
 
@@ -38,7 +38,7 @@ def groups_along(axes: Collection[int], sizes: Sequence[int]) -> list[tuple[int,
     """The groups of ranks that differ along these axes alone.
 
     Args:
-        axes: numbers of axes. All axes make one group of everybody, none makes each rank its own.
+        axes: numbers of axes. All axes make one group of all ranks, none makes each rank its own.
         sizes: as for `coordinates_of_a_rank`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What talks to whom: what each rank of a mesh says along each axis in one step, before a byte is sent.
+"""What talks to what: what each rank of a mesh sends along each axis in one step, before a byte is sent.
 
 | axis   | what travels                           | how often               | elements that a rank sends           |
 |--------|----------------------------------------|-------------------------|--------------------------------------|

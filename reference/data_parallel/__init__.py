@@ -9,7 +9,7 @@ sends 2Ψ(n-1)/n elements from each rank, Ψ being the number of parameters, and
     buckets.py                  gradients side by side, launched in one order while backward runs
     layout.py                   several tensors in one flat one, cut into equal shards
     fixed.py                    a model that changes after wrapping is an error with a name
-    norm.py                     the norm of all gradients, whoever holds them, and clipping
+    norm.py                     the norm of all gradients, wherever they are held, and clipping
     whole.py                    whole parameters from the parts that ranks hold
     initial.py                  replicas start alike, and whether they still are
     batch_norm.py               the mean and variance of the whole batch

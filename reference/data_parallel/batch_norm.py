@@ -55,7 +55,7 @@ def batch_norm(x: Tensor, weight: Tensor, bias: Tensor, group: ProcessGroup, eps
 
 @torch.no_grad()
 def moments(x: Tensor, group: ProcessGroup) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean [C] and variance [C] (over N, not N - 1) of each channel of everybody's `x`, and N, all in float64."""
+    """Mean [C] and variance [C] (over N, not N - 1) of each channel of every rank's `x`, and N, all in float64."""
     channels = x.shape[1]
     over = _all_but_channels(x)
     count = x.new_full((1,), x.numel() // channels, dtype=torch.float64)
@@ -67,7 +67,7 @@ def moments(x: Tensor, group: ProcessGroup) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class Normalise(Function):
-    """`apply(x, weight, bias, mean, 1 / deviation, N, group)`: normalise by moments that depend on everybody's `x`."""
+    """`apply(x, weight, bias, mean, 1 / deviation, N, group)`: normalise by moments that depend on every rank's `x`."""
 
     @staticmethod
     def forward(

@@ -92,7 +92,7 @@ class Buckets:
         self._launch = launch
         self._due: list[set[int]] = []  # what each bucket still waits for, in the backward that launches them
         self._launched = 0
-        self._closed = False  # no gradient may come: all are on their way
+        self._closed = False  # no gradient may come: all are in flight
         for number, bucket in enumerate(self.buckets):
             for index, parameter in enumerate(bucket.parameters):
                 parameter.grad = None  # from before; it would be added to the first
@@ -157,7 +157,7 @@ class Buckets:
 class Hook(GradientAccumulator):
     """Of a parameter with a place in bucket `number`.
 
-    Weak, since the garbage collector can't look into autograd: model and buckets would live for ever.
+    Weak, since the garbage collector can't look into autograd: model and buckets would live forever.
     """
 
     def __init__(self, buckets: Buckets, number: int, index: int) -> None:

@@ -1,4 +1,4 @@
-"""What a form has wrapped is fixed: parameters that change later, and whoever trains past the form, are named.
+"""What a form has wrapped is fixed: parameters that change later, and training past the form, are named.
 
 A form decides once, when it is made, which parameter goes into which bucket and has which master. A parameter that is
 replaced, added, frozen or thawed later would silently not be trained, or be trained when it should not; an optimizer

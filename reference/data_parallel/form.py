@@ -1,7 +1,7 @@
 """What every form of data parallelism is for those who use it: the loop, the optimizer, the checkpoint.
 
 A form stands between a model and its optimizer. It decides which rank updates what, and when gradients and parameters
-travel; whoever trains need not know:
+travel; a training loop need not know:
 
     for k, (tokens, targets) in enumerate(micro_batches):
         with form.micro_batch(last=k == len(micro_batches) - 1):
@@ -54,7 +54,7 @@ class Part:
 
 
 class UpdateForm(Protocol):
-    """What a form is for the optimizer and the checkpoint, whoever runs backward."""
+    """What a form is for the optimizer and the checkpoint, however backward is run."""
 
     parts: tuple[Part, ...]  # what this rank updates
     shards: tuple[ProcessGroup, ...]  # axes along which ranks hold different parts; () where every rank holds all
@@ -67,18 +67,18 @@ class UpdateForm(Protocol):
         """Let the model compute with the masters as they are now, and forget the gradients."""
 
     def gradients(self) -> list[Tensor]:
-        """The buffers in which gradients are at this moment, for whoever measures memory."""
+        """The buffers in which gradients are at this moment, for those that measure memory."""
 
 
 class DataParallel(UpdateForm, Protocol):
     """A form of data parallelism, applied to one model."""
 
     def micro_batch(self, last: bool) -> AbstractContextManager[None]:
-        """Around forward and backward of a micro-batch. All gradients are on their way at the end of the `last`."""
+        """Around forward and backward of a micro-batch. All gradients are in flight at the end of the `last`."""
 
 
 class Progress(Enum):
-    """How far a step is, and what to tell whoever does something else than what comes next."""
+    """State of a step; the value is the error message for an out-of-order call."""
 
     BEGUN = "no micro-batch of this step was the last: put micro_batch(last=True) around forward and backward of one"
     INSIDE = "a micro-batch is open, or has failed: end_step() forgets its gradients, then begin the step again"
@@ -119,11 +119,11 @@ class StepOrder:
 
 
 class NoGradient(RuntimeError):
-    """A parameter was used by no micro-batch of a step, and nobody said that this may happen."""
+    """A parameter was used by no micro-batch of a step, and the form was not told that this may happen."""
 
 
 def freeze_in(model: nn.Module, dtype: torch.dtype) -> None:
-    """Round frozen parameters to the dtype that is computed in; nobody updates them, so there are no masters.
+    """Round frozen parameters to the dtype that is computed in; they are not updated, so there are no masters.
 
     Integers stay as they are.
     """

@@ -1,7 +1,7 @@
 """Replicas start alike, and whether they still are.
 
 Data parallelism sums gradients and nothing else. Replicas that start from the same bits and take the same steps stay
-the same, bit by bit; whoever starts differently stays different, as far as gradients go, and no loss curve shows it
+the same, bit by bit; a rank that starts differently stays different, as far as gradients go, and no loss curve shows it
 at once. So rank 0's state is sent to all before the first step: parameters *and* buffers, which no gradient ever
 corrects.
 
@@ -72,7 +72,7 @@ def together(tensors: Iterable[Tensor], most: int = MESSAGE_BYTES) -> Iterator[l
 
 
 def replicas_agree(tensors: Mapping[str, Tensor], group: ProcessGroup) -> bool:
-    """Whether everybody's `tensors` are the same, bit by bit; the same answer on every rank. See `find_drift`."""
+    """Whether every rank's `tensors` are the same, bit by bit; the same answer on every rank. See `find_drift`."""
     return find_drift(tensors, group) is None
 
 

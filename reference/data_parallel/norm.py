@@ -29,7 +29,7 @@ def gradient_norm(
     sums of the pieces, in float64. Nothing waits for the device.
 
     Args:
-        gradients: of what this rank updates, of any shapes. None, for a parameter that nobody has used, counts zero.
+        gradients: of what this rank updates, of any shapes. None, for an unused parameter, counts zero.
         shards: axes along which the gradients are split: 8 bytes in an all-reduce over each. None of them where every
             rank has all gradients.
         device: where the number is added up and travels; that of the gradients by default. Name it where a rank of

@@ -82,8 +82,8 @@ class Replicated:
         precision: masters are copies of the parameters as they were, unless it computes in what it remembers.
         reduce: how to sum gradients over a process group: a function such as `naive`, or what a reader makes of it.
             `flat` by default, through the communicator.
-        unused: parameters may be used by nobody in some steps. Ranks then also tell each other which (a byte for each
-            parameter), and a parameter that nobody used gets no gradient. Without it, that is an error.
+        unused: parameters may be used on no rank in some steps. Ranks then also tell each other which (a byte for each
+            parameter), and a parameter that no rank used gets no gradient. Without it, that is an error.
 
     Raises:
         BadInput: by `micro_batch`, if a parameter was replaced, added, frozen or thawed since.
@@ -161,7 +161,7 @@ class Replicated:
             self._reduce(gradients, self.communicator.group)
 
     def _used(self) -> dict[nn.Parameter, bool]:
-        """Which parameters somebody has used in this step."""
+        """Which parameters any rank has used in this step."""
         here = {p: index in b.filled for b in self._buckets.buckets for index, p in enumerate(b.parameters)}
         if not (self.unused and here):
             if missing := [self._names[parameter] for parameter, filled in here.items() if not filled]:

@@ -4,7 +4,7 @@
 a token of a short text more weight than one of a long text. So all ranks first agree on the number of tokens, 8
 bytes in one all-reduce, and each divides the sum of its losses by that. Gradients then add up, as everywhere here.
 
-*In number of batches.* Collectives need everybody. A rank that has run out must go on to take part in those of the
+*In number of batches.* Collectives need all ranks. A rank that has run out must still take part in those of the
 others, bringing zeros, until the last has finished:
 
     form = DistributedDataParallel(model, group, unused=True)
@@ -18,7 +18,7 @@ That works where parameters stay whole: with every form but FSDP, whose ranks ga
 too. There a rank without a batch is named (`BadInput`), and must compute one that counts zero: take a batch that it has
 had, and `0 * model(batch[0]).sum()` as its loss.
 
-Whether anybody has a batch, and how many tokens there are, fits into one message. torch calls this `Join`; it does
+Whether any rank has a batch, and how many tokens there are, fits into one message. torch calls this `Join`; it does
 the same by shadowing each collective of DDP.
 """
 
@@ -60,7 +60,7 @@ def joined(
     early leaves the others waiting.
 
     Args:
-        batches: of this rank; nobody needs to know how many.
+        batches: of this rank; how many need not be known.
         group: n ranks, which all go through this.
         tokens_of: how many tokens (or samples, or whatever the loss is a mean of) a batch has.
 

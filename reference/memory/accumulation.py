@@ -3,7 +3,7 @@
 | K micro-batches | activations | gradients | arithmetic          | all-reduces                |
 |-----------------|-------------|-----------|---------------------|----------------------------|
 | at once (K = 1) | whole batch | once      |                     | one                        |
-| one by one      | a K-th      | once      | the same, in pieces | one, behind the last piece |
+| one by one      | a K-th      | once      | the same, in pieces | one, after the last piece  |
 
 Backward *adds* to `.grad`, so all there is to do is not to clear it in between. And one rule makes the sum right: each
 micro-batch divides the sum of its token losses by the number of tokens of the *whole* batch. The mean of K means is

@@ -71,7 +71,7 @@ class Away:
         with self._beside():
             self._there.copy_(here, non_blocking=True)
             if stream:
-                here.record_stream(stream)  # nobody else gets this memory before it has been read
+                here.record_stream(stream)  # this memory is not given to others before it has been read
 
     def come(self) -> None:
         """Begin to copy it back, unless that was done."""
@@ -82,7 +82,7 @@ class Away:
                 self._returned = here, self._stream.record_event() if self._stream else None
 
     def storage(self) -> UntypedStorage:
-        """The copy that has come back; the one that is needed next sets out."""
+        """The copy that has come back; begins to fetch the one that is needed next."""
         self.come()
         here, arrival = self._returned
         if arrival:
@@ -123,7 +123,7 @@ class Stays:
 class Luggage:
     """What autograd hands over in one forward, and gets back in backward.
 
-    Where hooks pack what is saved, autograd leaves it to them to notice that somebody has written to it.
+    Where hooks pack what is saved, autograd leaves it to them to notice that it was written to.
     """
 
     def __init__(self, home: Home, small: int) -> None:

@@ -34,7 +34,7 @@ from reference.models import GPTConfig
 
 
 def norm(name: str, tokens: int, width: int, dtype: torch.dtype) -> tuple[Saved, ...]:
-    """What RMSNorm keeps of `tokens` tokens of `width` numbers; its output is kept by whom it goes to."""
+    """What RMSNorm keeps of `tokens` tokens of `width` numbers; its output is accounted to its consumer."""
     return (
         Saved(f"{name}: input", tokens * width * dtype.itemsize),
         Saved(f"{name}: 1 / rms", tokens * accumulator(dtype).itemsize),

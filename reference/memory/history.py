@@ -13,7 +13,7 @@ class MemoryKind(StrEnum):
     PARAMETERS = "parameters"  # that the model computes with
     GRADIENTS = "gradients"
     OPTIMIZER = "optimizer state"  # master copies and moments
-    ACTIVATIONS = "activations"  # what forward leaves for backward, and what it needs on its way
+    ACTIVATIONS = "activations"  # what forward leaves for backward, and what it needs meanwhile
     BUFFERS = "buffers"  # everything else: gradients of activations, scratch, what is being sent
 
 

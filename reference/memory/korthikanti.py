@@ -1,7 +1,7 @@
 """Activations of the classic transformer layer: s b h (34 + 5 a s / h) bytes, term by term.
 
 Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", section 4 and table 2. The
-layer is that of GPT-2 and GPT-3: LayerNorm, as many heads of keys as of queries, GELU, dropout; its attention writes
+layer is that of GPT-2 and GPT-3: LayerNorm, a head of keys for each of queries, GELU, dropout; its attention writes
 its s x s matrices into memory. Activations have 2 bytes, masks of dropout 1.
 
 | form                              | bytes of a layer              |
@@ -13,7 +13,7 @@ its s x s matrices into memory. Activations have 2 bytes, masks of dropout 1.
 | tensor, sequence, selective       | s b h 34/t                    |
 | full recomputation                | s b h 2                       |
 
-All of them are sums over one table of terms: who splits a term, and who makes it again in backward.
+All of them are sums over one table of terms: which layouts split a term, and which make it again in backward.
 
 Letters: s sequence, b batch, h width, a heads, t tensor-parallel ranks.
 """
@@ -27,7 +27,7 @@ from reference.errors import BadInput
 
 
 class LayerSplit(Enum):
-    """By whom a tensor is split among t ranks."""
+    """What splits a tensor among t ranks."""
 
     TENSOR_PARALLEL = "it lies inside attention or the MLP: by heads or by columns"
     SEQUENCE_PARALLEL = "it lies between them: by tokens, if sequence parallelism is on, else every rank has all of it"

@@ -99,7 +99,7 @@ class LossScaler:
         return {"factor": self.factor, "good_steps": self.good_steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Resume from there."""
         self.factor, self.good_steps = state["factor"], state["good_steps"]
 
 
@@ -122,7 +122,7 @@ class NoScaler:
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nothing to go on from."""
+        """Nothing to resume from."""
 
 
 def scaler_of(precision: Precision) -> LossScaler | NoScaler:

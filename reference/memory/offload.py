@@ -10,7 +10,7 @@ Parameter after parameter,
     the update is computed there          about 12 operations for each element, bound by memory
     the new value goes back               4 bytes
 
-and while one parameter is updated, the next one is on its way to the CPU, on a stream of its own, and the one before it
+and while one parameter is updated, the next one is in flight to the CPU, on a stream of its own, and the one before it
 back. No more than these three are in two places. State that lives in files (see `homes`) is read and written as its
 parameter's turn comes.
 
@@ -163,7 +163,7 @@ def _guest(shape: torch.Size, dtype: torch.dtype = torch.float32) -> nn.Paramete
 
 
 class Visit(NamedTuple):
-    """A parameter's value and gradient on the CPU, or on their way."""
+    """A parameter's value and gradient on the CPU, or in flight."""
 
     value: Tensor
     gradient: Tensor
@@ -171,7 +171,7 @@ class Visit(NamedTuple):
 
 
 def _to_cpu(x: Tensor) -> Tensor:
-    """`x` itself, or a copy of what is on a GPU, in page-locked memory: it is on its way on the current stream."""
+    """`x` itself, or a copy of what is on a GPU, in page-locked memory: it is in flight on the current stream."""
     return Memory().room_for(x).copy_(x, non_blocking=True) if x.is_cuda else x
 
 

@@ -76,7 +76,7 @@ def scaled_step(
         learning_rate: what a gradient is multiplied by.
         group: n ranks.
 
-    Returns: the scale and the good steps to go on with.
+    Returns: the scale and the good steps to continue with.
     """
     finite = all(gradient.isfinite().all() for gradient in gradients)
     overflow = torch.tensor(float(not finite), device=gradients[0].device)

@@ -48,7 +48,7 @@ class Precision:
 
     @contextmanager
     def products(self) -> Iterator[None]:
-        """Around whatever multiplies matrices. torch has one switch for the process, which is put back behind it."""
+        """Around whatever multiplies matrices. torch has one switch for the process, which is put back after it."""
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("high" if self.tf32 else "highest")
         try:
@@ -103,7 +103,7 @@ class MasterWeights:
         return list(self._master.values())
 
     def collect(self) -> None:
-        """Hand each master its gradient; None if nobody has used the parameter."""
+        """Hand each master its gradient; None for an unused parameter."""
         for parameter, master in self._master.items():
             total = self._sum.pop(parameter, None)
             master.grad = None if total is None else total.to(master.dtype)

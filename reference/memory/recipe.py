@@ -10,7 +10,7 @@
 | ZeRO-3 | (2 + 2 + K) P / n                          | 0             | parameters    |
 
 Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", figure 1 and table 1,
-for mixed-precision Adam and P parameters on n ranks. What a step needs on its way comes on top: activations, and what
+for mixed-precision Adam and P parameters on n ranks. What a step needs meanwhile comes on top: activations, and what
 ZeRO-3 gathers.
 """
 

@@ -122,14 +122,14 @@ class Recomputed(Function):
     """Forward without a graph; backward makes the graph, and goes through it at once.
 
     The `anchor` is an input that needs a gradient, so that autograd comes back here even where `inputs` need none, as
-    behind a frozen embedding: it cannot know that the function has parameters inside.
+    after a frozen embedding: it cannot know that the function has parameters inside.
     """
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, function: Callable[..., Tensors], *inputs: Tensor) -> Tensors:
         ctx.function, ctx.random, ctx.autocast, ctx.second_run = function, RandomState(inputs), Autocast(inputs), None
         ctx.save_for_backward(*inputs)
-        ctx.set_materialize_grads(False)  # of an output that nobody used there is no gradient: None
+        ctx.set_materialize_grads(False)  # an unused output has no gradient: None
         return function(*inputs)
 
     @staticmethod

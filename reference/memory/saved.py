@@ -25,7 +25,7 @@ def saved_tensors(function: Callable[[], Any], but: Iterable[Tensor] = ()) -> tu
     """What autograd saves while `function` runs, in order; a storage that is saved several times counts once.
 
     Args:
-        function: does the forward pass, and returns what depends on it: what nobody holds is not kept for long.
+        function: does the forward pass, and returns what depends on it: what is not held is not kept for long.
         but: tensors that do not count, such as parameters, which are there anyway.
     """
     known = {tensor.untyped_storage()._cdata: tensor.untyped_storage() for tensor in but}

@@ -1,7 +1,7 @@
 """Weight gradients by hand: autograd computes the gradients of inputs, and of weights it knows nothing.
 
 A linear layer y = x Wᵀ has two products in backward: dx = dy W, for which the layer before waits, and dW = dyᵀ x, for
-which nobody waits. A strategy that chooses when the second is computed, or where it goes, computes it by hand:
+which no rank waits. A strategy that chooses when the second is computed, or where it goes, computes it by hand:
 the product is made with a `detached` weight, and `by_hand` says what is to be done when dy is known.
 
 Autograd would call the weight's hooks whether backward brings a gradient or not. So it is not told of the weight.

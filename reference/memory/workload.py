@@ -147,7 +147,7 @@ def _gathered(work: Workload, *units: int) -> int:
 
 
 def _reducing(work: Workload, unit: int) -> int:
-    """Bytes of whole gradients that come and go: of the unit at work, and of the one before it, on its way."""
+    """Bytes of whole gradients that come and go: of the unit at work, and of the one before it, in flight."""
     return int(sum(work.units[unit : unit + 2]) * work.recipe.gradients) if _shards_gradients(work) else 0
 
 

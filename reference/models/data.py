@@ -3,7 +3,7 @@
 A batch is a pure function of the step, the rank and the number of ranks:
 
 - *deterministic*: the order of the windows is drawn anew for each pass over the text, from the seed and the pass;
-- *resumable*: whoever knows the step number knows the batch, so there is no reader's state to save;
+- *resumable*: the step number tells the batch, so there is no reader's state to save;
 - *sharded without overlap*: a step's windows are the same for any number of ranks, and rank r of n takes the r-th
   n-th of them. Together the ranks read what one process would have read.
 
@@ -61,7 +61,7 @@ def file_text(path: str | Path) -> Text:
 
 
 def unigram_entropy(text: Text) -> float:
-    """Nats per byte that one pays who knows how frequent each byte is, and nothing else."""
+    """Nats per byte of a model that knows how frequent each byte is, and nothing else."""
     pieces = (text[at : at + PIECE] for at in range(0, len(text), PIECE))
     frequency = sum(np.bincount(piece, minlength=256) for piece in pieces) / len(text)
     return float(-sum(p * math.log(p) for p in frequency if p > 0))
@@ -69,7 +69,7 @@ def unigram_entropy(text: Text) -> float:
 
 @lru_cache(maxsize=4)
 def order(samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """A shuffle of range(samples): the same on every rank, another one in each epoch. Nobody may write to it."""
+    """A shuffle of range(samples): the same on every rank, another one in each epoch. It may not be written to."""
     shuffle = np.random.default_rng([seed, epoch]).permutation(samples)
     shuffle.setflags(write=False)
     return shuffle
@@ -116,7 +116,7 @@ class Batches:
 
     @property
     def windows(self) -> int:
-        """Windows to train on; those behind them are held out."""
+        """Windows to train on; those after them are held out."""
         total = (len(self.text) - 1) // self.sequence
         return total - _held_out(total)
 
@@ -149,7 +149,7 @@ class Batches:
     def noise(self, step: int, rank: int = 0, world_size: int = 1) -> Tensor:
         """From what dropout follows for each token that `of_step` gives: [B / world_size, S] of int64.
 
-        It depends on the seed, the step and where the token stands in the text: not on who reads it.
+        It depends on the seed, the step and where the token stands in the text: not on the rank that reads it.
 
         Raises:
             BadInput: as `of_step`.

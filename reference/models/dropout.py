@@ -1,4 +1,4 @@
-"""Dropout that does not depend on the layout: what is dropped follows from the token, and not from who holds it.
+"""Dropout that does not depend on the layout: what is dropped follows from the token, not from the rank that holds it.
 
 Drawing masks from one stream of random numbers drops other elements with other numbers of ranks: a rank that reads
 half of the tokens, or holds half of the features, draws half of the numbers. Here no number is drawn from anywhere.

@@ -1,4 +1,4 @@
-"""A file that someone calls a text, as bytes: told by how it begins, unpacked where that is easy, else refused by name.
+"""A file given as a text, as bytes: told by how it begins, unpacked where that is easy, else refused by name.
 
 A token is a byte here, so any file could be trained on. A gzip file, a parquet table or UTF-16 stands for what is in
 it, though, and would train on noise without a word. So what has a name is read as what it is, or refused with what
@@ -9,7 +9,7 @@ would work; everything else is taken byte by byte.
 | gzip, bzip2, xz                  | is unpacked                                        |
 | zip, npz                         | is unpacked, if there is one file in it            |
 | npy                              | is read, if it holds one row of uint8              |
-| UTF-8 with a byte order mark     | is read from behind the mark                       |
+| UTF-8 with a byte order mark     | is read from after the mark                        |
 | UTF-16, UTF-32                   | is refused, also without a mark                    |
 | parquet, arrow, zstd, pdf, ...   | is refused                                         |
 | tokens as nanoGPT or llm.c write | is refused: their tokens are no bytes              |
@@ -90,7 +90,7 @@ def read(path: str | Path) -> tuple[Text, list[str]]:
     A plain file is mapped, so that ranks of one machine share the memory; what was unpacked, each rank has for itself.
 
     Args:
-        path: `~` is the home of who runs this.
+        path: `~` is the caller's home folder.
 
     Raises:
         BadInput: if it is no file, is empty, damaged, cannot be read, or is something that is not read here.
@@ -124,12 +124,12 @@ def home(path: str | Path) -> Path:
     """A path without `~`.
 
     Raises:
-        BadInput: for the home of somebody who is not known.
+        BadInput: for the home folder of an unknown user.
     """
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise BadInput(f"cannot read {path}: nobody here has that home folder") from None
+        raise BadInput(f"cannot read {path}: no user here has that home folder") from None
 
 
 def opened_as(data: Text) -> tuple[str, Callable[[bytes], bytes]] | None:

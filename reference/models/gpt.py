@@ -165,7 +165,7 @@ class Block(Layer):
 
 
 class TiedHead(Layer):
-    """Logits by the embedding table itself (Press and Wolf 2017). A module, so that whoever watches modules sees it."""
+    """Logits by the embedding table itself (Press and Wolf 2017). A module, so that hooks on modules see it."""
 
     def __init__(self, embedding: nn.Embedding) -> None:
         super().__init__()

@@ -2,7 +2,7 @@
 
 | objective    | tokens [B, S] that the model reads | targets [B, S]                       | counted in a window |
 |--------------|------------------------------------|--------------------------------------|---------------------|
-| NextToken    | all but the last of S + 1          | the token behind each                | S                   |
+| NextToken    | all but the last of S + 1          | the token after each                 | S                   |
 | MaskedTokens | the same, with some replaced       | those that were; others are IGNORED  | a share of S        |
 
 Both are functions of a window and of its tokens' noise, so a step reads the same on any number of ranks. Equally many
@@ -34,7 +34,7 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class NextToken:
-    """The token behind each."""
+    """The token after each."""
 
     def counted(self, sequence: int) -> int:
         """All of them."""

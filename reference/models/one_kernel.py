@@ -44,7 +44,7 @@ def one_kernel(chain: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def compiles(x: Tensor) -> bool:
-    """Whether what begins with this tensor is worth a kernel of its own: not where somebody watches each operation."""
+    """Whether what begins with this tensor is worth a kernel of its own: not where each operation is watched."""
     return x.is_cuda and not _get_current_dispatch_mode_stack()
 
 

@@ -96,7 +96,7 @@ class Ops:
         return x
 
     def add_weight_gradient(self, weight: nn.Parameter, gradient: Tensor, x: Tensor) -> None:
-        """Add dyᵀ x, summed over all tokens, to the gradient of a weight [F, D]; its hooks hear of it.
+        """Add dyᵀ x, summed over all tokens, to the gradient of a weight [F, D]; its hooks are called.
 
         Args:
             weight: a leaf of autograd.

@@ -48,7 +48,7 @@ class ModelConfig(Protocol):
 
 
 class Stack(Layer):
-    """A model that is a list of blocks, with layers before and behind them; or some of the blocks, with what is there.
+    """A model that is a list of blocks, with layers before and after them; or some of the blocks, with what is there.
 
     A model says what its layers do: `begin`, `given`, `end`. Which layers those at the ends are, it says by name.
 

@@ -11,7 +11,7 @@ at a time. n ranks, S bytes on each:
 | halving-doubling   | 2 log2 n · α + 2(n-1)/n · S/β             | the rest, where any two ranks are well linked |
 
 The two logarithmic ones need n to be a power of two. Otherwise the ranks beyond the largest power of two p first hand
-their tensor to a partner, p ranks go on, and the partners hand back the sum: 2 (α + S/β) more.
+their tensor to a partner, p ranks continue, and the partners hand back the sum: 2 (α + S/β) more.
 
 Hockney 1994; Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
 """

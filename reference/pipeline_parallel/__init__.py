@@ -13,7 +13,7 @@ Schedules
     passes.py               from an order to a program: send, receive, gather, free, reduce
     simulate.py             when each action begins and ends, for given costs
     validate.py             a proof that a schedule computes a step
-    ordering.py             a proof that no message waits for ever where messages run in order, as NCCL's
+    ordering.py             a proof that no message waits forever where messages run in order, as NCCL's
     folded.py               `ordering` where streams share the hardware queues of a GPU
 
 Running them

@@ -24,8 +24,8 @@ def channels_of(
 ) -> dict[Channel, ProcessGroup]:
     """A group for each channel of this rank's pipeline, which NCCL needs: see `pipeline_parallel.ordering`.
 
-    NCCL connects two ranks when their first message begins, and whoever comes first waits for the other. In a step two
-    ranks may begin by sending to each other, and wait for ever. So each channel has its first message here, in one
+    NCCL connects two ranks when their first message begins, and the first to come waits for the other. In a step two
+    ranks may begin by sending to each other, and wait forever. So each channel has its first message here, in one
     order for all.
 
     Args:

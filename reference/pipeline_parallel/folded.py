@@ -39,7 +39,7 @@ class QueueHead(Enum):
 
 
 def stuck(program: Program, queues: int, head: QueueHead) -> str:
-    """What waits for ever, in words; nothing if every rank comes to the end.
+    """What waits forever, in words; nothing if every rank comes to the end.
 
     Args:
         program: whose sends and receives are in place.

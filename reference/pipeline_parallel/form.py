@@ -46,7 +46,7 @@ class PerStageSync:
         """Sum over the data axis."""
         if self._table:
             with self._table.micro_batch(last=True):
-                pass  # both stages are through with it: let its gradient go
+                pass  # both stages have finished with it: let its gradient go
         for form in self._all:
             form.reduce_gradients()
 

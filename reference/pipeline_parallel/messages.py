@@ -1,11 +1,11 @@
 """What stages hand to each other: activations forward, gradients backward.
 
-Receives are begun before their messages are needed, where a program says so, and the sender goes on. Only when a
-channel has more messages under way than its receiver has room for, it waits for the oldest: that keeps nobody from
+Receives are begun before their messages are needed, where a program says so, and the sender continues. Only when a
+channel has more messages under way than its receiver has room for, it waits for the oldest: that keeps no rank from
 ending, as `validate` has proved, and what has left need not be kept.
 
 Nothing but tensors is sent, except once: the first activation of a stage on a channel is preceded by its shape and
-dtype, and until then nothing can be received ahead. So in the first step nobody waits for room.
+dtype, and until then nothing can be received ahead. So in the first step no rank waits for room.
 
 Ranks of a tensor axis all have the same activation. Where they are given (`copies`), each sends an n-th of it to its
 counterpart, and those who receive gather it among themselves: fewer bytes between nodes, more within one (Narayanan et
@@ -60,7 +60,7 @@ class Messages:
         self._copies = over(copies) if copies is not None else None
         self._rank = group.rank()
         self._forms: dict[int, Form] = {}  # of what each stage makes, as far as it is known here
-        self._told: set[tuple[int, Channel]] = set()  # of which stages whom
+        self._told: set[tuple[int, Channel]] = set()  # which channel was told, for which stage
         self._all_known = False  # to all ranks
         self.begin()
 

@@ -1,9 +1,9 @@
-"""Prove of a program that no message waits for ever where messages run one behind the other, as NCCL's do.
+"""Prove of a program that no message waits forever where messages run one after the other, as NCCL's do.
 
 To NCCL a message is a kernel on a stream. It ends when its other end has begun, and what was begun after it, on the
 same communicator, waits until then. So a receive that is begun early can hold up a send for which the other rank waits.
 In 1F1B two neighbours that share one communicator for both ways are soon lost: each has begun to receive from the
-other, and what it would send is behind that.
+other, and what it would send comes after that.
 
 Where each channel has a communicator of its own, one end only sends and the other only receives, in the same order.
 That messages of different communicators run at once is assumed here. CUDA promises it only where their streams share no
@@ -34,10 +34,10 @@ def shared(channel: Channel) -> Hashable:
 
 
 def stuck(program: Program, communicator: Callable[[Channel], Hashable] = own) -> str:
-    """What waits for ever, in words; nothing if every rank comes to the end.
+    """What waits forever, in words; nothing if every rank comes to the end.
 
-    A rank goes on while what it computes with is here; it waits for no send. On each communicator its messages begin in
-    the order of the program, each when the one before it has finished.
+    A rank continues while what it computes with is here; it waits for no send. On each communicator its messages begin
+    in the order of the program, each when the one before it has finished.
 
     Args:
         program: whose sends and receives are in place.

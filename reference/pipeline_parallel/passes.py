@@ -18,11 +18,11 @@ from typing import NamedTuple
 from .schedule import Action, Kind, Schedule
 from .simulate import Result, makes, needs
 
-GATHERED = 2  # stages of a rank that are whole at a time: one that computes, and the next one on its way
+GATHERED = 2  # stages of a rank that are whole at a time: one that computes, and the next one in flight
 
 
 class Channel(NamedTuple):
-    """A way that messages take, one behind the other."""
+    """A way that messages take, one after the other."""
 
     source: int
     target: int
@@ -30,7 +30,7 @@ class Channel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Let a result leave. Nobody waits for it to arrive."""
+    """Let a result leave, without a wait for it to arrive."""
 
     result: Result
     to: int  # rank

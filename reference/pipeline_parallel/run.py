@@ -74,7 +74,7 @@ class Pipeline:
             schedule has two halves.
         form: of data parallelism, over this rank's stages.
         channels, copies: as for `Messages`.
-        around: entered around each action that computes, for whoever measures or changes what it computes with.
+        around: entered around each action that computes, to measure it or to change what it computes with.
 
     Raises:
         BadInput: if the schedule computes no step, or not with these ranks and stages.
@@ -127,7 +127,7 @@ class Pipeline:
         if self._trains and not torch.is_grad_enabled():
             raise BadInput("the schedule goes backward, and gradients are off: for inference, take `forward_only`")
         total = None
-        self._held.clear()  # a step before may have failed on its way
+        self._held.clear()  # a step before may have failed halfway
         if self._deferred:
             self._deferred.forget()
         self._messages.begin()

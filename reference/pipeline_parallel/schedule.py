@@ -3,7 +3,7 @@
     F0.3    forward of stage 0 on micro-batch 3
     B0.3    its backward: the gradients of input and weights
     I0.3    the first half of a split backward: the gradient of the input, for which the stage before is waiting
-    W0.3    the second half: the gradients of the weights, for which nobody waits before the step ends
+    W0.3    the second half: the gradients of the weights, for which no rank waits before the step ends
 
 Nothing is said of messages, of summing gradients or of gathering parameters: where these belong follows from the order.
 So a new schedule is a few lines of code, and everything else is there: proof, simulation, picture, and a run on ranks.
@@ -70,7 +70,7 @@ class Schedule:
     def first(self, micro_batches: int) -> "Schedule":
         """The same for its first micro-batches alone.
 
-        Leaving out micro-batches harms no order: what waited for them waits for less. So whoever can order many may
+        Leaving out micro-batches harms no order: what waited for them waits for less. So code that can order many may
         order more than there are.
         """
         kept = tuple(tuple(action for action in line if action.micro_batch < micro_batches) for line in self.lines)

@@ -1,7 +1,7 @@
 """When each action of a schedule begins and ends, for given costs.
 
 A rank computes one action after the other, each as soon as it can: when the rank is free, and what the action needs has
-come. What is sent takes its time and keeps nobody from computing.
+come. What is sent takes its time and keeps no rank from computing.
 """
 
 from collections import deque
@@ -99,7 +99,7 @@ class Simulation:
     def longest(self) -> float:
         """From a rank's first action to its last, of the rank that takes longest.
 
-        That is what a step costs where ranks do not wait for each other between steps: who begins later ends later.
+        That is what a step costs where ranks do not wait for each other between steps: late to begin is late to end.
         """
         return max(ends[-1] - begins[0] for begins, ends in zip(self.begins, self.ends, strict=True) if ends)
 
@@ -121,7 +121,7 @@ def simulate(schedule: Schedule, costs: Costs | None = None) -> Simulation:
     """Run a schedule on paper.
 
     Raises:
-        Deadlock: if actions wait for each other, or for what nobody does.
+        Deadlock: if actions wait for each other, or for one that no rank has.
         BadInput: if there are costs of more stages than there are, or of fewer.
     """
     costs = costs or Costs()

@@ -1,6 +1,6 @@
 """Backward in two halves: the gradient of the input at once, those of the weights later.
 
-A linear layer y = x Wᵀ has two products in backward. The layer before waits for dx = dy W, and nobody waits for
+A linear layer y = x Wᵀ has two products in backward. The layer before waits for dx = dy W, and no rank waits for
 dW = dyᵀ x. So a layer may put x and dy aside instead of multiplying them: memory is held longer, and the second half
 can be done when there is nothing better to do.
 

@@ -38,14 +38,14 @@ class Borrowed:
 
 
 def stage_of(config: ModelConfig, blocks: range, table: TiedTable | None = None) -> Stack:
-    """Some of the blocks of a model; the first of them has the layers before it, and the last those behind it.
+    """Some of the blocks of a model; the first of them has the layers before it, and the last those after it.
 
     Parameters are called as in the whole model, so initial values, layouts and checkpoints are those of the whole.
 
     Args:
         config: of the whole model.
         blocks: which of its blocks.
-        table: of a tied model, for its first and last stage: used here, and a parameter of nobody but itself.
+        table: of a tied model, for its first and last stage: used here, and a parameter of no module but itself.
     """
     stage, kept = architecture(config), nn.ModuleList()
     stage.begins, stage.ends = blocks.start == 0, blocks.stop == config.layers
@@ -99,7 +99,7 @@ class Stages(nn.Module):
 def pieces_of(config: ModelConfig, stages: int) -> list[range]:
     """The blocks of each stage, such that the most expensive stage costs the least.
 
-    A token costs as many multiplications as a matrix has numbers. The head is behind the last block, and a tied one
+    A token costs as many multiplications as a matrix has numbers. The head comes after the last block, and a tied one
     multiplies, too; the embedding only looks up.
 
     Args:

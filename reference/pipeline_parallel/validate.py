@@ -1,8 +1,8 @@
-"""Prove of a schedule that it computes a step, whoever wrote it.
+"""Prove of any schedule that it computes a step.
 
     complete    every micro-batch passes every stage of its route once forward and once backward, on the stage's rank
-    ordered     nothing waits for ever: not with sends that return at once, not with sends that block, and not where
-                messages of a channel run one behind the other, as NCCL's do (`ordering`)
+    ordered     nothing waits forever: not with sends that return at once, not with sends that block, and not where
+                messages of a channel run one after the other, as NCCL's do (`ordering`)
     memory      how many activations each rank holds at most
 
 Sends that block return when the receiver has room. How much room that takes, in messages that arrive before they are
@@ -33,7 +33,7 @@ def validate(schedule: Schedule) -> Proof:
     """See that a schedule computes a step: of training, or, where it has no backward at all, of inference.
 
     Raises:
-        BadInput: if it does not, with the first action that is missing, twice, misplaced or waiting for ever.
+        BadInput: if it does not, with the first action that is missing, twice, misplaced or waiting forever.
     """
     _require_complete(schedule)
     try:
@@ -98,7 +98,7 @@ def ends(schedule: Schedule, room: int) -> bool:
 
 
 class _Blocking:
-    """Ranks whose sends block: where each of them is, and what is on its way."""
+    """Ranks whose sends block: where each of them is, and what is in flight."""
 
     def __init__(self, schedule: Schedule, room: int) -> None:
         self.schedule, self.room = schedule, room
@@ -109,13 +109,13 @@ class _Blocking:
         self.way = {result: channel for channel, results in channels(schedule).items() for result in results}
 
     def ends(self) -> bool:
-        """Let everybody go on until nobody can; whether all are through."""
+        """Advance all ranks until none can; return whether all have finished."""
         while any([self.goes_on(rank) for rank in range(self.schedule.ranks)]):
             pass
         return all(at == len(line) for at, line in zip(self.at, self.schedule.lines, strict=True))
 
     def goes_on(self, rank: int) -> bool:
-        """Let a rank go as far as it can; whether it has moved."""
+        """Advance one rank as far as possible; return whether it moved."""
         before = self.at[rank], self.sending[rank]
         while self.sends(rank) and self.computes(rank):
             pass
@@ -133,7 +133,7 @@ class _Blocking:
         return True
 
     def computes(self, rank: int) -> bool:
-        """Whether a rank's next action has what it needs; then it is done, and its result on its way."""
+        """Whether a rank's next action has what it needs; then it is done, and its result in flight."""
         if self.at[rank] == len(self.schedule.lines[rank]):
             return False
         action = self.schedule.lines[rank][self.at[rank]]

@@ -1,4 +1,4 @@
-"""First programs of many processes: who am I, how many are we, and how does a tensor get from one to another.
+"""First programs of many processes: which rank am I, how many are there, and how does a tensor get from one to another.
 
 Read `plain.py`, then the answers in the order below. Each program is a few lines, and its cost is a number of steps: a
 message is one, and messages that cross in one batch are one together.

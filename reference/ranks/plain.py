@@ -41,7 +41,7 @@ def swap(x: Tensor, partner: int, group: ProcessGroup) -> Tensor:
 
     Args:
         x: contiguous, the same shape and dtype on both. It stays as it is.
-        partner: group rank of the other one, whose partner is this rank; this rank itself where it has nobody.
+        partner: group rank of the other one, whose partner is this rank; this rank itself where it has none.
         group: the ranks that call this.
 
     Returns: a new tensor like `x`.

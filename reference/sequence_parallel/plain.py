@@ -5,7 +5,7 @@ Outside of attention and MLP rank r has the r-th slice of the tokens, [B, S / t,
 
 | function | forward                                          | backward                | bytes sent, S all tokens |
 |----------|--------------------------------------------------|-------------------------|--------------------------|
-| gather   | everybody's slices, behind each other            | scatter                 | (t-1)/t · S each way     |
+| gather   | every rank's slices, one after another           | scatter                 | (t-1)/t · S each way     |
 | scatter  | the sum of what all have made, a slice to each   | gather                  | (t-1)/t · S each way     |
 | shared   | nothing: a weight that all have                  | the sum of its gradient | 2(t-1)/t · its size      |
 
@@ -30,14 +30,14 @@ from .region import cut
 
 
 def gather_slices(x: Tensor, group: ProcessGroup) -> Tensor:
-    """All tokens, of everybody's slices: [B, S / t, D] -> [B, S, D]. Gradients do not pass."""
+    """All tokens, of every rank's slices: [B, S / t, D] -> [B, S, D]. Gradients do not pass."""
     slices = x.new_empty(group.size(), *x.shape)
     over(group).all_gather(x.detach().contiguous(), slices)
     return slices.movedim(0, 1).flatten(1, 2)
 
 
 def sum_slices(x: Tensor, group: ProcessGroup) -> Tensor:
-    """This rank's slice of the sum of everybody's `x`: [B, S, D] -> [B, S / t, D]. Gradients do not pass."""
+    """This rank's slice of the sum of every rank's `x`: [B, S, D] -> [B, S / t, D]. Gradients do not pass."""
     slices = cut(x.detach(), group.size(), dim=1).movedim(1, 0).contiguous()
     mine = slices.new_empty(slices.shape[1:])
     over(group).reduce_scatter(slices, mine)
@@ -50,12 +50,12 @@ def gather(x: Tensor, group: ProcessGroup) -> Tensor:
 
 
 def scatter(x: Tensor, group: ProcessGroup) -> Tensor:
-    """The sum of everybody's `x`, and of it this rank's slice: [B, S, D] -> [B, S / t, D]. Its backward is a gather."""
+    """The sum of all ranks' `x`, and of it this rank's slice: [B, S, D] -> [B, S / t, D]. Its backward is a gather."""
     return Conjugate.apply(x, lambda x: sum_slices(x, group), lambda gradient: gather_slices(gradient, group))
 
 
 def shared(weight: Tensor, group: ProcessGroup) -> Tensor:
-    """A weight that all ranks have, for use on slices: its gradient is the sum of what everybody finds."""
+    """A weight that all ranks have, for use on slices: its gradient is the sum of what all ranks find."""
     return enter(weight, group)
 
 

@@ -8,7 +8,7 @@ does the same there with the same tokens, and keeps the same activations. But th
 rank may do its share of the tokens (Korthikanti et al. 2022, "Reducing activation recomputation in large transformer
 models", sec. 4.2.2):
 
-    gather      all-gather: everybody's slices, behind each other           backward: reduce-scatter
+    gather      all-gather: every rank's slices, one after another          backward: reduce-scatter
     sum         reduce-scatter: the sum, and of it this rank's slice        backward: all-gather
 
 A reduce-scatter and an all-gather are the two halves of an all-reduce. So the same bytes travel as before, but for two
@@ -25,14 +25,14 @@ from reference.tensor_parallel.region import Region
 class SequenceRegion(Region):
     """A region with a slice of the sequence on each rank at its borders. The sequence divides by t.
 
-    Arguments as for `Region`. What is whole outside (a norm's weight, a bias behind a row-parallel layer) sees a slice
+    Arguments as for `Region`. What is whole outside (a norm's weight, a bias after a row-parallel layer) sees a slice
     of the tokens on each rank, so its gradients are parts: they must be summed over the group.
     """
 
     slices_tokens = True
 
     def begin_gather(self, x: Tensor) -> Finish:
-        """Begin to make all tokens of everybody's slices: [B, S / t, D] -> [B, S, D]."""
+        """Begin to make all tokens of every rank's slices: [B, S / t, D] -> [B, S, D]."""
         x, slices = x.contiguous(), x.new_empty(self.ranks, *x.shape)
         finish = _done(slices)
         if self.overlap:

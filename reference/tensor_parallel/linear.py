@@ -36,7 +36,7 @@ class ColumnParallelLinear(nn.Module):
     Args:
         whole: the layer, the same on every rank; of its parameters this rank copies its part.
         region: whose t ranks share the layer; its output features divide by t.
-        join: put everybody's features together behind it, for work that is the same on every rank.
+        join: put all ranks' features together after it, for work that is the same on every rank.
 
     Raises:
         BadInput: if the features do not divide.
@@ -61,7 +61,7 @@ class ColumnParallelLinear(nn.Module):
 class RowParallelLinear(nn.Module):
     """A linear layer out of a region: each rank has some of its input features, and all have the sum.
 
-    The bias belongs to the sum: whoever adds it before has added it t times. Every rank keeps all of it.
+    The bias belongs to the sum: a bias added before the sum is added t times. Every rank keeps all of it.
 
     Args:
         whole: the layer, the same on every rank; of its weight this rank copies its part.

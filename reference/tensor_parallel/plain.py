@@ -10,8 +10,8 @@ Each is the other's backward. Adding up in both directions adds up copies of one
     x ──┬── f ── gate, up: columns ── silu(·) · (·) ── down: rows ── g ── + ── y
         └──────────────────────────────────────────────────────────────┘
 
-What stands between the two matrices treats each feature by itself, so it needs no one else's. Had the first matrix been
-split by rows, its parts would have to be summed before silu: silu(a + b) is not silu(a) + silu(b).
+What stands between the two matrices treats each feature by itself, so it needs no other rank's. Had the first matrix
+been split by rows, its parts would have to be summed before silu: silu(a + b) is not silu(a) + silu(b).
 
 Shoeybi et al. 2019, "Megatron-LM: Training multi-billion parameter language models using model parallelism", sec. 3
 and fig. 3; SwiGLU: Shazeer 2020. Other pairs are in `reference.collectives.differentiable`.
@@ -47,7 +47,7 @@ def mlp(x: Tensor, gate: Tensor, up: Tensor, down: Tensor, group: ProcessGroup) 
 
 
 def enter(x: Tensor, group: ProcessGroup) -> Tensor:
-    """f: `x`, the same on every rank, for work that differs from rank to rank. Its gradient is everybody's sum.
+    """f: `x`, the same on every rank, for work that differs from rank to rank. Its gradient is the sum over all ranks.
 
     Args:
         x: of any shape.

@@ -180,4 +180,4 @@ def weight_gradient(gradient: Tensor, x: Tensor, region: Region) -> Tensor:
 
 
 def _nothing() -> None:
-    """The end of a collective that nobody began."""
+    """No-op finish, where no collective was started."""

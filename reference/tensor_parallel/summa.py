@@ -1,10 +1,10 @@
-"""SUMMA: a matrix product on a mesh of ranks where nobody holds more than a block of anything.
+"""SUMMA: a matrix product on a mesh of ranks where no rank holds more than a block of anything.
 
 Rows of A are cut among the rows of the mesh, columns of B among its columns, and what they share, K, both ways:
 
     C = A B      A [M, K], B [K, N]      rank (i, j) of r x c holds A_ij [M/r, K/c], B_ij [K/r, N/c], C_ij [M/r, N/c]
 
-K is cut into panels. For each of them, whoever has a piece of A's panel gives it to its row, whoever has a piece of
+K is cut into panels. For each of them, a rank with a piece of A's panel gives it to its row, a rank with a piece of
 B's panel to its column, and every rank adds their product to its C_ij. Backward does the same with what is asked for:
 
 | product       | along the row, for each panel | along the column, for each panel |
@@ -135,7 +135,7 @@ def spread(block: Tensor, dim: int, panel: int, panels: int, group: ProcessGroup
 
 
 def collect(part: Tensor, block: Tensor, dim: int, panel: int, panels: int, group: ProcessGroup) -> None:
-    """Add up everybody's part of a panel, and put it into the block of the rank that it belongs to."""
+    """Add up every rank's part of a panel, and put it into the block of the rank that it belongs to."""
     owner, index = divmod(panel, panels // group.size())
     dist.reduce(part, group=group, group_dst=owner)
     if owner == dist.get_rank(group):

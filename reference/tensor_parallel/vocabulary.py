@@ -30,7 +30,7 @@ from .region import Region
 
 
 def embedding(tokens: Tensor, table: Tensor, region: Region, vocabulary: int | None = None) -> Tensor:
-    """Look tokens up in a table of which each rank has some rows: who has the row gives it, the others give zeros.
+    """Look tokens up in a table of which each rank has some rows: its owner gives a row, the others zeros.
 
     Args:
         tokens: [B, S] of integers from 0 to V - 1, the same on every rank.
@@ -42,7 +42,7 @@ def embedding(tokens: Tensor, table: Tensor, region: Region, vocabulary: int | N
         [B, S, D] as it lies outside of the region.
 
     Raises:
-        BadInput: at what is no token, on a CPU. On a GPU nobody looks, and no rank has its row: it gets zeros.
+        BadInput: at what is no token, on a CPU. On a GPU this is not checked, and no rank has its row: it gets zeros.
     """
     require_tokens("token", tokens, vocabulary or len(table) * region.ranks)
     here = tokens - region.rank * len(table)
@@ -75,18 +75,18 @@ def cross_entropy(
         [N], in nats, the same on every rank.
 
     Raises:
-        BadInput: at a target that is no token, on a CPU. On a GPU nobody looks: its logit counts as the largest.
+        BadInput: at a target that is no token, on a CPU. On a GPU this is not checked: its logit counts as the largest.
     """
     share = logits.shape[-1]
     first, vocabulary = group.rank() * share, vocabulary or share * group.size()
     require_tokens("target", targets, vocabulary, ignored)
-    here = min(max(vocabulary - first, 0), share)  # padding stands behind the last token
+    here = min(max(vocabulary - first, 0), share)  # padding stands after the last token
     settings = over(group), first, here, vocabulary, smoothing, ignored
     return VocabularyParallelCrossEntropy.apply(logits, targets, *settings)
 
 
 def require_tokens(kind: str, tokens: Tensor, vocabulary: int, *ignored: int) -> None:
-    """See whether these are tokens, where it keeps nobody waiting: on a CPU.
+    """See whether these are tokens, where that is not waited for: on a CPU.
 
     Args:
         kind: what they are called.

@@ -34,7 +34,7 @@ class Doing(StrEnum):
 
     FORWARD = "forward"
     BACKWARD = "backward"
-    WEIGHT_GRADIENT = "weight gradient"  # where it is told apart from the rest of backward
+    WEIGHT_GRADIENT = "weight gradient"  # where it is distinguished from the rest of backward
     OPTIMIZER = "optimizer"
     COMMUNICATION = "communication"
 

@@ -1,4 +1,4 @@
-"""A call on its way: what is known of it between the post and the end of the wait."""
+"""A call in flight: what is known of it between the post and the end of the wait."""
 
 import sys
 import threading
@@ -44,7 +44,7 @@ class Call:
     completed: int | None = None
     begin: float = 0.0
     end: float | None = None
-    peer: int | None = field(init=False)  # global rank of the other side; None for nobody or anybody
+    peer: int | None = field(init=False)  # global rank of the other side; None for no rank or any
     shape: tuple[int, ...] = field(init=False)  # of the one tensor that an `Event` describes, or (elements of several,)
     elements: int = field(init=False)
     item_size: int = field(init=False)

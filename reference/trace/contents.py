@@ -1,7 +1,7 @@
 """Whose data a tensor holds, step by step: what a trace alone cannot say.
 
 Rank r fills its tensor with 16^r. After any number of sends and sums, digit r of a value (in base 16) then says how
-often rank r's data is in it. So a sum over everybody reads 11...1, and what was added twice shows as a 2.
+often rank r's data is in it. So a sum over all ranks reads 11...1, and what was added twice shows as a 2.
 
     def by_step():                                             # runs on every rank
         x = tagged(numel=8)
@@ -24,7 +24,7 @@ BASE = 16
 MOST_RANKS = 16  # digits of an int64
 
 Counts = tuple[int, ...]
-"""How often the data of rank 0, 1, ... is in a chunk; empty if nobody's is."""
+"""How often the data of rank 0, 1, ... is in a chunk; empty if no rank's is."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 While a rank is held up by a call, it waits until the last of the others has made that call too; from then on it
 communicates. That much can be known from outside. What a native collective says inside cannot, so its messages are not
-drawn; nor can what goes on behind a rank's own work, between a call and the wait for it.
+drawn; nor can what happens during a rank's own work, between a call and the wait for it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def timeline(
 ) -> Timeline:
     """The measured timeline of the calls of all ranks; calls in `unmatched` that never returned last to the end.
 
-    Until its last tick a rank has gone on all the same: from then on it is held up.
+    Until its last tick a rank has continued all the same: from then on it is held up.
     """
     stuck = {_key(event) for event in unmatched if event.completed is None}
     end = horizon(duration, stuck=bool(stuck))

@@ -16,7 +16,7 @@ steps and replayed time mean one thing everywhere, a trace counts each native co
 Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH".
 
 An algorithm is written from one rank's point of view, as rounds of moves: what the rank sends and receives at once
-before it goes on. A point-to-point call is the smallest case: one round of one move.
+before it continues. A point-to-point call is the smallest case: one round of one move.
 """
 
 from collections import defaultdict

@@ -14,8 +14,8 @@ message is its step: one more than the step of the last message that had to be c
 Times are integers, in 2^-80 seconds: sums of integers do not depend on their order, so "the same moment" has a
 meaning.
 
-A wait that returned in the real run may never return here: a small message that gloo buffered lets its sender go on
-before anybody receives. When nothing else moves, such sends count as returned, so that what ran also replays.
+A wait that returned in the real run may never return here: a small message that gloo buffered lets its sender continue
+before any rank receives. When nothing else moves, such sends count as returned, so that what ran also replays.
 """
 
 from collections import defaultdict, deque
@@ -196,7 +196,7 @@ class _Model:
         return [(self.ranks[p.event.rank].moved, p.call) for p in open_ if p.posted is not None]
 
     def _advance(self, rank: _Rank) -> None:
-        """Go on with the rank's program until a wait that has not ended."""
+        """Continue the rank's program until a wait that has not ended."""
         while rank.at < len(rank.program):
             _, waits, progress = rank.program[rank.at]
             if not waits:
@@ -251,7 +251,7 @@ class _Model:
             heappush(self.in_flight, (flight.end, self.started, flight))
 
     def _land(self) -> list[tuple]:
-        """Go to the next moment at which messages end; let those who waited for them go on. Returns the freed ports."""
+        """Go to the next moment at which messages end; resume ranks that waited for them. Returns the freed ports."""
         self.now = self.in_flight[0][0]
         landed = []
         while self.in_flight and self.in_flight[0][0] == self.now:

@@ -1,6 +1,6 @@
 """The requests that a tapped group gives: gloo's own, whose ends a recorder is told, and whose messages can be polled.
 
-gloo completes a message inside `wait()` alone: `is_completed()` of a send or a receive says False until somebody has
+gloo completes a message inside `wait()` alone: `is_completed()` of a send or a receive says False until a thread has
 waited, and a loop that polls it never ends. On NCCL it ends. So a poll of ours has a thread wait for the message.
 """
 
@@ -103,7 +103,7 @@ class MessageRequest(Request):
     def _await(self) -> None:
         try:
             self._work.wait(FOREVER)
-        except BaseException as error:  # it belongs to whoever asks
+        except BaseException as error:  # it belongs to the caller
             self._error = error
 
     def _ended(self) -> bool:
@@ -157,7 +157,7 @@ class TappedWork(Request):
         return done
 
     def get_future(self) -> torch.futures.Future:
-        """The request as a future. Its holder waits out of sight."""
+        """The request as a future. Its holder may wait where the tap cannot see."""
         if self.call.op.point_to_point:
             self._recorder.no_future(self.call)
         return self._recorder.future_taken(self.call, self._work.get_future())

@@ -85,7 +85,7 @@ class Recorder:
         """The rank has asked whether `call` is complete, and it is not."""
 
     def source_asked(self, call: Call, frame: FrameType) -> None:
-        """`frame` asks whom a receive from anybody has heard."""
+        """`frame` asks which source a receive from any rank has matched."""
 
     def completed(self, call: Call) -> None:
         """The rank's wait for `call` has returned."""
@@ -99,16 +99,16 @@ class Recorder:
         raise NotImplementedError(NO_FUTURE)
 
     def future_taken(self, call: Call, future: torch.futures.Future) -> torch.futures.Future:
-        """Somebody (DDP's reducer) waits for `call` where we can't see it; the future to wait for."""
+        """An unseen waiter (DDP's reducer) may wait for `call`; the future to wait for."""
         return future
 
 
 class Ledger:
     """Counts what one rank says on one group, so that one can tell afterwards whether everything was heard.
 
-    `messages[src, dst, tag]` are those sent less those received, or yet to be; `src` is None in a receive from anybody.
-    Summed over all ranks they are zero where every message met a receive that names its source, and `rounds` are the
-    same on every rank where all of them entered every collective.
+    `messages[src, dst, tag]` are those sent less those received, or yet to be; `src` is None in a receive from any
+    rank. Summed over all ranks they are zero where every message met a receive that names its source, and `rounds` are
+    the same on every rank where all of them entered every collective.
     """
 
     def __init__(self, rank: int) -> None:
@@ -163,7 +163,7 @@ class Tap(PythonGroup):
         self.ledger.note(op, root, tag)
         if not self.recorder.on:
             return run()
-        # A recorder's looks at the tensors are no calls of the caller's: no mode need hear of them.
+        # A recorder's looks at the tensors are no calls of the caller's: no mode need see them.
         with DisableTorchFunction():
             call = Call(op, self.ranks, inputs, outputs, root, tag, group_name=self._name, **more)
             self.recorder.posted(call)
@@ -207,7 +207,7 @@ class Tap(PythonGroup):
         run = partial(self.carrier.scatter, outputs, inputs, opts)
         return self._make(Op.SCATTER, run, _flat(inputs), outputs, opts.rootRank)
 
-    # Everybody.
+    # All ranks.
 
     @any_form
     def allreduce(self, tensors: list[Tensor], opts: Any) -> Work:

@@ -11,8 +11,8 @@ from pathlib import Path
 class SpanKind(StrEnum):
     """What a rank does during a span."""
 
-    COMMUNICATION = "communication"  # a message of this rank is on its way
-    WAITING = "waiting"  # held up by a call whose message is not on its way yet
+    COMMUNICATION = "communication"  # a message of this rank is in flight
+    WAITING = "waiting"  # held up by a call whose message is not in flight yet
     STUCK = "stuck"  # held up to the end of the trace
 
 
@@ -101,7 +101,7 @@ def lane(rank: int, moving: Iterable[Interval], held: Iterable[Interval], stuck:
     """One rank's spans. Where intervals overlap, communication hides waiting, and waiting hides being stuck.
 
     Args:
-        moving: when a message of this rank is on its way.
+        moving: when a message of this rank is in flight.
         held: when the rank is held up by a call that returned later.
         stuck: when it is held up by a call that never returned.
     """

@@ -45,7 +45,7 @@ class Message:
 class Trace:
     """The calls of every rank. `events[rank]` is in program order, that is by `posted`.
 
-    A trace may be partial: of ranks that died or wait for ever. Calls that never met their other side are `unmatched`.
+    A trace may be partial: of ranks that died or wait forever. Calls that never met their other side are `unmatched`.
     `returned` are the ranks whose function came to its end: whatever they posted, they wait for nothing.
     """
 
@@ -103,7 +103,7 @@ class Trace:
 
     @cached_property
     def unmatched(self) -> tuple[Event, ...]:
-        """Calls that lack a message: a send nobody received, a receive nobody answered, a collective one left out."""
+        """Calls that lack a message: a send not received, a receive not answered, a collective that a rank left out."""
         halves: dict[tuple[int, int], int] = {}
         for flight in self._stepped.flights:
             for event in (flight.send.event, flight.recv.event):

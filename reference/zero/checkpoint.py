@@ -53,7 +53,7 @@ def save(
         form: whose masters to save.
         optimizer: over these masters. What it remembers are numbers, and tensors with one for each element.
         step: how many were taken.
-        extra: what else it takes to go on, such as the sampler's place and the loss scaler's state; the same on every
+        extra: what else it takes to resume, such as the sampler's place and the loss scaler's state; the same on every
             rank. None, bool, int, float and str; lists, and dicts with names, of these.
         group: all ranks of the form, shards and replicas, of all axes.
         keep: so many of the last checkpoints stay in the folder, this one included.

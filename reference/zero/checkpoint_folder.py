@@ -12,7 +12,7 @@
 A machine may stop between any two instructions, a disk be full at any byte. So (Pillai et al. 2014, "All file systems
 are not created equal: on the complexity of crafting crash-consistent applications"):
 
-1. What is not finished has a name that nobody looks for.
+1. What is not finished has a name that no reader looks for.
 2. Every byte is on the disk (`fsync`) before the folder gets its name. A rename happens whole or not at all.
 3. Nothing is overwritten: numbers count up. An old checkpoint loses its name before it loses its files.
 4. A reader trusts nothing: sizes and checksums are compared before anything is used.

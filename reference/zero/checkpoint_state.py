@@ -190,7 +190,7 @@ def _number(value: float, dtype: str | None) -> Any:
 
 
 def _not_empty(parts: Iterable[Part]) -> Iterable[Part]:
-    """A parameter without elements belongs to nobody once it is cut."""
+    """A parameter without elements belongs to no rank once it is cut."""
     return (part for part in parts if part.begin < part.end)
 
 

@@ -9,7 +9,7 @@ from reference.errors import BadInput
 
 
 def units_of(model: nn.Module) -> list[list[nn.Module]]:
-    """The usual choice: each block of a list of blocks, and each other child; the children behind the blocks as one.
+    """The usual choice: each block of a list of blocks, and each other child; the children after the blocks as one.
 
     A list of blocks is an `nn.ModuleList`, however deep in the model: a child that has one inside is divided, too, and
     so is a container, which computes nothing itself. Parameters that they hold themselves are left to the model.
@@ -64,7 +64,7 @@ def warn_of_one_unit(model: nn.Module, units: Sequence[Sequence[nn.Module]]) -> 
 
 
 def require_units(model: nn.Module, units: Sequence[Sequence[nn.Module]]) -> None:
-    """Refuse units that nobody could gather when they are needed.
+    """Refuse units that no hook could gather when they are needed.
 
     Raises:
         BadInput: that says what is wrong with one of them.
@@ -80,7 +80,7 @@ def require_units(model: nn.Module, units: Sequence[Sequence[nn.Module]]) -> Non
                 raise BadInput(f"a {kind} in units is no module of the model")
             if not computes(module):
                 raise BadInput(
-                    f"a {kind} computes nothing, so nobody can tell when to gather it: name its blocks, "
+                    f"a {kind} computes nothing, so no hook can tell when to gather it: name its blocks, "
                     "units=[[block] for block in ...]"
                 )
             if module in within:
@@ -89,5 +89,5 @@ def require_units(model: nn.Module, units: Sequence[Sequence[nn.Module]]) -> Non
 
 
 def computes(module: nn.Module) -> bool:
-    """False for containers, such as a `ModuleList`: nobody calls them, so their hooks say nothing."""
+    """False for containers, such as a `ModuleList`: they are not called, so their hooks say nothing."""
     return type(module).forward is not nn.Module.forward

@@ -40,7 +40,7 @@ class StepCost:
         gradients: that it keeps while micro-batches add up.
         updated: parameters that it updates: for these it keeps the optimizer's state, and masters.
         passing_parameters: whole units that come and go, at most: one in use, and its neighbour on the way.
-        passing_gradients: whole units of gradients that come and go, at most: one on its way while the next fills.
+        passing_gradients: whole units of gradients that come and go, at most: one in flight while the next fills.
     """
 
     gathered: int
@@ -103,7 +103,7 @@ def ddp(units: Sequence[int], n: int, rank: int = 0) -> StepCost:
 
 
 def zero_1(units: Sequence[int], n: int) -> StepCost:
-    """Each rank updates a shard: gradients to who updates them, in the last micro-batch; parameters to everybody."""
+    """Each rank updates a shard: gradients to the one that updates them, in the last micro-batch; parameters to all."""
     passed, whole = sum(one_pass(unit, n) for unit in units), _padded(units, n)
     return StepCost(
         gathered=passed,

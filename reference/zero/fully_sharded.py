@@ -16,7 +16,7 @@ How a unit's time is known:
 
     a module is called               its parameters are needed, and soon those of the call that came next last time
     its output gets a gradient       backward has finished all later calls, and needs this one; soon, the one before
-    an operation takes a parameter   nobody has called its module: gather now, and from now on with the caller
+    an operation takes a parameter   its module was not called: gather now, and from now on with the caller
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -55,7 +55,7 @@ class FullySharded(ShardedUnits):
     """A model of which each rank holds a shard.
 
     Works with any optimizer that treats each element by itself, since shards cut through parameters;
-    `require_elementwise` refuses the others. A parameter that nobody used has a gradient of zero. All ranks must use
+    `require_elementwise` refuses the others. An unused parameter has a gradient of zero. All ranks must use
     the same units in the same order; within a unit, a rank may leave out parameters that another one uses.
 
     Args:
@@ -74,7 +74,7 @@ class FullySharded(ShardedUnits):
         ignored: parameters that stay whole on every rank, as in plain data parallelism.
 
     Raises:
-        BadInput: for units that nobody could gather in time, a model without values, and parameters that are not in
+        BadInput: for units that no hook could gather in time, a model without values, and parameters that are not in
             floating point. By `micro_batch`, if a parameter was replaced, added, frozen or thawed since, or if this
             rank did not compute while others may wait for it.
         RuntimeError: where a step is not what `Step` says.

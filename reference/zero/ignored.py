@@ -36,7 +36,7 @@ class Ignored:
     ) -> None:
         for name, parameter in named.items():
             if parameter.is_meta:
-                raise BadInput(f"{name} is on the meta device, and nobody gathers what is ignored: give it values")
+                raise BadInput(f"{name} is on the meta device, and what is ignored is not gathered: give it values")
         learning = {name: parameter for name, parameter in named.items() if parameter.requires_grad}
         self._groups = groups
         self._masters = {parameter: master_of(parameter, precision) for parameter in learning.values()}

@@ -6,8 +6,8 @@ that is where FSDP learns what the hooks around modules cannot tell:
     a module uses a parameter of another unit          gathered on the spot, and from then on with the module's own
     backward comes to the operation by another way     a hook on the operation itself gathers again: its output may be
     than through its module's output                   in a dataclass, or the loss may be of something inside
-    somebody reads a parameter between two steps       an error that says how to get the whole value
-    somebody writes to it                              an error: the shard would not know
+    a parameter is read between two steps              an error that says how to get the whole value
+    it is written to                                   an error: the shard would not know
 
 It costs some microseconds for each operation that takes a parameter, none for all others.
 """

@@ -19,7 +19,7 @@ class ModuleCall:
 
     @property
     def needed(self) -> list[FlatParameters]:
-        """What must be whole: a module around it may go on with its own parameters when this one is done."""
+        """What must be whole: a module around it may continue with its own parameters when this one is done."""
         return [unit for call in (*self.enclosing, self) for unit in call.own]
 
 

@@ -1,4 +1,4 @@
-"""The three stages of ZeRO on flat tensors, as short as pseudocode: who updates what, and what travels when.
+"""The three stages of ZeRO on flat tensors, as short as pseudocode: which rank updates what, and what travels when.
 
 | stage           | a rank keeps an n-th of | sent by a rank in a step of Ψ parameters      |
 |-----------------|-------------------------|-----------------------------------------------|
@@ -66,7 +66,7 @@ def zero_1(
 
 
 def padded(x: Tensor, n: int) -> Tensor:
-    """`x` in one flat row, with zeros behind it until n divides its length; a copy where zeros are needed."""
+    """`x` in one flat row, with zeros after it until n divides its length; a copy where zeros are needed."""
     missing = -x.numel() % n
     return torch.cat([x.flatten(), x.new_zeros(missing)]) if missing else x.flatten()
 

@@ -9,7 +9,7 @@ them, to do the same arithmetic as the others. Here rank r keeps them for the r-
 
     backward        each bucket of gradients is reduce-scattered as soon as it is full: rank r gets the sum of shard r
     step            each rank updates its shard
-    publish         all-gather: everybody gets the updated parameters
+    publish         all-gather: every rank gets the updated parameters
 
 | stage | gradients that a rank keeps        | elements sent by a rank, K micro-batches | optimizer state |
 |-------|------------------------------------|------------------------------------------|-----------------|
@@ -69,7 +69,7 @@ class Sharded:
     """A model whose update is shared out: ZeRO stage 1 or 2.
 
     Works with any optimizer that treats each element by itself, since shards cut through parameters;
-    `require_elementwise` refuses the others. A parameter that nobody used has a gradient of zero.
+    `require_elementwise` refuses the others. An unused parameter has a gradient of zero.
 
     Args:
         model: the same on every rank. Its parameters become views of flat tensors in `precision.compute`.

@@ -99,7 +99,7 @@ class FlatParameters:
 
 
 def require_values(named: dict[str, nn.Parameter], value: Value | None, device: torch.device) -> None:
-    """Refuse parameters of which nobody knows what a shard would hold, and those that it would round.
+    """Refuse parameters of which a shard's content is not defined, and those that it would round.
 
     Raises:
         BadInput: that says why, and where it could come from.
@@ -119,7 +119,7 @@ def make_units(
     modules: Sequence[Sequence[nn.Module]],
     make: Callable[[dict[str, nn.Parameter]], FlatParameters],
 ) -> list[FlatParameters]:
-    """A unit for each group of modules, and before them one for what they leave; who first has a parameter owns it.
+    """A unit for each group of modules, and before them one for what they leave; the first with a parameter owns it.
 
     Their parameters take the place of those in `model`, which are `named`.
     """

@@ -1,4 +1,4 @@
-"""A model in units, of which each rank holds a shard: what FSDP can do with them, whoever says when.
+"""A model in units, of which each rank holds a shard: what FSDP can do with them, without saying when.
 
 A *unit* is a part of the model whose parameters are gathered together: a block, say. There are four things to do:
 
@@ -50,7 +50,7 @@ class ShardedUnits(ABC):
         ignored: parameters that stay whole on every rank, as in plain data parallelism.
 
     Raises:
-        BadInput: for units that nobody could gather in time, a model without values, and parameters that are not in
+        BadInput: for units that no hook could gather in time, a model without values, and parameters that are not in
             floating point.
         RuntimeError: where a step is not what `StepOrder` says.
     """

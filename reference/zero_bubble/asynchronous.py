@@ -60,7 +60,7 @@ class Learned:
 def train(method: Method, course: Course, group: ProcessGroup, device: torch.device) -> Learned:
     """Train on the ranks of `group`, which all call this with the same arguments; each has one stage.
 
-    The gradient of a batch is that of its token losses' sum over its tokens. Its norm is not clipped: nobody knows it
+    The gradient of a batch is that of its token losses' sum over its tokens. Its norm is not clipped: no rank knows it
     when the first stage updates.
 
     Raises:

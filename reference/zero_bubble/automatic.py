@@ -1,7 +1,7 @@
 """An order for given costs and a given memory: a greedy one that fills bubbles, the best of a grid.
 
 Orders by hand fit one case: ZB-H2 has no bubble where F, I and W take as long, and needs room for 2p - 1 activations.
-Here each rank that is free looks at what has come, what is on its way, and its memory, and decides by rules:
+Here each rank that is free looks at what has come, what is in flight, and its memory, and decides by rules:
 
     alternate    a forward after an input gradient, and an input gradient after a forward, if both are ready
     warm up      no gradient has come yet: as many forwards as memory allows, or fewer the later the rank is (`ramp`)
@@ -84,7 +84,7 @@ def automatic(p: int, m: int, costs: Costs, memory: float, keeps: float = 1.0, c
     """The order with the shortest step (`Simulation.longest`) that is found for p ranks, m micro-batches and a memory.
 
     Never worse than 1F1B, ZB-H1 and ZB-H2 where these fit into the memory, for they are tried too; with two chunks,
-    than V-Min, V-Half, 1F1B-V, ZB-V and DualPipeV. A better one may exist: the paper goes on from here with integer
+    than V-Min, V-Half, 1F1B-V, ZB-V and DualPipeV. A better one may exist: the paper continues from here with integer
     linear programming.
 
     Args:
@@ -199,7 +199,7 @@ class _Rank:
         return Kind.WEIGHT if unfinished and not self.waits(Kind.WEIGHT, gap, now) else None
 
     def until(self, kind: Kind, now: float) -> float:
-        """How long it takes until what the next action of a kind needs is there; inf if that is not on its way."""
+        """How long it takes until what the next action of a kind needs is there; inf if that is not in flight."""
         arrivals, which = self.arrivals[kind], self.done[kind]
         return arrivals[which] - now if which < len(arrivals) else inf
 

@@ -6,7 +6,7 @@ all in the long run, when the pipeline is full.
 | method          | delay of forward | of backward   | versions of the weights  | bubble of a run |
 |-----------------|------------------|---------------|--------------------------|-----------------|
 | 1F1B, flushing  | 0                | 0             | 1                        | each step       |
-| PipeDream       | (p - 1 - s) / m  | as of forward | 1 + ⌈(p - 1 - s) / m⌉    | once            |
+| PipeDream       | (p - 1 - s) / m  | as in forward | 1 + ⌈(p - 1 - s) / m⌉    | once            |
 | PipeDream-2BW   | 1, if p > 1      | 1             | 2, if p > 1; m >= p - 1  | once            |
 | PipeMare        | (p - 1 - s) / m  | 0             | 1, and a velocity        | once            |
 

@@ -3,7 +3,7 @@
 This is `plain.zb_h1_order` as a table, with: ZB-H2, and stages that lie in a V or in two directions.
 
 Backward makes two things: the gradient of the input, for which the stage before is waiting, and those of the weights,
-for which nobody is. 1F1B makes both before it answers. Here the second half, W, moves to where a rank would be idle.
+for which none is. 1F1B makes both before it answers. Here the second half, W, moves to where a rank would be idle.
 
 | schedule  | bubble              | activations | a rank has                       | paper                          |
 |-----------|---------------------|-------------|----------------------------------|--------------------------------|

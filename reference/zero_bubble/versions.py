@@ -5,7 +5,7 @@ through all micro-batches of a batch, while later micro-batches are on their way
 change between the forward of a micro-batch and its backward. Version v of a stage is what its weights are after v
 updates. Which version is seen follows from the order of computation alone, and from one decision:
 
-    newest          both see what is there when they run                          PipeMare, and whoever flushes
+    newest          both see what is there when they run                          PipeMare, and all that flush
     stashed         backward sees what its forward has seen                       PipeDream
     vertical_sync   all stages see what the first has when the batch comes in     PipeDream with vertical sync
     two_buffers     the same, with batches so large that two versions are enough  PipeDream-2BW
@@ -40,7 +40,7 @@ def newest(schedule: Schedule, batch: int) -> dict[Action, int]:
     """
     found: dict[Action, int] = {}
     if split := next((a for line in schedule.lines for a in line if a.kind in (Kind.INPUT, Kind.WEIGHT)), None):
-        raise BadInput(f"{split} is half of a backward: versions are told apart for whole ones, B")
+        raise BadInput(f"{split} is half of a backward: versions are defined for whole ones, B")
     for line in schedule.lines:
         backwards: Counter[int] = Counter()  # of each stage
         for action in line:
@@ -73,7 +73,7 @@ def vertical_sync(schedule: Schedule, batch: int) -> dict[Action, int]:
 
 
 def two_buffers(schedule: Schedule, batch: int) -> dict[Action, int]:
-    """Double-buffered weights: a batch sees the version before the newest, and nobody needs an older one.
+    """Double-buffered weights: a batch sees the version before the newest, and no older one is needed.
 
     Narayanan et al. 2021, sec. 3.1: W(t+1) = W(t) - rate * gradient at W(t-1). Arguments as for `newest`.
 

@@ -159,13 +159,13 @@ def memory(cluster: Cluster) -> float:
 
 
 def fall_asleep(cluster: Cluster) -> None:
-    """As ranks do that nobody has called for a while."""
+    """As ranks do that were not called for a while."""
     cluster.rest(0)
     time.sleep(0.1)
 
 
 def processor_time(cluster: Cluster) -> float:
-    """Seconds of a core that the ranks take in a second in which nobody calls them."""
+    """Seconds of a core that the ranks take in a second in which they are not called."""
 
     def taken() -> int:
         threads = (thread for pid in cluster.pids for thread in Path(f"/proc/{pid}/task").iterdir())

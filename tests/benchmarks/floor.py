@@ -59,7 +59,7 @@ def all_reduce(numel: int, group: dist.ProcessGroup) -> Callable[[], object]:
 
 
 def all_at_once(numel: int, group: dist.ProcessGroup) -> Callable[[], None]:
-    """A chunk to everybody and a chunk from everybody."""
+    """A chunk to every rank and a chunk from every rank."""
     rank, n = group.rank(), group.size()
     chunks, places = torch.ones(numel).chunk(n), torch.ones(numel).chunk(n)
     others = [*range(rank + 1, n), *range(rank)]

@@ -12,8 +12,8 @@ windows, that its messages are a tenth of a step; with stages of one narrow bloc
 says what the same stages take in the same step without any message.
 
 torch cuts the batch into micro-batches, infers shapes in a first step, and splits backward by walking the graph; ours
-splits linear layers. Where ranks share cores there is no bubble to see: who waits lends his core to another. So this
-measures what a schedule costs beside its computing (`tests/pipeline_parallel/test_measured.py` measures bubbles).
+splits linear layers. Where ranks share cores there is no bubble to see: a rank that waits lends its core to another. So
+this measures what a schedule costs beside its computing (`tests/pipeline_parallel/test_measured.py` measures bubbles).
 
 Last, how long it takes to know on paper when each action of a large pipeline begins and ends, in processor time.
 """

@@ -71,14 +71,14 @@ def interleaved(
 ) -> dict[str, list[float]]:
     """Seconds of a call of each function, several times, in turns, so that what disturbs one disturbs all.
 
-    Each round has an order of its own, the same on every rank, so that none always comes behind the same other one.
+    Each round has an order of its own, the same on every rank, so that none always comes after the same other one.
 
     Args:
         functions: by name.
         repeats: timed runs of each, after one that does not count.
         before: called before every run and not timed: a barrier, where ranks measure together.
-        calls: of a run, one behind the other; a run counts as their mean. Ranks leave a barrier one after another, and
-            whoever leaves first waits in his first call for the last. Where a call is as short as that, one alone would
+        calls: of a run, one after the other; a run counts as their mean. Ranks leave a barrier one after another, and
+            the first to leave waits in its first call for the last. Where a call is as short as that, one alone would
             measure the barrier; so tools that measure collectives (nccl-tests, for one) time many.
     """
     times: dict[str, list[float]] = {name: [] for name in functions}

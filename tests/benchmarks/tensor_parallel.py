@@ -6,7 +6,7 @@ model on the same data with the same Adam, and in the end their losses must be e
 
 torch's plan is the one that its tutorials and TorchTitan recommend: inputs of attention and feed-forward are prepared
 once for all of their projections, logits stay split, and the loss is `loss_parallel`. Ours comes out of `parallelize`,
-as for whoever runs `rankwise train`. The asynchronous form hides messages behind matrix products; where ranks share
+as in `rankwise train`. The asynchronous form hides messages behind matrix products; where ranks share
 cores there is nothing to hide behind, so it has no bar (`rankwise bench overlap` shows that it hides).
 """
 
@@ -175,7 +175,7 @@ def plainly(
     loss_of: Callable[[Tensor, Tensor, int], Tensor],
     around: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Step:
-    """Training as everybody writes it."""
+    """Training as it is usually written."""
     optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE)
 
     def step(tokens: Tensor, targets: Tensor) -> Tensor:

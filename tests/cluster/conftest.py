@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import pytest
 
-_LIMIT = 300  # seconds for one test, which takes 30 at most where nobody else is at work
+_LIMIT = 300  # seconds for one test, which takes 30 at most where nothing else is at work
 
 
 @pytest.fixture(autouse=True)

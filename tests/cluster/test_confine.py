@@ -67,7 +67,7 @@ def test_below_the_scratch_directory_the_same_is_allowed(
     [
         ("open", (OUT, "r", READ)),
         ("open", (os.devnull, "w", WRITE)),
-        ("os.symlink", (OUT, IN, -1)),  # a name for something else; who opens it is asked again
+        ("os.symlink", (OUT, IN, -1)),  # a name for something else; to open it is checked again
         ("os.listdir", (OUT,)),
     ],
 )

@@ -1,4 +1,4 @@
-"""No process outlives its owner; what is killed comes back; nobody takes what is another's."""
+"""No process outlives its owner; what is killed comes back; none takes what is another's."""
 
 import contextlib
 import gc

@@ -1,4 +1,4 @@
-"""Ranks that nobody calls sleep, and are the same when they are called again."""
+"""Ranks that are not called sleep, and are the same when they are called again."""
 
 import os
 import signal

@@ -328,7 +328,7 @@ def test_receives_from_anybody_take_what_was_sent(clusters):
         return os.getpid()
 
     cluster = clusters(3)
-    assert cluster.run(talk) == cluster.run(talk), "nothing was left, so the ranks go on"
+    assert cluster.run(talk) == cluster.run(talk), "nothing was left, so the ranks continue"
 
 
 def test_a_collective_of_one_rank_does_not_reach_the_next_call(clusters):

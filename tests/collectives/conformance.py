@@ -2,7 +2,7 @@
 
 Plain data and functions of torch alone: the tests on gloo and those on NCCL share them.
 
-Values are small whole numbers that everybody can compute for everybody, so a rank checks itself; their sums are exact
+Values are small whole numbers that every rank can compute for all, so a rank checks itself; their sums are exact
 in every dtype and in every order, so equal means equal.
 """
 

@@ -46,7 +46,7 @@ def test_a_cluster_outlives_hand_made_groups(clusters, carrier: str, groups: int
     before = cluster.pids
     for _ in range(3):
         assert cluster.run(sum_by_hand, carrier) == [([2.0, 2.0], groups)] * 2
-    assert cluster.pids == before  # nobody was started again
+    assert cluster.pids == before  # no rank was started again
 
 
 class Engine:

@@ -297,7 +297,7 @@ def test_an_expanded_tensor_cannot_hold_values_that_differ(clusters: Clusters) -
 
 
 def mixed(kind: str) -> tuple[list[float], list[float], int]:
-    """Messages of the caller's under way while a collective runs, one of them received from anybody."""
+    """Messages of the caller's under way while a collective runs, one of them received from any rank."""
     backend.register()
     group = dist.new_group(backend=kind)
     rank, x = group.rank(), torch.full((4,), group.rank() + 1.0)

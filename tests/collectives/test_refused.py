@@ -1,4 +1,4 @@
-"""A call that can't be done is refused on every rank, in one line, before anybody waits for a message."""
+"""A call that can't be done is refused on every rank, in one line, before any rank waits for a message."""
 
 from collections.abc import Callable
 from functools import partial

@@ -15,7 +15,7 @@ LENGTHS = (0, 5, 37)
 
 
 def sweep(group: dist.ProcessGroup) -> tuple[list[str], list[int]]:
-    """What is wrong with the values of this rank, and its ticks before each case and behind the last, a barrier."""
+    """What is wrong with the values of this rank, and its ticks before each case and after the last, a barrier."""
     recorder, wrong, ticks = dist.group.WORLD.recorder, [], []
     for case in c.lengths(LENGTHS, dist.get_world_size(group)):
         ticks.append(recorder.tick)

@@ -15,7 +15,7 @@ from .conftest import MOST, in_group
 
 
 def does_nothing(*arguments: object) -> None:
-    """The algorithm of somebody who hopes that nobody looks."""
+    """An algorithm whose author hopes that it is not checked."""
 
 
 def noticed(group: dist.ProcessGroup) -> list[str]:
@@ -34,7 +34,7 @@ def of_dtypes(group: dist.ProcessGroup) -> list[str]:
 
 
 def checked(ranks: Cluster, n: int, check: object) -> None:
-    """Every member found nothing wrong, and nobody else took part."""
+    """Every member found nothing wrong, and no other rank took part."""
     found = ranks.run(in_group, n, check)
     assert [differences for differences in found if differences] == []
     assert sum(differences is not None for differences in found) == n
@@ -151,7 +151,7 @@ def test_hierarchical(clusters: object, per_node: int) -> None:
 
 
 def late_arrival(group: dist.ProcessGroup) -> list[float]:
-    """Everybody's moment before and after a barrier that the last rank comes to late."""
+    """Every rank's moment before and after a barrier that the last rank comes to late."""
     import time
 
     if dist.get_rank(group) == dist.get_world_size(group) - 1:

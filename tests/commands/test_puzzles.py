@@ -204,7 +204,7 @@ class TestGraded:
 
     @pytest.fixture
     def learner(self, tmp_path: Path) -> Course:
-        """Somebody's copy, with a history, a solution that runs on ranks, and one that tries to write."""
+        """A learner's copy, with a history, a solution that runs on ranks, and one that tries to write."""
         learner = Course(tmp_path / "learner")
         learner.write(PAIR, text.solution(PAIR), "test")
         writes = 'open("left_behind", "w").write("x")\nimport tempfile\n' + text.solution(TIME)

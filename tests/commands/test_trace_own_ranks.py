@@ -39,7 +39,7 @@ STARTS = {
     + "    c = multiprocessing.get_context('spawn')\n"
     "    ps = [c.Process(target=worker, args=(r,), kwargs={'world_size': 3}) for r in range(3)]\n"
     "    for p in ps: p.start()\n    for p in ps: p.join(timeout=60)\n    assert not any(p.is_alive() for p in ps)\n",
-    "processes that nobody joins": WORKER + MAIN
+    "processes that are not joined": WORKER + MAIN
     + "    for r in range(3):\n        mp.Process(target=worker, args=(r, 3)).start()\n",
     "closures": WORKER + "def main(n):\n    mp.start_processes(lambda r: worker(r, n), nprocs=n)\n" + MAIN
     + "    main(3)\n",

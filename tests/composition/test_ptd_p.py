@@ -104,7 +104,7 @@ def test_takeaway_1_tensor_parallelism_up_to_a_node() -> None:
 
 
 def test_the_cliff_is_where_the_node_ends() -> None:
-    """With nodes of 16 tensor parallelism of 16 is hardly dearer than 8; with nodes of 8 it nearly doubles."""
+    """With nodes of 16 tensor parallelism of 16 is hardly more expensive than 8; with nodes of 8 it nearly doubles."""
     large = replace(SELENE, network=replace(SELENE.network, ranks_per_node=16))
     eight, sixteen = (Split(64 // t, t, 1, 128) for t in (8, 16))
     beyond, within = (

@@ -1,4 +1,4 @@
-"""What talks to whom: traces of real steps say what the formulas say, axis by axis and rank by rank, to the byte."""
+"""What talks to what: traces of real steps say what the formulas say, axis by axis and rank by rank, to the byte."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""From a hook on each parameter to buckets: the sums of one process, on their way while backward runs."""
+"""From a hook on each parameter to buckets: the sums of one process, in flight while backward runs."""
 
 from collections.abc import Callable
 

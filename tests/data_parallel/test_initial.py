@@ -1,4 +1,4 @@
-"""Replicas start from the same bits, and one bit is enough to say who is off."""
+"""Replicas start from the same bits, and one bit is enough to say which is off."""
 
 from collections.abc import Callable
 

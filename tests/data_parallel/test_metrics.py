@@ -1,4 +1,4 @@
-"""Metrics over ranks are those of one process that has seen everything, whoever has seen how much."""
+"""Metrics over ranks are those of one process that has seen everything, however it was divided."""
 
 import math
 from collections.abc import Callable

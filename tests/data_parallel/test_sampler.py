@@ -1,4 +1,4 @@
-"""Every sample once in an epoch, in an order that does not depend on who reads it, and on from anywhere."""
+"""Every sample once in an epoch, in an order that does not depend on which rank reads it, and on from anywhere."""
 
 import itertools
 from collections.abc import Callable, Iterable

@@ -39,7 +39,7 @@ def test_each_form_sends_what_the_formula_says(ranks: Cluster, n: int) -> None:
     found = sent(ranks, n, cases)
     for case in cases:
         costs = [cost.ddp(units(case.name, case.precision), n, rank) for rank in range(n)]
-        calls = len(units(case.name, case.precision)) if n > 1 else 0  # one rank has nobody to tell
+        calls = len(units(case.name, case.precision)) if n > 1 else 0  # one rank has no other to tell
         assert found[str(case)] == Traffic(calls, [each.bytes_sent(0, size) for each in costs]), str(case)
 
 
@@ -86,7 +86,7 @@ def with_mark(make: Callable, model: nn.Module, group: ProcessGroup, **options: 
 
 
 def before_and_after(events: tuple[Event, ...]) -> tuple[int, int]:
-    """Elements that were launched before the barrier and behind it."""
+    """Elements that were launched before the barrier and after it."""
     at = next(i for i, event in enumerate(events) if event.op is Op.BARRIER)
     return tuple(sum(event.bytes for event in part) // 8 for part in (events[:at], events[at:]))
 

@@ -19,7 +19,7 @@ REDUCTIONS = (Op.REDUCE_SCATTER, Op.ALL_TO_ALL)
 
 
 def bare(group: ProcessGroup, cases: Sequence[Case]) -> None:
-    """Train without an optimizer: one case after the other, with a barrier behind each."""
+    """Train without an optimizer: one case after the other, with a barrier after each."""
     for case in cases:
         steps(group, case)
         dist.barrier(group)

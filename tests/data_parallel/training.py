@@ -132,13 +132,13 @@ class Branch(nn.Module):
 
 
 def by_some(branch: int, step: int, parts: int) -> range:
-    """Who uses the optional part of a branch: all, the first micro-batches, or one and then nobody."""
+    """Which ranks use the optional part of a branch: all, in the first micro-batches, or one and then none."""
     return (range(parts), range(parts // 2), range(step == 0))[branch]
 
 
 @dataclass(frozen=True)
 class LeavingOut:
-    """A chain of branches. Who uses `sometimes` of branch i in a step: the micro-batches in `users(i, step, parts)`."""
+    """A chain of branches. `sometimes` of branch i is used in a step by micro-batches in `users(i, step, parts)`."""
 
     users: Callable[[int, int, int], range]
     branches: int = 3
@@ -238,7 +238,7 @@ def one_process(
         task: what to learn.
         optimizer: by the name in `OPTIMIZERS`.
         parts: micro-batches of all ranks together.
-        zeros: what nobody has used has a gradient of zero, instead of none.
+        zeros: what was not used has a gradient of zero, instead of none.
         steps: of the optimizer.
     """
     model = task.model(torch.float64)
@@ -275,8 +275,8 @@ def summed(losses: list[Tensor], group: ProcessGroup) -> Tensor:
 
 
 FLOOR = 1e-3
-"""A tensor counts as no smaller than this part of the largest one of its kind: where the true value is zero, as of a
-parameter that nobody used, there is no relative error, and the absolute one is bounded."""
+"""A tensor counts as no smaller than this part of the largest one of its kind: where the true value is zero, as for an
+unused parameter, there is no relative error, and the absolute one is bounded."""
 
 
 def differences(mine: Record, oracle: Mapping[str, Tensor]) -> dict[str, float]:

@@ -30,7 +30,7 @@ def plans(group: ProcessGroup, forms: Iterable[DataParallelism], odd: int) -> It
     Args:
         group: all ranks.
         forms: of data parallelism.
-        odd: 0 or 1: who asks with both has every form with and without sequence parallelism.
+        odd: 0 or 1: both together give every form with and without sequence parallelism.
     """
     n = group.size()
     for t in (t for t in range(2, n + 1) if n % t == 0 and MODEL.heads % t == 0):

@@ -81,7 +81,7 @@ def shared_folder(group: ProcessGroup, device: str) -> Iterator[Path]:
 
 
 def resumed(group: ProcessGroup, device: str) -> list[str]:
-    """What FSDP has saved, ZeRO-1 goes on with."""
+    """What FSDP has saved, ZeRO-1 resumes."""
     config = config_for(group, "fp64")
     first, second = (
         Training(config, group, torch.device(device), Plan(form))

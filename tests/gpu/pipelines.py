@@ -79,7 +79,7 @@ def piped_mixed(group: ProcessGroup, device: str) -> list[str]:
 
 
 def piped_resumed(group: ProcessGroup, device: str) -> list[str]:
-    """What a pipeline has saved, FSDP goes on with; and both read held-out text alike."""
+    """What a pipeline has saved, FSDP resumes; and both read held-out text alike."""
     config = replace(config_for(group, "fp64"), model=TIED)
     pipeline = Plan(DataParallelism.ZERO1, 4, pipeline_parallel=group.size(), schedule=PipelineSchedule.INTERLEAVED)
     first, second = (

@@ -25,7 +25,7 @@ def at_once() -> list:
 
 
 def behind_work() -> list:
-    """The first message is on its way during the second piece of work."""
+    """The first message is in flight during the second piece of work."""
     work, requests = Work(), []
     for _ in range(2):
         work(WORK)

@@ -1,4 +1,4 @@
-"""What a verdict says of orders: those that make no step, dear ones, and those that can't be run."""
+"""What a verdict says of orders: those that make no step, expensive ones, and those that can't be run."""
 
 import functools
 from pathlib import Path

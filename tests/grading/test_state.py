@@ -1,4 +1,4 @@
-"""The history: whoever is killed when, no finished attempt is lost, and any number of faces may write."""
+"""The history: whatever is killed when, no finished attempt is lost, and any number of faces may write."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Writing the stubs that ship: an author's change reaches them, and nobody's solution is lost."""
+"""Writing the stubs that ship: an author's change reaches them, and no solution is lost."""
 
 import shutil
 import subprocess

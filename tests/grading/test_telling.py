@@ -132,7 +132,7 @@ CHEATS = {  # puzzle, what replaces its solution's body or a line of it, and wha
     "right up to eight ranks": (
         "collectives.barrier",
         ("while distance < n:", "while distance < min(n, 8):"),
-        r"(9|12) ranks: rank \d+ may go on before rank \d+ has come",
+        r"(9|12) ranks: rank \d+ may continue before rank \d+ has come",
     ),
     "nothing new for one rank": (
         "collectives.differentiable_all_gather",

@@ -372,7 +372,7 @@ def test_a_report_that_leaves_a_value_out_is_wrong() -> None:
 
 
 def imported_here() -> int:
-    """A number out of a module that nobody has imported before."""
+    """A number out of a module that was not imported before."""
     import never_compiled  # type: ignore[import-not-found]
 
     return never_compiled.NUMBER

@@ -11,7 +11,7 @@ from puzzles.grading.verdict import Verdict
 
 
 def total(x: Tensor, group: ProcessGroup) -> Tensor:
-    """Everybody's sum, for puzzles of these tests."""
+    """The sum over all ranks, for puzzles of these tests."""
     return x
 
 

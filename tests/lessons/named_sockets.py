@@ -1,7 +1,7 @@
 """What a course's `conftest.py` is: its kernels talk over sockets that have names, not numbers.
 
 A port is chosen before the kernel starts, and bound when it has started: by then another kernel, or a rank, may have
-taken it, and the kernel dies without a word. Names in a folder of one's own are nobody else's.
+taken it, and the kernel dies without a word. Names in a folder of one's own are no other's.
 """
 
 import tempfile

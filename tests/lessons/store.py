@@ -1,7 +1,7 @@
 """Run lessons and store them with what they show: `python -m tests.lessons.store [01_ranks.ipynb ...]`; all by default.
 
 They run in a course of their own in which nothing is solved, as they lie in the working tree. Stored are pictures for
-who reads them elsewhere, and no controls, which need a kernel. What answers a `predict` is folded away: JupyterLab
+those who read them elsewhere, and no controls, which need a kernel. What answers a `predict` is folded away: JupyterLab
 shows it when its cell is run.
 """
 

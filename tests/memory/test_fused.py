@@ -1,4 +1,4 @@
-"""A product that adds gives what a product and a sum give, and whoever waits for the gradient hears of it."""
+"""A product that adds gives what a product and a sum give, and what waits for the gradient is told."""
 
 import gc
 

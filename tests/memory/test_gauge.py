@@ -100,7 +100,7 @@ def test_the_state_of_adam_is_16_bytes_a_parameter(tied):
 
 
 def test_a_gradient_is_never_copied_because_someone_watches():
-    """Autograd hands a gradient over if nobody else holds it, and copies it otherwise: 400 bytes more."""
+    """Autograd hands a gradient over if nothing else holds it, and copies it otherwise: 400 bytes more."""
     weight = nn.Parameter(torch.ones(100))
     with (gauge := Gauge({})):
         (weight * 2).sum().backward()

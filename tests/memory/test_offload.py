@@ -187,7 +187,7 @@ def test_matrices_alone_may_have_an_optimizer_for_matrices(home: Home):
 
 
 class AllAtOnce(torch.optim.SGD):
-    """Somebody's own, of which no list knows."""
+    """A caller's own, of which no list knows."""
 
     def step(self, gradients: list[Tensor]) -> None:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Of an offloaded optimizer: the next parameter sets out before this one is updated, so that copies hide behind it."""
+"""Of an offloaded optimizer: the next parameter is sent before this one is updated, so that copies hide behind it."""
 
 import pytest
 import torch

@@ -70,7 +70,7 @@ def test_gradients_of_many_micro_batches_are_added_up_in_fp32(name: str):
     weights = MasterWeights([parameter], precision)
     for _ in range(5000):
         parameter.sum().backward()
-    assert parameter.grad is None  # nobody keeps two
+    assert parameter.grad is None  # none keeps two
     weights.collect()
     assert weights.masters[0].grad.dtype == torch.float32
     assert (weights.masters[0].grad == 5000).all()  # 256 in bf16, 2048 in fp16

@@ -128,7 +128,7 @@ def test_entropy_of_a_fair_coin_is_ln_2():
 
 
 def test_bytes_are_counted_a_piece_at_a_time():
-    """Whoever has a text of many gigabytes, mapped, has no memory for a number of 8 bytes for each of them."""
+    """Beside a mapped text of many gigabytes there is no memory for a number of 8 bytes for each of them."""
     text = np.tile(np.arange(256, dtype=np.uint8), 50_000)
     tracemalloc.start()
     entropy = unigram_entropy(text)

@@ -1,4 +1,4 @@
-"""What is dropped follows from the token: the same for whoever holds it, and otherwise as good as chance.
+"""What is dropped follows from the token: the same on whichever rank holds it, and otherwise as good as chance.
 
 Chance goes further than five standard deviations once in two million tries. The numbers here never change, so what has
 passed once always passes.

@@ -1,4 +1,4 @@
-"""What is given as a text is read as what it is, or refused by its name; nobody trains on noise."""
+"""What is given as a text is read as what it is, or refused by its name; no run trains on noise."""
 
 import bz2
 import gzip
@@ -116,7 +116,7 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "text").write_bytes(WORDS)
     assert file_text("~/text").tobytes() == WORDS
-    with pytest.raises(BadInput, match="nobody here has that home folder"):
+    with pytest.raises(BadInput, match="no user here has that home folder"):
         file_text("~nobody-of-this-name/text")
 
 

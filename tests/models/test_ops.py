@@ -21,7 +21,7 @@ from reference.pipeline_parallel.split_backward import DeferredWeightGradients
 from reference.tensor_parallel import Region, parallelize_layers
 
 INSIDE_OUT = ["Ops", "Fused", "TensorParallel", "Deferred", "SelectivelyRecomputed", "FullyRecomputed"]
-TWO_RANKS = SimpleNamespace(rank=lambda: 0, size=lambda: 2)  # of which nobody says anything here
+TWO_RANKS = SimpleNamespace(rank=lambda: 0, size=lambda: 2)  # of which nothing is said here
 REGION = Region(Native(TWO_RANKS))
 
 REPLACED = {

@@ -18,7 +18,7 @@ class Clock(Protocol):
 class VirtualTime:
     """A rank's clock that nothing but its own sleep moves: a step of sleeping takes what it should, to the nanosecond.
 
-    How busy the machine is does not matter, and nobody waits for anything. A rank does not see here that another one
+    How busy the machine is does not matter, and no rank waits for anything. A rank does not see here that another one
     is late, so it serves steps in which all ranks do the same.
     """
 

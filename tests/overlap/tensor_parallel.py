@@ -69,7 +69,7 @@ QUICK_RING, SLOW_RING = 0.75 * PART, 2 * PART  # seconds of a pass
 CASES: Mapping[str, Case] = MappingProxyType(
     {
         "tensor parallel: the sum": case(2, Region, SLOW, PRODUCTS + 2 * 2 * SLOW),
-        # what is left is forward's all-reduce: everything behind it waits for the sum
+        # what is left is forward's all-reduce: everything after it waits for the sum
         "tensor parallel: the gradients' sum hides behind the weights' gradient": case(
             2, partial(Region, overlap=True), QUICK, PRODUCTS + 2 * QUICK
         ),

@@ -1,4 +1,4 @@
-"""Models that nobody here has written the engines for, and what one process makes of them.
+"""Models that the engines were not written for, and what one process makes of them.
 
 Each is made in float64 from a seed of its own, and gives a loss of one micro-batch that is its part of a whole batch.
 """
@@ -48,7 +48,7 @@ class Convolutional(nn.Module):
 
 
 class Tangled(nn.Module):
-    """Tied embedding and head, a frozen block, a block that nobody uses, one that is used twice, and no elements."""
+    """Tied embedding and head, a frozen block, a block that is not used, one that is used twice, and no elements."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ def of_images(model: nn.Module, step: int, part: int, parts: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Own:
-    """A model and its loss; whether some parameters are used by nobody."""
+    """A model and its loss; whether some parameters are not used."""
 
     make: Callable[[], nn.Module]
     loss: Callable[[nn.Module, int, int, int], Tensor] = of_tokens

@@ -76,7 +76,7 @@ READERS: Mapping[str, Callable[[nn.Module], Any]] = MappingProxyType(
 
 
 def read(name: str) -> tuple[str | None, bool]:
-    """What is said of it, and whether training goes on as if nothing had been asked."""
+    """What is said of it, and whether training continues as if nothing had been asked."""
     model, form = wrapped(FSDP)
     before = whole(form)
     complaint = said(lambda: READERS[name](model))

@@ -71,7 +71,7 @@ def one_process(own: Own) -> Record:
 
 
 def unused(make: Make, own: Own) -> dict[str, bool]:
-    """What replicas must be told; in forms that shard, a parameter that nobody used has a gradient of zero anyway."""
+    """What replicas must be told; in forms that shard, an unused parameter has a gradient of zero anyway."""
     return {"unused": own.unused} if make in (ENGINES["naive"], ENGINES["DDP"]) else {}
 
 
@@ -97,7 +97,7 @@ def on_ranks(own: Own, make: Make, micro_batches: int, home: Memory | None = Non
 
 
 def prove(found: list[Record], expected: Record) -> None:
-    """What one process knows is the same here; what nobody used has no gradient there, and zero or none here."""
+    """What one process knows is the same here; what was not used has no gradient there, and zero or none here."""
     for record in found:
         assert expected.keys() <= record.keys()
         for name, value in record.items():

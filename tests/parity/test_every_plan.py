@@ -23,7 +23,7 @@ def test_every_plan_equals_one_process(clusters: Callable[..., Cluster], number:
 
 
 def test_every_field_of_a_plan_is_dealt() -> None:
-    """A new field that nobody deals would never meet the others."""
+    """A new field that is never dealt would never meet the others."""
     plans = [dealt(number).plan for number in range(119)]
     same = {field.name for field in fields(Plan) if len({getattr(plan, field.name) for plan in plans}) == 1}
     assert same == NOT_DEALT

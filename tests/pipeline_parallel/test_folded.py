@@ -61,7 +61,7 @@ def test_a_queue_for_each_channel_of_the_busiest_rank_is_always_enough(
 
 
 def test_with_queues_to_spare_it_is_the_model_without_queues() -> None:
-    """What hangs there, hangs here: a message that nobody receives."""
+    """What hangs there, hangs here: a message that no rank receives."""
     whole = program(PipelineSchedule.ONE_F_ONE_B, 3, 4)
     lacks = Program(whole.schedule, (*whole.lines[:2], tuple(s for s in whole.lines[2] if str(s) != "R1.3<1")))
     assert ordering.stuck(lacks)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.alone
 P, M = 4, 8
 LATE = 0.001  # seconds by which an action may begin late: messages, autograd and waking up take that long
 CLOSE = 0.05  # of the bubble, besides
-ROUNDS = 20  # at most; the first is good enough where nobody else wants the cores
+ROUNDS = 20  # at most; the first is good enough where nothing else wants the cores
 EQUAL, UNEQUAL = (0.026, 0.026, 0.026), (0.026, 0.030, 0.022)  # seconds: F, I and W of all stages of a rank
 SHORT = (0.013, 0.015, 0.011)  # for an order that takes four times as long as the others
 

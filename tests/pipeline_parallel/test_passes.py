@@ -132,7 +132,7 @@ def test_no_message_waits_for_ever_where_each_channel_has_a_communicator(name: s
 
 @pytest.mark.parametrize("communicator", [pair, shared])
 def test_1f1b_waits_for_ever_where_messages_share_a_communicator(communicator: object) -> None:
-    """Each has begun to receive, and what it sends is behind that; without receives ahead, a little later."""
+    """Each has begun to receive, and what it sends comes after that; without receives ahead, a little later."""
     waiting = [stuck(programmed(one_f_one_b(2, 4), ahead), communicator) for ahead in (1, 0)]
     assert waiting == ["rank 0 waits in B0.0; rank 1 waits in F1.0", "rank 0 waits in B0.0; rank 1 waits in F1.1"]
 

@@ -21,7 +21,7 @@ B, S, D, F = 2, 4, 6, 8  # of the whole
 
 
 def through(ops: Ops, weights: list[nn.Parameter], x: Tensor) -> Tensor:
-    """Two column-parallel weights, and a row-parallel one behind them."""
+    """Two column-parallel weights, and a row-parallel one after them."""
     one, other = ops.columns(x, *map(Product, weights[:2]))
     return ops.rows(one * other, Product(weights[2]))
 

@@ -1,4 +1,4 @@
-"""First programs of many processes, against what they promise: who gets what, in how many steps, in which order."""
+"""First programs of many processes, against their promises: what each rank gets, in how many steps, in which order."""
 
 import time
 

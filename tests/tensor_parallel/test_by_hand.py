@@ -87,7 +87,7 @@ def test_the_formula_is_the_cost_of_a_block(n: int) -> None:
 
 
 def one_layer_side_by_side(group: ProcessGroup) -> None:
-    """Attention of 24 heads and an MLP that read the same and add to the same: one f in front, one g behind."""
+    """Attention of 24 heads and an MLP that read the same and add to the same: one f before, one g after."""
     n = group.size()
     x = torch.ones(B, S, D, dtype=torch.float64, requires_grad=True)
     into, out = torch.ones(D // n, D, dtype=torch.float64), torch.ones(D, D // n, dtype=torch.float64)

@@ -34,7 +34,7 @@ CONFIG = TrainConfig(PADDED, batch=12, sequence=24, warmup=2, precision=PRECISIO
 
 
 class Leg(NamedTuple):
-    """A run that goes on from what another one has saved."""
+    """A run that resumes from what another one has saved."""
 
     ranks: int
     form: DataParallelism

@@ -47,7 +47,7 @@ class Pass(NamedTuple):
 
 
 def passes(group: ProcessGroup, cases: Sequence[Pass]) -> None:
-    """One after the other, with a barrier behind each."""
+    """One after the other, with a barrier after each."""
     for case in cases:
         model, _ = split_gpt(case.config, case.region(group, case.overlap), case.recompute)
         tokens = torch.arange(TOKENS).view(ROWS, SEQUENCE)
@@ -150,7 +150,7 @@ COPIES = GPTConfig(layers=2, width=48, heads=12, kv_heads=2, hidden=24, vocabula
 
 
 def one_step(group: ProcessGroup, plan: Plan, config: GPTConfig) -> None:
-    """A step of two micro-batches, with a barrier before what happens once, and one behind it."""
+    """A step of two micro-batches, with a barrier before what happens once, and one after it."""
     parallel = parallelize(config, plan, group, torch.device("cpu"), PRECISIONS["fp64"])
     tokens = torch.arange(TOKENS).view(ROWS, SEQUENCE)
     for last in (False, True):

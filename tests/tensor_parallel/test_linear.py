@@ -68,7 +68,7 @@ def far(mine: Tensor | None, whole: Tensor | None) -> float:
 
 
 def columns(group: ProcessGroup, regions: Regions, overlap: bool, bias: bool, join: bool) -> Difference:
-    """A column-parallel layer beside a whole one; what is behind it weighs every output differently."""
+    """A column-parallel layer beside a whole one; what comes after it weighs every output differently."""
     region, layer = regions(group, overlap), whole_layer(D, F, bias)
     split = ColumnParallelLinear(layer, region, join)
     x = random(B, S, D, seed=2).requires_grad_()
@@ -136,7 +136,7 @@ def off_by(group: ProcessGroup, kind: type[RowParallelLinear]) -> float:
 
 @pytest.mark.parametrize("t", [2, 4])
 def test_a_bias_is_added_once(ranks: Cluster, t: int) -> None:
-    """And t times by who adds it before the sum."""
+    """And t times where it is added before the sum."""
     for kind, times in ((RowParallelLinear, 0), (BiasWithin, t - 1)):
         results = ranks.run(in_group, t, off_by, kind)
         assert all(abs(results[rank] - times) < EXACT for rank in members(t))
@@ -223,7 +223,7 @@ def test_the_parts_of_what_is_frozen_are_frozen(ranks: Cluster, frozen: str, lea
 
 
 def what_is_asked_for(group: ProcessGroup, regions: Regions, frozen: str) -> tuple[list[bool], list[bool]]:
-    """Two weights after one input, and one behind: who has a gradient, and which inputs of backward were kept."""
+    """Two weights after one input, and one after: which has a gradient, and which inputs of backward were kept."""
     region, kept = regions(group, overlap=True), []
     x, gate, up, down = (random(*shape) for shape in ((B, S, D), (F, D), (F, D), (D, F)))
     x = region.own(x).clone().requires_grad_(frozen in ("nothing", "weights", "one weight"))
@@ -246,7 +246,7 @@ def what_is_asked_for(group: ProcessGroup, regions: Regions, frozen: str) -> tup
 
 @pytest.mark.parametrize("regions", REGIONS)
 def test_nothing_is_computed_kept_or_sent_for_what_is_frozen(ranks: Cluster, regions: Regions) -> None:
-    """Gathers (forward, again for the weights, behind rows) and sums (forward, of the input), frozen what may be."""
+    """Gathers (forward, again for the weights, after rows) and sums (forward, of the input), frozen what may be."""
     results, trace = ranks.trace(in_group, 2, lambda group: [what_is_asked_for(group, regions, f) for f in FROZEN])
     sums, gathers = (Op.ALL_TO_ALL, 1) if regions is SequenceRegion else (Op.ALL_REDUCE, 0)
     expected = {  # frozen: gradients of input, gate, up, down; kept inputs; gathers; sums

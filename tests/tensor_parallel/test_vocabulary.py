@@ -34,7 +34,7 @@ class Loss:
     ignored: int = vocabulary.IGNORED
     scale: float = 1.0  # of the logits
     shift: float = 0.0
-    padding: float = math.nan  # what stands behind the last token: nobody may read it
+    padding: float = math.nan  # what stands after the last token: no code may read it
 
     def logits(self) -> Tensor:
         """[N, V] in float64."""

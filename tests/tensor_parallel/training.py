@@ -127,7 +127,7 @@ def norm_of(form: DataParallel) -> Tensor:
 
 @torch.no_grad()
 def output_of(task: Language, parallel: Parallel) -> Tensor:
-    """Logits of everybody's part of the vocabulary, side by side, without padding."""
+    """Logits of all ranks' parts of the vocabulary, side by side, without padding."""
     logits = parallel.model(task.windows(step=-1)[:2, : task.sequence])
     if isinstance(parallel.form, OnMesh):
         logits = join(logits, over(parallel.loss.keywords["group"]).group, dim=-1)

@@ -98,7 +98,7 @@ def ring_all_reduce(rank: Rank, numel: int) -> None:
 
 
 def naive_all_reduce(rank: Rank, numel: int) -> None:
-    """Everybody sends to rank 0, one after another; rank 0 sends the sum to everybody."""
+    """Every rank sends to rank 0, one after another; rank 0 sends the sum to all."""
     n = len(rank.world)
     if rank.rank:
         rank.send(0, numel)

@@ -54,7 +54,7 @@ def test_a_collective_ends_when_it_is_done_not_when_it_is_waited_for(clusters: C
 
 
 def nobody_waits() -> list[Activity]:
-    """A collective whose request is dropped, and nothing behind it."""
+    """A collective whose request is dropped, and nothing after it."""
     watch = Watch({})
     with watch.recording():
         dist.all_reduce(torch.ones(250_000), async_op=True)
@@ -67,7 +67,7 @@ def test_a_collective_is_noted_though_nobody_waits_for_it(clusters: Clusters):
 
 
 def around_the_ring() -> list[Activity]:
-    """Many small messages, each of which somebody waits for: two waiting for one would be one too many."""
+    """Many small messages, each of which is waited for: two waiting for one would be one too many."""
     rank, n = dist.get_rank(), dist.get_world_size()
     watch = Watch({})
     with watch.recording():
@@ -91,7 +91,7 @@ def test_two_runs_can_begin_at_zero():
 
 
 def waiting_between_layers() -> list[Activity]:
-    """Somebody else's hook on what the first layer gives out waits on the way back, as FSDP does for a gather."""
+    """A foreign hook on what the first layer gives out waits on the way back, as FSDP does for a gather."""
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     model[0].register_forward_hook(lambda *given: given[-1].register_hook(lambda gradient: time.sleep(0.05)) and None)
     watch = Watch({"first": model[0], "second": model[1]})

@@ -1,4 +1,4 @@
-"""With dropout, too, every layout gives what one process gives: each token drops the same, whoever computes it."""
+"""With dropout, too, every layout gives what one process gives: each token drops the same, wherever it is computed."""
 
 from collections.abc import Callable
 from dataclasses import replace

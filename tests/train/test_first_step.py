@@ -112,7 +112,7 @@ def test_a_step_computes_nothing_that_was_not_warmed_up(clusters: Clusters, name
 
 
 def groups_of(config: TrainConfig, plan: Plan) -> float:
-    """Make a training as on GPUs; behind a barrier take a step, and read some text."""
+    """Make a training as on GPUs; after a barrier take a step, and read some text."""
     with as_on_gpus():
         training = Training(config, dist.group.WORLD, CPU, plan)
         dist.barrier()

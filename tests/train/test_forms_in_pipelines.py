@@ -36,7 +36,7 @@ def plan_of(form: DataParallelism, pipe: str) -> Plan:
 
 
 def third_step(plan: Plan) -> tuple[dict[int, int], list[tuple[str, int]], int]:
-    """Take two steps, and behind a barrier a third.
+    """Take two steps, and after a barrier a third.
 
     Returns:
         Elements of each of this rank's stages; what the program gathers, frees and reduces; bytes of parameters that

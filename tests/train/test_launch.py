@@ -92,7 +92,7 @@ Started = Callable[..., list[subprocess.CompletedProcess]]
 
 @pytest.fixture
 def started() -> Started:
-    """Start `reference.launch.main` on two ranks, as torchrun does, each behind a few lines of its own."""
+    """Start `reference.launch.main` on two ranks, as torchrun does, each after a few lines of its own."""
 
     def start(*options: str, first: str, world_size: int = 2) -> list[subprocess.CompletedProcess]:
         program = "import os, sys, torch\nfrom reference import launch\n" + dedent(first) + "\nsys.exit(launch.main())"

@@ -1,4 +1,4 @@
-"""A run that was interrupted goes on as if nothing had happened, on any number of ranks and under any plan."""
+"""A run that was interrupted resumes as if nothing had happened, on any number of ranks and under any plan."""
 
 import shutil
 import subprocess
@@ -68,10 +68,10 @@ def test_the_command_line_saves_and_goes_on(short_text: Path, tmp_path: Path, ca
     capsys.readouterr()
     assert run([*common, "--steps", "6", "--save", str(folder), "--resume"]) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert shown[1] == "going on after step 4"
+    assert shown[1] == "resuming after step 4"
     assert [line.split()[1] for line in shown if line.startswith("step")] == ["5/6", "6/6"]
     steps, _ = read_log(log)
-    assert [step.step for step in steps] == [1, 2, 3, 4, 5, 6]  # the log goes on, too
+    assert [step.step for step in steps] == [1, 2, 3, 4, 5, 6]  # the log continues, too
     assert steps[4].rate == pytest.approx(64 / steps[4].seconds)
 
 
@@ -88,11 +88,11 @@ def saved(folder: Path, step: int, config: TrainConfig, text: Path) -> Path:
 def test_damaged_checkpoints_are_named(short_text: Path, tmp_path: Path):
     read, resume = batches(CONFIG, short_text), Saves(tmp_path, resume=True)
     first, second, third = (saved(tmp_path, step, CONFIG, short_text) for step in (1, 2, 3))
-    assert resume.check(CONFIG, read) == "going on after step 3"
+    assert resume.check(CONFIG, read) == "resuming after step 3"
     for damaged in (second, third):
         (damaged / "manifest.json").unlink()
     wrong = "; ".join(f"{each} is damaged: manifest.json: No such file or directory" for each in (third, second))
-    assert resume.check(CONFIG, read) == f"going on after step 1; {wrong}"
+    assert resume.check(CONFIG, read) == f"resuming after step 1; {wrong}"
     (first / "SHA256SUMS").unlink()
     with pytest.raises(BadInput) as refusal:
         resume.check(CONFIG, read)
@@ -102,7 +102,7 @@ def test_damaged_checkpoints_are_named(short_text: Path, tmp_path: Path):
 def test_a_run_that_has_no_step_left_says_so(short_text: Path, tmp_path: Path):
     saved(tmp_path, 6, CONFIG, short_text)
     line = Saves(tmp_path, resume=True).check(replace(CONFIG, steps=3), batches(CONFIG, short_text))
-    assert line == "going on after step 6: nothing is left to train, this run ends after step 3"
+    assert line == "resuming after step 6: nothing is left to train, this run ends after step 3"
 
 
 def changed(name: str, value: int | float | str) -> TrainConfig:
@@ -246,7 +246,7 @@ def test_resume_alone_is_enough(half: Path, short_text: Path, tmp_path: Path, ca
     monkeypatch.chdir(tmp_path)
     code, tail = resumed(half, tmp_path / "log")
     shown = capsys.readouterr().out.splitlines()
-    assert code == 0 and "2 ranks" in shown[0] and shown[1] == "going on after step 2"
+    assert code == 0 and "2 ranks" in shown[0] and shown[1] == "resuming after step 2"
     precision, model = PRECISIONS["fp64"], PRESETS["tiny"]
     config = TrainConfig(
         model, str(short_text), 4, batch=4, sequence=16, learning_rate=0.01, seed=3, precision=precision
@@ -275,9 +275,9 @@ def test_a_longer_run_or_another_learning_rate_is_said(half: Path, tmp_path: Pat
     code, tail = resumed(half, tmp_path / "log", "--steps", "6", "--learning-rate", "0.02")
     assert code == 0 and len(tail) == 4
     assert capsys.readouterr().out.splitlines()[1:3] == [
-        "going on after step 2",
+        "resuming after step 2",
         "from here on: steps 6 instead of 4, learning rate 0.02 instead of 0.01; "
-        "the learning rate goes on as in a run of 6 steps",
+        "the learning rate continues as in a run of 6 steps",
     ]
 
 
@@ -342,5 +342,5 @@ def test_torchrun_takes_the_options_over_too(half: Path) -> None:
     root = Path(on_rank.__file__).parents[1]
     done = subprocess.run([*command, "--tensor-parallel", "1"], cwd=root, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[1] == "going on after step 2"
+    assert done.stdout.splitlines()[1] == "resuming after step 2"
     assert checkpoint_folder.contents(checkpoint_folder.latest(half))["step"] == 4

@@ -65,7 +65,7 @@ def data(step: int) -> tuple[Tensor, Tensor]:
 
 
 class OneRank:
-    """This rank's part of the layer, behind the forms that its specs ask for."""
+    """This rank's part of the layer, after the forms that its specs ask for."""
 
     def __init__(self, mesh: Mesh, kind: str) -> None:
         rank = dist.get_rank()

@@ -1,4 +1,4 @@
-"""A mesh in pictures: every rank stands in its node, groups are told apart, and bytes have the colour of their axis."""
+"""A mesh in pictures: every rank stands in its node, groups are distinct, and bytes have the colour of their axis."""
 
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Who sends how much to whom: matrices hold what the traces say."""
+"""How much each rank sends to each: matrices hold what the traces say."""
 
 import pytest
 import torch

@@ -26,7 +26,7 @@ MARK = re.compile(r"# <- (\w+)")
 
 
 class Outcome(StrEnum):
-    """What becomes of a program on gloo when nobody watches."""
+    """What becomes of a program on gloo without the watch."""
 
     HANGS = "hangs"  # no rank says anything, some rank never returns
     PASSES = "passes"  # every rank returns, whatever it computed

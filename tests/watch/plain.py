@@ -1,4 +1,4 @@
-"""What torch alone does with a program: ranks forked from this process, gloo, nobody watching.
+"""What torch alone does with a program: ranks forked from this process, gloo, no watch.
 
 `python -m tests.watch.plain` compares every case with what it records, and prints those that differ. Ranks are forked
 because a fresh interpreter for each of them takes seconds; the parent must therefore import torch and compute nothing.

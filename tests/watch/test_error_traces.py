@@ -11,7 +11,7 @@ from reference.trace import Event, Op
 
 
 def talk(*, for_ever: bool) -> None:
-    """Uneven splits, requests on their way together, a group, a tag, and a receive from anybody."""
+    """Uneven splits, requests in flight together, a group, a tag, and a receive from any rank."""
     rank, n = dist.get_rank(), dist.get_world_size()
     given, taken = [rank + 1] * n, [source + 1 for source in range(n)]
     dist.all_to_all_single(torch.empty(sum(taken), 2), torch.ones(sum(given), 2), taken, given)

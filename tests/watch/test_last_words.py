@@ -1,4 +1,4 @@
-"""What a rank reported before its process ended is read before anybody says why it ended."""
+"""What a rank reported before its process ended is read before it is said why it ended."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Receives from anybody, where reports of ranks reach the supervisor late: who was first is what the receiver says."""
+"""Receives from any rank, where reports of ranks reach the supervisor late: the first is what the receiver says."""
 
 from collections import Counter
 from itertools import count
@@ -90,7 +90,7 @@ def test_a_race_is_one_in_whatever_order_reports_come() -> None:
 
 @pytest.mark.parametrize("rounds", (1, 3))
 def test_a_guess_that_nobody_corrects_ends(rounds: int) -> None:
-    """Who takes the future of a receive waits out of sight: then a message may seem to come from what it led to."""
+    """A holder of a receive's future waits out of sight: then a message may seem to come from what it led to."""
     told = Told()
     for _ in range(rounds):
         told(0, "recv", None), told(1, "send", 0)

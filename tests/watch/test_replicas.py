@@ -111,7 +111,7 @@ def test_a_rank_outside_the_group_holds_no_replica(warm: WarmClusters) -> None:
 
 
 def test_ranks_that_nobody_watches_say_so() -> None:
-    with Cluster(1) as cluster, pytest.raises(RemoteException, match="nobody watches this rank"):
+    with Cluster(1) as cluster, pytest.raises(RemoteException, match="this rank is not watched"):
         cluster.run(by_hand, False)
 
 

@@ -1,4 +1,4 @@
-"""Runs that save and go on: a model whose shapes divide by nothing, in any form, on some ranks of a cluster."""
+"""Runs that save and resume: a model whose shapes divide by nothing, in any form, on some ranks of a cluster."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -112,7 +112,7 @@ def extra(step: int) -> dict[str, Any]:
 
 
 def relay(runs: list[Run], folder: Path) -> tuple[list[float], dict[str, Tensor]] | None:
-    """Each run goes on from what the one before it has saved, with a new model that had other weights."""
+    """Each run resumes from what the one before it has saved, with a new model that had other weights."""
     losses, masters = [], {}
     for number, run in enumerate(runs):
         taken = sum(before.steps for before in runs[:number])

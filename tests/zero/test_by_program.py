@@ -14,7 +14,7 @@ MICRO_BATCHES = 3
 
 
 class Stage(nn.Module):
-    """Two units, a weight that several modules use, one that is frozen and one that nobody uses."""
+    """Two units, a weight that several modules use, one that is frozen and one that is not used."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -82,7 +82,7 @@ def test_a_damaged_checkpoint_is_refused_before_anything_changes(
 def test_the_one_before_a_damaged_one_is_found(eight: Cluster, tmp_path: Path) -> None:
     eight.run(begin, tmp_path, 2)
     first, second = complete(tmp_path)
-    flip(second / "__1_0.distcp")  # has its length: nobody sees that without reading it
+    flip(second / "__1_0.distcp")  # has its length: to see that, one must read it
     ((refusal, _),) = eight.run(refusals, [tmp_path], Run("zero1", 1))[0]
     assert refusal == f"{second} is damaged: __1_0.distcp does not hold what was written; try {first}"
     cut(second / "__1_0.distcp")

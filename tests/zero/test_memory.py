@@ -157,7 +157,7 @@ def test_peak_of_gathered_parameters_is_that_of_the_formula(ranks: Cluster) -> N
 
 @pytest.mark.parametrize("stage", [Stage.ZERO2, Stage.ZERO3])
 def test_gradients_that_pass_are_two_buckets(ranks: Cluster, stage: Stage) -> None:
-    """Beside the shards: one bucket fills while another one is on its way, and comes back as one more shard."""
+    """Beside the shards: one bucket fills while another one is in flight, and comes back as one more shard."""
     lengths = UNITS if stage is Stage.ZERO3 else bucket_lengths()
     expected = cost.zero_3(lengths, 4)
     most = 4 * (expected.gradients + expected.passing_gradients + max(lengths) // 4)

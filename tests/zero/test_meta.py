@@ -41,7 +41,7 @@ def peak_of_building(group: ProcessGroup, device: str) -> int:
 
 
 def test_it_never_exists_whole(ranks: Cluster) -> None:
-    """A rank has its shards, and at most: a unit's flat tensor on its way to being freed, and a whole value or two."""
+    """A rank has its shards, and at most: a unit's flat tensor that is about to be freed, and a whole value or two."""
     n = 4
     whole, share = 4 * CONFIG.parameters, 4 * CONFIG.parameters // n
     most = share + 4 * (BLOCK + 3 * LARGEST)

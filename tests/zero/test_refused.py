@@ -18,7 +18,7 @@ Units = Sequence[Sequence[nn.Module]]
 
 
 class Net(nn.Module):
-    """A list of blocks with a layer each, and a layer behind them."""
+    """A list of blocks with a layer each, and a layer after them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ def refusal(
 @pytest.mark.parametrize(
     ("units", "said"),
     [
-        (lambda net: [[net.blocks]], "a ModuleList computes nothing, so nobody can tell when to gather it"),
+        (lambda net: [[net.blocks]], "a ModuleList computes nothing, so no hook can tell when to gather it"),
         (lambda net: [[nn.Linear(3, 3)]], "a Linear in units is no module of the model"),
         (lambda net: [net.blocks[0], net.head], "a unit is a list of modules that are gathered together: units="),
         (lambda net: [[net.blocks[0]], [net.blocks[0][0]]], "a Linear lies within a unit before it"),

@@ -25,7 +25,7 @@ RATES = {"momentum": 0.3, "adamw": 0.01}
 
 
 def course(m: int, optimizer: str, updates: int = 12) -> Course:
-    """Windows of noise: who is wrong about a version, is wrong about everything."""
+    """Windows of noise: to be wrong about a version is to be wrong about everything."""
     batches, rate = Batches.of(TEXT, 5, 12), RATES[optimizer]
     return Course(
         CONFIG, batches, updates, m, OPTIMIZERS[optimizer], lambda t: rate / (1 + 0.1 * t), dtype=torch.float64

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.alone
 LAYERS = Layers(pieces=3, forward=0.04, backward=0.05, message=0.03)
 IN_A_ROW = 3 * (0.04 + 0.05 + 2 * 0.03)
 IN_TURN = 3 * (0.04 + 0.05) + 0.03
-ROUNDS = 20  # at most; the first is good enough where nobody else wants the cores
+ROUNDS = 20  # at most; the first is good enough where nothing else wants the cores
 
 
 def taken(cluster: Cluster, pair: Pair, good: float) -> tuple[float, list[Activity]]:

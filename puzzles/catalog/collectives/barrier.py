@@ -1,4 +1,4 @@
-"""collectives.barrier: nobody goes on before everybody has come."""
+"""collectives.barrier: no rank continues before all ranks have come."""
 
 from math import inf
 
@@ -10,13 +10,13 @@ from reference.ranks.answers.causality import Moment, heard
 
 
 def everybody_has_heard_of_everybody(case, inputs, outputs, trace):
-    """No clock can prove it: a chain of messages must lead from everybody's first call to everybody's last."""
+    """No clock can prove it: a chain of messages must lead from each rank's first call to each rank's last."""
     claims = []
     for rank in case.global_ranks:
         calls = trace.events[rank]
         since = heard(trace, Moment(rank, calls[0].posted)) if calls else [inf] * case.world_size
         late = next((other for other in case.global_ranks if other != rank and since[other] == inf), None)
-        said = f"rank {late} may go on before rank {rank} has come: no chain of messages leads from {rank} to {late}"
+        said = f"rank {late} may continue before rank {rank} has come: no chain of messages leads from {rank} to {late}"
         claims.append(Claim(late is None, said))
     return claims
 
@@ -30,9 +30,9 @@ PUZZLE = Puzzle(
     name="collectives.barrier",
     title="A barrier",
     statement="""
-        Nobody goes on before everybody has come: when this function returns on one rank, every rank must have called
-        it. A barrier moves no data. What counts is that a message has come:
-        its sender is here, and so is everybody of whom its sender had heard.
+        No rank continues before all ranks have come: when this function returns on one rank, every rank must have
+        called it. A barrier moves no data. What counts is that a message has come:
+        its sender is here, and so is every rank of which its sender had heard.
 
         Given is a way to send to one rank while you receive from another:
         `exchange(outgoing, target, incoming, source, group)` puts what comes into `incoming`. Send a tensor of one
@@ -61,7 +61,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.STEPS,
             target=rounds,
-            why="in each step, tell twice as far: whoever hears from you hears of all that you have heard of",
+            why="in each step, tell twice as far: the rank that hears from you hears of all that you have heard of",
         ),
         Budget(Measure.CALLS, target=lambda case: 2 * rounds(case), why="one send and one receive in each step"),
         Budget(
@@ -72,25 +72,25 @@ PUZZLE = Puzzle(
         ),
     ),
     hints=(
-        "If every rank sends to its right neighbour and waits for its left one, of whom has it heard? And if it then "
-        "does the same with the rank two away?",
-        "After step k one has heard of 2^k ranks to the left, oneself among them. Stop when that is everybody.",
+        "If every rank sends to its right neighbour and waits for its left one, which ranks are known to have come? "
+        "And if it then does the same with the rank two away?",
+        "After step k one has heard of 2^k ranks to the left, oneself among them. Stop when that is all ranks.",
         "`exchange(here, (rank + distance) % n, heard, (rank - distance) % n, group)`, with distances 1, 2, 4, ...",
     ),
     wrong=(
         Wrong(
             "the neighbours only",
-            diagnosis=r"rank \d may go on before rank \d has come: no chain of messages leads",
+            diagnosis=r"rank \d may continue before rank \d has come: no chain of messages leads",
             edits=(("while distance < n:", "if distance < n:"),),
         ),
         Wrong(
             "stops one step early",
-            diagnosis=r"may go on before rank \d has come",
+            diagnosis=r"may continue before rank \d has come",
             edits=(("while distance < n:", "while 2 * distance < n:"),),
         ),
         Wrong(
-            "rank 0 has heard of all, and tells nobody",
-            diagnosis=r"rank 1 may go on before rank 0 has come",
+            "rank 0 has heard of all, and tells no rank",
+            diagnosis=r"rank 1 may continue before rank 0 has come",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
                 token = torch.zeros(1)
@@ -103,7 +103,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "once around the ring",
-            diagnosis=r"may go on before rank \d has come",
+            diagnosis=r"may continue before rank \d has come",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
                 token = torch.zeros(1)
@@ -134,7 +134,7 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
-            "everybody tells everybody",
+            "every rank tells all ranks",
             diagnosis=r"right, but a rank makes [\d,]+ calls where \d+ must do",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
@@ -150,7 +150,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "sleep, and hope",
-            diagnosis=r"may go on before rank \d has come",
+            diagnosis=r"may continue before rank \d has come",
             text="""import time
 
 

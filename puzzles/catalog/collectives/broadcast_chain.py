@@ -41,7 +41,7 @@ PUZZLE = Puzzle(
     name="collectives.broadcast_chain",
     title="Broadcast along a chain, piece by piece",
     statement="""
-        The root has a tensor that everybody needs. It travels from rank to rank to the right, cut in pieces: while a
+        The root has a tensor that every rank needs. It travels from rank to rank to the right, cut in pieces: while a
         rank sends one piece on, it receives the next. So many links are in use at once, and
         each carries the tensor once.
 
@@ -94,7 +94,7 @@ PUZZLE = Puzzle(
         "piece comes in, which goes out?",
         "A rank in the middle: receive piece 0; then, for each further piece, receive it while sending the one before; "
         "at the end send the last one. The root only sends, the last rank only receives.",
-        "With None before the first piece and None behind the last one, a loop over pairs (previous, current) does all "
+        "With None before the first piece and None after the last one, a loop over pairs (previous, current) does all "
         "of that: incoming is `current`, outgoing is `previous`, and for the root outgoing is `current`.",
     ),
     wrong=(

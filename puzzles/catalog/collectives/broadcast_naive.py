@@ -1,4 +1,4 @@
-"""collectives.broadcast_naive: the root tells everybody, one after another."""
+"""collectives.broadcast_naive: the root tells all ranks, one after another."""
 
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.collectives import cost
@@ -8,7 +8,7 @@ from .common import everybody_has_the_roots, fewest_steps, size_of, tensor_and_r
 
 
 def only_the_root_sends(case, inputs, outputs, trace):
-    """Nobody passes on what has come."""
+    """No rank passes on what has come."""
     root = case.global_ranks[case.root]
     claims = []
     for message in trace.messages:
@@ -21,7 +21,7 @@ PUZZLE = Puzzle(
     name="collectives.broadcast_naive",
     title="Broadcast, one after another",
     statement="""
-        The root has a tensor that everybody needs. It sends it to all others, one after another; they receive it.
+        The root has a tensor that every rank needs. It sends it to all others, one after another; they receive it.
 
         Args:
             x: contiguous, of the same shape and dtype on every rank. On the root the tensor to send; on all others
@@ -29,7 +29,7 @@ PUZZLE = Puzzle(
             root: group rank of the one who has it.
             group: n ranks. Any n.
 
-        Budget: n-1 steps, and n-1 tensors sent by the root. Nobody else sends anything.
+        Budget: n-1 steps, and n-1 tensors sent by the root. No other rank sends anything.
         """,
     function=naive,
     cases=cases(worlds=(3, 2, 1, 5, 8), root=lambda n: {0, n - 1}, length=(6,))
@@ -46,7 +46,7 @@ PUZZLE = Puzzle(
             Measure.BYTES_SENT,
             target=lambda case: (case.n - 1) * size_of(case),
             optimum=lambda case: size_of(case) if case.n > 1 else 0,
-            why="one message for each rank that lacks the tensor; nobody else needs one",
+            why="one message for each rank that lacks the tensor; no other rank needs one",
         ),
         Budget(
             Measure.STEPS,
@@ -56,10 +56,10 @@ PUZZLE = Puzzle(
         ),
     ),
     hints=(
-        "All ranks run the same function. Who takes which branch? Compare `dist.get_rank(group)` with `root`.",
+        "All ranks run the same function. Which rank takes which branch? Compare `dist.get_rank(group)` with `root`.",
         "`dist.send(x, group=group, group_dst=...)` and `dist.recv(x, group=group, group_src=...)` count ranks within "
         "the group, as `root` does.",
-        "Whoever is not the root: `dist.recv(x, group=group, group_src=root)`, and that is all. The root: a loop over "
+        "Not the root: `dist.recv(x, group=group, group_src=root)`, and that is all. The root: a loop over "
         "all ranks but itself.",
     ),
     wrong=(
@@ -107,7 +107,7 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
-            "everybody tells everybody",
+            "every rank tells all ranks",
             diagnosis=r"right, but",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)

@@ -1,4 +1,4 @@
-"""collectives.broadcast_tree: whoever has it passes it on, twice as many in each step."""
+"""collectives.broadcast_tree: each rank that has it passes it on, twice as many in each step."""
 
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.collectives import cost
@@ -10,8 +10,8 @@ PUZZLE = Puzzle(
     name="collectives.broadcast_tree",
     title="Broadcast along a tree",
     statement="""
-        The root has a tensor that everybody needs. After the first step two ranks have it, after the second four,
-        then eight: whoever has it helps to spread it.
+        The root has a tensor that every rank needs. After the first step two ranks have it, after the second four,
+        then eight: each rank that has it helps to spread it.
 
         Args:
             x: contiguous, of the same shape and dtype on every rank. On the root the tensor to send; on all others
@@ -19,7 +19,7 @@ PUZZLE = Puzzle(
             root: group rank of the one who has it.
             group: n ranks. Any n, also one that is no power of two.
 
-        Budget: ⌈log2 n⌉ steps; nobody sends more often than there are steps. No memory besides `x`.
+        Budget: ⌈log2 n⌉ steps; no rank sends more often than there are steps. No memory besides `x`.
         """,
     function=tree,
     answer="""
@@ -48,18 +48,18 @@ PUZZLE = Puzzle(
             Measure.BYTES_SENT,
             target=lambda case: cost.of(tree).most(case.n, case.length, 4),
             optimum=lambda case: size_of(case) if case.n > 1 else 0,
-            why="nobody serves them all: whoever has received the tensor sends it, too",
+            why="no rank serves them all: each rank that has received the tensor sends it, too",
         ),
         Budget(
             Measure.STEPS,
             target=lambda case: cost.of(tree).steps(case.n, case.length, 4),
-            why="in each step everybody who has the tensor sends it to somebody who has not",
+            why="in each step every rank that has the tensor sends it to one that has not",
         ),
         Budget(Measure.PEAK_BYTES, target=lambda case: 0, why="receive straight into x"),
     ),
     hints=(
-        "Draw eight ranks, root 0, and who has the tensor after one, two, three steps. If in step k it jumps 2^k ranks "
-        "to the right, who sends, and who receives?",
+        "Draw eight ranks, root 0: which have the tensor after one, two, three steps? If in step k it jumps 2^k ranks "
+        "to the right, which sends, and which receives?",
         "Let `distance` be 1, 2, 4, ... Before that step the ranks below `distance` have it. Rank r of them sends to "
         "r + distance, if there is such a rank.",
         "For any root, count ranks from there: `vertex = (rank - root) % n`. Vertex v is rank (root + v) % n.",
@@ -85,13 +85,13 @@ PUZZLE = Puzzle(
             edits=((" and vertex + distance < n:", ":"),),
         ),
         Wrong(
-            "whoever has received goes home",
+            "a rank that has received leaves",
             diagnosis=r"finished|nobody|waits",
             edits=(("group_src=(rank - distance) % n)", "group_src=(rank - distance) % n)\n            return"),),
         ),
         Wrong(
             "the root serves them all",
-            diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*nobody serves them all",
+            diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*no rank serves them all",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
                 if rank != root:
@@ -104,7 +104,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "from one rank to the next",
-            diagnosis=r"right, but it takes \d steps where \d must do.*\n.*in each step everybody",
+            diagnosis=r"right, but it takes \d steps where \d must do.*\n.*in each step every rank",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
                 if rank != root:

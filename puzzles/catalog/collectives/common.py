@@ -27,7 +27,7 @@ def chunk_of(case: Case) -> int:
 
 
 def fewest_steps(case: Case) -> int:
-    """⌈log2 n⌉: in a step in which everybody sends to one other, at most twice as many hear of something."""
+    """⌈log2 n⌉: in a step in which every rank sends to one other, at most twice as many hear of something."""
     return (case.n - 1).bit_length()
 
 
@@ -38,7 +38,7 @@ def operation(case: Case) -> dict[str, Any]:
 
 
 def reduced(case: Case, tensors: Sequence[Tensor]) -> Tensor:
-    """What a reduction of everybody's tensors must give."""
+    """What a reduction of every rank's tensors must give."""
     every = torch.stack(list(tensors))
     match dict(case.parameters).get("op", "SUM"):
         case "SUM":
@@ -71,7 +71,7 @@ def everybody_has_the_roots(case: Case, inputs: Inputs) -> list[dict[str, Tensor
 
 
 def neighbours_only(case: Case, inputs: Inputs, outputs: list[dict[str, Any]], trace: Trace) -> list[Claim]:
-    """A ring: each rank sends to its right neighbour, and to nobody else."""
+    """A ring: each rank sends to its right neighbour, and to no other."""
     ranks, claims = case.global_ranks, []
     for rank, right in zip(ranks, ranks[1:] + ranks[:1], strict=True):
         targets = sorted({message.dst for message in trace.messages if message.src == rank})

@@ -1,4 +1,4 @@
-"""collectives.differentiable_all_gather: what everybody does with my part comes back to me, added up."""
+"""collectives.differentiable_all_gather: what all ranks do with my part comes back to me, added up."""
 
 from math import prod
 
@@ -37,13 +37,13 @@ PUZZLE = Puzzle(
     name="collectives.differentiable_all_gather",
     title="An all-gather that gradients pass through",
     statement="""
-        Gather everybody's `x` side by side along `dim`, so that autograd can go back through it.
+        Gather every rank's `x` side by side along `dim`, so that autograd can go back through it.
 
-        Every rank goes on to compute something else with what it has gathered. So my `x` acts on everybody's loss, and
-        its gradient is the sum of the gradients that everybody finds for my part. That is a collective again; which?
+        Every rank then computes something else with what it has gathered. So my `x` acts on every rank's loss, and
+        its gradient is the sum of the gradients that all ranks find for my part. That is a collective again; which?
 
         Given are `gather(x, out, group)` and `scatter_sum(x, out, group)`: the all-gather and the reduce-scatter
-        around a ring. Both see memory, where parts lie behind each other: dim 0 of a contiguous tensor. For another
+        around a ring. Both see memory, where parts lie one after another: dim 0 of a contiguous tensor. For another
         dim, `x.movedim(dim, 0).contiguous()` before, and `out.movedim(0, dim)` after.
 
         Write a `torch.autograd.Function` with `forward(ctx, ...)` and `backward(ctx, gradient)`, inside this function
@@ -94,7 +94,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.BYTES_SENT,
             target=lambda case: 2 * cost.of(gathers.ring).most(case.n, numbers(case), case.dtype.itemsize),
-            why="the gradient of all parts need not reach everybody: only its sum for my part, and only me",
+            why="the gradient of all parts need not reach all ranks: only its sum for my part, and only me",
         ),
         Budget(
             Measure.STEPS,
@@ -106,7 +106,7 @@ PUZZLE = Puzzle(
     hints=(
         "Two ranks, one number each: x0 and x1. Both gather (x0, x1); rank 0 computes f(x0, x1), rank 1 computes "
         "g(x0, x1). What is the derivative of f + g with respect to x0, and which rank knows which half of it?",
-        "Rank r needs, of everybody's gradient, part r, added up. A sum of which everybody gets one part: a "
+        "Rank r needs, of every rank's gradient, part r, added up. A sum of which every rank gets one part: a "
         "reduce-scatter.",
         "`forward`: rows = x.movedim(dim, 0).contiguous(), gather into an empty tensor of n times as many rows. "
         "`backward`: the same with scatter_sum and the gradient, into an empty tensor of 1/n as many rows.",
@@ -157,7 +157,7 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "everybody's gradients to everybody",
+            "all gradients to all ranks",
             diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*only its sum for my part",
             edits=(
                 (

@@ -1,4 +1,4 @@
-"""collectives.gather: everybody's tensor on the root."""
+"""collectives.gather: every rank's tensor on the root."""
 
 import torch
 
@@ -23,7 +23,7 @@ def the_root_has_all(case, inputs):
 
 PUZZLE = Puzzle(
     name="collectives.gather",
-    title="Gather: everybody's on the root",
+    title="Gather: all tensors on the root",
     statement="""
         Every rank brings a tensor. Afterwards the root has all of them, rank 0's first: a scatter that runs backwards.
 
@@ -60,7 +60,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.BYTES_SENT,
             target=lambda case: size_of(case) if case.n > 1 else 0,
-            why="only the root asked: nobody else needs what the others bring",
+            why="only the root asked: no other rank needs what the others bring",
         ),
         Budget(
             Measure.STEPS,
@@ -75,13 +75,13 @@ PUZZLE = Puzzle(
         ),
     ),
     hints=(
-        "Who sends, who receives, and what happens to the root's own tensor?",
+        "Which ranks send, which receive, and what happens to the root's own tensor?",
         "A message says where it comes from only if you ask for it: `group_src=other` for each of the others in turn.",
         "`out[other]` is contiguous and a view of `out`: `dist.recv(out[other], group=group, group_src=other)`.",
     ),
     wrong=(
         Wrong(
-            "whoever comes first",
+            "the first to come",
             diagnosis=r"arriv|any source|src=None|wrong order",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
@@ -113,7 +113,7 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
-            "everybody collects",
+            "every rank collects",
             diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*only the root asked",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)

@@ -24,9 +24,9 @@ PUZZLE = Puzzle(
         Every rank brings a tensor `x`. Afterwards every rank's `x` holds the sum of all of them, in place.
 
         As in recursive doubling, ranks that differ in one bit are partners. But they share the work: one of the two
-        adds up the first half and the other the second. So each sends only the half that it does not keep, and goes on
-        with the other: a quarter in the next step, then an eighth. When everybody has a small part of the sum, they go
-        the same way back, in reverse order, and give each other what they have.
+        adds up the first half and the other the second. So each sends only the half that it does not keep, and
+        continues with the other: a quarter in the next step, then an eighth. When every rank has a small part of the
+        sum, they go the same way back, in reverse order, and give each other what they have.
 
         Given are `cube = hypercube(rank, n)`, this rank's place among the greatest power of two within n:
         `cube.vertex` is its number there, `cube.neighbours` are pairs (distance, rank) of its partners, distances 1, 2,
@@ -74,7 +74,7 @@ PUZZLE = Puzzle(
         ),
     ),
     hints=(
-        "`lower, upper = mine.tensor_split(2)`: who keeps which? Both partners must come to one conclusion without a "
+        "`lower, upper = mine.tensor_split(2)`: what is kept? Both partners must come to one conclusion without a "
         "word, and it must not be the same half for both.",
         "The bit that they differ in decides: with `cube.vertex & distance` keep the upper half, without it the lower "
         "one. Send the other half, add what comes to the one you keep.",

@@ -101,7 +101,7 @@ PUZZLE = Puzzle(
         ),
     ),
     hints=(
-        "What does a rank have after a reduce-scatter within its node? Who else has the same part, of another node?",
+        "What does a rank have after a reduce-scatter within its node? Which rank of another node has the same?",
         "Those who have the same part are `inter`. Once they have summed it, each rank has 1/l of the result. Which "
         "collective makes the whole of it?",
         "Three calls: reduce_scatter over `intra` into a shard, all_reduce of the shard over `inter`, all_gather over "
@@ -117,7 +117,7 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
-            "one ring through everybody",
+            "one ring through all ranks",
             diagnosis=r"right, but it takes \d+ steps where \d+ must do",
             body="all_reduce(x, dist.group.WORLD, op)",
         ),
@@ -140,7 +140,7 @@ PUZZLE = Puzzle(
             edits=(("all_reduce(shard, inter, op)", "all_reduce(shard, inter)"),),
         ),
         Wrong(
-            "nobody shares at the end",
+            "no rank shares at the end",
             diagnosis=r"expected -?[\d.]+, got|still holds its own",
             edits=(("all_gather(shard, x, intra)", "mine.copy_(shard)"),),
         ),

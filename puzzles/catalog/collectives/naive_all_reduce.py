@@ -91,7 +91,7 @@ PUZZLE = Puzzle(
     ),
     wrong=(
         Wrong(
-            "nobody gets it back",
+            "no rank gets it back",
             diagnosis=r"right on rank 0, wrong on|still holds its own input",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)

@@ -11,7 +11,7 @@ from .common import fewest_steps, shape_of
 
 
 def chunks_and_room(case, rank):
-    """A chunk for everybody, and room for one from everybody: rows of dim 0, or elements."""
+    """A chunk for each rank, and room for one from each: rows of dim 0, or elements."""
     first, *rest = shape_of(case)
     x = case.tensor(rank, case.n * first, *rest)
     return {"x": x, "out": case.tensor(rank, *x.shape, name="left over")}
@@ -28,14 +28,14 @@ PUZZLE = Puzzle(
     title="All-to-all, pair by pair",
     statement="""
         Every rank has a chunk for every rank: the first is for rank 0, the second for rank 1. Afterwards `out` holds
-        what everybody had for this one, rank 0's chunk first. A transposition: if each rank is a row of a matrix, each
+        what every rank had for this one, rank 0's chunk first. A transposition: if each rank is a row of a matrix, each
         is a column afterwards.
 
         Given is a way to send to one rank while you receive from another:
         `exchange(outgoing, target, incoming, source, group)` puts what comes into `incoming`.
 
         Args:
-            x: contiguous, n chunks of the same length behind each other, of the same shape and dtype on every rank.
+            x: contiguous, n chunks of the same length one after another, of the same shape and dtype on every rank.
                 Leave it as it is.
             out: contiguous, like x; the place for what comes.
             group: n ranks. Any n.
@@ -73,15 +73,15 @@ PUZZLE = Puzzle(
             Measure.STEPS,
             target=lambda case: cost.of(pairwise).steps(case.n, case.n * case.length, 4),
             optimum=fewest_steps,
-            why="in each step everybody sends one chunk and receives one",
+            why="in each step every rank sends one chunk and receives one",
         ),
         Budget(Measure.PEAK_BYTES, target=lambda case: 0, why="rows of a view are views: receive straight into them"),
     ),
     hints=(
         "`x.view(n, -1)` has one row for each rank, and so has `out.view(n, -1)`.",
-        "If everybody first sends to rank 0, then to rank 1, and so on, all fall upon the same rank. How can they take "
-        "turns, so that in each step everybody has another partner?",
-        "In step s, send to the rank s to the right. From whom does a chunk come then?",
+        "If every rank first sends to rank 0, then to rank 1, and so on, all descend on one rank. How can they take "
+        "turns, so that in each step every rank has another partner?",
+        "In step s, send to the rank s to the right. From which rank does a chunk come then?",
         "`target, source = (rank + step) % n, (rank - step) % n`, for steps 1 to n-1. The own chunk is a copy.",
     ),
     wrong=(
@@ -106,7 +106,7 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "everybody sends first",
+            "every rank sends first",
             diagnosis=r"deadlock",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
@@ -136,7 +136,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "one pair at a time",
-            diagnosis=r"right, but it takes \d+ steps where \d+ must do.*\n.*in each step everybody",
+            diagnosis=r"right, but it takes \d+ steps where \d+ must do.*\n.*in each step every rank",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
                 chunks, places = x.view(n, -1), out.view(n, -1)

@@ -83,8 +83,8 @@ PUZZLE = Puzzle(
         Budget(Measure.PEAK_BYTES, target=size_of, why="one buffer is enough"),
     ),
     hints=(
-        "Four ranks first. Write the ranks in binary: 00, 01, 10, 11. Who swaps with whom in step 1, who in step 2? "
-        "What does everybody hold then?",
+        "Four ranks first. Write the ranks in binary: 00, 01, 10, 11. Which ranks swap in step 1, which in step 2? "
+        "What does each rank hold then?",
         "`rank ^ distance` flips one bit, with `distance` 1, 2, 4, ... It is the partner of both sides.",
         "The greatest power of two is `p = 1 << n.bit_length() - 1`. Ranks p and beyond: `send`, then `recv`, and "
         "return. Their partners: receive and combine before the steps, send after them.",
@@ -152,7 +152,7 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
-            "everybody to everybody at once",
+            "all ranks to all ranks at once",
             diagnosis=r"right, but (rank \d sent|it keeps alive)",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)

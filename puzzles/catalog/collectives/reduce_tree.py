@@ -75,10 +75,10 @@ PUZZLE = Puzzle(
         Budget(Measure.PEAK_BYTES, target=size_of, why="one buffer is enough: combine it before the next one comes"),
     ),
     hints=(
-        "Turn the arrows of the broadcast around. Its last step is your first: who hands in, and to whom?",
+        "Turn the arrows of the broadcast around. Its last step is your first: which rank hands in, and to which?",
         "Let `distance` be 1, 2, 4, ... and count ranks from the root: `vertex = (rank - root) % n`. A vertex that is "
         "an odd multiple of `distance` sends to the one `distance` to its left, and is done.",
-        "All others receive from `distance` to their right, if there is somebody, and combine. Who is left at the end?",
+        "All others receive from `distance` to their right, if there is one, and combine. Which is left at the end?",
     ),
     wrong=(
         Wrong(
@@ -139,7 +139,7 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "rank 0 finishes, whoever the root is",
+            "rank 0 finishes, whatever the root is",
             diagnosis=r"off by exactly the world size, too much: summed, and not averaged",
             edits=(("    finish(x, n, op)\n", "    if rank == 0:\n        finish(x, n, op)\n"),),
         ),

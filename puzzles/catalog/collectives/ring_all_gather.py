@@ -19,7 +19,7 @@ def chunk_and_room(case, rank):
 
 
 def everybody_has_all(case, inputs):
-    """The chunks behind each other."""
+    """The chunks one after another."""
     out = torch.cat([each["x"].reshape(-1) for each in inputs]).view_as(inputs[0]["out"])
     return [{"out": out}] * case.n
 
@@ -28,7 +28,7 @@ PUZZLE = Puzzle(
     name="collectives.ring_all_gather",
     title="All-gather around a ring",
     statement="""
-        Every rank brings a chunk. Afterwards everybody has all of them, behind each other in `out`. The ranks stand in
+        Every rank brings a chunk. Afterwards every rank has all of them, one after another in `out`. The ranks stand in
         a ring and talk to their neighbours only: in each step a rank passes on to the right what it last got from the
         left.
 
@@ -109,7 +109,7 @@ PUZZLE = Puzzle(
             edits=(("for step in range(n - 1):", "for step in range(n if n > 1 else 0):"),),
         ),
         Wrong(
-            "straight to everybody",
+            "straight to all ranks",
             diagnosis=r"right, but this is no ring: rank \d sends to \d, \d",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)

@@ -64,7 +64,7 @@ PUZZLE = Puzzle(
             Measure.STEPS,
             target=lambda case: cost.of(ring).steps(case.n, case.length, 4),
             optimum=fewest_steps,
-            why="each half takes n-1 exchanges: nobody needs to see its own chunk come back",
+            why="each half takes n-1 exchanges: no rank needs to see its own chunk come back",
         ),
         Budget(
             Measure.PEAK_BYTES,

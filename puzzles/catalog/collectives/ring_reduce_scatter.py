@@ -1,4 +1,4 @@
-"""collectives.ring_reduce_scatter: each partial sum visits every rank on its way home."""
+"""collectives.ring_reduce_scatter: each partial sum visits every rank, its own last."""
 
 import torch
 
@@ -34,9 +34,9 @@ PUZZLE = Puzzle(
     name="collectives.ring_reduce_scatter",
     title="Reduce-scatter around a ring",
     statement="""
-        Every rank brings a tensor `x`, cut into n chunks. Afterwards rank i has, in `out`, the sum of everybody's i-th
+        Every rank brings a tensor `x`, cut into n chunks. Afterwards rank i has, in `out`, the sum of every rank's i-th
         chunk. The ranks stand in a ring and talk to their neighbours only: a partial sum travels to the right, every
-        rank adds its own part, and after n-1 steps it is complete, at home with the rank that it belongs to.
+        rank adds its own part, and after n-1 steps it is complete, on the rank that it belongs to.
 
         Given are `exchange(outgoing, target, incoming, source, group)`, which sends to one rank while it receives from
         another; `combine(accumulator, received, op)`, which adds in place; and `finish(out, n, op)`, which ends a
@@ -84,7 +84,7 @@ PUZZLE = Puzzle(
             Measure.BYTES_SENT,
             target=lambda case: (case.n - 1) * chunk_of(case),
             optimum=lambda case: cost.of(ring).most(case.n, case.length, 4),
-            why="in each step one chunk moves: a partial sum on its way home",
+            why="in each step one chunk moves: a partial sum on its way to its own rank",
         ),
         Budget(
             Measure.STEPS,
@@ -102,7 +102,7 @@ PUZZLE = Puzzle(
     hints=(
         "Follow one chunk. The sum of chunk i must be complete when it reaches rank i. If it moves one to the right in "
         "each step, where does its journey begin?",
-        "It begins at rank i + 1, right behind its home, and visits all others first. So rank r begins by sending its "
+        "It begins at rank i + 1, right after its own, and visits all others first. So rank r begins by sending its "
         "part of chunk r - 1.",
         "In step s rank r receives the partial sum of chunk (r - s - 2) % n, adds its own part, and sends that in the "
         "next step. What it received last is chunk r.",

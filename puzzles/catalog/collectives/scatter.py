@@ -23,7 +23,7 @@ PUZZLE = Puzzle(
     name="collectives.scatter",
     title="Scatter: one chunk for each",
     statement="""
-        The root has n chunks behind each other. Afterwards rank i has the i-th of them, in `out`.
+        The root has n chunks one after another. Afterwards rank i has the i-th of them, in `out`.
 
         Args:
             out: contiguous, of the same shape and dtype on every rank; the place for this rank's chunk.
@@ -60,7 +60,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.BYTES_SENT,
             target=lambda case: (case.n - 1) * size_of(case),
-            why="to each rank its own chunk, and to nobody all of them",
+            why="to each rank its own chunk, and to no rank all of them",
         ),
         Budget(
             Measure.STEPS,
@@ -112,8 +112,8 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
-            "everything to everybody",
-            diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*to nobody all of them",
+            "everything to all ranks",
+            diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*to no rank all of them",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
                 if rank != root:

@@ -17,7 +17,7 @@ def rows(case):
 
 
 def splits_and_room(case, rank):
-    """Rows for everybody, and room for what comes."""
+    """Rows for every rank, and room for what comes."""
     counts = rows(case)
     given, taken = counts[rank], [each[rank] for each in counts]
     x = case.tensor(rank, sum(given), case.width)
@@ -26,7 +26,7 @@ def splits_and_room(case, rank):
 
 
 def rows_by_sender(case, inputs):
-    """What everybody had for this rank, rank 0's first."""
+    """What every rank had for this one, rank 0's first."""
     parts = [each["x"].split(each["in_splits"]) for each in inputs]
     return [{"out": torch.cat([part[rank] for part in parts])} for rank in range(case.n)]
 
@@ -75,7 +75,7 @@ PUZZLE = Puzzle(
             Measure.STEPS,
             target=lambda case: case.n - 1,
             optimum=fewest_steps,
-            why="in each step everybody sends to one rank and receives from one",
+            why="in each step every rank sends to one rank and receives from one",
         ),
         Budget(Measure.PEAK_BYTES, target=lambda case: 0, why="x.split(...) and out.split(...) make views"),
     ),

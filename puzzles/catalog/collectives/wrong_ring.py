@@ -14,7 +14,7 @@ PUZZLE = Puzzle(
     name="collectives.wrong_ring",
     title="Spot the wrong ring",
     statement="""
-        An all-reduce around a ring that somebody has written, somebody else has reviewed, and a test has found right:
+        An all-reduce around a ring that one colleague has written, another has reviewed, and a test has found right:
         its sums are. But on n ranks it is more than n times slower than it should be. Find out why, and mend it;
         the ring still goes to the right.
 
@@ -83,7 +83,7 @@ PUZZLE = Puzzle(
             Measure.STEPS,
             target=lambda case: cost.of(ring).steps(case.n, case.length, 4),
             optimum=fewest_steps,
-            why="n-1 steps share n chunks: everybody has one of them already",
+            why="n-1 steps share n chunks: every rank has one of them already",
         ),
         Budget(
             Measure.PEAK_BYTES,

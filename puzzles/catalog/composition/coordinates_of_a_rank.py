@@ -66,12 +66,12 @@ PUZZLE = Puzzle(
             Measure.LINES,
             target=lambda case: 20 + 10 * len(case.sizes),
             optimum=lambda case: 3 + 3 * len(case.sizes),
-            why="a division for each axis says it: nobody has to be seated for that",
+            why="a division for each axis says it: no rank has to be seated for that",
         ),
     ),
     hints=(
         "Which place has rank 5 on the last axis, if that has 2 ranks? Which of the pairs is it in?",
-        "The remainder of a division by the last size is the place there; the quotient goes on to the axis before.",
+        "The remainder of a division by the last size is the place there; the quotient is what the axes before divide.",
         "rank, here = divmod(rank, size) for each size, from the last to the first; turn the list around at the end.",
     ),
     wrong=(
@@ -111,8 +111,8 @@ PUZZLE = Puzzle(
             edits=(("        found.append(here)", "        if size > 1:\n            found.append(here)"),),
         ),
         Wrong(
-            "everybody is seated",
-            diagnosis=r"right, but it runs [\d,]+ lines where \d+ must do.*\n.*nobody has to be seated",
+            "every rank is seated",
+            diagnosis=r"right, but it runs [\d,]+ lines where \d+ must do.*\n.*no rank has to be seated",
             body="""
                 found = [0] * len(sizes)
                 for _ in range(rank):

@@ -1,4 +1,4 @@
-"""composition.groups_along: who is together with whom, along one axis or several."""
+"""composition.groups_along: which ranks are together, along one axis or several."""
 
 import itertools
 import math
@@ -48,7 +48,7 @@ PUZZLE = Puzzle(
         The last are those whose losses add up: they read different windows, or have different stages.
 
         Args:
-            axes: numbers of axes. With all of them everybody is together, with none each rank is alone.
+            axes: numbers of axes. With all of them all ranks are together, with none each rank is alone.
             sizes: ranks along each axis, the outermost first. The last axis counts fastest.
 
         Returns: a list of tuples: groups in order of their first rank, the ranks of each in order.
@@ -73,13 +73,13 @@ PUZZLE = Puzzle(
         ),
     ),
     hints=(
-        "What do the ranks of a group have in common, and nobody else?",
+        "What do the ranks of a group have in common, and no other rank?",
         "Their places on all the *other* axes. Make a tuple of these, and use it as the key of a dictionary.",
         "for rank in range(prod(sizes)): groups.setdefault(elsewhere, []).append(rank). Dictionaries keep their order.",
     ),
     wrong=(
         Wrong(
-            "the other axes: who agrees on these",
+            "the other axes: which ranks agree on these",
             diagnosis=r"expected 2 values, got 4 values|expected 4 values, got 2 values",
             edits=(("if axis not in axes", "if axis in axes"),),
         ),
@@ -137,7 +137,7 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
-            "everybody is compared with everybody",
+            "every rank is compared with all",
             diagnosis=r"right, but it runs [\d,]+ lines where [\d,]+ must do.*\n.*one look at each rank",
             body="""
                 import math

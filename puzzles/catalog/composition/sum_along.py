@@ -48,7 +48,7 @@ PUZZLE = Puzzle(
 
         Args:
             x: whole numbers, on every rank other ones.
-            axes: numbers of axes, as of `groups_along`, which you have: [(0, 1), (2, 3), ...].
+            axes: numbers of axes, as for `groups_along`, which you have: [(0, 1), (2, 3), ...].
             sizes: ranks along each axis, the outermost first.
 
         Budget: one all-reduce, among those that it concerns.
@@ -111,7 +111,7 @@ PUZZLE = Puzzle(
             edits=(("        if dist.get_rank() in members:\n            mine = group", "        mine = group"),),
         ),
         Wrong(
-            "in the group of everybody",
+            "in the group of all ranks",
             diagnosis=r"axes=\(2,\).*x\[0\]: expected -?[\d.]+, got -?[\d.]+",
             edits=((", group=mine", ""),),
         ),
@@ -131,7 +131,7 @@ PUZZLE = Puzzle(
             edits=(("dist.all_reduce(x, group=mine)", "dist.all_reduce(x, group=mine)\n    x /= mine.size()"),),
         ),
         Wrong(
-            "a table of everybody's x",
+            "a table of every rank's x",
             diagnosis=r"right, but rank 0 sent 1,344 B where 96 must do.*\n.*one all-reduce of x",
             body="""
                 table = x.new_zeros(dist.get_world_size(), *x.shape)

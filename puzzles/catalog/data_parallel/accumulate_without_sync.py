@@ -86,7 +86,7 @@ PUZZLE = Puzzle(
             optimizer.step()
 
         What is before the `yield` in a function under `@contextmanager` happens when the block is entered, what is
-        behind it when the block is left.
+        after it when the block is left.
 
         The loss is divided by the number of samples of all micro-batches of all ranks already: gradients add up.
 
@@ -127,7 +127,7 @@ PUZZLE = Puzzle(
         "When is a hook called, and when must it know that this is the last micro-batch?",
         "Remember `last` in a variable that the hook sees (`nonlocal`), before the `yield`. The hook looks at it.",
         "In the last backward `.grad` already holds the sum of all micro-batches when the hook is called: sum it over "
-        "the group as it is, and wait behind the `yield`.",
+        "the group as it is, and wait after the `yield`.",
     ),
     wrong=(
         Wrong(
@@ -163,7 +163,7 @@ PUZZLE = Puzzle(
             body=with_totals("total.copy_(parameter.grad)", "dist.all_reduce(parameter.grad, group=group)"),
         ),
         Wrong(
-            "nobody communicates",
+            "no rank communicates",
             diagnosis=r"must be the same on every rank: rank 0 and rank 1 differ",
             edits=(("        is_last = last\n", ""),),
         ),
@@ -175,7 +175,7 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "requests that nobody forgets",
+            "requests that are never forgotten",
             diagnosis=r"gradients held: expected 'of one step at most', got '(\d+) of \1 in 2 steps'",
             edits=(("        works.clear()\n", ""),),
         ),

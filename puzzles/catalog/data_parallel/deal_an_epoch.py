@@ -1,4 +1,4 @@
-"""data_parallel.deal_an_epoch: who reads what in which step, as a formula that any number of ranks agrees on."""
+"""data_parallel.deal_an_epoch: which rank reads what in which step, as a formula that any number of ranks agrees on."""
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.data_parallel.answers.sampler import places
@@ -43,7 +43,7 @@ PUZZLE = Puzzle(
         `batch` samples of it; in the last step, what is left. Of these, rank 0 reads the first part, rank 1 the
         next, and so on, and where they cannot be shared evenly, the first ranks read one sample more than the others.
 
-        What is read in a step does not depend on the number of ranks. So a run can stop after any step, go on with
+        What is read in a step does not depend on the number of ranks. So a run can stop after any step, continue with
         more ranks or fewer, and loses no sample and repeats none.
 
         Args:
@@ -117,7 +117,7 @@ PUZZLE = Puzzle(
             edits=(("min(step * batch, samples)", "step * batch"),),
         ),
         Wrong(
-            "the rest is nobody's",
+            "the rest is left out",
             diagnosis=r"batch=8, step=1, rank=0, ranks=3.*expected 11, got 10",
             edits=(("+ min(rank, longer)", ""), ("+ (rank < longer)", "")),
         ),

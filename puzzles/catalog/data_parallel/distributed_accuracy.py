@@ -133,7 +133,7 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
-            "everybody's numbers to everybody",
+            "every rank's numbers to all ranks",
             diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*two numbers are enough",
             body="""
                 asked = targets != -100

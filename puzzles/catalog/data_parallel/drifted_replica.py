@@ -54,7 +54,7 @@ def state_of_a_replica(case, rank):
 
 
 def compared_byte_by_byte(case, inputs):
-    """Compare everybody's bytes; the rarest are off."""
+    """Compare all ranks' bytes; the rarest are off."""
     for name in NAMES:
         found = [each["tensors"][name].numpy().tobytes() for each in inputs]
         usual = max(found, key=found.count)
@@ -67,7 +67,7 @@ PUZZLE = Puzzle(
     name="data_parallel.drifted_replica",
     title="Find the replica that drifted",
     statement="""
-        All replicas started alike and took the same steps. The loss looks well. But somebody has loaded an
+        All replicas started alike and took the same steps. The loss looks well. But one rank has loaded an
         older file, one card has a broken memory, a buffer was forgotten: one replica is not like the others any more,
         maybe by a single bit. Find out which tensor it is, and on which ranks, without sending the model around.
 
@@ -117,8 +117,8 @@ PUZZLE = Puzzle(
         Budget(Measure.CALLS, target=lambda case: 1, why="the fingerprints of all tensors fit into one: torch.stack"),
     ),
     hints=(
-        "What must everybody know of everybody, to give the same answer on every rank?",
-        "Make one tensor of all fingerprints and gather everybody's: `dist.all_gather`. Then each rank has a table, a "
+        "What must every rank know of every other, to give the same answer on every rank?",
+        "Make one tensor of all fingerprints and gather all ranks': `dist.all_gather`. Then each rank has a table, a "
         "row for each rank and a column for each tensor.",
         "Go through the columns. `max(prints, key=prints.count)` is the one that most have, the first of them if "
         "several are as frequent.",

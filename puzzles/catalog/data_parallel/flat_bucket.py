@@ -21,9 +21,9 @@ PUZZLE = Puzzle(
     title="All gradients in one message",
     statement="""
         A message costs a latency, however small it is; a model of a thousand parameters, most of them tiny, pays it a
-        thousand times. Put all gradients behind each other into one flat tensor, sum that, and put the sums back.
+        thousand times. Put all gradients one after another into one flat tensor, sum that, and put the sums back.
 
-        Given is `all_reduce(x, group)`, which makes `x` on every rank the sum of everybody's `x`, in place.
+        Given is `all_reduce(x, group)`, which makes `x` on every rank the sum of every rank's `x`, in place.
 
         Args:
             gradients: of the parameters, one after the other; of the same shapes in the same order on every rank. Some
@@ -67,7 +67,7 @@ PUZZLE = Puzzle(
     ),
     wrong=(
         Wrong(
-            "new gradients, that nobody sees",
+            "new gradients, that are never used",
             diagnosis=r"gradients\[0\]\[0, 0\]: expected -?[\d.]+, got -?[\d.]+\n",
             edits=(
                 ("        gradient.copy_(summed.view_as(gradient))", "        gradient = summed.view_as(gradient)"),

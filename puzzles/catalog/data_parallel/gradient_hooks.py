@@ -13,12 +13,12 @@ PUZZLE = Puzzle(
     title="Hooks that send gradients while backward runs",
     statement="""
         Backward goes from the last layer to the first. When it has the last layer's gradients, all other layers are
-        still to come; and so far nobody uses the network. Let each gradient be summed over `group` as soon as it is
-        known, while backward goes on.
+        still to come; and so far the network is idle. Let each gradient be summed over `group` as soon as it is
+        known, while backward continues.
 
         `parameter.register_post_accumulate_grad_hook(hook)` lets autograd call `hook(parameter)` each time it has
         written `parameter.grad`. And with `async_op=True`, `dist.all_reduce` returns at once, with a request; between
-        that and the return of `request.wait()` the tensor is on its way, and nobody may read or write it.
+        that and the return of `request.wait()` the tensor is in flight, and no code may read or write it.
 
         The loss is divided by the number of samples of all ranks already: gradients add up.
 
@@ -55,7 +55,7 @@ PUZZLE = Puzzle(
             Measure.MICROSECONDS,
             target=lambda case: 1.1 * hidden(case, *sizes_of(case)[:2]),
             optimum=lambda case: hidden(case, *sizes_of(case)[:2]),
-            why="a message must be on its way while backward goes on: sent by the hook, waited for after backward",
+            why="a message must be in flight while backward continues: sent by the hook, waited for after backward",
         ),
     ),
     hints=(
@@ -102,12 +102,12 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
-            "nobody waits",
+            "no rank waits",
             diagnosis=r"wait\(\)|never waited",
             edits=(("        for work in works:\n            work.wait()\n", ""),),
         ),
         Wrong(
-            "requests that nobody forgets",
+            "requests that are never forgotten",
             diagnosis=r"gradients held: expected 'of one step at most', got '(\d+) of \1 in 2 steps'",
             edits=(("        works.clear()\n", ""),),
         ),

@@ -12,13 +12,13 @@ PUZZLE = Puzzle(
     name="data_parallel.naive_ddp",
     title="Naive data parallelism: sum every gradient",
     statement="""
-        Every rank has the same model, and has gone backward through it with its own part of the batch. Before anybody
+        Every rank has the same model, and has gone backward through it with its own part of the batch. Before any rank
         takes a step, all must have the gradients of the whole batch, the same on every rank.
 
         The loss of each rank is the sum over its own samples, divided by the number of samples of *all* ranks. So the
         gradients of the parts add up to that of the whole, and there is nothing to be divided any more.
 
-        Given is `all_reduce(x, group)`, which makes `x` on every rank the sum of everybody's `x`, in place: torch's
+        Given is `all_reduce(x, group)`, which makes `x` on every rank the sum of every rank's `x`, in place: torch's
         own, as it is called here. Your ring would fit, too.
 
         Args:
@@ -45,7 +45,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.BYTES_SENT,
             target=lambda case: sent(case, FLOAT),
-            why="a rank needs the sum, not what everybody has brought to it",
+            why="a rank needs the sum, not what every rank has brought to it",
         ),
     ),
     hints=(
@@ -111,8 +111,8 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
-            "everybody's gradients to everybody",
-            diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*not what everybody has brought",
+            "every rank's gradients to all ranks",
+            diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*not what every rank has brought",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
                 for gradient in gradients:

@@ -98,15 +98,15 @@ PUZZLE = Puzzle(
             Measure.MICROSECONDS,
             target=lambda case: 1.1 * best(case),
             optimum=best,
-            why="a bucket must be on its way as soon as it is full, and be waited for when backward is done",
+            why="a bucket must be in flight as soon as it is full, and be waited for when backward is done",
         ),
     ),
     hints=(
         "What does each bucket have to know to see that it is full? Who tells it?",
-        "Each parameter's hook strikes it off what its bucket still misses. Whoever finds nothing missing joins the "
+        "Each parameter's hook strikes it off what its bucket still misses. If nothing is missing now, it joins the "
         "gradients with `torch.cat`, starts the all-reduce, and lets the bucket miss everything again: for the next "
         "step.",
-        "Keep (request, flat tensor, parameters) of each bucket that is on its way in a list. In the function that you "
+        "Keep (request, flat tensor, parameters) of each bucket in flight in a list. In the function that you "
         "return: wait, cut the flat tensor, `parameter.grad.copy_(part.view_as(parameter))`, and empty the list.",
     ),
     wrong=(

@@ -1,4 +1,4 @@
-"""data_parallel.shard_batch: everybody takes a part, nobody the same, and nothing is left."""
+"""data_parallel.shard_batch: each rank takes a part, no two the same, and nothing is left."""
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.data_parallel.answers.sampler import share
@@ -51,8 +51,8 @@ PUZZLE = Puzzle(
     ),
     wrong=(
         Wrong(
-            "the rest is nobody's",
-            diagnosis=r"right where n divides rows, wrong where it does not.*who gets the remainder",
+            "the rest is left out",
+            diagnosis=r"right where n divides rows, wrong where it does not.*which rank gets the remainder",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
                 size = len(batch) // n

@@ -83,7 +83,7 @@ PUZZLE = Puzzle(
             y = weight · x' + bias      x' = (x - mean) / deviation      deviation = sqrt(variance + epsilon)
 
         Mean and variance (divided by N, all ranks' samples) follow from sum, sum of squares and count. On the way back,
-        every x acts on everybody's mean and deviation. With g, the gradient of y:
+        every x acts on the mean and deviation of all ranks. With g, the gradient of y:
 
             gradient of x = weight / deviation · (g - mean of g - x' · mean of g x')
 
@@ -125,7 +125,7 @@ PUZZLE = Puzzle(
         ),
     ),
     hints=(
-        "Which numbers of each rank, added up, give everybody's mean and variance? variance = mean of x² - mean².",
+        "Which numbers of each rank, added up, give the mean and variance of all? variance = mean of x² - mean².",
         "One tensor `torch.cat([x.sum(0), x.square().sum(0), count])`, one all-reduce, and everything follows.",
         "Backward: `torch.cat([gradient.sum(0), (gradient * normalised).sum(0)])` of this rank are the gradients of "
         "bias and weight. Their sums over ranks, divided by the count of forward, are the two means that x needs.",
@@ -168,7 +168,7 @@ PUZZLE = Puzzle(
             edits=(("(gradient - mean_g - normalised * mean_gx) * weight * scale", "gradient * weight * scale"),),
         ),
         Wrong(
-            "weight and bias get everybody's gradient",
+            "weight and bias get all ranks' gradient",
             diagnosis=r"weight\.grad\[0\]: expected",
             edits=(
                 ("bias_gradient, weight_gradient = own.chunk(2)", "bias_gradient, weight_gradient = sums.chunk(2)"),
@@ -199,7 +199,7 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "everybody's sums to everybody",
+            "every rank's sums to all ranks",
             diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*sums over the samples are enough",
             edits=(
                 (

@@ -1,4 +1,4 @@
-"""data_parallel.token_weighted_loss: every token counts the same, whoever has it."""
+"""data_parallel.token_weighted_loss: every token counts the same, on whichever rank it is."""
 
 import torch
 import torch.distributed as dist
@@ -96,7 +96,7 @@ PUZZLE = Puzzle(
             edits=(("losses.sum()", "losses.detach().sum()"),),
         ),
         Wrong(
-            "whoever has nothing stays away",
+            "a rank that has nothing stays away",
             diagnosis=r"finished without it|rank \d never",
             body="""
                 if not losses.numel():
@@ -107,7 +107,7 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
-            "everybody tells everybody",
+            "every rank tells all ranks",
             diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*one number",
             body="""
                 tokens = torch.zeros(dist.get_world_size(group), dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""data_parallel.uneven_inputs: whoever has no more data goes on for the sake of the others."""
+"""data_parallel.uneven_inputs: a rank without data continues for the sake of the others."""
 
 import torch
 import torch.distributed as dist
@@ -30,7 +30,7 @@ def batches_of_a_rank(case, rank):
 
 
 def means_of_all_that_there_is(case, inputs):
-    """In each step, one process takes the mean over everybody's samples, as long as anybody has a batch."""
+    """In each step, one process takes the mean over all ranks' samples, as long as any rank has a batch."""
     everybody, found = [each["batches"] for each in inputs], []
     for step in range(max(map(len, everybody))):
         rows = torch.cat([own[step] for own in everybody if step < len(own)])
@@ -57,8 +57,8 @@ PUZZLE = Puzzle(
     title="Join when the data runs out",
     statement="""
         Ranks have different numbers of batches, and none of them knows how many the others have. A rank that simply
-        stops when it has none leaves the others waiting in the next all-reduce, for ever. It has to go on, with zeros,
-        until nobody has any.
+        stops when it has none leaves the others waiting in the next all-reduce, forever. It has to continue, with
+        zeros, until no rank has any.
 
         Yield, step by step, this rank's next batch, or None once it has no more; and with it the number of samples
         that all ranks have in this step. The loop that you serve does this with it, on every rank:
@@ -95,7 +95,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.CALLS,
             target=lambda case: 2 * steps_of(case) + 1,
-            why="how many samples there are, and whether anybody has a batch, fits into one message",
+            why="how many samples there are, and whether any rank has a batch, fits into one message",
         ),
         Budget(Measure.BYTES_SENT, target=sent, why="two numbers are enough for both"),
     ),
@@ -152,7 +152,7 @@ PUZZLE = Puzzle(
             edits=(("(1, tokens_of(batch))", "(1, len(batch))"),),
         ),
         Wrong(
-            "done where nobody has a sample",
+            "done where no rank has a sample",
             diagnosis=r"wrong with batches=the second is empty",
             edits=(("if ranks == 0:", "if tokens == 0:"),),
         ),

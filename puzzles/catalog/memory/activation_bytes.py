@@ -32,11 +32,11 @@ PUZZLE = Puzzle(
 
         - two layer norms: their inputs;
         - attention: the input of its three projections (once, for they share it); queries, keys and values; the input
-          of its output projection; and the mask of the dropout behind that;
+          of its output projection; and the mask of the dropout after that;
         - inside attention, for each head and each pair of tokens: the output of the softmax, the mask of its dropout,
           and the output of that dropout;
         - the MLP, which is four times as wide inside: the input of its first projection, the input of GELU, the input
-          of its second projection (what GELU returned), and the mask of the dropout behind that.
+          of its second projection (what GELU returned), and the mask of the dropout after that.
 
         The third kind grows with the square of the sequence. Flash attention and selective recomputation do not keep
         it, but make it again in backward: `scores` is False.

@@ -56,7 +56,7 @@ PUZZLE = Puzzle(
             Measure.LINES,
             target=lambda case: 16,
             optimum=lambda case: 1,
-            why="nobody waits for the additions: at which power of two is half a step as large as value?",
+            why="there is no need to make the additions: at which power of two is half a step as large as value?",
         ),
     ),
     hints=(
@@ -91,7 +91,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "by adding",
-            diagnosis=r"right, but it runs [\d,]+ lines where 16 must do.*\n.*nobody waits for the additions",
+            diagnosis=r"right, but it runs [\d,]+ lines where 16 must do.*\n.*there is no need to make the additions",
             body="""
                 before, after = torch.zeros((), dtype=dtype), torch.tensor(value, dtype=dtype)
                 while after != before:

@@ -40,7 +40,7 @@ def slices_and_histories(case, rank):
 
 
 def all_ranks_together(case, inputs):
-    """One process that sees everybody's gradients, and knows float16's limits by heart."""
+    """One process that sees all ranks' gradients, and knows float16's limits by heart."""
     scale, good, said = START, 0, []
     masters = [[master.double() for master in each["masters"]] for each in inputs]
     for step in range(len(HISTORIES[case.history])):
@@ -78,8 +78,8 @@ PUZZLE = Puzzle(
         halved. Otherwise the step is taken; and after `interval` good steps in a row, the scale is doubled. A change of
         the scale, up or down, begins a new row.
 
-        Each rank has its own slice of the weights and of the gradients. An overflow on one rank must be everybody's:
-        if it skipped alone, its slice would be a step behind, and its scale another one, for ever.
+        Each rank has its own slice of the weights and of the gradients. An overflow on one rank must count on all
+        ranks: if it skipped alone, its slice would be a step behind, and its scale another one, forever.
 
         Args:
             masters: float32, this rank's slice of the weights; updated in place, by -learning_rate times the gradient
@@ -91,7 +91,7 @@ PUZZLE = Puzzle(
             learning_rate: what a gradient is multiplied by.
             group: n ranks. Any n.
 
-        Returns: (scale, good_steps) to go on with, a float and an int, the same on every rank.
+        Returns: (scale, good_steps) to continue with, a float and an int, the same on every rank.
 
         Budget: one call, of one number. Send a flag and not the overflow itself: no message may hold inf or NaN.
         """,
@@ -120,7 +120,7 @@ PUZZLE = Puzzle(
     ),
     hints=(
         "`tensor.isfinite().all()` finds inf, -inf and NaN. What does a rank that has found none still not know?",
-        "Let each rank bring 1.0 if it has an overflow and 0.0 if not. Which reduction says whether anybody has one?",
+        "Let each rank bring 1.0 if it has an overflow and 0.0 if not. Which reduction says whether any rank has one?",
         "`dist.all_reduce(overflow, dist.ReduceOp.MAX, group)`; then, if overflow: return scale / 2, 0. Otherwise "
         "update, and count: at `interval` return scale * 2, 0.",
     ),
@@ -164,12 +164,12 @@ PUZZLE = Puzzle(
             edits=(("return scale / 2, 0", "return scale / 2, good_steps + 1"),),
         ),
         Wrong(
-            "the row goes on behind a skipped step",
+            "the row continues after a skipped step",
             diagnosis=r"scale and good steps\[1\]\[1\]: expected 0, got 1",
             edits=(("return scale / 2, 0", "return scale / 2, good_steps"),),
         ),
         Wrong(
-            "the row goes on when the scale has grown",
+            "the row continues when the scale has grown",
             diagnosis=r"scale and good steps\[\d\]\[1\]: expected 0, got [23]",
             edits=(("(scale * 2, 0)", "(scale * 2, good_steps + 1)"),),
         ),
@@ -205,7 +205,7 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
-            "everybody hears of every element",
+            "every rank is told every element",
             diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*need not know which",
             body="""
                 mine = torch.cat([gradient.isfinite().flatten() for gradient in gradients]).float()

@@ -111,7 +111,7 @@ PUZZLE = Puzzle(
     hints=(
         "How much of the state does the update of one parameter need?",
         "One loop over the parameters: fetch m and v, update them, store them, update the parameter. When the loop "
-        "goes on to the next one, nothing of the last is needed any more.",
+        "continues with the next one, nothing of the last is needed any more.",
         "In place it takes little more than two tensors: `m.mul_(beta1).add_(gradient, alpha=1 - beta1)`, "
         "`v.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)`, at last `parameter.addcdiv_(m, root, ...)`.",
     ),
@@ -163,7 +163,7 @@ def offloaded_adam(
             edits=(("v.div_(1 - beta2**step)", "v"), (" / (1 - beta1**step)", "")),
         ),
         Wrong(
-            "stored after the correction, which then counts for ever",
+            "stored after the correction, which then counts forever",
             diagnosis=r"right with steps=1, wrong with steps=(2, )?3, 4",
             edits=(
                 ('        store(f"v{i}", v)\n', ""),

@@ -126,7 +126,7 @@ PUZZLE = Puzzle(
             edits=(("[x.detach().requires_grad_(x.requires_grad) for x in ctx.saved_tensors]", "ctx.saved_tensors"),),
         ),
         Wrong(
-            "nobody records",
+            "no graph is recorded",
             diagnosis=r"does not require grad",
             edits=(
                 (

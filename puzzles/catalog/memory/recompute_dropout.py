@@ -34,11 +34,11 @@ PUZZLE = Puzzle(
     title="Recompute a block with dropout",
     statement="""
         As in `memory.recompute_block`, but now the function has dropout inside. Run it twice, and it drops other
-        elements the second time: backward gives the gradient of something that nobody has computed. No error, no NaN;
+        elements the second time: backward gives the gradient of something that was never computed. No error, no NaN;
         the model just learns worse.
 
-        So the second run must draw the random numbers of the first. And after backward, everybody else must go on with
-        the random numbers that they would have got without any recomputation.
+        So the second run must draw the random numbers of the first. And after backward, all other code must continue
+        with the random numbers that they would have got without any recomputation.
 
         `torch.get_rng_state()` says where the generator is, `torch.set_rng_state(state)` puts it there.
 
@@ -76,7 +76,7 @@ PUZZLE = Puzzle(
         "Between a block's forward and its backward, all later blocks have drawn random numbers. Where does the second "
         "run start from, and where should it?",
         "Take the state before the first run. Before the second, take the state you find, and put the first one back.",
-        "After the second run, put back what you found: whoever draws next must not see that anything ran again.",
+        "After the second run, put back what you found: code that draws next must not see that anything ran again.",
     ),
     wrong=(
         Wrong(
@@ -113,7 +113,7 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "a seed of one's own, drawn from everybody's numbers",
+            "a seed of its own, drawn from the shared generator",
             diagnosis=r"random numbers afterwards|result\[\d, \d\]: expected",
             edits=(
                 (

@@ -66,7 +66,7 @@ PUZZLE = Puzzle(
 
         Returns: the stage's name; None if even "zero3" does not fit.
 
-        Budget: a formula for each stage. Nobody waits for a loop over 16,384 ranks.
+        Budget: a formula for each stage, not a loop over 16,384 ranks.
         """,
     function=first_stage,
     cases=tuple(

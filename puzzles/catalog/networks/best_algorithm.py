@@ -66,7 +66,7 @@ PUZZLE = Puzzle(
         "halving-doubling": log2 n steps with 1/2, 1/4, 1/8, ... of the tensor, and the same way back.
 
         The last two need n to be a power of two. Otherwise let p be the largest power of two below n: each rank beyond
-        p first gives its whole tensor to a partner, the first p go on among themselves, and in the end the partners
+        p first gives its whole tensor to a partner, the first p continue among themselves, and in the end the partners
         give the sum back. That is two steps more, with the whole tensor in each. Which of the three is fastest?
 
         Args:
@@ -77,7 +77,7 @@ PUZZLE = Puzzle(
 
         Returns: its name, as above. Where two are equally fast, either will do.
 
-        Budget: a formula for each. Nobody waits for a loop over the steps of 16,384 ranks.
+        Budget: a formula for each, not a loop over the steps of 16,384 ranks.
         """,
     function=best_algorithm,
     answer=SOLUTION,

@@ -30,7 +30,7 @@ PUZZLE = Puzzle(
 
         Returns: seconds.
 
-        Budget: a formula. Nobody waits for a loop over the steps of 16,384 ranks.
+        Budget: a formula, not a loop over the steps of 16,384 ranks.
         """,
     function=ring_time,
     cases=cases(worlds=(1,), ranks=(2, 1, 3, 8, 16_384), size=(1e9, 0.0), alpha=(2e-6, 1e-3), beta=(25e9, 2.5e6)),

@@ -1,4 +1,4 @@
-"""Puzzles of the chapter `pipeline_parallel`: ranks that have the layers one behind the other."""
+"""Puzzles of the chapter `pipeline_parallel`: ranks that have the layers one after the other."""
 
 ORDER = (
     "balanced_stages",

@@ -54,7 +54,7 @@ PUZZLE = Puzzle(
         A pipeline is a row of ranks, and each has some of the layers: a stage. While one stage works on a micro-batch,
         the next one works on the micro-batch before. So all of them go at the pace of the one that has most to do.
 
-        Layers are not alike. Behind the last block of a language model stands the head, which often costs as much as
+        Layers are not alike. After the last block of a language model comes the head, which often costs as much as
         two blocks. The embedding costs nearly nothing. And where blocks of a kind alternate, each has its own price.
 
         Cut the row of layers, in order, into p stages, so that the most expensive stage costs as little as can be.
@@ -66,8 +66,8 @@ PUZZLE = Puzzle(
         Returns: p whole numbers: how many layers the first stage gets, the second, and so on. Each gets one or more.
         Where several cuts are equally good, any will do.
 
-        Budget: 126 layers can be cut into 16 stages in 10^19 ways: nobody can try them all. 200 + 6 L² p lines, for L
-        layers.
+        Budget: 126 layers can be cut into 16 stages in 10^19 ways: it is impossible to try them all. 200 + 6 L² p
+        lines, for L layers.
         """,
     function=balance,
     cases=cases(worlds=(1,), costs=(UNEVEN,), stages=(3, 2, 1, 6))
@@ -89,7 +89,7 @@ PUZZLE = Puzzle(
         ),
     ),
     hints=(
-        "Suppose somebody tells you that no stage may cost more than 50. How would you cut? And how do you see that 50 "
+        "Suppose you are told that no stage may cost more than 50. How would you cut? And how do you see that 50 "
         "was too little, or more than needed?",
         "Fill a stage until the next layer would be too much, then begin the next one. If that takes more than p "
         "stages, the limit is too low. Bisect the limit between max(costs) and sum(costs).",
@@ -138,7 +138,7 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
-            "stages that nobody needs are left out",
+            "unneeded stages are left out",
             diagnosis=r"\[.*\] are \d stages, and there are \d ranks",
             body="""
                 limit = max(costs)
@@ -156,7 +156,7 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
-            "stages that nobody needs stay empty",
+            "unneeded stages stay empty",
             diagnosis=r"\[.*0\] leaves a rank without a layer",
             edits=(
                 ("        largest = layers.index(max(layers))\n", ""),

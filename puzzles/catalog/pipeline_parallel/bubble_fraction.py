@@ -38,7 +38,7 @@ PUZZLE = Puzzle(
             m: micro-batches; a multiple of p where v is not 1.
             v: stages on a rank; 1 for GPipe and 1F1B.
 
-        Returns: a float from 0 to 1: 0 where nobody waits.
+        Returns: a float from 0 to 1: 0 where no rank waits.
 
         Budget: a formula. F and B are not among the arguments: why?
         """,
@@ -59,7 +59,7 @@ PUZZLE = Puzzle(
             Measure.LINES,
             target=lambda case: 8,
             optimum=lambda case: 1,
-            why="count what a rank computes and what it waits, and divide; nobody draws 1,024 micro-batches to do so",
+            why="count what a rank computes and what it waits, and divide: no need to draw 1,024 micro-batches",
         ),
     ),
     hints=(
@@ -105,7 +105,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "cycle after cycle",
-            diagnosis=r"right, but it runs [\d,]+ lines where 8 must do.*\n.*nobody draws",
+            diagnosis=r"right, but it runs [\d,]+ lines where 8 must do.*\n.*no need to draw",
             body="""
                 waits = steps = 0
                 for cycle in range(v * m + p - 1):

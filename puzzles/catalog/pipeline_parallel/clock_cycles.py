@@ -109,7 +109,7 @@ PUZZLE = Puzzle(
             edits=(("cycle - m + 1", "cycle - m + 2"),),
         ),
         Wrong(
-            "one micro-batch after the other: nobody works at the same time",
+            "one micro-batch after the other: no two ranks work at the same time",
             diagnosis=r"expected 5 values, got 9 values",
             body="return [[(stage, micro_batch)] for micro_batch in range(m) for stage in range(p)]",
         ),

@@ -1,4 +1,4 @@
-"""pipeline_parallel.exchange_between_stages: activations go down and gradients up, and nobody waits for ever."""
+"""pipeline_parallel.exchange_between_stages: activations go down and gradients up, and no rank waits forever."""
 
 import torch
 
@@ -37,8 +37,8 @@ PUZZLE = Puzzle(
             rank r-1    -- activation ->    rank r      -- activation ->    rank r+1
                         <-- gradient --                 <-- gradient --
 
-        A send may block until somebody receives. So if everybody sends first, everybody waits for ever. If everybody
-        receives first, too. If all take turns from the first rank to the last, nobody waits for ever, and all wait for
+        A send may block until its receiver receives. So if all ranks send first, all wait forever. If all
+        receive first, too. If they take turns from the first rank to the last, none waits forever, and all wait for
         all. Let everything travel at once.
 
         With `isend` and `irecv` alone this can hang on NCCL, which runs what is said between two ranks in the order in
@@ -86,7 +86,7 @@ PUZZLE = Puzzle(
     ),
     wrong=(
         Wrong(
-            "everybody sends first",
+            "every rank sends first",
             diagnosis=r"deadlock",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
@@ -104,7 +104,7 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
-            "everybody receives first",
+            "every rank receives first",
             diagnosis=r"deadlock",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
@@ -180,7 +180,7 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "nobody waits",
+            "no rank waits",
             diagnosis=r"wait\(\)",
             edits=(("        request.wait()\n", "        pass\n"),),
         ),

@@ -47,8 +47,8 @@ PUZZLE = Puzzle(
         Budget(
             Measure.ROOM,
             target=lambda case: 0,
-            why="take the micro-batches in the order in which the other rank sends them: a message for which nobody "
-            "waits yet needs a buffer, and a send that blocks would block for ever",
+            why="take the micro-batches in the order in which the other rank sends them: a message for which no rank "
+            "waits yet needs a buffer, and a send that blocks would block forever",
         ),
         Budget(
             Measure.BUBBLE,

@@ -93,7 +93,7 @@ PUZZLE = Puzzle(
         "Within a group come the rank's stages, chunk * p + rank, backward in reverse; within these the group's "
         "micro-batches, first to first + p - 1.",
         "`warm_up = min((v - 1) * p + 2 * (p - 1 - rank), m * v)`. So many of the forwards; then the other forwards, "
-        "each with the next backward behind it; then the last warm_up of the backwards.",
+        "each with the next backward after it; then the last warm_up of the backwards.",
     ),
     wrong=(
         Wrong(
@@ -185,7 +185,7 @@ PUZZLE = Puzzle(
             edits=((" + backward[m * v - warm_up :]", ""),),
         ),
         Wrong(
-            "1F1B, with both stages of a rank one behind the other",
+            "1F1B, with both stages of a rank one after the other",
             diagnosis=r"right, but the bubble is \d+ units of time where \d+ must do",
             body="""
                 forward, backward = [], []

@@ -17,7 +17,7 @@ PUZZLE = Puzzle(
     name="pipeline_parallel.one_f_one_b_order",
     title="Go backward as soon as you can (1F1B)",
     statement="""
-        GPipe's stages hold the activations of all m micro-batches, because nobody goes backward before everybody has
+        GPipe's stages hold the activations of all m micro-batches, because no rank goes backward before all have
         gone forward. But the last rank could do so at once: it has the loss of micro-batch 0 before anything else. And
         what has gone backward needs no activations any more.
 

@@ -1,4 +1,4 @@
-"""pipeline_parallel.peak_activations: why nobody trains with GPipe's order any more."""
+"""pipeline_parallel.peak_activations: why GPipe's order is hardly used any more."""
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.pipeline_parallel import orders

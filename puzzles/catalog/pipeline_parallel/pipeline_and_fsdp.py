@@ -97,7 +97,7 @@ def in_time_and_in_memory(case, inputs, outputs, trace):
     steps = [step for program in programs for step in program]
     gathered = Counter(step.stage for step in steps if isinstance(step, Gather)).most_common(1)[0]
     summed = Counter(step.action.stage for step in steps if isinstance(step, Reduce)).most_common(1)[0]
-    gradients = f"a rank has {found.gradients} whole gradients at a time where 1 must do: sum each behind its last B"
+    gradients = f"a rank has {found.gradients} whole gradients at a time where 1 must do: sum each after its last B"
     stages = f"a rank has {found.whole} whole stages at a time where 2 must do: the one that computes, and the next one"
     seconds = f"a step takes {found.seconds:g} units of time where {hidden(case):g} must do: "
     advice = "all micro-batches through one stage, while the next one is gathered"
@@ -136,7 +136,7 @@ PUZZLE = Puzzle(
         the stages r, p + r, 2p + r, ... Of each it has a shard alone, as in FSDP. Write the program of one rank for one
         step, as a list of
 
-            Gather(stage)             begin to gather its weight. The rank goes on at once; who computes with the stage
+            Gather(stage)             begin to gather its weight. The rank continues at once; a pass through the stage
                                       waits until it is there. One gather follows the other.
             Free(stage)               let go of the weight.
             Action(Kind.FORWARD, stage, micro_batch)
@@ -145,7 +145,7 @@ PUZZLE = Puzzle(
                                       must be whole. Backward adds to the whole gradient of the stage.
             Reduce(Action(Kind.BACKWARD, stage, micro_batch))
                                       the same, and then begin to sum the whole gradient over those who share the stage,
-                                      and keep a shard. The rank goes on at once.
+                                      and keep a shard. The rank continues at once.
 
         All who share a stage run the same program, each with its own part of the batch. The check runs it on ranks
         where there are up to 8, and on 16 in simulation.
@@ -265,7 +265,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "backward in the order of micro-batches",
-            diagnosis=r"right, but a rank has 3 whole gradients at a time where 1 must do: sum each behind its last B",
+            diagnosis=r"right, but a rank has 3 whole gradients at a time where 1 must do: sum each after its last B",
             body="""
                 own = [chunk * p + rank for chunk in range(v)]
                 program = [Gather(stage) for stage in own]
@@ -302,7 +302,7 @@ PUZZLE = Puzzle(
             edits=(("            program[-1] = Reduce(program[-1])\n", "            pass\n"),),
         ),
         Wrong(
-            "summed behind the first backward",
+            "summed after the first backward",
             diagnosis=r"rank 0 never sums what B\d\.3 has found",
             edits=(("program[-1] = Reduce(program[-1])", "program[-m] = Reduce(program[-m])"),),
         ),

@@ -1,4 +1,4 @@
-"""pipeline_parallel.stalled_stage: everybody waits, and everybody has a reason."""
+"""pipeline_parallel.stalled_stage: every rank waits, and every rank has a reason."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from reference.pipeline_parallel.schedule import Action, Kind, Schedule
 
 @dataclass(frozen=True)
 class Scene:
-    """A step that has come to a halt, and why: what nobody but the oracle is told."""
+    """A step that has come to a halt, and why: what only the oracle is told."""
 
     schedule: Schedule
     reason: str
@@ -89,7 +89,7 @@ def needed_by(scene: Scene, action: Action) -> Action | None:
 
 
 def halted(scene: Scene) -> tuple[list[int], list[bool]]:
-    """Let everybody go on who can: how much each rank has done, and whether it is inside an action."""
+    """Let every rank continue that can: how much each has done, and whether it is inside an action."""
     lines = scene.schedule.lines
     done, made = [0] * len(lines), set()
     moved = True
@@ -119,11 +119,11 @@ def what_the_ranks_say(case, rank):
 
 PUZZLE = Puzzle(
     name="pipeline_parallel.stalled_stage",
-    title="Find the stage that stalls everybody",
+    title="Find the stage that stalls all ranks",
     statement="""
-        A pipeline has come to a halt, and whoever could go on has gone on. You ask all ranks, and every one has an
-        excuse: rank 0 waits for a gradient from rank 1, rank 1 waits for one from rank 2, ... Find out who it is that
-        everybody waits for, directly or not, and why. There is one reason:
+        A pipeline has come to a halt, and every rank that could continue has done so. You ask all, and each has an
+        excuse: rank 0 waits for a gradient from rank 1, rank 1 waits for one from rank 2, ... Find out which it is that
+        all ranks wait for, directly or not, and why. There is one reason:
 
             "computing"   a rank has what it needs, and does not come back from its action. Look at that machine.
             "message"     what a rank waits for has been computed, and so sent, but it did not come. Look at the link.
@@ -140,11 +140,11 @@ PUZZLE = Puzzle(
         Args:
             lines: of each rank, its actions in order.
             done: of each rank, how many of them it has finished.
-            computing: of each rank, whether it is inside its next action. Else it waits, or is through.
+            computing: of each rank, whether it is inside its next action. Else it waits, or has finished.
 
         Returns: the reason and the ranks that it concerns: ("computing", [rank]), ("message", [from, to]),
         ("missing", [the rank that has no such action]), or ("circle", [the ranks that wait for each other, ascending]).
-        Whoever only waits for a circle is not in it.
+        A rank that only waits for a circle is not in it.
 
         Budget: lines that grow with the number of ranks, not with that of micro-batches.
         """,
@@ -164,10 +164,10 @@ PUZZLE = Puzzle(
         ),
     ),
     hints=(
-        "Take a rank that is not through. What does its next action need, and from whom? What can you say of that one?",
+        "Take a rank that has not finished. What does its next action need? What can you say of its sender?",
         "If what is needed is among `lines[source][:done[source]]`, it was sent. If it is nowhere in `lines[source]`, "
         "it never will be. Else it is still to be computed: then go to that rank and ask again.",
-        "Remember whom you have asked. When you come to one of them again, those from there on are the circle.",
+        "Remember which ranks you have asked. When you come to one of them again, those from there on are the circle.",
     ),
     wrong=(
         Wrong(
@@ -176,7 +176,7 @@ PUZZLE = Puzzle(
             body='return "computing", [min(range(len(done)), key=lambda rank: done[rank])]',
         ),
         Wrong(
-            "the neighbour of the first who complains",
+            "the neighbour of the first rank that complains",
             diagnosis=r"scene=rank 2 hangs.*result\[1\]\[0\]: expected 2, got 1",
             edits=(("        rank = source\n", '        return "computing", [source]\n'),),
         ),
@@ -201,7 +201,7 @@ PUZZLE = Puzzle(
             edits=(("[source, rank]", "[rank, source]"),),
         ),
         Wrong(
-            "whoever waits for a circle is in it",
+            "a rank that waits for a circle is in it",
             diagnosis=r"scene=backward too early.*result\[1\]: expected 2 values, got 3 values",
             edits=(("sorted(asked[asked.index(rank) :])", "sorted(asked)"),),
         ),

@@ -27,7 +27,7 @@ def layers_of(stage):
 
 
 def parameters_and_gradients(case, rank):
-    """Replicas of a stage have the same parameters, and so have both ends; gradients are everybody's own."""
+    """Replicas of a stage have the same parameters, and so have both ends; gradients are each rank's own."""
     stage, _ = place(case, rank)
     shapes = {layers_of(stage): (LAYERS,)} | ({TABLE: (ROWS, WIDTH)} if at_an_end(case, rank) else {})
     return {
@@ -40,7 +40,7 @@ def parameters_and_gradients(case, rank):
 
 
 def one_process_with_one_table(case, inputs):
-    """Each parameter there once, with all gradients that anybody has found for it."""
+    """Each parameter there once, with all gradients that any rank has found for it."""
     parameters, gradients = {}, {}
     for rank, each in enumerate(inputs):
         for name, value in each["parameters"].items():
@@ -149,7 +149,7 @@ PUZZLE = Puzzle(
         "Which ranks have found a part of the table's gradient? Over which groups must it be summed, and over which "
         "must the others?",
         "All gradients over `data`; that of the table over `ends`, too. If both ends then do the same with the same "
-        "numbers, nothing else need travel. Who counts the table in the norm?",
+        "numbers, nothing else need travel. Which rank counts the table in the norm?",
         "Squares of all gradients of a rank, but not the table's where `dist.get_rank(ends) > 0`; their sum over "
         "`pipeline`. Replicas have the same by now: not over `data`.",
     ),
@@ -191,7 +191,7 @@ PUZZLE = Puzzle(
             edits=((" if not (is_copy and name == TABLE)", ""),),
         ),
         Wrong(
-            "the norm counts nobody's table",
+            "the norm counts no rank's table",
             diagnosis=r"result: expected -?[\d.]+, got",
             edits=(("is_copy = ends is not None and dist.get_rank(ends) > 0", "is_copy = True"),),
         ),

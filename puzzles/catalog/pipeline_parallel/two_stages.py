@@ -86,7 +86,7 @@ PUZZLE = Puzzle(
         "The gradient of the loss with respect to h. On rank 1, h is a leaf: `h.requires_grad_()` before it is used, "
         "and after `loss.backward()` there is `h.grad`.",
         "Rank 0: `dist.send(h.detach(), ...)`, receive into `torch.empty_like(h)`, then `h.backward(gradient)`, which "
-        "goes on from h to the weight. Rank 1 knows the shape of h: a row for each of `target`, and "
+        "continues from h to the weight. Rank 1 knows the shape of h: a row for each of `target`, and "
         "`weight.shape[1]` columns.",
     ),
     wrong=(
@@ -104,7 +104,7 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "sends a gradient, and does not go on from it",
+            "sends a gradient, and does not continue from it",
             diagnosis=r"rank 0, weight\.grad: expected a float64 tensor of shape \(4, 3\), got None",
             edits=(("        h.backward(gradient)\n", ""),),
         ),

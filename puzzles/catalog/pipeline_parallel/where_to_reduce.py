@@ -112,7 +112,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.BYTES_SENT,
             target=sent,
-            why="parts of a gradient add up at home: only their sum, behind the last backward of its stage, is sent",
+            why="parts of a gradient add up locally: only their sum, after the last backward of its stage, is sent",
         ),
         Budget(
             Measure.CALLS,
@@ -131,7 +131,7 @@ PUZZLE = Puzzle(
         "Go through the line once without computing: `last[action.stage] = action` for each backward, B or W. What "
         "stays in `last` is what you look for.",
         "`if action == last[action.stage]: works.append(dist.all_reduce(gradients[action.stage], group=group, "
-        "async_op=True))` behind `compute(action)`; and `wait()` for all of them in the end.",
+        "async_op=True))` after `compute(action)`; and `wait()` for all of them in the end.",
     ),
     wrong=(
         Wrong(
@@ -156,7 +156,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "each micro-batch's part is summed by itself",
-            diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*parts of a gradient add up at home",
+            diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*parts of a gradient add up locally",
             body="""
                 for action in line:
                     before = gradients[action.stage].clone()
@@ -168,7 +168,7 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
-            "behind the micro-batch with the highest number",
+            "after the micro-batch with the highest number",
             diagnosis=r"modified before wait(\n.*)*wrong with order=last in, first out",
             edits=(
                 (
@@ -180,7 +180,7 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "behind the last I",
+            "after the last I",
             diagnosis=r"modified before wait(\n.*)*wrong with order=backward in two halves",
             edits=(("(Kind.BACKWARD, Kind.WEIGHT)", "(Kind.BACKWARD, Kind.INPUT)"),),
         ),
@@ -250,7 +250,7 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "nobody waits",
+            "no rank waits",
             diagnosis=r"wait\(\)|never waited",
             edits=(("    for work in works:\n        work.wait()\n", ""),),
         ),

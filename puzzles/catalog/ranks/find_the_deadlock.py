@@ -32,8 +32,8 @@ PUZZLE = Puzzle(
     title="Find the deadlock, and mend it",
     statement="""
         The ranks of `group` stand in a line. Each wants to know what its left and its right neighbour hold; beyond the
-        ends of the line are zeros. Everybody turns to the right first, then to the left: send, receive, send, receive.
-        It hangs. Check it as it is and read who waits for whom, then mend it.
+        ends of the line are zeros. Every rank turns to the right first, then to the left: send, receive, send, receive.
+        It hangs. Check it as it is and read which rank waits for which, then mend it.
 
         Args:
             x: a contiguous tensor, of the same shape and dtype on every rank. Leave it as it is.
@@ -66,7 +66,7 @@ PUZZLE = Puzzle(
         ),
     ),
     hints=(
-        "Who is the first rank that receives? Follow the line from one end to the other.",
+        "Which is the first rank that receives? Follow the line from one end to the other.",
         "Two neighbours must not do the same thing at the same time: when one sends, the other must receive. What "
         "could tell the two apart?",
         "Even ranks turn to the right first, odd ones to the left, and in each pair one sends while the other "
@@ -74,7 +74,7 @@ PUZZLE = Puzzle(
     ),
     wrong=(
         Wrong(
-            "everybody receives first instead",
+            "every rank receives first instead",
             diagnosis=r"deadlock",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
@@ -104,7 +104,7 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
-            "isend, and nobody waits",
+            "isend, and no rank waits",
             diagnosis=r"never waited for|wait\(\)",
             body=BROKEN.replace("dist.send", "dist.isend"),
         ),

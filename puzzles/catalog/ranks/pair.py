@@ -56,7 +56,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.STEPS,
             target=lambda case: int(case.source != case.target),
-            why="any rank can talk to any other: nobody needs to pass it on, and nobody needs to answer",
+            why="any rank can talk to any other: no rank needs to pass it on, and none needs to answer",
         ),
     ),
     hints=(
@@ -71,7 +71,7 @@ PUZZLE = Puzzle(
             edits=(("    elif rank == target:\n        dist.recv(x, group=group, group_src=source)\n", ""),),
         ),
         Wrong(
-            "everybody sends, everybody receives",
+            "every rank sends, every rank receives",
             diagnosis=r"dst is yourself",
             body="""
                 dist.send(x, group=group, group_dst=target)
@@ -94,7 +94,7 @@ PUZZLE = Puzzle(
             edits=(("group_dst=target", "dst=target"), ("group_src=source", "src=source")),
         ),
         Wrong(
-            "to everybody, in case they need it",
+            "to all ranks, in case they need it",
             diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*only the target needs it",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)
@@ -108,7 +108,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "from hand to hand",
-            diagnosis=r"right, but it takes \d steps where 1 must do.*\n.*nobody needs to pass it on",
+            diagnosis=r"right, but it takes \d steps where 1 must do.*\n.*no rank needs to pass it on",
             body="""
                 rank, way = dist.get_rank(group), 1 if source < target else -1
                 path = list(range(source, target + way, way)) if source != target else []

@@ -46,7 +46,7 @@ PUZZLE = Puzzle(
         1 of `group`: send a message there and back, many times, with a small and with a large one, and look at
         `clock()` on one side. The other side has another clock, which is of no use to you.
 
-        Now and then a round trip takes much longer, because somebody else uses the link, and the very first one
+        Now and then a round trip takes much longer, because another program uses the link, and the very first one
         because the connection is opened. Don't let those count: warm up with one round trip of each size, time each
         of the next `rounds`, and take a value that a few slow ones do not move, such as their median.
 
@@ -91,7 +91,7 @@ PUZZLE = Puzzle(
         Budget(Measure.STEPS, target=lambda case: 4 * trips(case), optimum=lambda case: 4 * case.rounds),
     ),
     hints=(
-        "A send returns when the message is on its way. What can rank 0 wait for that proves that it has arrived?",
+        "A send returns when the message is in flight. What can rank 0 wait for that proves that it has arrived?",
         "A round trip is twice α + b/β. Two sizes give two equations for two unknowns.",
         "The difference between the two one-way times is what the additional bytes cost: β = (large - small) / "
         "(t_large - t_small). Then α = t_small - small / β.",
@@ -109,7 +109,7 @@ PUZZLE = Puzzle(
             body=serially("sum(trips) / len(trips) / 2"),
         ),
         Wrong(
-            "nobody answers",
+            "no rank answers",
             diagnosis=r"expected (2e-06|1000000000), got",
             body="""
                 rank = dist.get_rank(group)
@@ -153,7 +153,7 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "more rounds than anybody asked for",
+            "more rounds than were asked for",
             diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*one round trip to warm up",
             edits=(("    message = torch.zeros", "    rounds = 4 * rounds\n    message = torch.zeros"),),
         ),

@@ -16,11 +16,11 @@ PUZZLE = Puzzle(
 
         Args:
             x: a contiguous tensor, of the same shape and dtype on every rank. Leave it as it is.
-            group: n ranks. With n = 1 you are your own neighbour, and there is nobody to talk to.
+            group: n ranks. With n = 1 you are your own neighbour, and there is no other rank to talk to.
 
         Returns: a new tensor like `x`.
 
-        Budget: one step. All messages must be on their way at the same time.
+        Budget: one step. All messages must be in flight at the same time.
         """,
     function=ring_shift,
     cases=cases(worlds=(2, 3, 4, 1, 5, 8), length=(6,))
@@ -43,14 +43,14 @@ PUZZLE = Puzzle(
         ),
     ),
     hints=(
-        "What happens if every rank sends first, and nobody receives yet? And if every rank receives first?",
+        "What happens if every rank sends first, and none receives yet? And if every rank receives first?",
         "Start both before you wait for either. `dist.batch_isend_irecv` takes a list of `dist.P2POp`.",
         "Rank 1 of a group need not be rank 1 of the world: say `P2POp(..., group=group, group_peer=...)`.",
         "`n == 1` has no neighbour to talk to: return a copy.",
     ),
     wrong=(
         Wrong(
-            "everybody receives before sending",
+            "every rank receives before sending",
             diagnosis=r"deadlock",
             body="""
                 rank, n = dist.get_rank(group), dist.get_world_size(group)

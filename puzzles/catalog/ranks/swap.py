@@ -54,8 +54,8 @@ PUZZLE = Puzzle(
         ),
     ),
     hints=(
-        "How soon `send` returns depends on the backend; here it counts as one that waits until somebody receives. If "
-        "both of a pair are in `send`, who receives?",
+        "How soon `send` returns depends on the backend; here it counts as one that waits until the other receives. If "
+        "both of a pair are in `send`, which one receives?",
         "`isend` and `irecv` return at once, with a request. `request.wait()` waits for it.",
         "`dist.batch_isend_irecv([dist.P2POp(dist.isend, x, group=group, group_peer=partner), ...])` posts all of a "
         "list at once and returns the requests. Receive into a new tensor: `x` is still being sent.",
@@ -103,7 +103,7 @@ PUZZLE = Puzzle(
             edits=(("    if partner == dist.get_rank(group):\n        return x.clone()\n", ""),),
         ),
         Wrong(
-            "the neighbour, whoever the partner is",
+            "the neighbour, whatever the partner is",
             diagnosis=r"right with pairs=neighbours, wrong with pairs=mirrored",
             edits=(
                 (

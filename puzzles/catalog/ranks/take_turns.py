@@ -9,10 +9,10 @@ from reference.ranks.answers.turns import take_turns
 
 
 def one_after_the_other(case, inputs, outputs, trace):
-    """Everybody speaks once, and a chain of messages leads from each rank's turn to the next rank's."""
+    """Every rank speaks once, and a chain of messages leads from each rank's turn to the next rank's."""
     spoke, ranks = [each["spoke"] for each in outputs], case.global_ranks
     claims = [
-        Claim(len(ticks) == 1, f"rank {rank} speaks {len(ticks)} times; everybody has one turn")
+        Claim(len(ticks) == 1, f"rank {rank} speaks {len(ticks)} times; each rank has one turn")
         for rank, ticks in zip(ranks, spoke, strict=True)
     ]
     if not all(claim.holds for claim in claims):
@@ -68,7 +68,7 @@ PUZZLE = Puzzle(
         "How can rank 1 know that rank 0 has spoken? Not from a clock.",
         "Waiting for a message is how a rank waits for another. What may the message say?",
         "A token travels along the ranks: receive it from rank - 1, speak, send it to rank + 1. The first rank has "
-        "nobody to wait for, and the last one nobody to tell.",
+        "no rank to wait for, and the last one no rank to tell.",
     ),
     wrong=(
         Wrong("all at once", diagnosis=r"rank 1 may speak before rank 0 has: no message", body="speak()"),
@@ -101,7 +101,7 @@ def take_turns(speak, group):
             ),
         ),
         Wrong(
-            "everybody waits for a token",
+            "every rank waits for a token",
             diagnosis=r"deadlock",
             edits=(("if rank > 0", "if n > 1"), ("group_src=rank - 1", "group_src=(rank - 1) % n")),
         ),

@@ -38,7 +38,7 @@ PUZZLE = Puzzle(
         each of the sequence · batch · width numbers that go through it, and the matrices of attention:
 
         - between the regions that are split: the inputs of two layer norms, what the norms hand to attention and to the
-          MLP, and the masks of the two dropouts behind these;
+          MLP, and the masks of the two dropouts after these;
         - inside attention: queries, keys and values, and the input of the output projection;
         - inside attention, for each head and each pair of tokens: the output of the softmax, the mask of its dropout,
           and the output of that dropout (`scores`; selective recomputation makes them again instead);

@@ -31,7 +31,7 @@ def whole(case: Case, width: int | None = None) -> tuple[int, int, int]:
 
 
 def tokens_of(inputs: Inputs, name: str) -> Tensor:
-    """Everybody's slices of an argument, behind each other: [B, S, D]."""
+    """All ranks' slices of an argument, one after another: [B, S, D]."""
     return torch.cat([each[name] for each in inputs], dim=1)
 
 

@@ -13,7 +13,7 @@ ROWS = 3  # of the table, on each rank
 
 
 def tokens_and_my_rows(case, rank):
-    """The same tokens on every rank, the ends of everybody's rows among them; this rank's rows of the table."""
+    """The same tokens on every rank, the ends of all ranks' rows among them; this rank's rows of the table."""
     count = case.batch * case.n * case.slice
     ends = torch.arange(case.n * ROWS).repeat(1 + count // (case.n * ROWS))[:count]
     order = case.normal(0, count, name="order").argsort()
@@ -66,10 +66,10 @@ PUZZLE = Puzzle(
     statement="""
         The table of an embedding is split by rows: rank r has the rows of tokens [r · V/n, (r + 1) · V/n). For a token
         of its own a rank can give the row; for any other it gives zeros. The sum over ranks is the embedding, and with
-        tensor parallelism an all-reduce gives it to everybody.
+        tensor parallelism an all-reduce gives it to all ranks.
 
-        With sequence parallelism, what comes behind wants a slice of the tokens on each rank. So leave slices, and do
-        not send what nobody asked for.
+        With sequence parallelism, what comes next wants a slice of the tokens on each rank. So leave slices, and do
+        not send what no rank asked for.
 
         Given are `gather(x, group)`, [B, S/n, D] -> [B, S, D], and `scatter(x, group)`, [B, S, D] -> [B, S/n, D], which
         adds up what all ranks have made, and gives each its slice. Gradients pass through both: each is the backward of
@@ -100,7 +100,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.BYTES_SENT,
             target=lambda case: 2 * one_pass(case),
-            why="nobody needs the sum of all tokens: scatter it, one pass there, and one pass back",
+            why="no rank needs the sum of all tokens: scatter it, one pass there, and one pass back",
         ),
     ),
     hints=(
@@ -111,8 +111,8 @@ PUZZLE = Puzzle(
     ),
     wrong=(
         Wrong(
-            "a sum for everybody, and a slice of it",
-            diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*nobody needs the sum of all tokens",
+            "a sum for all ranks, and a slice of it",
+            diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*no rank needs the sum of all tokens",
             body=ALL_REDUCED,
         ),
         Wrong(
@@ -131,7 +131,7 @@ PUZZLE = Puzzle(
             edits=(("F.embedding(row.where(here, 0), table)", "F.embedding(tokens.where(here, 0), table)"),),
         ),
         Wrong(
-            "everybody's rows wrap around",
+            "every rank's rows wrap around",
             diagnosis=r"result\[0, 0, 0\]: expected -?[\d.]+, got",
             body="return scatter(torch.nn.functional.embedding(tokens % len(table), table), group)",
         ),

@@ -54,7 +54,7 @@ def whole_matrices_in_one_process(case, inputs):
 
 
 def sent(case):
-    """Two passes there, two back, and the gradients that everybody has a part of."""
+    """Two passes there, two back, and the gradients that every rank has a part of."""
     return 4 * one_pass(case) + 2 * all_reduce_of(case, case.width)
 
 

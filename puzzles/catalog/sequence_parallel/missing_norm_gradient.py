@@ -75,7 +75,7 @@ MENDED = """\
 
 
 def mended(lines):
-    """The program with these lines behind its backward."""
+    """The program with these lines after its backward."""
     return BROKEN.replace(BACKWARD, BACKWARD + lines)
 
 
@@ -96,9 +96,9 @@ PUZZLE = Puzzle(
     title="The missing gradient",
     statement="""
         A block of a transformer, in training with sequence parallelism: x + down(tanh(up(RMSNorm(x)))) + bias. Norm,
-        residual and bias have a slice of the tokens on each rank, `up` and `down` are split by columns. It runs, nobody
-        complains, and the loss falls. But whoever trains the same model on two ranks and on four gets two models, and
-        neither is that of one process.
+        residual and bias have a slice of the tokens on each rank, `up` and `down` are split by columns. It runs,
+        nothing complains, and the loss falls. But train the same model on two ranks and on four, and you get two
+        models, and neither is that of one process.
 
         The pair of operations is right, and so is the loss. Check the program as it is, read what differs first and
         where, then mend it. Of each weight, ask: does this rank have all of it, and has it seen all tokens?
@@ -142,15 +142,15 @@ PUZZLE = Puzzle(
             Measure.BYTES_SENT,
             target=lambda case: sent(case, [case.width, case.width]),
             optimum=lambda case: sent(case, [2 * case.width]),
-            why="who has some columns of a matrix has their whole gradient: of these, nothing need travel",
+            why="a rank with some columns of a matrix has their whole gradient: of these, nothing need travel",
         ),
     ),
     hints=(
         "Print `norm` on two ranks after a step. Should they be equal? Why were they equal before it?",
         "A rank norms its own tokens, so what autograd finds for `norm` comes from these alone: a part of a sum. `up` "
-        "and `down` see all tokens, and nobody else has these columns. And where is the bias added?",
-        "Behind backward: `parts = torch.stack([norm.grad, bias.grad])`, `dist.all_reduce(parts, group=group)`, and "
-        "`norm.grad, bias.grad = parts`. The loss is divided by everybody's tokens already: sum, do not average.",
+        "and `down` see all tokens, and no other rank has these columns. And where is the bias added?",
+        "After backward: `parts = torch.stack([norm.grad, bias.grad])`, `dist.all_reduce(parts, group=group)`, and "
+        "`norm.grad, bias.grad = parts`. The loss is divided by the tokens of all ranks already: sum, do not average.",
     ),
     wrong=(
         Wrong(
@@ -164,7 +164,7 @@ PUZZLE = Puzzle(
             body=mended("        dist.all_reduce(norm.grad, group=group)\n"),
         ),
         Wrong(
-            "averaged, although the loss is divided by everybody's tokens",
+            "averaged, although the loss is divided by the tokens of all ranks",
             diagnosis=r"losses\[1\]: expected -?[\d.]+, got -?[\d.]+",
             edits=(("norm.grad, bias.grad = parts", "norm.grad, bias.grad = parts / dist.get_world_size(group)"),),
         ),

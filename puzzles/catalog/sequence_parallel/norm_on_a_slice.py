@@ -1,4 +1,4 @@
-"""sequence_parallel.norm_on_a_slice: tokens of one's own, weights of everybody."""
+"""sequence_parallel.norm_on_a_slice: tokens of one's own, weights that all ranks have."""
 
 import torch.distributed as dist
 
@@ -135,7 +135,7 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "tokens are normed by everybody's mean, as in batch norm",
+            "tokens are normed by the mean over all ranks, as in batch norm",
             diagnosis=r"result\[0, 0, 0\]: expected",
             body=SOLUTION.replace(
                 "    return torch.nn",
@@ -156,7 +156,7 @@ PUZZLE = Puzzle(
             edits=(("Shared.apply(torch.stack([weight, bias]))", "Shared.apply(weight), Shared.apply(bias)"),),
         ),
         Wrong(
-            "everybody's part to everybody",
+            "every rank's part to all ranks",
             diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*one number of each rank is enough",
             edits=(
                 (

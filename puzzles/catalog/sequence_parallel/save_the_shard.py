@@ -32,7 +32,7 @@ def whole_matrix_in_one_process(case, inputs):
 
 
 def gathered_twice(case, inputs, outputs, trace):
-    """Whoever sends less has kept the tokens, in whatever form."""
+    """A rank that sends less has kept the tokens, in whatever form."""
     return [
         Claim(
             max(trace.bytes_sent) >= 3 * case.get("times", 1) * one_pass(case),
@@ -62,14 +62,14 @@ PUZZLE = Puzzle(
     name="sequence_parallel.save_the_shard",
     title="Save the slice, not what was gathered",
     statement="""
-        A column-parallel linear layer behind a norm. The norm leaves a slice of the tokens on each rank; the layer
+        A column-parallel linear layer after a norm. The norm leaves a slice of the tokens on each rank; the layer
         needs all of them:
 
             forward      tokens = gather x                 y = tokens @ weight.T
             backward     gradient of weight = gradientᵀ @ tokens, over all tokens
                          gradient of x = (gradient @ weight), summed over the ranks, this rank's slice of it
 
-        Backward needs all tokens once more. Whoever keeps them from forward on has n times as much in memory as his
+        Backward needs all tokens once more. A rank that keeps them from forward on has n times as much in memory as its
         share, in every layer, and sequence parallelism has saved nothing here. But they lie in slices on the ranks: a
         rank keeps its own, and backward gathers them again. (Megatron-LM does this, and hides the message behind the
         product that does not need it.)
@@ -177,7 +177,7 @@ PUZZLE = Puzzle(
             edits=(("ctx.save_for_backward(x, weight)", "ctx.save_for_backward(x.clone(), weight)"),),
         ),
         Wrong(
-            "everybody's sum, and a slice of it",
+            "the sum on all ranks, and a slice of it",
             diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*scatter the sum",
             edits=(
                 (

@@ -16,7 +16,7 @@ def slices_and_wholes(case, rank):
 
 
 def one_process_has_all(case, inputs):
-    """Slices behind each other; sums over ranks, cut into slices."""
+    """Slices one after another; sums over ranks, cut into slices."""
     gathered, of_sum = tokens_of(inputs, "mine"), tokens_of(inputs, "of_mine")
     sums = slices_of(sum(each["whole"] for each in inputs), case.n)
     of_slices = slices_of(sum(each["of_whole"] for each in inputs), case.n)
@@ -128,7 +128,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.BYTES_SENT,
             target=lambda case: 4 * one_pass(case),
-            why="nobody needs the whole sum, and a slice need not be added to zeros: half of an all-reduce will do",
+            why="no rank needs the whole sum, and a slice need not be added to zeros: half of an all-reduce will do",
         ),
     ),
     hints=(
@@ -138,7 +138,7 @@ PUZZLE = Puzzle(
         "other way around. So write each once, as a function without gradients.",
         "All tokens: `slices` is empty, [n, B, S/n, D]; gather into `slices.flatten(0, 1)`, which is the same memory; "
         "then `slices.movedim(0, 1).flatten(1, 2)`. And back: `x.unflatten(1, (n, -1)).movedim(1, 0).contiguous()` "
-        "has the slices of all ranks behind each other.",
+        "has the slices of all ranks one after another.",
     ),
     wrong=(
         Wrong(
@@ -187,8 +187,8 @@ PUZZLE = Puzzle(
             body=BY_ALL_REDUCE,
         ),
         Wrong(
-            "a sum for everybody, and a slice of it",
-            diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*nobody needs the whole sum",
+            "a sum for all ranks, and a slice of it",
+            diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*no rank needs the whole sum",
             edits=(
                 (
                     "        return mine\n",

@@ -101,7 +101,7 @@ PUZZLE = Puzzle(
         "How many heads has this rank, and how many features each? Neither follows from the shapes alone.",
         "`(x @ query.T).unflatten(-1, (own, -1)).transpose(1, 2)` is [B, own, S, d], where this rank has `own` heads.",
         "Side by side again: `mixed.transpose(1, 2).flatten(2)`, [B, S, own · d]. f before the three projections, g "
-        "behind the output matrix.",
+        "after the output matrix.",
     ),
     wrong=(
         Wrong(

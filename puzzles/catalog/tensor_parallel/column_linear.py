@@ -54,7 +54,7 @@ def sent(case):
 
 
 def joined(case):
-    """Bytes that a rank sends when everybody's features of y are gathered."""
+    """Bytes that a rank sends when all ranks' features of y are gathered."""
     return (case.n - 1) * case.tokens * case.features * DOUBLE
 
 
@@ -73,18 +73,18 @@ PUZZLE = Puzzle(
 
         Which of these does a rank know by itself, and which only together with the others?
 
-        What comes next may want each rank's features where they are, or (with `join`) everybody's on every rank. In
-        that case all ranks go on to do the same, so `upstream` is whole, and the same on all of them.
+        What comes next may want each rank's features where they are, or (with `join`) every rank's on every rank. In
+        that case all ranks then do the same, so `upstream` is whole, and the same on all of them.
 
         The all-gather is called `all_gather_single(out, x, group=group)`, before torch 2.13 `all_gather_into_tensor`:
-        it puts everybody's x below each other. `all_gather` of a list of tensors will do, too.
+        it puts every rank's x below each other. `all_gather` of a list of tensors will do, too.
 
         Args:
             x: [T, D], T tokens, the same on every rank.
             weight: [F / n, D], this rank's rows.
             bias: [F / n], this rank's.
             upstream: gradient of the y that is returned, of its shape.
-            join: whether everybody gets everybody's features.
+            join: whether every rank gets all ranks' features.
             group: n ranks. Any n.
 
         Returns: four tensors: y, [T, F / n], or [T, F] with `join`; the gradients of x (of the whole layer, the same on
@@ -111,14 +111,14 @@ PUZZLE = Puzzle(
         Budget(
             Measure.CALLS,
             target=lambda case: 1 + case.join,
-            why="weight and bias of this rank are no one else's business: their gradients are whole already",
+            why="weight and bias of this rank concern no other rank: their gradients are whole already",
         ),
     ),
     hints=(
-        "x is used by every rank, each with its own rows of A. What does that mean for the gradient of x? And who uses "
+        "x is used by every rank, each with its own rows of A. What does that mean for the gradient of x? What uses "
         "this rank's rows?",
         "u A is a sum over all features. Each rank knows the summands of its own: `upstream @ weight`. One all-reduce.",
-        "With `join`: `dist.all_gather_single(parts, y, group=group)` puts everybody's y below each other, "
+        "With `join`: `dist.all_gather_single(parts, y, group=group)` puts every rank's y below each other, "
         "[n T, F / n]; `torch.cat(parts.chunk(n), dim=1)` puts them side by side. On the way back take your own "
         "columns: `upstream.chunk(n, dim=1)[rank]`.",
     ),
@@ -166,7 +166,7 @@ PUZZLE = Puzzle(
             edits=((" + bias\n", "\n"),),
         ),
         Wrong(
-            "everybody takes the first features of the gradient",
+            "every rank takes the first features of the gradient",
             diagnosis=r"right with join=False, wrong with join=True",
             edits=(("upstream.chunk(n, dim=1)[rank]", "upstream.chunk(n, dim=1)[0]"),),
         ),

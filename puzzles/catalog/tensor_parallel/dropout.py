@@ -59,7 +59,7 @@ PUZZLE = Puzzle(
     name="tensor_parallel.dropout",
     title="Dropout inside and outside the split",
     statement="""
-        A row-parallel layer with two dropouts, one before it, where each rank has other features, and one behind it,
+        A row-parallel layer with two dropouts, one before it, where each rank has other features, and one after it,
         where all have the same:
 
             output = drop(sum over ranks of drop(hidden) weightᵀ)
@@ -115,7 +115,7 @@ PUZZLE = Puzzle(
     ),
     hints=(
         "What number in the whole has this rank's first hidden feature? And its first feature of the output?",
-        "Inside: `dropped(probability, noise, 0, rank * features, features)`. Outside, behind the sum, all ranks have "
+        "Inside: `dropped(probability, noise, 0, rank * features, features)`. Outside, after the sum, all ranks have "
         "all features: `dropped(probability, noise, 1, 0, len(weight))`.",
         "`x.masked_fill(mask, 0.0)` sets to zero. Backward: upstream goes through the outer mask and scale, times "
         "weight through the inner ones. The gradient of weight is of what the inner dropout has kept.",
@@ -188,7 +188,7 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "cuts its mask out of everybody's",
+            "cuts its mask out of that of all features",
             diagnosis=r"right, but it keeps alive [\d,]+ B where [\d,]+ must do.*\n.*see `first`",
             edits=(
                 (

@@ -133,7 +133,7 @@ PUZZLE = Puzzle(
         "neighbours, and has head r // copies. With fewer ranks than heads it has `kv_heads // n` of them, "
         "beginning at r * (kv_heads // n).",
         "Each sharer has used its copy with other queries: that is what f is for. `key = enter(keys[rows], "
-        "neighbours(copies))`, the same for values, and go on as with any heads.",
+        "neighbours(copies))`, the same for values, and continue as with any heads.",
     ),
     wrong=(
         Wrong(
@@ -162,7 +162,7 @@ PUZZLE = Puzzle(
             edits=(("rank // copies * own", "rank % kv_heads * own if n > kv_heads else rank * own"),),
         ),
         Wrong(
-            "everybody takes the first head",
+            "every rank takes the first head",
             diagnosis=r"result\[0, 0, 0\]: expected",
             edits=(("first, sharers = rank // copies * own,", "first, sharers = 0,"),),
         ),

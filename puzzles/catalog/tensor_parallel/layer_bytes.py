@@ -32,7 +32,7 @@ PUZZLE = Puzzle(
             y = x + attention(norm(x))        z = y + mlp(norm(y))
 
         PaLM and GPT-J put the two side by side: z = x + attention(norm(x)) + mlp(norm(x)). Both read the same, and both
-        add to the same. Then f stands in front of both, g behind both, and they are one region.
+        add to the same. Then f stands before both, g after both, and they are one region.
 
         How many bytes does one rank send for one layer, forward and backward? Count all-reduces that send as little as
         an all-reduce can. Weights and their gradients are not counted: they stay where they are.
@@ -115,7 +115,7 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "everybody sends the whole tensor to everybody",
+            "every rank sends the whole tensor to all ranks",
             diagnosis=r"expected 469762048, got 1879048192",
             edits=(
                 ("2 * (ranks - 1) * (batch * sequence * width // ranks)", "(ranks - 1) * (batch * sequence * width)"),

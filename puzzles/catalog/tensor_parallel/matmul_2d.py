@@ -1,4 +1,4 @@
-"""tensor_parallel.matmul_2d: SUMMA, where nobody holds more than a block of anything."""
+"""tensor_parallel.matmul_2d: SUMMA, where no rank holds more than a block of anything."""
 
 from functools import partial
 from math import lcm, prod
@@ -91,7 +91,7 @@ PUZZLE = Puzzle(
     title="A matrix product on a mesh (SUMMA)",
     statement="""
         Splits along one dim leave something whole on every rank: all activations, or at least all their features. On a
-        mesh of r x c ranks, every matrix can be cut both ways, and nobody holds more than a block of anything:
+        mesh of r x c ranks, every matrix can be cut both ways, and no rank holds more than a block of anything:
 
             C = A B        rank (i, j) has A_ij [M/r, K/c], B_ij [K/r, N/c], and shall have C_ij [M/r, N/c]
 
@@ -116,7 +116,7 @@ PUZZLE = Puzzle(
         Returns: three tensors, this rank's blocks of C, dA and dB. lcm(r, c) divides K.
 
         Budget: of every panel of A and of B two broadcasts and one reduce. (Here one broadcast can serve forward and
-        backward, but in a model time lies between, and nobody has kept the panels.) Memory for the three results, for
+        backward, but in a model time lies between, and no rank has kept the panels.) Memory for the three results, for
         three panels of A and of B, and for one more block of C.
         """,
     function=summa.forward_and_backward,
@@ -136,7 +136,7 @@ PUZZLE = Puzzle(
             Measure.PEAK_BYTES,
             target=lambda case: memory(case, 3) + DOUBLE * prod(block_of(case)),
             optimum=lambda case: memory(case, 1),
-            why="a panel that was multiplied is of no use any more: who gathers a band of a matrix holds it whole",
+            why="a panel that was multiplied is of no use any more: to gather a band of a matrix is to hold it whole",
         ),
         Budget(
             Measure.BYTES_SENT,
@@ -146,7 +146,7 @@ PUZZLE = Puzzle(
         ),
     ),
     hints=(
-        "Begin with a 2 x 2 mesh, where a panel is a block: C_ij = A_i0 B_0j + A_i1 B_1j. Who has A_i1? Along which "
+        "Begin with a 2 x 2 mesh, where a panel is a block: C_ij = A_i0 B_0j + A_i1 B_1j. Where is A_i1? Along which "
         "group does it travel? The same for B_1j.",
         "A function for a panel of a block along `dim`: `owner, index = divmod(panel, panels // size of the group)`, "
         "the piece is `block.tensor_split(panels // size, dim)[index]`. The owner broadcasts it (contiguous), the "
@@ -158,7 +158,7 @@ PUZZLE = Puzzle(
     wrong=(
         Wrong(
             "gathers the bands of both matrices",
-            diagnosis=r"right, but it keeps alive [\d,]+ B where [\d,]+ must do.*\n.*who gathers a band",
+            diagnosis=r"right, but it keeps alive [\d,]+ B where [\d,]+ must do.*\n.*to gather a band",
             body="""
                 def gathered(x, group, dim):
                     parts = [torch.empty_like(x) for _ in range(dist.get_world_size(group))]
@@ -174,7 +174,7 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
-            "everybody gets the sum",
+            "every rank gets the sum",
             diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*a reduce, not an all-reduce",
             edits=(("dist.reduce(part, group=group, group_dst=owner)", "dist.all_reduce(part, group=group)"),),
         ),

@@ -53,7 +53,7 @@ PUZZLE = Puzzle(
             y = x + (silu(x Gᵀ) · (x Uᵀ)) Bᵀ
 
         Share it among n ranks: each has some rows of G and U, and the columns of B that belong to them. Between the
-        matrices nobody needs the others' features. Lucky, for silu(a + b) is not silu(a) + silu(b): parts of a sum
+        matrices no rank needs the others' features. Lucky, for silu(a + b) is not silu(a) + silu(b): parts of a sum
         would have to be added up first.
 
         Given are the operators of the last puzzle: `enter(x, group)` is f, which gives x, and sums its gradients on the
@@ -136,7 +136,7 @@ PUZZLE = Puzzle(
             edits=(("inside = enter(", "inside = leave("), ("x + leave(", "x + enter(")),
         ),
         Wrong(
-            "hidden features are summed, which belong to nobody else",
+            "hidden features are summed, which belong to no other rank",
             diagnosis=r"rank 0, down\.grad\[0, 0\]: expected",
             edits=(("hidden = F.silu(inside @ gate.T)", "hidden = F.silu(leave(inside @ gate.T, group))"),),
         ),

@@ -63,7 +63,7 @@ PUZZLE = Puzzle(
         One of them has to travel, the other has not. So the one can travel while the other is computed.
 
         `dist.all_reduce(tensor, group=group, async_op=True)` returns at once, and gives you a request. Until
-        that is done, nobody may read or write the tensor: `request.wait()` returns when it is.
+        that is done, no code may read or write the tensor: `request.wait()` returns when it is.
 
         Args:
             x: [T, D], the same on every rank.
@@ -161,7 +161,7 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
-            "nobody waits",
+            "no rank waits",
             diagnosis=r"wait\(\)",
             edits=(("    work.wait()\n", ""),),
         ),

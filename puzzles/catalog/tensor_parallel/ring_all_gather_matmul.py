@@ -62,7 +62,7 @@ PUZZLE = Puzzle(
 
             y = all-gather(x) weightᵀ
 
-        The usual way is to gather, then to multiply: while X travels nobody computes, while all compute nothing
+        The usual way is to gather, then to multiply: while X travels no rank computes, while all compute nothing
         travels, and every rank holds all of X. But the rows of y that belong to one rank's rows of X depend on nothing
         else. And around a ring these come one rank's after another's.
 
@@ -115,7 +115,7 @@ PUZZLE = Puzzle(
             Measure.MICROSECONDS,
             target=lambda case: overlapped(case) + 0.1,
             optimum=overlapped,
-            why="while the rows that you hold are multiplied, they must be on their way, and the next ones, too",
+            why="while the rows that you hold are multiplied, they must be in flight, and the next ones, too",
         ),
     ),
     hints=(

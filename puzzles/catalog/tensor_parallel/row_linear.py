@@ -23,7 +23,7 @@ def a_whole_layer(case):
 
 
 def columns_of_it(case, rank):
-    """This rank's columns of x (or all of them) and of the weight; bias and gradient of y are everybody's."""
+    """This rank's columns of x (or all of them) and of the weight; bias and gradient of y are those of all ranks."""
     x, weight, bias, upstream = a_whole_layer(case)
     return {
         "x": x if case.split else part(x, case, rank, 1),
@@ -57,7 +57,7 @@ PUZZLE = Puzzle(
     name="tensor_parallel.row_linear",
     title="A linear layer, split by rows",
     statement="""
-        Behind a layer that is split by columns, each rank has some of the features. The next layer can start from
+        After a layer that is split by columns, each rank has some of the features. The next layer can start from
         there: y = x Bᵀ + b is a sum over input features, and rank r has those summands that belong to its own. So it
         has these columns of B (torch's `weight`; in the paper B is transposed, and they are rows). Compute this layer,
         forward and backward, without autograd. y has all its features on every rank, and so has its gradient.
@@ -72,7 +72,7 @@ PUZZLE = Puzzle(
         to make this x, so all need the whole gradient of it.
 
         The all-gather is called `all_gather_single(out, x, group=group)`, before torch 2.13 `all_gather_into_tensor`:
-        it puts everybody's x below each other. `all_gather` of a list of tensors will do, too.
+        it puts every rank's x below each other. `all_gather` of a list of tensors will do, too.
 
         Args:
             x: [T, F / n], T tokens, this rank's features; with `split` [T, F], the same on every rank.
@@ -107,7 +107,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.CALLS,
             target=lambda case: 1 + case.split,
-            why="everybody has the same gradient of y: what follows from it needs no sum over ranks",
+            why="every rank has the same gradient of y: what follows from it needs no sum over ranks",
         ),
     ),
     hints=(
@@ -161,7 +161,7 @@ PUZZLE = Puzzle(
             edits=(("    y += bias\n", "    y = y / n + bias\n"),),
         ),
         Wrong(
-            "everybody takes the first features of x",
+            "every rank takes the first features of x",
             diagnosis=r"right with split=False, wrong with split=True",
             edits=(("x.chunk(n, dim=1)[rank]", "x.chunk(n, dim=1)[0]"),),
         ),
@@ -177,7 +177,7 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "everybody's parts to everybody",
+            "every rank's parts to all ranks",
             diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*what must travel are the sums",
             edits=(
                 (

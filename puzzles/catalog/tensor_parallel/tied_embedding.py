@@ -87,12 +87,12 @@ PUZZLE = Puzzle(
         Budget(
             Measure.BYTES_SENT,
             target=lambda case: all_reduces(case, (case.tokens + 2, WIDTH)),
-            why="both parts of a row's gradient arise where the row is: only the gradient of y needs everybody",
+            why="both parts of a row's gradient arise where the row is: only the gradient of y needs all ranks",
         ),
         Budget(
             Measure.CALLS,
             target=lambda case: 1,
-            why="both parts of a row's gradient arise where the row is: only the gradient of y needs everybody",
+            why="both parts of a row's gradient arise where the row is: only the gradient of y needs all ranks",
         ),
     ),
     hints=(

@@ -116,7 +116,7 @@ PUZZLE = Puzzle(
             Measure.PEAK_BYTES,
             target=lambda case: some_numbers(case, 3 * share_of(case) + 16),
             optimum=lambda case: some_numbers(case, share_of(case)),
-            why="the logits are the largest tensor there is: nobody may hold more than some copies of its own part",
+            why="the logits are the largest tensor there is: no rank may hold more than some copies of its own part",
         ),
         Budget(
             Measure.BYTES_SENT,

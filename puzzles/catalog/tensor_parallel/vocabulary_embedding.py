@@ -17,7 +17,7 @@ ROWS, WIDTH = 24, 3
 
 
 def tokens_of(case, rows, name="tokens"):
-    """Tokens, the same on every rank; some of them twice. `of` says whose they are: anybody's, or all of one rank."""
+    """Tokens, the same on every rank; some of them twice. `of` says whose they are: of any ranks, or all of one."""
     drawn = case.tensor(0, case.tokens, dtype=torch.int64, name=name)
     found = drawn % (case.n * rows) if case.of == "any rank" else drawn % rows + (case.n - 1) * rows
     return torch.cat([found, found[:2]])
@@ -119,7 +119,7 @@ PUZZLE = Puzzle(
     ),
     wrong=(
         Wrong(
-            "everybody adds a row for every token",
+            "every rank adds a row for every token",
             diagnosis=r"rank 0, what is found\[\d, 0\]: expected",
             edits=(("found = table[row] * mine.unsqueeze(-1)", "found = table[row]"),),
         ),

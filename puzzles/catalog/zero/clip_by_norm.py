@@ -22,14 +22,14 @@ def gradients(case):
 
 
 def shards_with_rubbish(case, rank):
-    """This rank's shards; whoever made them did not fill the padding."""
+    """This rank's shards, with padding that was not filled."""
     padded = zip(gradients(case), RUBBISH, strict=False)
     shards = [cut(gradient, case.n, padding)[rank] for gradient, padding in padded]
     return {"shards": shards, "lengths": list(case.lengths), "limit": case.limit}
 
 
 def one_long_vector(case, inputs):
-    """All gradients behind each other: their norm, and what clipping makes of them."""
+    """All gradients one after another: their norm, and what clipping makes of them."""
     whole = torch.cat(gradients(case))
     norm = (whole * whole).sum().sqrt()
     factor = case.limit / norm if norm > case.limit else 1.0
@@ -51,7 +51,7 @@ PUZZLE = Puzzle(
         Args:
             shards: of each gradient (summed over ranks before), this rank's n-th. Scale them in place.
             lengths: how many elements each gradient has. Where n does not divide that, the shards of the last ranks
-                end in padding, or are nothing but padding. Nobody has filled it: there may be anything in it, and what
+                end in padding, or are nothing but padding. It was never filled: there may be anything in it, and what
                 becomes of it does not matter.
             limit: the longest that all gradients together may be.
             group: n ranks. Any n.
@@ -97,7 +97,7 @@ PUZZLE = Puzzle(
             edits=(("    dist.all_reduce(square, group=group)\n", ""),),
         ),
         Wrong(
-            "the sum of everybody's norms",
+            "the sum of all ranks' norms",
             diagnosis=r"result: expected -?[\d.]+, got -?[\d.]+",
             edits=(
                 (

@@ -68,7 +68,7 @@ def a_batch_and_its_upstream(case: Case, rank: int) -> dict[str, Any]:
 
 
 def outputs_and_gradients(case: Case, inputs: Inputs) -> list[tuple[Tensor, Tensor, list[Tensor]]]:
-    """By rank: the output, the gradient of x, and of each weight the gradient of everybody's loss, by autograd."""
+    """By rank: the output, the gradient of x, and of each weight the gradient of all ranks' losses, by autograd."""
     weights = [weight.requires_grad_() for weight in weights_of(case)]
     found = []
     for each in inputs:

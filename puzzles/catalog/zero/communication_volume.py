@@ -33,11 +33,11 @@ PUZZLE = Puzzle(
         In a reduce-scatter, and in an all-gather, every rank sends n-1 shards around the ring; an all-reduce is both.
         How many elements does one rank send in a training step of K micro-batches?
 
-            stage 0   replicas. Gradients add up at home; in the last micro-batch they are all-reduced.
+            stage 0   replicas. Gradients add up on their rank; in the last micro-batch they are all-reduced.
             stage 1   the optimizer's state is shared out. In the last micro-batch gradients are reduce-scattered;
                       after the update parameters are gathered.
-            stage 2   gradients, too: there is no room to add them up at home.
-            stage 3   parameters, too: they are gathered for each forward and again for each backward, and nobody needs
+            stage 2   gradients, too: there is no room to add them up.
+            stage 3   parameters, too: they are gathered for each forward and again for each backward, and no rank needs
                       them whole after the update.
 
         Args:
@@ -95,7 +95,7 @@ PUZZLE = Puzzle(
             edits=(("3 * micro_batches", "2 * micro_batches"),),
         ),
         Wrong(
-            "everybody communicates in every micro-batch",
+            "every rank communicates in every micro-batch",
             diagnosis=r"stage=0, .*micro_batches=3\): expected 18, got 54",
             edits=(("(2, 2, micro", "(2 * micro_batches, 2 * micro_batches, micro"),),
         ),

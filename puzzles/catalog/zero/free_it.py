@@ -55,14 +55,14 @@ PUZZLE = Puzzle(
 
         Args:
             x: (B, in), this rank's own batch.
-            shards: this rank's shard of each weight: its n-th of the flat weight, with zeros behind it where n does
+            shards: this rank's shard of each weight: its n-th of the flat weight, with zeros after it where n does
                 not divide.
             shapes: of each weight, (out, in). A layer computes x @ weight.T.
             upstream: gradient of this rank's loss with respect to what the last layer gives.
             group: n ranks. Any n.
 
         Returns: three things: what the last layer gives; the gradient of this rank's loss with respect to x; a list of
-        this rank's shards of the gradients of everybody's loss with respect to each weight, as long as `shards`, with
+        this rank's shards of the gradients of all ranks' losses with respect to each weight, as long as `shards`, with
         zeros in the same places.
 
         Budget: 3(n-1)/n of all weights sent. Memory for the shards of gradients, for what the layers give out and get
@@ -91,7 +91,7 @@ PUZZLE = Puzzle(
             Measure.PEAK_BYTES,
             target=target,
             optimum=optimum,
-            why="something whole is kept although nobody needs it any more: `del` it, or make no list of it",
+            why="something whole is kept although it is not needed any more: `del` it, or make no list of it",
         ),
     ),
     hints=(
@@ -182,7 +182,7 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "rubbish behind the gradient",
+            "rubbish after the gradient",
             diagnosis=r"NaN|expected 0, got|expected -?[\d.e+-]+, got",
             edits=(("shard.new_zeros(", "shard.new_ones("),),
         ),

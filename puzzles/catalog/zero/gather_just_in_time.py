@@ -34,7 +34,7 @@ PUZZLE = Puzzle(
     statement="""
         No rank has a whole weight any more: of each, rank r has the r-th shard. But a layer can only compute with all
         of its weight, and every rank has a batch of its own to send through all layers. So borrow: before a layer
-        computes, gather its weight from everybody's shards; once it has computed, let go of it.
+        computes, gather its weight from every rank's shards; once it has computed, let go of it.
 
         A shard is an n-th of the weight, flat. Where n does not divide the number of its elements, the last ranks'
         shards end in zeros: cut them off before you give the weight its shape.
@@ -81,7 +81,7 @@ PUZZLE = Puzzle(
     ),
     hints=(
         "What does a layer need, and when does it no longer need it? One loop over the layers will do.",
-        "`dist.all_gather_single(flat, shard, group=group)` puts everybody's shards into `flat` in group order. It has "
+        "`dist.all_gather_single(flat, shard, group=group)` puts all ranks' shards into `flat` in group order. It has "
         "n times the length of a shard.",
         "`flat[: out * in].view(out, in)` is the weight. The names `flat` and `weight` keep it alive: until they stand "
         "for the next layer's, or until you `del` them.",

@@ -25,7 +25,7 @@ def a_shard_and_data(case, rank):
 
 
 def one_process_with_all_data(case, inputs):
-    """Everybody's gradients in one step."""
+    """All ranks' gradients in one step."""
     w = parameters_of(case)
     shards = (w - RATE * gradient(inputs, w)).split(case.slice)
     return [{"shard": shards[rank % case.ranks_per_node]} for rank in range(case.n)]
@@ -91,7 +91,7 @@ PUZZLE = Puzzle(
             Measure.PEAK_BYTES,
             target=lambda case: memory(case, shards=2),
             optimum=lambda case: memory(case, shards=1),
-            why="a node holds the parameters once: nobody needs more than they, their gradient, and shards",
+            why="a node holds the parameters once: no rank needs more than they, their gradient, and shards",
         ),
     ),
     hints=(
@@ -138,7 +138,7 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "summed over everybody, whatever part they hold",
+            "summed over all ranks, whatever part they hold",
             diagnosis=r"expected -?[\d.]+, got",
             edits=(("dist.all_reduce(gradient, group=inter)", "dist.all_reduce(gradient)"),),
         ),

@@ -42,7 +42,7 @@ def cut_anew(case, inputs):
 
 
 def reads_its_own_only(case, inputs, outputs, trace):
-    """Nobody reads what others need, nor comes twice for what lies together."""
+    """No rank reads what others need, nor comes twice for what lies together."""
     claims = []
     for rank, output in enumerate(outputs):
         elements, files = needed(case, rank)
@@ -92,7 +92,7 @@ PUZZLE = Puzzle(
             Measure.PEAK_BYTES,
             target=lambda case: 2 * shard_bytes(case),
             optimum=shard_bytes,
-            why="nobody needs the whole tensor, and one day it will not fit",
+            why="no rank needs the whole tensor, and one day it will not fit",
         ),
     ),
     hints=(
@@ -100,7 +100,7 @@ PUZZLE = Puzzle(
         "Today's shard begins at rank * ceil(length / n), and ends at the latest where the tensor does. Yesterday's "
         "element i is in file i // old at i % old, where old = ceil(length / saved_by).",
         "Go through today's elements from `at`: owner, inside = divmod(at, old); read to the end of that file or of "
-        "this shard, whichever is nearer; go on behind that.",
+        "this shard, whichever is nearer; continue after that.",
     ),
     wrong=(
         Wrong(

@@ -40,11 +40,11 @@ PUZZLE = Puzzle(
     title="Own a slice of Adam (ZeRO-1)",
     statement="""
         Train for some steps. In plain data parallelism every rank keeps Adam's two moments of all parameters, only to
-        do the same arithmetic as everybody else. Share the work instead: rank r owns the r-th slice of the parameters,
-        keeps the moments of that slice, and nobody else does.
+        do the same arithmetic as every other rank. Share the work instead: rank r owns the r-th slice of the
+        parameters, keeps the moments of that slice, and no other rank does.
 
         The gradient of a step is the sum over ranks: each has divided its loss by the number of tokens of all ranks, so
-        sum, and never average. Which part of that sum does a rank need? And what must everybody have before the next
+        sum, and never average. Which part of that sum does a rank need? And what must every rank have before the next
         step begins?
 
         Given is `adam(parameters, gradient, m, v, step)`: one step, in place on its first argument and on both moments.
@@ -127,7 +127,7 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "everybody gets the whole sum, and uses a slice of it",
+            "every rank gets the whole sum, and uses a slice of it",
             diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*sum of its slice alone",
             edits=(
                 (
@@ -160,7 +160,7 @@ PUZZLE = Puzzle(
             edits=(("    adam(mine, gradient, m", "    gradient /= n\n        adam(mine, gradient, m"),),
         ),
         Wrong(
-            "nobody hears of the others' updates",
+            "no rank is told the others' updates",
             diagnosis=r"parameters must be the same on every rank: rank 0 and rank 1 differ",
             edits=(("        all_gather_single(parameters, mine, group=group)\n", ""),),
         ),

@@ -7,7 +7,7 @@ SMALL = ((5, 6), (1, 1, 1), (3, 0, 9, 4), (2,))
 
 
 def element_by_element(case, inputs):
-    """Go through all elements, and ask of each to whom it belongs."""
+    """Go through all elements, and ask of each which rank it belongs to."""
     places = [(index, element) for index, size in enumerate(case.sizes) for element in range(size)]
     shard = -(-len(places) // case.ranks)
     mine = places[case.rank * shard : (case.rank + 1) * shard]
@@ -33,7 +33,7 @@ PUZZLE = Puzzle(
     name="zero.pieces",
     title="The pieces of parameters in a shard",
     statement="""
-        Lay all parameters behind each other in one flat row. Pad the row to a multiple of the number of ranks, and cut
+        Lay all parameters one after another in one flat row. Pad the row to a multiple of the number of ranks, and cut
         it into shards of equal length: rank r holds shard r. The cuts take no notice of where a parameter ends, so a
         shard may hold the end of one, the whole of others, and the beginning of the next; the last ones may hold
         nothing but padding.
@@ -85,7 +85,7 @@ PUZZLE = Puzzle(
             Measure.LINES,
             target=lambda case: 20 * len(case.sizes) + 20,
             optimum=lambda case: 4 * len(case.sizes) + 4,
-            why="where two stretches overlap, max and min say; nobody goes through 7 billion elements",
+            why="where two stretches overlap, max and min say; there is no need to go through 7 billion elements",
         ),
     ),
     hints=(
@@ -125,7 +125,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "element by element",
-            diagnosis=r"right, but it runs [\d,]+ lines where \d+ must do.*\n.*nobody goes through",
+            diagnosis=r"right, but it runs [\d,]+ lines where \d+ must do.*\n.*there is no need to go through",
             body="""
                 shard = -(-sum(sizes) // ranks)
                 found, at = [], 0

@@ -29,11 +29,11 @@ PUZZLE = Puzzle(
     name="zero.prefetch",
     title="Prefetch the next layer",
     statement="""
-        Gathering just in time means waiting just in time: while a weight travels, nobody computes; while a layer
+        Gathering just in time means waiting just in time: while a weight travels, no rank computes; while a layer
         computes, the network is idle. Let each weight travel while the layer before it computes.
 
         With `async_op=True` a collective returns at once, and gives you a request. Between that and the return of
-        `request.wait()` the weight is on its way: nobody may read or write it. One gather at a time: two share the
+        `request.wait()` the weight is in flight: no code may read or write it. One gather at a time: two share the
         link, and the one that is waited for takes longer.
 
         Args:
@@ -65,7 +65,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.PEAK_BYTES,
             target=lambda case: 2 * largest_layer(case) + 2 * widest(case),
-            why="the weight that computes and the next one: whoever gathers further ahead pays with memory",
+            why="the weight that computes and the next one: to gather further ahead costs memory",
         ),
         Budget(
             Measure.MICROSECONDS,
@@ -142,7 +142,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "all gathers at once",
-            diagnosis=r"right, but it keeps alive [\d,]+ B where [\d,]+ must do.*\n.*pays with memory",
+            diagnosis=r"right, but it keeps alive [\d,]+ B where [\d,]+ must do.*\n.*costs memory",
             edits=(
                 (
                     "    upcoming = begin_to_gather(shards[0], group)\n",
@@ -176,7 +176,7 @@ PUZZLE = Puzzle(
                 """,
         ),
         Wrong(
-            "nobody waits",
+            "no rank waits",
             diagnosis=r"wait\(\)",
             edits=(("        work.wait()\n", ""),),
         ),

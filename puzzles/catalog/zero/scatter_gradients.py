@@ -45,14 +45,14 @@ PUZZLE = Puzzle(
     name="zero.scatter_gradients",
     title="Keep the gradients that you need (ZeRO-2)",
     statement="""
-        Whoever updates one slice of the parameters needs the gradient of that slice alone. So when a layer's gradient
-        is known, sum it over the ranks, keep this rank's shard of the sum, and forget the rest, before the next layer's
-        gradient is made.
+        A rank that updates one slice of the parameters needs the gradient of that slice alone. So when a layer's
+        gradient is known, sum it over the ranks, keep this rank's shard of the sum, and forget the rest, before the
+        next layer's gradient is made.
 
         The batch is cut into micro-batches, and gradients add up over them, too. Plain data parallelism adds them up on
         each rank and sends the sum. Here there is no room for that: what has no room must be sent.
 
-        Given is `padded(x, n)`: x flat, with zeros behind it until n divides its length.
+        Given is `padded(x, n)`: x flat, with zeros after it until n divides its length.
 
         Args:
             backward: yields (layer, gradient), the last layer first, in one micro-batch after another. A gradient is
@@ -110,7 +110,7 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "micro-batches add up at home, and are sent once (ZeRO-1)",
+            "micro-batches add up on their rank, and are sent once (ZeRO-1)",
             diagnosis=r"right, but it keeps alive [\d,]+ B where [\d,]+ must do.*\n.*do not collect them",
             body="""
                 n = dist.get_world_size(group)

@@ -1,4 +1,4 @@
-"""zero.weight_sharded: weights in shards, gradients whole. On the way to ZeRO-3, and dearer than either end."""
+"""zero.weight_sharded: weights in shards, gradients whole. On the way to ZeRO-3, and more expensive than either end."""
 
 from math import prod
 
@@ -60,7 +60,7 @@ PUZZLE = Puzzle(
             gradient of the weight = upstream.T @ x           gradient of x = upstream @ weight
 
         So backward needs each weight once more: let go of it in forward, and gather it again. The gradient of a weight
-        is the sum over ranks, and in this puzzle everybody gets all of it, by an all-reduce. (What that wastes is the
+        is the sum over ranks, and in this puzzle every rank gets all of it, by an all-reduce. (What that wastes is the
         next puzzle.)
 
         Given is `gather(shard, shape, group)`: the whole weight. You know how it works.
@@ -73,7 +73,7 @@ PUZZLE = Puzzle(
             group: n ranks. Any n.
 
         Returns: three things: what the last layer gives; the gradient of this rank's loss with respect to x; a list of
-        the gradients of everybody's loss with respect to each weight, (out, in).
+        the gradients of all ranks' losses with respect to each weight, (out, in).
 
         Budget: 4(n-1)/n of all weights sent. Memory for the gradients, for what the layers give out and get back, and
         for two weights. The room for the gradients is empty in forward, but no room for weights.
@@ -114,7 +114,7 @@ PUZZLE = Puzzle(
     ),
     wrong=(
         Wrong(
-            "weights stay gathered, and nobody lets go of them",
+            "weights stay gathered, and no rank lets go of them",
             diagnosis=r"right, but it keeps alive [\d,]+ B where [\d,]+ must do.*\n.*keep none",
             edits=(
                 ("    inputs = []\n", "    inputs, weights = [], []\n"),
@@ -145,7 +145,7 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "everybody keeps the gradient of the own loss",
+            "every rank keeps the gradient of its own loss",
             diagnosis=r"result\[2\]\[0\]\[0, 0\]: expected -?[\d.]+, got",
             edits=(("        dist.all_reduce(gradient, group=group)\n", ""),),
         ),

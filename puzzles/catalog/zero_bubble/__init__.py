@@ -1,4 +1,4 @@
-"""Puzzles of the chapter `zero_bubble`: a pipeline in which nobody waits."""
+"""Puzzles of the chapter `zero_bubble`: a pipeline in which no rank waits."""
 
 ORDER = (
     "split_linear_backward",

@@ -61,10 +61,10 @@ PUZZLE = Puzzle(
         DeepSeek-V3 the messages took as long as the work.
 
         DualPipe gives each rank two micro-batches at a time, one that goes forward and one that comes back. They know
-        nothing of each other. While the message of the one is on its way, compute a piece of the other.
+        nothing of each other. While the message of the one is in flight, compute a piece of the other.
 
         `dist.all_to_all_single(received, x, group=group, async_op=True)` returns at once, and gives you a request. Row
-        i of x goes to rank i; row i of `received` comes from rank i. Until `request.wait()` has returned, nobody may
+        i of x goes to rank i; row i of `received` comes from rank i. Until `request.wait()` has returned, no code may
         read or write either of them.
 
         Args:
@@ -74,7 +74,7 @@ PUZZLE = Puzzle(
             x, gradient: [n, D].
             group: n ranks. Any n.
 
-        Returns: two tensors, x and gradient behind the all-to-all after their last pieces.
+        Returns: two tensors, x and gradient, after the all-to-all that follows their last pieces.
 
         Budget: on a modelled link the time of all pieces and of one message, if a message takes no longer than a
         piece. What must travel, travels once.
@@ -94,26 +94,26 @@ PUZZLE = Puzzle(
         Budget(
             Measure.BYTES_SENT,
             target=row_bytes,
-            why="an all-to-all of n rows behind each piece is all that travels",
+            why="an all-to-all of n rows after each piece is all that travels",
         ),
         Budget(
             Measure.MICROSECONDS,
             target=lambda case: hidden(case) + 0.1,
             optimum=hidden,
-            why="a message is begun before a piece of the other direction, and waited for behind it",
+            why="a message is begun before a piece of the other direction, and waited for after it",
         ),
     ),
     hints=(
-        "When the first message is on its way, what can be computed? And when that is done, which message must be "
+        "When the first message is in flight, what can be computed? And when that is done, which message must be "
         "there?",
         "In turn: a forward piece, begin its message, wait for the gradient's last one; a backward piece, begin its "
         "message, wait for that of x.",
         "`received = torch.empty_like(x)` for each message. Keep the gradient's request from one turn of the loop to "
-        "the next; in the first turn there is none, and behind the loop there is one left.",
+        "the next; in the first turn there is none, and after the loop there is one left.",
     ),
     wrong=(
         Wrong(
-            "one behind the other",
+            "one after the other",
             diagnosis=r"right, but on a slow link it takes [\d,.]+ µs where [\d,.]+ must do.*\n.*begun before a piece",
             body="""
                 for pieces in (forward, backward):
@@ -127,7 +127,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "in turn, and waited for at once",
-            diagnosis=r"right, but on a slow link it takes [\d,.]+ µs where [\d,.]+ must do.*\n.*waited for behind",
+            diagnosis=r"right, but on a slow link it takes [\d,.]+ µs where [\d,.]+ must do.*\n.*waited for after",
             edits=(
                 (
                     "        x, request = begin_to_exchange(forward_piece(x), group)\n",
@@ -165,12 +165,12 @@ PUZZLE = Puzzle(
             ),
         ),
         Wrong(
-            "behind the last message nobody waits",
+            "the last message is not waited for",
             diagnosis=r"wait\(\)",
             edits=(("    if on_its_way:\n        on_its_way.wait()\n    return", "    return"),),
         ),
         Wrong(
-            "reads what is still on its way",
+            "reads what is still in flight",
             diagnosis=r"wait\(\)",
             edits=(
                 ("        request.wait()\n", ""),

@@ -122,7 +122,7 @@ PUZZLE = Puzzle(
             edits=(("(1 - min(update / updates, 1))", "min(update / updates, 1)"),),
         ),
         Wrong(
-            "steps that go on growing after K updates",
+            "steps that keep growing after K updates",
             diagnosis=r"forward of micro-batch 11\[0, 0\]: expected",
             edits=(("min(update / updates, 1)", "update / updates"),),
         ),

@@ -47,7 +47,7 @@ def lines_with_weight_gradients(case, inputs, outputs, trace):
     for rank, (line, order) in enumerate(zip(lines, outputs[0][RETURNS], strict=True)):
         same = line == [action for action in order if not action.startswith("W")]
         claims.append(Claim(same, f"F and I of rank {rank} are in another order than in `lines`: only W has no place"))
-    said = "it changes `lines`, which somebody else may need: make lists of your own"
+    said = "it changes `lines`, which the caller may need: make lists of your own"
     return [*claims, Claim(outputs[0]["lines"] == lines, said)]
 
 
@@ -55,7 +55,7 @@ PUZZLE = Puzzle(
     name="zero_bubble.place_weight_gradients",
     title="Fill the bubble with W",
     statement="""
-        Given is in which order every rank computes F and I. Nobody waits for W, so each W may go anywhere behind the I
+        Given is in which order every rank computes F and I. No rank waits for W, so each W may go anywhere after the I
         of its micro-batch. Put them where a rank would wait; but an activation is held from its F to its W, and a rank
         must never hold more than `limit` of them. Find a place for every W, by these rules:
 
@@ -64,7 +64,7 @@ PUZZLE = Puzzle(
         - What is left comes last.
 
         F waits for F of the stage before, I for I of the stage after, on the last stage for its own F. Messages take
-        no time. A W that was done for its memory makes its rank late, and whoever waits for that.
+        no time. A W that was done for its memory makes its rank late, and every rank that waits for it.
 
         An action has `kind`, `stage` and `micro_batch`. `Action(Kind.WEIGHT, stage, k)` is a W, `Kind.FORWARD` an F,
         `Kind.INPUT` an I.
@@ -120,7 +120,7 @@ PUZZLE = Puzzle(
             edits=(("if put_off[r] and (full or begin - clock[r] >= of_weight):", "if False:"),),
         ),
         Wrong(
-            "each W behind its I",
+            "each W after its I",
             diagnosis=r"right, but the bubble is 6 units of time where 3 must do.*\n.*would wait",
             edits=(("put_off[r] and (full or begin - clock[r] >= of_weight)", "put_off[r]"),),
         ),
@@ -187,7 +187,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "the caller's lines are used up",
-            diagnosis=r"right, but it changes `lines`, which somebody else may need",
+            diagnosis=r"right, but it changes `lines`, which the caller may need",
             edits=(("[list(line) for line in lines], [[]", "lines, [[]"),),
         ),
         Wrong(

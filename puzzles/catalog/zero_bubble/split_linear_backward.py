@@ -58,7 +58,7 @@ def by_autograd(case, inputs):
 
 
 def each_product_in_its_half(case, inputs, outputs, trace):
-    """F and W multiply once for each layer; I does, but where nobody waits for the gradient of the data."""
+    """F and W multiply once for each layer; I does, but where the gradient of the data is not needed."""
     layers, got = len(case.widths) - 1, outputs[0]
     wanted = {"F": layers, "I": layers - case.first, "W": layers}
     why = {
@@ -92,11 +92,11 @@ PUZZLE = Puzzle(
         Backward of a linear layer y = x Aᵀ is two products of the same size, with u the gradient of y:
 
             I    gradient of x = u A        the layer before waits for it
-            W    gradient of A = uᵀ x       nobody waits for it, until the optimizer steps
+            W    gradient of A = uᵀ x       no rank waits for it, until the optimizer steps
 
         Autograd computes both, and the layer before waits for both. Write a linear layer that computes the first when
         backward comes, and puts the second off. Backward calls `later(finish)` with a function of no arguments. When
-        there is time, somebody will call `finish()`, and that adds the gradient to `weight.grad`, which is None at
+        there is time, the caller will call `finish()`, and that adds the gradient to `weight.grad`, which is None at
         first.
 
         Use a `torch.autograd.Function`, inside this function or outside, and return what its `apply` returns. Its
@@ -104,7 +104,7 @@ PUZZLE = Puzzle(
         micro-batches may be between forward and backward, or between I and W.
 
         Args:
-            x: [T, D]. Where it comes from the data it needs no gradient: then nobody waits for one.
+            x: [T, D]. Where it comes from the data it needs no gradient: then none is computed.
             weight: [F, D], A, a leaf that requires a gradient.
             later: takes a function, to be called once, later.
 
@@ -129,7 +129,7 @@ PUZZLE = Puzzle(
         "return `gradient @ weight` for x and None for the weight: autograd then adds nothing to `weight.grad`.",
         "Micro-batches add up: `weight.grad = of_weight if weight.grad is None else weight.grad + of_weight`, in "
         "`finish` under `with torch.no_grad():`, for it is called where autograd records. And "
-        "`ctx.needs_input_grad[0]` says whether anybody waits for the gradient of x.",
+        "`ctx.needs_input_grad[0]` says whether the gradient of x is needed.",
     ),
     wrong=(
         Wrong(

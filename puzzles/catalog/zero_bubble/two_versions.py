@@ -44,12 +44,12 @@ PUZZLE = Puzzle(
             W(t+1) = W(t) - rate * gradient of batch t at W(t-1)
 
         Batch t has the micro-batches from t m to t m + m - 1. All of them, on all stages, see version t - 1 in forward
-        and in backward: when the batch comes in, batch t - 1 is still on its way, so W(t) is not there yet. Batch 0
+        and in backward: when the batch comes in, batch t - 1 is still in flight, so W(t) is not there yet. Batch 0
         has nothing before it, and sees W(0), as batch 1 does.
 
         Args:
             line: what this stage does, in order: ("F", k) or ("B", k), k a micro-batch. Forwards come in order, so do
-                backwards, and no forward comes before all of the batch before the last one are through.
+                backwards, and no forward comes before all of the batch before the last one have finished.
             weight: W(0). Leave it as it is.
             micro_batches: m.
             forward: `forward(k, weight)` sends micro-batch k through the stage with this weight.
@@ -84,7 +84,7 @@ PUZZLE = Puzzle(
             Measure.PEAK_BYTES,
             target=lambda case: 6 * weight_bytes(case),
             optimum=lambda case: 4 * weight_bytes(case),
-            why="version t + 1 takes the place of version t - 1, which nobody will see any more",
+            why="version t + 1 takes the place of version t - 1, which no micro-batch will see any more",
         ),
     ),
     hints=(
@@ -165,7 +165,7 @@ PUZZLE = Puzzle(
             edits=(("if (micro_batch + 1) % micro_batches == 0:", "if True:"),),
         ),
         Wrong(
-            "the sum goes on over all batches",
+            "the sum continues over all batches",
             diagnosis=r"forward of micro-batch 12\[0, 0\]: expected",
             edits=(("            gradient.zero_()\n", ""),),
         ),

@@ -24,7 +24,7 @@ def data_on_rank_0(case, rank):
 
 
 def in_one_process(case, inputs):
-    """All stages one behind the other, by autograd."""
+    """All stages one after the other, by autograd."""
     given = inputs[0]
     weights = [weight.requires_grad_() for weight in given["weights"]]
     y = given["x"]
@@ -81,8 +81,8 @@ PUZZLE = Puzzle(
         the sum of (y - target)², so the gradient of y is y - target. Backward of a stage, with u the gradient of what
         it gives, is two products:
 
-            I    gradient of x = u A        the stage before waits for it, but nobody for that of the data
-            W    gradient of A = uᵀ x       nobody waits for it
+            I    gradient of x = u A        the stage before waits for it, but no rank for that of the data
+            W    gradient of A = uᵀ x       no rank waits for it
 
         So do W while the network carries I, or other ranks compute.
 
@@ -95,7 +95,7 @@ PUZZLE = Puzzle(
         Returns: two tensors: the gradients of this rank's weights, that of the lower stage number first.
 
         Budget: an activation and a gradient each way between neighbours, and no other message. On a modelled link, no
-        time in which somebody waits for W.
+        time in which a rank waits for W.
         """,
     function=through_a_v,
     cases=cases(worlds=(4, 3), samples=(2,), microseconds=(40, 5))
@@ -127,8 +127,8 @@ PUZZLE = Puzzle(
         "Rank r has the stages r and 2n - 1 - r. Forward: receive from above, or begin; multiply; send down and "
         "receive from below, or turn; multiply; send up, or take the loss.",
         "Backward goes the same way, for y of the last stage is on rank 0: down through the second stages, up through "
-        "the first ones. When an I is on its way with `dist.isend`, do the W of the same stage; then receive. The rank "
-        "that turns has nobody to wait for: it sends both its I first.",
+        "the first ones. When an I is in flight with `dist.isend`, do the W of the same stage; then receive. The rank "
+        "that turns has no rank to wait for: it sends both its I first.",
     ),
     wrong=(
         Wrong(

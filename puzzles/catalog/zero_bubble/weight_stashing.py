@@ -29,8 +29,8 @@ PUZZLE = Puzzle(
     name="zero_bubble.weight_stashing",
     title="Weight stashing (PipeDream)",
     statement="""
-        A pipeline that never flushes has no bubble: a stage updates its weights after each backward, and goes on with
-        1F1B for ever. But between the forward of a micro-batch and its backward come the updates of others. Backward
+        A pipeline that never flushes has no bubble: a stage updates its weights after each backward, and continues with
+        1F1B forever. But between the forward of a micro-batch and its backward come the updates of others. Backward
         through other weights than forward's is no gradient of anything.
 
         So keep, for every micro-batch that is in flight, the weights that its forward has seen, and use them for its
@@ -65,7 +65,7 @@ PUZZLE = Puzzle(
             Measure.PEAK_BYTES,
             target=lambda case: (case.ahead + 4) * weight_bytes(case),
             optimum=lambda case: (case.ahead + 2) * weight_bytes(case),
-            why="a version that nobody in flight has seen is of no use: take it out when its backward has come",
+            why="a version that no micro-batch in flight has seen is of no use: take it out when its backward has come",
         ),
     ),
     hints=(
@@ -86,7 +86,7 @@ PUZZLE = Puzzle(
             edits=(("weight = weight - rate *", "weight -= rate *"),),
         ),
         Wrong(
-            "versions that stay for ever",
+            "versions that stay forever",
             diagnosis=r"right, but it keeps alive [\d,]+ B where 672 must do.*\n.*is of no use",
             edits=(("stash.pop(micro_batch)", "stash[micro_batch]"),),
         ),

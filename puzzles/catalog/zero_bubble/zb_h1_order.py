@@ -29,10 +29,10 @@ PUZZLE = Puzzle(
     title="The order of ZB-H1",
     statement="""
         Backward in two halves: I, the gradient of the input, for which the stage before waits, and W, those of the
-        weights, for which nobody waits. In 1F1B a rank waits while micro-batches drain. With W apart there is
+        weights, for which no rank waits. In 1F1B a rank waits while micro-batches drain. With W apart there is
         something to do then, if enough of it was put off; but what is put off holds its activations.
 
-        ZB-H1 is 1F1B with I in place of B. Behind each I a rank does one W, but of an older micro-batch; by how many,
+        ZB-H1 is 1F1B with I in place of B. After each I a rank does one W, but of an older micro-batch; by how many,
         memory decides: no rank holds more activations than rank 0 does in 1F1B, which is p. Look at the last rank,
         which holds one activation in 1F1B. How many W may it be behind? And rank 0?
 
@@ -76,9 +76,9 @@ PUZZLE = Puzzle(
     ),
     hints=(
         "In 1F1B rank r holds p - r activations. How many more may it hold, and what can it hold them for?",
-        "Write 1F1B with I for B. Behind the I of micro-batch k comes a W: not of k, but of one that is older, by how "
+        "Write 1F1B with I for B. After the I of micro-batch k comes a W: not of k, but of one that is older, by how "
         "much on which rank?",
-        "Rank r does the W of k - r behind the I of k, if there is such a micro-batch, and the last r of them at the "
+        "Rank r does the W of k - r after the I of k, if there is such a micro-batch, and the last r of them at the "
         "end.",
     ),
     wrong=(

@@ -38,7 +38,7 @@ def there_and_back(function: Callable[..., Any], arguments: dict[str, Any]) -> d
 
     The function does not see `upstream`. Compare the output as "returns", and each gradient by the name of its
     argument: "weight.grad". Where there is an argument `times`, it is called so often before anything goes backward, as
-    layers behind each other are, and the outputs are added up.
+    layers one after another are, and the outputs are added up.
     """
     upstream, times = arguments.pop("upstream"), arguments.pop("times", 1)
     reals = {name: x for name, x in arguments.items() if isinstance(x, Tensor) and x.is_floating_point()}
@@ -112,7 +112,7 @@ def two_levels(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[
 
 
 def group_of(ranks: Sequence[int]) -> ProcessGroup:
-    """The group of these ranks, of whom this is one. There is one of all ranks already; another takes its time."""
+    """The group of these ranks, of which this is one. There is one of all ranks already; another takes its time."""
     if len(ranks) == dist.get_world_size():
         return dist.group.WORLD
     return dist.new_group(list(ranks), use_local_synchronization=True)

@@ -13,7 +13,7 @@ from ..overlap import Work
 from . import gone_back
 
 FUNCTION = "a function"  # what stands for one in a report
-ONE_STEP = "of one step at most"  # what stands for gradients that nobody holds for ever
+ONE_STEP = "of one step at most"  # what stands for gradients that are not held forever
 SAME_MEMORY = "the same memory as before"  # what stands for tensors that were changed in place
 
 
@@ -81,7 +81,7 @@ def taken(model: nn.Module, step: int) -> dict[str, Tensor | None]:
 
 
 def _gradients_of(model: nn.Module) -> list[weakref.ref[Tensor]]:
-    """The gradients that are there, held by nobody here."""
+    """The gradients that are there, with no reference held here."""
     return [weakref.ref(parameter.grad) for parameter in model.parameters() if parameter.grad is not None]
 
 
@@ -183,7 +183,7 @@ def backward_of_the_loss(function: Callable[..., Any], arguments: dict[str, Any]
 
 
 def step_after_step(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Go through what it returns, and in each step take part in the sum of everybody's batch.
+    """Go through what it returns, and in each step take part in the sum of all ranks' batches.
 
     The argument `batches` is a list of tensors, of which the function gets an iterator; rows of zeros are padding.
     Compare the mean over all samples of each step; zeros, where there are none.

@@ -55,7 +55,7 @@ def through_blocks(wrapper: Callable[..., Tensor], arguments: dict[str, Any]) ->
     says that x and shift come from the data, and need no gradient. Random numbers begin at `seed`, and some are drawn
     between forward and backward, as a layer further on would.
 
-    Compare the output, all gradients, and the random numbers that whoever comes next would draw; and, as "runs", how
+    Compare the output, all gradients, and the random numbers that the next caller would draw; and, as "runs", how
     often a block was called.
     """
     blocks = [small_model(weights, arguments["dropout"]) for weights in arguments["blocks"]]

@@ -23,7 +23,7 @@ SAMPLES, WIDTH = 2, 3  # of a micro-batch, of a layer
 def in_order(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
     """Ask for the order of every rank; where these make a step that ends, run it on ranks, if there are as many.
 
-    Every rank works out all orders: who sends must know what the others wait for. The argument `pipe` is the pipeline,
+    Every rank works out all orders: a sender must know what the others wait for. The argument `pipe` is the pipeline,
     `every` has the function's own arguments for each rank. Compare the orders, the loss, and the gradients of stages.
     """
     pipe: Pipe = arguments["pipe"]

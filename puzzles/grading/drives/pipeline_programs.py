@@ -31,7 +31,7 @@ def in_programs(function: Callable[..., Any], arguments: dict[str, Any]) -> dict
     Arguments: `p`, `v` and `m`, of which the function is given the same; `replicas`, how many ranks share a stage;
     `shards` of its stages, by number; `x` and `upstream`, what the first stage is given, and the gradient of what the
     last makes, [m, B, D]. Rank r of pipeline i is number r * replicas + i. Where there is one rank and should be more,
-    shards, x and upstream are those of all replicas, one behind the other.
+    shards, x and upstream are those of all replicas, one after the other.
 
     Compare the programs, what is wrong with them, and gradients, of each stage in shards.
     """
@@ -70,7 +70,7 @@ def rehearsed(programs: Any, v: int, m: int) -> tuple[list[list[Step]], Rehearsa
 
     Args:
         programs: of each rank, as text; or whatever stands where that should be.
-        v, m: as of `rehearse`.
+        v, m: as for `rehearse`.
 
     Raises:
         BadInput: if they make no step.
@@ -90,7 +90,7 @@ def called(value: Any) -> str:
 
 
 def take_turns(programs: Sequence[Sequence[Step]], everybody: "_Rank") -> None:
-    """Let one process do what all ranks of a pipeline do: each goes on until it needs what is not there yet."""
+    """Let one process do what all ranks of a pipeline do: each continues until it needs what is not there yet."""
     queues = [deque(program) for program in programs]
     while any(queues):
         for queue in queues:
@@ -146,7 +146,7 @@ class _OnRanks:
 
 
 class _InOne:
-    """Wires within a process that is everybody."""
+    """Wires within a process that is all ranks."""
 
     def __init__(self) -> None:
         self.here: dict[Result, Tensor] = {}

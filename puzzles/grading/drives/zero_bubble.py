@@ -18,7 +18,7 @@ Finish = Callable[[], None]
 """Computes a weight's gradient that was put off."""
 
 PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "addr"}
-"""Matrix products of torch; with _ behind its name one adds in place."""
+"""Matrix products of torch; with _ after its name one adds in place."""
 
 
 class _Observed(LiveBytes):
@@ -72,7 +72,7 @@ class _Layers:
 def in_two_halves(function: Callable[..., Tensor], arguments: dict[str, Any]) -> dict[str, Any]:
     """Let it compute the layers of the argument `weights`, in as many micro-batches as `batches` has, in `order`.
 
-    The argument `order` has pairs of "F", "I" or "W" and a micro-batch, all W behind all I. `first` says that x comes
+    The argument `order` has pairs of "F", "I" or "W" and a micro-batch, all W after all I. `first` says that x comes
     from the data and needs no gradient. Compare the gradients of x, those of the weights before the first W, and after
     the last. Reported beside that: "products" of F, I and W, by micro-batch; the number of functions "handed over in
     F"; "held" bytes before the first W; whether autograd has "recorded" any of the weights' gradients.
@@ -152,9 +152,9 @@ class _Stage:
 def through_a_stage(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
     """Give it `forward(micro_batch, weight)` and `backward(micro_batch, weight)` of a linear stage.
 
-    The arguments `batches`, `targets` and `samples` are those of `_Stage`. Compare what goes on to the next stage, what
-    goes back to the one before, and the weight that it returns. Reported beside that, as "versions": how many of the
-    weights that it has handed over were alive at a backward, at most, the first one not counted.
+    The arguments `batches`, `targets` and `samples` are those of `_Stage`. Compare what is passed on to the next stage,
+    what goes back to the one before, and the weight that it returns. Reported beside that, as "versions": how many of
+    the weights that it has handed over were alive at a backward, at most, the first one not counted.
     """
     batches, targets, samples = (arguments.pop(name) for name in ("batches", "targets", "samples"))
     stage = _Stage(batches, targets, samples, arguments["weight"])

@@ -1,4 +1,4 @@
-"""Buffers on their way: nobody may read one that is being filled, or write one that is being filled or sent."""
+"""Buffers in flight: no code may read one that is being filled, or write one that is being filled or sent."""
 
 import weakref
 from collections.abc import Callable, Iterator
@@ -52,11 +52,11 @@ _COPYING = {"__getitem__", "contiguous", "clone", "reshape", "flatten", "to", "i
 
 
 class Copies:
-    """Receives into a copy that nobody keeps: `dist.recv(x[[0, 2]], src=1)` fills a temporary and leaves `x` alone."""
+    """Receives into a copy that is not kept: `dist.recv(x[[0, 2]], src=1)` fills a temporary and leaves `x` alone."""
 
     def __init__(self) -> None:
         self._copies: dict[int, weakref.ref] = {}
-        self.filled: dict[int, tuple[weakref.ref, Call]] = {}  # copies that nobody has looked at since
+        self.filled: dict[int, tuple[weakref.ref, Call]] = {}  # copies that were not read since
 
     def made(self, source: Any, result: Any) -> None:
         """A function that may copy gave `result`."""
@@ -71,7 +71,7 @@ class Copies:
                 self.filled[id(tensor)] = (weakref.ref(tensor), call)
 
     def used(self, tensors: Iterator[Tensor]) -> None:
-        """Somebody looks at tensors: what they hold has arrived where it is wanted."""
+        """Code reads tensors: what they hold has arrived where it is wanted."""
         for tensor in tensors:
             self.filled.pop(id(tensor), None)
 
@@ -92,7 +92,7 @@ def poison(call: Call) -> None:
 
 
 class TouchGuard(TorchFunctionMode):
-    """Looks at every torch function that the caller's code calls while a request is on its way.
+    """Looks at every torch function that the caller's code calls while a request is in flight.
 
     It is in the way of every operator: each Python function that it calls costs all of them.
     """
@@ -128,7 +128,7 @@ class TouchGuard(TorchFunctionMode):
     looked_at_unnoticed = unnoticed(looked_at)
 
     def guarded(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Call `func`. Raises RequestError where it reads or writes a buffer on its way."""
+        """Call `func`. Raises RequestError where it reads or writes a buffer in flight."""
         name = getattr(func, "__name__", "")
         if name in _LOOKS_ONLY:
             return func(*args, **kwargs)

@@ -217,8 +217,8 @@ class ThreadOrder:
 
 
 def _said(call: Call) -> str:
-    """What a message is to whoever sends or receives it."""
-    whom = "anybody" if call.peer is None else f"rank {call.peer}"
+    """What a message is to its sender or receiver."""
+    whom = "any rank" if call.peer is None else f"rank {call.peer}"
     return f"{'send to' if call.op is Op.SEND else 'receive from'} {whom} with tag {call.tag}"
 
 

@@ -1,4 +1,4 @@
-"""Memory on its way: which request reads or writes which bytes, who knows that it is over, who touched it before."""
+"""Memory in flight: which request reads or writes which bytes, who knows that it is over, who touched it before."""
 
 import ctypes
 import sys
@@ -41,7 +41,7 @@ class OpenCall:
 
     @property
     def changed(self) -> bool:
-        """True where somebody wrote to memory that was to stay as it is, behind torch's back (numpy)."""
+        """True where something wrote to memory that was to stay as it is, behind torch's back (numpy)."""
         if self.checksum is None:
             return False
         return stretch(self.tensor) != (self.start, self.end) or self.checksum != checksum(self.tensor)
@@ -75,7 +75,7 @@ class Flights:
 
     @property
     def any(self) -> bool:
-        """True where a tensor may be on its way, or another thread may have one on its way soon."""
+        """True where a tensor may be in flight, or another thread may have one in flight soon."""
         return bool(self.flying or self.landed or self._order.running)
 
     @property
@@ -84,7 +84,7 @@ class Flights:
         return bool(self._order.running)
 
     def begin(self, call: Call, *, lend: bool) -> None:
-        """A request is about to be made; `lend` it memory, where its caller goes on before it is complete."""
+        """A request is about to be made; `lend` it memory, where its caller continues before it is complete."""
         written = {id(t) for t in call.outputs}
         tensors = (*call.outputs, *(t for t in call.inputs if id(t) not in written))
         flights = [_flight(call, tensor, id(tensor) in written, lend) for tensor in tensors if _in_one_piece(tensor)]
@@ -144,7 +144,7 @@ class Flights:
         return next((each.call for each in others if each.start < flight.end and flight.start < each.end), None)
 
     def note(self, tensor: Tensor, *, writes: bool) -> None:
-        """A thread reads or writes a tensor while another one runs, which may soon have it on its way."""
+        """A thread reads or writes a tensor while another one runs, which may soon have it in flight."""
         if self.crowded:
             where = frames.own(frames.of_stack(sys._getframe(1)))
             touch = Touch(tensor, writes, where, threading.current_thread().name)

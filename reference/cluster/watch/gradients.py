@@ -68,13 +68,13 @@ class Gradients:
         self.pass_through(roots)
 
     def asked(self, roots: Any, inputs: Tensor | Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
-        """`torch.autograd.grad` has returned: whoever names inputs is told by torch itself if one cannot be reached."""
+        """`torch.autograd.grad` has returned: where `inputs` are named, torch itself says if one is not reached."""
         inputs = (inputs,) if isinstance(inputs, Tensor) else inputs
         self.reached |= {id(leaf) for leaf, gradient in zip(inputs, gradients, strict=True) if gradient is not None}
         self.pass_through(roots)
 
     def pass_through(self, roots: Any) -> None:
-        """Mark what lies behind `roots`: whatever has been or will be sent of it loses nothing. Leaves go on."""
+        """Mark all but the leaves behind `roots`: whatever has been or will be sent of them loses nothing."""
         for root in (roots,) if isinstance(roots, Tensor) else roots:
             for node in unpassed(getattr(root, "grad_fn", None)):
                 for cut in node.metadata.get(_CUTS, ()):

@@ -24,7 +24,7 @@ class Mail:
     def post(self, post: Post) -> RankError | None:
         """Pair a new send or receive with the oldest that fits. Returns the error of a pair that does not agree.
 
-        Whom a receive from anybody is paired with is a guess until it has `heard`: another's message, of which the
+        The partner of a receive from any rank is a guess until it has `heard`: another's message, of which the
         report is still to come, may have been first.
         """
         partner = next((other for other in self._candidates(post) if other.tag == post.tag), None)
@@ -41,7 +41,7 @@ class Mail:
         return None if guess else self._disagreement(send, recv)
 
     def heard(self, recv: Post, source: int) -> RankError | None:
-        """A receive from anybody has got its message from `source`: if its partner is another one, pair both anew."""
+        """A receive from any rank has got its message from `source`: if its partner is another one, pair both anew."""
         if recv.matched and recv.partners[0].rank == source:
             recv.source = source
             return self._disagreement(recv.partners[0], recv)
@@ -105,7 +105,7 @@ class Mail:
 
 
 def _source(recv: Post) -> int | None:
-    """Whom a receive names, or has heard."""
+    """The source that a receive names or has matched."""
     return recv.source if recv.peer is None else recv.peer
 
 

@@ -5,7 +5,7 @@ One event happened before another if a chain of starts, joins, queues, events an
 one thread happened to be long done when the other began.
 
 A lock keeps two threads from a buffer at the same time, and so makes a chain for what they do with memory. For the
-order of their calls it makes none: whoever comes first has it first, and that may differ from rank to rank.
+order of their calls it makes none: the first thread to come has it first, and that may differ from rank to rank.
 """
 
 import dis
@@ -37,7 +37,7 @@ class Order:
     """The clocks of the threads of a rank, and of what they synchronize with.
 
     Args:
-        memory: another one, which hears of the same, and of locks.
+        memory: another one, which is told the same, and of locks.
     """
 
     def __init__(self, memory: "Order | None" = None) -> None:
@@ -114,7 +114,7 @@ def _merge(into: Clock, other: Clock) -> None:
 
 
 def _me() -> threading.Thread:
-    """This thread; the main one, where it is none of Python's, or still on its way up."""
+    """This thread; the main one, where it is none of Python's, or still starting."""
     return threading._active.get(threading.get_ident()) or threading.main_thread()  # type: ignore[attr-defined]
 
 

@@ -29,7 +29,7 @@ class Place:
 class Post:
     """A call that a rank has posted: its event, which it reads like, and what else there is to know of it.
 
-    `matched` once everybody it needs has posted theirs.
+    `matched` once every rank that it needs has posted its own.
     """
 
     event: Event
@@ -41,8 +41,8 @@ class Post:
     width: int  # bytes of one row
     matched: bool = False
     partners: tuple["Post", ...] = field(default=(), repr=False)
-    source: int | None = None  # whom a receive from anybody has heard
-    source_used: bool = False  # its caller has looked at whom
+    source: int | None = None  # the rank that a receive from any rank has matched
+    source_used: bool = False  # its caller has looked at the source
     ordinal: int = 0  # position among the collectives of its group on its rank, from 1
     previous: "Post | None" = field(default=None, repr=False)  # the call of this rank before
     waited: list["Post"] = field(default_factory=list, repr=False)  # calls whose waits ended between the two
@@ -83,7 +83,7 @@ class Post:
 
     @property
     def told(self) -> Event:
-        """The event, with whom a receive from anybody has heard."""
+        """The event; that of a receive from any rank with its resolved source."""
         return self.event if self.source is None else replace(self.event, peer=self.source)
 
 
@@ -146,7 +146,7 @@ def elements_text(count: int) -> str:
 
 
 def wrapped(start: str, parts: list[str], width: int = 190) -> list[str]:
-    """Parts behind a start, in as few lines as fit."""
+    """Parts after a start, in as few lines as fit."""
     lines = [start]
     for i, part in enumerate(parts):
         piece = part + ", " * (i < len(parts) - 1)

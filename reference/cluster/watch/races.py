@@ -1,4 +1,4 @@
-"""Receives from anybody, and whether another message could have come first.
+"""Receives from any rank, and whether another message could have come first.
 
 Two messages race for a receive unless one of them could only be sent after the other had been received. "After" is
 Lamport's happened-before (1978), computed with vector clocks (Fidge 1988, Mattern 1989) over the calls of all ranks.
@@ -13,7 +13,7 @@ Clock = tuple[int, ...]
 
 
 class Races:
-    """The receives from anybody of one run."""
+    """The receives from any rank of one run."""
 
     def __init__(self, world_size: int) -> None:
         self._world_size = world_size
@@ -37,9 +37,9 @@ class Races:
         return None
 
     def _rivalry(self, taken: Post, later: list[Post]) -> RankError | None:
-        """The error of a receive from anybody that another rank's message could have reached first.
+        """The error of a receive from any rank that another rank's message could have reached first.
 
-        Of each other rank, that could only be the first of its messages that is still to come, whoever takes it: a
+        Of each other rank, that could only be the first of its messages that is still to come, whatever takes it: a
         receive that names its source waits in vain, where its message is gone.
         """
         first = taken.partners[0]
@@ -52,7 +52,7 @@ class Races:
         if not rivals:
             return None
         senders = ranks_text({first.rank, *rivals})
-        what = f"the result depends on arrival order: {senders} send to a receive from anybody"
+        what = f"the result depends on arrival order: {senders} send to a receive from any rank"
         starved = next((recv for recv in rivals.values() if recv.peer is not None), None)
         details = [f"{starved.text} at {starved.place} waits in vain where its message is first"] if starved else []
         fix = "name the source: recv(src=...), or give each sender its own tag"

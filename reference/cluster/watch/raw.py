@@ -17,7 +17,7 @@ _FLOATS = {
 
 
 def stretch(tensor: Tensor) -> tuple[int, int]:
-    """First address of a contiguous tensor and the one behind its last; an empty stretch for any other."""
+    """First address of a contiguous tensor and the one after its last; an empty stretch for any other."""
     plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"
     if not plain or tensor.layout is not torch.strided or not tensor.is_contiguous():
         return 0, 0
@@ -26,7 +26,7 @@ def stretch(tensor: Tensor) -> tuple[int, int]:
 
 
 def checksum(tensor: Tensor) -> int:
-    """The CRC-32 of the bytes of a contiguous tensor, which also hears of numbers that change places."""
+    """The CRC-32 of the bytes of a contiguous tensor, which also detects numbers that change places."""
     return zlib.crc32(_memory(*stretch(tensor)))
 
 

@@ -1,4 +1,4 @@
-"""Replicas that drift apart without a wrong call: another seed, a parameter whose gradient nobody reduces.
+"""Replicas that drift apart without a wrong call: another seed, a parameter whose gradient is not reduced.
 
 Every message is right, every loss is plausible, and the models are no longer one. So the ranks of a watched cluster
 tell the checksum of each parameter after each step, and the supervisor compares them:
@@ -45,11 +45,11 @@ def watch_replicas(model: nn.Module, group: ProcessGroup | None = None) -> Calla
         A function that compares once more: to be called after each step that no torch optimizer takes.
 
     Raises:
-        RuntimeError: nobody watches this process, or it is not in the group.
+        RuntimeError: this process is not watched, or it is not in the group.
     """
     watcher = world_recorder()
     if not hasattr(watcher, "replicas") or not watcher.on:
-        raise RuntimeError("nobody watches this rank: watch_replicas works on the ranks of Cluster(..., watch=True)")
+        raise RuntimeError("this rank is not watched: watch_replicas works on the ranks of Cluster(..., watch=True)")
     group = torch.distributed.group.WORLD if group is None else group
     if not isinstance(group, ProcessGroup):
         raise RuntimeError("this rank is not in the group: only its members hold a replica")

@@ -1,4 +1,4 @@
-"""The supervisor: hears of every call before it is made, and knows when no rank can go on.
+"""The supervisor: receives every call before it is made, and knows when no rank can continue.
 
 A rank reports a call when it posts it and when it begins to wait for it. Reports of one rank come in order. So when
 every rank that has not finished waits for a call that lacks its partner, no report can change that any more: it is a
@@ -63,7 +63,7 @@ class Supervisor:
             case "running":
                 if wait := self.waits[rank].get(report["thread"]):
                     self.waits[rank][report["thread"]] = replace(wait, others=int(report["others"]))
-            case "goes on":
+            case "continues":
                 self.waits[rank].pop(report["thread"], None)
             case "source used":
                 self.posts[rank][report["number"]].source_used = True
@@ -132,7 +132,7 @@ class Supervisor:
             self.suspects[id(calls)] = (time.monotonic() + _PATIENCE, calls)
 
     def _mismatch(self, final: bool) -> RankError | None:
-        """The error of a round that does not fit, once everybody is in it or patience has run out."""
+        """The error of a round that does not fit, once all ranks are in it or patience has run out."""
         for when, calls in self.suspects.values():
             complete = len(calls) == len(next(iter(calls.values())).group)
             if complete or final or time.monotonic() >= when:
@@ -145,7 +145,7 @@ class Supervisor:
         return waits[0] if waits and len(waits) > max(wait.others for wait in waits) else None
 
     def _stuck(self) -> RankError | None:
-        """The error of a run in which nobody can go on."""
+        """The error of a run in which no rank can continue."""
         blocked = {rank: wait for rank in range(self.world_size) if (wait := self.blocked(rank))}
         self.futures = [post for post in self.futures if not post.done]
         if not blocked and not self.futures:
@@ -153,7 +153,7 @@ class Supervisor:
         settled = len(blocked) + len(self.finished) == self.world_size
         for wait in (*blocked.values(), *(Wait(post, post.place, 0) for post in self.futures)):
             if error := self._abandoned(wait):
-                certain = settled and not self.caught  # an exception on its way may say more
+                certain = settled and not self.caught  # an exception in flight may say more
                 return self._with_caught(error) if certain or self._patient() else None
         circle = self._circle(blocked)
         if not blocked or not (settled or (circle and self._patient())):
@@ -225,7 +225,7 @@ class Supervisor:
         )
 
     def _deadlock(self, blocked: dict[int, Wait], circle: list[int]) -> RankError:
-        """The error of ranks that wait for each other: the circle, rank by rank, and who waits behind it."""
+        """The error of ranks that wait for each other: the circle, rank by rank, and the ranks that wait for it."""
         circle = circle or sorted(blocked)
         waits = [blocked[rank] for rank in (*circle, *(r for r in blocked if r not in circle))]
         parts = [f"rank {w.post.rank} waits in {w.text(self.world_size)}" + self._missing(w.post) for w in waits]
@@ -241,7 +241,7 @@ class Supervisor:
     def _circle(self, blocked: dict[int, Wait]) -> list[int]:
         """Ranks that wait for each other in a circle, in rank order; [] where there is none.
 
-        A receive from anybody waits for one of many and holds no circle together.
+        A receive from any rank waits for one of many and holds no circle together.
         """
         needs = {
             rank: [r for r in self._needs(wait.post) if r in blocked]

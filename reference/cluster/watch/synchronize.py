@@ -1,4 +1,4 @@
-"""What orders threads, and how an `Order` hears of it: starts, joins, queues, events, futures, locks, pauses."""
+"""What orders threads, and how an `Order` is told: starts, joins, queues, events, futures, locks, pauses."""
 
 import asyncio
 import concurrent.futures
@@ -130,7 +130,7 @@ _SYNCHRONIZE: tuple[tuple[Any, str, Around], ...] = (
 
 @contextmanager
 def ordered_threads(order: Order, around: Callable[[], Any]) -> Iterator[None]:
-    """Have `order` hear of what orders threads, and run each thread that starts inside within `around()`."""
+    """Report to `order` what orders threads, and run each thread that starts inside within `around()`."""
     start, alive, sleep = threading.Thread.start, threading.Thread.is_alive, time.sleep
     memory = order.memory or order
 

@@ -1,6 +1,6 @@
 """Does the caller look at what a call returned? `got[dist.recv(x)] = x` does, `dist.recv(x)` alone does not.
 
-Python says so in its bytecode: what nobody wants is popped from the stack at once, or stored under a name that nobody
+Python says so in its bytecode: an unused value is popped from the stack at once, or stored under a name that no code
 loads.
 """
 
@@ -24,7 +24,7 @@ _DEPTH = 50  # functions that hand a value on to their callers
 
 
 def result_used(frame: FrameType | None) -> bool:
-    """True unless the value of the call that `frame` is in is thrown away, by itself or by whom it returns it to."""
+    """True unless the value of the call that `frame` is in is thrown away, here or by a caller of this frame."""
     for _ in range(_DEPTH):
         if frame is None:
             return True

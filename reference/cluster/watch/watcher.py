@@ -1,4 +1,4 @@
-"""A recorder that watches: it checks each call, reports it to the supervisor, and guards the buffers on their way."""
+"""A recorder that watches: it checks each call, reports it to the supervisor, and guards the buffers in flight."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
-from time import sleep  # the one that nobody replaces
+from time import sleep  # the one that is never replaced
 from types import FrameType
 from typing import Any
 
@@ -94,7 +94,7 @@ class Watcher(Recorder):
             replica.stepped(optimizer)
 
     def noticing(self) -> AbstractContextManager[None]:
-        """Hear of the exceptions that pass through the code inside, also of those that it catches."""
+        """Record the exceptions that pass through the code inside, also those that it catches."""
         return noticed(self._noticed)
 
     @unnoticed
@@ -126,7 +126,7 @@ class Watcher(Recorder):
     def _check(self, call: Call) -> None:
         """Raises the first thing that is wrong with a call."""
         if os.getpid() != self._process:
-            what = "a process that the rank has started is no rank: nobody answers it, and it would wait for ever"
+            what = "a process that the rank has started is no rank: no rank answers it, and it would wait forever"
             raise checks.at(call, self.rank, GroupError, "forked", what, "communicate in fn itself")
         self._check_copies()
         if self._returned:
@@ -155,7 +155,7 @@ class Watcher(Recorder):
                 work = super().make(call, run)
         except Exception:
             if call.number in self._announced:
-                self.tell({"what": "goes on", "thread": threading.get_ident()})
+                self.tell({"what": "continues", "thread": threading.get_ident()})
             raise
         self._requests[call.number] = work  # dropped by its owner, it would take its message with it
         return work
@@ -191,13 +191,13 @@ class Watcher(Recorder):
             self._follow(call, self._tell_wait(call, _place(call, sys._getframe(1))))
 
     def _polls_no_more(self) -> None:
-        """This thread goes on: it polled, and did not wait."""
+        """This thread continues: it polled, and did not wait."""
         _, _, told = self._polls.pop(threading.get_ident(), (0.0, 0, ()))
         if told:
-            self.tell({"what": "goes on", "thread": threading.get_ident()})
+            self.tell({"what": "continues", "thread": threading.get_ident()})
 
     def source_asked(self, call: Call, frame: FrameType) -> None:
-        """Report a receive from anybody whose sender is looked at: then it need not matter who was first."""
+        """Report a receive from any rank whose sender is looked at: then it need not matter which was first."""
         while frame.f_back is not None and _between(frame.f_code.co_filename):
             frame = frame.f_back
         if call.function != "recv_object_list" and result_used(frame):  # that one receives twice, and wants one sender
@@ -216,7 +216,7 @@ class Watcher(Recorder):
             now = {"tick": self.tick, "end": time.monotonic()}
             said = {"what": "completed", "number": call.number, "peer": call.peer, **now}
             if call.op is Op.RECV and call.root is None:
-                self.tell(said)  # from anybody: with whom it was decides
+                self.tell(said)  # from any rank: its source decides
             else:
                 self._tell_later(said)
             checks.check_result(call, self.rank)
@@ -229,7 +229,7 @@ class Watcher(Recorder):
         raise self._here(RequestError, "no future", what, "call its wait(), in a thread of its own if need be")
 
     def future_taken(self, call: Call, future: torch.futures.Future) -> torch.futures.Future:
-        """A future counts as a wait: whoever has it waits out of sight."""
+        """A future counts as a wait: its holder may wait where the tap cannot see."""
         self._futures.add(call.number)
         self.flights.end(call)
         self.tell({"what": "future", "number": call.number})
@@ -243,7 +243,7 @@ class Watcher(Recorder):
         return result
 
     def tell(self, *reports: dict[str, Any]) -> None:
-        """Report to the supervisor, in one message with what has waited. Before the first call nobody listens."""
+        """Report to the supervisor, in one message with what has waited. Until the first call none is sent."""
         with self._telling:
             reports, self._news = (*self._news, *reports), []
             if reports and self._channel.asked:
@@ -282,7 +282,7 @@ class Watcher(Recorder):
             self.tell({"what": "caught", "error": what[:200]})
 
     def _touched(self, flight: OpenCall, how: str, by: Call | None = None) -> RankError:
-        """The error of code, or of another call, that reads or writes a buffer on its way."""
+        """The error of code, or of another call, that reads or writes a buffer in flight."""
         call = flight.call
         made = f"{text_of(call)} at {frames.display(call.file)}:{call.line}"
         if flight.filling:
@@ -298,7 +298,7 @@ class Watcher(Recorder):
 
     def _touched_before(self, call: Call, touch: Touch) -> RankError:
         """The error of a thread that touched a buffer before a call that might as well have come first."""
-        how, state = ("modified", "on its way") if touch.writes else ("read", "unfilled until wait()")
+        how, state = ("modified", "in flight") if touch.writes else ("read", "unfilled until wait()")
         made = f"{text_of(call)} at {frames.display(call.file)}:{call.line}"
         what = f"the buffer of {made} is {state}, and thread {touch.thread!r} {how} it: before or after is a race"
         place = {"file": touch.where.file or call.file, "line": touch.where.line or call.line}
@@ -358,7 +358,7 @@ def _place(call: Call, frame: FrameType) -> tuple[str, int]:
 
 
 def _goes_on(call: Call, frame: FrameType | None) -> bool | None:
-    """True where the caller of a call goes on before it is complete: `isend`, `irecv`, `async_op=True`; False where
+    """True where the caller of a call continues before it is complete: `isend`, `irecv`, `async_op=True`; False where
     the call waits, None where one can't know."""
     if call.function in _REQUESTS:
         return True

@@ -24,11 +24,11 @@ from ..exchange import PIECE
 from ..reduction import SUM
 from . import blockwise, eager
 
-LATENCY = 192 << 10  # bytes that gloo moves between two processes of one machine while a message is on its way
+LATENCY = 192 << 10  # bytes that gloo moves between two processes of one machine while a message is in flight
 SMALL = 64 << 10  # bytes: up to here copies within a rank count for less than messages
 LARGE = 2 << 20  # bytes: from here on copies within a rank count for more than steps
 CACHE = 32 << 20  # bytes that ranks of one processor share: where all their tensors fit in, blocks save nothing
-MANY = 8  # ranks: from here on it counts who of them sends how much
+MANY = 8  # ranks: from here on it counts which of them sends how much
 
 ALL_REDUCES = (eager.eager_doubling, all_reduces.halving_doubling, all_reduces.ring)
 
@@ -57,7 +57,7 @@ def broadcast(x: Tensor, root: int, group: ProcessGroup) -> None:
 
 
 def all_gather(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
-    """Collect everybody's `x` in `out`."""
+    """Collect every rank's `x` in `out`."""
     n = group.size()
     if out.nbytes >= LARGE:
         all_gathers.ring(x, out, group)
@@ -68,7 +68,7 @@ def all_gather(x: Tensor, out: Tensor, group: ProcessGroup) -> None:
 
 
 def reduce_scatter(x: Tensor, out: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
-    """Reduce chunk i of everybody's `x` into the `out` of rank i."""
+    """Reduce chunk i of every rank's `x` into the `out` of rank i."""
     n = group.size()
     small = x.numel() * x.element_size() < LARGE
     algorithm = reduce_scatters.recursive_halving if small and n & (n - 1) == 0 else reduce_scatters.ring

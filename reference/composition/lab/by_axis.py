@@ -19,7 +19,7 @@ def axis_of(mesh: Mesh, one: int, other: int) -> str:
 def bytes_by_axis(trace: Trace, mesh: Mesh) -> Mapping[str, list[int]]:
     """Bytes that each rank has sent along each axis, by rank.
 
-    An axis that nobody used is there with zeros; `SEVERAL` is there where somebody used several at once.
+    An unused axis is there with zeros; `SEVERAL` is there where a call used several at once.
     """
     return {axis: matrix.sum(axis=1).tolist() for axis, matrix in matrices_by_axis(trace, mesh).items()}
 

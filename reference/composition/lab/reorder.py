@@ -1,4 +1,4 @@
-"""The same run with its ranks in other places: what a job costs if somebody orders the axes of its mesh otherwise."""
+"""The same run with its ranks in other places: what a job costs if the axes of its mesh are ordered otherwise."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -47,7 +47,7 @@ def over_ranks(averages: Mapping[str, Average], group: ProcessGroup) -> dict[str
         group: n ranks, which all call this; also those that have seen nothing.
 
     Returns:
-        The means by name, the same on every rank. NaN where nobody has seen anything.
+        The means by name, the same on every rank. NaN where no rank has seen anything.
     """
     if not averages:
         return {}

@@ -1,8 +1,8 @@
 """Which samples each rank reads: every sample once in an epoch, whatever the number of ranks.
 
 An epoch is one shuffle of the data set, the same on every rank, and a step takes the next `batch` samples of it. Ranks
-share those of a step, never the data set: so what is read in step s does not depend on who reads it, and one number,
-how many samples all ranks have read, says where to go on, on as many ranks as there then are.
+share those of a step, never the data set: so what is read in step s does not depend on which rank reads it, and one
+number, how many samples all ranks have read, says where to resume, on as many ranks as there then are.
 
     order of the epoch   7 2 9 4 1 | 0 5 8 3 6 | 11 10        12 samples, 5 in a step
     2 ranks              7 2 9|4 1   0 5 8|3 6   11|10
@@ -63,9 +63,9 @@ class ShardedSampler:
             for samples in DataLoader(data, batch_sampler=sampler): ...
             sampler = sampler.next_epoch()
 
-    It never changes. To save it, keep `sampler.after(steps).consumed`; to go on, give that number as `consumed`, on any
-    number of ranks and with any batch. A rank that has no share of an epoch's last step ends one step earlier than the
-    others: see `uneven.joined`.
+    It never changes. To save it, keep `sampler.after(steps).consumed`; to resume, give that number as `consumed`, on
+    any number of ranks and with any batch. A rank that has no share of an epoch's last step ends one step earlier than
+    the others: see `uneven.joined`.
 
     Raises:
         BadInput: if there are more ranks than samples in a step, or a number makes no sense.

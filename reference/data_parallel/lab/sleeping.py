@@ -1,6 +1,6 @@
-"""Layers that sleep: they take time as on a GPU, and leave the processor to those who communicate.
+"""Layers that sleep: they take time as on a GPU, and leave the processor to ranks that communicate.
 
-Where ranks share few cores, whoever adds up gradients takes the time away from whoever computes them, and nothing can
+Where ranks share few cores, a rank that adds up gradients takes the time from one that computes them, and nothing can
 hide behind anything. A GPU computes without the processor. So do these layers: they only wait, forward and, for twice
 as long, backward. What they say to each other is real, and so are hooks, buckets and requests.
 """

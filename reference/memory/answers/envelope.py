@@ -1,7 +1,7 @@
 """Three sums for the back of an envelope: what a training state weighs, whether it fits, what a layer adds.
 
 They hold to one or two per cent, and are done before any machine is rented. `recipe`, `korthikanti` and `activations`
-know every case; here is the one that everybody should be able to do by heart.
+know every case; here is the one that every engineer should be able to do by heart.
 """
 
 import torch

@@ -2,7 +2,7 @@
 
 A float of p significant bits (bf16 8, fp16 11, fp32 24) near s lies on a grid of width between s/2^(p-1) and s/2^p. To
 add less than half of that width changes nothing: the result is rounded back to s. So a running sum of equal terms
-grows until it is about 2^p times as large as they are, and stays there for ever, without any error. In bf16 that is the
+grows until it is about 2^p times as large as they are, and stays there forever, without any error. In bf16 that is the
 256th micro-batch. (`reference.memory.lab.sums` shows every step on the way there, and other ways out.)
 
 Goldberg 1991, "What every computer scientist should know about floating-point arithmetic".
@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 def stalls_at(value: float, dtype: torch.dtype) -> float:
-    """Where a running sum of `value`, `value`, `value`, ... in `dtype` stays for ever.
+    """Where a running sum of `value`, `value`, `value`, ... in `dtype` stays forever.
 
     The grid becomes wider at powers of two. From 2^e on its width is 2^e · eps, and half of that is too much for
     `value` for the first time where 2^e · eps / 2 >= value: a tie is rounded to even, which is to 2^e itself.

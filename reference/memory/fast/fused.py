@@ -67,7 +67,7 @@ class Fused(Ops):
 
 
 def add_product(weight: nn.Parameter, gradient: Tensor, x: Tensor) -> None:
-    """Add dyᵀ x, summed over all tokens, to the gradient of a weight [out, in]; its hooks hear of it.
+    """Add dyᵀ x, summed over all tokens, to the gradient of a weight [out, in]; its hooks are called.
 
     Args:
         weight: a leaf of autograd.

@@ -1,7 +1,7 @@
 """Follow storages: each from the operation that first returns it to its end.
 
 A storage is what takes up memory. Tensors are views of one: a transposed weight, a flattened activation and a detached
-copy of a gradient cost nothing of their own. So whoever counts bytes counts storages, each once.
+copy of a gradient cost nothing of their own. So to count bytes, count storages, each once.
 """
 
 import sys
@@ -24,7 +24,7 @@ _PASSING = ("__torch_function__", "untraced", "looked_at", "guarded")  # frames 
 
 
 class Storages(TorchDispatchMode):
-    """Hears of every operation of torch between entering and leaving: forward, backward, optimizer, collectives.
+    """Sees every operation of torch between entering and leaving: forward, backward, optimizer, collectives.
 
     Subclasses say what to do when an operation begins and ends, and when a storage is first seen, is used again and is
     gone. What the watching of ranks makes for itself is not seen, nor what a kernel takes and gives back before it
@@ -45,7 +45,7 @@ class Storages(TorchDispatchMode):
         """An operation has taken or returned a storage that was seen before. Its size may be another one: `out=`."""
 
     def died(self, key: int) -> None:
-        """Nobody holds the storage any more."""
+        """The storage is held no more."""
 
     def after(self) -> None:
         """An operation has returned, and its storages were seen."""
@@ -53,7 +53,7 @@ class Storages(TorchDispatchMode):
     @staticmethod
     @lru_cache(maxsize=4096)
     def watching(file: str) -> bool:
-        """True where what a line of `file` asks for belongs to the watching of ranks: nobody hears of that."""
+        """True where what a line of `file` asks for belongs to the watching of ranks, which is not recorded."""
         return frames.machinery(file)
 
     def see(self, storage: UntypedStorage) -> int | None:
@@ -83,7 +83,7 @@ class Storages(TorchDispatchMode):
         kwargs = kwargs or {}
         mine = real and not self.watching(acting(sys._getframe(1)))
         if mine:
-            # torch.tensor(...) makes its tensor where nobody sees it, and shows it here first, as an argument.
+            # torch.tensor(...) makes its tensor out of our sight, and shows it here first, as an argument.
             arguments = [] if function is _LIFT_FRESH else tensors_in((*args, *kwargs.values()))
             self.before(arguments)
         result = function(*args, **kwargs)

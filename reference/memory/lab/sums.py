@@ -1,7 +1,7 @@
 """What a long sum in few bits loses, and three ways not to lose it.
 
-A float of p bits cannot hold 2^p + 1: in bf16 (p = 8) 256 + 1 rounds to 256, and a running sum of ones stays there for
-ever. Nothing warns. Gradients that are added up over micro-batches and weights that take small updates are such sums.
+A float of p bits cannot hold 2^p + 1: in bf16 (p = 8) 256 + 1 rounds to 256, and a running sum of ones stays there
+forever. Nothing warns. Gradients that are added up over micro-batches, and weights with small updates, are such sums.
 
 | way                 | bytes of the accumulator | error after n terms     | source                              |
 |---------------------|--------------------------|-------------------------|-------------------------------------|

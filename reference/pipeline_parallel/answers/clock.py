@@ -1,4 +1,4 @@
-"""A pipeline as a clock: in each cycle every micro-batch that is on its way moves on by one stage.
+"""A pipeline as a clock: in each cycle every micro-batch in flight moves on by one stage.
 
     cycle       0       1       2       3       4
     stage 0     0       1       2

@@ -1,7 +1,7 @@
 """Which rank blocks a pipeline that has come to a halt?
 
 When one rank stops, all the others do, and each of them says that it waits for its neighbour. So ask the neighbour, and
-its neighbour, until somebody has no such excuse. Four answers are possible, and each is mended elsewhere:
+its neighbour, until a rank has no such excuse. Four answers are possible, and each is mended elsewhere:
 
     computing   a rank has all it needs, and does not come back: a device, a kernel, a disk, a dead process
     message     what a rank waits for has been sent: the link

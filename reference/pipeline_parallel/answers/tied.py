@@ -3,7 +3,7 @@
 The embedding is on the first rank, the head on the last, and both are one table. Each end has a copy, and finds a part
 of its gradient: the first for the rows it looked up, the last for the logits. Three things keep the two copies one:
 
-    gradient    both ends sum, over their replicas and with each other; nobody between them has a table
+    gradient    both ends sum, over their replicas and with each other; no rank between them has a table
     norm        every stage counts, and the table once
     update      each end makes the same of the same numbers, so the copies stay equal to the last bit, and never travel
 

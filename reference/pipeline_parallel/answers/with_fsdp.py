@@ -1,7 +1,7 @@
 """Pipeline and FSDP together: a rank has v of the stages, and of each of them only a shard.
 
-A stage must be whole while it computes. So who goes through all stages with one micro-batch, and then with the next,
-gathers every stage m times in each direction, or keeps all of them whole. Breadth-first, all m micro-batches pass one
+A stage must be whole while it computes. So to go through all stages with one micro-batch, and then with the next, is to
+gather every stage m times in each direction, or to keep all of them whole. Breadth-first, all m micro-batches pass one
 stage, and then the next one of this rank: it is gathered once for all of them, while the stage before computes.
 
 | a rank of p ranks, v stages on each, n shards, m micro-batches | bubble        | gathered     | whole at a time |

@@ -1,8 +1,8 @@
 """Run programs that gather, free and reduce on paper: what they take, and what a rank holds.
 
-A rank computes one action after the other. Gathering and summing go on beside that, one behind the other on a link of
-their own: a `Gather` begins when the rank comes to it, and whoever computes with the stage waits until it is there. All
-who share a stage run the same program, so they gather at the same time.
+A rank computes one action after the other. Gathering and summing happen beside that, one after the other on a link of
+their own: a `Gather` begins when the rank comes to it, and a rank that computes with the stage waits until it is there.
+All that share a stage run the same program, so they gather at the same time.
 """
 
 import re
@@ -92,7 +92,7 @@ def most_held(rank: int, program: Iterable[Step]) -> tuple[int, int]:
     """How many stages and how many gradients are whole at a time, at most.
 
     Raises:
-        BadInput: if a stage computes that is not whole, stays whole, or has gradients that are summed by nobody.
+        BadInput: if a stage computes that is not whole, stays whole, or has gradients that are never summed.
     """
     whole, gradients, most = set(), {}, (0, 0)
     for step in program:
@@ -153,7 +153,7 @@ class _Rank:
         return True
 
     def way(self, needed: Result) -> float:
-        """How long a result is on its way to this rank."""
+        """How long a result is in flight to this rank."""
         return 0.0 if self.schedule.placement[needed.stage] == self.rank else self.message
 
     def computes(self, action: Action, arrived: float) -> None:

@@ -1,7 +1,7 @@
 """A pipeline whose stages sleep: what its ranks do when, on any machine.
 
-Where ranks share few cores, bubbles do not show: whoever waits leaves his core to another, and a step takes as long as
-all work together. On GPUs every rank has a processor of its own. So have these stages, as sleeping takes none: they
+Where ranks share few cores, bubbles do not show: a rank that waits leaves its core to another, and a step takes as long
+as all work together. On GPUs every rank has a processor of its own. So have these stages, as sleeping takes none: they
 wait for as long as a stage would compute, forward and in each half of backward. Everything else is real: graphs,
 messages, the program that goes through the schedule, and the clock.
 """
@@ -80,7 +80,7 @@ class Activation:
 
 
 class Shelf:
-    """Counts the activations that a rank holds: each counts for as long as somebody refers to it."""
+    """Counts the activations that a rank holds: each counts for as long as anything refers to it."""
 
     def __init__(self) -> None:
         self._held: WeakSet[Activation] = WeakSet()

@@ -29,7 +29,7 @@ def heard(trace: Trace, moment: Moment) -> list[float]:
     """By rank, the tick from which on it can know that `moment` has passed; inf where no message tells it."""
     since = [inf] * trace.world_size
     since[moment.rank] = moment.tick
-    inside = set()  # (rank, posted) of collectives that have heard on their way
+    inside = set()  # (rank, posted) of collectives that have heard and are still inside
     for message in trace.messages:  # by step: news travels on only after it came
         send, recv = message.send, message.recv
         if send.posted < since[send.rank] and (send.rank, send.posted) not in inside:

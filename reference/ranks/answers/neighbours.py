@@ -5,7 +5,7 @@
 | all four messages of a rank in one batch        | 1                      |
 | even ranks turn to the right first, odd to left | 4                      |
 | one pair after another along the line           | 2(n-1)                 |
-| everybody turns to the right first, and sends   | none: a deadlock       |
+| all ranks turn to the right first, and send     | none: a deadlock       |
 
 Where a rank holds a piece of a sequence and a convolution, an attention window or a stencil reaches over the edge, the
 next piece's border is fetched like this.

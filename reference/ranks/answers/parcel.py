@@ -5,8 +5,8 @@
 | label   | 8 (1 + `MOST_DIMS`) |
 | tensor  | size               |
 
-A receive needs a buffer, so somebody must say how large. `dist.send_object_list` works like this (a length, then
-pickled bytes), and so does the first micro-batch of PyTorch's pipelining.
+A receive needs a buffer, so the sender must first say how large. `dist.send_object_list` works like this (a length,
+then pickled bytes), and so does the first micro-batch of PyTorch's pipelining.
 """
 
 import torch

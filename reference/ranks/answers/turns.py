@@ -1,4 +1,4 @@
-"""Ranks speak in order: a token goes from hand to hand, and whoever holds it may speak.
+"""Ranks speak in order: a token goes from hand to hand, and the rank that holds it may speak.
 
 | way to take turns         | steps           | bytes sent by a rank |
 |---------------------------|-----------------|----------------------|

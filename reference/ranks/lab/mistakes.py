@@ -61,7 +61,7 @@ def different_tags() -> None:
 
 
 def never_waited_for() -> None:
-    """A request is a promise that somebody must collect."""
+    """A request is a promise that its caller must collect."""
     if dist.get_rank() == 0:
         dist.isend(torch.zeros(4), dst=1)
     else:

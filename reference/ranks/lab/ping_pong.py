@@ -7,7 +7,7 @@
 | two sizes           | Δ bytes / Δ one-way    | β, then α         |
 
 Clocks of two ranks can't be compared, so one rank measures both ways. A send alone measures nothing: it may return as
-soon as the message is on its way. The median forgives a few round trips in which something else happened.
+soon as the message is in flight. The median forgives a few round trips in which something else happened.
 
 `networks.estimate.alpha_beta` draws the line through more than two sizes.
 """

@@ -2,7 +2,7 @@
 
 | weight   | on a rank      | what it sees      | gradient on a rank                                              |
 |----------|----------------|-------------------|-----------------------------------------------------------------|
-| up, down | its columns    | all tokens        | whole, of its columns: nobody else has them                     |
+| up, down | its columns    | all tokens        | whole, of its columns: no other rank has them                   |
 | norm     | all of it      | a slice of tokens | a part: summed over the ranks, it is whole                      |
 | bias     | all of it      | a slice of tokens | a part, too: it is added where the residual is                  |
 

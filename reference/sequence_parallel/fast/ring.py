@@ -6,8 +6,8 @@ A sequence-parallel region gathers all tokens and then multiplies, or multiplies
 the processor, and the processor for the network. But a product of all tokens is t products of slices of them, and each
 can be made when its slice is there:
 
-    all-gather, matmul        multiply the slice one holds, while it goes on to the right and the next one comes
-    matmul, reduce-scatter    multiply the slice whose sum is on its way here, add, and send it on to the right
+    all-gather, matmul        multiply the slice one holds, while it travels on to the right and the next one comes
+    matmul, reduce-scatter    multiply the slice whose sum is in flight to here, add, and send it on to the right
 
     rank 1 of 4     all-gather, matmul                            matmul, reduce-scatter
     computing       |  x_1 W |  x_0 W |  x_3 W |  x_2 W |         |  x_0 W |  x_3 W |  x_2 W |  x_1 W |
@@ -57,7 +57,7 @@ class RingRegion(SequenceRegion):
 def all_gather_matmul(
     x: Tensor, weights: Sequence[Tensor], group: ProcessGroup | Communicator, multiply: Multiply = torch.matmul
 ) -> tuple[Tensor, ...]:
-    """The products of everybody's tokens with each of these weights.
+    """The products of every rank's tokens with each of these weights.
 
     Args:
         x: [B, S / t, D]: this rank's slice of the sequence.
@@ -98,10 +98,10 @@ def matmul_reduce_scatter(
 
 
 def passing(x: Tensor, group: ProcessGroup | Communicator) -> Iterator[tuple[int, Tensor]]:
-    """Everybody's `x`, this rank's own first, then what comes from the left. Yields whose it is, and it.
+    """Every rank's `x`, this rank's own first, then what comes from the left. Yields whose it is, and it.
 
-    Each goes on to the right, and the next one comes, while the caller works with it. When the caller asks for the next
-    one, it must be done with this one.
+    Each travels on to the right, and the next one comes, while the caller works with it. When the caller asks for the
+    next one, it must be done with this one.
     """
     communicator, rank, n = over(group), group.rank(), group.size()
     here = x.contiguous()

@@ -34,7 +34,7 @@ from reference.models.dropout import dropout, number
 from reference.tensor_parallel.linear import ColumnParallelLinear, RowParallelLinear
 from reference.tensor_parallel.region import Region
 
-SITES = 3  # of dropout in a layer: attention's weights, behind attention, behind the MLP
+SITES = 3  # of dropout in a layer: attention's weights, after attention, after the MLP
 
 
 class TransformerLayer(nn.Module):
@@ -45,7 +45,7 @@ class TransformerLayer(nn.Module):
     Args:
         width: h.
         heads: a. They divide the width, and divide by the t ranks of the region.
-        region: who shares the layer.
+        region: of the ranks that share the layer.
         probability: of an element to be dropped.
         place: of this layer in the model, from 0 on: no two drop the same.
     """

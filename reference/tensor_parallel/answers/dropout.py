@@ -24,7 +24,7 @@ OUTSIDE = 1
 def drop_and_sum(
     hidden: Tensor, weight: Tensor, upstream: Tensor, probability: float, noise: Tensor, group: ProcessGroup
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A row-parallel layer with a dropout before it and one behind it, forward and backward.
+    """A row-parallel layer with a dropout before it and one after it, forward and backward.
 
     Args:
         hidden: [N, F / t], this rank's features.

@@ -28,7 +28,7 @@ def column_linear(
         weight: [F / n, D], this rank's.
         bias: [F / n], this rank's.
         upstream: gradient of y, of its shape; the same on every rank with `join`.
-        join: whether everybody gets everybody's features.
+        join: whether every rank gets all ranks' features.
         group: n ranks.
 
     Returns:

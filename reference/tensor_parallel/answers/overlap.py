@@ -57,7 +57,7 @@ def column_backward(
 
 
 def all_gather_matmul(x: Tensor, weight: Tensor, multiply: Product, group: ProcessGroup) -> Tensor:
-    """Everybody's x, one behind the other, times weightᵀ; the rows of one rank are multiplied while others travel.
+    """Every rank's x, one after the other, times weightᵀ; the rows of one rank are multiplied while others travel.
 
     Args:
         x: [N / n, D], this rank's rows.

@@ -1,6 +1,6 @@
-"""A block of a large model on ranks that nobody has: its steps, and how long they would take on a network.
+"""A block of a large model on imagined ranks: its steps, and how long they would take on a network.
 
-One process runs the block's own code on the meta device, in a region that talks to nobody. What each rank would compute
+One process runs the block's own code on the meta device, in a region that sends nothing. What each rank would compute
 and send is known from the shapes, and all ranks do the same. So:
 
     measured    which products and collectives there are, in which order, of which shapes

@@ -59,7 +59,7 @@ class LayerOp:
     dtype: torch.dtype  # of it
     flops: int = 0  # of its matrix products
     fingerprint: int = 0  # of what it makes: equal on two ranks if the numbers are; 0 on the meta device
-    calls: tuple[int, int] = (0, 0)  # which calls of this rank it made, the first and the one behind the last
+    calls: tuple[int, int] = (0, 0)  # which calls of this rank it made, the first and the one after the last
     awaited: int = 0  # of a gather or sum: the first step that needs its result, by number
     sent: int = 0  # bytes, by this rank
 
@@ -70,12 +70,12 @@ class LayerOp:
 
     @property
     def spent_on(self) -> Doing:
-        """What its time goes into: `doing`, with gradients of weights told apart."""
+        """What its time goes into: `doing`, with gradients of weights counted apart."""
         return Doing.WEIGHT_GRADIENT if self.of_weight else self.doing
 
 
 class Border(Function):
-    """`apply(seen, *tensors)`: the tensors as they are; in backward, `seen` hears of their gradients."""
+    """`apply(seen, *tensors)`: the tensors as they are; in backward, `seen` is given their gradients."""
 
     @staticmethod
     def forward(ctx: Any, seen: Callable[[Sequence[Tensor]], None], *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -120,7 +120,7 @@ class Recorded(Around):
         return self._at(site, _nothing, partial(self.inside.local, function), *inputs)
 
     def dropout(self, drop: Callable[..., Tensor], x: Tensor, noise: Tensor | None) -> Tensor:
-        """Behind a region."""
+        """After a region."""
         return self._at(self._names[drop], _nothing, lambda x: self.inside.dropout(drop, x, noise), x)
 
 

@@ -44,7 +44,7 @@ def prefetched(
     layer: Callable[[Tensor, Tensor], Tensor],
     group: ProcessGroup,
 ) -> Tensor:
-    """As `forward`, but each layer's weight is on its way while the layer before it computes.
+    """As `forward`, but each layer's weight is in flight while the layer before it computes.
 
     Args:
         x, shards, shapes, group: as for `forward`.
@@ -76,7 +76,7 @@ def weight_sharded(
         upstream: (B, out of the last layer), gradient of the loss with respect to the output.
 
     Returns:
-        The output; the gradient of this rank's loss with respect to x; the gradient of everybody's loss with respect
+        The output; the gradient of this rank's loss with respect to x; the gradient of all ranks' losses with respect
         to each weight, (out, in).
 
     Rush 2023, "LLM training puzzles", puzzle 3 (weight-sharded data parallelism).

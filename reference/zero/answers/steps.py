@@ -13,7 +13,7 @@ from reference.data_parallel.layout import FlatLayout
 
 
 def pieces_of(sizes: list[int], rank: int, ranks: int) -> list[tuple[int, int, int]]:
-    """What a rank's shard holds of tensors that lie behind each other: (tensor, begin, end), in order.
+    """What a rank's shard holds of tensors that lie one after another: (tensor, begin, end), in order.
 
     Args:
         sizes: elements of each tensor. Together they are padded to a multiple of the number of ranks, and cut evenly.
@@ -58,7 +58,7 @@ def clip_by_global_norm(shards: list[Tensor], lengths: list[int], limit: float, 
 
     Args:
         shards: of each gradient, this rank's n-th. Together they are longer than the gradient where n does not divide
-            its length: what lies behind it is padding, and may hold anything.
+            its length: what lies after it is padding, and may hold anything.
         lengths: of each gradient, how many elements it has.
         limit: the longest that all gradients together may be.
         group: the n ranks that the shards belong to.

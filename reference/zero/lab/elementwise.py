@@ -20,7 +20,7 @@ from reference.errors import BadInput
 
 MATRIX = (6, 4)
 CUT = (7, 17)  # elements of the two pieces: the cut goes through a row
-SCALES = (1.0, 100.0, 0.01)  # of the gradients, step by step: who clips by a tensor's norm does so in one of them
+SCALES = (1.0, 100.0, 0.01)  # of the gradients, step by step: clipping by a tensor's norm happens in one of them
 TOLERANCE = 1e-9  # relative, in float64: rounding may differ by 1e-16 a step, another update differs by percents
 
 

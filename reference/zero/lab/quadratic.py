@@ -1,4 +1,4 @@
-"""A loss with a gradient of one line, where a puzzle or a picture is about who keeps what, not about the model.
+"""A loss with a gradient of one line, where a puzzle or a picture is about which rank keeps what, not about the model.
 
 Every rank has one sample, a and b, and the loss L(w) = ½ (a·w - b)². The losses of all ranks add up, and so do their
 gradients, (a·w - b) a.

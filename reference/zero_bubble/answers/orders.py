@@ -1,4 +1,4 @@
-"""An order that fills bubbles as it goes: weight gradients, for which nobody waits, go where a rank would be idle.
+"""An order that fills bubbles as it goes: weight gradients, for which no rank waits, go where a rank would be idle.
 
 Backward is split: I is the gradient of the input, for which the stage before waits, and W those of the weights.
 

@@ -2,14 +2,14 @@
 
 Where ranks share layers, by experts or by tensors, every piece of work ends in a message, and what comes next waits for
 it. A micro-batch that goes forward and another one that comes back know nothing of each other: while the
-message of the one is on its way, the other computes. That is why DualPipe pairs them on each rank.
+message of the one is in flight, the other computes. That is why DualPipe pairs them on each rank.
 
     compute     F0    B0    F1    B1    F2    B2
     network        F0    B0    F1    B1    F2    B2
 
 | k pieces each, of times F and B, a message m of at most both | time             |
 |---------------------------------------------------------------|------------------|
-| one behind the other                                          | k (F + B + 2 m)  |
+| one after the other                                           | k (F + B + 2 m)  |
 | in turn                                                       | k (F + B) + m    |
 
 DeepSeek-AI 2024, "DeepSeek-V3 technical report", sec. 3.2.1, fig. 4.

@@ -6,9 +6,9 @@
     rank n-1       stage n-1  stage n           handed over without a message
 
 Rank 0 begins and ends every micro-batch: it alone needs data and targets, and it begins backward without waiting for
-anybody. What is held from F to W is held for long in stage 0 and shortly in stage 2n-1: every rank has a stage of both
-kinds, so all hold as much. With stages in a loop (r and n + r) the first rank would hold almost three times as much as
-the last.
+any message. What is held from F to W is held for long in stage 0 and shortly in stage 2n-1: every rank has a stage of
+both kinds, so all hold as much. With stages in a loop (r and n + r) the first rank would hold almost three times as
+much as the last.
 
 | n ranks, a product c, a message m | time, of forward, I and W | sent by a rank                |
 |-----------------------------------|---------------------------|-------------------------------|

@@ -65,7 +65,7 @@ def two_versions(
 
     Args:
         line, weight, forward, backward, rate: as for `weight_stashing`; forwards and backwards are each in order of
-            micro-batches, and no micro-batch begins before all of the batch before the last one are through.
+            micro-batches, and no micro-batch begins before all of the batch before the last one have finished.
         micro_batches: of a batch; batch t has those from t m on.
 
     Returns:

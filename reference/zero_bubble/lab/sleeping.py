@@ -2,7 +2,7 @@
 
 On a GPU neither computing nor sending takes the processor. Here it is the same: a piece sleeps, and a message, though
 it is done at once, counts as in flight until its time has come. So a run takes as long as the order of calls and
-waits makes it, on a machine with few cores, too. What is called, and who waits for whom, is real.
+waits makes it, on a machine with few cores, too. What is called, and which rank waits for which, is real.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""What may be done with a tensor that is on its way: look at its form, use its neighbours, read what only is sent."""
+"""What may be done with a tensor in flight: look at its form, use its neighbours, read what only is sent."""
 
 import numpy
 import torch

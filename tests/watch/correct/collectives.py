@@ -337,7 +337,7 @@ def coalesced_calls():
 
 @correct(2)
 def all_reduce_of_a_fresh_tensor_as_a_barrier():
-    """Nobody wants the result; it is the waiting that counts."""
+    """The result is not wanted; it is the waiting that counts."""
     dist.all_reduce(torch.ones(1))
 
 

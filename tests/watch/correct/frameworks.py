@@ -420,7 +420,7 @@ def fsdp2_unshards_ahead():
 
 @correct(2)
 def checkpoint_saved_in_the_background():
-    """The thread that saves has a group of its own, and training goes on beside it."""
+    """The thread that saves has a group of its own, and training continues beside it."""
     folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(folder, src=0)
     model, group = mlp(), dist.new_group()

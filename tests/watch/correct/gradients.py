@@ -264,7 +264,7 @@ def activations_and_gradients_over_messages():
 
 @correct(2)
 def output_with_history_is_sent_in_inference():
-    """Nobody calls backward, so nothing is lost although the tensor has a history."""
+    """Backward is not called, so nothing is lost although the tensor has a history."""
     layer, x = nn.Linear(4, 4), torch.ones(2, 4)
     if dist.get_rank() == 0:
         dist.send(layer(x), dst=1)

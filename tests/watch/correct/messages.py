@@ -111,7 +111,7 @@ def batch_exchanges_with_everybody():
 
 @correct(2)
 def several_messages_in_flight():
-    """Messages of one pair and tag arrive in the order in which they were posted, whoever waits first for which."""
+    """Messages of one pair and tag arrive in the order in which they were posted, however they are waited for."""
     chunks = torch.arange(12.0).view(4, 3)
     if dist.get_rank() == 0:
         requests = [dist.isend(chunk, dst=1) for chunk in chunks]
@@ -383,7 +383,7 @@ def from_anybody_whose_name_is_used():
 
 @correct(4)
 def from_anybody_and_then_more_from_the_same():
-    """A header from anybody, and the body from whoever that was."""
+    """A header from any rank, and the body from the same."""
     rank, header, body = dist.get_rank(), torch.zeros(1), torch.zeros(3)
     if rank > 0:
         dist.send(torch.ones(1), dst=0)

@@ -269,7 +269,7 @@ def threads_that_send_with_tags_of_their_own():
 
 @correct(2)
 def one_buffer_that_a_lock_guards():
-    """Who has it first is open, but each sends what it has written."""
+    """Which one has it first is open, but each sends what it has written."""
     lock, buffer, rank = threading.Lock(), torch.zeros(2), dist.get_rank()
 
     def send(k):

@@ -15,7 +15,7 @@ from tests.watch.cases import correct
 
 @correct(2, 4)
 def one_rank_is_late():
-    """Everybody waits for 0.3 seconds; that is slow, and not a deadlock."""
+    """Every rank waits for 0.3 seconds; that is slow, and not a deadlock."""
     if dist.get_rank() == 1:
         time.sleep(0.3)
     x = torch.ones(4)
@@ -58,7 +58,7 @@ def a_rank_that_computes():
 
 @correct(3)
 def ranks_leave_when_they_are_done():
-    """Rank 0 has nothing to do after its message; the others go on without it."""
+    """Rank 0 has nothing to do after its message; the others continue without it."""
     rank, pair, x = dist.get_rank(), dist.new_group([1, 2]), torch.ones(4)
     if rank == 0:
         dist.send(x, dst=1)
@@ -146,7 +146,7 @@ def ranks_speak_in_order():
 
 @correct(2)
 def an_error_that_is_handled():
-    """An exception that one rank expects and recovers from is nobody's business."""
+    """An exception that one rank expects and recovers from is no error."""
     try:
         sample = {"text": "..."}["label"]
     except KeyError:

@@ -286,7 +286,7 @@ def not_a_number(d: Draw) -> str:
 
 
 def pending(d: Draw, x: str, out: str) -> str:
-    """A collective on its way that reads `x` and fills `out`."""
+    """A collective in flight that reads `x` and fills `out`."""
     return d.random.choice(
         (
             f"dist.all_gather_single({out}, {x}, async_op=True)",

@@ -101,7 +101,7 @@ def branch_that_depends_on_the_data():
     """Only the rank that met an outlier takes the branch; the next collective of the others pairs with its barrier."""
     sample = torch.tensor([1.0 if dist.get_rank() < 3 else 1000.0])
     if sample.item() > 100:
-        print("outlier, waiting for everybody to write a report")
+        print("outlier, waiting for all ranks to write a report")
         dist.barrier()  # <- here
     dist.all_reduce(sample)  # <- there
 

@@ -1,7 +1,7 @@
 """Point-to-point calls that wait for each other: rows 1, 2, 3, 7, 16 of the bug zoo, and kin.
 
-A send returns when somebody receives: so it is on gloo, however small the message, and so it is on NCCL. (Only MPI puts
-a small message aside and lets the sender go on.)
+A send returns when its receiver receives: so it is on gloo, however small the message, and so it is on NCCL. (Only MPI
+puts a small message aside and lets the sender continue.)
 """
 
 import time
@@ -357,7 +357,7 @@ def two_ranks_deadlock_while_the_others_finish():
     plain=Outcome.HANGS,
 )
 def two_ranks_deadlock_while_the_third_computes():
-    """Nobody needs to wait for rank 2 to know that ranks 0 and 1 are lost."""
+    """There is no need to wait for rank 2 to know that ranks 0 and 1 are lost."""
     rank = dist.get_rank()
     if rank < 2:
         dist.recv(torch.zeros(2), src=1 - rank)  # <- here

@@ -159,7 +159,7 @@ def leaves_in_the_middle(how):
     plain=Outcome.PASSES,
 )
 def every_rank_leaves():
-    """Nobody is left to wait, and still no rank returned anything."""
+    """No rank is left to wait, and still no rank returned anything."""
     dist.barrier()
     sys.exit(0)  # <- here
 
@@ -239,7 +239,7 @@ def error_of_a_call_swallowed_then_a_hang():
         try:
             dist.send(x, dst=2)  # <- here
         except Exception:
-            print("could not send, going on")
+            print("could not send, continuing")
     else:
         dist.recv(x, src=0)
 
@@ -279,7 +279,7 @@ def error_of_a_hook_swallowed_then_a_hang():
             scaled = gradient * scales["x"]  # <- here
             dist.all_reduce(scaled)  # <- here
         except KeyError:
-            print("no scale, going on")
+            print("no scale, continuing")
 
     x.register_hook(average)
     x.sum().backward()

@@ -30,7 +30,7 @@ def new_group_on_rank_zero_only():
     plain=Outcome.PASSES,
 )
 def new_group_on_its_members_only():
-    """The others go on to a barrier, which is not what the members are waiting for."""
+    """The others continue to a barrier, which is not what the members are waiting for."""
     x = torch.ones(4)
     if dist.get_rank() < 2:
         group = dist.new_group([0, 1])  # <- here

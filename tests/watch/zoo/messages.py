@@ -257,7 +257,7 @@ def receives_from_anyone_in_arrival_order(late):
     plain=Outcome.PASSES,
 )
 def first_answer_wins():
-    """Everybody answers with the same tag and the same shape; whose answer is the first is up to the scheduler."""
+    """Every rank answers with the same tag and the same shape; whose answer is the first is up to the scheduler."""
     rank = dist.get_rank()
     answer = torch.tensor([rank])
     if rank > 0:

@@ -137,7 +137,7 @@ def sends_to_itself():
     plain=Outcome.RAISES,
 )
 def receives_from_itself():
-    """Rank 0 "gathers" from everybody, itself included."""
+    """Rank 0 "gathers" from all ranks, itself included."""
     if dist.get_rank() == 0:
         for source in range(dist.get_world_size()):
             dist.recv(torch.zeros(4), src=source)  # <- here

@@ -128,7 +128,7 @@ def receives_into_an_expanded_tensor():
     args=("contiguous",),
 )
 def receives_into_a_copy(how):
-    """Indexing by a list makes a copy, and so does `.contiguous()`: the message arrives where nobody can see it."""
+    """Indexing by a list makes a copy, and so does `.contiguous()`: the message arrives where no code can see it."""
     x = torch.zeros(4, 4)
     if dist.get_rank() == 0:
         dist.send(torch.ones(4), dst=1)

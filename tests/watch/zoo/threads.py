@@ -258,7 +258,7 @@ def two_threads_send_to_a_rank_that_sends():
 
 @mistake(row=3, ranks=2, error="DeadlockError", blames=(0, 1), says=["deadlock", "new_group"], plain=Outcome.HANGS)
 def one_rank_receives_before_a_group_is_made():
-    """The group is not the mistake: rank 0 would come, if anybody sent."""
+    """The group is not the mistake: rank 0 would come, if any rank sent."""
     if dist.get_rank() == 0:
         dist.recv(torch.zeros(2), src=1)  # <- here
     dist.new_group()  # <- here

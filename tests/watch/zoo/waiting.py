@@ -1,4 +1,4 @@
-"""Requests that nobody waits for, or that somebody waits for twice: row 12 of the bug zoo, and kin."""
+"""Requests that are not waited for, or twice: row 12 of the bug zoo, and kin."""
 
 import torch
 import torch.distributed as dist

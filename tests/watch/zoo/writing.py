@@ -1,4 +1,4 @@
-"""Buffers written while they are on their way: row 14 of the bug zoo, and kin."""
+"""Buffers written while they are in flight: row 14 of the bug zoo, and kin."""
 
 import torch
 import torch.distributed as dist
@@ -142,7 +142,7 @@ def isend_buffer_overwritten_through_numpy():
     plain=Outcome.PASSES,
 )
 def receives_into_the_tensor_it_is_sending():
-    """The swap that everybody writes first."""
+    """The swap that most write first."""
     peer = 1 - dist.get_rank()
     x = torch.full((4,), float(peer))
     send = dist.isend(x, dst=peer)
@@ -159,7 +159,7 @@ def receives_into_the_tensor_it_is_sending():
     plain=Outcome.PASSES,
 )
 def one_buffer_for_every_message():
-    """Every message of the loop is sent from the same tensor, filled anew while the last one is still on its way."""
+    """Every message of the loop is sent from the same tensor, filled anew while the last one is still in flight."""
     buffer = torch.empty(4)
     if dist.get_rank() == 0:
         requests = []
