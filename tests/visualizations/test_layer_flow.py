@@ -52,7 +52,7 @@ def test_a_block_says_what_the_paper_counts(runs: Runs) -> None:
 def test_each_collective_stands_under_the_one_it_is_the_backward_of(runs: Runs, make: type[Region]) -> None:
     there, back = (placed(runs[make][0], doing) for doing in (Doing.FORWARD, Doing.BACKWARD))
     partner = {OpKind.GATHER: OpKind.SUM, OpKind.SUM: OpKind.GATHER}
-    borders = [column for column in columns(runs[make][0]) if column.kind.talks]
+    borders = [column for column in columns(runs[make][0]) if column.kind.is_collective]
     assert len(borders) == 4
     for column in borders:
         [forward], [backward] = there[column], back[column]
@@ -72,7 +72,7 @@ def test_outside_of_regions_ranks_repeat_each_other_until_tokens_are_shared_out(
     for make in REGIONS:
         for number, step in enumerate(runs[make][0]):
             outside = step.site.endswith(("norm", "dropout"))
-            if not step.kind.talks:
+            if not step.kind.is_collective:
                 assert is_same([own[number] for own in runs[make]]) == (outside and make is Region)
 
 

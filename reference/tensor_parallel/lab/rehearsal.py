@@ -174,7 +174,7 @@ def replayed(calls: Sequence[Collective], groups: Sequence[tuple[int, ...]], ran
 
 def collective(step: LayerOp) -> Collective | None:
     """What a step calls, known by its shapes: an all-gather makes more tokens, a reduce-scatter fewer."""
-    if not step.kind.talks or (step.kind is OpKind.GATHER and step.made == step.given):
+    if not step.kind.is_collective or (step.kind is OpKind.GATHER and step.made == step.given):
         return None
     op = Op.ALL_GATHER if step.kind is OpKind.GATHER else Op.ALL_REDUCE
     if step.kind is OpKind.SUM and step.made != step.given:

@@ -42,7 +42,7 @@ class OpKind(StrEnum):
     SUM = "sum"  # what the ranks made inside is added up
 
     @property
-    def talks(self) -> bool:
+    def is_collective(self) -> bool:
         """Whether it lies at the border of a region, where ranks may send something."""
         return self in (OpKind.GATHER, OpKind.SUM)
 
@@ -137,8 +137,8 @@ class OpRecorder:
 
     def follow(self, block: Block, region: Region) -> None:
         """Note what a block does that computes in `region`. Both are changed in place."""
-        region.begin_gather = partial(self._talk, OpKind.GATHER, region.begin_gather)
-        region.begin_sum = partial(self._talk, OpKind.SUM, region.begin_sum)
+        region.begin_gather = partial(self._collective, OpKind.GATHER, region.begin_gather)
+        region.begin_sum = partial(self._collective, OpKind.SUM, region.begin_sum)
         region.multiply = partial(self._multiply, region.multiply)
         names = {module: name.split(".")[-1] for name, module in block.named_modules()}
         equip(block, lambda ops: Recorded(ops, self.at, names))
@@ -169,7 +169,7 @@ class OpRecorder:
         self._note(OpKind.PRODUCT, a, made, flops=2 * made.numel() * a.shape[-1])
         return made
 
-    def _talk(self, kind: OpKind, begin: Callable[[Tensor], Finish], x: Tensor) -> Finish:
+    def _collective(self, kind: OpKind, begin: Callable[[Tensor], Finish], x: Tensor) -> Finish:
         first, place, given = self._calls(), len(self.steps), x.detach()
         self._note(kind, given, given)
         finish = begin(x)
