@@ -24,7 +24,7 @@ from reference.dtypes import accumulator
 from reference.engine import Batch
 from reference.errors import BadInput
 from reference.memory.loss_scaling import scaler_of
-from reference.memory.offload import Offload, OffloadedOptimizer, home_of
+from reference.memory.offload import Offload, OffloadedOptimizer, offload_target
 from reference.models.data import Batches, file_text, python_text
 from reference.parallelize import DEFAULT_PLAN, Plan, parallelize
 from reference.report import Report, StepReport, silent
@@ -181,7 +181,7 @@ def optimizer_for(config: TrainConfig, plan: Plan, form: UpdateForm) -> torch.op
     options = {"lr": config.learning_rate, "betas": (0.9, 0.95), "weight_decay": config.weight_decay}
     if plan.offload is Offload.NONE:
         return torch.optim.AdamW(masters, fused=True, **options)  # one pass over memory, not one for each operation
-    return OffloadedOptimizer(torch.optim.AdamW, masters, home_of(plan.offload, plan.offload_folder), **options)
+    return OffloadedOptimizer(torch.optim.AdamW, masters, offload_target(plan.offload, plan.offload_folder), **options)
 
 
 def summed(x: Tensor, group: dist.ProcessGroup) -> float:
