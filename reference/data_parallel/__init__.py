@@ -18,7 +18,7 @@ sends 2Ψ(n-1)/n elements from each rank, Ψ being the number of parameters, and
     answers/sampler.py          which samples each rank reads
     answers/metrics.py          numbers about the whole batch
     lab/forecast.py             a step before it runs: what hides behind backward
-    lab/sleeping.py             layers that sleep as long as a GPU would compute
+    lab/sleeping_layers.py      layers that sleep as long as a GPU would compute
 """
 
 from .form import DataParallel, Part, UpdateForm

@@ -39,5 +39,5 @@ Beside them
     answers/tied.py         a table that lives at both ends
     lab/measure.py          a step that has happened, in the same form as one on paper
     lab/rehearse.py         programs that gather and free, run on paper
-    lab/sleeping.py         stages that sleep: what ranks do when, on any machine
+    lab/sleeping_stages.py  stages that sleep: what ranks do when, on any machine
 """

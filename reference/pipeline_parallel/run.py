@@ -74,7 +74,7 @@ class Pipeline:
             schedule has two halves.
         form: of data parallelism, over this rank's stages.
         channels, copies: as for `Messages`.
-        around: entered around each action that computes, for whoever measures or changes what it computes with.
+        context: entered around each action that computes, for whoever measures or changes what it computes with.
 
     Raises:
         BadInput: if the schedule computes no step, or not with these ranks and stages.
@@ -93,10 +93,10 @@ class Pipeline:
         form: StageForm | None = None,
         channels: Mapping[Channel, ProcessGroup | Communicator] | None = None,
         copies: ProcessGroup | Communicator | None = None,
-        around: Callable[[Action], AbstractContextManager] = nullcontext,
+        context: Callable[[Action], AbstractContextManager] = nullcontext,
     ) -> None:
         self.schedule, self.stages = schedule, stages
-        self._deferred, self._form, self._around = deferred, form or Alone(), around
+        self._deferred, self._form, self._context = deferred, form or Alone(), context
         ahead = max(1, validate(schedule).room)
         if schedule.ranks != group.size():
             raise BadInput(f"a schedule of {schedule.ranks} ranks does not run on {group.size()}")
@@ -191,7 +191,7 @@ class Pipeline:
         if needed := needs(self.schedule, action):
             x = self._messages.take(needed).detach().requires_grad_()
         ends = self.schedule.after(action.stage, action.micro_batch) is None
-        with self._around(action):
+        with self._context(action):
             y = self.stages[action.stage](x, *others)
             if ends:
                 y = loss(y, action.micro_batch)
@@ -210,7 +210,7 @@ class Pipeline:
         place = action.stage, action.micro_batch
         finishing = nullcontext() if action.kind is Kind.INPUT else self._form.backward_of(action.stage, last)
         if action.kind is Kind.WEIGHT:
-            with self._around(action), finishing:
+            with self._context(action), finishing:
                 self._deferred.compute(place)
             return
         self._splits(action.kind is Kind.INPUT)  # for what is computed again
@@ -218,7 +218,7 @@ class Pipeline:
         needed = needs(self.schedule, action)
         gradient = self._messages.take(needed) if needed.is_gradient else None
         deferring = self._deferred.defer(place) if action.kind is Kind.INPUT else nullcontext()
-        with self._around(action), finishing, deferring:
+        with self._context(action), finishing, deferring:
             if y.requires_grad:  # not what frozen layers have made of tokens
                 y.backward(gradient)
         if x.requires_grad:  # a stage that made nothing of it leaves it no gradient

@@ -30,7 +30,7 @@ REPLACED = {
         "region.begin_sum",
         "region.multiply",
     },  # no module
-    "reference/zero_bubble/lab/sleeping.py": {"recorder.make"},  # no module
+    "reference/zero_bubble/lab/sleeping_pieces.py": {"recorder.make"},  # no module
     "reference/tensor_parallel/ops.py": {"setattr"},  # a block in the place of a whole parameter
     "reference/zero/unit.py": {"setattr"},  # FSDP: a parameter whose memory is the unit's
     "reference/pipeline_parallel/stages.py": {"setattr"},  # a layer that is elsewhere, or borrowed
