@@ -28,23 +28,23 @@ class Batch:
     Attributes:
         tokens, targets: [B, S], int64.
         positions: [S], where the tokens stand in their windows.
-        noise: [B, S], int64, from which dropout follows; None where there is none.
+        dropout_seeds: [B, S], int64, from which dropout follows; None where there is none.
     """
 
     tokens: Tensor
     targets: Tensor
     positions: Tensor
-    noise: Tensor | None = None
+    dropout_seeds: Tensor | None = None
 
     @classmethod
-    def of(cls, tokens: Tensor, targets: Tensor, noise: Tensor | None = None) -> "Batch":
+    def of(cls, tokens: Tensor, targets: Tensor, dropout_seeds: Tensor | None = None) -> "Batch":
         """Of whole windows."""
-        return cls(tokens, targets, torch.arange(tokens.shape[1], device=tokens.device), noise)
+        return cls(tokens, targets, torch.arange(tokens.shape[1], device=tokens.device), dropout_seeds)
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """What a model is called with."""
-        return self.tokens, self.positions, self.noise
+        return self.tokens, self.positions, self.dropout_seeds
 
     def slice(self, part: int, parts: int) -> "Batch":
         """One of so many equal slices of each window, whose tokens know where they stand.

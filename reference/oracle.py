@@ -37,8 +37,8 @@ def one_process(config: TrainConfig) -> Record:
     losses, norms, gradients = [], [], {}
     for step in range(config.stop_after or config.steps):
         tokens, targets = batches.of_step(step)
-        noise = batches.noise(step) if config.model.dropout > 0 else None
-        loss = token_loss(model(tokens, noise=noise), targets, batches.tokens)
+        dropout_seeds = batches.dropout_seeds(step) if config.model.dropout > 0 else None
+        loss = token_loss(model(tokens, dropout_seeds=dropout_seeds), targets, batches.tokens)
         loss.backward()
         gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
         norms.append(float(nn.utils.clip_grad_norm_(model.parameters(), config.clip)))

@@ -116,7 +116,7 @@ class Training:
         tokens, targets = (on_its_way(x, self.device) for x in self.batches.of_step(step, number, parts))
         if self.config.model.dropout == 0:
             return Batch.of(tokens, targets)
-        return Batch.of(tokens, targets, on_its_way(self.batches.noise(step, number, parts), self.device))
+        return Batch.of(tokens, targets, on_its_way(self.batches.dropout_seeds(step, number, parts), self.device))
 
     def update(self, step: int) -> float:
         """Update the parameters with the gradients that are there. Returns the norm of these, before clipping."""

@@ -141,15 +141,15 @@ class EncoderBlock(Layer):
         self.feed_forward = FeedForward(config)
         self.feed_forward_dropout = Dropout(config.dropout, site=2 * layer + 1)
 
-    def forward(self, x: Tensor, *noise: Tensor) -> Tensor:
-        """[B, S, D] -> [B, S, D]; with `noise` [B, S] of int64, some of what is added is left out."""
-        return self.ops.block(self.both_halves, x, *noise)
+    def forward(self, x: Tensor, *seeds: Tensor) -> Tensor:
+        """[B, S, D] -> [B, S, D]; with `seeds` [B, S] of int64, some of what is added is left out."""
+        return self.ops.block(self.both_halves, x, *seeds)
 
-    def both_halves(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
+    def both_halves(self, x: Tensor, seeds: Tensor | None = None) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
         local, dropout = self.ops.local, self.ops.dropout  # no name for what is added: it would keep it alive
-        x = x + dropout(self.attention_dropout, self.attention(local(self.attention_norm, x)), noise)
-        return x + dropout(self.feed_forward_dropout, self.feed_forward(local(self.feed_forward_norm, x)), noise)
+        x = x + dropout(self.attention_dropout, self.attention(local(self.attention_norm, x)), seeds)
+        return x + dropout(self.feed_forward_dropout, self.feed_forward(local(self.feed_forward_norm, x)), seeds)
 
 
 class Encoder(Stack):

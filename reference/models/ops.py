@@ -62,9 +62,9 @@ class Ops:
         """`function(*inputs)`, in which no token sees another."""
         return function(*inputs)
 
-    def dropout(self, drop: Callable[..., Tensor], x: Tensor, noise: Tensor | None) -> Tensor:
-        """`drop(x, noise)`: [B, S, D] outside, and the noise of all tokens, [B, S]."""
-        return drop(x, noise)
+    def dropout(self, drop: Callable[..., Tensor], x: Tensor, seeds: Tensor | None) -> Tensor:
+        """`drop(x, seeds)`: [B, S, D] outside, and the seeds of all tokens, [B, S]."""
+        return drop(x, seeds)
 
     def own(self, x: Tensor) -> Tensor:
         """Of [B, S, ...] for all tokens, what belongs to those that this rank has outside."""
@@ -119,9 +119,9 @@ class Around(Ops):
         """As those inside."""
         return self.inside.local(function, *inputs)
 
-    def dropout(self, drop: Callable[..., Tensor], x: Tensor, noise: Tensor | None) -> Tensor:
+    def dropout(self, drop: Callable[..., Tensor], x: Tensor, seeds: Tensor | None) -> Tensor:
         """As those inside."""
-        return self.inside.dropout(drop, x, noise)
+        return self.inside.dropout(drop, x, seeds)
 
     def own(self, x: Tensor) -> Tensor:
         """As those inside."""

@@ -44,9 +44,9 @@ class TensorParallel(Ops):
         """Out of the region: [B, S, F / t] -> [B, S, D] outside."""
         return _biased(self.region.rows(x, layer.weight), layer)  # the sum's bias: each rank has all of it
 
-    def dropout(self, drop: Callable[..., Tensor], x: Tensor, noise: Tensor | None) -> Tensor:
-        """By the noise of those tokens that this rank has outside."""
-        return drop(x, None if noise is None else self.own(noise))
+    def dropout(self, drop: Callable[..., Tensor], x: Tensor, seeds: Tensor | None) -> Tensor:
+        """By the seeds of those tokens that this rank has outside."""
+        return drop(x, None if seeds is None else self.own(seeds))
 
     def own(self, x: Tensor) -> Tensor:
         """What this rank has outside: [B, S, ...] -> [B, S, ...], or a slice of the tokens."""

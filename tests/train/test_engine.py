@@ -10,17 +10,17 @@ from reference.engine import Batch, OneStage
 from reference.errors import BadInput
 
 
-def read(noise: bool) -> Batch:
+def read(drops: bool) -> Batch:
     """Two windows of six tokens."""
     tokens, targets, drawn = torch.arange(36).view(3, 2, 6)
-    return Batch.of(tokens, targets, drawn if noise else None)
+    return Batch.of(tokens, targets, drawn if drops else None)
 
 
-@pytest.mark.parametrize("noise", [False, True])
+@pytest.mark.parametrize("drops", [False, True])
 @pytest.mark.parametrize("parts", [1, 2, 3, 6])
-def test_slices_of_a_batch_are_the_batch(noise: bool, parts: int) -> None:
-    """Tokens, targets and noise side by side again, each where its position says."""
-    batch = read(noise)
+def test_slices_of_a_batch_are_the_batch(drops: bool, parts: int) -> None:
+    """Tokens, targets and seeds side by side again, each where its position says."""
+    batch = read(drops)
     slices = [batch.slice(part, parts) for part in range(parts)]
     for name, whole in vars(batch).items():
         found = [getattr(one, name) for one in slices]
@@ -30,7 +30,7 @@ def test_slices_of_a_batch_are_the_batch(noise: bool, parts: int) -> None:
 
 def test_a_window_that_does_not_divide_is_refused() -> None:
     with pytest.raises(BadInput, match="windows of 6 tokens do not divide into 4 slices"):
-        read(noise=False).slice(0, 4)
+        read(drops=False).slice(0, 4)
 
 
 class Counting:

@@ -24,7 +24,7 @@ OPTIMIZERS = {
 RATES = {"momentum": 0.3, "adamw": 0.01}
 
 
-def setup(m: int, optimizer: str, updates: int = 12) -> TrainingSetup:
+def setup_of(m: int, optimizer: str, updates: int = 12) -> TrainingSetup:
     """Windows of noise: who is wrong about a version, is wrong about everything."""
     batches, rate = Batches.of(TEXT, 5, 12), RATES[optimizer]
     return TrainingSetup(

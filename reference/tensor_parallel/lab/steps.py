@@ -119,9 +119,9 @@ class Recorded(Around):
         site = self._names.get(function, "SwiGLU")
         return self._at(site, _nothing, partial(self.inside.local, function), *inputs)
 
-    def dropout(self, drop: Callable[..., Tensor], x: Tensor, noise: Tensor | None) -> Tensor:
+    def dropout(self, drop: Callable[..., Tensor], x: Tensor, seeds: Tensor | None) -> Tensor:
         """Behind a region."""
-        return self._at(self._names[drop], _nothing, lambda x: self.inside.dropout(drop, x, noise), x)
+        return self._at(self._names[drop], _nothing, lambda x: self.inside.dropout(drop, x, seeds), x)
 
 
 class OpRecorder:

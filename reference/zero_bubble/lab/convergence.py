@@ -30,9 +30,7 @@ class Curve:
 
     method: Method
     losses: tuple[float, ...]  # of each batch, in nats per token, with the weights that its forward saw
-    update_times: tuple[
-        float, ...
-    ]  # when all stages have made the update, in the time of a batch's forward through a stage
+    update_times: tuple[float, ...]  # when all stages have made an update; a batch's forward in a stage takes 1
 
 
 def curves(
