@@ -10,7 +10,7 @@ sends 2Ψ(n-1)/n elements from each rank, Ψ being the number of parameters, and
     layout.py                   several tensors in one flat one, cut into equal shards
     fixed.py                    a model that changes after wrapping is an error with a name
     norm.py                     the norm of all gradients, whoever holds them, and clipping
-    whole.py                    whole parameters from the parts that ranks hold
+    full_parameters.py          whole parameters from the parts that ranks hold
     initial.py                  replicas start alike, and whether they still are
     batch_norm.py               the mean and variance of the whole batch
     uneven.py                   ranks with different numbers of tokens, and of batches
@@ -22,9 +22,9 @@ sends 2Ψ(n-1)/n elements from each rank, Ψ being the number of parameters, and
 """
 
 from .form import DataParallel, Part, UpdateForm
+from .full_parameters import full_state_dict, gather_full
 from .norm import clip, gradient_norm
 from .replicated import DistributedDataParallel, Replicated, flat, naive
-from .whole import full_state_dict, whole
 
 __all__ = [
     "DataParallel",
@@ -35,7 +35,7 @@ __all__ = [
     "clip",
     "flat",
     "full_state_dict",
+    "gather_full",
     "gradient_norm",
     "naive",
-    "whole",
 ]

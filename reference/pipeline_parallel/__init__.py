@@ -33,7 +33,7 @@ Beside them
     answers/orders.py       GPipe, 1F1B and interleaved for one rank, written out
     answers/held.py         how many activations a rank holds
     answers/throughput.py   how many samples a micro-batch should have
-    answers/stalled.py      which rank blocks a pipeline
+    answers/find_stall.py   which rank blocks a pipeline
     answers/reduction.py    where in a step replicas sum gradients
     answers/with_fsdp.py    a program that gathers, frees and reduces
     answers/tied.py         a table that lives at both ends

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from reference.cluster import Cluster
-from reference.data_parallel import DistributedDataParallel, full_state_dict, gradient_norm, whole
+from reference.data_parallel import DistributedDataParallel, full_state_dict, gather_full, gradient_norm
 from reference.data_parallel.form import DataParallel
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
@@ -78,9 +78,9 @@ READERS: Mapping[str, Callable[[nn.Module], Any]] = MappingProxyType(
 def read(name: str) -> tuple[str | None, bool]:
     """What is said of it, and whether training goes on as if nothing had been asked."""
     model, form = wrapped(FSDP)
-    before = whole(form)
+    before = gather_full(form)
     complaint = said(lambda: READERS[name](model))
-    after = whole(form)
+    after = gather_full(form)
     with form.micro_batch(last=True):
         TANGLED.loss(model, 0, 0, 1).backward()
     form.reduce_gradients()
@@ -217,7 +217,7 @@ def ignoring(frozen: bool) -> tuple[float, bool, set[str]]:
     found = full_state_dict(form, model)
     worst = max((found[name] - value).abs().max().item() for name, value in alone.state_dict().items() if value.numel())
     still = model.blocks[0].bias is ignored[0] and model.blocks[0].bias.sum().item() != 0
-    return worst, still, set(whole(form))
+    return worst, still, set(gather_full(form))
 
 
 @pytest.mark.parametrize("frozen", [False, True])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from reference.cluster import Cluster
-from reference.data_parallel import DistributedDataParallel, Replicated, full_state_dict, naive, whole
+from reference.data_parallel import DistributedDataParallel, Replicated, full_state_dict, gather_full, naive
 from reference.data_parallel.batch_norm import convert
 from reference.data_parallel.form import DataParallel
 from reference.memory.activation_offload import offload_activations
@@ -90,7 +90,7 @@ def on_ranks(own: Own, make: Make, micro_batches: int, target: HostMemory | None
                     loss = own.loss(model, step, rank * micro_batches + k, parts)
                 loss.backward()
         form.reduce_gradients()
-        record |= written(step, whole(form, lambda part: part.master.grad))
+        record |= written(step, gather_full(form, lambda part: part.master.grad))
         optimizer.step()
         form.end_step()
     return record | full_state_dict(form, model)

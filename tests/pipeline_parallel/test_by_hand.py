@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from puzzles.catalog.pipeline_parallel.stalled_stage import Scene, halted, needed_by
 from reference.errors import BadInput
 from reference.pipeline_parallel import orders
+from reference.pipeline_parallel.answers.find_stall import find_stall
 from reference.pipeline_parallel.answers.held import peak_activations
-from reference.pipeline_parallel.answers.stalled import find_stall
 from reference.pipeline_parallel.answers.throughput import best_micro_batch
 from reference.pipeline_parallel.answers.with_fsdp import pipeline_and_fsdp
 from reference.pipeline_parallel.lab.rehearse import COSTS, GATHER, parse, rehearse

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint import FileSystemReader
 
 from reference.cluster import Cluster
-from reference.data_parallel import Part, whole
+from reference.data_parallel import Part, gather_full
 from reference.memory.precision import PRECISIONS
 from reference.models import GPTConfig
 from reference.oracle import Record, one_process, relative_difference
@@ -121,7 +121,7 @@ def held_by_all(training: Training) -> Tensors:
         def of_kind(part: Part, kind: str = kind) -> Tensor:
             return part.master.detach() if kind == "master" else training.optimizer.state[part.master][kind]
 
-        values = whole(form, of_kind)
+        values = gather_full(form, of_kind)
         for part in form.parts:
             assert all(torch.equal(box.within(values[part.name]), own) for box, own in part.pieces(of_kind(part)))
         found |= {f"{kind} {name}": value for name, value in values.items()}

@@ -15,7 +15,7 @@ from torch import Tensor
 from reference.cluster import Cluster
 from reference.collectives.default import over
 from reference.collectives.differentiable import join
-from reference.data_parallel import DataParallel, gradient_norm, whole
+from reference.data_parallel import DataParallel, gather_full, gradient_norm
 from reference.data_parallel.replicated import DistributedDataParallel
 from reference.engine import ForwardOnly, OneStage
 from reference.memory.precision import PRECISIONS, Precision
@@ -85,10 +85,10 @@ def train(case: Case) -> Found:
         form.reduce_gradients()
         record |= {f"loss of step {step}": summed(losses, data), f"norm in step {step}": norm_of(form)}
         if step == case.steps - 1:
-            record |= {f"gradient of {name}": gradient for name, gradient in whole(form, gradient_of).items()}
+            record |= {f"gradient of {name}": gradient for name, gradient in gather_full(form, gradient_of).items()}
         optimizer.step()
         form.end_step()
-    record |= {f"parameter {name}": parameter for name, parameter in whole(form).items()}
+    record |= {f"parameter {name}": parameter for name, parameter in gather_full(form).items()}
     held = {Place(part.name, part.block, part.begin): part.master.detach().clone() for part in form.parts}
     return Found(record | {"output": output_of(case.task, parallel)}, held)
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import optim
 
 from reference.cluster import Cluster
-from reference.data_parallel import whole
+from reference.data_parallel import gather_full
 from reference.errors import BadInput
 from reference.memory.offload import DiskStorage, HostMemory, OffloadedOptimizer
 from reference.memory.precision import PRECISIONS
@@ -82,7 +82,7 @@ def test_a_run_that_goes_back_to_its_start_forgets_what_it_remembered(eight: Clu
         assert optimizer.state
         load(start, form, optimizer, group)
         assert not optimizer.state
-        return train(*started, range(2)), whole(form)
+        return train(*started, range(2)), gather_full(form)
 
     assert_same(eight.run(there_and_back, tmp_path)[0], one_process(2), EXACT)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from reference.cluster import Cluster
-from reference.data_parallel import Replicated, whole
+from reference.data_parallel import Replicated, gather_full
 from reference.errors import BadInput
 from reference.memory.offload import HostMemory, OffloadedOptimizer
 from reference.memory.precision import PRECISIONS
@@ -33,7 +33,7 @@ def refusals(places: list[Path], run: Run) -> list[tuple[str, bool]] | None:
 
     def everything() -> list[Tensor]:
         state = [x for values in optimizer.state.values() for x in values.values()]
-        return [x.detach().clone() for x in [*whole(form).values(), *state, loss_of(model, 0)]]
+        return [x.detach().clone() for x in [*gather_full(form).values(), *state, loss_of(model, 0)]]
 
     found = []
     for place in places:

@@ -10,7 +10,9 @@ from .form import Part, UpdateForm
 
 
 @torch.no_grad()
-def whole(form: UpdateForm, value: Callable[[Part], Tensor | None] = lambda part: part.master) -> dict[str, Tensor]:
+def gather_full(
+    form: UpdateForm, value: Callable[[Part], Tensor | None] = lambda part: part.master
+) -> dict[str, Tensor]:
     """Every trainable parameter, or what belongs to it, whole on every rank. All ranks of a form call this together.
 
     Args:
@@ -44,7 +46,7 @@ def full_state_dict(form: UpdateForm, model: nn.Module) -> dict[str, Tensor]:
     Returns:
         The same parameters on every rank: copies on the CPU, the trainable ones as the masters are.
     """
-    masters = whole(form)
+    masters = gather_full(form)
     for unit in form.units:
         unit.unshard()
         unit.wait_for_unshard()
