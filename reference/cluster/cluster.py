@@ -51,7 +51,7 @@ class Cluster:
         device: "cpu" for gloo; "cuda" for NCCL with one GPU for each rank.
         preload: modules that the server imports before it forks the ranks, so that a restart does not import them
             again.
-        rehearsal: "module:function" that each rank runs, without arguments and watched as in a call, before it is
+        warm_up: "module:function" that each rank runs, without arguments and watched as in a call, before it is
             ready: then the first call finds all that both touch in memory of the rank's own.
         untrusted: the functions are not the owner's own: wall the ranks in (see `confine`), so that they reach nothing
             outside and read no module but Python's, its packages' and those of `preload`; unpickle only plain data.
@@ -68,7 +68,7 @@ class Cluster:
         timeout: float | EllipsisType | None = ...,
         device: str = "cpu",
         preload: Sequence[str] = (),
-        rehearsal: str = "",
+        warm_up: str = "",
         untrusted: bool = False,
     ) -> None:
         check_platform()
@@ -82,7 +82,7 @@ class Cluster:
         self.timeout = (10.0 if watch else 300.0) if timeout is ... else timeout
         check_timeout(self.timeout)
         self._plan = {"device": device, "watch": watch, "preload": list(preload), "untrusted": untrusted}
-        self._plan["rehearsal"] = rehearsal
+        self._plan["warm_up"] = warm_up
         self._owner = os.getpid()
         self._closed = False
         self._lock = threading.Lock()

@@ -18,7 +18,7 @@ B·S·D forward and 2 backward, each of which sends 2(t-1)/t of its size from ea
     answers/overlap.py      messages behind matrix products
     answers/volume.py       what a layer sends, as one formula
     lab/steps.py            what a block does, step by step, noted while it runs
-    lab/rehearsal.py        a block of a large model on ranks that nobody has
+    lab/simulate_layer.py   a block of a large model on ranks that nobody has
 """
 
 from .layout import placement, require_fit, spec_of

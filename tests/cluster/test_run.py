@@ -394,11 +394,11 @@ def test_random_numbers_of_a_new_rank_are_its_own(preload):
             assert len(set(drawn)) == 3, "ranks are forks of one process, whose state they must not share"
 
 
-def test_a_rank_rehearses_before_the_first_call_and_its_owner_hears_nothing_of_it():
-    with Cluster(2, watch=True, rehearsal="torch.distributed:barrier") as cluster:
+def test_a_rank_warms_up_before_the_first_call_and_its_owner_hears_nothing_of_it():
+    with Cluster(2, watch=True, warm_up="torch.distributed:barrier") as cluster:
         results, trace = cluster.trace(lambda: len(dist.group.WORLD.recorder.calls))
         assert results == [0, 0] and trace.events == ((), ())
-    with pytest.raises(ClusterError), Cluster(2, rehearsal="torch.distributed:no_such_function") as cluster:
+    with pytest.raises(ClusterError), Cluster(2, warm_up="torch.distributed:no_such_function") as cluster:
         cluster.ready()
 
 

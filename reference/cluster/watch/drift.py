@@ -14,8 +14,11 @@ class Drift:
         self._reports: dict[tuple, dict[int, dict[str, Any]]] = defaultdict(dict)
 
     def handle(self, rank: int, report: dict[str, Any]) -> RankError | None:
-        """Note one rank's parameters after a step; the error, where all ranks have reported it and they differ.""" key = (report["number"], tuple(report["ranks"]), report["step"]) reports = self._reports[key]
-        reports[rank] = report if not set(report["ranks"]) <= set(reports):
+        """Note one rank's parameters after a step; the error, where all ranks have reported it and they differ."""
+        key = (report["number"], tuple(report["ranks"]), report["step"])
+        reports = self._reports[key]
+        reports[rank] = report
+        if not set(report["ranks"]) <= set(reports):
             return None
         del self._reports[key]
         return _difference(reports)

@@ -8,7 +8,7 @@ border on either side: a function that changes nothing, and notes what passes it
 
 On ranks of a cluster the steps say what was really sent, and which of them made the same on all ranks. On the meta
 device nothing is computed and nothing is sent: so a block of any model runs on any number of ranks
-(`reference.tensor_parallel.lab.rehearsal`).
+(`reference.tensor_parallel.lab.simulate_layer`).
 """
 
 from collections.abc import Callable, Mapping, Sequence

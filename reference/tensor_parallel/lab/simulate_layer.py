@@ -29,7 +29,7 @@ from reference.trace.calls import dtype_name
 from .steps import LayerOp, OpKind, of_block
 
 
-class Imagined(Region):
+class SimulatedRegion(Region):
     """A region whose ranks are not there, for tensors on the meta device.
 
     Args:
@@ -62,7 +62,7 @@ Price = Callable[[Collective, int], float]
 
 
 @dataclass(frozen=True)
-class LayerRehearsal:
+class LayerSimulation:
     """What each of the ranks does in a block, forward and backward."""
 
     ranks: int
@@ -110,14 +110,14 @@ class LayerRehearsal:
         return computing, max(activity.end for activity in self.activities(price, speed)) - computing
 
 
-def rehearse(
+def simulate_layer(
     config: GPTConfig,
     ranks: int,
     batch: int,
     sequence: int,
     slices_tokens: bool = False,
     dtype: torch.dtype = torch.bfloat16,
-) -> LayerRehearsal:
+) -> LayerSimulation:
     """Run a block of a model on the meta device, as one of so many ranks would.
 
     Args:
@@ -131,8 +131,8 @@ def rehearse(
         BadInput: if the model cannot be split so.
     """
     require_fit(config, ranks, sequence=sequence if slices_tokens else None)
-    region = Imagined(ranks, slices_tokens)
-    return LayerRehearsal(ranks, tuple(of_block(config, region, batch, sequence, dtype, "meta")))
+    region = SimulatedRegion(ranks, slices_tokens)
+    return LayerSimulation(ranks, tuple(of_block(config, region, batch, sequence, dtype, "meta")))
 
 
 def rings(network: Network) -> Price:
