@@ -19,7 +19,7 @@ from torch import Tensor
 from reference import on_gpus
 from reference.collectives.default import Communicate, over
 from reference.config import TrainConfig
-from reference.data_parallel import UpdateForm
+from reference.data_parallel import GradientSync
 from reference.dtypes import accumulator
 from reference.engine import Batch
 from reference.errors import BadInput
@@ -175,7 +175,7 @@ def batches_for(config: TrainConfig, world_size: int, accumulate: int = 1) -> Ba
     return Batches.of(text, config.sequence, config.batch, config.seed, config.model.objective)
 
 
-def optimizer_for(config: TrainConfig, plan: Plan, form: UpdateForm) -> torch.optim.Optimizer:
+def optimizer_for(config: TrainConfig, plan: Plan, form: GradientSync) -> torch.optim.Optimizer:
     """AdamW (Loshchilov and Hutter 2019), with the second moment forgotten faster, as language models like it."""
     masters = [part.master for part in form.parts] or [torch.nn.Parameter(torch.empty(0))]  # a rank may have no part
     options = {"lr": config.learning_rate, "betas": (0.9, 0.95), "weight_decay": config.weight_decay}

@@ -21,7 +21,7 @@ Running them
     run.py                  `plain.step` for any schedule, stages of any number, halves of backward, FSDP
     messages.py             activations forward, gradients backward: receive early, send at once
     channels.py             the process groups that a pipeline needs
-    form.py                 data parallelism for each stage
+    per_stage_sync.py       data parallelism for each stage
     stages.py               some of the layers of a model
     balance.py              cut layers into stages of equal cost
     split_backward.py       backward in two halves

@@ -37,7 +37,7 @@ Loss = Callable[[Tensor, int], Tensor]
 """From what the last stage has made of a micro-batch, and its number, to its part of the loss."""
 
 
-class StageForm(Protocol):
+class StageSync(Protocol):
     """What the stages of a pipeline ask of the form of data parallelism that they are in."""
 
     shards_parameters: bool  # whether parameters must be gathered
@@ -52,7 +52,7 @@ class StageForm(Protocol):
         """Keep its shards alone."""
 
 
-class Alone:
+class NoSync:
     """The form of a pipeline that has no replicas."""
 
     shards_parameters = False
@@ -90,13 +90,13 @@ class Pipeline:
         device: torch.device,
         *,
         deferred: DeferredWeightGradients | None = None,
-        form: StageForm | None = None,
+        form: StageSync | None = None,
         channels: Mapping[Channel, ProcessGroup | Communicator] | None = None,
         copies: ProcessGroup | Communicator | None = None,
         context: Callable[[Action], AbstractContextManager] = nullcontext,
     ) -> None:
         self.schedule, self.stages = schedule, stages
-        self._deferred, self._form, self._context = deferred, form or Alone(), context
+        self._deferred, self._form, self._context = deferred, form or NoSync(), context
         ahead = max(1, validate(schedule).room)
         if schedule.ranks != group.size():
             raise BadInput(f"a schedule of {schedule.ranks} ranks does not run on {group.size()}")

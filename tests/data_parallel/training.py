@@ -17,8 +17,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from reference.data_parallel.form import DataParallel
 from reference.data_parallel.full_parameters import gather_full
+from reference.data_parallel.gradient_sync import DataParallel
 from reference.data_parallel.norm import gradient_norm
 from reference.data_parallel.replicated import DistributedDataParallel, Replicated, flat, naive
 from reference.memory.precision import PRECISIONS
@@ -216,7 +216,7 @@ def train(group: ProcessGroup, case: Case) -> Record:
             if gradient is not None:
                 gradient /= case.scale
         record |= {f"loss of step {step}": summed(losses, group)}
-        record |= {f"norm in step {step}": gradient_norm(gradients, form.shards)}
+        record |= {f"norm in step {step}": gradient_norm(gradients, form.shard_groups)}
         if step == case.steps - 1:
             last = gather_full(form, gradient_of)
         optimizer.step()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from reference.cluster import Cluster
 from reference.data_parallel import DistributedDataParallel, full_state_dict, gather_full, gradient_norm
-from reference.data_parallel.form import DataParallel
+from reference.data_parallel.gradient_sync import DataParallel
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.zero import FullySharded, Sharded
@@ -148,7 +148,7 @@ def passed_over(make: Callable[..., DataParallel], early: bool) -> list[str | No
     complaints = [said(clip), said(optimizer.step)]
     form.reduce_gradients()
     complaints += [said(clip), said(optimizer.step)]
-    norm = gradient_norm((part.master.grad for part in form.parts if part.is_primary), form.shards)
+    norm = gradient_norm((part.master.grad for part in form.parts if part.is_primary), form.shard_groups)
     assert norm > 0
     form.end_step()
     return complaints
@@ -206,7 +206,7 @@ def ignoring(frozen: bool) -> tuple[float, bool, set[str]]:
         with form.micro_batch(last=True):
             TANGLED.loss(model, step, dist.get_rank(), 2).backward()
         form.reduce_gradients()
-        counted = gradient_norm((part.master.grad for part in form.parts if part.is_primary), form.shards)
+        counted = gradient_norm((part.master.grad for part in form.parts if part.is_primary), form.shard_groups)
         TANGLED.loss(alone, step, 0, 1).backward()
         expected = gradient_norm(p.grad for p in alone.parameters())
         assert abs(counted - expected) < 1e-12

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from reference.cluster import Cluster
 from reference.data_parallel import DistributedDataParallel, Replicated, full_state_dict, gather_full, naive
 from reference.data_parallel.batch_norm import convert
-from reference.data_parallel.form import DataParallel
+from reference.data_parallel.gradient_sync import DataParallel
 from reference.memory.activation_offload import offload_activations
 from reference.memory.offload import OffloadedOptimizer
 from reference.memory.offload_targets import HostMemory

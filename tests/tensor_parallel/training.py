@@ -122,7 +122,7 @@ def loss_of(task: Language, parallel: Parallel, step: int, part: int, parts: int
 
 def norm_of(form: DataParallel) -> Tensor:
     """Of all gradients; what several ranks of the tensor axis have counts once."""
-    return gradient_norm([part.master.grad for part in form.parts if part.is_primary], form.shards)
+    return gradient_norm([part.master.grad for part in form.parts if part.is_primary], form.shard_groups)
 
 
 @torch.no_grad()

@@ -99,7 +99,7 @@ class OneRank:
             self.loss(step).backward()
         self.form.reduce_gradients()
         gradients = [part.master.grad for part in self.form.parts]
-        norm = gradient_norm([part.master.grad for part in self.form.parts if part.is_primary], self.form.shards)
+        norm = gradient_norm([part.master.grad for part in self.form.parts if part.is_primary], self.form.shard_groups)
         clip(gradients, norm, LIMIT)
         self.optimizer.step()
         self.form.end_step()

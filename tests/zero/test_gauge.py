@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 
 from reference.cluster import Cluster
-from reference.data_parallel.form import DataParallel
+from reference.data_parallel.gradient_sync import DataParallel
 from reference.data_parallel.replicated import DistributedDataParallel
 from reference.groups import Groups
 from reference.memory.history import History, MemoryKind
