@@ -2,8 +2,8 @@
 
 A lane for each rank; forward runs to the right, and below it backward runs to the left, so that each step stands under
 its own, and each collective under the one that it is the backward of. Nothing here is assumed: steps were noted while a
-block ran (`reference.tensor_parallel.lab.steps`), bytes are those of its trace, and grey is what came out equal, bit by
-bit, on all ranks.
+block ran (`reference.tensor_parallel.lab.op_trace`), bytes are those of its trace, and grey is what came out equal, bit
+by bit, on all ranks.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from math import prod
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from reference.tensor_parallel.lab.steps import LayerOp, OpKind
+from reference.tensor_parallel.lab.op_trace import LayerOp, OpKind
 from reference.trace.activity import Doing
 
 from .rank_colours import SAME, colour_of
@@ -54,7 +54,7 @@ def draw(ranks: Ranks, *, title: str = "") -> Picture:
     """The block's forward, and its backward below.
 
     Args:
-        ranks: as `reference.tensor_parallel.lab.steps.of_block` returned them, `with_bytes`.
+        ranks: as `reference.tensor_parallel.lab.op_trace.of_block` returned them, `with_bytes`.
         title: the finding; by default how many collectives there are, and how much is the same on every rank.
     """
     t = len(ranks)

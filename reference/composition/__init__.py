@@ -8,7 +8,7 @@ axes.
     traffic.py              what each rank sends along each axis in one step, before a byte is sent
     ptd_p.py                how to split n GPUs into p · t · d, and what a step costs then
     answers/best_split.py   the fastest split that fits into memory
-    answers/volume.py       what a rank sends along each axis, for the back of an envelope
+    answers/axis_bytes.py   what a rank sends along each axis, for the back of an envelope
     lab/by_axis.py          bytes of a real run, by axis
     lab/reorder.py          the same run with the axes of its mesh in another order
     lab/published.py        what the paper has measured on Selene

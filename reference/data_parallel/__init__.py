@@ -8,7 +8,7 @@ backward.
     gradient_sync.py            what a form is: parts with masters, a micro-batch, reduce_gradients, end_step
     replicated.py               `plain` with mixed precision, micro-batches, unused and frozen parameters: DDP
     buckets.py                  gradients side by side, launched in one order while backward runs
-    layout.py                   several tensors in one flat one, cut into equal shards
+    flat_layout.py              several tensors in one flat one, cut into equal shards
     fixed.py                    a model that changes after wrapping is an error with a name
     norm.py                     the norm of all gradients, whoever holds them, and clipping
     full_parameters.py          whole parameters from the parts that ranks hold

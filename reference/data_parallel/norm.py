@@ -30,9 +30,8 @@ def gradient_norm(
 
     Args:
         gradients: of what this rank updates, of any shapes. None, for a parameter that nobody has used, counts zero.
-        shard_groups: axes along which the gradients are split: 8 bytes in an all-reduce over each. None of them where
-        every
-            rank has all gradients.
+        shard_groups: along these axes the gradients are split: 8 bytes in an all-reduce over each. None of them
+            where every rank has all gradients.
         device: where the number is added up and travels; that of the gradients by default. Name it where a rank of
             GPUs may have no gradient at all.
 

@@ -37,7 +37,7 @@ Ways to keep less
 
 Beside them
 
-    answers/envelope.py     three sums for the back of an envelope
+    answers/estimates.py    three sums for the back of an envelope
     answers/bf16_sum.py     where a sum in few bits stops growing
     lab/gauge.py            what a real step keeps, byte by byte, by kind
     lab/storages.py         each storage from its first operation to its end

@@ -10,8 +10,8 @@ from torch.distributed import ProcessGroup
 from reference.collectives.communicator import Communicator, Finish
 from reference.collectives.default import over
 from reference.data_parallel.buckets import Bucket
+from reference.data_parallel.flat_layout import FlatLayout
 from reference.data_parallel.gradient_sync import ParameterShard
-from reference.data_parallel.layout import FlatLayout
 
 IN_FLIGHT = 1  # reductions that may be under way while the next bucket fills
 

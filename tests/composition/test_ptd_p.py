@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from reference.composition.answers.volume import axis_bytes
+from reference.composition.answers.axis_bytes import axis_bytes
 from reference.composition.lab.published import FIGURE_13, FIGURES_14_AND_15, SELENE, TABLE_1, Row
 from reference.composition.ptd_p import (
     HALF,

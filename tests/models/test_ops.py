@@ -25,7 +25,7 @@ TWO_RANKS = SimpleNamespace(rank=lambda: 0, size=lambda: 2)  # of which nobody s
 REGION = Region(Native(TWO_RANKS))
 
 REPLACED = {
-    "reference/tensor_parallel/lab/steps.py": {
+    "reference/tensor_parallel/lab/op_trace.py": {
         "region.begin_gather",
         "region.begin_sum",
         "region.multiply",

@@ -13,9 +13,9 @@ from reference.models import PRESETS, GPTConfig
 from reference.networks.hierarchical import hierarchical_time
 from reference.sequence_parallel import SequenceRegion
 from reference.tensor_parallel import Region, cost
-from reference.tensor_parallel.lab import steps
+from reference.tensor_parallel.lab import op_trace
+from reference.tensor_parallel.lab.op_trace import LayerOp
 from reference.tensor_parallel.lab.simulate_layer import LayerSimulation, rings, simulate_layer, two_levels
-from reference.tensor_parallel.lab.steps import LayerOp
 from reference.trace import INFINIBAND_NDR, NVLINK4, Network, Op
 from reference.trace.activity import Doing
 
@@ -37,13 +37,13 @@ def test_steps_are_those_of_ranks_that_are_there(clusters: Callable[..., Cluster
 
     def block() -> list[LayerOp]:
         region = REGIONS[slices_tokens](dist.group.WORLD, overlap=True)
-        return steps.of_block(CONFIG, region, BATCH, SEQUENCE, torch.float64)
+        return op_trace.of_block(CONFIG, region, BATCH, SEQUENCE, torch.float64)
 
     found, trace = clusters(t, preload=("torch._dynamo",)).trace(block)
     simulated = small(t, slices_tokens)
     for own in found:
         assert [replace(step, fingerprint=0, calls=(0, 0)) for step in own] == list(simulated.steps)
-    sent = [sum(step.sent for step in own) for own in steps.with_bytes(found, trace)]
+    sent = [sum(step.sent for step in own) for own in op_trace.with_bytes(found, trace)]
     assert sent == trace.bytes_sent == simulated.trace.bytes_sent
 
 

@@ -12,8 +12,8 @@ from reference.cluster import Cluster
 from reference.models import GPTConfig
 from reference.sequence_parallel import SequenceRegion
 from reference.tensor_parallel import Region
-from reference.tensor_parallel.lab import steps
-from reference.tensor_parallel.lab.steps import LayerOp, OpKind
+from reference.tensor_parallel.lab import op_trace
+from reference.tensor_parallel.lab.op_trace import LayerOp, OpKind
 from reference.trace.activity import Doing
 from visualizations.layer_flow import Column, collective, columns, draw, finding, is_same, placed
 from visualizations.rank_colours import SAME, colour_of
@@ -31,10 +31,10 @@ def runs(clusters: Callable[..., Cluster]) -> Runs:
     """A block on four ranks, in each kind of region."""
 
     def block(make: type[Region]) -> list[LayerOp]:
-        return steps.of_block(CONFIG, make(dist.group.WORLD, overlap=True), 2, 16, torch.float64)
+        return op_trace.of_block(CONFIG, make(dist.group.WORLD, overlap=True), 2, 16, torch.float64)
 
     traced = {make: clusters(4, preload=("torch._dynamo",)).trace(block, make) for make in REGIONS}
-    return {make: steps.with_bytes(*run) for make, run in traced.items()}
+    return {make: op_trace.with_bytes(*run) for make, run in traced.items()}
 
 
 def named(step: LayerOp) -> str:

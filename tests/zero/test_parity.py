@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
-from reference.zero.answers.steps import clip_by_global_norm
+from reference.zero.answers.on_shards import clip_by_global_norm
 
 from ..data_parallel.conftest import MOST, in_group, prove
 from ..data_parallel.low_precision import prove_low_precision

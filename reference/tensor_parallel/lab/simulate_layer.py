@@ -26,7 +26,7 @@ from reference.trace import Event, Network, Op, Trace
 from reference.trace.activity import Activity, Doing
 from reference.trace.calls import dtype_name
 
-from .steps import LayerOp, OpKind, of_block
+from .op_trace import LayerOp, OpKind, of_block
 
 
 class SimulatedRegion(Region):
