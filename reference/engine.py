@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from reference.data_parallel.gradient_sync import DataParallel
 from reference.errors import BadInput
 
-Given = Callable[[int], tuple[Any, ...]]
+Inputs = Callable[[int], tuple[Any, ...]]
 """What the model is called with in micro-batch k, such as `Batch.inputs`."""
 Loss = Callable[[Tensor, int], Tensor]
 """Of what the model makes of micro-batch k: a scalar."""
@@ -63,7 +63,7 @@ class Engine(Protocol):
 
     needs_warm_up: bool  # whether kernels must be loaded before messages are in flight, see `reference.on_gpus`
 
-    def step(self, given: Given, loss: Loss) -> Tensor | None:
+    def step(self, inputs: Inputs, loss: Loss) -> Tensor | None:
         """Forward and backward of all micro-batches. Returns the sum of losses, on ranks that have any."""
 
 
@@ -71,7 +71,7 @@ class OneStage:
     """All layers on this rank: its micro-batches, one after the other.
 
     Args:
-        model: called with what `given` says.
+        model: called with what `inputs` says.
         form: of data parallelism, over the model.
         micro_batches: in a step.
     """
@@ -81,12 +81,12 @@ class OneStage:
     def __init__(self, model: nn.Module, form: DataParallel, micro_batches: int) -> None:
         self._model, self._form, self._micro_batches = model, form, micro_batches
 
-    def step(self, given: Given, loss: Loss) -> Tensor:
+    def step(self, inputs: Inputs, loss: Loss) -> Tensor:
         """Forward and backward of all micro-batches. Returns the sum of their losses."""
         losses = []
         for k in range(self._micro_batches):
             with self._form.micro_batch(last=k == self._micro_batches - 1):
-                part = loss(self._model(*given(k)), k)
+                part = loss(self._model(*inputs(k)), k)
                 part.backward()
             losses.append(part.detach())
         return torch.stack(losses).sum()
@@ -100,6 +100,6 @@ class ForwardOnly:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
 
-    def step(self, given: Given, loss: Loss) -> Tensor:
+    def step(self, inputs: Inputs, loss: Loss) -> Tensor:
         """The loss of micro-batch 0."""
-        return loss(self._model(*given(0)), 0)
+        return loss(self._model(*inputs(0)), 0)

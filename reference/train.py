@@ -113,10 +113,10 @@ class Training:
     def _batch(self, step: int, k: int) -> Batch:
         """What this rank reads in its k-th micro-batch of a step."""
         number, parts = self.data.rank() * self.plan.micro_batches + k, self.data.size() * self.plan.micro_batches
-        tokens, targets = (on_its_way(x, self.device) for x in self.batches.of_step(step, number, parts))
+        tokens, targets = (to_device(x, self.device) for x in self.batches.of_step(step, number, parts))
         if self.config.model.dropout == 0:
             return Batch.of(tokens, targets)
-        return Batch.of(tokens, targets, on_its_way(self.batches.dropout_seeds(step, number, parts), self.device))
+        return Batch.of(tokens, targets, to_device(self.batches.dropout_seeds(step, number, parts), self.device))
 
     def update(self, step: int) -> float:
         """Update the parameters with the gradients that are there. Returns the norm of these, before clipping."""
@@ -154,7 +154,7 @@ def train(
     return training
 
 
-def on_its_way(x: Tensor, device: torch.device) -> Tensor:
+def to_device(x: Tensor, device: torch.device) -> Tensor:
     """`x` on a device. To a GPU it travels from page-locked memory, and nobody waits for it here."""
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 

@@ -25,7 +25,7 @@ def gather_full(
         which it is None.
     """
     found: dict[str, Tensor] = {}
-    for shape, name, dtype, pieces in _of_everybody(form, value):
+    for shape, name, dtype, pieces in _of_all_ranks(form, value):
         target = found.setdefault(name, torch.empty(shape, dtype=dtype))
         for box, values in pieces:
             box.within(target)[...] = values
@@ -64,7 +64,7 @@ def full_state_dict(form: GradientSync, model: nn.Module) -> dict[str, Tensor]:
     return {name: found.get(id(x), x) for name, x in state.items()}
 
 
-def _of_everybody(form: GradientSync, value: Callable[[ParameterShard], Tensor | None]) -> list[tuple]:
+def _of_all_ranks(form: GradientSync, value: Callable[[ParameterShard], Tensor | None]) -> list[tuple]:
     """Shape, name, dtype and pieces of all parts of all ranks."""
     held = []
     for part in form.parts:

@@ -30,7 +30,7 @@ from .simulate import makes, needs
 from .split_backward import DeferredWeightGradients
 from .validate import validate
 
-Given = Callable[[int], tuple[Tensor, ...]]
+Inputs = Callable[[int], tuple[Tensor, ...]]
 """Of a micro-batch, by number: the input of its first stage, and what every stage gets besides."""
 
 Loss = Callable[[Tensor, int], Tensor]
@@ -111,11 +111,11 @@ class Pipeline:
         self._messages = Messages(schedule, group, device, ahead, channels, copies)
         self._held: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # input and output of a stage, until backward
 
-    def step(self, given: Given, loss: Loss) -> Tensor | None:
+    def step(self, inputs: Inputs, loss: Loss) -> Tensor | None:
         """Forward and backward of all micro-batches; their gradients add up in the parameters.
 
         Args:
-            given: what micro-batches are.
+            inputs: what micro-batches are.
             loss: called where a route ends.
 
         Returns:
@@ -144,20 +144,20 @@ class Pipeline:
                 case Reduce():
                     self._backward(step.action, last=True)
                 case _ if step.kind is Kind.FORWARD:
-                    total = added(total, self._forward(step, given, loss))
+                    total = added(total, self._forward(step, inputs, loss))
                 case _:
                     self._backward(step, last=False)
         self._messages.end()
         return total
 
-    def warm_up(self, given: Given, like: Tensor, loss: Loss) -> None:
+    def warm_up(self, inputs: Inputs, like: Tensor, loss: Loss) -> None:
         """Compute all that a step computes, on a few micro-batches, without a message: every kernel is loaded then.
 
         On GPUs that must not happen while a receive waits, see `reference.on_gpus`. To the form this is a step: its
         gradients, which mean nothing, are to be collected and forgotten.
 
         Args:
-            given, loss: as for `step`.
+            inputs, loss: as for `step`.
             like: stands for what other stages make, and for gradients of it.
         """
         total = None
@@ -173,21 +173,21 @@ class Pipeline:
                 if needed and needed.stage != stage and action.kind is not Kind.WEIGHT:
                     self._messages.keep(needed, like)
                 if action.kind is Kind.FORWARD:
-                    total = added(total, self._forward(action, given, loss))
+                    total = added(total, self._forward(action, inputs, loss))
                 else:
                     self._backward(action, last=at == last)
                 self._messages.drop(made)
             if self._form.shards_parameters:
                 self._form.free(stage)
 
-    def _forward(self, action: Action, given: Given, loss: Loss) -> Tensor | None:
+    def _forward(self, action: Action, inputs: Inputs, loss: Loss) -> Tensor | None:
         """Keep input and output of a stage, with a graph between them that knows nothing of other stages.
 
         Returns:
             The loss, where the route ends.
         """
         self._splits(action[1:] in self._split)
-        x, *others = given(action.micro_batch)
+        x, *others = inputs(action.micro_batch)
         if needed := needs(self.schedule, action):
             x = self._messages.take(needed).detach().requires_grad_()
         ends = self.schedule.after(action.stage, action.micro_batch) is None

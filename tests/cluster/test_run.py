@@ -316,7 +316,7 @@ def test_a_lost_message_and_a_lost_receive_do_not_make_up_for_each_other(cluster
     assert cluster.run(talk, source, tag)[1] == [1.0, 1.0]
 
 
-def test_receives_from_anybody_take_what_was_sent(clusters):
+def test_receives_from_any_rank_take_what_was_sent(clusters):
     def talk() -> int:
         x = torch.zeros(1)
         if dist.get_rank() == 0:

@@ -130,7 +130,7 @@ def test_every_byte_goes_along_an_axis(traces: dict[str, Trace]) -> None:
     assert sum(matrices_by_axis(trace, mesh).values()).sum(axis=1).tolist() == list(trace.bytes_sent)
 
 
-def test_in_another_order_everybody_says_the_same_from_another_place(traces: dict[str, Trace]) -> None:
+def test_in_another_order_every_rank_sends_the_same_from_another_place(traces: dict[str, Trace]) -> None:
     trace, mesh = traces["2 x 2 x 2"], mesh_of(CASES["2 x 2 x 2"][1])
     inside_out = Mesh({"tensor": 2, "data": 2, "pipe": 2})
     moved = reordered(trace, mesh, inside_out.names)

@@ -77,7 +77,7 @@ def test_each_pass_and_each_seed_has_an_order_of_its_own():
     assert first != sorted(first)
 
 
-def test_noise_follows_from_the_step_and_the_place_of_a_token_whoever_reads_it():
+def test_seeds_follow_from_the_step_and_the_place_of_a_token_whoever_reads_it():
     batches = numbered()
     for world_size in (1, 2, 4):
         for rank in range(world_size):

@@ -94,7 +94,7 @@ def matmul_reduce_scatter(
         BadInput: if S does not divide by t.
     """
     parts = cut(x, group.size())
-    return summed_on_its_way(lambda owner: multiply(parts[..., owner, :, :], weight.T), group)
+    return sum_around_ring(lambda owner: multiply(parts[..., owner, :, :], weight.T), group)
 
 
 def passing(x: Tensor, group: ProcessGroup | Communicator) -> Iterator[tuple[int, Tensor]]:
@@ -114,7 +114,7 @@ def passing(x: Tensor, group: ProcessGroup | Communicator) -> Iterator[tuple[int
     yield (rank + 1) % n, here
 
 
-def summed_on_its_way(part: Callable[[int], Tensor], group: ProcessGroup | Communicator) -> Tensor:
+def sum_around_ring(part: Callable[[int], Tensor], group: ProcessGroup | Communicator) -> Tensor:
     """The sum over ranks of what each makes for this one: `part(rank)` of them all.
 
     Args:
@@ -151,7 +151,7 @@ class RingColumns(Function):
         def of_slice(owner: int) -> Tensor:
             return product_sum([part[..., owner, :, :] for part in parts], weights, region)
 
-        of_input = summed_on_its_way(of_slice, region.communicator) if input_learns else None
+        of_input = sum_around_ring(of_slice, region.communicator) if input_learns else None
         of_weights = [
             torch.zeros_like(weight) if learns else None for weight, learns in zip(weights, learn, strict=True)
         ]
