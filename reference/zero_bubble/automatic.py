@@ -92,8 +92,7 @@ def automatic(p: int, m: int, costs: Costs, memory: float, weight_share: float =
         m: micro-batches.
         costs: of the stages, in any unit.
         memory: of each rank, in activations of one micro-batch in all of the rank's layers; at least 1.
-        weight_share: the part of them that is held from I to W, see `kept_for_weights`. If nothing is said, all of
-        them: so
+        weight_share: the part of them that is held from I to W, see `kept_for_weights`. All of them by default: so
             `validate` counts, and it is true of any model.
         chunks: stages on a rank: 1, or 2, which make a V: rank r has stages r and 2p - 1 - r.
 
