@@ -175,7 +175,7 @@ class Encoder(Stack):
             raise BadInput(
                 f"this model knows {self.config.longest} positions, and a window has {len(positions)} tokens"
             )
-        return self.embedding(tokens) + self.ops.own(self.positions(positions)[None])
+        return self.embedding(tokens) + self.ops.local_tokens(self.positions(positions)[None])
 
     def given(self, positions: Tensor) -> tuple[Tensor, ...]:
         """Nothing: the residual stream knows where it is."""

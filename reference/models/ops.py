@@ -66,7 +66,7 @@ class Ops:
         """`drop(x, seeds)`: [B, S, D] outside, and the seeds of all tokens, [B, S]."""
         return drop(x, seeds)
 
-    def own(self, x: Tensor) -> Tensor:
+    def local_tokens(self, x: Tensor) -> Tensor:
         """Of [B, S, ...] for all tokens, what belongs to those that this rank has outside."""
         return x
 
@@ -123,9 +123,9 @@ class Around(Ops):
         """As those inside."""
         return self.inside.dropout(drop, x, seeds)
 
-    def own(self, x: Tensor) -> Tensor:
+    def local_tokens(self, x: Tensor) -> Tensor:
         """As those inside."""
-        return self.inside.own(x)
+        return self.inside.local_tokens(x)
 
     def logits(self, x: Tensor, table: nn.Module) -> Tensor:
         """As those inside."""

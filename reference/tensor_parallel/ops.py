@@ -46,11 +46,11 @@ class TensorParallel(Ops):
 
     def dropout(self, drop: Callable[..., Tensor], x: Tensor, seeds: Tensor | None) -> Tensor:
         """By the seeds of those tokens that this rank has outside."""
-        return drop(x, None if seeds is None else self.own(seeds))
+        return drop(x, None if seeds is None else self.local_tokens(seeds))
 
-    def own(self, x: Tensor) -> Tensor:
+    def local_tokens(self, x: Tensor) -> Tensor:
         """What this rank has outside: [B, S, ...] -> [B, S, ...], or a slice of the tokens."""
-        return self.region.own(x)
+        return self.region.local_tokens(x)
 
     def logits(self, x: Tensor, table: nn.Module) -> Tensor:
         """[B, S, D] outside -> [B, S, V' / t]: this rank's part of the vocabulary."""
@@ -59,7 +59,7 @@ class TensorParallel(Ops):
 
     def gather(self, x: Tensor) -> Tensor:
         """All tokens of what lies outside."""
-        return self.region.begin_gather(x)()
+        return self.region.start_gather(x)()
 
     def add_weight_gradient(self, weight: nn.Parameter, gradient: Tensor, x: Tensor) -> None:
         """As for `Ops`, of this rank's block."""

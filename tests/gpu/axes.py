@@ -99,7 +99,7 @@ def _through(region: Region, device: str) -> tuple[torch.Tensor, ...]:
         return torch.randn(*shape, generator=generator, dtype=torch.float64).to(device)
 
     x, up, down = random(2, 4 * t, 6), random(3 * t, 6), random(6, 3 * t)
-    own = region.own(x).clone().requires_grad_()
+    own = region.local_tokens(x).clone().requires_grad_()
     rows = up.chunk(t)[region.rank].clone().requires_grad_()
     columns = down.chunk(t, 1)[region.rank].clone().requires_grad_()
     (inside,) = region.columns(own, rows)

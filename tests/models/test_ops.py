@@ -26,8 +26,8 @@ REGION = Region(Native(TWO_RANKS))
 
 REPLACED = {
     "reference/tensor_parallel/lab/op_trace.py": {
-        "region.begin_gather",
-        "region.begin_sum",
+        "region.start_gather",
+        "region.start_sum",
         "region.multiply",
     },  # no module
     "reference/zero_bubble/lab/sleeping_pieces.py": {"recorder.make"},  # no module

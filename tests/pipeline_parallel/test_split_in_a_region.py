@@ -31,7 +31,7 @@ def both_ways(kind: type[Region], learns: bool) -> dict[str, list[Tensor | None]
     region, generator = kind(dist.group.WORLD), torch.Generator().manual_seed(dist.get_rank())
     shared = torch.Generator().manual_seed(7)
     x = torch.randn(B, S, D, dtype=torch.float64, generator=shared)
-    x = region.own(x)
+    x = region.local_tokens(x)
     shapes = ((F // 2, D), (F // 2, D), (D, F // 2))
     values = [torch.randn(shape, dtype=torch.float64, generator=generator) for shape in shapes]
     found = {}
@@ -72,7 +72,7 @@ def test_both_halves_are_backward(clusters: Clusters, kind: str, learns: bool) -
 def what_waits(kind: type[Region]) -> tuple[bool, list[bool]]:
     """Whether the input's gradient is there after the first half, and which of the weights'."""
     region, deferred = kind(dist.group.WORLD), DeferredWeightGradients()
-    x = region.own(torch.ones(B, S, D)).requires_grad_()
+    x = region.local_tokens(torch.ones(B, S, D)).requires_grad_()
     weights = [nn.Parameter(torch.ones(shape)) for shape in ((F // 2, D), (F // 2, D), (D, F // 2))]
     with deferred.defer("key"):
         through(Deferred(TensorParallel(region), deferred), weights, x).sum().backward()

@@ -55,7 +55,7 @@ def kept(group: ProcessGroup, make: type[Region], case: Case, selective: bool = 
     if selective:
         layer.attention.core = partial(recomputed, layer.attention.core)
     seeds = token_seeds(0, 0, torch.arange(case.batch * case.sequence).view(case.batch, case.sequence))
-    x = layer.region.own(torch.randn(case.batch, case.sequence, case.width, dtype=case.dtype)).clone()
+    x = layer.region.local_tokens(torch.randn(case.batch, case.sequence, case.width, dtype=case.dtype)).clone()
     saved = saved_tensors(lambda: layer(x.requires_grad_(), seeds), but=[*layer.parameters(), seeds])
     return [one.bytes for one in saved if one.bytes]
 

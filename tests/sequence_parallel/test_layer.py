@@ -34,7 +34,9 @@ def trained(group: ProcessGroup, make: type[Region], probability: float = 0.2) -
     """What a layer makes of random tokens, and all gradients, as they lie on this rank."""
     layer = layer_of(make, group, probability)
     seeds = token_seeds(1, 2, torch.arange(BATCH * SEQUENCE).view(BATCH, SEQUENCE))
-    x, gradient = (layer.region.own(normal(name, BATCH, SEQUENCE, WIDTH)).clone() for name in ("x", "gradient"))
+    x, gradient = (
+        layer.region.local_tokens(normal(name, BATCH, SEQUENCE, WIDTH)).clone() for name in ("x", "gradient")
+    )
     y = layer(x.requires_grad_(), seeds)
     y.backward(gradient)
     if layer.region.slices_tokens:

@@ -81,7 +81,7 @@ def by_themselves(group: ProcessGroup) -> float:
     weight = normal(f"weight of {rank}", HIDDEN[0], WIDTH)
     (gathered,) = all_gather_matmul(outside, [weight], group)
     summed = matmul_reduce_scatter(inside, weight.T, group)
-    expected = region.begin_gather(outside)() @ weight.T, region.begin_sum(inside @ weight)()
+    expected = region.start_gather(outside)() @ weight.T, region.start_sum(inside @ weight)()
     return farthest((gathered, summed), expected)
 
 
@@ -131,7 +131,7 @@ def test_what_went_by_is_not_kept(ranks: Cluster) -> None:
 def in_bfloat16(group: ProcessGroup) -> float:
     x, weight = normal("x", 2, EACH * group.size(), WIDTH), normal("weight", WIDTH, WIDTH)
     mine = matmul_reduce_scatter(x.bfloat16(), weight.bfloat16(), group).double()
-    return farthest([mine], [SequenceRegion(group).own(group.size() * x @ weight.T)])
+    return farthest([mine], [SequenceRegion(group).local_tokens(group.size() * x @ weight.T)])
 
 
 def test_low_precision_stays_what_it_is(ranks: Cluster) -> None:

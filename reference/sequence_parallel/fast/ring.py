@@ -42,7 +42,7 @@ Multiply = Callable[[Tensor, Tensor], Tensor]
 class RingRegion(SequenceRegion):
     """A sequence-parallel region whose products hide its messages, in forward and backward. Arguments as for `Region`.
 
-    What enters or leaves without a product (an embedding, `leave`) goes as in `SequenceRegion`.
+    What enters or leaves without a product (an embedding, `reduce_output`) goes as in `SequenceRegion`.
     """
 
     def columns(self, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:

@@ -67,7 +67,7 @@ class TransformerLayer(nn.Module):
         Returns:
             [B, S, D], as it lies outside of the region.
         """
-        own = self.region.own(seeds)
+        own = self.region.local_tokens(seeds)
         made = self.attention(self.attention_norm(x), seeds)
         x = x + dropout(made, self.probability, own, self.site + 1)
         made = self.mlp(self.mlp_norm(x))

@@ -137,8 +137,8 @@ class OpRecorder:
 
     def follow(self, block: Block, region: Region) -> None:
         """Note what a block does that computes in `region`. Both are changed in place."""
-        region.begin_gather = partial(self._collective, OpKind.GATHER, region.begin_gather)
-        region.begin_sum = partial(self._collective, OpKind.SUM, region.begin_sum)
+        region.start_gather = partial(self._collective, OpKind.GATHER, region.start_gather)
+        region.start_sum = partial(self._collective, OpKind.SUM, region.start_sum)
         region.multiply = partial(self._multiply, region.multiply)
         names = {module: name.split(".")[-1] for name, module in block.named_modules()}
         equip(block, lambda ops: Recorded(ops, self.at, names))
@@ -211,8 +211,8 @@ def of_block(
     random = torch.Generator(device).manual_seed(0) if device != "meta" else None
     x, upstream = torch.randn(2, batch, sequence, config.width, generator=random, dtype=dtype, device=device)
     cos_sin = rotary_cos_sin(torch.arange(sequence, device=device), config.head_dim, config.rotary_base)
-    made = model.blocks[0](region.own(x).clone().requires_grad_(), cos_sin)
-    made.backward(region.own(upstream))
+    made = model.blocks[0](region.local_tokens(x).clone().requires_grad_(), cos_sin)
+    made.backward(region.local_tokens(upstream))
     return recorder.steps
 
 

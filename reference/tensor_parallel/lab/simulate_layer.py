@@ -41,15 +41,15 @@ class SimulatedRegion(Region):
         self.rank, self.ranks, self.slices_tokens = 0, ranks, slices_tokens
         self.overlap, self.multiply = True, torch.matmul
 
-    def begin_gather(self, x: Tensor) -> Finish:
+    def start_gather(self, x: Tensor) -> Finish:
         """[B, S / t, D] -> [B, S, D], or nothing."""
         return lambda: x.repeat(1, self.ranks, 1) if self.slices_tokens else x
 
-    def begin_sum(self, x: Tensor) -> Finish:
+    def start_sum(self, x: Tensor) -> Finish:
         """[B, S, D] -> [B, S / t, D], or nothing."""
-        return lambda: self.own(x)
+        return lambda: self.local_tokens(x)
 
-    def own(self, x: Tensor) -> Tensor:
+    def local_tokens(self, x: Tensor) -> Tensor:
         """[B, S, ...] -> [B, S / t, ...], or nothing."""
         return x.tensor_split(self.ranks, dim=1)[0] if self.slices_tokens else x
 
