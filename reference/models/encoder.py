@@ -103,8 +103,8 @@ class SelfAttention(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
-        mixed = self.ops.attend(self.core, *self.ops.columns(x, self.query, self.key, self.value))
-        return self.ops.rows(mixed, self.output)
+        mixed = self.ops.attend(self.core, *self.ops.column_linear(x, self.query, self.key, self.value))
+        return self.ops.row_linear(mixed, self.output)
 
     def core(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """What has no weights: compare, mix. [B, S, H · head_dim] each -> the same."""
@@ -121,7 +121,7 @@ class FeedForward(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
-        return self.ops.rows(self.ops.local(F.gelu, *self.ops.columns(x, self.up)), self.down)
+        return self.ops.row_linear(self.ops.local(F.gelu, *self.ops.column_linear(x, self.up)), self.down)
 
 
 class EncoderBlock(Layer):

@@ -98,8 +98,8 @@ class Attention(Layer):
 
     def forward(self, x: Tensor, cos_sin: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
-        mixed = self.ops.attend(self.core, *self.ops.columns(x, self.query, self.key, self.value), cos_sin)
-        return self.ops.rows(mixed, self.output)
+        mixed = self.ops.attend(self.core, *self.ops.column_linear(x, self.query, self.key, self.value), cos_sin)
+        return self.ops.row_linear(mixed, self.output)
 
     def core(self, query: Tensor, key: Tensor, value: Tensor, cos_sin: Tensor) -> Tensor:
         """What has no weights: rotate, compare, mix. [B, S, H or K · head_dim] each -> [B, S, H · head_dim]."""
@@ -126,7 +126,8 @@ class SwiGLU(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]: `up` goes through where `gate` is open."""
-        return self.ops.rows(self.ops.local(self.gated, *self.ops.columns(x, self.gate, self.up)), self.down)
+        hidden = self.ops.local(self.gated, *self.ops.column_linear(x, self.gate, self.up))
+        return self.ops.row_linear(hidden, self.down)
 
 
 class MLP(Layer):
@@ -139,7 +140,7 @@ class MLP(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
-        return self.ops.rows(self.ops.local(self.activation, *self.ops.columns(x, self.up)), self.down)
+        return self.ops.row_linear(self.ops.local(self.activation, *self.ops.column_linear(x, self.up)), self.down)
 
 
 @one_kernel

@@ -35,14 +35,14 @@ class TensorParallel(Ops):
         """[B, S] of integers -> [B, S, D] outside of the region."""
         return vocabulary.embedding(tokens, table.weight, self.region, table.num_embeddings)
 
-    def columns(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
+    def column_linear(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
         """Into the region: [B, S, D] outside -> [B, S, F_i / t] each."""
-        made = self.region.columns(x, *(layer.weight for layer in layers))
+        made = self.region.column_linear(x, *(layer.weight for layer in layers))
         return tuple(_biased(y, layer) for y, layer in zip(made, layers, strict=True))
 
-    def rows(self, x: Tensor, layer: Linear) -> Tensor:
+    def row_linear(self, x: Tensor, layer: Linear) -> Tensor:
         """Out of the region: [B, S, F / t] -> [B, S, D] outside."""
-        return _biased(self.region.rows(x, layer.weight), layer)  # the sum's bias: each rank has all of it
+        return _biased(self.region.row_linear(x, layer.weight), layer)  # the sum's bias: each rank has all of it
 
     def dropout(self, drop: Callable[..., Tensor], x: Tensor, seeds: Tensor | None) -> Tensor:
         """By the seeds of those tokens that this rank has outside."""
@@ -54,7 +54,7 @@ class TensorParallel(Ops):
 
     def logits(self, x: Tensor, table: nn.Module) -> Tensor:
         """[B, S, D] outside -> [B, S, V' / t]: this rank's part of the vocabulary."""
-        (logits,) = self.region.columns(x, table.weight)
+        (logits,) = self.region.column_linear(x, table.weight)
         return logits
 
     def gather(self, x: Tensor) -> Tensor:

@@ -89,7 +89,7 @@ class Region:
         """This rank's features, which t divides: [..., F] -> [..., F / t]."""
         return x.chunk(self.ranks, dim=-1)[self.rank].clone()
 
-    def columns(self, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+    def column_linear(self, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
         """Into the region: the product of all tokens with each of these column-parallel weights.
 
         Args:
@@ -101,7 +101,7 @@ class Region:
         """
         return Columns.apply(self, x, *weights)
 
-    def rows(self, x: Tensor, weight: Tensor) -> Tensor:
+    def row_linear(self, x: Tensor, weight: Tensor) -> Tensor:
         """Out of the region: the product with a row-parallel weight, added up over the ranks.
 
         Args:
@@ -123,7 +123,7 @@ class Region:
 
 
 class Columns(Function):
-    """`apply(region, x, *weights)`: see `Region.columns`. Fused: one gather and one sum for all weights."""
+    """`apply(region, x, *weights)`: see `Region.column_linear`. Fused: one gather and one sum for all weights."""
 
     @staticmethod
     def forward(ctx: Any, region: Region, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
@@ -146,7 +146,7 @@ class Columns(Function):
 
 
 class Rows(Function):
-    """`apply(region, x, weight)`: see `Region.rows`."""
+    """`apply(region, x, weight)`: see `Region.row_linear`."""
 
     @staticmethod
     def forward(ctx: Any, region: Region, x: Tensor, weight: Tensor) -> Tensor:

@@ -97,9 +97,9 @@ def test_plain_linear_layers_of_any_model_can_ask() -> None:
     asked = []
 
     class Counting(Around):
-        def rows(self, x: torch.Tensor, layer: nn.Module) -> torch.Tensor:
+        def row_linear(self, x: torch.Tensor, layer: nn.Module) -> torch.Tensor:
             asked.append(layer.weight)
-            return super().rows(x, layer)
+            return super().row_linear(x, layer)
 
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.ReLU(), nn.Linear(4, 2, bias=False)))

@@ -48,8 +48,8 @@ def step(make: MakeRegion, seconds_per_slice: float, clock: Clock) -> float:
     into, out = (torch.ones(shape, requires_grad=True) for shape in ((HIDDEN, WIDTH), (WIDTH, HIDDEN)))
     dist.barrier()
     began = clock.monotonic()
-    (inside,) = region.columns(x, into)
-    region.rows(inside, out).sum().backward()
+    (inside,) = region.column_linear(x, into)
+    region.row_linear(inside, out).sum().backward()
     return clock.monotonic() - began
 
 

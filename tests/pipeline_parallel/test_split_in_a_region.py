@@ -22,8 +22,8 @@ B, S, D, F = 2, 4, 6, 8  # of the whole
 
 def through(ops: Ops, weights: list[nn.Parameter], x: Tensor) -> Tensor:
     """Two column-parallel weights, and a row-parallel one behind them."""
-    one, other = ops.columns(x, *map(Product, weights[:2]))
-    return ops.rows(one * other, Product(weights[2]))
+    one, other = ops.column_linear(x, *map(Product, weights[:2]))
+    return ops.row_linear(one * other, Product(weights[2]))
 
 
 def both_ways(kind: type[Region], learns: bool) -> dict[str, list[Tensor | None]]:
@@ -91,7 +91,7 @@ def test_a_frozen_weight_gets_nothing(clusters: Clusters) -> None:
         ops = Deferred(TensorParallel(Region(dist.group.WORLD)), DeferredWeightGradients())
         frozen = nn.Parameter(torch.ones(2, D), requires_grad=False)
         x = torch.ones(B, S, D, requires_grad=True)
-        (y,) = ops.columns(x, Product(frozen))
+        (y,) = ops.column_linear(x, Product(frozen))
         y.sum().backward()
         return frozen.grad, x.grad is not None
 

@@ -107,8 +107,8 @@ def refusals(group: ProcessGroup, tokens: int) -> set[str]:
         plain.start_sum,
         plain.own,
         plain.leave,
-        lambda x: plain.rows(x, weight),
-        lambda x: ring.rows(x, weight),
+        lambda x: plain.row_linear(x, weight),
+        lambda x: ring.row_linear(x, weight),
         lambda x: scatter(x, group),
     ):
         with pytest.raises(BadInput) as caught:

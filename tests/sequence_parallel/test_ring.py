@@ -31,8 +31,8 @@ def computed(group: ProcessGroup, make: type[Region], batch: tuple[int, ...], fr
     given = {
         name: normal(f"{name} of {rank}", *shape).requires_grad_(name not in frozen) for name, shape in shapes.items()
     }
-    inside = torch.cat(region.columns(given["x"], given["a"], given["b"]), -1)
-    y = region.rows(inside.sigmoid(), given["c"])
+    inside = torch.cat(region.column_linear(given["x"], given["a"], given["b"]), -1)
+    y = region.row_linear(inside.sigmoid(), given["c"])
     y.backward(normal(f"gradient {rank}", *y.shape))
     return [y.detach(), inside.detach(), *(one.grad for one in given.values() if one.grad is not None)]
 
@@ -120,7 +120,7 @@ def test_everything_goes_to_the_right(ranks: Cluster, t: int) -> None:
 
 def kept(group: ProcessGroup, make: type[Region]) -> int:
     x, weights = normal("x", 2, EACH, WIDTH).requires_grad_(), [normal("a", HIDDEN[0], WIDTH).requires_grad_()]
-    return total(saved_tensors(lambda: make(group).columns(x, *weights), but=weights))
+    return total(saved_tensors(lambda: make(group).column_linear(x, *weights), but=weights))
 
 
 def test_what_went_by_is_not_kept(ranks: Cluster) -> None:

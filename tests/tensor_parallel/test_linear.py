@@ -237,9 +237,9 @@ def what_is_asked_for(group: ProcessGroup, regions: Regions, frozen: str) -> tup
         return saved
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda saved: saved):
-        gated, passed = region.columns(x, gate, up)
+        gated, passed = region.column_linear(x, gate, up)
         mixed = gated + passed
-        y = region.rows(mixed, down)
+        y = region.row_linear(mixed, down)
     if y.requires_grad:
         y.sum().backward()
     dist.barrier(group)
@@ -269,7 +269,7 @@ def test_nothing_is_computed_kept_or_sent_for_what_is_frozen(ranks: Cluster, reg
 def no_grad(group: ProcessGroup) -> bool:
     """Under no_grad nothing is kept."""
     with torch.no_grad():
-        (y,) = Region(group).columns(random(B, S, D), random(F, D).requires_grad_())
+        (y,) = Region(group).column_linear(random(B, S, D), random(F, D).requires_grad_())
     return y.requires_grad
 
 

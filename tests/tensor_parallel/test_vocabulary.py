@@ -180,7 +180,7 @@ def peak_of_the_end(group: ProcessGroup, region: type[Region]) -> tuple[int, int
     table = torch.randn(LARGE // group.size(), width, requires_grad=True)
     x = region.local_tokens(torch.randn(1, tokens, width)).clone().requires_grad_()
     with Gauge({}) as gauge:
-        (logits,) = region.columns(x, table)
+        (logits,) = region.column_linear(x, table)
         vocabulary.token_loss(logits, torch.zeros(1, tokens, dtype=torch.int64), tokens, group).backward()
     return int(gauge.history.usage.sum(axis=1).max()), logits.nbytes
 

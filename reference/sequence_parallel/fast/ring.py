@@ -45,11 +45,11 @@ class RingRegion(SequenceRegion):
     What enters or leaves without a product (an embedding, `reduce_output`) goes as in `SequenceRegion`.
     """
 
-    def columns(self, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+    def column_linear(self, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
         """As for `Region`: [B, S / t, D] and [F_i / t, D] each -> [B, S, F_i / t] each."""
         return RingColumns.apply(self, x, *weights)
 
-    def rows(self, x: Tensor, weight: Tensor) -> Tensor:
+    def row_linear(self, x: Tensor, weight: Tensor) -> Tensor:
         """As for `Region`: [B, S, F / t] and [D, F / t] -> [B, S / t, D]."""
         return RingRows.apply(self, x, weight)
 
@@ -133,7 +133,7 @@ def sum_around_ring(part: Callable[[int], Tensor], group: ProcessGroup | Communi
 
 
 class RingColumns(Function):
-    """`apply(region, x, *weights)`: see `RingRegion.columns`."""
+    """`apply(region, x, *weights)`: see `RingRegion.column_linear`."""
 
     @staticmethod
     def forward(ctx: Any, region: RingRegion, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
@@ -163,7 +163,7 @@ class RingColumns(Function):
 
 
 class RingRows(Function):
-    """`apply(region, x, weight)`: see `RingRegion.rows`. In backward one round serves both products."""
+    """`apply(region, x, weight)`: see `RingRegion.row_linear`. In backward one round serves both products."""
 
     @staticmethod
     def forward(ctx: Any, region: RingRegion, x: Tensor, weight: Tensor) -> Tensor:

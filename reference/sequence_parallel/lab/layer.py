@@ -98,7 +98,7 @@ class DroppingAttention(nn.Module):
     def forward(self, x: Tensor, seeds: Tensor) -> Tensor:
         """[B, S, D] as it lies outside, and [B, S] of all tokens -> [B, S, D] as it lies outside."""
         linears = (self.query, self.key, self.value)
-        products = self.region.columns(x, *(linear.weight for linear in linears))
+        products = self.region.column_linear(x, *(linear.weight for linear in linears))
         query, key, value = (y + linear.bias for y, linear in zip(products, linears, strict=True))
         return self.output(self.core(query, key, value, seeds))
 

@@ -101,14 +101,14 @@ class Recorded(Around):
         super().__init__(inside)
         self._at, self._names = at, names
 
-    def columns(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
+    def column_linear(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
         """Into a region."""
         site = ", ".join(self._names[layer] for layer in layers)
-        return self._at(site, None, lambda x: self.inside.columns(x, *layers), x)
+        return self._at(site, None, lambda x: self.inside.column_linear(x, *layers), x)
 
-    def rows(self, x: Tensor, layer: Linear) -> Tensor:
+    def row_linear(self, x: Tensor, layer: Linear) -> Tensor:
         """Out of a region."""
-        return self._at(self._names[layer], None, lambda x: self.inside.rows(x, layer), x)
+        return self._at(self._names[layer], None, lambda x: self.inside.row_linear(x, layer), x)
 
     def attend(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         """Between the two, in attention."""
