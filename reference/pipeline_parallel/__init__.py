@@ -38,6 +38,6 @@ Beside them
     answers/with_fsdp.py    a program that gathers, frees and reduces
     answers/tied.py         a table that lives at both ends
     lab/measure.py          a step that has happened, in the same form as one on paper
-    lab/simulate_program.py programs that gather and free, run on paper
+    lab/programs.py         programs that gather and free, run on paper
     lab/sleeping_stages.py  stages that sleep: what ranks do when, on any machine
 """

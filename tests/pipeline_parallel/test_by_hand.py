@@ -14,7 +14,7 @@ from reference.pipeline_parallel.answers.find_stall import find_stall
 from reference.pipeline_parallel.answers.held import peak_activations
 from reference.pipeline_parallel.answers.throughput import best_micro_batch
 from reference.pipeline_parallel.answers.with_fsdp import pipeline_and_fsdp
-from reference.pipeline_parallel.lab.simulate_program import COSTS, GATHER, parse, simulate_program
+from reference.pipeline_parallel.lab.programs import COSTS, GATHER, parse, simulate_program
 from reference.pipeline_parallel.passes import GATHERED, with_gathering, with_reduction
 from reference.pipeline_parallel.schedule import Action, Schedule
 from reference.pipeline_parallel.simulate import Costs, simulate

@@ -14,7 +14,7 @@ from puzzles.grading.drives.pipeline_programs import (
 )
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases, drawn
 from reference.pipeline_parallel.answers.with_fsdp import pipeline_and_fsdp
-from reference.pipeline_parallel.lab.simulate_program import COSTS, GATHER
+from reference.pipeline_parallel.lab.programs import COSTS, GATHER
 from reference.pipeline_parallel.passes import Free, Gather, Reduce
 from reference.pipeline_parallel.schedule import Action, Kind
 

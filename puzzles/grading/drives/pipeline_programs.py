@@ -15,7 +15,7 @@ from torch import Tensor
 
 from reference.collectives.compat import all_gather_single, reduce_scatter_single
 from reference.errors import BadInput
-from reference.pipeline_parallel.lab.simulate_program import (
+from reference.pipeline_parallel.lab.programs import (
     ProgramSimulation,
     Step,
     action_of,
