@@ -105,8 +105,8 @@ def refusals(group: ProcessGroup, tokens: int) -> set[str]:
     said = set()
     for call in (
         plain.start_sum,
-        plain.own,
-        plain.leave,
+        plain.local_tokens,
+        plain.reduce_output,
         lambda x: plain.row_linear(x, weight),
         lambda x: ring.row_linear(x, weight),
         lambda x: scatter(x, group),
