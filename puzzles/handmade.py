@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from .grading.course import Course, here
-from .grading.mine import yours
+from .grading.my_solution import yours
 
 PUZZLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

@@ -29,7 +29,7 @@ from reference.parallelize import Plan
 from reference.report import read_log
 from reference.trace import Op, Trace
 from reference.train import TrainConfig, batches_for
-from visualizations.axes_talk import draw as draw_talk
+from visualizations.axes_traffic import draw as draw_traffic
 from visualizations.schedules import draw as draw_schedule
 from visualizations.style import Picture
 from visualizations.timeline import draw as draw_timeline
@@ -122,7 +122,7 @@ def save_pictures(console: Console, out: Path, losses: Picture, step: Trace) -> 
     pictures = {
         "loss.png": ("what was learned", losses),
         "pipeline.png": ("the order in which the stages compute", draw_schedule(PLAN.timetable())),
-        "talk.png": ("what the ranks said to each other in one step", draw_talk(step, MESH)),
+        "traffic.png": ("what the ranks sent to each other in one step", draw_traffic(step, MESH)),
         "ranks_measured.png": ("when they said it here, waiting for each other", draw_timeline(step.timeline())),
     }
     for name, (what, picture) in pictures.items():

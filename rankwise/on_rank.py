@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reference.collectives.compat import computes_on_gpus
-from reference.data_parallel import whole
+from reference.data_parallel import gather_full
 from reference.errors import BadInput
 from reference.oracle import Record, on_ranks
 from reference.parallelize import DEFAULT_PLAN, Plan
@@ -40,7 +40,7 @@ def train(config: TrainConfig, log: Path, plan: Plan = DEFAULT_PLAN, saves: Save
     """Train on the world group; rank 0 appends every step to `log`."""
     first = dist.get_rank() == 0
     training = train_on_group(config, dist.group.WORLD, own_device(), plan, logger(log) if first else silent, saves)
-    parameters = whole(training.form)
+    parameters = gather_full(training.form)
     return Outcome(validation_loss(training), fingerprint(parameters), parameters if first else None)
 
 

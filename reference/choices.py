@@ -12,7 +12,7 @@ class Recompute(StrEnum):
 
 
 class Offload(StrEnum):
-    """Where the optimizer's state lives. See `reference.memory.homes`."""
+    """Where the optimizer's state lives. See `reference.memory.offload_targets`."""
 
     NONE = "none"  # where the parameters are
     CPU = "cpu"

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from reference.context_parallel.layouts import Layout
-from reference.data_parallel.form import DataParallel
+from reference.data_parallel.gradient_sync import DataParallel
 from reference.models.objective import IGNORED
 
-Given = Callable[[int], tuple[Any, ...]]
+Inputs = Callable[[int], tuple[Any, ...]]
 """What the model is called with in micro-batch k, such as `Batch.inputs`."""
 Loss = Callable[[Tensor, int], Tensor]
 """Of what the model makes of micro-batch k: a scalar."""
@@ -29,23 +29,23 @@ class Batch:
     Attributes:
         tokens, targets: [B, S], int64.
         positions: [S], where the tokens stand in their windows.
-        noise: [B, S], int64, from which dropout follows; None where there is none.
+        dropout_seeds: [B, S], int64, from which dropout follows; None where there is none.
     """
 
     tokens: Tensor
     targets: Tensor
     positions: Tensor
-    noise: Tensor | None = None
+    dropout_seeds: Tensor | None = None
 
     @classmethod
-    def of(cls, tokens: Tensor, targets: Tensor, noise: Tensor | None = None) -> "Batch":
+    def of(cls, tokens: Tensor, targets: Tensor, dropout_seeds: Tensor | None = None) -> "Batch":
         """Of whole windows."""
-        return cls(tokens, targets, torch.arange(tokens.shape[1], device=tokens.device), noise)
+        return cls(tokens, targets, torch.arange(tokens.shape[1], device=tokens.device), dropout_seeds)
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """What a model is called with."""
-        return self.tokens, self.positions, self.noise
+        return self.tokens, self.positions, self.dropout_seeds
 
     def of_rank(self, layout: Layout, rank: int) -> "Batch":
         """What one rank of a layout holds of each window; its tokens know where they stand. Padding does not count."""
@@ -53,8 +53,7 @@ class Batch:
         def held(x: Tensor | None, padding: int = 0) -> Tensor | None:
             return None if x is None else layout.cut(x, rank, dim=-1, padding=padding)
 
-        positions = held(self.positions)
-        return Batch(held(self.tokens), held(self.targets, IGNORED), positions, held(self.noise))
+        return Batch(held(self.tokens), held(self.targets, IGNORED), held(self.positions), held(self.dropout_seeds))
 
 
 class Engine(Protocol):
@@ -62,7 +61,7 @@ class Engine(Protocol):
 
     needs_warm_up: bool  # whether kernels must be loaded before messages are in flight, see `reference.on_gpus`
 
-    def step(self, given: Given, loss: Loss) -> Tensor | None:
+    def step(self, inputs: Inputs, loss: Loss) -> Tensor | None:
         """Forward and backward of all micro-batches. Returns the sum of losses, on ranks that have any."""
 
 
@@ -70,7 +69,7 @@ class OneStage:
     """All layers on this rank: its micro-batches, one after the other.
 
     Args:
-        model: called with what `given` says.
+        model: called with what `inputs` says.
         form: of data parallelism, over the model.
         micro_batches: in a step.
     """
@@ -80,12 +79,12 @@ class OneStage:
     def __init__(self, model: nn.Module, form: DataParallel, micro_batches: int) -> None:
         self._model, self._form, self._micro_batches = model, form, micro_batches
 
-    def step(self, given: Given, loss: Loss) -> Tensor:
+    def step(self, inputs: Inputs, loss: Loss) -> Tensor:
         """Forward and backward of all micro-batches. Returns the sum of their losses."""
         losses = []
         for k in range(self._micro_batches):
             with self._form.micro_batch(last=k == self._micro_batches - 1):
-                part = loss(self._model(*given(k)), k)
+                part = loss(self._model(*inputs(k)), k)
                 part.backward()
             losses.append(part.detach())
         return torch.stack(losses).sum()
@@ -99,6 +98,6 @@ class ForwardOnly:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
 
-    def step(self, given: Given, loss: Loss) -> Tensor:
+    def step(self, inputs: Inputs, loss: Loss) -> Tensor:
         """The loss of micro-batch 0."""
-        return loss(self._model(*given(0)), 0)
+        return loss(self._model(*inputs(0)), 0)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from reference.collectives.communicator import Communicator
-from reference.data_parallel.form import DataParallel, Part, UpdateForm
+from reference.data_parallel.gradient_sync import DataParallel, GradientSync, ParameterShard
 from reference.data_parallel.replicated import flat
 from reference.groups import Groups
 from reference.sharding import Placement
@@ -26,8 +26,8 @@ from reference.sharding import Placement
 class Along:
     """A form of data parallelism, and the axes along which its ranks hold different parts; () for replicas."""
 
-    form: UpdateForm | DataParallel
-    shards: tuple[str, ...] = ()
+    form: GradientSync | DataParallel
+    shard_axes: tuple[str, ...] = ()
 
 
 class OnMesh:
@@ -50,14 +50,14 @@ class OnMesh:
     ) -> None:
         self._forms = [along.form for along in forms]
         split = {*split, *(axis for where in placed.values() for axis in where.spec.split)}
-        split.update(axis for along in forms for axis in along.shards)
+        split.update(axis for along in forms for axis in along.shard_axes)
         self.split = tuple(name for name in groups.mesh.names if name in split)
         self.parts = tuple(
             self._placed(part, placed[part.name], along, groups) for along in forms for part in along.form.parts
         )
-        self.shards = tuple(groups.along(axis) for axis in self.split if groups.mesh.size(axis) > 1)
+        self.shard_groups = tuple(groups.along(axis) for axis in self.split if groups.mesh.size(axis) > 1)
         self.units = [unit for form in self._forms for unit in form.units]
-        self.partial: dict[Communicator, list[Part]] = {}  # parts whose gradients are summed over these ranks
+        self.partial: dict[Communicator, list[ParameterShard]] = {}  # parts whose gradients are summed over these ranks
         for part in self.parts:
             for communicator in partial_groups(placed[part.name], groups):
                 self.partial.setdefault(communicator, []).append(part)
@@ -88,9 +88,9 @@ class OnMesh:
         """The buffers in which gradients are at this moment."""
         return [gradient for form in self._forms for gradient in form.gradients()]
 
-    def _placed(self, part: Part, where: Placement, along: Along, groups: Groups) -> Part:
+    def _placed(self, part: ParameterShard, where: Placement, along: Along, groups: Groups) -> ParameterShard:
         """The part as one of the whole model."""
-        replicated = [axis for axis in self.split if axis not in where.spec.split and axis not in along.shards]
+        replicated = [axis for axis in self.split if axis not in where.spec.split and axis not in along.shard_axes]
         beside = [axis for axis in where.spec.partial if groups.is_beside(axis)]
         is_primary = part.is_primary and groups.is_first([*replicated, *beside])
         return replace(part, shape=where.shape, block=where.block, is_primary=is_primary)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from reference.collectives.default import Communicate, over
 from reference.config import TrainConfig, learning_rate
-from reference.data_parallel import whole
+from reference.data_parallel import gather_full
 from reference.models import architecture, create, token_loss
 from reference.parallelize import DEFAULT_PLAN, Plan
 from reference.train import Training, batches_for, summed
@@ -37,8 +37,8 @@ def one_process(config: TrainConfig) -> Record:
     losses, norms, gradients = [], [], {}
     for step in range(config.stop_after or config.steps):
         tokens, targets = batches.of_step(step)
-        noise = batches.noise(step) if config.model.dropout > 0 else None
-        loss = token_loss(model(tokens, noise=noise), targets, batches.tokens)
+        dropout_seeds = batches.dropout_seeds(step) if config.model.dropout > 0 else None
+        loss = token_loss(model(tokens, dropout_seeds=dropout_seeds), targets, batches.tokens)
         loss.backward()
         gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
         norms.append(float(nn.utils.clip_grad_norm_(model.parameters(), config.clip)))
@@ -63,9 +63,9 @@ def on_ranks(
     for step in range(last + 1):
         losses.append(summed(training.backward(step), training.loss_group))
         if step == last:
-            gradients = whole(training.form, lambda part: part.master.grad)
+            gradients = gather_full(training.form, lambda part: part.master.grad)
         norms.append(training.update(step))
-    return Record(losses, norms, gradients, whole(training.form))
+    return Record(losses, norms, gradients, gather_full(training.form))
 
 
 def largest_difference(mine: Record, oracle: Record) -> dict[str, float]:

@@ -14,7 +14,7 @@ from reference.collectives.default import Communicate, over
 from reference.context_parallel.attention import ContextAttention
 from reference.context_parallel.methods import context_attention
 from reference.context_parallel.ops import ContextParallel
-from reference.data_parallel.form import DataParallel, UpdateForm
+from reference.data_parallel.gradient_sync import DataParallel, GradientSync
 from reference.data_parallel.replicated import DistributedDataParallel, Replicated, naive, through
 from reference.engine import Engine, ForwardOnly, OneStage
 from reference.errors import BadInput
@@ -29,8 +29,8 @@ from reference.models.ops import PLAIN, Ops, equip
 from reference.on_mesh import Along, OnMesh
 from reference.pipeline_parallel.channels import channels_of, ends_of
 from reference.pipeline_parallel.folded import busiest
-from reference.pipeline_parallel.form import PerStageSync
 from reference.pipeline_parallel.orders import forward_only
+from reference.pipeline_parallel.per_stage_sync import PerStageSync
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.split_backward import Deferred, DeferredWeightGradients
@@ -58,7 +58,7 @@ class Parallel:
 
     model: nn.Module  # from tokens [B, S] to this rank's logits; in a pipeline, this rank's stages
     loss: Loss  # of these logits, as `reference.models.token_loss`; ranks that read the same windows get the same
-    form: UpdateForm  # between the model and its optimizer
+    form: GradientSync  # between the model and its optimizer
     data: ProcessGroup  # ranks that read different windows
     loss_group: ProcessGroup  # ranks whose losses add up: all that read other tokens, or have other stages
     engine: Engine  # takes micro-batches forward and backward

@@ -19,12 +19,12 @@ from torch import Tensor
 from reference import on_gpus
 from reference.collectives.default import Communicate, over
 from reference.config import TrainConfig
-from reference.data_parallel import UpdateForm
+from reference.data_parallel import GradientSync
 from reference.dtypes import accumulator
 from reference.engine import Batch
 from reference.errors import BadInput
 from reference.memory.loss_scaling import scaler_of
-from reference.memory.offload import Offload, OffloadedOptimizer, home_of
+from reference.memory.offload import Offload, OffloadedOptimizer, offload_target
 from reference.models.data import Batches, file_text, python_text
 from reference.parallelize import DEFAULT_PLAN, Plan, parallelize
 from reference.report import Report, StepReport, silent
@@ -116,9 +116,9 @@ class Training:
     def _batch(self, step: int, k: int) -> Batch:
         """What this rank reads in its k-th micro-batch of a step."""
         number, parts = self.data.rank() * self.plan.micro_batches + k, self.data.size() * self.plan.micro_batches
-        tokens, targets = (on_its_way(x, self.device) for x in self.batches.of_step(step, number, parts))
-        noise = self.batches.noise(step, number, parts) if self.config.model.dropout > 0 else None
-        return self.own(Batch.of(tokens, targets, None if noise is None else on_its_way(noise, self.device)))
+        tokens, targets = (to_device(x, self.device) for x in self.batches.of_step(step, number, parts))
+        seeds = self.batches.dropout_seeds(step, number, parts) if self.config.model.dropout > 0 else None
+        return self.own(Batch.of(tokens, targets, None if seeds is None else to_device(seeds, self.device)))
 
     def own(self, batch: Batch) -> Batch:
         """What this rank holds of whole windows. Targets, which know what follows a token, are cut as tokens are."""
@@ -162,7 +162,7 @@ def train(
     return training
 
 
-def on_its_way(x: Tensor, device: torch.device) -> Tensor:
+def to_device(x: Tensor, device: torch.device) -> Tensor:
     """`x` on a device. To a GPU it travels from page-locked memory, and is not waited for here."""
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
@@ -183,13 +183,13 @@ def batches_for(config: TrainConfig, world_size: int, accumulate: int = 1) -> Ba
     return Batches.of(text, config.sequence, config.batch, config.seed, config.model.objective)
 
 
-def optimizer_for(config: TrainConfig, plan: Plan, form: UpdateForm) -> torch.optim.Optimizer:
+def optimizer_for(config: TrainConfig, plan: Plan, form: GradientSync) -> torch.optim.Optimizer:
     """AdamW (Loshchilov and Hutter 2019), with beta_2 = 0.95, as usual for language models."""
     masters = [part.master for part in form.parts] or [torch.nn.Parameter(torch.empty(0))]  # a rank may have no part
     options = {"lr": config.learning_rate, "betas": (0.9, 0.95), "weight_decay": config.weight_decay}
     if plan.offload is Offload.NONE:
         return torch.optim.AdamW(masters, fused=True, **options)  # one pass over memory, not one for each operation
-    return OffloadedOptimizer(torch.optim.AdamW, masters, home_of(plan.offload, plan.offload_folder), **options)
+    return OffloadedOptimizer(torch.optim.AdamW, masters, offload_target(plan.offload, plan.offload_folder), **options)
 
 
 def summed(x: Tensor, group: dist.ProcessGroup) -> float:

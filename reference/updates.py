@@ -7,7 +7,7 @@ one that updates its own replica now, and all replicas together every so many st
 import torch
 
 from reference.config import TrainConfig, learning_rate
-from reference.data_parallel.form import UpdateForm
+from reference.data_parallel.gradient_sync import GradientSync
 from reference.data_parallel.norm import clip, gradient_norm
 from reference.memory.loss_scaling import LossScaler, NoScaler
 
@@ -26,7 +26,7 @@ class EveryStep:
     def __init__(
         self,
         config: TrainConfig,
-        form: UpdateForm,
+        form: GradientSync,
         optimizer: torch.optim.Optimizer,
         scaler: LossScaler | NoScaler,
         device: torch.device,
@@ -36,9 +36,9 @@ class EveryStep:
     def step(self, step: int) -> float:
         """Update the parameters, and forget the gradients. Returns the norm of all gradients before clipping."""
         gradients = [part.master.grad for part in self.form.parts]
-        finite = self.scaler.unscale(gradients, self.form.shards)
+        finite = self.scaler.unscale(gradients, self.form.shard_groups)
         counted = [part.master.grad for part in self.form.parts if part.is_primary]
-        norm = gradient_norm(counted, self.form.shards, self.device)
+        norm = gradient_norm(counted, self.form.shard_groups, self.device)
         if finite:
             clip(gradients, norm, self.config.clip)
             for masters in self.optimizer.param_groups:

@@ -20,7 +20,7 @@ SAY_IT_THEMSELVES = {
     "reference/pipeline_parallel/channels.py: channels_of": "the same, for each channel of a pipeline",
     "reference/data_parallel/norm.py: gradient_norm": "one number about a step, which must be exact on all ranks",
     "reference/memory/loss_scaling.py: _by_all": "the same: whether gradients are finite",
-    "reference/data_parallel/whole.py: _of_everybody": "Python objects, for a checkpoint",
+    "reference/data_parallel/full_parameters.py: _of_all_ranks": "Python objects, for a checkpoint",
 }
 MAY_IMPORT = {"communicator", "default", "differentiable", "compat"}
 """Of reference.collectives; the last two for `Conjugate` and `device_of`."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from reference.data_parallel import Part
+from reference.data_parallel import ParameterShard
 from reference.mesh import Mesh
 from reference.sharding import Placement, Slices, Spec, block_of, pieces
 
@@ -90,7 +90,7 @@ def test_pieces_of_a_block_are_the_block(drawn: tuple[torch.Size, Slices], cuts:
 def test_a_part_of_a_whole_parameter_is_one_piece(shape: list[int]) -> None:
     """Where no axis splits it the block is the parameter; the master may have its shape."""
     shape = torch.Size(shape)
-    part = Part("it", shape, 0, shape.numel(), nn.Parameter(torch.rand(shape)))
+    part = ParameterShard("it", shape, 0, shape.numel(), nn.Parameter(torch.rand(shape)))
     found = part.pieces(part.master.detach())
     assert [box for box, _ in found] == ([Slices.of(shape)] if shape.numel() else [])
     for _, values in found:

@@ -18,7 +18,7 @@ from reference.memory.korthikanti import TERMS, LayerShape, LayerSplit, Term
 from .style import SMALL, TEXT, WIDTH, Colour, Picture, amount_axis, bytes_text, canvas, figure, plain, width_of, write
 
 
-class Form(StrEnum):
+class Variant(StrEnum):
     """How a layer is split, and what is made again."""
 
     TENSOR = "tensor parallel"
@@ -26,13 +26,13 @@ class Form(StrEnum):
     SELECTIVE = "the same, pairs made again"
 
 
-Case = tuple[Form, int]
-"""A form, and number of ranks t."""
+Case = tuple[Variant, int]
+"""A variant, and number of ranks t."""
 
-FORMULAS: Mapping[Form, Callable[[LayerShape], Fraction]] = {
-    Form.TENSOR: LayerShape.tensor,
-    Form.SEQUENCE: LayerShape.tensor_sequence,
-    Form.SELECTIVE: LayerShape.tensor_sequence_selective,
+FORMULAS: Mapping[Variant, Callable[[LayerShape], Fraction]] = {
+    Variant.TENSOR: LayerShape.tensor,
+    Variant.SEQUENCE: LayerShape.tensor_sequence,
+    Variant.SELECTIVE: LayerShape.tensor_sequence_selective,
 }
 
 
@@ -54,12 +54,12 @@ def place_of(term: Term) -> Place:
     return Place.PAIRS if term.per_pair else Place.INSIDE
 
 
-def bytes_of(term: Term, layer: LayerShape, form: Form) -> Fraction:
+def bytes_of(term: Term, layer: LayerShape, variant: Variant) -> Fraction:
     """What a rank keeps of a term."""
-    if form is Form.SELECTIVE and term.per_pair:
+    if variant is Variant.SELECTIVE and term.per_pair:
         return Fraction()
     tokens, pairs = layer.sequence * layer.batch * layer.width, layer.heads * layer.sequence**2 * layer.batch
-    whole = form is Form.TENSOR and term.split is LayerSplit.SEQUENCE_PARALLEL
+    whole = variant is Variant.TENSOR and term.split is LayerSplit.SEQUENCE_PARALLEL
     return Fraction(term.per_token * tokens + term.per_pair * pairs, 1 if whole else layer.tensor_parallel)
 
 
@@ -70,7 +70,7 @@ def draw(
     measured: Mapping[Case, float] | None = None,
     title: str = "",
 ) -> Picture:
-    """Bytes of a layer on each rank, over t, in each form: stacked by term.
+    """Bytes of a layer on each rank, over t, in each variant: stacked by term.
 
     Args:
         layer: sequence, batch, width and heads; its own t does not count.
@@ -79,15 +79,15 @@ def draw(
         title: the finding; by default what stays on every rank at the largest t.
     """
     picture = figure(3.5, title or finding(layer, max(ranks)))
-    panels = picture.subplots(1, len(Form), sharey=True)
+    panels = picture.subplots(1, len(Variant), sharey=True)
     highest = float(layer.everything())
-    for axes, form in zip(panels, Form, strict=True):
+    for axes, variant in zip(panels, Variant, strict=True):
         plain(axes).grid(False, axis="x")
         axes.set(ylim=(0, 1.1 * highest), xlim=(-0.6, len(ranks) - 0.4))
         for place, t in enumerate(ranks):
-            _bar(axes, place, on(layer, t), form, (measured or {}).get((form, t)))
+            _bar(axes, place, on(layer, t), variant, (measured or {}).get((variant, t)))
         axes.set_xticks(range(len(ranks)), [str(t) for t in ranks])
-        axes.set_title(form, fontsize=TEXT, color=Colour.INK, fontweight="bold", loc="left")
+        axes.set_title(variant, fontsize=TEXT, color=Colour.INK, fontweight="bold", loc="left")
         axes.set_xlabel("t, ranks that share the layer", fontsize=SMALL, color=Colour.INK)
         axes.tick_params(axis="x", length=0)
     amount_axis(panels[0], "activations of a layer, on a rank", bytes_text)
@@ -101,8 +101,8 @@ def draw(
 def finding(layer: LayerShape, t: int) -> str:
     """The default title."""
     layer = on(layer, t)
-    tensor, both, selective = (float(FORMULAS[form](layer)) for form in Form)
-    between = float(sum(bytes_of(term, layer, Form.TENSOR) for term in TERMS if place_of(term) is Place.BETWEEN))
+    tensor, both, selective = (float(FORMULAS[variant](layer)) for variant in Variant)
+    between = float(sum(bytes_of(term, layer, Variant.TENSOR) for term in TERMS if place_of(term) is Place.BETWEEN))
     return (
         f"On {t} ranks {bytes_text(between)} of a layer stay whole until sequence parallelism divides them: "
         f"{bytes_text(tensor)} become {bytes_text(both)}, and {bytes_text(selective)} without pairs of tokens"
@@ -114,17 +114,17 @@ def on(layer: LayerShape, t: int) -> LayerShape:
     return LayerShape(layer.sequence, layer.batch, layer.width, layer.heads, t)
 
 
-def stacked(form: Form) -> list[Term]:
-    """The terms of a form from the bottom of a bar to its top."""
+def stacked(variant: Variant) -> list[Term]:
+    """The terms of a variant from the bottom of a bar to its top."""
     order = list(Place)
-    kept = (term for term in TERMS if not (form is Form.SELECTIVE and term.per_pair))
+    kept = (term for term in TERMS if not (variant is Variant.SELECTIVE and term.per_pair))
     return sorted(kept, key=lambda term: order.index(place_of(term)))
 
 
-def _bar(axes: Axes, place: int, layer: LayerShape, form: Form, measured: float | None) -> None:
+def _bar(axes: Axes, place: int, layer: LayerShape, variant: Variant, measured: float | None) -> None:
     bottom = Fraction()
-    for term in stacked(form):
-        size = bytes_of(term, layer, form)
+    for term in stacked(variant):
+        size = bytes_of(term, layer, variant)
         line = 0.5 if float(size) > 0.01 * axes.get_ylim()[1] else 0
         look = {"facecolor": FACES[place_of(term)], "edgecolor": "white", "linewidth": line, "zorder": 2}
         axes.add_patch(Rectangle((place - 0.4, float(bottom)), 0.8, float(size), **look))
@@ -154,14 +154,17 @@ def draw_terms(layer: LayerShape, *, title: str = "") -> Picture:
     """
     picture, axes = canvas(HEAD + (len(TERMS) + 2.6) * ROW, title or terms_finding(layer.tensor_parallel))
     alone = on(layer, 1)
-    columns = {"on one rank": (alone, Form.TENSOR), **{form: (layer, form) for form in (Form.TENSOR, Form.SEQUENCE)}}
+    columns = {
+        "on one rank": (alone, Variant.TENSOR),
+        **{variant: (layer, variant) for variant in (Variant.TENSOR, Variant.SEQUENCE)},
+    }
     names = max(width_of(term.tensor, SMALL, "normal") for term in TERMS) + 0.2
     width = (WIDTH - names) / len(columns)
-    inch = (width - NUMBER) / float(max(bytes_of(term, alone, Form.TENSOR) for term in TERMS))
+    inch = (width - NUMBER) / float(max(bytes_of(term, alone, Variant.TENSOR) for term in TERMS))
     for row, term in enumerate(TERMS):
         write(axes, names - 0.1, HEAD + (row + 0.5) * ROW, term.tensor, SMALL, Colour.INK, ha="right")
-    for index, (words, (one, form)) in enumerate(columns.items()):
-        _terms(axes, names + index * width, words, one, form, inch)
+    for index, (words, (one, variant)) in enumerate(columns.items()):
+        _terms(axes, names + index * width, words, one, variant, inch)
     x, y = 0.1, HEAD + (len(TERMS) + 0.8) * ROW
     for place in Place:
         axes.add_patch(Rectangle((x, y - 0.05), 0.16, 0.1, facecolor=FACES[place], edgecolor="none"))
@@ -183,13 +186,13 @@ def terms_finding(t: int) -> str:
     )
 
 
-def _terms(axes: Axes, left: float, words: str, layer: LayerShape, form: Form, inch: float) -> None:
+def _terms(axes: Axes, left: float, words: str, layer: LayerShape, variant: Variant, inch: float) -> None:
     """A column of bars, and their sum above it; `inch` of a bar is a byte."""
     head = words.replace(" and ", "\nand ")
     write(axes, left, HEAD - 0.24, head, SMALL, Colour.INK, weight="bold", ha="left", va="bottom")
-    write(axes, left, HEAD - 0.14, bytes_text(float(FORMULAS[form](layer))), SMALL, Colour.FAINT, ha="left")
+    write(axes, left, HEAD - 0.14, bytes_text(float(FORMULAS[variant](layer))), SMALL, Colour.FAINT, ha="left")
     for row, term in enumerate(TERMS):
-        size, y = float(bytes_of(term, layer, form)), HEAD + row * ROW
+        size, y = float(bytes_of(term, layer, variant)), HEAD + row * ROW
         face = {"facecolor": FACES[place_of(term)], "edgecolor": "none"}
         axes.add_patch(Rectangle((left, y + 0.03), size * inch, ROW - 0.06, **face))
         write(axes, left + size * inch + 0.04, y + ROW / 2, bytes_text(size), SMALL, Colour.INK, ha="left")

@@ -1,7 +1,7 @@
 """Why tensor parallelism stays inside a node: the same block's collectives on fast links and on slow ones.
 
-The products and collectives of a block, their order and their shapes are those of its own code, rehearsed on the meta
-device (`reference.tensor_parallel.lab.rehearsal`). Times are modelled: FLOPs at the rate that a GPU reaches, and
+The products and collectives of a block, their order and their shapes are those of its own code, run on the meta
+device (`reference.tensor_parallel.lab.simulate_layer`). Times are modelled: FLOPs at the rate that a GPU reaches, and
 messages replayed on a network. Blue, green and dark teal compute; orange is what a rank waits for the network.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from reference.tensor_parallel.lab.rehearsal import LayerRehearsal, Price
+from reference.tensor_parallel.lab.simulate_layer import LayerSimulation, Price
 from reference.trace.activity import Doing
 
 from . import overlap
@@ -21,7 +21,7 @@ Prices = Mapping[str, Price]
 
 
 def draw(
-    rehearsals: Sequence[LayerRehearsal],
+    simulations: Sequence[LayerSimulation],
     prices: Prices,
     speed: float,
     *,
@@ -31,27 +31,27 @@ def draw(
     """Time of a block over t, a panel for each network: computing, and waiting for the network on top of it.
 
     Args:
-        rehearsals: of one block and one micro-batch on t = 2, 4, 8, 16 ranks, say.
+        simulations: of one block and one micro-batch on t = 2, 4, 8, 16 ranks, say.
         prices: of collectives, by name: `{"NVLink": rings(Network.of(NVLINK4)), ...}`.
         speed: FLOP/s that a GPU reaches.
         nodes: ranks of a node, for the networks that have nodes, by name; what does not fit into one is shaded.
         title: the finding; by default the share of the time that ranks wait, at the largest t of a node.
     """
-    picture = figure(3.4, title or finding(rehearsals, prices, speed, max(nodes.values(), default=8)))
+    picture = figure(3.4, title or finding(simulations, prices, speed, max(nodes.values(), default=8)))
     panels = picture.subplots(1, len(prices), sharey=True, squeeze=False)[0]
-    times = {name: [one.times(price, speed) for one in rehearsals] for name, price in prices.items()}
+    times = {name: [one.times(price, speed) for one in simulations] for name, price in prices.items()}
     highest = max(sum(pair) for pairs in times.values() for pair in pairs)
     for axes, (name, pairs) in zip(panels, times.items(), strict=True):
         plain(axes).grid(False, axis="x")
-        for place, (one, (_, waiting)) in enumerate(zip(rehearsals, pairs, strict=True)):
+        for place, (one, (_, waiting)) in enumerate(zip(simulations, pairs, strict=True)):
             _bar(axes, place, computing(one, speed), waiting)
         axes.set(ylim=(0, 1.14 * highest), xlim=(-0.6, len(pairs) - 0.4))
-        axes.set_xticks(range(len(pairs)), [str(one.ranks) for one in rehearsals])
+        axes.set_xticks(range(len(pairs)), [str(one.ranks) for one in simulations])
         axes.tick_params(axis="x", length=0)
         axes.set_title(name, fontsize=TEXT, color=Colour.INK, fontweight="bold", loc="left")
         axes.set_xlabel("t, ranks that share the block", fontsize=SMALL, color=Colour.INK)
         if name in nodes:
-            _border(axes, [one.ranks for one in rehearsals], nodes[name])
+            _border(axes, [one.ranks for one in simulations], nodes[name])
     amount_axis(panels[0], "modelled time of a block", lambda seconds: seconds_text(seconds) if seconds else "0")
     faces = {str(doing): overlap.FACES[doing] for doing in COMPUTING}
     faces["waiting for the network, and its share of the time"] = Colour.COMMUNICATION
@@ -64,34 +64,34 @@ COMPUTING = (Doing.FORWARD, Doing.BACKWARD, Doing.WEIGHT_GRADIENT)  # from the b
 WAITING = "#9A6500"  # the orange of communication, dark enough to be read
 
 
-def finding(rehearsals: Sequence[LayerRehearsal], prices: Prices, speed: float, node: int) -> str:
+def finding(simulations: Sequence[LayerSimulation], prices: Prices, speed: float, node: int) -> str:
     """The default title."""
-    inside = max((one for one in rehearsals if one.ranks <= node), key=lambda one: one.ranks)
+    inside = max((one for one in simulations if one.ranks <= node), key=lambda one: one.ranks)
     words = ", ".join(f"{share(inside, price, speed):.0%} on {name}" for name, price in prices.items())
     return f"Modelled from a block's own collectives: of its time {inside.ranks} ranks wait {words}"
 
 
-def computing(rehearsal: LayerRehearsal, speed: float) -> dict[Doing, float]:
+def computing(simulation: LayerSimulation, speed: float) -> dict[Doing, float]:
     """Seconds that a rank computes in a block, by what they go into."""
-    steps = rehearsal.steps
+    steps = simulation.steps
     return {doing: sum(step.flops for step in steps if step.spent_on is doing) / speed for doing in COMPUTING}
 
 
-def share(rehearsal: LayerRehearsal, price: Price, speed: float) -> float:
+def share(simulation: LayerSimulation, price: Price, speed: float) -> float:
     """Of the time of a block, the share in which ranks wait for the network."""
-    computes, waiting = rehearsal.times(price, speed)
+    computes, waiting = simulation.times(price, speed)
     return waiting / (computes + waiting)
 
 
-def draw_step(rehearsal: LayerRehearsal, prices: Prices, speed: float, *, title: str = "") -> Picture:
+def draw_step(simulation: LayerSimulation, prices: Prices, speed: float, *, title: str = "") -> Picture:
     """What one rank does when, network by network on one scale: the picture of `visualizations.overlap`.
 
     Args as for `draw`.
     """
-    lanes = {name: rehearsal.activities(price, speed) for name, price in prices.items()}
+    lanes = {name: simulation.activities(price, speed) for name, price in prices.items()}
     ends = {name: overlap.duration([lane]) for name, lane in lanes.items()}
     said = ", ".join(f"{seconds_text(end)} on {name}" for name, end in ends.items())
-    words = title or f"Modelled from the same trace, t = {rehearsal.ranks}: a block takes {said}"
+    words = title or f"Modelled from the same trace, t = {simulation.ranks}: a block takes {said}"
     return overlap.draw(list(lanes.values()), title=words, names=list(lanes))
 
 

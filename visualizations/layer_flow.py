@@ -2,8 +2,8 @@
 
 A lane for each rank; forward runs to the right, and below it backward runs to the left, so that each step stands under
 its own, and each collective under the one that it is the backward of. Nothing here is assumed: steps were noted while a
-block ran (`reference.tensor_parallel.lab.steps`), bytes are those of its trace, and grey is what came out equal, bit by
-bit, on all ranks.
+block ran (`reference.tensor_parallel.lab.op_trace`), bytes are those of its trace, and grey is what came out equal, bit
+by bit, on all ranks.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from math import prod
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from reference.tensor_parallel.lab.steps import LayerOp, OpKind
+from reference.tensor_parallel.lab.op_trace import LayerOp, OpKind
 from reference.trace.activity import Doing
 
 from .rank_colours import SAME, colour_of
@@ -54,7 +54,7 @@ def draw(ranks: Ranks, *, title: str = "") -> Picture:
     """The block's forward, and its backward below.
 
     Args:
-        ranks: as `reference.tensor_parallel.lab.steps.of_block` returned them, `with_bytes`.
+        ranks: as `reference.tensor_parallel.lab.op_trace.of_block` returned them, `with_bytes`.
         title: the finding; by default how many collectives there are, and how much is the same on every rank.
     """
     t = len(ranks)
@@ -72,7 +72,7 @@ def draw(ranks: Ranks, *, title: str = "") -> Picture:
             write(axes, LEFT - 0.1, top + (rank + 0.5) * lane, f"rank {rank}", SMALL, Colour.INK, ha="right")
             _flow(axes, places, top + (rank + 0.5) * lane, doing is Doing.FORWARD)
         _residual(axes, places, top, doing is Doing.FORWARD)
-        computing = [column for column in places if not column.kind.talks]
+        computing = [column for column in places if not column.kind.is_collective]
         below = LINE * max(len({ranks[0][n].made for n in numbers}) for numbers in placed(ranks[0], doing).values())
         for column, numbers in placed(ranks[0], doing).items():
             _column(axes, places[column], [[own[n] for own in ranks] for n in numbers], top, lane)
@@ -87,7 +87,7 @@ def finding(ranks: Ranks) -> str:
     counts = Counter(name for step in ranks[0] if (name := collective(step)))
     said = " and ".join(f"{count} {name}s" for name, count in sorted(counts.items())) or "no collectives"
     sent = bytes_text(sum(step.sent for step in ranks[0]))
-    work = [number for number, step in enumerate(ranks[0]) if not step.kind.talks]
+    work = [number for number, step in enumerate(ranks[0]) if not step.kind.is_collective]
     alike = sum(is_same([own[number] for own in ranks]) for number in work)
     repeats = f"{alike}\u00a0of\u00a0{len(work)} steps are" if alike else "no step is"
     return f"A block on {len(ranks)} ranks: {said}, {sent} sent by each; {repeats} done alike on every rank"
@@ -95,7 +95,7 @@ def finding(ranks: Ranks) -> str:
 
 def collective(step: LayerOp) -> str:
     """What was called at a border, known by its shapes; "" for nothing."""
-    if not step.kind.talks:
+    if not step.kind.is_collective:
         return ""
     if step.given == step.made:
         return "all-reduce" if step.kind is OpKind.SUM and step.sent else ""
@@ -146,7 +146,7 @@ def _places(order: Sequence[Column]) -> dict[Column, Place]:
 
 def _names(axes: Axes, places: dict[Column, Place]) -> None:
     for column, place in places.items():
-        if not column.kind.talks:
+        if not column.kind.is_collective:
             words = column.site.split("_")[-1].replace(", ", "\n")
             write(axes, place.middle, HEAD - 0.2, words, SMALL, Colour.INK, linespacing=0.95, va="bottom")
 
@@ -174,9 +174,9 @@ def _residual(axes: Axes, places: dict[Column, Place], top: float, forward: bool
 def _column(axes: Axes, place: Place, steps: Sequence[Sequence[LayerOp]], top: float, lane: float) -> None:
     """What all ranks do at one place: `steps[i][rank]`. In backward time runs to the left."""
     left, right, height = place.left + 0.045, place.right - 0.045, lane * len(steps[0])
-    boxes = [step for step in steps if not step[0].kind.talks]
+    boxes = [step for step in steps if not step[0].kind.is_collective]
     for step in steps:
-        if step[0].kind.talks and not boxes:
+        if step[0].kind.is_collective and not boxes:
             _border(axes, place.middle, 0.2, step, top, height)
         elif collective(step[0]):  # gathered again
             right -= 0.17
@@ -227,7 +227,7 @@ def _border(axes: Axes, x: float, width: float, step: Sequence[LayerOp], top: fl
 
 def _shapes(axes: Axes, x: float, y: float, steps: Sequence[LayerOp]) -> None:
     """What a rank makes here: tokens, then gradients of weights."""
-    steps = [step for step in steps if not step.kind.talks]
+    steps = [step for step in steps if not step.kind.is_collective]
     for words in ([step.made for step in steps if not step.of_weight], [step.made for step in steps if step.of_weight]):
         for shape, count in Counter(words).items():
             many = f"{count} · " if count > 1 else ""

@@ -121,7 +121,7 @@ def convergence(curves: Sequence[Curve], *, title: str = "", mean: int = 10) -> 
         losses = smooth(curve, mean)
         look = {"color": colour, "linestyle": dash, "linewidth": 1.6, "label": curve.method.name}
         left.plot(range(mean, len(curve.losses) + 1), losses, **look)
-        right.plot(curve.moments[mean - 1 :], losses, **look)
+        right.plot(curve.update_times[mean - 1 :], losses, **look)
     for axes, words in ((left, "updates"), (right, "time (forward of a batch through a stage)")):
         plain(axes).set_xlabel(words, fontsize=TEXT, loc="left")
         axes.set_xlim(left=0)
@@ -143,7 +143,7 @@ def smooth(curve: Curve, mean: int) -> list[float]:
 
 def _end(curves: Sequence[Curve]) -> float:
     """When the first of them has finished."""
-    return min(curve.moments[-1] for curve in curves)
+    return min(curve.update_times[-1] for curve in curves)
 
 
 def _standings(curves: Sequence[Curve], mean: int) -> str:
@@ -151,9 +151,9 @@ def _standings(curves: Sequence[Curve], mean: int) -> str:
     end = _end(curves)
     last = {curve.method.name: smooth(curve, mean)[-1] for curve in curves}
     then = {
-        curve.method.name: smooth(curve, mean)[bisect_right(curve.moments, end) - mean]
+        curve.method.name: smooth(curve, mean)[bisect_right(curve.update_times, end) - mean]
         for curve in curves
-        if bisect_right(curve.moments, end) >= mean
+        if bisect_right(curve.update_times, end) >= mean
     }
     by_updates, by_time = (min(found, key=found.__getitem__) for found in (last, then))
     return (

@@ -18,8 +18,8 @@ _HOMES = {
     "reset": "checking",
     "reveal": "predictions",
     "solution": "checking",
-    "your_schedule": "mine",
-    "yours": "mine",
+    "your_schedule": "my_solution",
+    "yours": "my_solution",
 }
 
 __all__ = [

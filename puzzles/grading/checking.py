@@ -9,7 +9,7 @@ from reference.errors import BadInput
 from .. import catalog
 from . import engine, text
 from .course import Course, here, unreadable
-from .mine import Text
+from .my_solution import Text
 from .puzzle import Puzzle
 from .verdict import Verdict
 

@@ -4,27 +4,27 @@ from typing import Any
 
 from reference.errors import BadInput
 
-from . import card, checking
+from . import checking, verdict_report
 from .verdict import Verdict
 
 
-class Card:
+class VerdictReport:
     """What a cell shows: the verdict, and what became of the cell's text."""
 
     def __init__(self, verdict: Verdict, note: str = "") -> None:
         self.verdict, self.note = verdict, note
 
     def __repr__(self) -> str:
-        return "\n".join(part for part in (card.text(self.verdict), self.note) if part)
+        return "\n".join(part for part in (verdict_report.text(self.verdict), self.note) if part)
 
     def _repr_html_(self) -> str:
-        return card.html(self.verdict, self.note)
+        return verdict_report.html(self.verdict, self.note)
 
 
-def puzzle(line: str, cell: str) -> Card | None:
+def puzzle(line: str, cell: str) -> VerdictReport | None:
     """`%%puzzle <name>`: save the cell as the puzzle's file, and check it."""
     try:
-        return Card(*checking.save_and_check(line.strip(), cell))
+        return VerdictReport(*checking.save_and_check(line.strip(), cell))
     except BadInput as error:
         print(f"%%puzzle: {error}")
         return None

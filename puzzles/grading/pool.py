@@ -24,7 +24,7 @@ PRELOAD = (
     "puzzles.grading.drives.tensor_parallel",
     "puzzles.grading.drives.zero",
     "puzzles.grading.drives.zero_bubble",
-    "puzzles.grading.rehearsal",
+    "puzzles.grading.warm_up",
     "puzzles.grading.schedules",
     "reference.collectives.all_gather",
     "reference.collectives.all_reduce",
@@ -44,7 +44,7 @@ PRELOAD = (
     "reference.zero.plain",
 )  # all drives, and all that is given: the ranks of a check can read nothing of the course
 BACKWARD = ("torch.fx.experimental.symbolic_shapes",)  # what a backward pass imports that is given a gradient
-REHEARSAL = "puzzles.grading.rehearsal:rehearse"
+WARM_UP = "puzzles.grading.warm_up:warm_up"
 USUAL = (1, 2, 3, 4, 5, 8)  # world sizes that most puzzles ask for
 TIME_LIMIT = 8.0  # seconds for all cases of one world size; correct ones take a fraction of one
 
@@ -90,7 +90,7 @@ class Pool:
                 timeout=self.timeout,
                 untrusted=True,
                 preload=(*PRELOAD, *self._more),
-                rehearsal=REHEARSAL,
+                warm_up=WARM_UP,
             )
         return clusters[world_size]
 

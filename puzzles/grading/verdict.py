@@ -83,11 +83,11 @@ class Verdict:
         return self.stage is Stage.UNSOLVED
 
     def __str__(self) -> str:
-        from .card import text
+        from .verdict_report import text
 
         return text(self)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from .card import html, text
+        from .verdict_report import html, text
 
         return {"text/plain": text(self), "text/html": html(self)}

@@ -22,7 +22,7 @@ def drop_and_sum(
     weight: Tensor,
     upstream: Tensor,
     probability: float,
-    noise: Tensor,
+    seeds: Tensor,
     group: ProcessGroup,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Dropout inside and outside the split.
@@ -39,9 +39,9 @@ def drop_and_sum(
     with a seed for each rank, the outputs differ from rank to rank.
 
     So no number is drawn here. Given is
-    `dropped(probability, noise, site, first, features)`: True for what one
+    `dropped(probability, seeds, site, first, features)`: True for what one
     process drops of the features [first, first + features), a bool of [T,
-    features]. It follows from the noise of the token, from the number of the
+    features]. It follows from the seed of the token, from the number of the
     feature in the whole, and from `site`: 0 for the dropout inside, 1 for the
     one outside.
 
@@ -51,7 +51,7 @@ def drop_and_sum(
         upstream: [T, D], gradient of the loss with respect to the output, the
             same on every rank.
         probability: p.
-        noise: [T] of integers, one for each token, the same on every rank.
+        seeds: [T] of integers, one for each token, the same on every rank.
         group: n ranks. Any n.
 
     Returns: three tensors: the output, [T, D], the same on every rank; the

@@ -164,10 +164,10 @@ def _as_json(verdict: "Verdict") -> str:
 
 
 def _draw(verdict: "Verdict", path: Path) -> None:
-    from puzzles.grading import card
+    from puzzles.grading import verdict_report
     from reference.errors import BadInput
 
-    picture = card.draw(verdict)
+    picture = verdict_report.draw(verdict)
     if picture is None:
         _remark("nothing was said, so there is nothing to draw")
         return

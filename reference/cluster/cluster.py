@@ -12,7 +12,7 @@ from types import EllipsisType, TracebackType
 from typing import Any, Self
 
 from ..trace import Trace
-from . import forkserver, rest
+from . import forkserver, idle
 from .arguments import packed
 from .call import RunningCall, definition, interrupted
 from .errors import ClusterError, RankError
@@ -51,7 +51,7 @@ class Cluster:
         device: "cpu" for gloo; "cuda" for NCCL with one GPU for each rank.
         preload: modules that the server imports before it forks the ranks, so that a restart does not import them
             again.
-        rehearsal: "module:function" that each rank runs, without arguments and watched as in a call, before it is
+        warm_up: "module:function" that each rank runs, without arguments and watched as in a call, before it is
             ready: then the first call finds all that both touch in memory of the rank's own.
         untrusted: the functions are not the owner's own: wall the ranks in (see `confine`), so that they reach nothing
             outside and read no module but Python's, its packages' and those of `preload`; unpickle only plain data.
@@ -68,7 +68,7 @@ class Cluster:
         timeout: float | EllipsisType | None = ...,
         device: str = "cpu",
         preload: Sequence[str] = (),
-        rehearsal: str = "",
+        warm_up: str = "",
         untrusted: bool = False,
     ) -> None:
         check_platform()
@@ -82,13 +82,13 @@ class Cluster:
         self.timeout = (10.0 if watch else 300.0) if timeout is ... else timeout
         check_timeout(self.timeout)
         self._plan = {"device": device, "watch": watch, "preload": list(preload), "untrusted": untrusted}
-        self._plan["rehearsal"] = rehearsal
+        self._plan["warm_up"] = warm_up
         self._owner = os.getpid()
         self._closed = False
         self._lock = threading.Lock()
         self._start()
         if device == "cpu":
-            rest.look_after(self)
+            idle.watch_idle(self)
 
     def _start(self) -> None:
         self._used = time.monotonic()  # when they were last called, or started
@@ -152,7 +152,7 @@ class Cluster:
         if self._closed:  # meanwhile, by another thread, which has ended those before
             self._ranks.end()
 
-    def rest(self, after: float | None = None) -> None:
+    def suspend_if_idle(self, after: float | None = None) -> None:
         """Put the ranks to sleep after so many seconds without a call. The next call wakes them."""
         mine = os.getpid() == self._owner and not self._closed
         if after is None:
@@ -219,7 +219,7 @@ class Cluster:
             self._settle()
             self._dirty = True  # until the call has ended well
             call = RunningCall(self._ranks, self.timeout, self._plan, record)
-            call.send(sent, self._news())
+            call.send(sent, self._moved())
             outcome = call.collect()
             self._dirty = call.dirty
             return outcome
@@ -237,7 +237,7 @@ class Cluster:
     def _settle(self) -> None:
         """Wait until the ranks are up; start them again where one has died since, or something was left behind."""
         while not self._dirty and not self._ranks.quiet:
-            self._hear(0)
+            self._poll(0)
         if not self._dirty and self._come_up():
             return
         self._restart()
@@ -249,11 +249,11 @@ class Cluster:
         """Wait for ranks that were started. False where one is gone, or takes too long."""
         deadline = time.monotonic() + _START
         while (self._ready < self.world_size or not self._ranks.pids) and not self._dirty:
-            self._hear(deadline - time.monotonic())
+            self._poll(deadline - time.monotonic())
             self._dirty = self._dirty or time.monotonic() > deadline
         return not self._dirty
 
-    def _hear(self, seconds: float) -> None:
+    def _poll(self, seconds: float) -> None:
         """Note what idle ranks report: that they are ready, or that they have died."""
         for report in self._ranks.poll(seconds):
             if isinstance(report, RankMessage) and report.kind is MessageKind.READY:
@@ -262,7 +262,7 @@ class Cluster:
             else:
                 self._dirty = True
 
-    def _news(self) -> dict[str, Any]:
+    def _moved(self) -> dict[str, Any]:
         """Where we stand, if we have moved since the last call."""
         before, self._place = self._place, surroundings()
         return {"place": self._place} if self._place != before else {}

@@ -37,7 +37,7 @@ def settle(output: int, dumps: int, *, weighed: bool = False) -> None:
         dumps: a pipe for the stack of its main thread when it crashes, exits or is asked (SIGUSR1).
     """
     redirect(output)
-    tell_last_line(dumps)
+    dump_last_line(dumps)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     random.seed()
     if "numpy.random" in sys.modules:  # numpy imports it when it is asked for; then it is new, and needs no seed
@@ -97,7 +97,7 @@ def move(path: list[str], directory: str) -> None:
         os.chdir(directory)
 
 
-def tell_last_line(dumps: int) -> None:
+def dump_last_line(dumps: int) -> None:
     """Write the main thread's stack when the process ends by itself, or is asked where it stands."""
     file = os.fdopen(dumps, "wb", 0)
     faulthandler.enable(file, all_threads=False)
@@ -105,20 +105,20 @@ def tell_last_line(dumps: int) -> None:
     faulthandler.register(signal.SIGTERM, file, all_threads=False, chain=True)
     leave, rank = os._exit, os.getpid()
 
-    def exit_and_tell(status: int) -> NoReturn:
+    def exit_and_dump(status: int) -> NoReturn:
         if os.getpid() == rank:  # not a child of it
             faulthandler.dump_traceback(file, all_threads=False)
         leave(status)
 
-    os._exit = exit_and_tell
+    os._exit = exit_and_dump
 
 
-def on_start_of_child(hear: Callable[[frames.Frame], None]) -> None:
-    """Call `hear` with the caller's line whenever this process starts another one."""
+def on_start_of_child(callback: Callable[[frames.Frame], None]) -> None:
+    """Call `callback` with the caller's line whenever this process starts another one."""
 
     def listen(event: str, arguments: object) -> None:
         if event in _STARTS and (where := frames.own(frames.of_stack(sys._getframe(1)))).file:
-            hear(where)
+            callback(where)
 
     sys.addaudithook(listen)
 

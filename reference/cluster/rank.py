@@ -45,9 +45,9 @@ def main(rank: int, plan: dict[str, Any], requests: int, output: int, dumps: int
     recorder = make_recorder(rank, channel, plan)
     store = dist.FileStore(plan["store"], world_size)
     join(rank, world_size, store, plan, recorder)
-    if plan["rehearsal"]:
+    if plan["warm_up"]:
         with recorder.recording():
-            pkgutil.resolve_name(plan["rehearsal"])()
+            pkgutil.resolve_name(plan["warm_up"])()
     worker = Worker(rank, channel, recorder, store, plan["place"])
     missing = []
     if plan["untrusted"]:

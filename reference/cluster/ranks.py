@@ -123,15 +123,15 @@ class Ranks:
         """Stop their processes: they run nothing, and need to hear nothing."""
         if not self.asleep:
             self.asleep = True
-            self._tell(wire.SLEEP)
+            self._signal(wire.SLEEP)
 
     def wake(self) -> None:
         """Let stopped processes continue."""
         if self.asleep:
             self.asleep = False
-            self._tell(wire.WAKE)
+            self._signal(wire.WAKE)
 
-    def _tell(self, word: bytes) -> None:
+    def _signal(self, word: bytes) -> None:
         """Have the parent of the ranks do something: it alone knows for sure which processes are theirs."""
         with contextlib.suppress(OSError):  # it is gone: `poll` will report that
             self._channel.sendall(word)

@@ -112,12 +112,12 @@ class Generation:
     store: str  # path of the file through which the ranks find each other
     alive: dict[int, int] = field(default_factory=dict)  # pid -> rank
 
-    def tell(self, **message: Any) -> None:
+    def send(self, **message: Any) -> None:
         """Send one message to the owner, who may be gone."""
         with contextlib.suppress(OSError):
             self.channel.sendall(json.dumps(message).encode() + b"\n")
 
-    def heed(self) -> bool:
+    def handle(self) -> bool:
         """Do what the owner said last. False where it has let go."""
         said = received(self.channel)
         if said:
@@ -174,7 +174,7 @@ class Server:
         if self.wake.fileno() in ready:
             received(self.wake)
             self.reap()
-        self.end([g for g in self.generations if g.channel.fileno() in ready and not g.heed()])
+        self.end([g for g in self.generations if g.channel.fileno() in ready and not g.handle()])
         return not self.orphaned and (self.control.fileno() not in ready or self.fork())
 
     def fork(self) -> bool:
@@ -195,11 +195,11 @@ class Server:
             for rank in range(plan["world_size"]):
                 self.fork_rank(generation, rank, plan, fds[1:], apart)
         except (OSError, IndexError) as error:  # no more processes, or no more file descriptors
-            generation.tell(failed=str(error))
+            generation.send(failed=str(error))
             self.end([generation])
         for fd in (*fds[1:], *apart.values()):
             os.close(fd)
-        generation.tell(pids=list(generation.alive))
+        generation.send(pids=list(generation.alive))
         return True
 
     def fork_rank(
@@ -246,7 +246,7 @@ class Server:
                 for generation in self.generations:
                     if pid in generation.alive:
                         rank = generation.alive.pop(pid)
-                        generation.tell(exited=rank, status=os.waitstatus_to_exitcode(status))
+                        generation.send(exited=rank, status=os.waitstatus_to_exitcode(status))
 
     def end(self, generations: list[Generation]) -> None:
         """Kill ranks and everything below them; then close their channels, which tells the owner that they are gone."""

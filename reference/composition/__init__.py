@@ -1,13 +1,14 @@
 """Composition: several kinds of parallelism on one set of ranks, and which of them goes where.
 
-Read `plain.py`, then `talk.py`. Making the groups costs a few messages for each; what a step costs along which axis is
-what `talk.py` counts. The engine is `reference.parallelize`; `reference.mesh` is `plain.py` with names for the axes.
+Read `plain.py`, then `traffic.py`. Making the groups costs a few messages for each; what a step costs along which axis
+is what `traffic.py` counts. The engine is `reference.parallelize`; `reference.mesh` is `plain.py` with names for the
+axes.
 
     plain.py                ranks in a box: coordinates, the groups along axes, a sum along them
-    talk.py                 what each rank says along each axis in one step, before a byte is sent
+    traffic.py              what each rank sends along each axis in one step, before a byte is sent
     ptd_p.py                how to split n GPUs into p · t · d, and what a step costs then
     answers/best_split.py   the fastest split that fits into memory
-    answers/volume.py       what a rank sends along each axis, for the back of an envelope
+    answers/axis_bytes.py   what a rank sends along each axis, for the back of an envelope
     lab/by_axis.py          bytes of a real run, by axis
     lab/reorder.py          the same run with the axes of its mesh in another order
     lab/published.py        what the paper has measured on Selene

@@ -148,7 +148,7 @@ def micro_batch_parts(model: Transformer, split: Split, machine: Machine) -> dic
     head = 3 * split.micro_batch * model.head_flops / (split.pipeline * split.tensor) / machine.speed
     return {
         "computing": 4 * layers * layer_seconds(model, split, machine) + head,
-        "tensor": layers * layer_talk_seconds(model, split, machine),
+        "tensor": layers * layer_traffic_seconds(model, split, machine),
         "pipe": border_seconds(model, split, machine),
     }
 
@@ -159,7 +159,7 @@ def layer_seconds(model: Transformer, split: Split, machine: Machine) -> float:
     return products + 2 * _activations(model, split) / machine.bandwidth + machine.pause
 
 
-def layer_talk_seconds(model: Transformer, split: Split, machine: Machine) -> float:
+def layer_traffic_seconds(model: Transformer, split: Split, machine: Machine) -> float:
     """Six all-reduces of b s h numbers: two forward, two forward again, two backward."""
     return 6 * _all_reduce_seconds(split.mesh, "tensor", HALF * _stream(model, split), machine.network)
 

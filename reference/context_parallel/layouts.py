@@ -1,4 +1,4 @@
-"""Who holds which tokens: four ways to share out a sequence.
+"""Which tokens each rank holds: four ways to share out a sequence.
 
     contiguous    0 0 0 0 1 1 1 1 2 2 2 2 3 3 3 3     simple; with causal attention the last rank works most
     zigzag        0 0 1 1 2 2 3 3 3 3 2 2 1 1 0 0     a piece of the head and one of the tail: all work alike
@@ -22,7 +22,7 @@ from torch import Tensor
 from reference.choices import ContextLayout
 from reference.errors import BadInput
 
-from .tokens import PADDING, Run, Tokens, joined, length, positions
+from .tokens import PADDING, TokenRun, Tokens, joined, length, positions
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Layout:
         return length(self.tokens[0])
 
     def positions(self, rank: int) -> Tensor:
-        """Where the tokens of a rank stand: [local] of int64; where there is padding, they go on behind the last."""
+        """Where the tokens of a rank stand: [local] of int64; padding stands after the last token."""
         return positions(self.tokens[rank])
 
     def cut(self, x: Tensor, rank: int, dim: int = 1, padding: float = 0) -> Tensor:
@@ -79,7 +79,7 @@ def layout(
         sequence: S, its tokens.
         ranks: n.
         multiple: of which the number of tokens on a rank must be one, for others who share them out further.
-        documents: how long each is, one behind the other; without it, all is one.
+        documents: the length of each, in order; by default all is one.
 
     Raises:
         BadInput: if there is nothing to share out, or documents do not make a sequence.
@@ -95,7 +95,7 @@ def layout(
         case ContextLayout.ZIGZAG:
             whole = _zigzag((sequence,), ranks)
         case ContextLayout.STRIPED:
-            whole = [[Run(rank, len(range(rank, sequence, ranks)), ranks)] for rank in range(ranks)]
+            whole = [[TokenRun(rank, len(range(rank, sequence, ranks)), ranks)] for rank in range(ranks)]
         case ContextLayout.DOCUMENTS:
             whole = _zigzag(lengths, ranks)
     begins = list(accumulate(lengths, initial=0))
@@ -104,15 +104,15 @@ def layout(
     return Layout(sequence, tuple(_padded(held, sequence, -(-most // multiple) * multiple)))
 
 
-def _chunks(begin: int, size: int, parts: int) -> list[Run]:
+def _chunks(begin: int, size: int, parts: int) -> list[TokenRun]:
     """Tokens [begin, begin + size) in chunks that differ by one token at most."""
     cuts = [begin + size * i // parts for i in range(parts + 1)]
-    return [Run(one, other - one) for one, other in pairwise(cuts)]
+    return [TokenRun(one, other - one) for one, other in pairwise(cuts)]
 
 
-def _zigzag(lengths: Sequence[int], ranks: int) -> list[list[Run]]:
+def _zigzag(lengths: Sequence[int], ranks: int) -> list[list[TokenRun]]:
     """Of each document one chunk from the head and one from the tail; the largest two go to who has fewest tokens."""
-    held: list[list[Run]] = [[] for _ in range(ranks)]
+    held: list[list[TokenRun]] = [[] for _ in range(ranks)]
     for begin, size in zip(accumulate(lengths, initial=0), lengths, strict=False):
         chunks = _chunks(begin, size, 2 * ranks)
         pairs = zip(chunks[:ranks], reversed(chunks[ranks:]), strict=True)
@@ -121,17 +121,17 @@ def _zigzag(lengths: Sequence[int], ranks: int) -> list[list[Run]]:
     return held
 
 
-def _held(runs: Sequence[Run]) -> int:
+def _held(runs: Sequence[TokenRun]) -> int:
     return length(tuple(runs))
 
 
-def _by_borders(run: Run, begins: Sequence[int]) -> list[Run]:
+def _by_borders(run: TokenRun, begins: Sequence[int]) -> list[TokenRun]:
     """A run, cut where documents begin; each part knows its document."""
     parts = []
     for begin, end in pairwise(begins):
         one, other = (min(max(0, -(-(border - run.first) // run.stride)), run.length) for border in (begin, end))
         part = run.part(one, other)
-        parts.append(Run(part.first, part.length, part.stride, begin))
+        parts.append(TokenRun(part.first, part.length, part.stride, begin))
     return parts
 
 
@@ -141,6 +141,6 @@ def _padded(held: Sequence[Tokens], sequence: int, size: int) -> list[Tokens]:
     stride = max(run.stride for tokens in held for run in tokens)
     for tokens in held:
         missing = size - length(tokens)
-        made.append((*tokens, Run(beyond, missing, stride, PADDING)) if missing else tokens)
+        made.append((*tokens, TokenRun(beyond, missing, stride, PADDING)) if missing else tokens)
         beyond += missing * stride
     return made

@@ -11,7 +11,7 @@ from torch import Tensor
 from reference.dtypes import accumulator
 
 from . import kernels
-from .tokens import Piece
+from .tokens import AttentionPiece
 
 
 def nothing_yet(query: Tensor) -> tuple[Tensor, Tensor]:
@@ -20,7 +20,9 @@ def nothing_yet(query: Tensor) -> tuple[Tensor, Tensor]:
     return torch.zeros_like(query, dtype=dtype), query.new_full(query.shape[:3], -torch.inf, dtype=dtype)
 
 
-def attend_(out: Tensor, lse: Tensor, query: Tensor, key: Tensor, value: Tensor, pieces: Sequence[Piece]) -> None:
+def attend_(
+    out: Tensor, lse: Tensor, query: Tensor, key: Tensor, value: Tensor, pieces: Sequence[AttentionPiece]
+) -> None:
     """Add to `out` and `lse` what queries get of a block, in place.
 
     Args:
@@ -51,7 +53,7 @@ def attend_backward_(
     block: Tensor,
     out: Tensor,
     lse: Tensor,
-    pieces: Sequence[Piece],
+    pieces: Sequence[AttentionPiece],
 ) -> None:
     """Add to `of_query` [B, H, Q, d] and `of_block` [2, B, K, S, d] this block's part of the gradients, in place.
 
@@ -74,5 +76,5 @@ def attend_backward_(
             of_one += found
 
 
-def _mask(piece: Piece) -> Tensor | None:
+def _mask(piece: AttentionPiece) -> Tensor | None:
     return None if piece.causal or piece.full else piece.mask()

@@ -17,7 +17,7 @@ from reference.collectives.communicator import Finish
 
 from .attention import BlockAttention, zeros_for
 from .pieces import attend_, attend_backward_, nothing_yet
-from .tokens import Mask, Piece, pieces
+from .tokens import AttentionPiece, Mask, pieces
 
 
 class RingAttention(BlockAttention):
@@ -35,7 +35,7 @@ class RingAttention(BlockAttention):
     def backward(
         self, gradient: Tensor, query: Tensor, block: Tensor, out: Tensor, lse: Tensor, mask: Mask
     ) -> tuple[Tensor, Tensor]:
-        """n steps; a block's gradient arrives after the block, and goes on when this rank has added its part."""
+        """n steps; a block's gradient follows the block, and travels further once this rank has added its part."""
         of_query, of_block, of_block_arrives = zeros_for(query), zeros_for(block), None
         for step in range(self.ranks):
             arrives = self._pass_on(block) if step < self.ranks - 1 else None
@@ -48,7 +48,7 @@ class RingAttention(BlockAttention):
             block = arrives() if arrives else block
         return of_query, of_block_arrives() if of_block_arrives else of_block
 
-    def _pieces(self, step: int, mask: Mask) -> tuple[Piece, ...]:
+    def _pieces(self, step: int, mask: Mask) -> tuple[AttentionPiece, ...]:
         """What to compute with the block that is here in a step."""
         return pieces(self.own, self.tokens[(self.rank - step) % self.ranks], mask)
 

@@ -2,8 +2,8 @@
 
 A rank's tokens are a few runs, such as positions 0 to 7 and 56 to 63. Between two runs a mask is a band: with queries
 at q + s a and keys at k + s b, causal attention lets a see b where b - a <= (q - k) / s. So a pair of runs is nothing,
-or a rectangle without a mask, or a triangle, or both: `Piece`s, which the kernels of attention know how to compute.
-Only a window that ends within a pair of runs takes a mask of its own.
+or a rectangle without a mask, or a triangle, or both: each an `AttentionPiece`, which the kernels of attention know how
+to compute. Only a window that ends within a pair of runs takes a mask of its own.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ PADDING = -1  # the document of tokens that are none
 
 
 @dataclass(frozen=True)
-class Run:
+class TokenRun:
     """Tokens at positions `first`, `first` + `stride`, ...; they belong to one document.
 
     Attributes:
@@ -40,18 +40,18 @@ class Run:
         """Position of the last one."""
         return self.first + (self.length - 1) * self.stride
 
-    def part(self, begin: int, end: int) -> "Run":
+    def part(self, begin: int, end: int) -> "TokenRun":
         """Its tokens [begin, end), counted within the run."""
         return replace(self, first=self.first + begin * self.stride, length=end - begin)
 
-    def continues(self, before: "Run") -> bool:
+    def continues(self, before: "TokenRun") -> bool:
         """Whether both together are one run."""
         return (self.document, self.stride) == (before.document, before.stride) and (
             self.document == PADDING or self.first == before.last + before.stride
         )
 
 
-Tokens = tuple[Run, ...]
+Tokens = tuple[TokenRun, ...]
 """What a rank holds, in its order."""
 
 
@@ -65,9 +65,9 @@ def positions(tokens: Tokens) -> Tensor:
     return torch.cat([run.first + run.stride * torch.arange(run.length) for run in tokens])
 
 
-def joined(runs: Iterable[Run]) -> Tokens:
+def joined(runs: Iterable[TokenRun]) -> Tokens:
     """The same tokens in as few runs as can be."""
-    made: list[Run] = []
+    made: list[TokenRun] = []
     for run in runs:
         if not run.length:
             continue
@@ -135,7 +135,7 @@ CAUSAL = Mask()
 
 
 @dataclass(frozen=True)
-class Piece:
+class AttentionPiece:
     """Some queries and some keys, all in a row: what one call of a kernel computes.
 
     Attributes:
@@ -178,14 +178,14 @@ class Piece:
         seen = seen if self.upper is None else seen.tril(self.upper)
         return seen if self.lower is None else seen.triu(self.lower)
 
-    def moved(self, queries: int, keys: int) -> "Piece":
+    def moved(self, queries: int, keys: int) -> "AttentionPiece":
         """The same, so many queries and keys further on."""
         (q, q_end), (k, k_end) = self.queries, self.keys
         return replace(self, queries=(q + queries, q_end + queries), keys=(k + keys, k_end + keys))
 
 
 @lru_cache(maxsize=4096)
-def pieces(queries: Tokens, keys: Tokens, mask: Mask) -> tuple[Piece, ...]:
+def pieces(queries: Tokens, keys: Tokens, mask: Mask) -> tuple[AttentionPiece, ...]:
     """What has to be computed between the tokens of two ranks, in as few pieces as their runs allow.
 
     Raises:
@@ -194,8 +194,8 @@ def pieces(queries: Tokens, keys: Tokens, mask: Mask) -> tuple[Piece, ...]:
     if len({run.stride for run in (*queries, *keys) if run.length > 1}) > 1:
         raise BadInput("tokens of one layout have one stride, and these have several")
     if queries == keys and _is_triangle(queries, mask):
-        return (Piece((0, length(queries)), (0, length(keys)), upper=0),)
-    found: list[Piece] = []
+        return (AttentionPiece((0, length(queries)), (0, length(keys)), upper=0),)
+    found: list[AttentionPiece] = []
     for q, of_queries in _with_begins(queries):
         for k, of_keys in _with_begins(keys):
             found += [piece.moved(q, k) for piece in _pieces_of_runs(of_queries, of_keys, mask)]
@@ -214,7 +214,7 @@ def _is_triangle(tokens: Tokens, mask: Mask) -> bool:
     return mask.causal and mask.window is None and alike and in_order
 
 
-def _with_begins(tokens: Tokens) -> Iterator[tuple[int, Run]]:
+def _with_begins(tokens: Tokens) -> Iterator[tuple[int, TokenRun]]:
     """Each run, and how many tokens are before it."""
     begin = 0
     for run in tokens:
@@ -222,12 +222,12 @@ def _with_begins(tokens: Tokens) -> Iterator[tuple[int, Run]]:
         begin += run.length
 
 
-def _pieces_of_runs(queries: Run, keys: Run, mask: Mask) -> Iterator[Piece]:
+def _pieces_of_runs(queries: TokenRun, keys: TokenRun, mask: Mask) -> Iterator[AttentionPiece]:
     """Between two runs, whose first tokens count as 0."""
     if PADDING in (queries.document, keys.document) or queries.document != keys.document:
         return
     if not mask.causal:
-        yield Piece((0, queries.length), (0, keys.length))
+        yield AttentionPiece((0, queries.length), (0, keys.length))
         return
     if mask.window is None:
         yield from _triangle(queries, keys)
@@ -238,20 +238,20 @@ def _pieces_of_runs(queries: Run, keys: Run, mask: Mask) -> Iterator[Piece]:
     yield from (piece.moved(0, pinned) for piece in _band(queries, keys.part(pinned, keys.length), mask.window))
 
 
-def _triangle(queries: Run, keys: Run) -> Iterator[Piece]:
+def _triangle(queries: TokenRun, keys: TokenRun) -> Iterator[AttentionPiece]:
     """Causal: keys that all queries see, then those of which each sees one more than the one before it."""
     first = _last_seen(queries, keys)  # of the first query
     if first >= keys.length - 1:
-        yield Piece((0, queries.length), (0, keys.length))
+        yield AttentionPiece((0, queries.length), (0, keys.length))
         return
     begin, seen = max(0, -first), max(0, first)
     if seen:
-        yield Piece((0, queries.length), (0, seen))
+        yield AttentionPiece((0, queries.length), (0, seen))
     if begin < queries.length:
-        yield Piece((begin, queries.length), (seen, min(keys.length, seen + queries.length - begin)), upper=0)
+        yield AttentionPiece((begin, queries.length), (seen, min(keys.length, seen + queries.length - begin)), upper=0)
 
 
-def _band(queries: Run, keys: Run, window: int) -> Iterator[Piece]:
+def _band(queries: TokenRun, keys: TokenRun, window: int) -> Iterator[AttentionPiece]:
     """A window: so many queries at a time as it is wide, with the keys that any of them sees."""
     last = _last_seen(queries, keys)
     first = (queries.first - keys.first - window) // _stride(queries, keys) + 1
@@ -260,7 +260,7 @@ def _band(queries: Run, keys: Run, window: int) -> Iterator[Piece]:
         seen = max(0, first + begin), min(keys.length, last + end)
         if seen[0] < seen[1]:
             lower, upper = first + begin - seen[0], last + begin - seen[0]
-            yield Piece(
+            yield AttentionPiece(
                 (begin, end),
                 seen,
                 lower=lower if lower > begin - end + 1 else None,
@@ -268,18 +268,18 @@ def _band(queries: Run, keys: Run, window: int) -> Iterator[Piece]:
             )
 
 
-def _last_seen(queries: Run, keys: Run) -> int:
+def _last_seen(queries: TokenRun, keys: TokenRun) -> int:
     """The last key that the first query sees, counted from the first key; one more for each query after it."""
     return (queries.first - keys.first) // _stride(queries, keys)
 
 
-def _stride(queries: Run, keys: Run) -> int:
+def _stride(queries: TokenRun, keys: TokenRun) -> int:
     return queries.stride if queries.length > 1 else keys.stride
 
 
-def _merged(pieces: list[Piece], along: str, across: str) -> list[Piece]:
+def _merged(pieces: list[AttentionPiece], along: str, across: str) -> list[AttentionPiece]:
     """Pieces without a mask that have the same `along`, and lie next to each other `across`: as one."""
-    made: list[Piece] = []
+    made: list[AttentionPiece] = []
     for piece in sorted(pieces, key=lambda piece: (getattr(piece, along), getattr(piece, across))):
         before = made[-1] if made else None
         fits = before and before.full and piece.full and getattr(before, along) == getattr(piece, along)

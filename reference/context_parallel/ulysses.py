@@ -73,7 +73,7 @@ class UlyssesAttention:
         return self._all_to_all(tokens.movedim(2, 0)).movedim(0, 1).flatten(1, 2)
 
     def _all_to_all(self, x: Tensor) -> Tensor:
-        """Piece j goes to rank j: [n, ...] -> [n, ...]. Its backward is the same."""
+        """AttentionPiece j goes to rank j: [n, ...] -> [n, ...]. Its backward is the same."""
 
         def exchanged(x: Tensor) -> Tensor:
             x, out = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)

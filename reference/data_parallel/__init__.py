@@ -1,16 +1,17 @@
 """Data parallelism: every rank holds the whole model and reads its own part of the batch.
 
-Read `plain.py`, then `form.py` for what the training loop asks of every form, then the engine, `replicated.py`. A step
-sends 2Ψ(n-1)/n elements from each rank, Ψ being the number of parameters, and hides them behind backward.
+Read `plain.py`, then `gradient_sync.py` for what the training loop asks of every form, then the engine,
+`replicated.py`. A step sends 2Ψ(n-1)/n elements from each rank, Ψ being the number of parameters, and hides them behind
+backward.
 
     plain.py                    a hook on each parameter, then buckets
-    form.py                     what a form is: parts with masters, a micro-batch, reduce_gradients, end_step
+    gradient_sync.py            what a form is: parts with masters, a micro-batch, reduce_gradients, end_step
     replicated.py               `plain` with mixed precision, micro-batches, unused and frozen parameters: DDP
     buckets.py                  gradients side by side, launched in one order while backward runs
-    layout.py                   several tensors in one flat one, cut into equal shards
+    flat_layout.py              several tensors in one flat one, cut into equal shards
     fixed.py                    a model that changes after wrapping is an error with a name
     norm.py                     the norm of all gradients, wherever they are held, and clipping
-    whole.py                    whole parameters from the parts that ranks hold
+    full_parameters.py          whole parameters from the parts that ranks hold
     initial.py                  replicas start alike, and whether they still are
     batch_norm.py               the mean and variance of the whole batch
     uneven.py                   ranks with different numbers of tokens, and of batches
@@ -18,24 +19,24 @@ sends 2Ψ(n-1)/n elements from each rank, Ψ being the number of parameters, and
     answers/sampler.py          which samples each rank reads
     answers/metrics.py          numbers about the whole batch
     lab/forecast.py             a step before it runs: what hides behind backward
-    lab/sleeping.py             layers that sleep as long as a GPU would compute
+    lab/sleeping_layers.py      layers that sleep as long as a GPU would compute
 """
 
-from .form import DataParallel, Part, UpdateForm
+from .full_parameters import full_state_dict, gather_full
+from .gradient_sync import DataParallel, GradientSync, ParameterShard
 from .norm import clip, gradient_norm
 from .replicated import DistributedDataParallel, Replicated, flat, naive
-from .whole import full_state_dict, whole
 
 __all__ = [
     "DataParallel",
     "DistributedDataParallel",
-    "Part",
+    "GradientSync",
+    "ParameterShard",
     "Replicated",
-    "UpdateForm",
     "clip",
     "flat",
     "full_state_dict",
+    "gather_full",
     "gradient_norm",
     "naive",
-    "whole",
 ]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from reference.memory.fast.fused import GradientAccumulator
 
-from .layout import FlatLayout
+from .flat_layout import FlatLayout
 
 
 class Bucket:

@@ -23,7 +23,7 @@ from torch.distributed import ProcessGroup
 from reference.collectives.compat import all_gather_single
 from reference.models.dropout import number
 
-from .layout import FlatLayout
+from .flat_layout import FlatLayout
 
 MESSAGE_BYTES = 256 << 20  # a second copy of so much of the model, for a moment
 BLOCK = 1 << 20  # elements that are hashed at a time

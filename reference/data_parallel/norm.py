@@ -21,7 +21,7 @@ EPSILON = 1e-6  # as in torch.nn.utils.clip_grad_norm_: no division by zero wher
 
 
 def gradient_norm(
-    gradients: Iterable[Tensor | None], shards: Iterable[ProcessGroup] = (), device: torch.device | None = None
+    gradients: Iterable[Tensor | None], shard_groups: Iterable[ProcessGroup] = (), device: torch.device | None = None
 ) -> Tensor:
     """The Euclidean norm of all gradients, as if they were one vector.
 
@@ -30,8 +30,8 @@ def gradient_norm(
 
     Args:
         gradients: of what this rank updates, of any shapes. None, for an unused parameter, counts zero.
-        shards: axes along which the gradients are split: 8 bytes in an all-reduce over each. None of them where every
-            rank has all gradients.
+        shard_groups: axes along which the gradients are split: 8 bytes in an all-reduce over each. None of them
+            where every rank has all gradients.
         device: where the number is added up and travels; that of the gradients by default. Name it where a rank of
             GPUs may have no gradient at all.
 
@@ -44,7 +44,7 @@ def gradient_norm(
     square = torch.zeros((), dtype=torch.float64, device=device)
     if norms:
         square += torch.stack([norm.to(device, torch.float64) for norm in norms]).square().sum()
-    for group in shards:
+    for group in shard_groups:
         dist.all_reduce(square, group=group)
     return square.sqrt()
 

@@ -28,7 +28,7 @@ from reference.memory.precision import PRECISIONS, Precision
 
 from .buckets import Bucket, Buckets, in_order_of_use
 from .fixed import Wrapped
-from .form import NoGradient, Part, StepOrder, freeze_in, trainable
+from .gradient_sync import NoGradient, ParameterShard, StepOrder, freeze_in, trainable
 
 AllReduce = Callable[[Tensor, ProcessGroup], None]
 Reduce = Callable[[Sequence[Tensor], ProcessGroup], None]
@@ -91,7 +91,7 @@ class Replicated:
         RuntimeError: where a step is not what `StepOrder` says.
     """
 
-    shards, units = (), ()
+    shard_groups, units = (), ()
 
     def __init__(
         self,
@@ -106,7 +106,9 @@ class Replicated:
         freeze_in(model, precision.compute)
         named = trainable(model.named_parameters())
         buckets = self._plan(list(named.values()), precision.gradients)  # before anything is rounded, as ZeRO does
-        self.parts = tuple(Part(name, p.shape, 0, p.numel(), master_of(p, precision)) for name, p in named.items())
+        self.parts = tuple(
+            ParameterShard(name, p.shape, 0, p.numel(), master_of(p, precision)) for name, p in named.items()
+        )
         self._names = {parameter: name for name, parameter in named.items()}
         self._masters = dict(zip(named.values(), (part.master for part in self.parts), strict=True))
         self._buckets = Buckets(buckets, self._launch)

@@ -30,15 +30,15 @@ Ways to keep less
     recompute.py            forget what forward made, and make it again
     offload.py              `plain.offloaded_adam` for any optimizer; the update is computed where its state is
     activation_offload.py   activations wait for backward elsewhere
-    homes.py                where elsewhere is: the CPU's memory, or files
+    offload_targets.py      where elsewhere is: the CPU's memory, or files
     state_names.py          what an optimizer remembers of a parameter, found out by one step
     weight_gradients.py     a weight's gradient by hand, so that one can choose when it is computed and where it goes
     fast/fused.py           `weight_gradients` where multiplying and adding up are one product
 
 Beside them
 
-    answers/envelope.py     three sums for the back of an envelope
-    answers/stall.py        where a sum in few bits stops growing
+    answers/estimates.py    three sums for the back of an envelope
+    answers/bf16_sum.py     where a sum in few bits stops growing
     lab/gauge.py            what a real step keeps, byte by byte, by kind
     lab/storages.py         each storage from its first operation to its end
     lab/sums.py             what a long sum in few bits loses, and three ways not to lose it
@@ -52,7 +52,7 @@ from .activation_offload import offload_activations
 from .gpus import GPUS
 from .history import KINDS, History, Mark, MemoryKind
 from .loss_scaling import LossScaler, NoScaler, scaler_of
-from .offload import Folder, Home, Memory, Offload, OffloadedOptimizer, home_of, move_home
+from .offload import DiskStorage, HostMemory, Offload, OffloadedOptimizer, OffloadTarget, offload_target, offload_values
 from .precision import PRECISIONS, MasterWeights, Precision
 from .recipe import RECIPES, Breakdown, Recipe, Stage, fewest_ranks, fits, largest_model, shard, state_bytes
 from .recompute import Recompute, recomputed
@@ -66,17 +66,17 @@ __all__ = [
     "PRECISIONS",
     "RECIPES",
     "Breakdown",
-    "Folder",
+    "DiskStorage",
     "Gauge",
     "History",
-    "Home",
+    "HostMemory",
     "LossScaler",
     "Mark",
     "MasterWeights",
-    "Memory",
     "MemoryKind",
     "NoScaler",
     "Offload",
+    "OffloadTarget",
     "OffloadedOptimizer",
     "Precision",
     "Recipe",
@@ -87,11 +87,11 @@ __all__ = [
     "accumulate",
     "fewest_ranks",
     "fits",
-    "home_of",
     "largest_model",
     "micro_batches",
-    "move_home",
     "offload_activations",
+    "offload_target",
+    "offload_values",
     "recomputed",
     "saved_tensors",
     "scaler_of",

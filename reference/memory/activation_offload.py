@@ -1,10 +1,10 @@
 """Activations that wait for backward elsewhere: in the CPU's memory, or in files.
 
-    with offload_activations(home):
+    with offload_activations(target):
         loss = token_loss(model(tokens), targets, global_tokens)
     loss.backward()                 outside: what is recomputed in backward is needed at once
 
-Whatever forward saves for backward is copied home, and its memory here is free when forward drops it. Backward copies
+Whatever forward saves for backward is copied there, and its memory here is free when forward drops it. Backward copies
 it back when it is needed. A storage travels once each way, however many tensors are views of it and are saved.
 
 On a GPU copies run on a stream of their own beside the computation, and backward sends for the storage before the one
@@ -24,50 +24,54 @@ import torch
 from torch import Tensor, UntypedStorage, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from .homes import Home
+from .offload_targets import OffloadTarget
 
 SMALL = 1 << 14
 """Bytes. Less than that is not worth a journey."""
 
 
 @contextmanager
-def offload_activations(home: Home, small: int = SMALL) -> Iterator[None]:
-    """Keep at `home` what forward saves inside, until backward has used it.
+def offload_activations(target: OffloadTarget, small: int = SMALL) -> Iterator[None]:
+    """Keep at `target` what forward saves inside, until backward has used it.
 
     Parameters stay where they are, and so does what is on the meta device.
 
     Args:
-        home: where activations wait.
+        target: where activations wait.
         small: storages of fewer bytes stay here.
 
     Raises:
-        BadInput: from forward, if `home` has no room left.
+        BadInput: from forward, if `target` has no room left.
         RuntimeError: from backward, if what stayed here was written to; what travelled is as it was.
     """
-    luggage = Luggage(home, small)
-    with saved_tensors_hooks(luggage.pack, luggage.unpack):
+    hooks = OffloadHooks(target, small)
+    with saved_tensors_hooks(hooks.pack, hooks.unpack):
         yield
 
 
-class Away:
+class OffloadedStorage:
     """A storage that stays on the host until backward asks for it.
 
     Args:
         storage: what to copy.
-        home: where to.
+        target: where to.
         stream: of copies; None on the CPU, where there are none.
         earlier: the storage that was sent before this one, and that backward needs after it.
     """
 
     def __init__(
-        self, storage: UntypedStorage, home: Home, stream: torch.cuda.Stream | None, earlier: "Away | None"
+        self,
+        storage: UntypedStorage,
+        target: OffloadTarget,
+        stream: torch.cuda.Stream | None,
+        earlier: "OffloadedStorage | None",
     ) -> None:
         self.source = weakref.ref(storage)
         self._stream = stream
         self._earlier = weakref.ref(earlier) if earlier else lambda: None
         self._returned: tuple[Tensor, torch.cuda.Event | None] | None = None
         here = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-        self._device, self._there = here.device, home.room_for(here)
+        self._device, self._there = here.device, target.allocate(here)
         with self._beside():
             self._there.copy_(here, non_blocking=True)
             if stream:
@@ -102,10 +106,10 @@ class Away:
 
 
 @dataclass(frozen=True)
-class View:
+class OffloadedView:
     """How to see a storage as the tensor that was saved."""
 
-    away: Away
+    offloaded: OffloadedStorage
     dtype: torch.dtype
     shape: torch.Size
     stride: tuple[int, ...]
@@ -113,52 +117,54 @@ class View:
 
 
 @dataclass(frozen=True)
-class Stays:
+class KeptOnDevice:
     """A tensor that stays here, and how often it had been written to when it was saved."""
 
     tensor: Tensor
     version: int
 
 
-class Luggage:
+class OffloadHooks:
     """What autograd hands over in one forward, and gets back in backward.
 
     Where hooks pack what is saved, autograd leaves it to them to notice that it was written to.
     """
 
-    def __init__(self, home: Home, small: int) -> None:
-        self._home, self._small = home, small
-        self._known: weakref.WeakValueDictionary[tuple[int, int], Away] = weakref.WeakValueDictionary()
+    def __init__(self, target: OffloadTarget, small: int) -> None:
+        self._target, self._small = target, small
+        self._known: weakref.WeakValueDictionary[tuple[int, int], OffloadedStorage] = weakref.WeakValueDictionary()
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
-        self._latest: weakref.ref[Away] | None = None
+        self._latest: weakref.ref[OffloadedStorage] | None = None
 
-    def pack(self, x: Tensor) -> Stays | View:
-        """Send the storage of `x` home, unless it is there or has to stay."""
+    def pack(self, x: Tensor) -> KeptOnDevice | OffloadedView:
+        """Send the storage of `x` to the target, unless it is there or has to stay."""
         if _is_parameter(x) or x.is_meta or x.untyped_storage().nbytes() < self._small:
-            return Stays(x, x._version)
-        return View(self._away(x), x.dtype, x.shape, x.stride(), x.storage_offset())
+            return KeptOnDevice(x, x._version)
+        return OffloadedView(self._offloaded(x), x.dtype, x.shape, x.stride(), x.storage_offset())
 
-    def unpack(self, kept: Stays | View) -> Tensor:
+    def unpack(self, kept: KeptOnDevice | OffloadedView) -> Tensor:
         """The tensor that was packed."""
-        if isinstance(kept, Stays):
+        if isinstance(kept, KeptOnDevice):
             if kept.tensor._version != kept.version:
                 raise RuntimeError("a tensor that backward needs was written to")
             return kept.tensor
-        storage = kept.away.storage()
+        storage = kept.offloaded.storage()
         return torch.empty(0, dtype=kept.dtype, device=storage.device).set_(
             storage, kept.offset, kept.shape, kept.stride
         )
 
-    def _away(self, x: Tensor) -> Away:
+    def _offloaded(self, x: Tensor) -> OffloadedStorage:
         """One for each storage; another one if it has been written to in between."""
         storage = x.untyped_storage()
         key = storage._cdata, x._version
-        away = self._known.get(key)
-        if away is None or away.source() is not storage:  # a later storage may have the address of an earlier one
+        offloaded = self._known.get(key)
+        if (
+            offloaded is None or offloaded.source() is not storage
+        ):  # a later storage may have the address of an earlier one
             earlier = self._latest and self._latest()
-            away = self._known[key] = Away(storage, self._home, self._stream_of(x), earlier)
-            self._latest = weakref.ref(away)
-        return away
+            offloaded = self._known[key] = OffloadedStorage(storage, self._target, self._stream_of(x), earlier)
+            self._latest = weakref.ref(offloaded)
+        return offloaded
 
     def _stream_of(self, x: Tensor) -> torch.cuda.Stream | None:
         if not x.is_cuda:

@@ -11,8 +11,8 @@ Parameter after parameter,
     the new value goes back               4 bytes
 
 and while one parameter is updated, the next one is in flight to the CPU, on a stream of its own, and the one before it
-back. No more than these three are in two places. State that lives in files (see `homes`) is read and written as its
-parameter's turn comes.
+back. No more than these three are in two places. State that lives in files (see `offload_targets`) is read and written
+as its parameter's turn comes.
 
 Ren et al. 2021, "ZeRO-Offload: democratizing billion-scale model training"; Rajbhandari et al. 2021, "ZeRO-Infinity".
 """
@@ -28,14 +28,22 @@ from torch.optim import Optimizer
 
 from reference.errors import BadInput
 
-from .homes import Folder, Home, Memory, Offload, home_of
+from .offload_targets import DiskStorage, HostMemory, Offload, OffloadTarget, offload_target
 from .state_names import state_names
 
-__all__ = ["Folder", "Home", "Memory", "Offload", "OffloadedOptimizer", "home_of", "move_home"]
+__all__ = [
+    "DiskStorage",
+    "HostMemory",
+    "Offload",
+    "OffloadTarget",
+    "OffloadedOptimizer",
+    "offload_target",
+    "offload_values",
+]
 
 
 class OffloadedOptimizer(Optimizer):
-    """Any optimizer of `torch.optim` that treats each parameter by itself, with its state at `home`.
+    """Any optimizer of `torch.optim` that treats each parameter by itself, with its state at `target`.
 
     Gives bitwise what the optimizer itself gives on the CPU. Used as any other: `step`, `zero_grad`, `param_groups`
     with their learning rates, `state` by parameter, `state_dict`, schedulers. Room for all state is taken at once: a
@@ -44,22 +52,22 @@ class OffloadedOptimizer(Optimizer):
     Args:
         optimizer_class: `torch.optim.AdamW`, say.
         parameters: what to update, wherever it lives; or groups of it, as `torch.optim` takes them.
-        home: where the state lives.
+        target: where the state lives.
         options: for the optimizer, such as lr.
 
     Raises:
-        BadInput: if `home` has no room for the state, or the optimizer needs more than a gradient for each parameter.
+        BadInput: if `target` has no room for the state, or the optimizer needs more than a gradient for each parameter.
     """
 
     def __init__(
         self,
         optimizer_class: Callable[..., Optimizer],
         parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
-        home: Home,
+        target: OffloadTarget,
         **options: Any,
     ) -> None:
         self.make = lambda parameter: optimizer_class([parameter], **options)
-        self._home = home
+        self._target = target
         self._of: dict[nn.Parameter, Optimizer] = {}  # an optimizer for each parameter, over a guest in its place
         self._rooms: dict[nn.Parameter, dict[str, Tensor]] = {}  # its state on the host, by name
         self._streams: dict[torch.device, torch.cuda.Stream] = {}  # of copies to the CPU
@@ -74,18 +82,18 @@ class OffloadedOptimizer(Optimizer):
         for parameter in group["params"]:
             guest = _guest(parameter.shape, parameter.dtype)
             self._of[parameter] = self.make(guest)
-            self._rooms[parameter] = {name: self._home.room_for(guest) for name in names[parameter.dim()]}
+            self._rooms[parameter] = {name: self._target.allocate(guest) for name in names[parameter.dim()]}
             guest.data = _nothing(parameter.dtype)
-            self._send_home(parameter)
+            self._store_state(parameter)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
         """Update each parameter that has a gradient, one after the other; `closure` goes backward and says the loss."""
         loss = None if closure is None else torch.enable_grad()(closure)()
         turns = [(p, group) for group in self.param_groups for p in group["params"] if p.grad is not None]
-        coming = self._send_for(turns[0][0]) if turns else None
+        coming = self._start_copy_to_host(turns[0][0]) if turns else None
         for (parameter, group), following in zip_longest(turns, turns[1:]):
-            here, coming = coming, self._send_for(following[0]) if following else None
+            here, coming = coming, self._start_copy_to_host(following[0]) if following else None
             self._update(parameter, group, here)
         return loss
 
@@ -108,32 +116,32 @@ class OffloadedOptimizer(Optimizer):
             for name, value in state_dict["state"].get(number, {}).items():
                 stays = name in self._rooms[parameter] or not isinstance(value, Tensor)
                 state[name] = value if stays else value.to("cpu", copy=True)
-            self._send_home(parameter)
+            self._store_state(parameter)
 
-    def _send_for(self, parameter: nn.Parameter) -> "Visit":
+    def _start_copy_to_host(self, parameter: nn.Parameter) -> "OnHost":
         """Begin to copy a parameter's value and gradient to the CPU, unless they are there."""
         value, gradient = parameter.detach(), parameter.grad
         gpu = next((x.device for x in (value, gradient) if x.is_cuda), None)
         if gpu is None:
-            return Visit(value, gradient, nullcontext)
+            return OnHost(value, gradient, nullcontext)
         beside = self._streams.setdefault(gpu, torch.cuda.Stream(gpu))
         beside.wait_stream(torch.cuda.current_stream(gpu))  # on which it was made
         with torch.cuda.stream(beside):
-            return Visit(_to_cpu(value), _to_cpu(gradient), beside.record_event().synchronize)
+            return OnHost(_to_cpu(value), _to_cpu(gradient), beside.record_event().synchronize)
 
-    def _update(self, parameter: nn.Parameter, group: dict[str, Any], visit: "Visit") -> None:
+    def _update(self, parameter: nn.Parameter, group: dict[str, Any], on_host: "OnHost") -> None:
         """The optimizer's own step, of a guest that has the parameter's value and gradient."""
         guest, optimizer = self._guest_of(parameter), self._of[parameter]
         optimizer.param_groups[0].update({name: value for name, value in group.items() if name != "params"})
-        visit.wait()
-        guest.data, guest.grad = visit.value, visit.gradient
+        on_host.wait()
+        guest.data, guest.grad = on_host.value, on_host.gradient
         optimizer.step()
         if parameter.device != guest.device:
             parameter.copy_(guest, non_blocking=True)  # from page-locked memory, which is not used again before
         guest.data, guest.grad = _nothing(parameter.dtype), None
-        self._send_home(parameter)
+        self._store_state(parameter)
 
-    def _send_home(self, parameter: nn.Parameter) -> None:
+    def _store_state(self, parameter: nn.Parameter) -> None:
         """Move state to its room, unless it is there: it is not after a first step, and after loading."""
         state = self._of[parameter].state[self._guest_of(parameter)]
         for name, room in self._rooms[parameter].items():
@@ -147,14 +155,14 @@ class OffloadedOptimizer(Optimizer):
 
 
 @torch.no_grad()
-def move_home(parameters: Iterable[nn.Parameter], home: Home) -> None:
+def offload_values(parameters: Iterable[nn.Parameter], target: OffloadTarget) -> None:
     """Keep the values of masters there, too: nothing but the optimizer and `end_step` reads them.
 
     The memory where they were is free afterwards, unless other tensors are views of it. From then on their gradients
     are CPU tensors.
     """
     for parameter in parameters:
-        parameter.data = home.room_for(parameter).copy_(parameter)
+        parameter.data = target.allocate(parameter).copy_(parameter)
 
 
 def _guest(shape: torch.Size, dtype: torch.dtype = torch.float32) -> nn.Parameter:
@@ -162,7 +170,7 @@ def _guest(shape: torch.Size, dtype: torch.dtype = torch.float32) -> nn.Paramete
     return nn.Parameter(torch.zeros(shape, dtype=dtype))
 
 
-class Visit(NamedTuple):
+class OnHost(NamedTuple):
     """A parameter's value and gradient on the CPU, or in flight."""
 
     value: Tensor
@@ -172,7 +180,7 @@ class Visit(NamedTuple):
 
 def _to_cpu(x: Tensor) -> Tensor:
     """`x` itself, or a copy of what is on a GPU, in page-locked memory: it is in flight on the current stream."""
-    return Memory().room_for(x).copy_(x, non_blocking=True) if x.is_cuda else x
+    return HostMemory().allocate(x).copy_(x, non_blocking=True) if x.is_cuda else x
 
 
 def _nothing(dtype: torch.dtype) -> Tensor:

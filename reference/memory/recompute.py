@@ -41,13 +41,13 @@ Tensors = Tensor | tuple[Tensor, ...]
 class SelectivelyRecomputed(Around):
     """What lies between the matrix products of a block is made again in backward."""
 
-    def columns(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
+    def column_linear(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
         """As those inside, without keeping what was recomputed."""
-        return forgetting(lambda x: self.inside.columns(x, *layers), x)
+        return forgetting(lambda x: self.inside.column_linear(x, *layers), x)
 
-    def rows(self, x: Tensor, layer: Linear) -> Tensor:
+    def row_linear(self, x: Tensor, layer: Linear) -> Tensor:
         """As those inside, without keeping what was recomputed."""
-        return forgetting(lambda x: self.inside.rows(x, layer), x)
+        return forgetting(lambda x: self.inside.row_linear(x, layer), x)
 
     def attend(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         """As those inside, and again in backward."""

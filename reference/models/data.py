@@ -26,7 +26,7 @@ from torch import Tensor
 
 from reference.errors import BadInput
 from reference.models import files
-from reference.models.dropout import token_noise
+from reference.models.dropout import token_seeds
 from reference.models.files import Text
 from reference.models.objective import NextToken, Objective
 
@@ -146,7 +146,7 @@ class Batches:
         """
         return self._read(self._windows(step, rank, world_size), step)
 
-    def noise(self, step: int, rank: int = 0, world_size: int = 1) -> Tensor:
+    def dropout_seeds(self, step: int, rank: int = 0, world_size: int = 1) -> Tensor:
         """From what dropout follows for each token that `of_step` gives: [B / world_size, S] of int64.
 
         It depends on the seed, the step and where the token stands in the text: not on the rank that reads it.
@@ -154,7 +154,7 @@ class Batches:
         Raises:
             BadInput: as `of_step`.
         """
-        return self._noise(self._places(self._windows(step, rank, world_size)), step)
+        return self._seeds(self._places(self._windows(step, rank, world_size)), step)
 
     def validation(self, rank: int = 0, world_size: int = 1) -> list[tuple[Tensor, Tensor]]:
         """Every `world_size`-th held-out window from the `rank`-th on, in pieces of at most B of them.
@@ -184,12 +184,12 @@ class Batches:
         """Where the tokens of `windows` stand in the text, and one more: [len(windows), S + 1]."""
         return windows[:, None] * self.sequence + np.arange(self.sequence + 1)
 
-    def _noise(self, places: NDArray[np.int64], step: int) -> Tensor:
+    def _seeds(self, places: NDArray[np.int64], step: int) -> Tensor:
         """Of the tokens at these places, but for the last of each window."""
-        return token_noise(self.seed, step, torch.from_numpy(places[:, :-1]))
+        return token_seeds(self.seed, step, torch.from_numpy(places[:, :-1]))
 
     def _read(self, windows: NDArray[np.int64], step: int) -> tuple[Tensor, Tensor]:
         """Tokens and targets of `windows`, [len(windows), S] each."""
         places = self._places(windows)
         tokens = torch.from_numpy(self.text[places].astype(np.int64))
-        return self.objective.examples(tokens, self._noise(places, step))
+        return self.objective.examples(tokens, self._seeds(places, step))

@@ -5,7 +5,7 @@ half of the tokens, or holds half of the features, draws half of the numbers. He
 Each one has a name, and is computed from it:
 
     run      stream `seed`;    number `step` of it  begins a stream of the step
-    step     its number `place`, of a token in the text,  begins a stream of the token: its noise
+    step     its number `place`, of a token in the text,  begins a stream of the token: its seed
     token    its number `site`, of a dropout in the model,  begins a stream for one vector of features
     vector   its number f decides whether feature f is kept
 
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from reference.models.one_kernel import one_kernel
 
 
-def dropout(x: Tensor, probability: float, noise: Tensor, site: int, first: int = 0) -> Tensor:
+def dropout(x: Tensor, probability: float, seeds: Tensor, site: int, first: int = 0) -> Tensor:
     """Set some elements to zero, and scale the others so that each keeps its expectation.
 
     Autograd keeps which were dropped: a bool for each element, and nothing else.
@@ -36,18 +36,18 @@ def dropout(x: Tensor, probability: float, noise: Tensor, site: int, first: int 
     Args:
         x: [..., F], of any floating dtype.
         probability: p of an element to be dropped, 0 <= p < 1; the others are multiplied by 1 / (1 - p).
-        noise: [...] of int64, one number for each token, as `token_noise` makes them.
+        seeds: [...] of int64, one number for each token, as `token_seeds` makes them.
         site: which dropout of the model this is.
         first: index of x's first feature in the whole, where x is features [first, first + F) of more.
 
     Returns:
         [..., F].
     """
-    return (x * (1 / (1 - probability))).masked_fill_(dropped(probability, noise, site, first, x.shape[-1]), 0.0)
+    return (x * (1 / (1 - probability))).masked_fill_(dropped(probability, seeds, site, first, x.shape[-1]), 0.0)
 
 
 class Dropout(nn.Module):
-    """Leave out some of what is added to the residual stream; which, follows from the noise of each token.
+    """Leave out some of what is added to the residual stream; which, follows from the seed of each token.
 
     Args:
         probability: of an element to be left out.
@@ -58,21 +58,21 @@ class Dropout(nn.Module):
         super().__init__()
         self.probability, self.site = probability, site
 
-    def forward(self, x: Tensor, noise: Tensor | None) -> Tensor:
-        """[B, S, D] and [B, S] of int64 -> [B, S, D]; without noise, x as it is."""
-        if noise is None or self.probability == 0:
+    def forward(self, x: Tensor, seeds: Tensor | None) -> Tensor:
+        """[B, S, D] and [B, S] of int64 -> [B, S, D]; without seeds, x as it is."""
+        if seeds is None or self.probability == 0:
             return x
-        return dropout(x, self.probability, noise, self.site)
+        return dropout(x, self.probability, seeds, self.site)
 
 
-def dropped(probability: float, noise: Tensor, site: int, first: int, features: int) -> Tensor:
+def dropped(probability: float, seeds: Tensor, site: int, first: int, features: int) -> Tensor:
     """Which elements `dropout` sets to zero: [..., F] of bool.
 
     Arguments as for `dropout`; `features` is F.
     """
-    vectors = number(noise, site)[..., None]
+    vectors = number(seeds, site)[..., None]
     bound = int(probability * 2**64) - 2**63  # int64 begins at -2^63: a share p of all numbers is less
-    return _less(vectors, torch.arange(first, first + features, device=noise.device), bound)
+    return _less(vectors, torch.arange(first, first + features, device=seeds.device), bound)
 
 
 @one_kernel
@@ -81,7 +81,7 @@ def _less(streams: Tensor, indices: Tensor, bound: int) -> Tensor:
     return number(streams, indices) < bound
 
 
-def token_noise(seed: int, step: int, places: Tensor) -> Tensor:
+def token_seeds(seed: int, step: int, places: Tensor) -> Tensor:
     """The number from which all dropout of a token follows, in one step of a run.
 
     Args:

@@ -103,8 +103,8 @@ class SelfAttention(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
-        mixed = self.ops.attend(self.core, *self.ops.columns(x, self.query, self.key, self.value))
-        return self.ops.rows(mixed, self.output)
+        mixed = self.ops.attend(self.core, *self.ops.column_linear(x, self.query, self.key, self.value))
+        return self.ops.row_linear(mixed, self.output)
 
     def core(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """What has no weights: compare, mix. [B, S, H · head_dim] each -> the same."""
@@ -121,7 +121,7 @@ class FeedForward(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
-        return self.ops.rows(self.ops.local(F.gelu, *self.ops.columns(x, self.up)), self.down)
+        return self.ops.row_linear(self.ops.local(F.gelu, *self.ops.column_linear(x, self.up)), self.down)
 
 
 class EncoderBlock(Layer):
@@ -141,15 +141,15 @@ class EncoderBlock(Layer):
         self.feed_forward = FeedForward(config)
         self.feed_forward_dropout = Dropout(config.dropout, site=2 * layer + 1)
 
-    def forward(self, x: Tensor, *noise: Tensor) -> Tensor:
-        """[B, S, D] -> [B, S, D]; with `noise` [B, S] of int64, some of what is added is left out."""
-        return self.ops.block(self.both_halves, x, *noise)
+    def forward(self, x: Tensor, *seeds: Tensor) -> Tensor:
+        """[B, S, D] -> [B, S, D]; with `seeds` [B, S] of int64, some of what is added is left out."""
+        return self.ops.block(self.both_halves, x, *seeds)
 
-    def both_halves(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
+    def both_halves(self, x: Tensor, seeds: Tensor | None = None) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
         local, dropout = self.ops.local, self.ops.dropout  # no name for what is added: it would keep it alive
-        x = x + dropout(self.attention_dropout, self.attention(local(self.attention_norm, x)), noise)
-        return x + dropout(self.feed_forward_dropout, self.feed_forward(local(self.feed_forward_norm, x)), noise)
+        x = x + dropout(self.attention_dropout, self.attention(local(self.attention_norm, x)), seeds)
+        return x + dropout(self.feed_forward_dropout, self.feed_forward(local(self.feed_forward_norm, x)), seeds)
 
 
 class Encoder(Stack):
@@ -175,7 +175,7 @@ class Encoder(Stack):
             raise BadInput(
                 f"this model knows {self.config.longest} positions, and a window has {len(positions)} tokens"
             )
-        return self.embedding(tokens) + self.ops.own(self.positions(positions)[None])
+        return self.embedding(tokens) + self.ops.local_tokens(self.positions(positions)[None])
 
     def given(self, positions: Tensor) -> tuple[Tensor, ...]:
         """Nothing: the residual stream knows where it is."""

@@ -84,8 +84,8 @@ class Attention(Layer):
 
     def forward(self, x: Tensor, cos_sin: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
-        mixed = self.ops.attend(self.core, *self.ops.columns(x, self.query, self.key, self.value), cos_sin)
-        return self.ops.rows(mixed, self.output)
+        mixed = self.ops.attend(self.core, *self.ops.column_linear(x, self.query, self.key, self.value), cos_sin)
+        return self.ops.row_linear(mixed, self.output)
 
     def core(self, query: Tensor, key: Tensor, value: Tensor, cos_sin: Tensor) -> Tensor:
         """What has no weights: rotate, compare, mix. [B, S, H or K · head_dim] each -> [B, S, H · head_dim]."""
@@ -108,7 +108,8 @@ class SwiGLU(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]: `up` goes through where `gate` is open."""
-        return self.ops.rows(self.ops.local(self.gated, *self.ops.columns(x, self.gate, self.up)), self.down)
+        hidden = self.ops.local(self.gated, *self.ops.column_linear(x, self.gate, self.up))
+        return self.ops.row_linear(hidden, self.down)
 
 
 class MLP(Layer):
@@ -121,7 +122,7 @@ class MLP(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
-        return self.ops.rows(self.ops.local(self.activation, *self.ops.columns(x, self.up)), self.down)
+        return self.ops.row_linear(self.ops.local(self.activation, *self.ops.column_linear(x, self.up)), self.down)
 
 
 @one_kernel
@@ -153,15 +154,15 @@ class Block(Layer):
         self.feed_forward = SwiGLU(config) if config.gated else MLP(config)
         self.feed_forward_dropout = Dropout(config.dropout, site=2 * layer + 1)
 
-    def forward(self, x: Tensor, cos_sin: Tensor, *noise: Tensor) -> Tensor:
-        """[B, S, D] -> [B, S, D]; with `noise` [B, S] of int64, some of what is added is left out."""
-        return self.ops.block(self.both_halves, x, cos_sin, *noise)
+    def forward(self, x: Tensor, cos_sin: Tensor, *seeds: Tensor) -> Tensor:
+        """[B, S, D] -> [B, S, D]; with `seeds` [B, S] of int64, some of what is added is left out."""
+        return self.ops.block(self.both_halves, x, cos_sin, *seeds)
 
-    def both_halves(self, x: Tensor, cos_sin: Tensor, noise: Tensor | None = None) -> Tensor:
+    def both_halves(self, x: Tensor, cos_sin: Tensor, seeds: Tensor | None = None) -> Tensor:
         """[B, S, D] -> [B, S, D]."""
         local, dropout = self.ops.local, self.ops.dropout  # no name for what is added: it would keep it alive
-        x = x + dropout(self.attention_dropout, self.attention(local(self.attention_norm, x), cos_sin), noise)
-        return x + dropout(self.feed_forward_dropout, self.feed_forward(local(self.feed_forward_norm, x)), noise)
+        x = x + dropout(self.attention_dropout, self.attention(local(self.attention_norm, x), cos_sin), seeds)
+        return x + dropout(self.feed_forward_dropout, self.feed_forward(local(self.feed_forward_norm, x)), seeds)
 
 
 class TiedHead(Layer):

@@ -1,8 +1,8 @@
 """What layers ask for when they compute: the one place where a strategy enters a model.
 
-    query, key, value = self.ops.columns(x, self.query, self.key, self.value)
+    query, key, value = self.ops.column_linear(x, self.query, self.key, self.value)
     mixed = self.ops.attend(self.core, query, key, value, cos_sin)
-    return self.ops.rows(mixed, self.output)
+    return self.ops.row_linear(mixed, self.output)
 
 A layer says what it needs, and `Ops` does it, here as one process does. A strategy is another `Ops`, and is given to a
 model by `equip`; no method of a module is ever replaced.
@@ -47,11 +47,11 @@ class Ops:
         """[B, S] of integers -> [B, S, D] outside."""
         return F.embedding(tokens, table.weight)
 
-    def columns(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
+    def column_linear(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
         """One input through several linear layers: [B, S, D] outside -> [B, S, F_i] each."""
         return tuple(layer(x) for layer in layers)
 
-    def rows(self, x: Tensor, layer: Linear) -> Tensor:
+    def row_linear(self, x: Tensor, layer: Linear) -> Tensor:
         """Back to the residual stream: [B, S, F] -> [B, S, D] outside."""
         return layer(x)
 
@@ -75,11 +75,11 @@ class Ops:
         """`function(*inputs)`, in which no token sees another."""
         return function(*inputs)
 
-    def dropout(self, drop: Callable[..., Tensor], x: Tensor, noise: Tensor | None) -> Tensor:
-        """`drop(x, noise)`: [B, S, D] outside, and the noise of all tokens, [B, S]."""
-        return drop(x, noise)
+    def dropout(self, drop: Callable[..., Tensor], x: Tensor, seeds: Tensor | None) -> Tensor:
+        """`drop(x, seeds)`: [B, S, D] outside, and the seeds of all tokens, [B, S]."""
+        return drop(x, seeds)
 
-    def own(self, x: Tensor) -> Tensor:
+    def local_tokens(self, x: Tensor) -> Tensor:
         """Of [B, S, ...] for all tokens, what belongs to those that this rank has outside."""
         return x
 
@@ -116,13 +116,13 @@ class Around(Ops):
         """As those inside."""
         return self.inside.embedding(tokens, table)
 
-    def columns(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
+    def column_linear(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
         """As those inside."""
-        return self.inside.columns(x, *layers)
+        return self.inside.column_linear(x, *layers)
 
-    def rows(self, x: Tensor, layer: Linear) -> Tensor:
+    def row_linear(self, x: Tensor, layer: Linear) -> Tensor:
         """As those inside."""
-        return self.inside.rows(x, layer)
+        return self.inside.row_linear(x, layer)
 
     def attend(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         """As those inside."""
@@ -136,13 +136,13 @@ class Around(Ops):
         """As those inside."""
         return self.inside.local(function, *inputs)
 
-    def dropout(self, drop: Callable[..., Tensor], x: Tensor, noise: Tensor | None) -> Tensor:
+    def dropout(self, drop: Callable[..., Tensor], x: Tensor, seeds: Tensor | None) -> Tensor:
         """As those inside."""
-        return self.inside.dropout(drop, x, noise)
+        return self.inside.dropout(drop, x, seeds)
 
-    def own(self, x: Tensor) -> Tensor:
+    def local_tokens(self, x: Tensor) -> Tensor:
         """As those inside."""
-        return self.inside.own(x)
+        return self.inside.local_tokens(x)
 
     def logits(self, x: Tensor, table: nn.Module) -> Tensor:
         """As those inside."""
@@ -201,7 +201,7 @@ class OpsLinear(nn.Linear, Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., F]."""
-        return self.ops.rows(x, Product(self.weight, self.bias))
+        return self.ops.row_linear(x, Product(self.weight, self.bias))
 
 
 class Embedding(nn.Embedding, Layer):

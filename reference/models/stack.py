@@ -69,26 +69,26 @@ class Stack(Layer):
         raise NotImplementedError
 
     def given(self, positions: Tensor) -> tuple[Tensor, ...]:
-        """What every block is given besides, but for noise."""
+        """What every block is given besides, but for the seeds of dropout."""
         raise NotImplementedError
 
     def end(self, x: Tensor) -> Tensor:
         """Logits of what the last block has made: [B, S, D] -> [B, S, V]."""
         raise NotImplementedError
 
-    def forward(self, x: Tensor, positions: Tensor | None = None, noise: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, positions: Tensor | None = None, dropout_seeds: Tensor | None = None) -> Tensor:
         """[B, S] of integers -> logits [B, S, V]; some of the blocks alone: [B, S, D] -> [B, S, D].
 
         Args:
             x: tokens, each in [0, V); what the block before has made, where that is elsewhere.
             positions: [S], where the tokens stand in the text; from 0 on by default.
-            noise: [B, S] of int64, from which dropout follows (`reference.models.dropout`); without it none is done.
+            dropout_seeds: [B, S] of int64, from which dropout follows; without it none is done (`models.dropout`).
         """
         if positions is None:
             positions = torch.arange(x.shape[1], device=x.device)
         given = self.given(positions)
-        if noise is not None:
-            given = (*given, noise)  # tensors alone: recomputation saves them
+        if dropout_seeds is not None:
+            given = (*given, dropout_seeds)  # tensors alone: recomputation saves them
         x = self.begin(x, positions) if self.begins else x
         for block in self.blocks:
             x = block(x, *given)

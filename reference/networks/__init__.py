@@ -7,18 +7,18 @@ Read `plain.py`; the others ask the same of other networks. All of them are form
     overlapping.py          `hierarchical` with several NICs a node and phases that overlap, as NCCL does
     checks.py               what has no answer, said in one sentence; around each formula that is exported here
     answers/bandwidth.py    from seconds to algbw and busbw of nccl-tests
-    answers/best.py         which all-reduce for which size, and where two of them cross
+    answers/cheapest.py     which all-reduce for which size, and where two of them cross
     answers/estimate.py     α and β from a ping-pong
     lab/published.py        what others have measured on large machines
 """
 
 from . import hierarchical, overlapping, plain
-from .answers import bandwidth, best
-from .answers.best import TIMES
+from .answers import bandwidth, cheapest
+from .answers.cheapest import TIMES
 from .answers.estimate import alpha_beta
 from .checks import checked
 
-best_algorithm, crossing = checked(best.best_algorithm), checked(best.crossing)
+best_algorithm, crossing = checked(cheapest.best_algorithm), checked(cheapest.crossing)
 bus_bandwidth, bus_factor = checked(bandwidth.bus_bandwidth), checked(bandwidth.bus_factor)
 flat_ring_time, hierarchical_time = checked(hierarchical.flat_ring_time), checked(hierarchical.hierarchical_time)
 overlapped_hierarchical_time, tree_time = (

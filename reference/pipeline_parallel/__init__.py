@@ -21,7 +21,7 @@ Running them
     run.py                  `plain.step` for any schedule, stages of any number, halves of backward, FSDP
     messages.py             activations forward, gradients backward: receive early, send at once
     channels.py             the process groups that a pipeline needs
-    form.py                 data parallelism for each stage
+    per_stage_sync.py       data parallelism for each stage
     stages.py               some of the layers of a model
     balance.py              cut layers into stages of equal cost
     split_backward.py       backward in two halves
@@ -33,11 +33,11 @@ Beside them
     answers/orders.py       GPipe, 1F1B and interleaved for one rank, written out
     answers/held.py         how many activations a rank holds
     answers/throughput.py   how many samples a micro-batch should have
-    answers/stalled.py      which rank blocks a pipeline
+    answers/find_stall.py   which rank blocks a pipeline
     answers/reduction.py    where in a step replicas sum gradients
     answers/with_fsdp.py    a program that gathers, frees and reduces
     answers/tied.py         a table that lives at both ends
     lab/measure.py          a step that has happened, in the same form as one on paper
-    lab/rehearse.py         programs that gather and free, run on paper
-    lab/sleeping.py         stages that sleep: what ranks do when, on any machine
+    lab/programs.py         programs that gather and free, run on paper
+    lab/sleeping_stages.py  stages that sleep: what ranks do when, on any machine
 """

@@ -29,7 +29,7 @@ from .simulate import Result
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 MOST_DIMS = 6
-Form = tuple[tuple[int, ...], torch.dtype]
+MessageSpec = tuple[tuple[int, ...], torch.dtype]
 """Shape and dtype."""
 
 
@@ -59,7 +59,7 @@ class Messages:
         self._channels = {channel: over(ends) for channel, ends in (channels or {}).items()}
         self._copies = over(copies) if copies is not None else None
         self._rank = group.rank()
-        self._forms: dict[int, Form] = {}  # of what each stage makes, as far as it is known here
+        self._specs: dict[int, MessageSpec] = {}  # of what each stage makes, as far as it is known here
         self._told: set[tuple[int, Channel]] = set()  # which channel was told, for which stage
         self._all_known = False  # to all ranks
         self.begin()
@@ -108,7 +108,7 @@ class Messages:
         channel = Channel(self._rank, step.to)
         if not result.is_gradient:
             form = tuple(x.shape), x.dtype
-            if (known := self._forms.setdefault(result.stage, form)) != form:
+            if (known := self._specs.setdefault(result.stage, form)) != form:
                 made, before = (f"{list(shape)} of {dtype}" for shape, dtype in (form, known))
                 raise BadInput(f"stage {result.stage} makes {made}, after {before}: all micro-batches must be alike")
             if (result.stage, channel) not in self._told:
@@ -119,7 +119,7 @@ class Messages:
     def receive(self, step: Receive) -> None:
         """Begin to receive, or, where shape or dtype is not known yet, put it off until it is needed."""
         put_off = self._put_off[Channel(step.source, self._rank)]
-        if put_off or self._like(step.result) not in self._forms:
+        if put_off or self._like(step.result) not in self._specs:
             put_off.append(step.result)
         else:
             self._begin(step.result)
@@ -127,10 +127,10 @@ class Messages:
     def _begin(self, result: Result) -> None:
         channel = Channel(self._schedule.placement[result.stage], self._rank)
         way, source = self._way(channel)
-        if (stage := self._like(result)) not in self._forms:
+        if (stage := self._like(result)) not in self._specs:
             header = torch.empty(MOST_DIMS + 2, dtype=torch.int64, device=self._device)
-            self._forms[stage] = form_of(way.start_receive(header, source)())
-        shape, dtype = self._forms[stage]
+            self._specs[stage] = spec_of_header(way.start_receive(header, source)())
+        shape, dtype = self._specs[stage]
         x = torch.empty(shape, dtype=dtype, device=self._device)
         self._begun[result] = x, way.start_receive(self._slice(x), source)
 
@@ -175,7 +175,7 @@ def described(x: Tensor) -> Tensor:
     return torch.tensor([x.dim(), DTYPES.index(x.dtype), *sizes], dtype=torch.int64, device=x.device)
 
 
-def form_of(header: Tensor) -> Form:
+def spec_of_header(header: Tensor) -> MessageSpec:
     """What `described` has said."""
     dims, dtype, *sizes = header.tolist()
     return tuple(sizes[:dims]), DTYPES[dtype]

@@ -27,7 +27,7 @@ from .schedule import Action, Kind
 def step(
     line: Sequence[Action],
     stage: nn.Module,
-    given: Callable[[int], Tensor],
+    inputs: Callable[[int], Tensor],
     loss: Callable[[Tensor, int], Tensor],
     like: Tensor,
     group: ProcessGroup,
@@ -37,7 +37,7 @@ def step(
     Args:
         line: what this rank does, in order.
         stage: the layers of this rank; rank r has the r-th part of the model.
-        given: the input of a micro-batch, by number; called on rank 0.
+        inputs: the input of a micro-batch, by number; called on rank 0.
         loss: from the last stage's output of a micro-batch, and its number, to its part of the loss.
         like: of the shape and dtype of what ranks hand on.
         group: p ranks in a row.
@@ -51,7 +51,7 @@ def step(
     total = like.new_zeros(()) if rank == last else None
     for kind, _, k in line:
         if kind is Kind.FORWARD:
-            x = given(k) if rank == 0 else receive(like, rank - 1, group).requires_grad_()
+            x = inputs(k) if rank == 0 else receive(like, rank - 1, group).requires_grad_()
             y = stage(x) if rank < last else loss(stage(x), k)
             held[k] = x, y
             if rank < last:

@@ -30,14 +30,14 @@ from .simulate import makes, needs
 from .split_backward import DeferredWeightGradients
 from .validate import validate
 
-Given = Callable[[int], tuple[Tensor, ...]]
+Inputs = Callable[[int], tuple[Tensor, ...]]
 """Of a micro-batch, by number: the input of its first stage, and what every stage gets besides."""
 
 Loss = Callable[[Tensor, int], Tensor]
 """From what the last stage has made of a micro-batch, and its number, to its part of the loss."""
 
 
-class StageForm(Protocol):
+class StageSync(Protocol):
     """What the stages of a pipeline ask of the form of data parallelism that they are in."""
 
     shards_parameters: bool  # whether parameters must be gathered
@@ -52,7 +52,7 @@ class StageForm(Protocol):
         """Keep its shards alone."""
 
 
-class Alone:
+class NoSync:
     """The form of a pipeline that has no replicas."""
 
     shards_parameters = False
@@ -74,7 +74,7 @@ class Pipeline:
             schedule has two halves.
         form: of data parallelism, over this rank's stages.
         channels, copies: as for `Messages`.
-        around: entered around each action that computes, to measure it or to change what it computes with.
+        context: entered around each action that computes, to measure it or to change what it computes with.
 
     Raises:
         BadInput: if the schedule computes no step, or not with these ranks and stages.
@@ -90,13 +90,13 @@ class Pipeline:
         device: torch.device,
         *,
         deferred: DeferredWeightGradients | None = None,
-        form: StageForm | None = None,
+        form: StageSync | None = None,
         channels: Mapping[Channel, ProcessGroup | Communicator] | None = None,
         copies: ProcessGroup | Communicator | None = None,
-        around: Callable[[Action], AbstractContextManager] = nullcontext,
+        context: Callable[[Action], AbstractContextManager] = nullcontext,
     ) -> None:
         self.schedule, self.stages = schedule, stages
-        self._deferred, self._form, self._around = deferred, form or Alone(), around
+        self._deferred, self._form, self._context = deferred, form or NoSync(), context
         ahead = max(1, validate(schedule).room)
         if schedule.ranks != group.size():
             raise BadInput(f"a schedule of {schedule.ranks} ranks does not run on {group.size()}")
@@ -111,11 +111,11 @@ class Pipeline:
         self._messages = Messages(schedule, group, device, ahead, channels, copies)
         self._held: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # input and output of a stage, until backward
 
-    def step(self, given: Given, loss: Loss) -> Tensor | None:
+    def step(self, inputs: Inputs, loss: Loss) -> Tensor | None:
         """Forward and backward of all micro-batches; their gradients add up in the parameters.
 
         Args:
-            given: what micro-batches are.
+            inputs: what micro-batches are.
             loss: called where a route ends.
 
         Returns:
@@ -144,20 +144,20 @@ class Pipeline:
                 case Reduce():
                     self._backward(step.action, last=True)
                 case _ if step.kind is Kind.FORWARD:
-                    total = added(total, self._forward(step, given, loss))
+                    total = added(total, self._forward(step, inputs, loss))
                 case _:
                     self._backward(step, last=False)
         self._messages.end()
         return total
 
-    def warm_up(self, given: Given, like: Tensor, loss: Loss) -> None:
+    def warm_up(self, inputs: Inputs, like: Tensor, loss: Loss) -> None:
         """Compute all that a step computes, on a few micro-batches, without a message: every kernel is loaded then.
 
         On GPUs that must not happen while a receive waits, see `reference.on_gpus`. To the form this is a step: its
         gradients, which mean nothing, are to be collected and forgotten.
 
         Args:
-            given, loss: as for `step`.
+            inputs, loss: as for `step`.
             like: stands for what other stages make, and for gradients of it.
         """
         total = None
@@ -173,25 +173,25 @@ class Pipeline:
                 if needed and needed.stage != stage and action.kind is not Kind.WEIGHT:
                     self._messages.keep(needed, like)
                 if action.kind is Kind.FORWARD:
-                    total = added(total, self._forward(action, given, loss))
+                    total = added(total, self._forward(action, inputs, loss))
                 else:
                     self._backward(action, last=at == last)
                 self._messages.drop(made)
             if self._form.shards_parameters:
                 self._form.free(stage)
 
-    def _forward(self, action: Action, given: Given, loss: Loss) -> Tensor | None:
+    def _forward(self, action: Action, inputs: Inputs, loss: Loss) -> Tensor | None:
         """Keep input and output of a stage, with a graph between them that knows nothing of other stages.
 
         Returns:
             The loss, where the route ends.
         """
         self._splits(action[1:] in self._split)
-        x, *others = given(action.micro_batch)
+        x, *others = inputs(action.micro_batch)
         if needed := needs(self.schedule, action):
             x = self._messages.take(needed).detach().requires_grad_()
         ends = self.schedule.after(action.stage, action.micro_batch) is None
-        with self._around(action):
+        with self._context(action):
             y = self.stages[action.stage](x, *others)
             if ends:
                 y = loss(y, action.micro_batch)
@@ -210,7 +210,7 @@ class Pipeline:
         place = action.stage, action.micro_batch
         finishing = nullcontext() if action.kind is Kind.INPUT else self._form.backward_of(action.stage, last)
         if action.kind is Kind.WEIGHT:
-            with self._around(action), finishing:
+            with self._context(action), finishing:
                 self._deferred.compute(place)
             return
         self._splits(action.kind is Kind.INPUT)  # for what is computed again
@@ -218,7 +218,7 @@ class Pipeline:
         needed = needs(self.schedule, action)
         gradient = self._messages.take(needed) if needed.is_gradient else None
         deferring = self._deferred.defer(place) if action.kind is Kind.INPUT else nullcontext()
-        with self._around(action), finishing, deferring:
+        with self._context(action), finishing, deferring:
             if y.requires_grad:  # not what frozen layers have made of tokens
                 y.backward(gradient)
         if x.requires_grad:  # a stage that made nothing of it leaves it no gradient

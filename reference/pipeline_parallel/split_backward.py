@@ -84,23 +84,23 @@ class Deferred(Around):
         super().__init__(inside)
         self.deferred = deferred
 
-    def columns(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
+    def column_linear(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
         """As those inside. For the weights, the input is gathered later."""
         if not self._splits(layers):
-            return self.inside.columns(x, *layers)
-        outputs = self.inside.columns(x, *map(detached, layers))
+            return self.inside.column_linear(x, *layers)
+        outputs = self.inside.column_linear(x, *map(detached, layers))
         return by_hand(x, outputs, lambda x, dys: self._later(layers, lambda: (dys, self.inside.gather(x))))
 
-    def rows(self, x: Tensor, layer: Linear) -> Tensor:
+    def row_linear(self, x: Tensor, layer: Linear) -> Tensor:
         """As those inside. For the weight, the gradient of the output is gathered later, once more."""
         if not self._splits([layer]):
-            return self.inside.rows(x, layer)
-        outputs = (self.inside.rows(x, detached(layer)),)
+            return self.inside.row_linear(x, layer)
+        outputs = (self.inside.row_linear(x, detached(layer)),)
         gather = self.inside.gather
         return by_hand(x, outputs, lambda x, dys: self._later([layer], lambda: ([gather(dys[0].contiguous())], x)))[0]
 
     def logits(self, x: Tensor, table: nn.Module) -> Tensor:
-        """As those inside, and as `columns`."""
+        """As those inside, and as `column_linear`."""
         if not self._splits([table]):
             return self.inside.logits(x, table)
         outputs = (self.inside.logits(x, detached(table)),)

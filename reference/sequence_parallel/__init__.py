@@ -9,7 +9,7 @@ residual stream take a t-th of the memory and of the work.
     fast/ring.py            `region` with gathers that travel around a ring while slices are multiplied
     answers/on_slices.py    the parts of a transformer that meet slices
     answers/training.py     a block in training: whose gradients are whole, and whose are parts
-    answers/envelope.py     what a layer keeps on one of t ranks
+    answers/activations.py  what a layer keeps on one of t ranks
     lab/layer.py            the layer of GPT-2 and GPT-3, which keeps what its authors count and no more
 """
 

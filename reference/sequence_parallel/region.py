@@ -31,7 +31,7 @@ class SequenceRegion(Region):
 
     slices_tokens = True
 
-    def begin_gather(self, x: Tensor) -> Finish:
+    def start_gather(self, x: Tensor) -> Finish:
         """Begin to make all tokens of every rank's slices: [B, S / t, D] -> [B, S, D]."""
         x, slices = x.contiguous(), x.new_empty(self.ranks, *x.shape)
         finish = _done(slices)
@@ -41,7 +41,7 @@ class SequenceRegion(Region):
             self.communicator.all_gather(x, slices)
         return lambda: finish().movedim(0, -3).flatten(-3, -2)
 
-    def begin_sum(self, x: Tensor) -> Finish:
+    def start_sum(self, x: Tensor) -> Finish:
         """Begin to add up this rank's slice of what each rank made of all tokens: [B, S, D] -> [B, S / t, D].
 
         Raises:
@@ -55,7 +55,7 @@ class SequenceRegion(Region):
         self.communicator.reduce_scatter(parts, own)
         return _done(own)
 
-    def own(self, x: Tensor) -> Tensor:
+    def local_tokens(self, x: Tensor) -> Tensor:
         """This rank's slice of the sequence: [B, S, ...] -> [B, S / t, ...].
 
         Raises:

@@ -16,9 +16,9 @@ B·S·D forward and 2 backward, each of which sends 2(t-1)/t of its size from ea
     answers/vocabulary.py   both ends of a language model, forward and backward written out
     answers/dropout.py      the same mask outside a region, different ones inside
     answers/overlap.py      messages behind matrix products
-    answers/volume.py       what a layer sends, as one formula
-    lab/steps.py            what a block does, step by step, noted while it runs
-    lab/rehearsal.py        a block of a large model on imagined ranks
+    answers/layer_bytes.py  what a layer sends, as one formula
+    lab/op_trace.py         what a block does, step by step, noted while it runs
+    lab/simulate_layer.py   a block of a large model on imagined ranks
 """
 
 from .layout import placement, require_fit, spec_of

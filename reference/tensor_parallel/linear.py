@@ -53,7 +53,7 @@ class ColumnParallelLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, D] as it lies outside -> [B, S, F / t], or [B, S, F] with `join`."""
-        (y,) = self.region.columns(x, self.weight)
+        (y,) = self.region.column_linear(x, self.weight)
         y = y if self.bias is None else y + self.bias
         return Conjugate.apply(y, self.region.all_features, self.region.own_features) if self.join else y
 
@@ -83,5 +83,5 @@ class RowParallelLinear(nn.Module):
         """[B, S, F / t], or [B, S, F] with `split` -> [B, S, D] as it lies outside."""
         if self.split:
             x = Conjugate.apply(x, self.region.own_features, self.region.all_features)
-        y = self.region.rows(x, self.weight)
+        y = self.region.row_linear(x, self.weight)
         return y if self.bias is None else y + self.bias

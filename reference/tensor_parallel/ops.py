@@ -35,31 +35,31 @@ class TensorParallel(Ops):
         """[B, S] of integers -> [B, S, D] outside of the region."""
         return vocabulary.embedding(tokens, table.weight, self.region, table.num_embeddings)
 
-    def columns(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
+    def column_linear(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
         """Into the region: [B, S, D] outside -> [B, S, F_i / t] each."""
-        made = self.region.columns(x, *(layer.weight for layer in layers))
+        made = self.region.column_linear(x, *(layer.weight for layer in layers))
         return tuple(_biased(y, layer) for y, layer in zip(made, layers, strict=True))
 
-    def rows(self, x: Tensor, layer: Linear) -> Tensor:
+    def row_linear(self, x: Tensor, layer: Linear) -> Tensor:
         """Out of the region: [B, S, F / t] -> [B, S, D] outside."""
-        return _biased(self.region.rows(x, layer.weight), layer)  # the sum's bias: each rank has all of it
+        return _biased(self.region.row_linear(x, layer.weight), layer)  # the sum's bias: each rank has all of it
 
-    def dropout(self, drop: Callable[..., Tensor], x: Tensor, noise: Tensor | None) -> Tensor:
-        """By the noise of those tokens that this rank has outside."""
-        return drop(x, None if noise is None else self.own(noise))
+    def dropout(self, drop: Callable[..., Tensor], x: Tensor, seeds: Tensor | None) -> Tensor:
+        """By the seeds of those tokens that this rank has outside."""
+        return drop(x, None if seeds is None else self.local_tokens(seeds))
 
-    def own(self, x: Tensor) -> Tensor:
+    def local_tokens(self, x: Tensor) -> Tensor:
         """What this rank has outside: [B, S, ...] -> [B, S, ...], or a slice of the tokens."""
-        return self.region.own(x)
+        return self.region.local_tokens(x)
 
     def logits(self, x: Tensor, table: nn.Module) -> Tensor:
         """[B, S, D] outside -> [B, S, V' / t]: this rank's part of the vocabulary."""
-        (logits,) = self.region.columns(x, table.weight)
+        (logits,) = self.region.column_linear(x, table.weight)
         return logits
 
     def gather(self, x: Tensor) -> Tensor:
         """All tokens of what lies outside."""
-        return self.region.begin_gather(x)()
+        return self.region.start_gather(x)()
 
     def add_weight_gradient(self, weight: nn.Parameter, gradient: Tensor, x: Tensor) -> None:
         """As for `Ops`, of this rank's block."""

@@ -63,18 +63,18 @@ class Region:
         self.communicator, self.overlap, self.multiply = over(group), overlap, multiply
         self.group, self.rank, self.ranks = self.communicator.group, group.rank(), group.size()
 
-    def begin_gather(self, x: Tensor) -> Finish:
+    def start_gather(self, x: Tensor) -> Finish:
         """Begin to make all tokens of what lies outside: [B, S, D] -> the same."""
         return lambda: x
 
-    def begin_sum(self, x: Tensor) -> Finish:
+    def start_sum(self, x: Tensor) -> Finish:
         """Begin to add up what each rank made of all tokens, in place: [B, S, D] -> [B, S, D]."""
         if self.overlap:
             return self.communicator.start_all_reduce(x)
         self.communicator.all_reduce(x)
         return lambda: x
 
-    def own(self, x: Tensor) -> Tensor:
+    def local_tokens(self, x: Tensor) -> Tensor:
         """What this rank has outside, of something that is known of all tokens: [B, S, ...] -> [B, S, ...]."""
         return x
 
@@ -89,7 +89,7 @@ class Region:
         """This rank's features, which t divides: [..., F] -> [..., F / t]."""
         return x.chunk(self.ranks, dim=-1)[self.rank].clone()
 
-    def columns(self, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+    def column_linear(self, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
         """Into the region: the product of all tokens with each of these column-parallel weights.
 
         Args:
@@ -101,7 +101,7 @@ class Region:
         """
         return Columns.apply(self, x, *weights)
 
-    def rows(self, x: Tensor, weight: Tensor) -> Tensor:
+    def row_linear(self, x: Tensor, weight: Tensor) -> Tensor:
         """Out of the region: the product with a row-parallel weight, added up over the ranks.
 
         Args:
@@ -113,23 +113,23 @@ class Region:
         """
         return Rows.apply(self, x, weight)
 
-    def leave(self, x: Tensor) -> Tensor:
+    def reduce_output(self, x: Tensor) -> Tensor:
         """Out of the region with what each rank made: [B, S, D], summed, as it lies outside."""
 
         def total(x: Tensor) -> Tensor:
-            return self.begin_sum(x.clone(memory_format=torch.contiguous_format))()
+            return self.start_sum(x.clone(memory_format=torch.contiguous_format))()
 
-        return Conjugate.apply(x, total, lambda gradient: self.begin_gather(gradient)())
+        return Conjugate.apply(x, total, lambda gradient: self.start_gather(gradient)())
 
 
 class Columns(Function):
-    """`apply(region, x, *weights)`: see `Region.columns`. Fused: one gather and one sum for all weights."""
+    """`apply(region, x, *weights)`: see `Region.column_linear`. Fused: one gather and one sum for all weights."""
 
     @staticmethod
     def forward(ctx: Any, region: Region, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
         ctx.region = region
         ctx.save_for_backward(x if any(ctx.needs_input_grad[2:]) else None, *weights)
-        tokens = region.begin_gather(x)()
+        tokens = region.start_gather(x)()
         return tuple(region.multiply(tokens, weight.T) for weight in weights)
 
     @staticmethod
@@ -137,8 +137,8 @@ class Columns(Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         region, (x, *weights) = ctx.region, ctx.saved_tensors
         _, input_learns, *learn = ctx.needs_input_grad
-        gathered = region.begin_gather(x) if any(learn) else _nothing
-        of_input = region.begin_sum(product_sum(gradients, weights, region)) if input_learns else _nothing
+        gathered = region.start_gather(x) if any(learn) else _nothing
+        of_input = region.start_sum(product_sum(gradients, weights, region)) if input_learns else _nothing
         tokens = gathered()
         pairs = zip(gradients, learn, strict=True)
         of_weights = [weight_gradient(gradient, tokens, region) if learns else None for gradient, learns in pairs]
@@ -146,20 +146,20 @@ class Columns(Function):
 
 
 class Rows(Function):
-    """`apply(region, x, weight)`: see `Region.rows`."""
+    """`apply(region, x, weight)`: see `Region.row_linear`."""
 
     @staticmethod
     def forward(ctx: Any, region: Region, x: Tensor, weight: Tensor) -> Tensor:
         ctx.region = region
         ctx.save_for_backward(x if ctx.needs_input_grad[2] else None, weight)
-        return region.begin_sum(region.multiply(x, weight.T))()
+        return region.start_sum(region.multiply(x, weight.T))()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         region, (x, weight) = ctx.region, ctx.saved_tensors
         _, input_learns, weight_learns = ctx.needs_input_grad
-        gradient = region.begin_gather(gradient.contiguous())()
+        gradient = region.start_gather(gradient.contiguous())()
         of_input = region.multiply(gradient, weight) if input_learns else None
         return None, of_input, weight_gradient(gradient, x, region) if weight_learns else None
 

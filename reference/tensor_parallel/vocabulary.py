@@ -48,7 +48,7 @@ def embedding(tokens: Tensor, table: Tensor, region: Region, vocabulary: int | N
     here = tokens - region.rank * len(table)
     mine = (here >= 0) & (here < len(table))
     found = F.embedding(here.where(mine, 0), table)
-    return region.leave(found * mine.unsqueeze(-1))
+    return region.reduce_output(found * mine.unsqueeze(-1))
 
 
 def cross_entropy(

@@ -21,24 +21,24 @@ ZeRO-2 2, or 1 + K where gradients stay in shards; FSDP 3K, or 2K where units st
     checkpoint_folder.py        a folder whose last good checkpoint survives
     chunk.py                    pieces of parameters as torch's distributed checkpoint sees them
     answers/just_in_time.py     steps on the way to `plain.fully_sharded`: gather, prefetch, weights in shards
-    answers/steps.py            hybrid sharding, clipping in shards, loading shards of another world size
-    lab/gauge.py                what a rank really keeps of a model that ranks share
+    answers/on_shards.py        hybrid sharding, clipping in shards, loading shards of another world size
+    lab/measured_step.py        what a rank really keeps of a model that ranks share
     lab/elementwise.py          which optimizers may be given a shard, by experiment
     lab/quadratic.py            a loss with a gradient of one line
 
 What the forms of data parallelism need from a model, which may be any `nn.Module`:
 
-| need                                  | replicas             | ZeRO-1, ZeRO-2 | FSDP                            |
-|---------------------------------------|----------------------|----------------|---------------------------------|
-| the same on every rank at wrapping    | yes                  | yes            | yes, or on meta, with `value`   |
-| its parameters stay those, as frozen  | yes                  | yes            | yes                             |
-| all parameters are used in every step | yes, or `unused`     | no: zeros      | no: zeros                       |
-| parameters are real numbers           | those that learn     | those          | floating point, or `ignored`    |
-| the optimizer is elementwise          | no                   | yes            | yes                             |
-| every rank has a batch                | no, see `uneven`     | no             | yes; one may count zero         |
-| blocks                                | no                   | no             | in an `nn.ModuleList`, or named |
-| values are loaded                     | before (*)           | before (*)     | before wrapping                 |
-| values are read                       | from the model       | from the model | `whole`, `full_state_dict`      |
+| need                                  | replicas             | ZeRO-1, ZeRO-2 | FSDP                             |
+|---------------------------------------|----------------------|----------------|----------------------------------|
+| the same on every rank at wrapping    | yes                  | yes            | yes, or on meta, with `value`    |
+| its parameters stay those, as frozen  | yes                  | yes            | yes                              |
+| all parameters are used in every step | yes, or `unused`     | no: zeros      | no: zeros                        |
+| parameters are real numbers           | those that learn     | those          | floating point, or `ignored`     |
+| the optimizer is elementwise          | no                   | yes            | yes                              |
+| every rank has a batch                | no, see `uneven`     | no             | yes; one may count zero          |
+| blocks                                | no                   | no             | in an `nn.ModuleList`, or named  |
+| values are loaded                     | before (*)           | before (*)     | before wrapping                  |
+| values are read                       | from the model       | from the model | `gather_full`, `full_state_dict` |
 
 (*) Or later, where the model computes in the dtype of its masters. What does not hold is an error that says so.
 

@@ -1,7 +1,7 @@
 """ZeRO stage 3 in a pipeline: a program says when a stage's parameters are gathered and freed.
 
 A pipeline knows long before any module computes which stage is next, and keeps one whole over several micro-batches.
-So nothing is found out by hooks: the pipeline's form (`reference.pipeline_parallel.form`) calls
+So nothing is found out by hooks: the pipeline's form (`reference.pipeline_parallel.per_stage_sync`) calls
 
     Gather      stage.unshard(stage.units)    and computes what comes before; the first use of a parameter waits
     F, B        gradients add up in buckets of whole units

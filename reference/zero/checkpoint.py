@@ -24,7 +24,7 @@ from torch.distributed import ProcessGroup
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.optim import Optimizer
 
-from reference.data_parallel.form import UpdateForm
+from reference.data_parallel.gradient_sync import GradientSync
 from reference.errors import BadInput
 
 from . import checkpoint_folder
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 def save(
     folder: Path | str,
-    form: UpdateForm,
+    form: GradientSync,
     optimizer: Optimizer,
     step: int,
     extra: Mapping[str, Any],
@@ -88,7 +88,9 @@ def save(
     return checkpoint
 
 
-def load(folder: Path | str, form: UpdateForm, optimizer: Optimizer, group: ProcessGroup) -> tuple[int, dict[str, Any]]:
+def load(
+    folder: Path | str, form: GradientSync, optimizer: Optimizer, group: ProcessGroup
+) -> tuple[int, dict[str, Any]]:
     """Load a checkpoint into a form and its optimizer, and publish it. All ranks call this together.
 
     Load what you trust: checksums tell accidents, and DCP's metadata is a pickle, which can run any program.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from reference.data_parallel.form import Part
+from reference.data_parallel.gradient_sync import ParameterShard
 from reference.errors import BadInput
 from reference.memory.offload import OffloadedOptimizer
 from reference.memory.state_names import state_names
@@ -34,7 +34,7 @@ class SavedParameter:
     numbers: dict[str, tuple[float, str | None]]  # what it has once: by name, and the dtype of what is a tensor
 
     @classmethod
-    def of(cls, part: Part, elements: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> "SavedParameter":
+    def of(cls, part: ParameterShard, elements: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> "SavedParameter":
         """Say of a part what would be said of any other part of the same parameter."""
         return cls(
             tuple(part.shape),
@@ -52,7 +52,7 @@ class SavedParameter:
         return f"{self.dtype} {list(self.shape)}"
 
 
-def describe(parts: Iterable[Part], state: State) -> dict[str, SavedParameter]:
+def describe(parts: Iterable[ParameterShard], state: State) -> dict[str, SavedParameter]:
     """What is saved of this rank's parts, by parameter.
 
     Raises:
@@ -89,7 +89,7 @@ def difference(there: Mapping[str, SavedParameter], here: Mapping[str, SavedPara
     return None
 
 
-def lacking(parts: Iterable[Part], optimizer: Optimizer, saved: Mapping[str, SavedParameter]) -> str | None:
+def lacking(parts: Iterable[ParameterShard], optimizer: Optimizer, saved: Mapping[str, SavedParameter]) -> str | None:
     """What was kept of a parameter for which this optimizer needs more, and what it needs; None if there is none.
 
     Where nothing was kept of a parameter, the optimizer begins anew.
@@ -107,7 +107,7 @@ def lacking(parts: Iterable[Part], optimizer: Optimizer, saved: Mapping[str, Sav
     return None
 
 
-def held_chunks(parts: Iterable[Part], state: State) -> dict[str, Chunk]:
+def held_chunks(parts: Iterable[ParameterShard], state: State) -> dict[str, Chunk]:
     """What this rank has, by the name in the checkpoint; views where that is possible."""
     once, chunks = _numbers(parts, state), {}
     for part in _not_empty(parts):
@@ -117,7 +117,7 @@ def held_chunks(parts: Iterable[Part], state: State) -> dict[str, Chunk]:
     return chunks
 
 
-def empty_chunks(parts: Iterable[Part], saved: Mapping[str, SavedParameter]) -> dict[str, Chunk]:
+def empty_chunks(parts: Iterable[ParameterShard], saved: Mapping[str, SavedParameter]) -> dict[str, Chunk]:
     """Room on the CPU for what this rank is to load. Padding is not loaded, and stays zero."""
     chunks = {}
     for part in _not_empty(parts):
@@ -130,7 +130,10 @@ def empty_chunks(parts: Iterable[Part], saved: Mapping[str, SavedParameter]) -> 
 
 @torch.no_grad()
 def install(
-    parts: Iterable[Part], optimizer: Optimizer, saved: Mapping[str, SavedParameter], chunks: Mapping[str, Chunk]
+    parts: Iterable[ParameterShard],
+    optimizer: Optimizer,
+    saved: Mapping[str, SavedParameter],
+    chunks: Mapping[str, Chunk],
 ) -> None:
     """Put what was loaded into masters and optimizer. The hyperparameters stay those of this run."""
     state: dict[nn.Parameter, dict[str, Any]] = {}
@@ -166,7 +169,7 @@ def _maker(optimizer: Optimizer) -> Callable[[nn.Parameter], Optimizer]:
     return lambda parameter: kind([parameter], **options)
 
 
-def _split(part: Part, state: State, once: Collection[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _split(part: ParameterShard, state: State, once: Collection[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """What the optimizer has for each element of a part, and what it has once."""
     elements, numbers = {}, {}
     for name, value in state.get(part.master, {}).items():
@@ -179,7 +182,7 @@ def _split(part: Part, state: State, once: Collection[str]) -> tuple[dict[str, T
     return elements, numbers
 
 
-def _numbers(parts: Iterable[Part], state: State) -> set[str]:
+def _numbers(parts: Iterable[ParameterShard], state: State) -> set[str]:
     """Names of tensors that are one number. A parameter of shape [] alone does not show which they are."""
     of_shaped = (item for part in parts if part.master.dim() for item in state.get(part.master, {}).items())
     return {name for name, value in of_shaped if isinstance(value, Tensor) and not value.dim()}
@@ -189,12 +192,12 @@ def _number(value: float, dtype: str | None) -> Any:
     return value if dtype is None else torch.tensor(value, dtype=getattr(torch, dtype))
 
 
-def _not_empty(parts: Iterable[Part]) -> Iterable[Part]:
+def _not_empty(parts: Iterable[ParameterShard]) -> Iterable[ParameterShard]:
     """A parameter without elements belongs to no rank once it is cut."""
     return (part for part in parts if part.begin < part.end)
 
 
-def _key(part: Part, name: str | None = None) -> str:
+def _key(part: ParameterShard, name: str | None = None) -> str:
     """What elements are called in the checkpoint: of the master, or of what the optimizer remembers by `name`."""
     return f"master.{part.name}" if name is None else f"state.{name}.{part.name}"
 

@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from reference.data_parallel.form import Part
+from reference.data_parallel.gradient_sync import ParameterShard
 from reference.sharding import Slices
 
 
@@ -38,11 +38,11 @@ class Chunk(Tensor):
     """
 
     @staticmethod
-    def __new__(cls, part: Part, held: Tensor) -> "Chunk":
+    def __new__(cls, part: ParameterShard, held: Tensor) -> "Chunk":
         whole = Slices.of(part.shape)
         return Tensor._make_wrapper_subclass(cls, whole.sizes, dtype=held.dtype, device=held.device)
 
-    def __init__(self, part: Part, held: Tensor) -> None:
+    def __init__(self, part: ParameterShard, held: Tensor) -> None:
         self.held = held
         self._pieces = {torch.Size(box.begins): values for box, values in part.pieces(held)}
 

@@ -115,7 +115,7 @@ class FullySharded(ShardedUnits):
                 yield
             finally:
                 recording.is_micro_batch = recording.keeps_all = False
-            if self.units and not recording.computed and self.shards[0].size() > 1:
+            if self.units and not recording.computed and self.shard_groups[0].size() > 1:
                 raise BadInput(NOTHING_COMPUTED)
         self.reshard_all_but(())
 

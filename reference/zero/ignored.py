@@ -13,7 +13,7 @@ from torch.distributed import ProcessGroup
 from reference.collectives.communicator import Communicator
 from reference.collectives.default import over
 from reference.data_parallel.buckets import Bucket, Buckets
-from reference.data_parallel.form import Part
+from reference.data_parallel.gradient_sync import ParameterShard
 from reference.data_parallel.replicated import master_of, round_to_parameters
 from reference.errors import BadInput
 from reference.memory.precision import Precision
@@ -42,7 +42,8 @@ class Ignored:
         self._masters = {parameter: master_of(parameter, precision) for parameter in learning.values()}
         first = groups[0].rank() == 0  # of the ranks that share shards, one counts these in the norm
         self.parts = tuple(
-            Part(name, p.shape, 0, p.numel(), self._masters[p], is_primary=first) for name, p in learning.items()
+            ParameterShard(name, p.shape, 0, p.numel(), self._masters[p], is_primary=first)
+            for name, p in learning.items()
         )
         bucket = [Bucket([*learning.values()], precision.gradients)] if learning else []
         self._buckets = Buckets(bucket, lambda bucket: None)

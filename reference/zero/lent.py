@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from reference.errors import BadInput
 
 Prehook = Callable[[Any], None]
-INSTEAD = "whole(form) gives values to read, full_state_dict(form, model) what torch.save takes"
+INSTEAD = "gather_full(form) gives values to read, full_state_dict(form, model) what torch.save takes"
 
 
 class Lender(Protocol):

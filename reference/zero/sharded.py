@@ -32,7 +32,7 @@ from reference.collectives.communicator import Communicator
 from reference.collectives.default import over
 from reference.data_parallel.buckets import Bucket, Buckets, in_order_of_use
 from reference.data_parallel.fixed import Wrapped
-from reference.data_parallel.form import Part, StepOrder, freeze_in, trainable
+from reference.data_parallel.gradient_sync import ParameterShard, StepOrder, freeze_in, trainable
 from reference.data_parallel.replicated import BUCKET_BYTES
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS, Precision
@@ -94,14 +94,14 @@ class Sharded:
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
         self.communicator, self.stage, self._rank, n = over(group), ZeroStage(stage), group.rank(), group.size()
-        self.shards = (self.communicator.group,)
+        self.shard_groups = (self.communicator.group,)
         freeze_in(model, precision.compute)
         named = trainable(model.named_parameters())
         names = {parameter: name for name, parameter in named.items()}
         plan = in_order_of_use(list(named.values()), bucket_bytes)
         buckets = [Bucket(parameters, precision.gradients, n) for parameters in plan]
         self._shards = {b: Shard(b, [names[p] for p in b.parameters], self._rank, precision) for b in buckets}
-        self.parts: tuple[Part, ...] = tuple(part for shard in self._shards.values() for part in shard.parts)
+        self.parts: tuple[ParameterShard, ...] = tuple(part for shard in self._shards.values() for part in shard.parts)
         self._gradients = ShardedGradients(group, None, keep=self.stage is ZeroStage.OPTIMIZER)
         self._buckets = Buckets(buckets, lambda bucket: self._gradients.launch(bucket, last=True))
         copies = any(shard.master is not shard.working for shard in self._shards.values())

@@ -10,13 +10,13 @@ from torch.distributed import ProcessGroup
 from reference.collectives.communicator import Communicator, Finish
 from reference.collectives.default import over
 from reference.data_parallel.buckets import Bucket
-from reference.data_parallel.form import Part
-from reference.data_parallel.layout import FlatLayout
+from reference.data_parallel.flat_layout import FlatLayout
+from reference.data_parallel.gradient_sync import ParameterShard
 
 IN_FLIGHT = 1  # reductions that may be under way while the next bucket fills
 
 
-def parts_of(layout: FlatLayout, names: Sequence[str], shard: Tensor, rank: int) -> list[Part]:
+def parts_of(layout: FlatLayout, names: Sequence[str], shard: Tensor, rank: int) -> list[ParameterShard]:
     """The pieces of parameters in the shard of `rank`, each with a master that is a view of the shard.
 
     Args:
@@ -26,7 +26,7 @@ def parts_of(layout: FlatLayout, names: Sequence[str], shard: Tensor, rank: int)
         rank: whose shard it is.
     """
     return [
-        Part(
+        ParameterShard(
             names[piece.index],
             layout.shapes[piece.index],
             piece.begin,
@@ -80,7 +80,7 @@ class ShardedGradients:
             finish()
         self._between_replicas.clear()
 
-    def give_to(self, parts: Sequence[Part], bucket: Bucket, rank: int) -> None:
+    def give_to(self, parts: Sequence[ParameterShard], bucket: Bucket, rank: int) -> None:
         """Let each master's `grad` be its piece of the bucket's shard, in the master's dtype."""
         for piece, part in zip(bucket.layout.pieces(rank), parts, strict=True):
             part.master.grad = piece.within(self.of[bucket]).to(part.master.dtype)

@@ -12,7 +12,7 @@ from torch.distributed import ProcessGroup
 
 from reference.collectives.communicator import Communicator, Finish
 from reference.collectives.default import over
-from reference.data_parallel.layout import FlatLayout
+from reference.data_parallel.flat_layout import FlatLayout
 from reference.errors import BadInput
 from reference.memory.precision import Precision
 

@@ -25,7 +25,7 @@ from reference.collectives.communicator import Communicator
 from reference.collectives.default import over
 from reference.data_parallel.buckets import Bucket, Buckets
 from reference.data_parallel.fixed import Wrapped
-from reference.data_parallel.form import Part, StepOrder, require_real
+from reference.data_parallel.gradient_sync import ParameterShard, StepOrder, require_real
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS, Precision
 
@@ -66,7 +66,7 @@ class ShardedUnits(ABC):
         device: torch.device | None = None,
         ignored: Collection[nn.Parameter] = (),
     ) -> None:
-        self.shards, self._rank = (over(group).group,), group.rank()
+        self.shard_groups, self._rank = (over(group).group,), group.rank()
         every = dict(model.named_parameters())
         named = without(every, ignored)
         self.modules = units_of(model) if units is None else units
@@ -85,7 +85,7 @@ class ShardedUnits(ABC):
         self._unit_of: dict[Bucket, FlatParameters] = {
             Bucket(unit.parameters, precision.gradients, n): unit for unit in reversed(self.units) if unit.trainable
         }
-        self._parts_of: dict[Bucket, list[Part]] = {
+        self._parts_of: dict[Bucket, list[ParameterShard]] = {
             bucket: parts_of(unit.layout, unit.names, unit.shard, self._rank) for bucket, unit in self._unit_of.items()
         }
         whole = {name: parameter for name, parameter in every.items() if name not in named}

@@ -22,7 +22,7 @@ those of a pipeline. Orders differ in idle time and in activations; see each tab
     answers/v.py            one micro-batch through a V
     answers/overlap.py      a forward and a backward in one, messages of each behind work of the other
     answers/versions.py     two versions, weight stashing and PipeMare for one stage with one weight
-    lab/sleeping.py         what hides behind what, with pieces that sleep
+    lab/sleeping_pieces.py  what hides behind what, with pieces that sleep
     lab/convergence.py      what late gradients cost, on a small GPT
     lab/published.py        bubble rates that others have computed
 """

@@ -24,7 +24,7 @@ from .weights import OptimizerOf, Rate, Weights
 
 
 @dataclass(frozen=True)
-class Course:
+class TrainingSetup:
     """What is learned, and in which steps: the same for every method.
 
     Raises:
@@ -50,14 +50,14 @@ class Course:
 
 
 @dataclass(frozen=True)
-class Learned:
+class TrainingResult:
     """What came of it."""
 
     losses: list[float]  # of each update's batch, in nats per token, with the weights that its forward saw
     weights: dict[str, Tensor]  # the newest, of this rank's stages, by the names of the whole model
 
 
-def train(method: Method, course: Course, group: ProcessGroup, device: torch.device) -> Learned:
+def train(method: Method, setup: TrainingSetup, group: ProcessGroup, device: torch.device) -> TrainingResult:
     """Train on the ranks of `group`, which all call this with the same arguments; each has one stage.
 
     The gradient of a batch is that of its token losses' sum over its tokens. Its norm is not clipped: no rank knows it
@@ -66,10 +66,10 @@ def train(method: Method, course: Course, group: ProcessGroup, device: torch.dev
     Raises:
         BadInput: if order, method and ranks do not fit.
     """
-    p, m, batches = group.size(), course.micro_batches, course.batches
-    schedule = method.order(p, m, course.updates)
-    weights = weights_of(group.rank(), schedule, method, course, device)
-    losses = torch.zeros(course.updates, dtype=torch.float64, device=device)
+    p, m, batches = group.size(), setup.micro_batches, setup.batches
+    schedule = method.order(p, m, setup.updates)
+    weights = weights_of(group.rank(), schedule, method, setup, device)
+    losses = torch.zeros(setup.updates, dtype=torch.float64, device=device)
 
     def given(k: int) -> tuple[Tensor]:
         return (batches.of_step(k // m, k % m, m)[0].to(device),)
@@ -82,7 +82,7 @@ def train(method: Method, course: Course, group: ProcessGroup, device: torch.dev
     asynchronous(schedule, weights, group, device).step(given, loss)
     dist.all_reduce(losses, group=group)
     newest = {name: p.detach() for one in weights.values() for name, p in one.stage.named_parameters()}
-    return Learned(losses.tolist(), newest)
+    return TrainingResult(losses.tolist(), newest)
 
 
 def asynchronous(
@@ -97,16 +97,16 @@ def asynchronous(
         device: where this rank computes.
     """
     stages = {number: one.stage for number, one in weights.items()}
-    return Pipeline(schedule, stages, group, device, around=lambda action: weights[action.stage].around(action))
+    return Pipeline(schedule, stages, group, device, context=lambda action: weights[action.stage].context(action))
 
 
 def weights_of(
-    rank: int, schedule: Schedule, method: Method, course: Course, device: torch.device
+    rank: int, schedule: Schedule, method: Method, setup: TrainingSetup, device: torch.device
 ) -> dict[int, Weights]:
     """The weights that a rank's stages begin with, and how they will be updated, by number."""
-    stages, m = stages_of(course.model, schedule, rank, course.seed, device, course.dtype), course.micro_batches
+    stages, m = stages_of(setup.model, schedule, rank, setup.seed, device, setup.dtype), setup.micro_batches
     seen = method.seen(schedule, m)
     return {
-        number: Weights(stage, number, schedule, seen, m, course.optimizer, course.rate, method.remedies)
+        number: Weights(stage, number, schedule, seen, m, setup.optimizer, setup.rate, method.pipemare)
         for number, stage in stages.items()
     }

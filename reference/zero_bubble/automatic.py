@@ -54,11 +54,11 @@ class Limit:
     """What a rank may hold."""
 
     memory: float  # in activations of one micro-batch in one stage
-    keeps: float = 1.0  # the share of them that is held from I to W: M_W / M_B in the paper
+    weight_share: float = 1.0  # the share of them that is held from I to W: M_W / M_B in the paper
 
     def held(self, forward: int, of_input: int, of_weight: int) -> float:
         """How much memory is taken after so many actions of each kind."""
-        return (forward - of_input) + self.keeps * (of_input - of_weight)
+        return (forward - of_input) + self.weight_share * (of_input - of_weight)
 
     def allows(self, line: Iterable[Action]) -> bool:
         """Whether a rank can compute a line whose backward is split."""
@@ -80,7 +80,7 @@ def kept_for_weights(width: int, heads: int, sequence: int) -> float:
     return 32 / (34 + 5 * heads * sequence / width)
 
 
-def automatic(p: int, m: int, costs: Costs, memory: float, keeps: float = 1.0, chunks: int = 1) -> Schedule:
+def automatic(p: int, m: int, costs: Costs, memory: float, weight_share: float = 1.0, chunks: int = 1) -> Schedule:
     """The order with the shortest step (`Simulation.longest`) that is found for p ranks, m micro-batches and a memory.
 
     Never worse than 1F1B, ZB-H1 and ZB-H2 where these fit into the memory, for they are tried too; with two chunks,
@@ -92,20 +92,20 @@ def automatic(p: int, m: int, costs: Costs, memory: float, keeps: float = 1.0, c
         m: micro-batches.
         costs: of the stages, in any unit.
         memory: of each rank, in activations of one micro-batch in all of the rank's layers; at least 1.
-        keeps: the share of them that is held from I to W, see `kept_for_weights`. If nothing is said, all of them: so
+        weight_share: the part of them that is held from I to W, see `kept_for_weights`. All of them by default: so
             `validate` counts, and it is true of any model.
         chunks: stages on a rank: 1, or 2, which make a V: rank r has stages r and 2p - 1 - r.
 
     Raises:
-        BadInput: if memory is less than 1, `keeps` not from 0 to 1, or `chunks` neither 1 nor 2.
+        BadInput: if memory is less than 1, `weight_share` not from 0 to 1, or `chunks` neither 1 nor 2.
     """
     if memory < 1:
         raise BadInput(f"a forward leaves activations that take 1; a memory of {memory} has no room for them")
-    if not 0 <= keeps <= 1:
-        raise BadInput(f"keeps is the share of activations that W needs, from 0 to 1, not {keeps}")
+    if not 0 <= weight_share <= 1:
+        raise BadInput(f"weight_share is the share of activations that W needs, from 0 to 1, not {weight_share}")
     if chunks not in (1, 2):
         raise BadInput(f"a rank has 1 chunk, or 2 that make a V, not {chunks}")
-    limit = Limit(memory * chunks, keeps)
+    limit = Limit(memory * chunks, weight_share)
     if chunks == 2:
         return _shortest(_on_a_v(p, m, limit), costs).schedule
 

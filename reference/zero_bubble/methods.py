@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from reference.pipeline_parallel.orders import one_f_one_b
 from reference.pipeline_parallel.schedule import Schedule
 
-from .pipemare import Remedies
+from .pipemare import PipeMareOptions
 from .versions import Policy, joined, newest, stashed, two_buffers
 
 Formula = Callable[[int, int, int], float]
@@ -39,7 +39,7 @@ class Method:
     versions: Formula  # of its weights that a stage keeps
     micro_batches: Callable[[int], int]  # of an update over p stages: as few as it is meant for
     flushes: bool = False
-    remedies: Remedies | None = None  # of PipeMare
+    pipemare: PipeMareOptions | None = None  # of PipeMare
 
     def order(self, p: int, m: int, updates: int) -> Schedule:
         """What a whole run computes: 1F1B over all of its micro-batches, or over those of each update.
@@ -49,7 +49,7 @@ class Method:
             m: micro-batches in an update.
             updates: of the run.
         """
-        warm_up = self.remedies.warm_up if self.remedies else 0
+        warm_up = self.pipemare.warm_up if self.pipemare else 0
         flushed = updates if self.flushes else min(warm_up, updates)
         parts = [m] * flushed + [m * (updates - flushed)] * (flushed < updates)
         return joined([one_f_one_b(p, part) for part in parts])
@@ -92,6 +92,6 @@ def _one_a_stage(p: int) -> int:
 FLUSHING = Method("1F1B with a flush", newest, _none, _none, _one, _one_a_stage, flushes=True)
 PIPEDREAM = Method("PipeDream", stashed, _meanwhile, _meanwhile, _stash, _single)
 TWO_BUFFERED = Method("PipeDream-2BW", two_buffers, _one_behind, _one_behind, _two, _one_a_stage)
-PIPEMARE = Method("PipeMare", newest, _meanwhile, _none, _one, _single, remedies=Remedies(updates=100))
-UNCORRECTED = replace(PIPEMARE, name="no remedy", remedies=None)  # what PipeMare would be without them
+PIPEMARE = Method("PipeMare", newest, _meanwhile, _none, _one, _single, pipemare=PipeMareOptions(updates=100))
+UNCORRECTED = replace(PIPEMARE, name="no remedy", pipemare=None)  # what PipeMare would be without them
 METHODS = (FLUSHING, PIPEDREAM, TWO_BUFFERED, PIPEMARE)

@@ -21,7 +21,7 @@ from reference.errors import BadInput
 
 
 @dataclass(frozen=True)
-class Remedies:
+class PipeMareOptions:
     """What is done against the delay.
 
     Raises:

@@ -17,7 +17,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from reference.pipeline_parallel.schedule import Action, Kind, Schedule
 
-from .pipemare import Remedies, corrected, decay, rescheduled, velocity_after
+from .pipemare import PipeMareOptions, corrected, decay, rescheduled, velocity_after
 from .versions import Seen, delay
 
 OptimizerOf = Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
@@ -27,7 +27,7 @@ Rate = Callable[[int], float]
 """The learning rate of an update, counted from 0."""
 
 
-class Note(NamedTuple):
+class SavedWeight(NamedTuple):
     """What stands for a weight, or a view of it, that autograd would have kept."""
 
     index: int  # among the parameters of the stage
@@ -47,7 +47,7 @@ class Weights:
         batch: micro-batches that make an update.
         optimizer: makes one over the stage's parameters.
         rate: of each update.
-        remedies: of PipeMare.
+        pipemare: what it does against the delay; None for other methods.
 
     `versions` holds the weights, in the order of `stage.parameters()`, by version.
     """
@@ -61,9 +61,9 @@ class Weights:
         batch: int,
         optimizer: OptimizerOf,
         rate: Rate,
-        remedies: Remedies | None = None,
+        pipemare: PipeMareOptions | None = None,
     ) -> None:
-        self.stage, self._seen, self._batch, self._rate, self._remedies = stage, seen, batch, rate, remedies
+        self.stage, self._seen, self._batch, self._rate, self._pipemare = stage, seen, batch, rate, pipemare
         self._parameters = list(stage.parameters())
         self._optimizer = optimizer(self._parameters)
         self.versions = {0: [parameter.data for parameter in self._parameters]}
@@ -75,15 +75,15 @@ class Weights:
             delay(seen, Kind.FORWARD, number, t, batch) - delay(seen, Kind.BACKWARD, number, t, batch)
             for t in range(updates)
         ]
-        self._velocity = [torch.zeros_like(weight) for weight in self.versions[0]] if remedies else []
+        self._velocity = [torch.zeros_like(weight) for weight in self.versions[0]] if pipemare else []
 
     @contextmanager
-    def around(self, action: Action) -> Iterator[None]:
+    def context(self, action: Action) -> Iterator[None]:
         """Give an action of this stage the weights that it shall see, and update them when a batch has finished."""
         version = self._seen[action]
         if action.kind is Kind.FORWARD:
             self._use(self.versions[version])
-            with saved_tensors_hooks(self._noted, self._given):
+            with saved_tensors_hooks(self._pack, self._unpack):
                 yield
         else:
             self._behind = self.versions[version]
@@ -100,17 +100,17 @@ class Weights:
             parameter.data = weight
         self._index = {weight.untyped_storage().data_ptr(): index for index, weight in enumerate(weights)}
 
-    def _noted(self, x: Tensor) -> Tensor | Note:
+    def _pack(self, x: Tensor) -> Tensor | SavedWeight:
         """What autograd keeps instead of x."""
         index = self._index.get(x.untyped_storage().data_ptr())
-        return x if index is None else Note(index, x.size(), x.stride(), x.storage_offset())
+        return x if index is None else SavedWeight(index, x.size(), x.stride(), x.storage_offset())
 
-    def _given(self, kept: Tensor | Note) -> Tensor:
+    def _unpack(self, kept: Tensor | SavedWeight) -> Tensor:
         """What backward gets for it."""
         if isinstance(kept, Tensor):
             return kept
         weight = self._behind[kept.index]
-        if self._remedies:
+        if self._pipemare:
             weight = corrected(weight, self._velocity[kept.index], self._delays[self._newest])
         return weight.as_strided(*kept[1:])
 
@@ -118,14 +118,14 @@ class Weights:
         """A version more. It takes the place of the one before, unless that will be seen again."""
         update, before = self._newest, self.versions[self._newest]
         still_seen = self._to_see[update] > 0
-        after = [weight.clone() for weight in before] if still_seen or self._remedies else before
+        after = [weight.clone() for weight in before] if still_seen or self._pipemare else before
         self._use(after)
         for group in self._optimizer.param_groups:
             group["lr"] = self._rate_of(update)
         self._optimizer.step()
         self._optimizer.zero_grad()
-        if self._remedies:
-            gamma = decay(max(self._delays), self._remedies.remembered)
+        if self._pipemare:
+            gamma = decay(max(self._delays), self._pipemare.remembered)
             changes = zip(self._velocity, before, after, strict=True)
             self._velocity = [velocity_after(*change, gamma) for change in changes]
         if not still_seen:
@@ -135,7 +135,7 @@ class Weights:
 
     def _rate_of(self, update: int) -> float:
         rate, tau = self._rate(update), self._delays[update]
-        if not self._remedies or not tau:
+        if not self._pipemare or not tau:
             return rate
         first = next(t for t, late in enumerate(self._delays) if late)
-        return rescheduled(rate, tau, update - first, self._remedies.updates)
+        return rescheduled(rate, tau, update - first, self._pipemare.updates)

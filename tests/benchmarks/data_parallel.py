@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
-from reference.data_parallel.form import DataParallel
+from reference.data_parallel.gradient_sync import DataParallel
 from reference.data_parallel.replicated import DistributedDataParallel, Replicated, flat, naive
 from reference.models import GPT, GPTConfig, create, token_loss
 from reference.models.data import Batches, python_text

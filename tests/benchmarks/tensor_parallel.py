@@ -173,13 +173,13 @@ def torchs(mesh: DeviceMesh, sequence_parallel: bool) -> Step:
 def plainly(
     model: nn.Module,
     loss_of: Callable[[Tensor, Tensor, int], Tensor],
-    around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    context: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Step:
     """Training as it is usually written."""
     optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE)
 
     def step(tokens: Tensor, targets: Tensor) -> Tensor:
-        with around():
+        with context():
             loss = loss_of(model(tokens), targets, targets.numel())
             loss.backward()
         optimizer.step()

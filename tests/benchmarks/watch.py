@@ -80,7 +80,7 @@ def none(name: str, ours: int, peer: int | None) -> Row:
 def see(warm: WarmClusters, case: Mistake) -> Seen:
     """Run one mistake, on ranks that have imported what it will use."""
     if case.deadline is None:
-        warm.rehearse(case)
+        warm.warm_up(case)
     try:
         return Seen(case, *warm.run(case))
     except Stuck as stuck:

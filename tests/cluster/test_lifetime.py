@@ -109,7 +109,7 @@ INSTANTS = {
         c = Cluster(4); c.run(int); say('now'); c.run(detach)
     """,
     "while ranks sleep": """
-        c = Cluster(4); c.run(int); c.rest(0); say('now'); time.sleep(9)
+        c = Cluster(4); c.run(int); c.suspend_if_idle(0); say('now'); time.sleep(9)
     """,
     "in a transfer": """
         big = bytearray(64 << 20)

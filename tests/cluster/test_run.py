@@ -316,7 +316,7 @@ def test_a_lost_message_and_a_lost_receive_do_not_make_up_for_each_other(cluster
     assert cluster.run(talk, source, tag)[1] == [1.0, 1.0]
 
 
-def test_receives_from_anybody_take_what_was_sent(clusters):
+def test_receives_from_any_rank_take_what_was_sent(clusters):
     def talk() -> int:
         x = torch.zeros(1)
         if dist.get_rank() == 0:
@@ -394,11 +394,11 @@ def test_random_numbers_of_a_new_rank_are_its_own(preload):
             assert len(set(drawn)) == 3, "ranks are forks of one process, whose state they must not share"
 
 
-def test_a_rank_rehearses_before_the_first_call_and_its_owner_hears_nothing_of_it():
-    with Cluster(2, watch=True, rehearsal="torch.distributed:barrier") as cluster:
+def test_a_rank_warms_up_before_the_first_call_and_its_owner_hears_nothing_of_it():
+    with Cluster(2, watch=True, warm_up="torch.distributed:barrier") as cluster:
         results, trace = cluster.trace(lambda: len(dist.group.WORLD.recorder.calls))
         assert results == [0, 0] and trace.events == ((), ())
-    with pytest.raises(ClusterError), Cluster(2, rehearsal="torch.distributed:no_such_function") as cluster:
+    with pytest.raises(ClusterError), Cluster(2, warm_up="torch.distributed:no_such_function") as cluster:
         cluster.ready()
 
 

@@ -87,7 +87,7 @@ def test_ring_sends_two_n_minus_one_over_n(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [2, 4, 8, 16])
-def test_with_a_power_of_two_nobody_sends_more_than_is_needed(n: int) -> None:
+def test_with_a_power_of_two_no_rank_sends_more_than_is_needed(n: int) -> None:
     """An all-gather, a reduce-scatter, and both of them, in the fewest steps and with the fewest bytes there are."""
     numel, needed, levels = 1000 * n, (n - 1) * 1000, n.bit_length() - 1
     for algorithm, parts in (

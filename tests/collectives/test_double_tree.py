@@ -21,7 +21,7 @@ def test_each_tree_spans_all_ranks(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_nobody_is_inside_both_trees(n: int) -> None:
+def test_no_rank_is_inside_both_trees(n: int) -> None:
     """But for the roots, who have one child there."""
     families = Counter((tree, parent) for tree, _, parent in double_tree.edges(n))
     inside = Counter(rank for (_, rank), children in families.items() if children == 2)

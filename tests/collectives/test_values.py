@@ -162,7 +162,7 @@ def late_arrival(group: dist.ProcessGroup) -> list[float]:
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8, MOST])
-def test_nobody_leaves_a_barrier_before_everybody_has_come(ranks: Cluster, n: int) -> None:
+def test_no_rank_leaves_a_barrier_before_all_have_come(ranks: Cluster, n: int) -> None:
     moments = [moment for moment in ranks.run(in_group, n, late_arrival) if moment]
     assert min(after for _, after in moments) >= max(before for before, _ in moments)
 

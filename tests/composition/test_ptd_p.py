@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from reference.composition.answers.volume import axis_bytes
+from reference.composition.answers.axis_bytes import axis_bytes
 from reference.composition.lab.published import FIGURE_13, FIGURES_14_AND_15, SELENE, TABLE_1, Row
 from reference.composition.ptd_p import (
     HALF,
@@ -15,13 +15,13 @@ from reference.composition.ptd_p import (
     border_seconds,
     data_seconds,
     fastest,
-    layer_talk_seconds,
+    layer_traffic_seconds,
     memory_bytes,
     micro_batch_parts,
     rank_flops,
     splits,
 )
-from reference.composition.talk import Work, along_data, along_pipe, along_tensor
+from reference.composition.traffic import StepShape, along_data, along_pipe, along_tensor
 from reference.errors import BadInput
 from reference.mesh import Mesh
 from reference.models import GPTConfig
@@ -74,17 +74,17 @@ def test_a_step_takes_as_many_slots_as_its_simulation() -> None:
 
 @pytest.mark.parametrize(("p", "t", "d"), [(4, 2, 2), (4, 8, 3), (8, 8, 1), (4, 1, 4)])
 def test_the_paper_counts_what_a_rank_in_the_middle_says(p: int, t: int, d: int) -> None:
-    """`talk` equals traces to the byte. Of the ends, which the paper leaves out, such a rank has none."""
+    """`traffic` equals traces to the byte. Of the ends, which the paper leaves out, such a rank has none."""
     config = GPTConfig(layers=16, width=768, heads=8, kv_heads=8, hidden=2048, vocabulary=1000)
     mesh, schedule, layers = Mesh({"pipe": p, "data": d, "tensor": t}), one_f_one_b(p, 4), config.layers // p
     pieces = [range(layers * stage, layers * (stage + 1)) for stage in range(p)]
-    work = Work(config, mesh, schedule, pieces, windows=2, sequence=128, scatter_gather=False)
+    work = StepShape(config, mesh, schedule, pieces, windows=2, sequence=128, scatter_gather=False)
     middle = mesh.rank(pipe=1, data=0, tensor=0)
     pipe, data, tensor = axis_bytes(p, d, t, 8 * d, 2, config.layers, config.width, 128)
-    assert pipe == HALF * sum(talk.elements for talk in along_pipe(work, middle))
-    assert tensor == HALF * sum(talk.elements for talk in along_tensor(work, middle))
+    assert pipe == HALF * sum(one.elements for one in along_pipe(work, middle))
+    assert tensor == HALF * sum(one.elements for one in along_tensor(work, middle))
     norms = layers * 2 * config.width  # of which a layer of 12 h² weights knows nothing
-    assert data + HALF * 2 * (d - 1) * norms // d == HALF * sum(talk.elements for talk in along_data(work, middle))
+    assert data + HALF * 2 * (d - 1) * norms // d == HALF * sum(one.elements for one in along_data(work, middle))
 
 
 def test_scatter_gather_divides_messages_between_stages_by_t() -> None:
@@ -108,7 +108,7 @@ def test_the_cliff_is_where_the_node_ends() -> None:
     large = replace(SELENE, network=replace(SELENE.network, ranks_per_node=16))
     eight, sixteen = (Split(64 // t, t, 1, 128) for t in (8, 16))
     beyond, within = (
-        layer_talk_seconds(FIGURE_13, sixteen, machine) / layer_talk_seconds(FIGURE_13, eight, machine)
+        layer_traffic_seconds(FIGURE_13, sixteen, machine) / layer_traffic_seconds(FIGURE_13, eight, machine)
         for machine in (SELENE, large)
     )
     assert within < 1.2 < 1.7 < beyond

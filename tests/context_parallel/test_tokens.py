@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from reference.choices import ContextLayout
 from reference.context_parallel.layouts import Layout, layout
-from reference.context_parallel.tokens import Mask, Piece, in_order, length, pieces, positions, work
+from reference.context_parallel.tokens import AttentionPiece, Mask, in_order, length, pieces, positions, work
 from reference.errors import BadInput
 
 masks = st.builds(
@@ -27,7 +27,7 @@ def layouts(draw: st.DrawFn) -> Layout:
     return layout(draw(st.sampled_from(ContextLayout)), sequence, ranks, draw(st.integers(1, 3)), documents)
 
 
-def covered(queries: int, keys: int, found: tuple[Piece, ...]) -> torch.Tensor:
+def covered(queries: int, keys: int, found: tuple[AttentionPiece, ...]) -> torch.Tensor:
     """How often each pair is computed."""
     times = torch.zeros(queries, keys, dtype=torch.int64)
     for piece in found:

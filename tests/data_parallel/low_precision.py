@@ -12,7 +12,7 @@ from types import MappingProxyType
 from torch import Tensor
 
 from reference.cluster import Cluster
-from reference.data_parallel.form import trainable
+from reference.data_parallel.gradient_sync import trainable
 from reference.memory.precision import PRECISIONS, Precision
 
 from .conftest import records

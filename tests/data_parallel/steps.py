@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from reference.data_parallel.form import DataParallel
+from reference.data_parallel.gradient_sync import DataParallel
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference.data_parallel.layout import FlatLayout, Piece
+from reference.data_parallel.flat_layout import FlatLayout, Piece
 
 shapes = st.lists(st.lists(st.integers(0, 5), max_size=3).map(torch.Size), min_size=1, max_size=6).map(tuple)
 counts = st.integers(1, 8)

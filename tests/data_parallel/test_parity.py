@@ -61,7 +61,7 @@ def test_any_optimizer_any_tying_any_freezing(ranks: Cluster, optimizer: str) ->
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_what_nobody_used_has_no_gradient_and_does_not_move(ranks: Cluster, n: int) -> None:
+def test_what_no_rank_used_has_no_gradient_and_does_not_move(ranks: Cluster, n: int) -> None:
     """Adam moves a parameter whose gradient is zero, by what it remembers of earlier ones; without one it stays."""
     cases = [Case(name, make, LeavingOut(by_some), micro_batches=2) for name, make in PERMISSIVE.items()]
     prove(ranks, n, cases)

@@ -17,10 +17,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from reference.data_parallel.form import DataParallel
+from reference.data_parallel.full_parameters import gather_full
+from reference.data_parallel.gradient_sync import DataParallel
 from reference.data_parallel.norm import gradient_norm
 from reference.data_parallel.replicated import DistributedDataParallel, Replicated, flat, naive
-from reference.data_parallel.whole import whole
 from reference.memory.precision import PRECISIONS
 from reference.models import GPT, GPTConfig, create, token_loss
 
@@ -216,12 +216,12 @@ def train(group: ProcessGroup, case: Case) -> Record:
             if gradient is not None:
                 gradient /= case.scale
         record |= {f"loss of step {step}": summed(losses, group)}
-        record |= {f"norm in step {step}": gradient_norm(gradients, form.shards)}
+        record |= {f"norm in step {step}": gradient_norm(gradients, form.shard_groups)}
         if step == case.steps - 1:
-            last = whole(form, gradient_of)
+            last = gather_full(form, gradient_of)
         optimizer.step()
         form.end_step()
-    return record | ending(last, whole(form), case.task, model)
+    return record | ending(last, gather_full(form), case.task, model)
 
 
 def gradient_of(part: object) -> Tensor | None:

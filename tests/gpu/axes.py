@@ -99,10 +99,10 @@ def _through(region: Region, device: str) -> tuple[torch.Tensor, ...]:
         return torch.randn(*shape, generator=generator, dtype=torch.float64).to(device)
 
     x, up, down = random(2, 4 * t, 6), random(3 * t, 6), random(6, 3 * t)
-    own = region.own(x).clone().requires_grad_()
+    own = region.local_tokens(x).clone().requires_grad_()
     rows = up.chunk(t)[region.rank].clone().requires_grad_()
     columns = down.chunk(t, 1)[region.rank].clone().requires_grad_()
-    (inside,) = region.columns(own, rows)
-    y = region.rows(inside.tanh(), columns)
+    (inside,) = region.column_linear(own, rows)
+    y = region.row_linear(inside.tanh(), columns)
     y.square().sum().backward()
     return tuple(z.detach().cpu() for z in (y, own.grad, rows.grad, columns.grad))

@@ -21,7 +21,7 @@ from reference.collectives import backend, barrier  # noqa: E402
 from reference.data_parallel.uneven import joined  # noqa: E402
 from reference.memory import LossScaler  # noqa: E402
 from reference.memory.plain import scaled_step  # noqa: E402
-from reference.zero.answers.steps import clip_by_global_norm  # noqa: E402
+from reference.zero.answers.on_shards import clip_by_global_norm  # noqa: E402
 
 Check = Callable[[dist.ProcessGroup, str], list[str]]
 

@@ -27,7 +27,7 @@ from reference.memory.offload import Offload
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import GPTConfig, gpt
-from reference.models.dropout import dropout, token_noise
+from reference.models.dropout import dropout, token_seeds
 from reference.parallelize import DataParallelism, Plan
 from reference.train import TrainConfig, Training
 
@@ -213,8 +213,8 @@ def chains(here: Here) -> Numbers:
     task, model = here.task, here.task.model
     x = torch.randn(task.batch, task.sequence, model.width, dtype=torch.bfloat16, device=here.device)
     places = torch.arange(task.batch * task.sequence, device=here.device).view(task.batch, task.sequence)
-    noise = token_noise(0, 0, places)
-    yield "dropout, one place", 1e3 * here.seconds(lambda: dropout(x, 0.1, noise, 0))
+    seeds = token_seeds(0, 0, places)
+    yield "dropout, one place", 1e3 * here.seconds(lambda: dropout(x, 0.1, seeds, 0))
     cos_sin = gpt.rotary_cos_sin(torch.arange(task.sequence, device=here.device), model.head_dim, 1e4)
     query = x.unflatten(-1, (-1, model.head_dim)).transpose(1, 2)
     yield "turning, one layer", 1e3 * here.seconds(lambda: gpt.rotate(query, cos_sin))

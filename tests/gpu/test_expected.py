@@ -14,7 +14,7 @@ from counting import Counting, counted, forward_and_backward
 
 from reference.memory.precision import PRECISIONS
 from reference.models import GPTConfig, gpt, one_kernel, ops
-from reference.models.dropout import dropout, dropped, token_noise
+from reference.models.dropout import dropout, dropped, token_seeds
 
 MB = 1e6
 BATCH, SEQUENCE, WIDTH, HEADS, KV, HIDDEN = 8, 2048, 2048, 16, 8, 5632
@@ -49,8 +49,8 @@ def test_swiglu_moves_five_times_its_input_and_could_move_three() -> None:
 
 def test_dropout_moves_226_bytes_an_element_and_could_move_10() -> None:
     """Where the mask is one kernel that writes a byte, scaling and masking are left: 4 bytes, and 5."""
-    x, noise = meta(BATCH, SEQUENCE, WIDTH), meta(BATCH, SEQUENCE, dtype=torch.int64)
-    whole = counted(lambda: dropout(x, 0.1, noise, 0))
+    x, seeds = meta(BATCH, SEQUENCE, WIDTH), meta(BATCH, SEQUENCE, dtype=torch.int64)
+    whole = counted(lambda: dropout(x, 0.1, seeds, 0))
     assert row("dropout")[:2] == [whole.kernels, round(whole.bytes / MB)]
     assert round(whole.bytes / x.numel()) == 226
     made = counted(lambda: (x * 1.1).masked_fill_(meta(*x.shape, dtype=torch.bool), 0.0))
@@ -126,12 +126,12 @@ def test_chains_are_one_kernel_and_give_what_they_give(monkeypatch: pytest.Monke
     pytest.importorskip("torch._inductor")
     from torch._inductor import metrics
 
-    masks = [(token_noise(1, 2, torch.arange(tokens)), site) for tokens in (16, 33) for site in (0, 5)]
-    plain = [dropped(0.3, noise, site, 3, 96) for noise, site in masks]
+    masks = [(token_seeds(1, 2, torch.arange(tokens)), site) for tokens in (16, 33) for site in (0, 5)]
+    plain = [dropped(0.3, seeds, site, 3, 96) for seeds, site in masks]
     monkeypatch.setattr(one_kernel, "compiles", lambda x: True)
     metrics.reset()
-    for (noise, site), mask in zip(masks, plain, strict=True):
-        assert dropped(0.3, noise, site, 3, 96).equal(mask)
+    for (seeds, site), mask in zip(masks, plain, strict=True):
+        assert dropped(0.3, seeds, site, 3, 96).equal(mask)
     assert metrics.generated_kernel_count == 1
 
 

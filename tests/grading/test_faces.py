@@ -16,7 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from matplotlib.text import Text
 
 from puzzles import catalog
-from puzzles.grading import card, checking, mine, notebook, predictions, text
+from puzzles.grading import checking, my_solution, notebook, predictions, text, verdict_report
 from puzzles.grading.course import Course
 from puzzles.grading.files import write_whole
 from rankwise import cli
@@ -190,19 +190,19 @@ class TestNotebook:
         def breaks(verdict: object) -> None:
             raise RuntimeError("no ink")
 
-        monkeypatch.setattr(card, "draw", breaks)
+        monkeypatch.setattr(verdict_report, "draw", breaks)
         verdict = checking.engine.grade(PUZZLE, SOLUTION)
-        assert "no picture: RuntimeError: no ink" in notebook.Card(verdict)._repr_html_()
+        assert "no picture: RuntimeError: no ink" in notebook.VerdictReport(verdict)._repr_html_()
 
     def test_the_card_shows_the_run(self) -> None:
         verdict = checking.engine.grade(RANKS, text.solution(RANKS))
-        shown = notebook.Card(verdict)._repr_html_()
+        shown = notebook.VerdictReport(verdict)._repr_html_()
         assert "data:image/png;base64," in shown and "<th" in shown and "optimum" in shown
 
     def test_what_a_learner_prints_is_not_html(self) -> None:
         printed = "<script>alert(1)</script>"
         source = SOLUTION.replace("    return", f"    print({printed!r})\n    return", 1)
-        assert printed not in notebook.Card(checking.engine.grade(PUZZLE, source))._repr_html_()
+        assert printed not in notebook.VerdictReport(checking.engine.grade(PUZZLE, source))._repr_html_()
 
 
 class TestPredictions:
@@ -454,10 +454,10 @@ class TestPytest:
 
 class TestYours:
     def test_what_has_passed_is_yours_and_before_that_the_reference(self, course: Course) -> None:
-        assert mine.yours("ring_time", course=course) is PUZZLE.function
+        assert my_solution.yours("ring_time", course=course) is PUZZLE.function
         for solution in (SOLUTION, f"# shorter\n{SOLUTION}", WRONG):
             checking.check("ring_time", solution, course=course)
-        yours = mine.yours("ring_time", course=course)
+        yours = my_solution.yours("ring_time", course=course)
         assert yours.source == f"# shorter\n{SOLUTION}"
         assert yours(2, 8.0, 1.0, 4.0) == PUZZLE.function(2, 8.0, 1.0, 4.0)
 
@@ -465,7 +465,7 @@ class TestYours:
         for solution, passed in ((SOLUTION, True), (WRONG, False)):
             course.write(PUZZLE, solution, "test")
             assert checking.check("ring_time", course=course).passed is passed
-        assert checking.check("ring_time", mine.yours("ring_time", course=course), course=course).passed
+        assert checking.check("ring_time", my_solution.yours("ring_time", course=course), course=course).passed
 
 
 def test_writing_a_file_keeps_the_old_text_or_the_new_one(course: Course, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,15 +7,15 @@ import pytest
 
 from puzzles import catalog
 from puzzles.grading import text
-from puzzles.grading.card import draw, html
 from puzzles.grading.checking import check as check_of
 from puzzles.grading.course import Course
 from puzzles.grading.drives.pipeline_parallel import in_order
 from puzzles.grading.engine import grade
-from puzzles.grading.mine import your_schedule
+from puzzles.grading.my_solution import your_schedule
 from puzzles.grading.puzzle import Budget, Case, Measure, Puzzle, cases
 from puzzles.grading.schedules import Pipe, one_process, orders_of
 from puzzles.grading.verdict import Stage, Verdict
+from puzzles.grading.verdict_report import draw, html
 from reference.errors import BadInput
 from reference.pipeline_parallel.orders import gpipe
 from reference.pipeline_parallel.schedule import Action, Kind

@@ -17,7 +17,7 @@ from reference.memory.lab.gauge import Gauge
 from reference.memory.recompute import Recompute, recompute
 from reference.memory.saved import saved_tensors, total
 from reference.models import GPT, GPTConfig, create, preset, token_loss
-from reference.models.dropout import token_noise
+from reference.models.dropout import token_seeds
 from reference.models.gpt import Block, rotary_cos_sin
 
 FORMS = list(csv.DictReader((Path(__file__).parent / "korthikanti_table2.csv").open()))
@@ -97,13 +97,13 @@ def test_a_model_keeps_what_the_formula_says(shape, dtype, how):
 @pytest.mark.parametrize("how", Recompute)
 def test_dropout_keeps_two_masks_of_a_byte_an_element_and_none_where_all_is_recomputed(how):
     plain, tokens = config_of(SHAPES["grouped queries"], layers=3), torch.arange(32).view(2, 16)
-    dropping, noise = replace(plain, dropout=0.1), token_noise(0, 0, tokens)
+    dropping, seeds = replace(plain, dropout=0.1), token_seeds(0, 0, tokens)
     without, formula = (total(activations.model(c, 2, 16, torch.float32, how)) for c in (plain, dropping))
     assert formula - without == (0 if how is Recompute.FULL else 3 * 2 * tokens.numel() * plain.width)
     model = create(GPT, dropping)
     recompute(model, how)
     with (gauge := Gauge.of(model, SGD(model.parameters()))):
-        loss = token_loss(model(tokens, noise=noise), tokens, tokens.numel())
+        loss = token_loss(model(tokens, dropout_seeds=seeds), tokens, tokens.numel())
         gauge.mark("backward")
     assert gauge.history.at("backward")[MemoryKind.ACTIVATIONS] == formula + loss.untyped_storage().nbytes()
 

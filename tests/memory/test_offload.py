@@ -15,9 +15,9 @@ from torch.optim import Optimizer
 
 from reference.errors import BadInput
 from reference.memory.activation_offload import offload_activations
-from reference.memory.homes import Folder, Home, Memory, Offload, home_of
 from reference.memory.lab.storages import LiveBytes
-from reference.memory.offload import OffloadedOptimizer, move_home
+from reference.memory.offload import OffloadedOptimizer, offload_values
+from reference.memory.offload_targets import DiskStorage, HostMemory, Offload, OffloadTarget, offload_target
 from reference.memory.recompute import Recompute, recompute
 from reference.models import GPT, PRESETS, create, token_loss
 
@@ -36,8 +36,8 @@ OPTIMIZERS: dict[str, tuple[Callable[..., Optimizer], dict]] = {
 
 
 @pytest.fixture(params=[Offload.CPU, Offload.DISK])
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
-    return home_of(request.param, tmp_path)
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> OffloadTarget:
+    return offload_target(request.param, tmp_path)
 
 
 def mapped(x: Tensor) -> bool:
@@ -67,10 +67,10 @@ def tiny(dtype: torch.dtype = torch.float32) -> GPT:
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_steps_are_bitwise_those_of_the_optimizer_itself(name: str, home: Home):
+def test_steps_are_bitwise_those_of_the_optimizer_itself(name: str, target: OffloadTarget):
     optimizer_class, options = OPTIMIZERS[name]
     mine, oracle = tiny(), tiny()
-    train(mine, OffloadedOptimizer(optimizer_class, mine.parameters(), home, **options))
+    train(mine, OffloadedOptimizer(optimizer_class, mine.parameters(), target, **options))
     train(oracle, optimizer_class(oracle.parameters(), **options))
     assert same(mine, oracle)
 
@@ -81,16 +81,16 @@ def groups_of(model: nn.Module) -> list[dict]:
     return [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0, "amsgrad": True}]
 
 
-def test_groups_have_options_of_their_own(home: Home):
+def test_groups_have_options_of_their_own(target: OffloadTarget):
     mine, oracle = tiny(), tiny()
-    train(mine, OffloadedOptimizer(torch.optim.AdamW, groups_of(mine), home, lr=1e-2))
+    train(mine, OffloadedOptimizer(torch.optim.AdamW, groups_of(mine), target, lr=1e-2))
     train(oracle, torch.optim.AdamW(groups_of(oracle), lr=1e-2))
     assert same(mine, oracle)
 
 
-def test_a_scheduler_sets_the_learning_rate(home: Home):
+def test_a_scheduler_sets_the_learning_rate(target: OffloadTarget):
     parameter = nn.Parameter(torch.ones(3))
-    optimizer = OffloadedOptimizer(torch.optim.SGD, [parameter], home, lr=1.0)
+    optimizer = OffloadedOptimizer(torch.optim.SGD, [parameter], target, lr=1.0)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5**step)
     for _ in range(3):
         parameter.grad = torch.ones(3)
@@ -99,9 +99,9 @@ def test_a_scheduler_sets_the_learning_rate(home: Home):
     assert parameter.tolist() == [1 - 1 - 0.5 - 0.25] * 3
 
 
-def test_who_has_no_gradient_is_left_alone(home: Home):
+def test_who_has_no_gradient_is_left_alone(target: OffloadTarget):
     used, unused = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
-    optimizer = OffloadedOptimizer(torch.optim.Adam, [used, unused], home, weight_decay=1.0)
+    optimizer = OffloadedOptimizer(torch.optim.Adam, [used, unused], target, weight_decay=1.0)
     used.grad = torch.ones(2)
     optimizer.step()
     assert used.tolist() != [1, 1]
@@ -111,7 +111,7 @@ def test_who_has_no_gradient_is_left_alone(home: Home):
 
 def test_moments_live_in_files(tmp_path: Path):
     model = tiny()
-    optimizer = OffloadedOptimizer(torch.optim.Adam, model.parameters(), Folder(tmp_path))
+    optimizer = OffloadedOptimizer(torch.optim.Adam, model.parameters(), DiskStorage(tmp_path))
     train(model, optimizer, steps=2)
     assert set(optimizer.state) == set(model.parameters())
     for state in optimizer.state.values():
@@ -120,8 +120,8 @@ def test_moments_live_in_files(tmp_path: Path):
 
 def test_masters_may_live_in_files_too(tmp_path: Path):
     mine, oracle = tiny(), tiny()
-    folder = Folder(tmp_path)
-    move_home(mine.parameters(), folder)
+    folder = DiskStorage(tmp_path)
+    offload_values(mine.parameters(), folder)
     assert all(mapped(p) for p in mine.parameters())
     train(mine, OffloadedOptimizer(torch.optim.Adam, mine.parameters(), folder))
     train(oracle, torch.optim.Adam(oracle.parameters()))
@@ -129,14 +129,14 @@ def test_masters_may_live_in_files_too(tmp_path: Path):
     assert all(mapped(p) for p in mine.parameters())
 
 
-def test_training_goes_on_from_a_saved_state_with_or_without_offload(home: Home, tmp_path: Path):
+def test_training_goes_on_from_a_saved_state_with_or_without_offload(target: OffloadTarget, tmp_path: Path):
     model, oracle = tiny(), tiny()
-    optimizer = OffloadedOptimizer(torch.optim.Adam, model.parameters(), home, lr=1e-2)
+    optimizer = OffloadedOptimizer(torch.optim.Adam, model.parameters(), target, lr=1e-2)
     train(model, optimizer, steps=3)
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "saved.pt")
     train(oracle, torch.optim.Adam(oracle.parameters(), lr=1e-2), steps=5)
 
-    makers = (torch.optim.Adam, lambda parameters: OffloadedOptimizer(torch.optim.Adam, parameters, home))
+    makers = (torch.optim.Adam, lambda parameters: OffloadedOptimizer(torch.optim.Adam, parameters, target))
     for make in makers:
         saved = torch.load(tmp_path / "saved.pt")
         resumed = create(GPT, PRESETS["tiny"], seed=7)
@@ -151,7 +151,7 @@ def test_a_loaded_state_is_a_copy_and_lives_at_home(tmp_path: Path):
     model = tiny()
     plain = torch.optim.Adam(model.parameters())
     train(model, plain, steps=1)
-    optimizer = OffloadedOptimizer(torch.optim.Adam, model.parameters(), Folder(tmp_path))
+    optimizer = OffloadedOptimizer(torch.optim.Adam, model.parameters(), DiskStorage(tmp_path))
     optimizer.load_state_dict(plain.state_dict())
     for parameter, state in optimizer.state.items():
         assert mapped(state["exp_avg"])
@@ -159,26 +159,26 @@ def test_a_loaded_state_is_a_copy_and_lives_at_home(tmp_path: Path):
         assert state["step"] is not plain.state[parameter]["step"]
 
 
-def test_a_state_of_another_model_is_refused(home: Home):
-    optimizer = OffloadedOptimizer(torch.optim.Adam, tiny().parameters(), home)
+def test_a_state_of_another_model_is_refused(target: OffloadTarget):
+    optimizer = OffloadedOptimizer(torch.optim.Adam, tiny().parameters(), target)
     other = torch.optim.Adam([nn.Parameter(torch.ones(3))])
     with pytest.raises(ValueError, match="size of optimizer's group"):
         optimizer.load_state_dict(other.state_dict())
 
 
-def test_a_moment_of_another_shape_is_refused(home: Home):
+def test_a_moment_of_another_shape_is_refused(target: OffloadTarget):
     one, three = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(3))
     other = torch.optim.Adam([one])
     one.grad = torch.ones(1)
     other.step()
-    optimizer = OffloadedOptimizer(torch.optim.Adam, [three], home)
+    optimizer = OffloadedOptimizer(torch.optim.Adam, [three], target)
     with pytest.raises(BadInput, match=r"parameter 0 must have shape \(3,\), and not \(1,\)"):
         optimizer.load_state_dict(other.state_dict())
 
 
-def test_matrices_alone_may_have_an_optimizer_for_matrices(home: Home):
+def test_matrices_alone_may_have_an_optimizer_for_matrices(target: OffloadTarget):
     mine, right = (nn.Parameter(torch.arange(12.0).view(3, 4)) for _ in range(2))
-    optimizers = OffloadedOptimizer(torch.optim.Muon, [mine], home), torch.optim.Muon([right])
+    optimizers = OffloadedOptimizer(torch.optim.Muon, [mine], target), torch.optim.Muon([right])
     for _ in range(3):
         for parameter, optimizer in zip((mine, right), optimizers, strict=True):
             parameter.grad = parameter.detach().cos()
@@ -194,14 +194,14 @@ class AllAtOnce(torch.optim.SGD):
 
 
 @pytest.mark.parametrize("kind", [torch.optim.LBFGS, torch.optim.SparseAdam, AllAtOnce])
-def test_who_does_not_treat_each_parameter_by_itself_is_refused(home: Home, kind: type[Optimizer]):
+def test_who_does_not_treat_each_parameter_by_itself_is_refused(target: OffloadTarget, kind: type[Optimizer]):
     with pytest.raises(BadInput, match=f"^{kind.__name__} does not step from one dense gradient at a time, as AdamW"):
-        OffloadedOptimizer(kind, [nn.Parameter(torch.ones(1))], home)
+        OffloadedOptimizer(kind, [nn.Parameter(torch.ones(1))], target)
 
 
-def test_a_closure_makes_the_gradients(home: Home):
+def test_a_closure_makes_the_gradients(target: OffloadTarget):
     parameter = nn.Parameter(torch.ones(3))
-    optimizer = OffloadedOptimizer(torch.optim.SGD, [parameter], home, lr=0.25)
+    optimizer = OffloadedOptimizer(torch.optim.SGD, [parameter], target, lr=0.25)
 
     def closure() -> Tensor:
         loss = parameter.square().sum()
@@ -222,7 +222,7 @@ class Resident(LiveBytes):
 
 def test_one_parameter_at_a_time_needs_memory_for_its_update(tmp_path: Path):
     parameters = [nn.Parameter(torch.ones(1000)) for _ in range(20)]
-    optimizer = OffloadedOptimizer(torch.optim.Adam, parameters, Folder(tmp_path))
+    optimizer = OffloadedOptimizer(torch.optim.Adam, parameters, DiskStorage(tmp_path))
     for parameter in parameters:
         parameter.grad = torch.ones(1000)
     with Resident() as resident:
@@ -243,7 +243,7 @@ def open_files(folder: Path) -> int:
 
 def test_files_have_no_name_and_go_with_their_tensors(tmp_path: Path):
     parameter = nn.Parameter(torch.ones(1000))
-    optimizer = OffloadedOptimizer(torch.optim.Adam, [parameter], Folder(tmp_path))
+    optimizer = OffloadedOptimizer(torch.optim.Adam, [parameter], DiskStorage(tmp_path))
     assert files_in(tmp_path) == []
     assert open_files(tmp_path) == 2
     del optimizer
@@ -252,8 +252,8 @@ def test_files_have_no_name_and_go_with_their_tensors(tmp_path: Path):
 
 KILLED = """
 import os, signal, sys, torch
-from reference.memory.homes import Folder
-x = Folder(sys.argv[1]).room_for(torch.ones(1 << 16)).fill_(1)
+from reference.memory.offload_targets import DiskStorage
+x = DiskStorage(sys.argv[1]).allocate(torch.ones(1 << 16)).fill_(1)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -287,14 +287,14 @@ def test_a_full_disk_is_known_before_the_first_step(tmp_path: Path, monkeypatch:
         small_disk(monkeypatch, 100_000),
         pytest.raises(BadInput, match=r"no room for [\d,]+ bytes in .*: the disk is full; choose another folder"),
     ):
-        OffloadedOptimizer(torch.optim.Adam, model.parameters(), Folder(tmp_path))
+        OffloadedOptimizer(torch.optim.Adam, model.parameters(), DiskStorage(tmp_path))
     assert same(model, before)
     assert open_files(tmp_path) == 0
 
 
 def test_more_than_any_disk_holds_is_refused_by_the_disk_itself(tmp_path: Path):
     with pytest.raises(BadInput, match=r"no room for [\d,]+ bytes"):
-        Folder(tmp_path).room_for(torch.empty(1 << 60, dtype=torch.uint8, device="meta"))
+        DiskStorage(tmp_path).allocate(torch.empty(1 << 60, dtype=torch.uint8, device="meta"))
 
 
 def test_a_process_without_addresses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -303,18 +303,18 @@ def test_a_process_without_addresses_is_told(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(torch, "from_file", no_addresses)
     with pytest.raises(BadInput, match="no addresses are left to map a file to"):
-        Folder(tmp_path).room_for(torch.empty(100))
+        DiskStorage(tmp_path).allocate(torch.empty(100))
 
 
 @pytest.mark.parametrize("missing", ["nowhere", "file"])
 def test_a_folder_that_is_none_is_refused(tmp_path: Path, missing: str):
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match="is not a folder"):
-        Folder(tmp_path / missing)
+        DiskStorage(tmp_path / missing)
 
 
-def test_an_empty_tensor_has_room_anywhere(home: Home):
-    assert home.room_for(torch.empty(0, 3)).shape == (0, 3)
+def test_an_empty_tensor_has_room_anywhere(target: OffloadTarget):
+    assert target.allocate(torch.empty(0, 3)).shape == (0, 3)
 
 
 # Activations
@@ -326,11 +326,11 @@ def gradients(model: nn.Module) -> list[Tensor]:
 
 @pytest.mark.parametrize("how", Recompute)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_gradients_are_bitwise_those_without_offload(how: Recompute, dtype: torch.dtype, home: Home):
+def test_gradients_are_bitwise_those_without_offload(how: Recompute, dtype: torch.dtype, target: OffloadTarget):
     mine, oracle = tiny(dtype), tiny(dtype)
     for model in (mine, oracle):
         recompute(model, how)
-    with offload_activations(home, small=0):
+    with offload_activations(target, small=0):
         loss = token_loss(mine(TOKENS), TOKENS, TOKENS.numel())
     loss.backward()
     backward(oracle)
@@ -338,40 +338,40 @@ def test_gradients_are_bitwise_those_without_offload(how: Recompute, dtype: torc
 
 
 class Packing:
-    """A home that counts what comes."""
+    """A target that counts what comes."""
 
     def __init__(self) -> None:
         self.rooms: list[int] = []
 
-    def room_for(self, x: Tensor) -> Tensor:
+    def allocate(self, x: Tensor) -> Tensor:
         self.rooms.append(x.nbytes)
-        return Memory().room_for(x)
+        return HostMemory().allocate(x)
 
 
 def test_a_tensor_that_is_saved_twice_travels_once():
-    home, x = Packing(), torch.randn(64, requires_grad=True)
-    with offload_activations(home, small=0):
+    target, x = Packing(), torch.randn(64, requires_grad=True)
+    with offload_activations(target, small=0):
         y = x * 1
         (y.square() + y.view(8, 8).t().exp().sum() + y[:5].sin().sum()).sum()
     # y for square and sin, y's 64 exponentials, and x * 1 saves nothing of x
-    assert home.rooms == [256, 256]
+    assert target.rooms == [256, 256]
 
 
 def test_a_tensor_that_was_written_to_in_between_travels_again():
-    home, x = Packing(), torch.ones(64, requires_grad=True)
-    with offload_activations(home, small=0):
+    target, x = Packing(), torch.ones(64, requires_grad=True)
+    with offload_activations(target, small=0):
         y = x * 2
         first = y.square()  # of 2
         y += 1
         loss = (first + y.square()).sum()  # of 3
     loss.backward()
     assert x.grad.tolist() == [2 * (2 * 2 + 2 * 3)] * 64
-    assert home.rooms == [256, 256]
+    assert target.rooms == [256, 256]
 
 
 def test_a_small_tensor_that_was_written_to_is_no_longer_what_backward_needs():
     x = torch.ones(4, requires_grad=True)
-    with offload_activations(Memory()):
+    with offload_activations(HostMemory()):
         y = x * 2
         loss = y.square().sum()
         y += 1
@@ -380,28 +380,28 @@ def test_a_small_tensor_that_was_written_to_is_no_longer_what_backward_needs():
 
 
 def test_parameters_and_small_tensors_stay():
-    home, linear = Packing(), nn.Linear(64, 32)
+    target, linear = Packing(), nn.Linear(64, 32)
     x = torch.randn(8, 64, requires_grad=True) * 1
-    with offload_activations(home, small=2000):
+    with offload_activations(target, small=2000):
         linear(x).exp().sum().backward()  # the exponentials are 1 KB, the weight is 8 KB
-    assert home.rooms == [x.nbytes]
+    assert target.rooms == [x.nbytes]
 
 
-def test_meta_tensors_stay(home: Home):
+def test_meta_tensors_stay(target: OffloadTarget):
     model = create(GPT, PRESETS["tiny"], device="meta")
     tokens = TOKENS.to("meta")
-    with offload_activations(home, small=0):
+    with offload_activations(target, small=0):
         loss = token_loss(model(tokens), tokens, tokens.numel())
     loss.backward()
     assert all(gradient.is_meta for gradient in gradients(model))
 
 
-def resident_after_forward(model: GPT, home: Home | None) -> int:
+def resident_after_forward(model: GPT, target: OffloadTarget | None) -> int:
     with Resident() as resident:
-        if home is None:
+        if target is None:
             loss = token_loss(model(TOKENS), TOKENS, TOKENS.numel())
         else:
-            with offload_activations(home, small=1024):
+            with offload_activations(target, small=1024):
                 loss = token_loss(model(TOKENS), TOKENS, TOKENS.numel())
         held = resident.live
         loss.backward()
@@ -409,23 +409,23 @@ def resident_after_forward(model: GPT, home: Home | None) -> int:
 
 
 def test_between_forward_and_backward_activations_are_in_files(tmp_path: Path):
-    kept, away = resident_after_forward(tiny(), None), resident_after_forward(tiny(), Folder(tmp_path))
+    kept, offloaded = resident_after_forward(tiny(), None), resident_after_forward(tiny(), DiskStorage(tmp_path))
     assert kept > 200_000
-    assert away < 30_000  # tensors of less than 1 KB, such as a root mean square for each token
+    assert offloaded < 30_000  # tensors of less than 1 KB, such as a root mean square for each token
     assert open_files(tmp_path) == 0  # backward is over
 
 
 def test_files_of_activations_go_when_the_loss_is_dropped_without_backward(tmp_path: Path):
-    with offload_activations(Folder(tmp_path), small=0):
+    with offload_activations(DiskStorage(tmp_path), small=0):
         loss = token_loss(tiny()(TOKENS), TOKENS, TOKENS.numel())
     assert open_files(tmp_path) > 10
     del loss
     assert open_files(tmp_path) == 0
 
 
-def test_backward_may_be_run_twice(home: Home):
+def test_backward_may_be_run_twice(target: OffloadTarget):
     x = torch.linspace(0, 1, 64, requires_grad=True)
-    with offload_activations(home, small=0):
+    with offload_activations(target, small=0):
         loss = x.exp().sum()
     loss.backward(retain_graph=True)
     loss.backward()
@@ -437,7 +437,7 @@ def test_a_full_disk_stops_forward_and_harms_nothing(tmp_path: Path, monkeypatch
     with (
         small_disk(monkeypatch, 100_000),
         pytest.raises(BadInput, match="the disk is full"),
-        offload_activations(Folder(tmp_path), small=0),
+        offload_activations(DiskStorage(tmp_path), small=0),
     ):
         model(TOKENS)
     assert same(model, before)

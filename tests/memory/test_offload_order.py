@@ -4,19 +4,19 @@ import pytest
 import torch
 from torch import nn
 
-from reference.memory.offload import Memory, OffloadedOptimizer
+from reference.memory.offload import HostMemory, OffloadedOptimizer
 
 
 class Watched(OffloadedOptimizer):
     """Writes down when a parameter is sent for, waited for, and updated."""
 
-    def _send_for(self, parameter):
+    def _start_copy_to_host(self, parameter):
         self.seen.append(("sent for", self.number(parameter)))
-        visit = super()._send_for(parameter)
-        return visit._replace(wait=lambda: self.seen.append(("waited for", self.number(parameter))))
+        on_host = super()._start_copy_to_host(parameter)
+        return on_host._replace(wait=lambda: self.seen.append(("waited for", self.number(parameter))))
 
-    def _update(self, parameter, group, visit):
-        super()._update(parameter, group, visit)
+    def _update(self, parameter, group, on_host):
+        super()._update(parameter, group, on_host)
         self.seen.append(("updated", self.number(parameter)))
 
     def number(self, parameter) -> int:
@@ -28,7 +28,7 @@ def a_step(gradients: list[bool]) -> list[tuple[str, int]]:
     """One step of parameters of which these have gradients, in two groups."""
     parameters = [nn.Parameter(torch.ones(3)) for _ in gradients]
     groups = [{"params": parameters[:1]}, {"params": parameters[1:]}]
-    optimizer = Watched(torch.optim.AdamW, groups, Memory(), lr=0.1)
+    optimizer = Watched(torch.optim.AdamW, groups, HostMemory(), lr=0.1)
     optimizer.seen = []
     for parameter, has_one in zip(parameters, gradients, strict=True):
         parameter.grad = torch.ones(3) if has_one else None

@@ -9,7 +9,7 @@ import torch
 
 from reference.errors import BadInput
 from reference.models.data import Batches, file_text, python_text, unigram_entropy
-from reference.models.dropout import token_noise
+from reference.models.dropout import token_seeds
 
 
 def numbered(tokens: int = 1000, sequence: int = 8, batch: int = 12, seed: int = 0) -> Batches:
@@ -77,17 +77,17 @@ def test_each_pass_and_each_seed_has_an_order_of_its_own():
     assert first != sorted(first)
 
 
-def test_noise_follows_from_the_step_and_the_place_of_a_token_whoever_reads_it():
+def test_seeds_follow_from_the_step_and_the_place_of_a_token_whoever_reads_it():
     batches = numbered()
     for world_size in (1, 2, 4):
         for rank in range(world_size):
             places, _ = batches.of_step(3, rank, world_size)  # in this text a token is its own place
-            assert torch.equal(batches.noise(3, rank, world_size), token_noise(0, 3, places))
+            assert torch.equal(batches.dropout_seeds(3, rank, world_size), token_seeds(0, 3, places))
 
 
 def test_noise_is_new_in_each_pass_and_for_each_seed():
-    noises = {seed: torch.cat([numbered(seed=seed).noise(step) for step in range(18)]) for seed in (0, 1)}  # two passes
-    assert torch.cat(list(noises.values())).unique().numel() == 2 * 18 * 12 * 8
+    found = {s: torch.cat([numbered(seed=s).dropout_seeds(step) for step in range(18)]) for s in (0, 1)}  # two passes
+    assert torch.cat(list(found.values())).unique().numel() == 2 * 18 * 12 * 8
 
 
 def test_a_batch_must_divide_among_the_ranks():
@@ -97,7 +97,7 @@ def test_a_batch_must_divide_among_the_ranks():
 
 @pytest.mark.parametrize("step, rank, world_size", [(-1, 0, 1), (0, 2, 2), (0, -1, 2), (0, 0, 0), (0, 0, -1)])
 def test_there_is_no_such_step_or_rank(step: int, rank: int, world_size: int):
-    for read in (numbered().of_step, numbered().noise):
+    for read in (numbered().of_step, numbered().dropout_seeds):
         with pytest.raises(BadInput, match=f"there is no step {step} of rank {rank} of {world_size}"):
             read(step, rank, world_size)
 

@@ -17,7 +17,7 @@ from reference.errors import BadInput
 from reference.memory.recompute import Recompute, recompute
 from reference.memory.saved import saved_tensors
 from reference.models import GPT, PRESETS, create, token_loss
-from reference.models.dropout import dropout, dropped, number, token_noise
+from reference.models.dropout import dropout, dropped, number, token_seeds
 from reference.models.gpt import Dropout
 
 SIGMAS = 5
@@ -26,8 +26,8 @@ TOKENS, FEATURES = 512, 256
 
 def mask(p: float = 0.5, seed: int = 0, step: int = 0, site: int = 0, token: int = 0, feature: int = 0) -> Tensor:
     """What is dropped of TOKENS tokens and FEATURES features from `token` and `feature` on."""
-    noise = token_noise(seed, step, torch.arange(token, token + TOKENS))
-    return dropped(p, noise, site, feature, FEATURES)
+    seeds = token_seeds(seed, step, torch.arange(token, token + TOKENS))
+    return dropped(p, seeds, site, feature, FEATURES)
 
 
 def splitmix64(stream: int, index: int) -> int:
@@ -76,7 +76,7 @@ def test_another_seed_step_site_token_or_feature_agrees_by_chance_alone(other: d
 
 
 def test_step_and_place_are_not_interchangeable():
-    steps = torch.stack([token_noise(0, step, torch.arange(50)) for step in range(50)])
+    steps = torch.stack([token_seeds(0, step, torch.arange(50)) for step in range(50)])
     assert steps.unique().numel() == 2500
 
 
@@ -98,7 +98,7 @@ def test_what_is_kept_is_scaled_and_so_is_its_gradient(dtype: torch.dtype):
     generator = torch.Generator().manual_seed(0)
     x, gradient = (torch.randn(TOKENS, FEATURES, generator=generator).to(dtype) for _ in range(2))
     x.requires_grad_()
-    y = dropout(x, 0.2, token_noise(0, 0, torch.arange(TOKENS)), site=0)
+    y = dropout(x, 0.2, token_seeds(0, 0, torch.arange(TOKENS)), site=0)
     y.backward(gradient)
     zero = torch.zeros((), dtype=dtype)
     assert y.equal(torch.where(mask(0.2), zero, x * 1.25))  # 1 / (1 - 0.2) is 1.25 in double precision, too
@@ -107,59 +107,59 @@ def test_what_is_kept_is_scaled_and_so_is_its_gradient(dtype: torch.dtype):
 
 def test_dropping_leaves_the_expectation_as_it_is():
     x = torch.linspace(-2, 3, FEATURES, dtype=torch.float64)
-    mean = dropout(x.expand(TOKENS, -1), 0.3, token_noise(0, 0, torch.arange(TOKENS)), site=0).mean(0)
+    mean = dropout(x.expand(TOKENS, -1), 0.3, token_seeds(0, 0, torch.arange(TOKENS)), site=0).mean(0)
     deviation = x.abs() * math.sqrt(0.3 / 0.7 / TOKENS)
     assert ((mean - x).abs() <= SIGMAS * deviation).all()
 
 
 def test_an_infinity_that_is_dropped_is_gone():
     x = torch.full((TOKENS, FEATURES), math.inf)
-    assert (dropout(x, 0.5, token_noise(0, 0, torch.arange(TOKENS)), site=0)[mask()] == 0).all()
+    assert (dropout(x, 0.5, token_seeds(0, 0, torch.arange(TOKENS)), site=0)[mask()] == 0).all()
 
 
 def test_with_probability_0_every_bit_stays():
     x = torch.randn(TOKENS, FEATURES, generator=torch.Generator().manual_seed(0))
-    assert dropout(x, 0.0, token_noise(0, 0, torch.arange(TOKENS)), site=0).equal(x)
+    assert dropout(x, 0.0, token_seeds(0, 0, torch.arange(TOKENS)), site=0).equal(x)
 
 
 def test_autograd_keeps_a_byte_for_each_element_and_nothing_else():
-    x, noise = torch.randn(TOKENS, FEATURES, requires_grad=True), token_noise(0, 0, torch.arange(TOKENS))
-    saved = saved_tensors(lambda: dropout(x, 0.5, noise, site=0))
+    x, seeds = torch.randn(TOKENS, FEATURES, requires_grad=True), token_seeds(0, 0, torch.arange(TOKENS))
+    saved = saved_tensors(lambda: dropout(x, 0.5, seeds, site=0))
     assert [(one.tensor, one.bytes) for one in saved] == [(f"[{TOKENS}, {FEATURES}] bool", TOKENS * FEATURES)]
 
 
 @pytest.mark.parametrize("parts", [2, 3, 7])
 def test_whoever_holds_some_tokens_and_some_features_drops_what_one_process_drops(parts: int):
     x = torch.randn(2, 30, 20, generator=torch.Generator().manual_seed(0))
-    noise = token_noise(0, 0, torch.arange(60).view(2, 30))
+    seeds = token_seeds(0, 0, torch.arange(60).view(2, 30))
     rows = []
-    for tokens, of_tokens in zip(x.tensor_split(parts, 1), noise.tensor_split(parts, 1), strict=True):
+    for tokens, of_tokens in zip(x.tensor_split(parts, 1), seeds.tensor_split(parts, 1), strict=True):
         held = torch.arange(20).tensor_split(parts)
         rows.append(torch.cat([dropout(tokens[..., f], 0.4, of_tokens, 5, first=int(f[0])) for f in held], 2))
-    assert torch.cat(rows, 1).equal(dropout(x, 0.4, noise, 5))
+    assert torch.cat(rows, 1).equal(dropout(x, 0.4, seeds, 5))
 
 
 def test_any_whole_number_is_a_seed():
-    noises = [token_noise(seed, 0, torch.arange(3)).tolist() for seed in (0, 1, 2**63, 2**64 - 1, 3**70)]
-    assert len({tuple(noise) for noise in noises}) == 5
+    found = [token_seeds(seed, 0, torch.arange(3)).tolist() for seed in (0, 1, 2**63, 2**64 - 1, 3**70)]
+    assert len({tuple(each) for each in found}) == 5
 
 
 def test_shapes_alone_are_enough():
     places = torch.zeros(2, 3, dtype=torch.int64, device="meta")
-    y = dropout(torch.zeros(2, 3, 4, device="meta", requires_grad=True), 0.5, token_noise(0, 0, places), site=0)
+    y = dropout(torch.zeros(2, 3, 4, device="meta", requires_grad=True), 0.5, token_seeds(0, 0, places), site=0)
     assert y.shape == (2, 3, 4) and y.is_meta
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_drops_what_the_cpu_drops():
     places = torch.arange(TOKENS)
-    on_gpu = dropped(0.3, token_noise(5, 7, places.cuda()), 2, 9, FEATURES).cpu()
-    assert on_gpu.equal(dropped(0.3, token_noise(5, 7, places), 2, 9, FEATURES))
+    on_gpu = dropped(0.3, token_seeds(5, 7, places.cuda()), 2, 9, FEATURES).cpu()
+    assert on_gpu.equal(dropped(0.3, token_seeds(5, 7, places), 2, 9, FEATURES))
 
 
 CONFIG = replace(PRESETS["tiny"], dropout=0.3)
 X = torch.arange(2 * 6).view(2, 6)
-NOISE = token_noise(0, 0, X)
+SEEDS = token_seeds(0, 0, X)
 
 
 def model_of(p: float) -> GPT:
@@ -169,19 +169,19 @@ def model_of(p: float) -> GPT:
 def test_a_model_drops_only_where_it_is_given_noise():
     without = model_of(0.0)(X)
     assert model_of(0.3)(X).equal(without)
-    assert model_of(0.0)(X, noise=NOISE).equal(without)
-    assert not model_of(0.3)(X, noise=NOISE).allclose(without)
+    assert model_of(0.0)(X, dropout_seeds=SEEDS).equal(without)
+    assert not model_of(0.3)(X, dropout_seeds=SEEDS).allclose(without)
 
 
 def test_without_dropout_nothing_more_is_kept():
     model = model_of(0.0)
-    assert saved_tensors(lambda: model(X, noise=NOISE)) == saved_tensors(lambda: model(X))
+    assert saved_tensors(lambda: model(X, dropout_seeds=SEEDS)) == saved_tensors(lambda: model(X))
 
 
 def test_what_blocks_add_is_dropped_and_the_residual_stream_is_not():
     """If nearly everything is dropped, blocks add nothing: 1536 elements are kept with a probability of 1e-11."""
     model = model_of(1 - 2**-47)
-    assert model(X, noise=NOISE).equal(model.head(model.norm(model.embedding(X))))
+    assert model(X, dropout_seeds=SEEDS).equal(model.head(model.norm(model.embedding(X))))
 
 
 def test_every_dropout_of_a_model_drops_something_else():
@@ -191,14 +191,14 @@ def test_every_dropout_of_a_model_drops_something_else():
 
 def test_a_window_drops_the_same_alone_and_among_others():
     model = model_of(0.3)
-    alone = torch.cat([model(X[i : i + 1], noise=NOISE[i : i + 1]) for i in range(2)])
-    torch.testing.assert_close(alone, model(X, noise=NOISE), rtol=1e-10, atol=1e-13)
+    alone = torch.cat([model(X[i : i + 1], dropout_seeds=SEEDS[i : i + 1]) for i in range(2)])
+    torch.testing.assert_close(alone, model(X, dropout_seeds=SEEDS), rtol=1e-10, atol=1e-13)
 
 
 def gradients(change: Callable[[GPT], None]) -> dict[str, Tensor]:
     model = model_of(0.3)
     change(model)
-    token_loss(model(X, noise=NOISE), X, X.numel()).backward()
+    token_loss(model(X, dropout_seeds=SEEDS), X, X.numel()).backward()
     return {name: p.grad for name, p in model.named_parameters()}
 
 

@@ -25,12 +25,12 @@ TWO_RANKS = SimpleNamespace(rank=lambda: 0, size=lambda: 2)  # of which nothing 
 REGION = Region(Native(TWO_RANKS))
 
 REPLACED = {
-    "reference/tensor_parallel/lab/steps.py": {
-        "region.begin_gather",
-        "region.begin_sum",
+    "reference/tensor_parallel/lab/op_trace.py": {
+        "region.start_gather",
+        "region.start_sum",
         "region.multiply",
     },  # no module
-    "reference/zero_bubble/lab/sleeping.py": {"recorder.make"},  # no module
+    "reference/zero_bubble/lab/sleeping_pieces.py": {"recorder.make"},  # no module
     "reference/tensor_parallel/ops.py": {"setattr"},  # a block in the place of a whole parameter
     "reference/zero/unit.py": {"setattr"},  # FSDP: a parameter whose memory is the unit's
     "reference/pipeline_parallel/stages.py": {"setattr"},  # a layer that is elsewhere, or borrowed
@@ -97,9 +97,9 @@ def test_plain_linear_layers_of_any_model_can_ask() -> None:
     asked = []
 
     class Counting(Around):
-        def rows(self, x: torch.Tensor, layer: nn.Module) -> torch.Tensor:
+        def row_linear(self, x: torch.Tensor, layer: nn.Module) -> torch.Tensor:
             asked.append(layer.weight)
-            return super().rows(x, layer)
+            return super().row_linear(x, layer)
 
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.ReLU(), nn.Linear(4, 2, bias=False)))

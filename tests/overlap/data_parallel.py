@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from reference.data_parallel.form import DataParallel
-from reference.data_parallel.lab.sleeping import sleeping_model
+from reference.data_parallel.gradient_sync import DataParallel
+from reference.data_parallel.lab.sleeping_layers import sleeping_model
 from reference.data_parallel.replicated import DistributedDataParallel, Replicated, flat, naive
 from reference.zero import FullySharded, Sharded
 

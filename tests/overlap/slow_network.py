@@ -13,7 +13,7 @@ from torch.distributed import ProcessGroup, Work
 
 from reference.collectives.backend import carrier_of_world
 from reference.process_group import PythonGroup, connect
-from reference.zero_bubble.lab.sleeping import Late
+from reference.zero_bubble.lab.sleeping_pieces import Late
 
 from .clocks import Clock
 

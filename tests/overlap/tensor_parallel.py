@@ -44,12 +44,12 @@ def step(make: MakeRegion, seconds_per_slice: float, clock: Clock) -> float:
     t = dist.get_world_size()
     group = slow_group(seconds_per_slice / (4 * BATCH * SEQUENCE * WIDTH / t), clock)
     region = make(group, multiply=partial(sleeping_product, clock=clock))
-    x = region.own(torch.ones(BATCH, SEQUENCE, WIDTH)).clone().requires_grad_()
+    x = region.local_tokens(torch.ones(BATCH, SEQUENCE, WIDTH)).clone().requires_grad_()
     into, out = (torch.ones(shape, requires_grad=True) for shape in ((HIDDEN, WIDTH), (WIDTH, HIDDEN)))
     dist.barrier()
     began = clock.monotonic()
-    (inside,) = region.columns(x, into)
-    region.rows(inside, out).sum().backward()
+    (inside,) = region.column_linear(x, into)
+    region.row_linear(inside, out).sum().backward()
     return clock.monotonic() - began
 
 

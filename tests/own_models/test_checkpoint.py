@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from reference.cluster import Cluster
-from reference.data_parallel import whole
+from reference.data_parallel import gather_full
 from reference.memory.precision import PRECISIONS
 from reference.zero import FullySharded, Sharded
 from reference.zero.checkpoint import load, save
@@ -27,10 +27,10 @@ def there_and_back(folder: Path) -> bool:
     optimizer.step()
     form.end_step()
     save(folder, form, optimizer, 1, {}, world)
-    expected = whole(form)
+    expected = gather_full(form)
     other = Sharded(TANGLED.model(), world, 2, fp64)
     load(folder, other, torch.optim.AdamW([part.master for part in other.parts]), world)
-    found = whole(other)
+    found = gather_full(other)
     assert found["nothing"].shape == torch.Size([0, 3])
     return found.keys() == expected.keys() and all(torch.equal(found[name], x) for name, x in expected.items())
 

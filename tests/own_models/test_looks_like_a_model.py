@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from reference.cluster import Cluster
-from reference.data_parallel import DistributedDataParallel, full_state_dict, gradient_norm, whole
-from reference.data_parallel.form import DataParallel
+from reference.data_parallel import DistributedDataParallel, full_state_dict, gather_full, gradient_norm
+from reference.data_parallel.gradient_sync import DataParallel
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.zero import FullySharded, Sharded
@@ -78,9 +78,9 @@ READERS: Mapping[str, Callable[[nn.Module], Any]] = MappingProxyType(
 def read(name: str) -> tuple[str | None, bool]:
     """What is said of it, and whether training continues as if nothing had been asked."""
     model, form = wrapped(FSDP)
-    before = whole(form)
+    before = gather_full(form)
     complaint = said(lambda: READERS[name](model))
-    after = whole(form)
+    after = gather_full(form)
     with form.micro_batch(last=True):
         TANGLED.loss(model, 0, 0, 1).backward()
     form.reduce_gradients()
@@ -148,7 +148,7 @@ def passed_over(make: Callable[..., DataParallel], early: bool) -> list[str | No
     complaints = [said(clip), said(optimizer.step)]
     form.reduce_gradients()
     complaints += [said(clip), said(optimizer.step)]
-    norm = gradient_norm((part.master.grad for part in form.parts if part.is_primary), form.shards)
+    norm = gradient_norm((part.master.grad for part in form.parts if part.is_primary), form.shard_groups)
     assert norm > 0
     form.end_step()
     return complaints
@@ -206,7 +206,7 @@ def ignoring(frozen: bool) -> tuple[float, bool, set[str]]:
         with form.micro_batch(last=True):
             TANGLED.loss(model, step, dist.get_rank(), 2).backward()
         form.reduce_gradients()
-        counted = gradient_norm((part.master.grad for part in form.parts if part.is_primary), form.shards)
+        counted = gradient_norm((part.master.grad for part in form.parts if part.is_primary), form.shard_groups)
         TANGLED.loss(alone, step, 0, 1).backward()
         expected = gradient_norm(p.grad for p in alone.parameters())
         assert abs(counted - expected) < 1e-12
@@ -217,7 +217,7 @@ def ignoring(frozen: bool) -> tuple[float, bool, set[str]]:
     found = full_state_dict(form, model)
     worst = max((found[name] - value).abs().max().item() for name, value in alone.state_dict().items() if value.numel())
     still = model.blocks[0].bias is ignored[0] and model.blocks[0].bias.sum().item() != 0
-    return worst, still, set(whole(form))
+    return worst, still, set(gather_full(form))
 
 
 @pytest.mark.parametrize("frozen", [False, True])

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from reference.cluster import Cluster
-from reference.data_parallel import DistributedDataParallel, Replicated, full_state_dict, naive, whole
+from reference.data_parallel import DistributedDataParallel, Replicated, full_state_dict, gather_full, naive
 from reference.data_parallel.batch_norm import convert
-from reference.data_parallel.form import DataParallel
+from reference.data_parallel.gradient_sync import DataParallel
 from reference.memory.activation_offload import offload_activations
-from reference.memory.homes import Memory
 from reference.memory.offload import OffloadedOptimizer
+from reference.memory.offload_targets import HostMemory
 from reference.memory.precision import PRECISIONS
 from reference.oracle import relative_difference
 from reference.pipeline_parallel.orders import one_f_one_b
@@ -75,22 +75,22 @@ def unused(make: Make, own: Own) -> dict[str, bool]:
     return {"unused": own.unused} if make in (ENGINES["naive"], ENGINES["DDP"]) else {}
 
 
-def on_ranks(own: Own, make: Make, micro_batches: int, home: Memory | None = None) -> Record:
-    """The same, by a form on all ranks; what waits for something else waits at `home`, if there is one."""
+def on_ranks(own: Own, make: Make, micro_batches: int, target: HostMemory | None = None) -> Record:
+    """The same, by a form on all ranks; what waits for something else waits at `target`, if there is one."""
     rank, parts = dist.get_rank(), micro_batches * dist.get_world_size()
     model, record = convert(own.model(), dist.group.WORLD), {}
     form = make(model, dist.group.WORLD, precision=PRECISIONS["fp64"], **unused(make, own))
     masters = [part.master for part in form.parts]
-    optimizer = OffloadedOptimizer(torch.optim.SGD, masters, home, lr=0.1, momentum=0.9) if home else SGD(masters)
-    away: Callable[[], AbstractContextManager] = partial(offload_activations, home, 0) if home else nullcontext
+    optimizer = OffloadedOptimizer(torch.optim.SGD, masters, target, lr=0.1, momentum=0.9) if target else SGD(masters)
+    offloaded: Callable[[], AbstractContextManager] = partial(offload_activations, target, 0) if target else nullcontext
     for step in range(STEPS):
         for k in range(micro_batches):
             with form.micro_batch(last=k == micro_batches - 1):
-                with away():
+                with offloaded():
                     loss = own.loss(model, step, rank * micro_batches + k, parts)
                 loss.backward()
         form.reduce_gradients()
-        record |= written(step, whole(form, lambda part: part.master.grad))
+        record |= written(step, gather_full(form, lambda part: part.master.grad))
         optimizer.step()
         form.end_step()
     return record | full_state_dict(form, model)
@@ -120,7 +120,7 @@ def test_every_engine_equals_one_process(two: Cluster, name: str) -> None:
 @pytest.mark.parametrize("engine", ["DDP", "ZeRO-2", "FSDP"])
 def test_with_activations_and_state_elsewhere(two: Cluster, name: str, engine: str) -> None:
     own = MODELS[name]
-    prove(two.run(on_ranks, own, ENGINES[engine], 2, Memory()), one_process(own))
+    prove(two.run(on_ranks, own, ENGINES[engine], 2, HostMemory()), one_process(own))
 
 
 def stages_of(model: Encoder) -> list[nn.Module]:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from puzzles.catalog.pipeline_parallel.stalled_stage import Scene, halted, needed_by
 from reference.errors import BadInput
 from reference.pipeline_parallel import orders
+from reference.pipeline_parallel.answers.find_stall import find_stall
 from reference.pipeline_parallel.answers.held import peak_activations
-from reference.pipeline_parallel.answers.stalled import find_stall
 from reference.pipeline_parallel.answers.throughput import best_micro_batch
 from reference.pipeline_parallel.answers.with_fsdp import pipeline_and_fsdp
-from reference.pipeline_parallel.lab.rehearse import COSTS, GATHER, parse, rehearse
+from reference.pipeline_parallel.lab.programs import COSTS, GATHER, parse, simulate_program
 from reference.pipeline_parallel.passes import GATHERED, with_gathering, with_reduction
 from reference.pipeline_parallel.schedule import Action, Schedule
 from reference.pipeline_parallel.simulate import Costs, simulate
@@ -105,7 +105,7 @@ def test_the_program_by_hand_is_what_passes_make_of_breadth_first(p: int, v: int
 
 @pytest.mark.parametrize(("p", "v", "m"), SIZES)
 def test_gathering_shows_at_the_ends_of_a_step_alone(p: int, v: int, m: int) -> None:
-    found = rehearse([pipeline_and_fsdp(rank, p, v, m) for rank in range(p)], v, m)
+    found = simulate_program([pipeline_and_fsdp(rank, p, v, m) for rank in range(p)], v, m)
     both = COSTS.forward + COSTS.input + COSTS.weight
     assert found.seconds == 2 * GATHER + v * m * both + (p - 1) * (both + 2 * COSTS.message)
     assert (found.whole, found.gradients) == (min(v, 2), 1)
@@ -115,7 +115,7 @@ def test_gathering_shows_at_the_ends_of_a_step_alone(p: int, v: int, m: int) -> 
 def test_gathering_for_free_is_breadth_first(costs: Costs) -> None:
     programs = [pipeline_and_fsdp(rank, 3, 2, 5) for rank in range(3)]
     plain = simulate(orders.breadth_first(3, 5, 2), costs)
-    assert rehearse(programs, 2, 5, costs, gather=0).simulation.spans == plain.spans
+    assert simulate_program(programs, 2, 5, costs, gather=0).simulation.spans == plain.spans
 
 
 @pytest.mark.parametrize(
@@ -138,4 +138,4 @@ def test_gathering_for_free_is_breadth_first(costs: Costs) -> None:
 )
 def test_a_program_that_makes_no_step_is_refused(program: str, fault: str) -> None:
     with pytest.raises(BadInput, match=fault):
-        rehearse([[parse(step) for step in program.split()]], v=1, m=1)
+        simulate_program([[parse(step) for step in program.split()]], v=1, m=1)

@@ -10,7 +10,7 @@ from matplotlib import pyplot as plt
 
 from reference.cluster import Cluster
 from reference.errors import BadInput
-from reference.pipeline_parallel.lab.sleeping import Slept, sleep_through
+from reference.pipeline_parallel.lab.sleeping_stages import SleepingRun, run_sleeping
 from reference.pipeline_parallel.orders import breadth_first, gpipe, interleaved, naive, one_f_one_b
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.simulate import Costs, Simulation, simulate
@@ -62,7 +62,7 @@ PROMISES = {
     "DualPipeV": Promise(dual_pipe_v, lambda f, i, w: (P - 1) / 2 * f, (2 * P + 1,) * P, 2, EQUAL),
 }
 
-Case = tuple[Promise, Simulation, Slept]
+Case = tuple[Promise, Simulation, SleepingRun]
 
 
 @pytest.fixture(scope="module", params=PROMISES)
@@ -76,20 +76,20 @@ def case(request: pytest.FixtureRequest, clusters: Callable[..., Cluster]) -> Ca
     plan = simulate(promise.make(P, M), promise.costs)
     best = None
     for _ in range(ROUNDS):
-        found = sleep_through(clusters(P), plan.schedule, promise.costs)
+        found = run_sleeping(clusters(P), plan.schedule, promise.costs)
         best = min(found, best or found, key=lambda run: run.step.longest)
         if is_near(best, plan, promise):
             break
     return promise, plan, best
 
 
-def is_near(run: Slept, plan: Simulation, promise: Promise) -> bool:
+def is_near(run: SleepingRun, plan: Simulation, promise: Promise) -> bool:
     """Whether a bubble is what is promised, but for what a machine adds."""
     expected = plan.longest - plan.busy
     return abs(run.bubble - expected) <= CLOSE * expected + added(run, plan, promise)
 
 
-def added(run: Slept, plan: Simulation, promise: Promise) -> float:
+def added(run: SleepingRun, plan: Simulation, promise: Promise) -> float:
     """The seconds by which a machine may make a step longer.
 
     How long a sleep should be is known, so what sleepers overslept says how late this machine was in this very step:

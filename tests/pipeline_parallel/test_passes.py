@@ -137,7 +137,7 @@ def test_1f1b_waits_for_ever_where_messages_share_a_communicator(communicator: o
     assert waiting == ["rank 0 waits in B0.0; rank 1 waits in F1.0", "rank 0 waits in B0.0; rank 1 waits in F1.1"]
 
 
-def test_a_message_that_nobody_receives_is_found() -> None:
+def test_a_message_that_no_rank_receives_is_found() -> None:
     program = programmed(one_f_one_b(2, 2), ahead=0)
     without = tuple(tuple(step for step in line if not isinstance(step, Receive)) for line in program.lines)
     assert stuck(Program(program.schedule, without)).startswith("rank 0 waits in B0.0; rank 1 waits in F1.0")

@@ -22,8 +22,8 @@ B, S, D, F = 2, 4, 6, 8  # of the whole
 
 def through(ops: Ops, weights: list[nn.Parameter], x: Tensor) -> Tensor:
     """Two column-parallel weights, and a row-parallel one after them."""
-    one, other = ops.columns(x, *map(Product, weights[:2]))
-    return ops.rows(one * other, Product(weights[2]))
+    one, other = ops.column_linear(x, *map(Product, weights[:2]))
+    return ops.row_linear(one * other, Product(weights[2]))
 
 
 def both_ways(kind: type[Region], learns: bool) -> dict[str, list[Tensor | None]]:
@@ -31,7 +31,7 @@ def both_ways(kind: type[Region], learns: bool) -> dict[str, list[Tensor | None]
     region, generator = kind(dist.group.WORLD), torch.Generator().manual_seed(dist.get_rank())
     shared = torch.Generator().manual_seed(7)
     x = torch.randn(B, S, D, dtype=torch.float64, generator=shared)
-    x = region.own(x)
+    x = region.local_tokens(x)
     shapes = ((F // 2, D), (F // 2, D), (D, F // 2))
     values = [torch.randn(shape, dtype=torch.float64, generator=generator) for shape in shapes]
     found = {}
@@ -72,7 +72,7 @@ def test_both_halves_are_backward(clusters: Clusters, kind: str, learns: bool) -
 def what_waits(kind: type[Region]) -> tuple[bool, list[bool]]:
     """Whether the input's gradient is there after the first half, and which of the weights'."""
     region, deferred = kind(dist.group.WORLD), DeferredWeightGradients()
-    x = region.own(torch.ones(B, S, D)).requires_grad_()
+    x = region.local_tokens(torch.ones(B, S, D)).requires_grad_()
     weights = [nn.Parameter(torch.ones(shape)) for shape in ((F // 2, D), (F // 2, D), (D, F // 2))]
     with deferred.defer("key"):
         through(Deferred(TensorParallel(region), deferred), weights, x).sum().backward()
@@ -91,7 +91,7 @@ def test_a_frozen_weight_gets_nothing(clusters: Clusters) -> None:
         ops = Deferred(TensorParallel(Region(dist.group.WORLD)), DeferredWeightGradients())
         frozen = nn.Parameter(torch.ones(2, D), requires_grad=False)
         x = torch.ones(B, S, D, requires_grad=True)
-        (y,) = ops.columns(x, Product(frozen))
+        (y,) = ops.column_linear(x, Product(frozen))
         y.sum().backward()
         return frozen.grad, x.grad is not None
 

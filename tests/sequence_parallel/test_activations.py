@@ -13,7 +13,7 @@ from reference.cluster import Cluster
 from reference.memory.korthikanti import TERMS, LayerShape, LayerSplit
 from reference.memory.recompute import recomputed
 from reference.memory.saved import saved_tensors, total
-from reference.models.dropout import token_noise
+from reference.models.dropout import token_seeds
 from reference.sequence_parallel import RingRegion, SequenceRegion
 from reference.sequence_parallel.lab.layer import TransformerLayer
 from reference.tensor_parallel import Region
@@ -49,14 +49,14 @@ slicing = pytest.mark.parametrize("make", [SequenceRegion, RingRegion], ids=lamb
 
 
 def kept(group: ProcessGroup, make: type[Region], case: Case, selective: bool = False) -> list[int]:
-    """Bytes of each tensor that waits for backward. Parameters and the noise of dropout are there anyway."""
+    """Bytes of each tensor that waits for backward. Parameters and the seeds of dropout are there anyway."""
     torch.manual_seed(0)
     layer = TransformerLayer(case.width, case.heads, make(group)).to(case.dtype)
     if selective:
         layer.attention.core = partial(recomputed, layer.attention.core)
-    noise = token_noise(0, 0, torch.arange(case.batch * case.sequence).view(case.batch, case.sequence))
-    x = layer.region.own(torch.randn(case.batch, case.sequence, case.width, dtype=case.dtype)).clone()
-    saved = saved_tensors(lambda: layer(x.requires_grad_(), noise), but=[*layer.parameters(), noise])
+    seeds = token_seeds(0, 0, torch.arange(case.batch * case.sequence).view(case.batch, case.sequence))
+    x = layer.region.local_tokens(torch.randn(case.batch, case.sequence, case.width, dtype=case.dtype)).clone()
+    saved = saved_tensors(lambda: layer(x.requires_grad_(), seeds), but=[*layer.parameters(), seeds])
     return [one.bytes for one in saved if one.bytes]
 
 

@@ -9,7 +9,7 @@ from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
 from reference.collectives.default import over
-from reference.models.dropout import token_noise
+from reference.models.dropout import token_seeds
 from reference.sequence_parallel import RingRegion, SequenceRegion
 from reference.sequence_parallel.lab.layer import LayerNorm, TransformerLayer
 from reference.tensor_parallel import Region
@@ -33,9 +33,11 @@ def layer_of(make: Callable[[ProcessGroup], Region], group: ProcessGroup, probab
 def trained(group: ProcessGroup, make: type[Region], probability: float = 0.2) -> dict[str, Tensor]:
     """What a layer makes of random tokens, and all gradients, as they lie on this rank."""
     layer = layer_of(make, group, probability)
-    noise = token_noise(1, 2, torch.arange(BATCH * SEQUENCE).view(BATCH, SEQUENCE))
-    x, gradient = (layer.region.own(normal(name, BATCH, SEQUENCE, WIDTH)).clone() for name in ("x", "gradient"))
-    y = layer(x.requires_grad_(), noise)
+    seeds = token_seeds(1, 2, torch.arange(BATCH * SEQUENCE).view(BATCH, SEQUENCE))
+    x, gradient = (
+        layer.region.local_tokens(normal(name, BATCH, SEQUENCE, WIDTH)).clone() for name in ("x", "gradient")
+    )
+    y = layer(x.requires_grad_(), seeds)
     y.backward(gradient)
     if layer.region.slices_tokens:
         for parameter in layer.outside():
@@ -69,8 +71,8 @@ def test_dropout_drops(ranks: Cluster, whole: dict[str, Tensor]) -> None:
 
 
 def attention_noise(group: ProcessGroup) -> Tensor:
-    layer, noise = layer_of(Region, group, 0.2), torch.arange(BATCH * SEQUENCE).view(BATCH, SEQUENCE)
-    return layer.attention.noise_of_heads(noise, HEADS // group.size())
+    layer, seeds = layer_of(Region, group, 0.2), torch.arange(BATCH * SEQUENCE).view(BATCH, SEQUENCE)
+    return layer.attention.seeds_of_heads(seeds, HEADS // group.size())
 
 
 def test_each_head_of_each_query_has_its_own_noise(ranks: Cluster) -> None:
@@ -82,9 +84,9 @@ def test_each_head_of_each_query_has_its_own_noise(ranks: Cluster) -> None:
 def changed_by_the_last_token(group: ProcessGroup) -> Tensor:
     """Which tokens' outputs."""
     layer, x = layer_of(Region, group, 0.0), normal("x", 1, SEQUENCE, WIDTH)
-    noise, other = torch.zeros(1, SEQUENCE, dtype=torch.int64), x.clone()
+    seeds, other = torch.zeros(1, SEQUENCE, dtype=torch.int64), x.clone()
     other[:, -1] = 1.0
-    return (layer(x, noise) != layer(other, noise)).any(-1)[0]
+    return (layer(x, seeds) != layer(other, seeds)).any(-1)[0]
 
 
 def test_no_token_sees_one_that_comes_later(ranks: Cluster) -> None:

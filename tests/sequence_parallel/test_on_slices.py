@@ -8,7 +8,7 @@ from puzzles.grading.driver import described
 from puzzles.grading.puzzle import Puzzle
 from puzzles.grading.values import compare, expectations
 from reference.memory.korthikanti import LayerShape
-from reference.sequence_parallel.answers.envelope import activation_bytes
+from reference.sequence_parallel.answers.activations import activation_bytes
 
 PUZZLES = [catalog.find(name) for name in catalog.select("sequence_parallel")]
 RANKS = 4

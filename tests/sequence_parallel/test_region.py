@@ -33,7 +33,7 @@ def everybodys(name: str, t: int) -> list[Tensor]:
 
 def gathered_own(group: ProcessGroup, make: type[Region], whole: Tensor) -> Tensor:
     region = make(group)
-    return region.begin_gather(region.own(whole))()
+    return region.start_gather(region.local_tokens(whole))()
 
 
 @sizes
@@ -46,7 +46,7 @@ def test_what_all_have_outside_is_gathered_to_the_whole(ranks: Cluster, make: ty
 def summed(group: ProcessGroup, make: type[Region], inside: list[Tensor]) -> tuple[Tensor, Tensor]:
     """What comes out, and what should."""
     region = make(group)
-    return region.begin_sum(inside[region.rank].clone())(), region.own(sum(inside))
+    return region.start_sum(inside[region.rank].clone())(), region.local_tokens(sum(inside))
 
 
 @sizes
@@ -57,8 +57,8 @@ def test_what_all_make_inside_is_added_up(ranks: Cluster, make: type[Region], t:
 
 def products(group: ProcessGroup, make: type[Region], outside: Tensor, inside: list[Tensor]) -> tuple[float, float]:
     region = make(group)
-    x, y = region.own(outside), inside[region.rank]
-    gathered, summed = region.begin_gather(x)(), region.begin_sum(y.clone())()
+    x, y = region.local_tokens(outside), inside[region.rank]
+    gathered, summed = region.start_gather(x)(), region.start_sum(y.clone())()
     return float((gathered * y).sum()), float((x * summed).sum()) / (1 if region.slices_tokens else region.ranks)
 
 
@@ -74,7 +74,7 @@ def test_gather_and_sum_are_conjugate(ranks: Cluster, make: type[Region], t: int
 def left(group: ProcessGroup, make: type[Region], inside: list[Tensor], gradient: Tensor) -> Tensor:
     region = make(group)
     x = inside[region.rank].clone().requires_grad_()
-    region.leave(x).backward(region.own(gradient))
+    region.reduce_output(x).backward(region.local_tokens(gradient))
     return x.grad
 
 
@@ -86,7 +86,7 @@ def test_the_gradient_of_leaving_is_gathered(ranks: Cluster, make: type[Region],
 
 
 def own_of_tokens(group: ProcessGroup, tokens: Tensor) -> Tensor:
-    return SequenceRegion(group).own(tokens)
+    return SequenceRegion(group).local_tokens(tokens)
 
 
 def test_tokens_without_features_are_cut_by_the_same_dim(ranks: Cluster) -> None:
@@ -104,11 +104,11 @@ def refusals(group: ProcessGroup, tokens: int) -> set[str]:
     plain, ring = SequenceRegion(group), RingRegion(group)
     said = set()
     for call in (
-        plain.begin_sum,
-        plain.own,
-        plain.leave,
-        lambda x: plain.rows(x, weight),
-        lambda x: ring.rows(x, weight),
+        plain.start_sum,
+        plain.local_tokens,
+        plain.reduce_output,
+        lambda x: plain.row_linear(x, weight),
+        lambda x: ring.row_linear(x, weight),
         lambda x: scatter(x, group),
     ):
         with pytest.raises(BadInput) as caught:

@@ -31,8 +31,8 @@ def computed(group: ProcessGroup, make: type[Region], batch: tuple[int, ...], fr
     given = {
         name: normal(f"{name} of {rank}", *shape).requires_grad_(name not in frozen) for name, shape in shapes.items()
     }
-    inside = torch.cat(region.columns(given["x"], given["a"], given["b"]), -1)
-    y = region.rows(inside.sigmoid(), given["c"])
+    inside = torch.cat(region.column_linear(given["x"], given["a"], given["b"]), -1)
+    y = region.row_linear(inside.sigmoid(), given["c"])
     y.backward(normal(f"gradient {rank}", *y.shape))
     return [y.detach(), inside.detach(), *(one.grad for one in given.values() if one.grad is not None)]
 
@@ -81,7 +81,7 @@ def by_themselves(group: ProcessGroup) -> float:
     weight = normal(f"weight of {rank}", HIDDEN[0], WIDTH)
     (gathered,) = all_gather_matmul(outside, [weight], group)
     summed = matmul_reduce_scatter(inside, weight.T, group)
-    expected = region.begin_gather(outside)() @ weight.T, region.begin_sum(inside @ weight)()
+    expected = region.start_gather(outside)() @ weight.T, region.start_sum(inside @ weight)()
     return farthest((gathered, summed), expected)
 
 
@@ -120,7 +120,7 @@ def test_everything_goes_to_the_right(ranks: Cluster, t: int) -> None:
 
 def kept(group: ProcessGroup, make: type[Region]) -> int:
     x, weights = normal("x", 2, EACH, WIDTH).requires_grad_(), [normal("a", HIDDEN[0], WIDTH).requires_grad_()]
-    return total(saved_tensors(lambda: make(group).columns(x, *weights), but=weights))
+    return total(saved_tensors(lambda: make(group).column_linear(x, *weights), but=weights))
 
 
 def test_what_went_by_is_not_kept(ranks: Cluster) -> None:
@@ -131,7 +131,7 @@ def test_what_went_by_is_not_kept(ranks: Cluster) -> None:
 def in_bfloat16(group: ProcessGroup) -> float:
     x, weight = normal("x", 2, EACH * group.size(), WIDTH), normal("weight", WIDTH, WIDTH)
     mine = matmul_reduce_scatter(x.bfloat16(), weight.bfloat16(), group).double()
-    return farthest([mine], [SequenceRegion(group).own(group.size() * x @ weight.T)])
+    return farthest([mine], [SequenceRegion(group).local_tokens(group.size() * x @ weight.T)])
 
 
 def test_low_precision_stays_what_it_is(ranks: Cluster) -> None:

@@ -13,7 +13,7 @@ from reference.collectives import differentiable
 from reference.errors import BadInput
 from reference.tensor_parallel import cost
 from reference.tensor_parallel.answers.heads import attention
-from reference.tensor_parallel.answers.volume import layer_bytes
+from reference.tensor_parallel.answers.layer_bytes import layer_bytes
 from reference.tensor_parallel.plain import enter, leave, mlp, operators
 
 from ..data_parallel.conftest import in_group, members

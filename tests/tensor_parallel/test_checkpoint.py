@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint import FileSystemReader
 
 from reference.cluster import Cluster
-from reference.data_parallel import Part, whole
+from reference.data_parallel import ParameterShard, gather_full
 from reference.memory.precision import PRECISIONS
 from reference.models import GPTConfig
 from reference.oracle import Record, one_process, relative_difference
@@ -118,17 +118,17 @@ def held_by_all(training: Training) -> Tensors:
     form, found = training.form, {}
     for kind in KINDS:
 
-        def of_kind(part: Part, kind: str = kind) -> Tensor:
+        def of_kind(part: ParameterShard, kind: str = kind) -> Tensor:
             return part.master.detach() if kind == "master" else training.optimizer.state[part.master][kind]
 
-        values = whole(form, of_kind)
+        values = gather_full(form, of_kind)
         for part in form.parts:
             assert all(torch.equal(box.within(values[part.name]), own) for box, own in part.pieces(of_kind(part)))
         found |= {f"{kind} {name}": value for name, value in values.items()}
     return found
 
 
-def numel_of_padding(part: Part, state: Tensors) -> int:
+def numel_of_padding(part: ParameterShard, state: Tensors) -> int:
     """How many elements are padding. They are zero, in the master and in the moments."""
     padding = torch.ones_like(part.master, requires_grad=False)
     for _, inside in part.pieces(padding):
@@ -169,7 +169,7 @@ def test_a_rank_with_padding_alone_has_nothing_to_save() -> None:
     held = torch.zeros(3 * 4)
     for rank, rows in enumerate([3, 3, 3, 3, 3, 2, 0, 0]):
         block = Slices((3 * rank, 0), (3, 4))
-        chunk = Chunk(Part("table", torch.Size([17, 4]), 0, 12, nn.Parameter(held), block), held)
+        chunk = Chunk(ParameterShard("table", torch.Size([17, 4]), 0, 12, nn.Parameter(held), block), held)
         assert chunk.shape == (17, 4)
         sizes = [item.tensor_data.chunk.sizes for item in chunk.__create_write_items__("table", chunk)]
         assert sizes == [(rows, 4)] * bool(rows)
@@ -178,7 +178,7 @@ def test_a_rank_with_padding_alone_has_nothing_to_save() -> None:
 def test_what_is_loaded_goes_into_the_boxes() -> None:
     """The middle of a block of columns: the end of a row, a row, and the start of one."""
     held = torch.zeros(8)
-    part = Part("weight", torch.Size([4, 6]), 1, 9, nn.Parameter(held), Slices((1, 2), (3, 3)))
+    part = ParameterShard("weight", torch.Size([4, 6]), 1, 9, nn.Parameter(held), Slices((1, 2), (3, 3)))
     chunk = Chunk(part, held)
     whole = torch.arange(24.0).view(4, 6)
     for item in chunk.__create_write_items__("weight", chunk):

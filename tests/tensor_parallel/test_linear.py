@@ -72,13 +72,13 @@ def columns(group: ProcessGroup, regions: Regions, overlap: bool, bias: bool, jo
     region, layer = regions(group, overlap), whole_layer(D, F, bias)
     split = ColumnParallelLinear(layer, region, join)
     x = random(B, S, D, seed=2).requires_grad_()
-    own = region.own(x.detach()).clone().requires_grad_()
+    own = region.local_tokens(x.detach()).clone().requires_grad_()
     y, expected, upstream = split(own), layer(x), random(B, S, F, seed=3)
     (y * (upstream if join else part(upstream, region, -1))).sum().backward()
     expected.backward(upstream)
     return Difference(
         far(y, expected if join else part(expected, region, -1)),
-        far(own.grad, region.own(x.grad)),
+        far(own.grad, region.local_tokens(x.grad)),
         far(split.weight.grad, part(layer.weight.grad, region, 0)),
         far(split.bias.grad if bias else None, part(layer.bias.grad, region, 0) if bias else None),
     )
@@ -91,13 +91,13 @@ def rows(group: ProcessGroup, regions: Regions, overlap: bool, bias: bool, split
     x = random(B, S, F, seed=2).requires_grad_()
     own = (x if split else part(x, region, -1)).detach().clone().requires_grad_()
     y, expected, upstream = parallel(own), layer(x), random(B, S, D, seed=3)
-    y.backward(region.own(upstream))
+    y.backward(region.local_tokens(upstream))
     expected.backward(upstream)
     of_bias = parallel.bias.grad if bias else None
     if bias and region.slices_tokens:
         dist.all_reduce(of_bias, group=group)  # each rank added it to other tokens
     return Difference(
-        far(y, region.own(expected)),
+        far(y, region.local_tokens(expected)),
         far(own.grad, x.grad if split else part(x.grad, region, -1)),
         far(parallel.weight.grad, part(layer.weight.grad, region, 1)),
         far(of_bias, layer.bias.grad if bias else None),
@@ -146,12 +146,14 @@ def one_after_the_other(group: ProcessGroup, regions: Regions) -> float:
     """A two-layer perceptron: columns, a gelu, rows."""
     region, up, down = regions(group), whole_layer(D, F, bias=True), whole_layer(F, D, bias=True)
     x = random(B, S, D, seed=4).requires_grad_()
-    own = region.own(x.detach()).clone().requires_grad_()
+    own = region.local_tokens(x.detach()).clone().requires_grad_()
     y = RowParallelLinear(down, region)(nn.functional.gelu(ColumnParallelLinear(up, region)(own)))
     expected = down(nn.functional.gelu(up(x)))
     y.square().sum().backward()
     expected.square().sum().backward()
-    return max(far(y, region.own(expected)), far(own.grad, region.own(x.grad)) / float(x.grad.abs().max()))
+    return max(
+        far(y, region.local_tokens(expected)), far(own.grad, region.local_tokens(x.grad)) / float(x.grad.abs().max())
+    )
 
 
 @pytest.mark.parametrize("regions", REGIONS)
@@ -161,14 +163,14 @@ def test_columns_and_then_rows_need_one_sum(ranks: Cluster, regions: Regions) ->
 
 
 def left(group: ProcessGroup, regions: Regions, transposed: bool) -> float:
-    """`leave` with what each rank made, and its gradient: what lies outside, of all tokens."""
+    """`reduce_output` with what each rank made, and its gradient: what lies outside, of all tokens."""
     region = regions(group)
     total, upstream = sum(random(B, S, D, seed=rank) for rank in range(group.size())), random(B, S, D, seed=99)
     made = random(B, S, D, seed=group.rank())
     made = (made.mT.contiguous().mT if transposed else made).requires_grad_()
-    out = region.leave(made)
-    out.backward(region.own(upstream))
-    return max(far(out, region.own(total)), far(made.grad, upstream))
+    out = region.reduce_output(made)
+    out.backward(region.local_tokens(upstream))
+    return max(far(out, region.local_tokens(total)), far(made.grad, upstream))
 
 
 @pytest.mark.parametrize("t", RANKS)
@@ -226,7 +228,7 @@ def what_is_asked_for(group: ProcessGroup, regions: Regions, frozen: str) -> tup
     """Two weights after one input, and one after: which has a gradient, and which inputs of backward were kept."""
     region, kept = regions(group, overlap=True), []
     x, gate, up, down = (random(*shape) for shape in ((B, S, D), (F, D), (F, D), (D, F)))
-    x = region.own(x).clone().requires_grad_(frozen in ("nothing", "weights", "one weight"))
+    x = region.local_tokens(x).clone().requires_grad_(frozen in ("nothing", "weights", "one weight"))
     for weight in (gate, up, down):
         weight.requires_grad_(frozen in ("nothing", "input") or (frozen == "one weight" and weight is not up))
 
@@ -235,9 +237,9 @@ def what_is_asked_for(group: ProcessGroup, regions: Regions, frozen: str) -> tup
         return saved
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda saved: saved):
-        gated, passed = region.columns(x, gate, up)
+        gated, passed = region.column_linear(x, gate, up)
         mixed = gated + passed
-        y = region.rows(mixed, down)
+        y = region.row_linear(mixed, down)
     if y.requires_grad:
         y.sum().backward()
     dist.barrier(group)
@@ -267,7 +269,7 @@ def test_nothing_is_computed_kept_or_sent_for_what_is_frozen(ranks: Cluster, reg
 def no_grad(group: ProcessGroup) -> bool:
     """Under no_grad nothing is kept."""
     with torch.no_grad():
-        (y,) = Region(group).columns(random(B, S, D), random(F, D).requires_grad_())
+        (y,) = Region(group).column_linear(random(B, S, D), random(F, D).requires_grad_())
     return y.requires_grad
 
 

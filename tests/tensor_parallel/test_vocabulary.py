@@ -178,9 +178,9 @@ def peak_of_the_end(group: ProcessGroup, region: type[Region]) -> tuple[int, int
     torch.manual_seed(0)
     region = region(group)
     table = torch.randn(LARGE // group.size(), width, requires_grad=True)
-    x = region.own(torch.randn(1, tokens, width)).clone().requires_grad_()
+    x = region.local_tokens(torch.randn(1, tokens, width)).clone().requires_grad_()
     with Gauge({}) as gauge:
-        (logits,) = region.columns(x, table)
+        (logits,) = region.column_linear(x, table)
         vocabulary.token_loss(logits, torch.zeros(1, tokens, dtype=torch.int64), tokens, group).backward()
     return int(gauge.history.usage.sum(axis=1).max()), logits.nbytes
 
@@ -205,11 +205,11 @@ def looked_up(group: ProcessGroup, region: type[Region]) -> tuple[float, float]:
     tokens = torch.randint(10, (2, 8))
     weight = torch.randn(2, 8, 6, dtype=torch.float64)
     found = vocabulary.embedding(tokens, own, region)
-    (found * region.own(weight)).sum().backward()
+    (found * region.local_tokens(weight)).sum().backward()
     expected = F.embedding(tokens, whole)
     (expected * weight).sum().backward()
     gradient = F.pad(whole.grad, (0, 0, 0, share * group.size() - 10))[rows]
-    return float((found - region.own(expected)).abs().max()), float((own.grad - gradient).abs().max())
+    return float((found - region.local_tokens(expected)).abs().max()), float((own.grad - gradient).abs().max())
 
 
 @pytest.mark.parametrize("t", [1, 2, 4, 8])

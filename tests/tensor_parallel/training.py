@@ -15,7 +15,7 @@ from torch import Tensor
 from reference.cluster import Cluster
 from reference.collectives.default import over
 from reference.collectives.differentiable import join
-from reference.data_parallel import DataParallel, gradient_norm, whole
+from reference.data_parallel import DataParallel, gather_full, gradient_norm
 from reference.data_parallel.replicated import DistributedDataParallel
 from reference.engine import ForwardOnly, OneStage
 from reference.memory.precision import PRECISIONS, Precision
@@ -85,10 +85,10 @@ def train(case: Case) -> Found:
         form.reduce_gradients()
         record |= {f"loss of step {step}": summed(losses, data), f"norm in step {step}": norm_of(form)}
         if step == case.steps - 1:
-            record |= {f"gradient of {name}": gradient for name, gradient in whole(form, gradient_of).items()}
+            record |= {f"gradient of {name}": gradient for name, gradient in gather_full(form, gradient_of).items()}
         optimizer.step()
         form.end_step()
-    record |= {f"parameter {name}": parameter for name, parameter in whole(form).items()}
+    record |= {f"parameter {name}": parameter for name, parameter in gather_full(form).items()}
     held = {Place(part.name, part.block, part.begin): part.master.detach().clone() for part in form.parts}
     return Found(record | {"output": output_of(case.task, parallel)}, held)
 
@@ -122,7 +122,7 @@ def loss_of(task: Language, parallel: Parallel, step: int, part: int, parts: int
 
 def norm_of(form: DataParallel) -> Tensor:
     """Of all gradients; what several ranks of the tensor axis have counts once."""
-    return gradient_norm([part.master.grad for part in form.parts if part.is_primary], form.shards)
+    return gradient_norm([part.master.grad for part in form.parts if part.is_primary], form.shard_groups)
 
 
 @torch.no_grad()

@@ -107,12 +107,12 @@ def test_an_unanswered_call_is_unmatched_and_does_not_count():
 
 
 def test_sends_that_were_buffered_do_not_stop_the_count():
-    def everybody_sends_first(rank):
+    def every_rank_sends_first(rank):
         other = 1 - rank.rank
         rank.send(other, 4)
         rank.recv(other, 4)
 
-    trace = p.trace(2, everybody_sends_first)
+    trace = p.trace(2, every_rank_sends_first)
     assert (trace.steps, trace.unmatched) == (1, ())
 
 

@@ -73,8 +73,8 @@ def test_dropout_is_seen_in_what_is_learned():
 
 def test_a_rank_that_drops_by_the_noise_of_another_is_seen(clusters: Clusters):
     def record() -> Record:
-        noise = Batches.noise
-        with patch.object(Batches, "noise", lambda batches, step, rank, ranks: noise(batches, step, 0, ranks)):
+        seeds = Batches.dropout_seeds
+        with patch.object(Batches, "dropout_seeds", lambda batches, step, rank, ranks: seeds(batches, step, 0, ranks)):
             return on_ranks(CONFIG, dist.group.WORLD)
 
     assert largest_difference(clusters(2).run(record)[0], oracle(TIED))["gradients"] > 1e-3

@@ -135,8 +135,8 @@ def test_it_learns_to_find_hidden_tokens() -> None:
 
 def test_as_many_tokens_are_hidden_in_each_window() -> None:
     objective, windows = MaskedTokens(), torch.randint(1, 256, (50, 41))
-    noise = torch.randint(-(2**62), 2**62, (50, 40))
-    tokens, targets = objective.examples(windows, noise)
+    seeds = torch.randint(-(2**62), 2**62, (50, 40))
+    tokens, targets = objective.examples(windows, seeds)
     hidden = targets != IGNORED
     assert (hidden.sum(1) == objective.counted(40)).all() and objective.counted(40) == 6
     assert torch.equal(targets[hidden], windows[:, :-1][hidden]) and (tokens[hidden] == objective.mask).all()

@@ -12,18 +12,18 @@ from reference.engine import Batch, OneStage
 from reference.models.objective import IGNORED
 
 
-def read(noise: bool) -> Batch:
+def read(drops: bool) -> Batch:
     """Two windows of six tokens."""
     tokens, targets, drawn = torch.arange(36).view(3, 2, 6)
-    return Batch.of(tokens, targets, drawn if noise else None)
+    return Batch.of(tokens, targets, drawn if drops else None)
 
 
-@pytest.mark.parametrize("noise", [False, True])
+@pytest.mark.parametrize("drops", [False, True])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 6])
 @pytest.mark.parametrize("kind", ContextLayout)
-def test_what_ranks_hold_of_a_batch_is_the_batch(kind: ContextLayout, noise: bool, ranks: int) -> None:
-    """Tokens, targets and noise together again, each where its position says."""
-    batch, shared_out = read(noise), layout(kind, 6, ranks)
+def test_what_ranks_hold_of_a_batch_is_the_batch(kind: ContextLayout, drops: bool, ranks: int) -> None:
+    """Tokens, targets and seeds together again, each where its position says."""
+    batch, shared_out = read(drops), layout(kind, 6, ranks)
     held = [batch.of_rank(shared_out, rank) for rank in range(ranks)]
     order = torch.cat([one.positions for one in held]).argsort()
     for name, whole in vars(batch).items():
@@ -32,7 +32,7 @@ def test_what_ranks_hold_of_a_batch_is_the_batch(kind: ContextLayout, noise: boo
 
 
 def test_padding_does_not_count_and_stands_somewhere() -> None:
-    held = read(noise=True).of_rank(layout(ContextLayout.CONTIGUOUS, 6, 4), 0)
+    held = read(drops=True).of_rank(layout(ContextLayout.CONTIGUOUS, 6, 4), 0)
     assert held.targets[0].tolist() == [12, IGNORED] and held.positions.tolist() == [0, 0]
 
 

@@ -85,7 +85,7 @@ def test_the_pictures_show_one_step_of_all_axes(clusters: Clusters, config: Trai
     assert all(sent["data"]) and all(sent["tensor"])
     losses = draw([StepReport(1, 5.5, 1.0, 64, 0.1), StepReport(2, 4.5, 1.0, 128, 0.2)], held_out=4.0, entropy=3.26)
     demo.save_pictures(Console(quiet=True), tmp_path, losses, step)
-    for name in ("loss.png", "pipeline.png", "talk.png", "ranks_measured.png"):
+    for name in ("loss.png", "pipeline.png", "traffic.png", "ranks_measured.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 

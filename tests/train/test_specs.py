@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from reference.cluster import Cluster
 from reference.collectives import differentiable
-from reference.data_parallel import DataParallel, clip, gradient_norm, whole
+from reference.data_parallel import DataParallel, clip, gather_full, gradient_norm
 from reference.data_parallel.replicated import DistributedDataParallel
 from reference.groups import Groups
 from reference.memory.precision import PRECISIONS
@@ -99,7 +99,7 @@ class OneRank:
             self.loss(step).backward()
         self.form.reduce_gradients()
         gradients = [part.master.grad for part in self.form.parts]
-        norm = gradient_norm([part.master.grad for part in self.form.parts if part.is_primary], self.form.shards)
+        norm = gradient_norm([part.master.grad for part in self.form.parts if part.is_primary], self.form.shard_groups)
         clip(gradients, norm, LIMIT)
         self.optimizer.step()
         self.form.end_step()
@@ -119,7 +119,7 @@ def form_of(kind: str, module: nn.Module, group: dist.ProcessGroup) -> DataParal
 def trained(mesh: Mesh, kind: str) -> tuple[list[float], dict[str, Tensor], Tensor]:
     """Norms of all steps, parameters after them, and the gradient of this rank's tokens in the last."""
     layer = OneRank(mesh, kind)
-    return [layer.step(step) for step in range(STEPS)], whole(layer.form), layer.input.grad
+    return [layer.step(step) for step in range(STEPS)], gather_full(layer.form), layer.input.grad
 
 
 def saved_and_loaded(before: Mesh, after: Mesh, kinds: tuple[str, str], folder: Path) -> dict[str, Tensor]:
@@ -132,7 +132,7 @@ def saved_and_loaded(before: Mesh, after: Mesh, kinds: tuple[str, str], folder: 
     begin, _ = checkpoint.load(folder, second.form, second.optimizer, dist.group.WORLD)
     for step in range(begin, STEPS):
         second.step(step)
-    return whole(second.form)
+    return gather_full(second.form)
 
 
 def one_process(contributions: int) -> tuple[list[float], dict[str, Tensor], Tensor]:

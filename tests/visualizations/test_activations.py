@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from reference.memory.korthikanti import TERMS, LayerShape, LayerSplit
-from visualizations.activations import FORMULAS, Form, Place, bytes_of, draw, draw_terms, on, place_of, stacked
+from visualizations.activations import FORMULAS, Place, Variant, bytes_of, draw, draw_terms, on, place_of, stacked
 
 from .reading import assert_readable, drawn
 
@@ -13,18 +13,18 @@ GPT3 = LayerShape(2048, 1, 12288, 96, 8)
 RANKS = (1, 2, 4, 8)
 
 
-@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("variant", Variant)
 @pytest.mark.parametrize("t", RANKS)
-def test_terms_add_up_to_the_formula(form: Form, t: int) -> None:
+def test_terms_add_up_to_the_formula(variant: Variant, t: int) -> None:
     layer = on(GPT3, t)
-    assert sum((bytes_of(term, layer, form) for term in TERMS), Fraction()) == FORMULAS[form](layer)
+    assert sum((bytes_of(term, layer, variant) for term in TERMS), Fraction()) == FORMULAS[variant](layer)
 
 
 def test_bars_end_where_the_formula_does() -> None:
     panels = draw(GPT3, RANKS).axes
-    for axes, form in zip(panels, Form, strict=True):
+    for axes, variant in zip(panels, Variant, strict=True):
         tops = [max(p.get_y() + p.get_height() for p in axes.patches if round(p.get_x() + 0.4) == i) for i in range(4)]
-        assert tops == pytest.approx([float(FORMULAS[form](on(GPT3, t))) for t in RANKS])
+        assert tops == pytest.approx([float(FORMULAS[variant](on(GPT3, t))) for t in RANKS])
 
 
 def test_what_lies_between_is_as_high_on_any_number_of_ranks_until_tokens_are_divided() -> None:
@@ -37,7 +37,7 @@ def test_what_lies_between_is_as_high_on_any_number_of_ranks_until_tokens_are_di
 
 
 def test_measured_bytes_are_dots() -> None:
-    axes = draw(GPT3, RANKS, measured={(Form.SEQUENCE, 4): 7e8}).axes
+    axes = draw(GPT3, RANKS, measured={(Variant.SEQUENCE, 4): 7e8}).axes
     dots = [[tuple(line.get_xydata()[0]) for line in one.lines if line.get_marker() == "o"] for one in axes]
     assert dots == [[], [(2, 7e8)], []]
     assert axes[-1].get_legend().get_title().get_text() == "bars: formula, dots: measured"
@@ -45,9 +45,9 @@ def test_measured_bytes_are_dots() -> None:
 
 
 def test_stacks_begin_with_what_lies_between_and_end_with_pairs() -> None:
-    places = [place_of(term) for term in stacked(Form.TENSOR)]
+    places = [place_of(term) for term in stacked(Variant.TENSOR)]
     assert places == sorted(places, key=list(Place).index) and len(places) == len(TERMS)
-    assert Place.PAIRS not in [place_of(term) for term in stacked(Form.SELECTIVE)]
+    assert Place.PAIRS not in [place_of(term) for term in stacked(Variant.SELECTIVE)]
 
 
 def test_titles_say_what_is_left() -> None:
@@ -58,7 +58,7 @@ def test_titles_say_what_is_left() -> None:
 
 @pytest.mark.parametrize("layer", [GPT3, LayerShape(64, 2, 128, 8, 2), LayerShape(131072, 1, 8192, 64, 4)])
 def test_every_layer_can_be_read(monkeypatch: pytest.MonkeyPatch, layer: LayerShape) -> None:
-    measured = {(form, t): float(FORMULAS[form](on(layer, t))) for form in Form for t in (1, 4)}
+    measured = {(variant, t): float(FORMULAS[variant](on(layer, t))) for variant in Variant for t in (1, 4)}
     for picture in (draw(layer), draw(layer, (2, 8, 16), measured=measured), draw_terms(layer)):
         assert_readable(picture, monkeypatch)
 

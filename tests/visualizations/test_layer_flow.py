@@ -12,8 +12,8 @@ from reference.cluster import Cluster
 from reference.models import GPTConfig
 from reference.sequence_parallel import SequenceRegion
 from reference.tensor_parallel import Region
-from reference.tensor_parallel.lab import steps
-from reference.tensor_parallel.lab.steps import LayerOp, OpKind
+from reference.tensor_parallel.lab import op_trace
+from reference.tensor_parallel.lab.op_trace import LayerOp, OpKind
 from reference.trace.activity import Doing
 from visualizations.layer_flow import Column, collective, columns, draw, finding, is_same, placed
 from visualizations.rank_colours import SAME, colour_of
@@ -31,10 +31,10 @@ def runs(clusters: Callable[..., Cluster]) -> Runs:
     """A block on four ranks, in each kind of region."""
 
     def block(make: type[Region]) -> list[LayerOp]:
-        return steps.of_block(CONFIG, make(dist.group.WORLD, overlap=True), 2, 16, torch.float64)
+        return op_trace.of_block(CONFIG, make(dist.group.WORLD, overlap=True), 2, 16, torch.float64)
 
     traced = {make: clusters(4, preload=("torch._dynamo",)).trace(block, make) for make in REGIONS}
-    return {make: steps.with_bytes(*run) for make, run in traced.items()}
+    return {make: op_trace.with_bytes(*run) for make, run in traced.items()}
 
 
 def named(step: LayerOp) -> str:
@@ -52,7 +52,7 @@ def test_a_block_says_what_the_paper_counts(runs: Runs) -> None:
 def test_each_collective_stands_under_the_one_it_is_the_backward_of(runs: Runs, make: type[Region]) -> None:
     there, back = (placed(runs[make][0], doing) for doing in (Doing.FORWARD, Doing.BACKWARD))
     partner = {OpKind.GATHER: OpKind.SUM, OpKind.SUM: OpKind.GATHER}
-    borders = [column for column in columns(runs[make][0]) if column.kind.talks]
+    borders = [column for column in columns(runs[make][0]) if column.kind.is_collective]
     assert len(borders) == 4
     for column in borders:
         [forward], [backward] = there[column], back[column]
@@ -72,7 +72,7 @@ def test_outside_of_regions_ranks_repeat_each_other_until_tokens_are_shared_out(
     for make in REGIONS:
         for number, step in enumerate(runs[make][0]):
             outside = step.site.endswith(("norm", "dropout"))
-            if not step.kind.talks:
+            if not step.kind.is_collective:
                 assert is_same([own[number] for own in runs[make]]) == (outside and make is Region)
 
 

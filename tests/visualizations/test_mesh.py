@@ -12,7 +12,7 @@ from reference.cluster import Cluster
 from reference.collectives import all_reduce
 from reference.mesh import Mesh
 from reference.trace import Trace
-from visualizations import axes_talk, mesh
+from visualizations import axes_traffic, mesh
 
 from .reading import assert_readable, drawn
 
@@ -92,26 +92,26 @@ def trace(clusters: Callable[..., Cluster]) -> Trace:
 
 
 def test_bytes_are_told_by_axis_and_by_what_leaves_a_node(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    picture = axes_talk.draw(trace, CUBE, 4)
+    picture = axes_traffic.draw(trace, CUBE, 4)
     assert_readable(picture, monkeypatch)
     words = [each for each, _, _ in drawn(picture, monkeypatch)]
     assert "tensor: 32 KB, nothing between nodes" in words
     assert "pipe: 320 B, all of it between nodes" in words
     assert "size: logarithm of bytes     hatched: between nodes" in words
     assert repr(picture) == "<Picture: Of 35.5 KB that were sent: tensor 90%, data 9%, pipe 1%>"
-    assert_readable(axes_talk.draw(trace, CUBE, 2), monkeypatch)
+    assert_readable(axes_traffic.draw(trace, CUBE, 2), monkeypatch)
 
 
 def test_what_goes_around_a_corner_of_the_mesh_is_drawn_too(
     clusters: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = clusters(8).trace(lambda: all_reduce.ring(torch.ones(8), dist.group.WORLD))[1]
-    picture = axes_talk.draw(trace, CUBE, 4)
+    picture = axes_traffic.draw(trace, CUBE, 4)
     assert_readable(picture, monkeypatch)
     assert [words for words, _, _ in drawn(picture, monkeypatch) if words.startswith("several axes: 224 B")]
 
 
 def test_an_axis_of_nobody_is_left_out(clusters: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch) -> None:
     trace = clusters(8).trace(along_each, {"data": 100})[1]
-    words = [each for each, _, _ in drawn(axes_talk.draw(trace, CUBE, 4), monkeypatch)]
+    words = [each for each, _, _ in drawn(axes_traffic.draw(trace, CUBE, 4), monkeypatch)]
     assert not [each for each in words if each.startswith(("pipe", "tensor"))]

@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.colors import to_hex
 
-from reference.zero_bubble.lab.convergence import Curve, moments
+from reference.zero_bubble.lab.convergence import Curve, update_times
 from reference.zero_bubble.methods import FLUSHING, METHODS, PIPEDREAM, PIPEMARE, TWO_BUFFERED, Method
 from visualizations import staleness
 from visualizations.style import Colour
@@ -14,7 +14,7 @@ RUNS = [(FLUSHING, 4), (PIPEDREAM, 1), (TWO_BUFFERED, 4), (PIPEMARE, 1)]
 
 
 def curve(method: Method, m: int, losses: list[float]) -> Curve:
-    return Curve(method, tuple(losses), moments(method, 4, m, len(losses)))
+    return Curve(method, tuple(losses), update_times(method, 4, m, len(losses)))
 
 
 CURVES = [
@@ -55,10 +55,10 @@ def test_updates_stand_where_a_batch_is_through() -> None:
 
 def test_time_is_that_of_a_pipeline_with_and_without_bubbles() -> None:
     flushing, pipedream, two_buffered = CURVES
-    assert flushing.moments[0] == pytest.approx(3 * (4 + 3) / 4)
-    assert flushing.moments[-1] == pytest.approx(40 * flushing.moments[0])
+    assert flushing.update_times[0] == pytest.approx(3 * (4 + 3) / 4)
+    assert flushing.update_times[-1] == pytest.approx(40 * flushing.update_times[0])
     for one, m in ((pipedream, 1), (two_buffered, 4)):
-        assert one.moments[-1] == pytest.approx(3 * (40 + 3 / m)), "the pipeline is filled once"
+        assert one.update_times[-1] == pytest.approx(3 * (40 + 3 / m)), "the pipeline is filled once"
 
 
 def test_the_title_says_who_is_best_by_updates_and_by_time() -> None:

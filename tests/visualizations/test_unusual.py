@@ -10,7 +10,7 @@ from reference.trace import Link, Network
 from reference.trace.activity import Activity, Doing
 from reference.trace.contents import Contents
 from tests.trace import programs as p
-from visualizations import axes_talk, collective, mesh, network, overlap, schedules, style, traffic
+from visualizations import axes_traffic, collective, mesh, network, overlap, schedules, style, traffic
 
 from .reading import assert_readable, drawn
 
@@ -27,8 +27,8 @@ PICTURES: dict[str, Callable[[], style.Picture]] = {
     "links": lambda: network.draw(Network(Link(NAME, 1e-6, 1e9), Link(f"{NAME} again", 1e-5, 1e8), 2, 4)),
     "programs": lambda: traffic.draw({NAME: ring(4), f"{NAME} again": ring(4)}, 2),
     "axes": lambda: mesh.draw(Mesh({NAME: 4, "tensor": 2})),
-    "bars": lambda: axes_talk.draw(ring(8), Mesh({NAME: 8}), 4),
-    "32 ranks": lambda: axes_talk.draw(ring(32), Mesh({"data": 32}), 8),
+    "bars": lambda: axes_traffic.draw(ring(8), Mesh({NAME: 8}), 4),
+    "32 ranks": lambda: axes_traffic.draw(ring(32), Mesh({"data": 32}), 8),
 }
 
 

@@ -19,7 +19,7 @@ from reference.zero_bubble.lab.convergence import Curve
 from reference.zero_bubble.methods import PIPEDREAM
 from tests.trace import programs as p
 from visualizations import (
-    axes_talk,
+    axes_traffic,
     collective,
     cost,
     curves,
@@ -51,7 +51,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "no chart": (lambda: schedules.compare({}), "these have none"),
     "no action": (lambda: schedules.draw([[], []]), "no rank has computed anything"),
     "zeros": (lambda: magnitudes.draw({"bias": torch.zeros(3)}, torch.float16, title=""), "bias has no magnitudes"),
-    "another mesh": (lambda: axes_talk.draw(TRACE, Mesh({"data": 8})), "arranges 8 ranks, and the trace is of 4"),
+    "another mesh": (lambda: axes_traffic.draw(TRACE, Mesh({"data": 8})), "arranges 8 ranks, and the trace is of 4"),
     "no such step": (lambda: collective.draw(TRACE, HELD, shown=[99]), "no step 99: the run has 0, 1, 2"),
     "no split": (lambda: trade_offs.seconds(FIGURE_13, [], SELENE), "no split to draw"),
     "no such weight": (lambda: matrices.weight("wq", PRESETS["llama3-8b"], 2), "no parameter wq: there are"),
@@ -75,7 +75,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "no frame": (lambda: player.timeline(TRACE.timeline(), frames=0), "frames must be at least 1"),
     "empty nodes": (lambda: mesh.draw(Mesh({"data": 8}), 0), "ranks_per_node must be at least 1"),
     "empty nodes of traffic": (lambda: traffic.draw({"ring": TRACE}, 0), "ranks_per_node must be at least 1"),
-    "empty nodes of talk": (lambda: axes_talk.draw(TRACE, Mesh({"data": 4}), -2), "ranks_per_node must be at least 1"),
+    "empty nodes of talk": (
+        lambda: axes_traffic.draw(TRACE, Mesh({"data": 4}), -2),
+        "ranks_per_node must be at least 1",
+    ),
     "less than no rank": (lambda: network.draw(Network.of(NVLINK4), world_size=-3), "world_size must be at least 1"),
     "no such schedule": (lambda: schedule_widget.explore(schedule="zbv"), "no schedule 'zbv': there are naive"),
     "no such model": (lambda: memory_widget.explore(model="llama"), "no model 'llama': there are"),

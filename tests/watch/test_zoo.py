@@ -12,7 +12,7 @@ from tests.watch.warm import LIMIT, WarmClusters
 GRADED = {21, 28, 46, 47, 48, 49, 50, 51, 54}  # rows that need values to compare with: the puzzles' tests hold them
 
 
-def everybody_adds_one() -> float:
+def every_rank_adds_one() -> float:
     x = torch.ones(1)
     dist.all_reduce(x)
     return x.item()
@@ -23,7 +23,7 @@ def test_mistake_is_named(case: Mistake, warm: WarmClusters):
     outcome, _ = warm.run(case)
     assert not complaints(case, outcome), f"\n{type(outcome).__name__}: {outcome}"
     n = case.world_size
-    assert warm.call(n, case.deadline or LIMIT, everybody_adds_one) == [n] * n
+    assert warm.call(n, case.deadline or LIMIT, every_rank_adds_one) == [n] * n
 
 
 def test_every_row_that_needs_no_values_has_a_case():

@@ -77,7 +77,7 @@ class WarmClusters:
             outcome = error
         return outcome, time.monotonic() - begin
 
-    def rehearse(self, case: Mistake | Correct) -> None:
+    def warm_up(self, case: Mistake | Correct) -> None:
         """Have the ranks import what the case will use, so that its time is its own."""
         self.call(case.world_size, LIMIT, receive, case.program)
 

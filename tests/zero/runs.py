@@ -12,7 +12,7 @@ from torch import Tensor, nn, optim
 from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
-from reference.data_parallel import DataParallel, DistributedDataParallel, Replicated, flat, naive, whole
+from reference.data_parallel import DataParallel, DistributedDataParallel, Replicated, flat, gather_full, naive
 from reference.memory.loss_scaling import LossScaler
 from reference.memory.precision import PRECISIONS
 from reference.oracle import relative_difference
@@ -121,11 +121,11 @@ def relay(runs: list[Run], folder: Path) -> tuple[list[float], dict[str, Tensor]
         model, form, optimizer, group = started
         if number:
             assert load(folder, form, optimizer, group) == (taken, extra(taken))
-            now = whole(form)
+            now = gather_full(form)
             assert dist.get_rank() or all(torch.equal(now[name], value) for name, value in masters.items())
         losses += train(model, form, optimizer, group, range(taken, taken + run.steps))
         save(folder, form, optimizer, taken + run.steps, extra(taken + run.steps), group)
-        masters = whole(form)
+        masters = gather_full(form)
     return losses, masters
 
 

@@ -6,7 +6,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from reference.cluster import RankError
-from reference.data_parallel import whole
+from reference.data_parallel import gather_full
 from reference.memory.precision import PRECISIONS
 from reference.zero import FullyShardedByProgram
 
@@ -51,7 +51,7 @@ def step(reshards_after: set[int]) -> tuple[dict[str, Tensor], list[list[bool]],
             elements = sum(gradient.untyped_storage().nbytes() // 8 for gradient in form.gradients())
         there.append([unit.whole for unit in form.units])
     form.reduce_gradients()
-    gradients = whole(form, lambda part: part.master.grad)
+    gradients = gather_full(form, lambda part: part.master.grad)
     form.end_step()
     there.append([unit.whole for unit in form.units])
     return gradients, there, elements

@@ -10,9 +10,9 @@ import torch.distributed as dist
 from torch import optim
 
 from reference.cluster import Cluster
-from reference.data_parallel import whole
+from reference.data_parallel import gather_full
 from reference.errors import BadInput
-from reference.memory.offload import Folder, Memory, OffloadedOptimizer
+from reference.memory.offload import DiskStorage, HostMemory, OffloadedOptimizer
 from reference.memory.precision import PRECISIONS
 from reference.zero.checkpoint import latest, load, save
 from reference.zero.checkpoint_folder import complete, files
@@ -59,9 +59,9 @@ def test_any_elementwise_optimizer_goes_on(eight: Cluster, tmp_path: Path, make:
     assert_same(eight.run(relay, runs, tmp_path)[0], one_process(6, make), EXACT)
 
 
-@pytest.mark.parametrize("home", [Memory, lambda: Folder("/var/tmp")], ids=["cpu", "disk"])
-def test_what_is_offloaded_and_what_is_not_are_one(eight: Cluster, tmp_path: Path, home: Callable) -> None:
-    offloaded = partial(Run, make=lambda masters: OffloadedOptimizer(optim.Adam, masters, home(), lr=0.01))
+@pytest.mark.parametrize("target", [HostMemory, lambda: DiskStorage("/var/tmp")], ids=["cpu", "disk"])
+def test_what_is_offloaded_and_what_is_not_are_one(eight: Cluster, tmp_path: Path, target: Callable) -> None:
+    offloaded = partial(Run, make=lambda masters: OffloadedOptimizer(optim.Adam, masters, target(), lr=0.01))
     runs = [Run("ddp", 2), offloaded("zero1", 3), offloaded("fsdp", 2), Run("zero1", 2)]
     assert_same(eight.run(relay, runs, tmp_path)[0], one_process(8), EXACT)
 
@@ -82,7 +82,7 @@ def test_a_run_that_goes_back_to_its_start_forgets_what_it_remembered(eight: Clu
         assert optimizer.state
         load(start, form, optimizer, group)
         assert not optimizer.state
-        return train(*started, range(2)), whole(form)
+        return train(*started, range(2)), gather_full(form)
 
     assert_same(eight.run(there_and_back, tmp_path)[0], one_process(2), EXACT)
 

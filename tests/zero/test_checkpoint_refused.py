@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn, optim
 
 from reference.cluster import Cluster
-from reference.data_parallel import Replicated, whole
+from reference.data_parallel import Replicated, gather_full
 from reference.errors import BadInput
-from reference.memory.offload import Memory, OffloadedOptimizer
+from reference.memory.offload import HostMemory, OffloadedOptimizer
 from reference.memory.precision import PRECISIONS
 from reference.zero import checkpoint_folder
 from reference.zero.checkpoint import latest, load, require_plain
@@ -33,7 +33,7 @@ def refusals(places: list[Path], run: Run) -> list[tuple[str, bool]] | None:
 
     def everything() -> list[Tensor]:
         state = [x for values in optimizer.state.values() for x in values.values()]
-        return [x.detach().clone() for x in [*whole(form).values(), *state, loss_of(model, 0)]]
+        return [x.detach().clone() for x in [*gather_full(form).values(), *state, loss_of(model, 0)]]
 
     found = []
     for place in places:
@@ -123,7 +123,7 @@ class Other(Run):
 
 
 def offloaded(masters: list[nn.Parameter], **options: Any) -> OffloadedOptimizer:
-    return OffloadedOptimizer(optim.Adam, masters, Memory(), **options)
+    return OffloadedOptimizer(optim.Adam, masters, HostMemory(), **options)
 
 
 def test_another_model_is_refused_by_its_first_difference(eight: Cluster, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from reference.cluster import Cluster
 from reference.trace import Trace
 from reference.zero import cost, plain
-from reference.zero.answers import steps
+from reference.zero.answers import on_shards
 from reference.zero.cost import StepCost
 
 DIVISIBLE = (840, 1680)  # by every n up to 8
@@ -162,7 +162,7 @@ def hybrid(shards: int) -> None:
     replicas = dist.get_world_size() // shards
     mesh = dist.init_device_mesh("cpu", (replicas, shards), mesh_dim_names=("inter", "intra"))
     shard = torch.ones(cost.padded(UNITS[0], shards) // shards, dtype=torch.float64)
-    steps.hybrid(shard, torch.ones_like, 0.1, mesh.get_group("intra"), mesh.get_group("inter"))
+    on_shards.hybrid(shard, torch.ones_like, 0.1, mesh.get_group("intra"), mesh.get_group("inter"))
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 6])

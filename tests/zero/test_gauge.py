@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 
 from reference.cluster import Cluster
-from reference.data_parallel.form import DataParallel
+from reference.data_parallel.gradient_sync import DataParallel
 from reference.data_parallel.replicated import DistributedDataParallel
 from reference.groups import Groups
 from reference.memory.history import History, MemoryKind
@@ -18,7 +18,7 @@ from reference.mesh import Mesh
 from reference.on_mesh import Along, OnMesh
 from reference.sharding import Placement, Spec
 from reference.zero import FullySharded, Sharded
-from reference.zero.lab.gauge import kept, measured_step, name_of
+from reference.zero.lab.measured_step import kept, measured_step, name_of
 
 LAYERS, WIDTH = 3, 32
 EACH = WIDTH * WIDTH  # parameters of a layer; four ranks divide them

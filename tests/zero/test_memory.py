@@ -11,14 +11,14 @@ from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
 from reference.data_parallel.buckets import in_order_of_use
-from reference.data_parallel.layout import FlatLayout
+from reference.data_parallel.flat_layout import FlatLayout
 from reference.data_parallel.replicated import DistributedDataParallel
 from reference.memory.history import History, MemoryKind
 from reference.memory.precision import PRECISIONS, Precision
 from reference.memory.recipe import RECIPES, Recipe, Stage, state_bytes
 from reference.models import GPTConfig
 from reference.zero import FullySharded, Sharded, cost
-from reference.zero.lab.gauge import gauge_of
+from reference.zero.lab.measured_step import gauge_of
 
 from ..data_parallel.conftest import in_group, members
 from ..data_parallel.training import Language, LeavingOut, Make, Task

@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
-from reference.zero.answers.steps import clip_by_global_norm
+from reference.zero.answers.on_shards import clip_by_global_norm
 
 from ..data_parallel.conftest import MOST, in_group, prove
 from ..data_parallel.low_precision import prove_low_precision
@@ -66,7 +66,7 @@ def test_a_rank_may_have_no_part(ranks: Cluster) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_what_nobody_used_has_a_gradient_of_zero(ranks: Cluster, n: int) -> None:
+def test_what_no_rank_used_has_a_gradient_of_zero(ranks: Cluster, n: int) -> None:
     """Ranks use different parameters of a unit, too."""
     forms = {**STAGES, **FULLY}
     cases = [Case(name, make, LeavingOut(by_some), micro_batches=2) for name, make in forms.items()]

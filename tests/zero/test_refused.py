@@ -56,7 +56,7 @@ def refusal(
         (lambda net: [[net.blocks[0]], [net.blocks[0][0]]], "a Linear lies within a unit before it"),
     ],
 )
-def test_units_that_nobody_could_gather(ranks: Cluster, units: Callable[[Net], Units], said: str) -> None:
+def test_units_that_no_rank_could_gather(ranks: Cluster, units: Callable[[Net], Units], said: str) -> None:
     assert ranks.run(in_group, 1, refusal, units)[-1].startswith(said)
 
 

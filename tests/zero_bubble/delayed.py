@@ -11,7 +11,7 @@ from torch import Tensor
 from reference.models import GPTConfig, create, token_loss
 from reference.models.data import Batches
 from reference.pipeline_parallel.stages import stage_of
-from reference.zero_bubble.asynchronous import Course, Learned, train
+from reference.zero_bubble.asynchronous import TrainingResult, TrainingSetup, train
 from reference.zero_bubble.methods import FLUSHING, PIPEDREAM, TWO_BUFFERED, Method
 
 CONFIG = GPTConfig(layers=4, width=8, heads=2, kv_heads=1, hidden=12, vocabulary=17)
@@ -24,15 +24,15 @@ OPTIMIZERS = {
 RATES = {"momentum": 0.3, "adamw": 0.01}
 
 
-def course(m: int, optimizer: str, updates: int = 12) -> Course:
+def setup_of(m: int, optimizer: str, updates: int = 12) -> TrainingSetup:
     """Windows of noise: to be wrong about a version is to be wrong about everything."""
     batches, rate = Batches.of(TEXT, 5, 12), RATES[optimizer]
-    return Course(
+    return TrainingSetup(
         CONFIG, batches, updates, m, OPTIMIZERS[optimizer], lambda t: rate / (1 + 0.1 * t), dtype=torch.float64
     )
 
 
-def on_ranks(method: Method, p: int, wanted: Course) -> Learned | None:
+def on_ranks(method: Method, p: int, wanted: TrainingSetup) -> TrainingResult | None:
     """Train on the first p ranks."""
     group = dist.new_group(list(range(p)))
     return train(method, wanted, group, CPU) if dist.get_rank() < p else None
@@ -67,8 +67,8 @@ class Papers:
 class OneProcess:
     """All stages, with every version of their weights."""
 
-    def __init__(self, papers: Papers, wanted: Course) -> None:
-        self.papers, self.course, per = papers, wanted, CONFIG.layers // papers.p
+    def __init__(self, papers: Papers, wanted: TrainingSetup) -> None:
+        self.papers, self.setup, per = papers, wanted, CONFIG.layers // papers.p
         pieces = [range(per * s, per * (s + 1)) for s in range(papers.p)]
         self.stages = [
             create(partial(stage_of, blocks=blocks), CONFIG, wanted.seed, CPU, wanted.dtype) for blocks in pieces
@@ -77,18 +77,18 @@ class OneProcess:
         self.history = [[self.now(s)] for s in range(papers.p)]
         self.velocity = [[torch.zeros_like(w) for w in versions[0]] for versions in self.history]
 
-    def learn(self) -> Learned:
+    def learn(self) -> TrainingResult:
         losses = []
-        for update in range(self.course.updates):
-            of_batch = range(update * self.course.micro_batches, (update + 1) * self.course.micro_batches)
+        for update in range(self.setup.updates):
+            of_batch = range(update * self.setup.micro_batches, (update + 1) * self.setup.micro_batches)
             losses.append(sum(self.micro_batch(k) for k in of_batch))
             for s in range(self.papers.p):
                 self.update(s, update)
-        return Learned(losses, {n: p.detach() for stage in self.stages for n, p in stage.named_parameters()})
+        return TrainingResult(losses, {n: p.detach() for stage in self.stages for n, p in stage.named_parameters()})
 
     def micro_batch(self, k: int) -> float:
         """Forward; then other weights in the very same memory; then backward."""
-        m, batches = self.course.micro_batches, self.course.batches
+        m, batches = self.setup.micro_batches, self.setup.batches
         x, targets = batches.of_step(k // m, k % m, m)
         for s, stage in enumerate(self.stages):
             self.put(s, self.history[s][self.papers.forward(s, k)])
@@ -96,7 +96,7 @@ class OneProcess:
         loss = token_loss(x, targets, batches.tokens)
         for s in range(self.papers.p):
             weights = self.history[s][self.papers.backward(s, k)]
-            if self.papers.method.remedies:
+            if self.papers.method.pipemare:
                 tau = self.papers.tau(s, k // m)
                 weights = [w - tau * v for w, v in zip(weights, self.velocity[s], strict=True)]
             self.put(s, weights)
@@ -105,16 +105,16 @@ class OneProcess:
 
     def update(self, s: int, update: int) -> None:
         self.put(s, self.history[s][update])
-        rate, remedies = self.course.rate(update), self.papers.method.remedies
-        taus = [self.papers.tau(s, t) for t in range(self.course.updates)]
-        if remedies and taus[update] > 1:
+        rate, pipemare = self.setup.rate(update), self.papers.method.pipemare
+        taus = [self.papers.tau(s, t) for t in range(self.setup.updates)]
+        if pipemare and taus[update] > 1:
             since = update - next(t for t, tau in enumerate(taus) if tau > 0)
-            rate /= taus[update] ** max(0.0, 1 - since / remedies.updates)
+            rate /= taus[update] ** max(0.0, 1 - since / pipemare.updates)
         self.optimizers[s].param_groups[0]["lr"] = rate
         self.optimizers[s].step()
         self.optimizers[s].zero_grad()
-        if remedies:
-            gamma = remedies.remembered ** (1 / max(taus)) if max(taus) else 0.0
+        if pipemare:
+            gamma = pipemare.remembered ** (1 / max(taus)) if max(taus) else 0.0
             changes = [after - before for after, before in zip(self.now(s), self.history[s][-1], strict=True)]
             self.velocity[s] = [gamma * v + (1 - gamma) * c for v, c in zip(self.velocity[s], changes, strict=True)]
         self.history[s].append(self.now(s))

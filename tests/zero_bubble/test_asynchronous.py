@@ -16,14 +16,14 @@ from reference.errors import BadInput
 from reference.models import GPT, PRESETS, create, token_loss
 from reference.oracle import relative_difference
 from reference.pipeline_parallel.schedule import Action
-from reference.zero_bubble.asynchronous import Course, asynchronous
+from reference.zero_bubble.asynchronous import TrainingSetup, asynchronous
 from reference.zero_bubble.lab.convergence import curves
 from reference.zero_bubble.methods import METHODS, PIPEMARE, TWO_BUFFERED, Method
-from reference.zero_bubble.pipemare import Remedies
+from reference.zero_bubble.pipemare import PipeMareOptions
 from reference.zero_bubble.versions import kept
 from reference.zero_bubble.weights import Weights
 
-from .delayed import CONFIG, CPU, OneProcess, Papers, course, on_ranks
+from .delayed import CONFIG, CPU, OneProcess, Papers, on_ranks, setup_of
 
 Clusters = Callable[..., Cluster]
 SIZES = [(2, 1, "momentum"), (2, 3, "adamw"), (4, 1, "adamw"), (4, 3, "momentum"), (4, 4, "adamw")]
@@ -66,13 +66,13 @@ def witnessed(method: Method, m: int, updates: int) -> dict[Action, tuple[int, t
     seen = method.seen(schedule, m)
     weights = Weights(stage, group.rank(), schedule, seen, m, torch.optim.SGD, lambda t: 1.0)
     there: list[tuple[int, ...]] = []
-    around = weights.around
+    context = weights.context
 
     def recorded(action: Action) -> Any:
         there.append(tuple(sorted(weights.versions)))
-        return around(action)
+        return context(action)
 
-    weights.around = recorded
+    weights.context = recorded
     asynchronous(schedule, {group.rank(): weights}, group, CPU).step(
         lambda k: (torch.ones(2, dtype=torch.float64),), lambda y, k: y.sum()
     )
@@ -107,15 +107,15 @@ def test_ranks_learn_what_one_process_learns_from_late_gradients(
     """In float64 the order of additions costs 1e-14, another version 1e-3."""
     if method is TWO_BUFFERED and m < p - 1:
         m = 12
-    assert difference(clusters, method, p, course(m, optimizer)) < 1e-10
+    assert difference(clusters, method, p, setup_of(m, optimizer)) < 1e-10
 
 
 def test_a_warm_up_that_flushes_is_a_matter_of_the_order(clusters: Clusters) -> None:
-    method = replace(PIPEMARE, remedies=Remedies(updates=5, remembered=0.5, warm_up=3))
-    assert difference(clusters, method, 4, course(1, "adamw"), flushed=3) < 1e-10
+    method = replace(PIPEMARE, pipemare=PipeMareOptions(updates=5, remembered=0.5, warm_up=3))
+    assert difference(clusters, method, 4, setup_of(1, "adamw"), flushed=3) < 1e-10
 
 
-def difference(clusters: Clusters, method: Method, p: int, wanted: Course, flushed: int = 0) -> float:
+def difference(clusters: Clusters, method: Method, p: int, wanted: TrainingSetup, flushed: int = 0) -> float:
     """How far losses and weights of p ranks are from those of one process."""
     oracle = OneProcess(Papers(method, p, wanted.micro_batches, flushed), wanted).learn()
     parts = [part for part in clusters(4, preload=WARM).run(on_ranks, method, p, wanted) if part]
@@ -128,7 +128,7 @@ def difference(clusters: Clusters, method: Method, p: int, wanted: Course, flush
 @pytest.mark.parametrize("optimizer", ["momentum", "adamw"])
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_on_one_rank_nothing_is_late(clusters: Clusters, method: Method, optimizer: str) -> None:
-    wanted = course(3, optimizer)
+    wanted = setup_of(3, optimizer)
     model = create(GPT, CONFIG, wanted.seed, CPU, wanted.dtype)
     plain, losses = wanted.optimizer(model.parameters()), []
     for update in range(wanted.updates):
@@ -146,7 +146,7 @@ def test_on_one_rank_nothing_is_late(clusters: Clusters, method: Method, optimiz
 
 
 def test_the_watch_has_nothing_to_say(clusters: Clusters) -> None:
-    wanted = course(4, "momentum", updates=3)
+    wanted = setup_of(4, "momentum", updates=3)
     for method in METHODS:
         found = clusters(4, watch=True, preload=WARM).run(on_ranks, method, 4, wanted)
         assert found[0].losses == found[3].losses
@@ -160,20 +160,20 @@ def test_all_methods_train_a_small_gpt(clusters: Clusters) -> None:
     for curve in late:
         assert curve.losses[0] == pytest.approx(begin, rel=1e-5)
         assert reached < mean(curve.losses[-10:]) < reached + 0.4, curve.method.name
-        assert curve.moments[-1] <= 0.6 * flushing.moments[-1]
+        assert curve.update_times[-1] <= 0.6 * flushing.update_times[-1]
 
 
 def test_a_tied_table_is_refused() -> None:
     with pytest.raises(BadInput, match="a tied table would have versions on two stages"):
-        replace(course(4, "adamw"), model=PRESETS["tiny"])
+        replace(setup_of(4, "adamw"), model=PRESETS["tiny"])
 
 
 def test_dropout_is_refused() -> None:
-    plain = course(4, "adamw")
+    plain = setup_of(4, "adamw")
     with pytest.raises(BadInput, match=r"train without dropout: set it to 0, not 0\.1"):
         replace(plain, model=replace(plain.model, dropout=0.1))
 
 
 def test_windows_that_do_not_divide_are_refused() -> None:
     with pytest.raises(BadInput, match="12 windows do not divide among 5 micro-batches"):
-        course(5, "adamw")
+        setup_of(5, "adamw")

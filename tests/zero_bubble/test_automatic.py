@@ -22,9 +22,9 @@ COSTS = PAPER[0].costs  # of 1.5B with 24 micro-batches
 times = st.floats(0.25, 4)
 
 
-def most_held(line: tuple[Action, ...], keeps: float) -> float:
+def most_held(line: tuple[Action, ...], weight_share: float) -> float:
     """What a rank holds at most: a forward leaves 1, I frees what W does not need, and W the rest."""
-    change = {Kind.FORWARD: 1.0, Kind.INPUT: keeps - 1, Kind.WEIGHT: -keeps}
+    change = {Kind.FORWARD: 1.0, Kind.INPUT: weight_share - 1, Kind.WEIGHT: -weight_share}
     held = most = 0.0
     for action in line:
         held += change[action.kind]
@@ -36,7 +36,7 @@ def most_held(line: tuple[Action, ...], keeps: float) -> float:
 def found_for(row: int, times_p: int) -> Schedule:
     """The order for a row of the table, with the memory of so many micro-batches for each stage."""
     each = PAPER[row]
-    return automatic(each.stages, each.micro_batches, each.costs, times_p * each.stages, each.keeps)
+    return automatic(each.stages, each.micro_batches, each.costs, times_p * each.stages, each.weight_share)
 
 
 def longest(schedule: Schedule, costs: Costs) -> float:
@@ -61,14 +61,14 @@ def test_a_step_is_computed_within_the_memory(row: int, times_p: int) -> None:
     schedule, memory = found_for(row, times_p), times_p * PAPER[row].stages
     validate(schedule)
     assert sum(map(len, schedule.lines)) == 3 * schedule.stages * schedule.micro_batches
-    most = max(most_held(line, PAPER[row].keeps) for line in schedule.lines)
+    most = max(most_held(line, PAPER[row].weight_share) for line in schedule.lines)
     assert most <= memory + 1e-6  # a sum of some hundred shares
 
 
-@pytest.mark.parametrize("keeps", [0.0, 0.4, 1.0])
-def test_more_memory_makes_a_smaller_bubble(keeps: float) -> None:
+@pytest.mark.parametrize("weight_share", [0.0, 0.4, 1.0])
+def test_more_memory_makes_a_smaller_bubble(weight_share: float) -> None:
     p, m = 4, 16
-    rates = [simulate(automatic(p, m, COSTS, memory, keeps), COSTS).bubble_rate for memory in (1, 2, p, 2 * p)]
+    rates = [simulate(automatic(p, m, COSTS, memory, weight_share), COSTS).bubble_rate for memory in (1, 2, p, 2 * p)]
     assert rates == sorted(rates, reverse=True)
     assert len(set(rates)) == len(rates)
 
@@ -115,10 +115,10 @@ def test_random_costs_are_valid_and_never_worse_than_orders_by_hand(data: st.Dat
     p, m = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 10))
     each = st.lists(times, min_size=p, max_size=p)
     costs = Costs(*(data.draw(times | each) for _ in range(3)), message=data.draw(st.floats(0, 2)))
-    memory, keeps = data.draw(st.floats(1, 3 * p)), data.draw(st.floats(0, 1))
-    schedule = automatic(p, m, costs, memory, keeps)
+    memory, weight_share = data.draw(st.floats(1, 3 * p)), data.draw(st.floats(0, 1))
+    schedule = automatic(p, m, costs, memory, weight_share)
     validate(schedule)
-    assert max(most_held(line, keeps) for line in schedule.lines) <= memory + 1e-6
+    assert max(most_held(line, weight_share) for line in schedule.lines) <= memory + 1e-6
     for order, room in ((one_f_one_b, p), (zb_h1, p), (zb_h2, 2 * p - 1)):
         if memory >= room:
             assert longest(schedule, costs) <= longest(order(p, m), costs) * (1 + 1e-12), order.__name__
@@ -126,7 +126,7 @@ def test_random_costs_are_valid_and_never_worse_than_orders_by_hand(data: st.Dat
 
 def test_w_needs_a_third_of_what_a_block_with_attention_matrices_stores() -> None:
     assert kept_for_weights(2304, 24, 1024) == pytest.approx(32 / (34 + 5 * 24 * 1024 / 2304))
-    assert PAPER[0].keeps == kept_for_weights(2304, 24, 1024), "of the model with 1.5B parameters"
+    assert PAPER[0].weight_share == kept_for_weights(2304, 24, 1024), "of the model with 1.5B parameters"
 
 
 V_ORDERS = (v_min, v_half, one_f_one_b_v, zb_v, dual_pipe_v)
@@ -152,7 +152,9 @@ def test_a_v_is_as_short_as_published_with_a_half_and_a_third_of_1f1bs_memory(p:
 def test_a_v_with_half_the_memory_waits_less_than_1f1b_with_times_of_real_models(row: int) -> None:
     """1F1B's bubble with half of its memory, and with more of it never more."""
     p, m, costs = PAPER[row].stages, PAPER[row].micro_batches, of_stages(PAPER[row].costs)
-    found = [automatic(p, m, costs, memory, PAPER[row].keeps, chunks=2) for memory in (p // 2 + 1, 3 * p // 4, p)]
+    found = [
+        automatic(p, m, costs, memory, PAPER[row].weight_share, chunks=2) for memory in (p // 2 + 1, 3 * p // 4, p)
+    ]
     rates = [simulate(schedule, costs).bubble_rate for schedule in found]
     assert rates == sorted(rates, reverse=True)
     assert rates[0] < PAPER[row].bubble_rates["1F1B"]
@@ -164,11 +166,11 @@ def test_random_costs_on_a_v_are_valid_and_never_worse_than_orders_by_hand(data:
     p, m = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 8))
     each = st.lists(times, min_size=2 * p, max_size=2 * p)
     costs = Costs(*(data.draw(times | each) for _ in range(3)), message=data.draw(st.floats(0, 2)))
-    memory, keeps = data.draw(st.floats(1, 2 * p)), data.draw(st.floats(0, 1))
-    schedule = automatic(p, m, costs, memory, keeps, chunks=2)
+    memory, weight_share = data.draw(st.floats(1, 2 * p)), data.draw(st.floats(0, 1))
+    schedule = automatic(p, m, costs, memory, weight_share, chunks=2)
     validate(schedule)
     assert schedule.stages == 2 * p and sum(map(len, schedule.lines)) == 3 * 2 * p * m
-    assert max(most_held(line, keeps) for line in schedule.lines) <= 2 * memory + 1e-6
+    assert max(most_held(line, weight_share) for line in schedule.lines) <= 2 * memory + 1e-6
     for order in V_ORDERS:
         if 2 * memory >= max(validate(order(p, m)).activations):
             assert longest(schedule, costs) <= longest(order(p, m), costs) * (1 + 1e-12), order.__name__
@@ -179,7 +181,7 @@ def test_a_rank_has_one_stage_or_a_v() -> None:
         automatic(2, 4, COSTS, 4, chunks=3)
 
 
-@pytest.mark.parametrize(("memory", "keeps"), [(0.5, 1.0), (4, -0.1), (4, 1.1)])
-def test_memory_that_cannot_be_is_refused(memory: float, keeps: float) -> None:
+@pytest.mark.parametrize(("memory", "weight_share"), [(0.5, 1.0), (4, -0.1), (4, 1.1)])
+def test_memory_that_cannot_be_is_refused(memory: float, weight_share: float) -> None:
     with pytest.raises(BadInput, match="activations"):
-        automatic(2, 4, COSTS, memory, keeps)
+        automatic(2, 4, COSTS, memory, weight_share)

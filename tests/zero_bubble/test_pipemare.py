@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from reference.errors import BadInput
-from reference.zero_bubble.pipemare import Remedies, corrected, decay, rescheduled, velocity_after
+from reference.zero_bubble.pipemare import PipeMareOptions, corrected, decay, rescheduled, velocity_after
 
 
 def test_steps_grow_from_rate_over_tau_to_the_rate() -> None:
@@ -47,6 +47,6 @@ def test_without_a_delay_nothing_is_corrected() -> None:
 
 
 @pytest.mark.parametrize(("wrong", "message"), [((0, 0.1), "at least 1 update"), ((10, 1.0), "below 1")])
-def test_remedies_that_make_no_sense_are_refused(wrong: tuple[int, float], message: str) -> None:
+def test_options_that_make_no_sense_are_refused(wrong: tuple[int, float], message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        Remedies(*wrong)
+        PipeMareOptions(*wrong)

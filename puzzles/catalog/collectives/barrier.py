@@ -9,7 +9,7 @@ from reference.collectives.exchange import exchange
 from reference.ranks.answers.causality import Moment, heard
 
 
-def everybody_has_heard_of_everybody(case, inputs, outputs, trace):
+def every_rank_has_heard_of_every_rank(case, inputs, outputs, trace):
     """No clock can prove it: a chain of messages must lead from each rank's first call to each rank's last."""
     claims = []
     for rank in case.global_ranks:
@@ -54,7 +54,7 @@ PUZZLE = Puzzle(
         """,
     cases=cases(worlds=(4, 2, 3, 1, 5, 6, 8)) + cases(worlds=(4,), members=(0, 2, 3)),
     drawn=on_any_ranks(),
-    judge=everybody_has_heard_of_everybody,
+    judge=every_rank_has_heard_of_every_rank,
     calls=POINT_TO_POINT,
     given=(exchange,),
     budgets=(

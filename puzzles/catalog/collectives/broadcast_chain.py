@@ -17,7 +17,7 @@ from reference.collectives.broadcast import chain
 from reference.collectives.exchange import exchange
 from reference.trace import Network
 
-from .common import FLOAT, everybody_has_the_roots, fewest_steps, size_of, tensor_and_root
+from .common import FLOAT, every_rank_has_the_roots, fewest_steps, size_of, tensor_and_root
 
 
 def inputs(case, rank):
@@ -70,7 +70,7 @@ PUZZLE = Puzzle(
     ),
     large=case(3, root=1, length=3_000_000, pieces=4),
     inputs=inputs,
-    oracle=everybody_has_the_roots,
+    oracle=every_rank_has_the_roots,
     tolerance=0,
     judge=pieces_follow_each_other,
     calls=POINT_TO_POINT,

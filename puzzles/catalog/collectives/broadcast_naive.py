@@ -4,7 +4,7 @@ from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzl
 from reference.collectives import cost
 from reference.collectives.broadcast import naive
 
-from .common import everybody_has_the_roots, fewest_steps, size_of, tensor_and_root
+from .common import every_rank_has_the_roots, fewest_steps, size_of, tensor_and_root
 
 
 def only_the_root_sends(case, inputs, outputs, trace):
@@ -37,7 +37,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), root=(2,), length=(6,), shape=((2, 3),)),
     drawn=on_any_ranks(root=lambda so_far: range(so_far.n), length=range(2, 40)),
     inputs=tensor_and_root,
-    oracle=everybody_has_the_roots,
+    oracle=every_rank_has_the_roots,
     tolerance=0,
     judge=only_the_root_sends,
     calls=POINT_TO_POINT,

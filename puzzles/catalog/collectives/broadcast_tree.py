@@ -4,7 +4,7 @@ from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wron
 from reference.collectives import cost
 from reference.collectives.broadcast import tree
 
-from .common import everybody_has_the_roots, size_of, tensor_and_root
+from .common import every_rank_has_the_roots, size_of, tensor_and_root
 
 PUZZLE = Puzzle(
     name="collectives.broadcast_tree",
@@ -40,7 +40,7 @@ PUZZLE = Puzzle(
     drawn=on_any_ranks(root=lambda so_far: range(so_far.n), length=range(2, 40)),
     large=case(3, root=1, length=3_000_000),
     inputs=tensor_and_root,
-    oracle=everybody_has_the_roots,
+    oracle=every_rank_has_the_roots,
     tolerance=0,
     calls=POINT_TO_POINT,
     budgets=(

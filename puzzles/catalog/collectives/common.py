@@ -60,12 +60,12 @@ def tensor_and_root(case: Case, rank: int) -> dict[str, Any]:
     return {"x": case.tensor(rank, *shape_of(case)), "root": case.root, **operation(case)}
 
 
-def everybody_has_the_sum(case: Case, inputs: Inputs) -> list[dict[str, Tensor]]:
+def every_rank_has_the_sum(case: Case, inputs: Inputs) -> list[dict[str, Tensor]]:
     """All-reduce."""
     return [{"x": reduced(case, [each["x"] for each in inputs])}] * case.n
 
 
-def everybody_has_the_roots(case: Case, inputs: Inputs) -> list[dict[str, Tensor]]:
+def every_rank_has_the_roots(case: Case, inputs: Inputs) -> list[dict[str, Tensor]]:
     """Broadcast."""
     return [{"x": inputs[case.root]["x"]}] * case.n
 

@@ -9,7 +9,7 @@ from reference.collectives.exchange import exchange, exchange_reduce
 from reference.collectives.hypercube import fold, hypercube, unfold
 from reference.collectives.reduction import finish
 
-from .common import everybody_has_the_sum, fewest_steps, one_tensor, size_of
+from .common import every_rank_has_the_sum, fewest_steps, one_tensor, size_of
 
 
 def half(case):
@@ -53,7 +53,7 @@ PUZZLE = Puzzle(
     drawn=on_any_ranks(length=range(2, 60), op=("SUM", "AVG", "MAX")),
     large=case(2, length=5_000_000),
     inputs=one_tensor,
-    oracle=everybody_has_the_sum,
+    oracle=every_rank_has_the_sum,
     calls=POINT_TO_POINT,
     given=(exchange, exchange_reduce, finish, hypercube, fold, unfold),
     budgets=(

@@ -7,7 +7,7 @@ from puzzles.grading.puzzle import LARGE, SMALL, Budget, Claim, Given, Measure, 
 from reference.collectives import all_gather, all_reduce, cost, reduce_scatter
 from reference.collectives.all_reduce import hierarchical
 
-from .common import FLOAT, everybody_has_the_sum, fewest_steps, one_tensor
+from .common import FLOAT, every_rank_has_the_sum, fewest_steps, one_tensor
 
 
 def in_nodes(case, rank):
@@ -79,7 +79,7 @@ PUZZLE = Puzzle(
         for worlds in (SMALL, LARGE)
     ),
     inputs=in_nodes,
-    oracle=everybody_has_the_sum,
+    oracle=every_rank_has_the_sum,
     judge=little_crosses,
     drive=two_levels,
     given=(

@@ -7,7 +7,7 @@ from reference.collectives import cost
 from reference.collectives.all_reduce import naive, ring
 from reference.collectives.reduction import combine, finish
 
-from .common import everybody_has_the_sum, fewest_steps, one_tensor, size_of
+from .common import every_rank_has_the_sum, fewest_steps, one_tensor, size_of
 
 
 def through_rank_0(case, inputs, outputs, trace):
@@ -60,7 +60,7 @@ PUZZLE = Puzzle(
     drawn=on_any_ranks(length=range(2, 60), op=("SUM", "AVG", "MAX")),
     large=case(3, length=3_000_000),
     inputs=one_tensor,
-    oracle=everybody_has_the_sum,
+    oracle=every_rank_has_the_sum,
     judge=through_rank_0,
     calls=POINT_TO_POINT,
     given=(combine, finish),

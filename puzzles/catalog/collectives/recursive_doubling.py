@@ -8,7 +8,7 @@ from reference.collectives.all_reduce import recursive_doubling, ring
 from reference.collectives.exchange import exchange_reduce
 from reference.collectives.reduction import combine, finish
 
-from .common import everybody_has_the_sum, fewest_steps, one_tensor, size_of
+from .common import every_rank_has_the_sum, fewest_steps, one_tensor, size_of
 
 PUZZLE = Puzzle(
     name="collectives.recursive_doubling",
@@ -64,7 +64,7 @@ PUZZLE = Puzzle(
     drawn=on_any_ranks(length=range(2, 60), op=("SUM", "AVG", "MAX")),
     large=case(3, length=3_000_000),
     inputs=one_tensor,
-    oracle=everybody_has_the_sum,
+    oracle=every_rank_has_the_sum,
     calls=POINT_TO_POINT,
     given=(exchange_reduce, combine, finish),
     budgets=(

@@ -18,7 +18,7 @@ def chunk_and_room(case, rank):
     return {"x": x, "out": case.tensor(rank, *parameters.get("room", (case.length,)), name="left over")}
 
 
-def everybody_has_all(case, inputs):
+def every_rank_has_all(case, inputs):
     """The chunks one after another."""
     out = torch.cat([each["x"].reshape(-1) for each in inputs]).view_as(inputs[0]["out"])
     return [{"out": out}] * case.n
@@ -61,7 +61,7 @@ PUZZLE = Puzzle(
     drawn=on_any_ranks(length=range(2, 60)),
     large=case(2, length=5_500_000),
     inputs=chunk_and_room,
-    oracle=everybody_has_all,
+    oracle=every_rank_has_all,
     tolerance=0,
     judge=neighbours_only,
     calls=POINT_TO_POINT,

@@ -8,7 +8,7 @@ from reference.collectives.all_reduce import ring
 from reference.collectives.exchange import exchange, exchange_reduce
 from reference.collectives.reduction import finish
 
-from .common import chunk_of, everybody_has_the_sum, fewest_steps, neighbours_only, one_tensor
+from .common import chunk_of, every_rank_has_the_sum, fewest_steps, neighbours_only, one_tensor
 
 PUZZLE = Puzzle(
     name="collectives.ring_all_reduce",
@@ -50,7 +50,7 @@ PUZZLE = Puzzle(
     drawn=on_any_ranks(length=range(2, 60), op=("SUM", "AVG", "MAX")),
     large=case(3, length=4_500_000),
     inputs=one_tensor,
-    oracle=everybody_has_the_sum,
+    oracle=every_rank_has_the_sum,
     judge=neighbours_only,
     calls=POINT_TO_POINT,
     given=(exchange, exchange_reduce, finish),

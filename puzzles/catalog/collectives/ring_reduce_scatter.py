@@ -24,7 +24,7 @@ def in_rows(case, chunk):
     return chunk if rows % case.n else chunk.view(-1, *rest)
 
 
-def everybody_has_one_chunk(case, inputs):
+def every_rank_has_one_chunk(case, inputs):
     """Rank i has chunk i of the sum."""
     total = reduced(case, [each["x"] for each in inputs]).view(-1)
     return [{"out": in_rows(case, chunk)} for chunk in total.tensor_split(case.n)]
@@ -75,7 +75,7 @@ PUZZLE = Puzzle(
     drawn=on_any_ranks(length=range(2, 60), op=("SUM", "AVG", "MAX")),
     large=case(4, length=4_500_000),
     inputs=tensor_and_room,
-    oracle=everybody_has_one_chunk,
+    oracle=every_rank_has_one_chunk,
     judge=neighbours_only,
     calls=POINT_TO_POINT,
     given=(exchange, combine, finish),

@@ -13,7 +13,7 @@ def chunks_on_the_root(case, rank):
     return {"out": case.tensor(rank, *shape, name="out"), "chunks": chunks, "root": case.root}
 
 
-def everybody_has_one(case, inputs):
+def every_rank_has_one(case, inputs):
     """Rank i has the i-th."""
     chunks = inputs[case.root]["chunks"].view(case.n, *shape_of(case))
     return [{"out": chunk} for chunk in chunks]
@@ -53,7 +53,7 @@ PUZZLE = Puzzle(
     drawn=on_any_ranks(root=lambda so_far: range(so_far.n), length=range(2, 12)),
     large=case(2, root=1, length=2_750_000),
     inputs=chunks_on_the_root,
-    oracle=everybody_has_one,
+    oracle=every_rank_has_one,
     tolerance=0,
     calls=POINT_TO_POINT,
     budgets=(

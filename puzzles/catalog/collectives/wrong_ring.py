@@ -8,7 +8,7 @@ from reference.collectives.all_reduce import ring
 from reference.collectives.exchange import exchange
 from reference.collectives.reduction import combine, finish
 
-from .common import everybody_has_the_sum, fewest_steps, neighbours_only, one_tensor
+from .common import every_rank_has_the_sum, fewest_steps, neighbours_only, one_tensor
 
 PUZZLE = Puzzle(
     name="collectives.wrong_ring",
@@ -69,7 +69,7 @@ PUZZLE = Puzzle(
     drawn=on_any_ranks(length=range(2, 60), op=("SUM", "AVG", "MAX")),
     large=case(3, length=4_500_000),
     inputs=one_tensor,
-    oracle=everybody_has_the_sum,
+    oracle=every_rank_has_the_sum,
     judge=neighbours_only,
     calls=POINT_TO_POINT,
     given=(exchange, combine, finish),

@@ -1,7 +1,7 @@
 """composition.axis_bytes: what a rank sends along each axis, as a formula."""
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
-from reference.composition.answers.volume import axis_bytes
+from reference.composition.answers.axis_bytes import axis_bytes
 
 
 def message_after_message(case, inputs):

@@ -7,7 +7,7 @@ from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases,
 from reference.composition.plain import coordinates_of_a_rank, groups_along
 
 
-def whoever_agrees_elsewhere(case, inputs):
+def ranks_that_agree_elsewhere(case, inputs):
     """Ranks in the order of a box; those whose places agree on all other axes are together."""
     places = list(itertools.product(*map(range, case.sizes)))
     others = [axis for axis in range(len(case.sizes)) if axis not in case.axes]
@@ -63,7 +63,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), axes=((1,),), sizes=((4, 8, 4),)),
     drawn=(drawn(worlds=(1,), axes=((0,), (1,), (0, 1), (1, 2), (2, 0)), sizes=((3, 2, 4), (2, 5, 3), (4, 1, 3))),),
     scale=Scale(cases(worlds=(1,), axes=((2,),), sizes=((90, 90, 2),)), "pairs of ranks", oracle=by_their_places),
-    oracle=whoever_agrees_elsewhere,
+    oracle=ranks_that_agree_elsewhere,
     budgets=(
         Budget(
             Measure.LINES,

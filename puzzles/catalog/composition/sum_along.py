@@ -11,7 +11,7 @@ from reference.composition.plain import groups_along, sum_along
 LENGTH = 24
 
 
-def whoever_agrees_elsewhere(case, inputs):
+def ranks_that_agree_elsewhere(case, inputs):
     """For each rank, the sum over those whose places agree on all other axes."""
     places = list(itertools.product(*map(range, case.sizes)))
 
@@ -68,7 +68,7 @@ PUZZLE = Puzzle(
         ),
     ),
     inputs=lambda case, rank: {"x": case.tensor(rank, LENGTH), "axes": case.axes, "sizes": case.sizes},
-    oracle=whoever_agrees_elsewhere,
+    oracle=ranks_that_agree_elsewhere,
     calls=(dist.new_group, dist.all_reduce),
     budgets=(
         Budget(

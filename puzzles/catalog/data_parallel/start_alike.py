@@ -23,7 +23,7 @@ def state_of_a_rank(case, rank):
     }
 
 
-def everybody_has_the_roots_state(case, inputs):
+def every_rank_has_the_roots_state(case, inputs):
     state = {**inputs[case.root]["parameters"], **inputs[case.root]["buffers"]}
     return [{**state, "in place": SAME_MEMORY}] * case.n
 
@@ -74,7 +74,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), members=(0, 2, 3), width=(3,), root=(1,)),
     drawn=on_any_ranks(width=range(2, 9), root=lambda so_far: range(so_far.n)),
     inputs=state_of_a_rank,
-    oracle=everybody_has_the_roots_state,
+    oracle=every_rank_has_the_roots_state,
     tolerance=0,
     drive=on_a_module,
     calls=(dist.broadcast,),

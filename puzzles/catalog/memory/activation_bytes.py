@@ -3,7 +3,7 @@
 import torch
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
-from reference.memory.answers.envelope import layer_bytes
+from reference.memory.answers.estimates import layer_bytes
 
 
 def tensor_after_tensor(case, inputs):

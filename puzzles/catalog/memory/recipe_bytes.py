@@ -3,7 +3,7 @@
 import torch
 
 from puzzles.grading.puzzle import Budget, Case, Measure, Puzzle, Scale, Wrong, cases, drawn
-from reference.memory.answers.envelope import recipe_bytes
+from reference.memory.answers.estimates import recipe_bytes
 
 FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
 LARGE, SMALL = 7_000_000_000, 20_000_001

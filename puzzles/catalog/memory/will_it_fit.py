@@ -1,7 +1,7 @@
 """memory.will_it_fit: how much must be shared out before a model can be trained?"""
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
-from reference.memory.answers.envelope import first_stage
+from reference.memory.answers.estimates import first_stage
 
 GB = 10**9
 MODELS = (  # parameters, ranks, memory of each, bytes besides

@@ -1,7 +1,7 @@
 """networks.crossing: the size from which on fewer bytes are worth more steps."""
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn, magnitudes
-from reference.networks.answers.best import crossing
+from reference.networks.answers.cheapest import crossing
 
 SEARCH = """
     def more(size):

@@ -4,10 +4,17 @@ from collections import Counter
 
 import torch
 
-from puzzles.grading.drives.pipeline_programs import NOTHING, PROGRAMS, WRONG, gradient_of, in_programs, rehearsed
+from puzzles.grading.drives.pipeline_programs import (
+    NOTHING,
+    PROGRAMS,
+    WRONG,
+    gradient_of,
+    in_programs,
+    program_and_simulation,
+)
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Claim, Measure, Puzzle, Wrong, cases, drawn
 from reference.pipeline_parallel.answers.with_fsdp import pipeline_and_fsdp
-from reference.pipeline_parallel.lab.rehearse import COSTS, GATHER
+from reference.pipeline_parallel.lab.programs import COSTS, GATHER
 from reference.pipeline_parallel.passes import Free, Gather, Reduce
 from reference.pipeline_parallel.schedule import Action, Kind
 
@@ -93,7 +100,7 @@ def hidden(case):
 
 def in_time_and_in_memory(case, inputs, outputs, trace):
     """What the programs come to on paper."""
-    programs, found = rehearsed(outputs[0][PROGRAMS], case.v, case.m)
+    programs, found = program_and_simulation(outputs[0][PROGRAMS], case.v, case.m)
     steps = [step for program in programs for step in program]
     gathered = Counter(step.stage for step in steps if isinstance(step, Gather)).most_common(1)[0]
     summed = Counter(step.action.stage for step in steps if isinstance(step, Reduce)).most_common(1)[0]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.pipeline_parallel import orders
-from reference.pipeline_parallel.answers.stalled import find_stall
+from reference.pipeline_parallel.answers.find_stall import find_stall
 from reference.pipeline_parallel.schedule import Action, Kind, Schedule
 
 

@@ -3,7 +3,7 @@
 import torch
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
-from reference.sequence_parallel.answers.envelope import activation_bytes
+from reference.sequence_parallel.answers.activations import activation_bytes
 
 
 def tensor_after_tensor(case, inputs):

@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from puzzles.grading.drives.tensor_parallel import named
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
-from reference.models.dropout import dropped, token_noise
+from reference.models.dropout import dropped, token_seeds
 from reference.tensor_parallel.answers.dropout import drop_and_sum
 
 from .common import DOUBLE, all_reduces, part, whole
@@ -24,22 +24,22 @@ def a_whole_layer(case):
 
 
 def features_of_it(case, rank):
-    """This rank's features, and for every token its noise."""
+    """This rank's features, and for every token its seed."""
     hidden, weight, upstream = a_whole_layer(case)
     return {
         "hidden": part(hidden, case, rank, 1),
         "weight": part(weight, case, rank, 1),
         "upstream": upstream,
         "probability": case.probability,
-        "noise": token_noise(case.seed, 0, torch.arange(case.tokens)),
+        "seeds": token_seeds(case.seed, 0, torch.arange(case.tokens)),
     }
 
 
 def dropped_in_one_process(case, inputs):
     """Both masks over all features, by autograd; then every rank's part of the gradients."""
     hidden, weight, upstream = a_whole_layer(case)
-    noise, p = inputs[0]["noise"], case.probability
-    inside, outside = dropped(p, noise, 0, 0, hidden.shape[1]), dropped(p, noise, 1, 0, WIDTH)
+    seeds, p = inputs[0]["seeds"], case.probability
+    inside, outside = dropped(p, seeds, 0, 0, hidden.shape[1]), dropped(p, seeds, 1, 0, WIDTH)
     leaves = [hidden.requires_grad_(), weight.requires_grad_()]
     output = ((hidden / (1 - p)).masked_fill(inside, 0.0) @ weight.T / (1 - p)).masked_fill(outside, 0.0)
     (output * upstream).sum().backward()
@@ -69,8 +69,8 @@ PUZZLE = Puzzle(
         one seed on all ranks drops the first feature of every rank together; with a seed for each rank, the outputs
         differ from rank to rank.
 
-        So no number is drawn here. Given is `dropped(probability, noise, site, first, features)`: True for what one
-        process drops of the features [first, first + features), a bool of [T, features]. It follows from the noise of
+        So no number is drawn here. Given is `dropped(probability, seeds, site, first, features)`: True for what one
+        process drops of the features [first, first + features), a bool of [T, features]. It follows from the seed of
         the token, from the number of the feature in the whole, and from `site`: 0 for the dropout inside, 1 for the one
         outside.
 
@@ -79,7 +79,7 @@ PUZZLE = Puzzle(
             weight: [D, F / n], this rank's columns.
             upstream: [T, D], gradient of the loss with respect to the output, the same on every rank.
             probability: p.
-            noise: [T] of integers, one for each token, the same on every rank.
+            seeds: [T] of integers, one for each token, the same on every rank.
             group: n ranks. Any n.
 
         Returns: three tensors: the output, [T, D], the same on every rank; the gradients of this rank's `hidden` and of
@@ -115,8 +115,8 @@ PUZZLE = Puzzle(
     ),
     hints=(
         "What number in the whole has this rank's first hidden feature? And its first feature of the output?",
-        "Inside: `dropped(probability, noise, 0, rank * features, features)`. Outside, after the sum, all ranks have "
-        "all features: `dropped(probability, noise, 1, 0, len(weight))`.",
+        "Inside: `dropped(probability, seeds, 0, rank * features, features)`. Outside, after the sum, all ranks have "
+        "all features: `dropped(probability, seeds, 1, 0, len(weight))`.",
         "`x.masked_fill(mask, 0.0)` sets to zero. Backward: upstream goes through the outer mask and scale, times "
         "weight through the inner ones. The gradient of weight is of what the inner dropout has kept.",
     ),
@@ -144,7 +144,7 @@ PUZZLE = Puzzle(
         Wrong(
             "the same numbers inside and outside",
             diagnosis=r"output\[\d, \d\]: expected",
-            edits=(("probability, noise, OUTSIDE", "probability, noise, INSIDE"),),
+            edits=(("probability, seeds, OUTSIDE", "probability, seeds, INSIDE"),),
         ),
         Wrong(
             "what is kept is not scaled up",
@@ -192,8 +192,8 @@ PUZZLE = Puzzle(
             diagnosis=r"right, but it keeps alive [\d,]+ B where [\d,]+ must do.*\n.*see `first`",
             edits=(
                 (
-                    "dropped(probability, noise, INSIDE, dist.get_rank(group) * features, features)",
-                    "dropped(probability, noise, INSIDE, 0, dist.get_world_size(group) * features)\n"
+                    "dropped(probability, seeds, INSIDE, dist.get_rank(group) * features, features)",
+                    "dropped(probability, seeds, INSIDE, 0, dist.get_world_size(group) * features)\n"
                     "    inside = inside.split(features, dim=1)[dist.get_rank(group)]",
                 ),
             ),

@@ -1,7 +1,7 @@
 """tensor_parallel.layer_bytes: what a layer sends, as a formula."""
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
-from reference.tensor_parallel.answers.volume import layer_bytes
+from reference.tensor_parallel.answers.layer_bytes import layer_bytes
 
 
 def message_after_message(case, inputs):

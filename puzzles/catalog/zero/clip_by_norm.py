@@ -8,7 +8,7 @@ import torch.distributed as dist
 from puzzles.grading.drives.zero import without_padding
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.zero import cost
-from reference.zero.answers.steps import clip_by_global_norm
+from reference.zero.answers.on_shards import clip_by_global_norm
 
 from .common import ALL_GATHER, DOUBLE, cut, shard_of
 

@@ -6,7 +6,7 @@ import torch
 
 from puzzles.grading.drives.zero import with_files
 from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, case, cases, on_any_ranks
-from reference.zero.answers.steps import load
+from reference.zero.answers.on_shards import load
 
 from .common import cut, shard_of
 

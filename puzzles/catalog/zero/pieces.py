@@ -1,7 +1,7 @@
 """zero.pieces: where the cuts go when n ranks share tensors that n does not divide."""
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
-from reference.zero.answers.steps import pieces_of
+from reference.zero.answers.on_shards import pieces_of
 
 SMALL = ((5, 6), (1, 1, 1), (3, 0, 9, 4), (2,))
 

@@ -15,7 +15,13 @@ from torch import Tensor
 
 from reference.collectives.compat import all_gather_single, reduce_scatter_single
 from reference.errors import BadInput
-from reference.pipeline_parallel.lab.rehearse import Rehearsal, Step, action_of, parse, rehearse
+from reference.pipeline_parallel.lab.programs import (
+    ProgramSimulation,
+    Step,
+    action_of,
+    parse,
+    simulate_program,
+)
 from reference.pipeline_parallel.passes import Free, Gather, Reduce
 from reference.pipeline_parallel.schedule import Action, Kind
 from reference.pipeline_parallel.simulate import Result
@@ -39,7 +45,7 @@ def in_programs(function: Callable[..., Any], arguments: dict[str, Any]) -> dict
     programs = [written(function(rank=rank, p=p, v=v, m=m)) for rank in range(p)]
     found = {PROGRAMS: programs, WRONG: NOTHING}
     try:
-        steps, _ = rehearsed(programs, v, m)
+        steps, _ = program_and_simulation(programs, v, m)
     except BadInput as error:
         return {**found, WRONG: str(error)}
     if dist.get_world_size() == p * replicas:
@@ -49,7 +55,7 @@ def in_programs(function: Callable[..., Any], arguments: dict[str, Any]) -> dict
         rank.wires.end()
     else:
         rank = _Rank(p * v, arguments, _InOne())
-        take_turns(steps, rank)
+        run_programs(steps, rank)
     return {**found, **{gradient_of(stage): gradient for stage, gradient in rank.sums.items()}}
 
 
@@ -65,12 +71,12 @@ def written(program: Any) -> Any:
     return [str(step) if isinstance(step, Action | Gather | Free | Reduce) else step for step in program]
 
 
-def rehearsed(programs: Any, v: int, m: int) -> tuple[list[list[Step]], Rehearsal]:
+def program_and_simulation(programs: Any, v: int, m: int) -> tuple[list[list[Step]], ProgramSimulation]:
     """Programs as steps, and what these come to on paper.
 
     Args:
         programs: of each rank, as text; or whatever stands where that should be.
-        v, m: as for `rehearse`.
+        v, m: as for `simulate_program`.
 
     Raises:
         BadInput: if they make no step.
@@ -81,7 +87,7 @@ def rehearsed(programs: Any, v: int, m: int) -> tuple[list[list[Step]], Rehearsa
         if strange := [each for each in program if not isinstance(each, str)]:
             raise BadInput(f"the program of rank {rank} must be a list of steps, and {called(strange[0])} is none")
     steps = [[parse(step) for step in program] for program in programs]
-    return steps, rehearse(steps, v, m)
+    return steps, simulate_program(steps, v, m)
 
 
 def called(value: Any) -> str:
@@ -89,13 +95,13 @@ def called(value: Any) -> str:
     return repr(value)[:60] if value is None or isinstance(value, int | float | str) else f"a {type(value).__name__}"
 
 
-def take_turns(programs: Sequence[Sequence[Step]], everybody: "_Rank") -> None:
+def run_programs(programs: Sequence[Sequence[Step]], ranks: "_Rank") -> None:
     """Let one process do what all ranks of a pipeline do: each continues until it needs what is not there yet."""
     queues = [deque(program) for program in programs]
     while any(queues):
         for queue in queues:
-            while queue and everybody.can(queue[0]):
-                everybody.does(queue.popleft())
+            while queue and ranks.can(queue[0]):
+                ranks.does(queue.popleft())
 
 
 class _OnRanks:

@@ -12,7 +12,7 @@ from ...trace import Op
 from ...trace.calls import Call, dtype_name
 from ..errors import NumericsError, PeerError, RankError, TensorError, ThreadError
 from .order import Order, Stamp
-from .posts import elements_text, text_of
+from .posted_calls import elements_text, text_of
 from .raw import floats
 
 _SUMS = ("sum", "avg", "product")

@@ -4,37 +4,37 @@ from collections import defaultdict
 from typing import Any
 
 from ..errors import DriftError, RankError
-from .posts import ranks_text
+from .posted_calls import ranks_text
 
 
 class Drift:
-    """The checksums that ranks have told of their replicas."""
+    """The checksums that ranks have reported of their replicas."""
 
     def __init__(self) -> None:
-        self._told: dict[tuple, dict[int, dict[str, Any]]] = defaultdict(dict)
+        self._reports: dict[tuple, dict[int, dict[str, Any]]] = defaultdict(dict)
 
-    def hear(self, rank: int, report: dict[str, Any]) -> RankError | None:
-        """Note one rank's parameters after a step; the error of a step of which all ranks have told, if they differ."""
+    def handle(self, rank: int, report: dict[str, Any]) -> RankError | None:
+        """Note one rank's parameters after a step; the error, where all ranks have reported it and they differ."""
         key = (report["number"], tuple(report["ranks"]), report["step"])
-        told = self._told[key]
-        told[rank] = report
-        if not set(report["ranks"]) <= set(told):
+        reports = self._reports[key]
+        reports[rank] = report
+        if not set(report["ranks"]) <= set(reports):
             return None
-        del self._told[key]
-        return _difference(told)
+        del self._reports[key]
+        return _difference(reports)
 
 
-def _difference(told: dict[int, dict[str, Any]]) -> RankError | None:
-    names = dict.fromkeys(name for report in told.values() for name in report["sums"])
-    differ = [name for name in names if len({report["sums"].get(name) for report in told.values()}) > 1]
+def _difference(reports: dict[int, dict[str, Any]]) -> RankError | None:
+    names = dict.fromkeys(name for report in reports.values() for name in report["sums"])
+    differ = [name for name in names if len({report["sums"].get(name) for report in reports.values()}) > 1]
     if not differ:
         return None
     values: dict[int | None, list[int]] = defaultdict(list)
-    for rank in sorted(told):
-        values[told[rank]["sums"].get(differ[0])].append(rank)
+    for rank in sorted(reports):
+        values[reports[rank]["sums"].get(differ[0])].append(rank)
     groups = sorted(values.values(), key=lambda ranks: (len(ranks), -ranks[0]))
     blamed = groups[0][0]
-    step, place = told[blamed]["step"], told[blamed]
+    step, place = reports[blamed]["step"], reports[blamed]
     when = f"after step {step}" if step else "before the first step"
     apart = ", another on ".join(map(ranks_text, sorted(groups)))
     what = f"parameter {differ[0]!r} differs {when}: it has one value on {apart}"

@@ -9,22 +9,22 @@ from collections.abc import Callable, Iterator
 
 from ...trace import Op
 from ..errors import GroupError, MismatchError, RankError
-from .posts import NEW_GROUP, Post, blame, elements_text, ranks_text
+from .posted_calls import NEW_GROUP, PostedCall, blame, elements_text, ranks_text
 from .races import Races
 
 
-class Mail:
+class Mailbox:
     """Sends and receives that wait for each other."""
 
     def __init__(self, races: Races) -> None:
         self.races = races
-        self.waiting: dict[tuple[str, int, int | None], list[Post]] = defaultdict(list)  # (group, src, dst)
+        self.waiting: dict[tuple[str, int, int | None], list[PostedCall]] = defaultdict(list)  # (group, src, dst)
         self.counts: dict[tuple[str, int, int], int] = defaultdict(int)
 
-    def post(self, post: Post) -> RankError | None:
+    def post(self, post: PostedCall) -> RankError | None:
         """Pair a new send or receive with the oldest that fits. Returns the error of a pair that does not agree.
 
-        The partner of a receive from any rank is a guess until it has `heard`: another's message, of which the
+        The partner of a receive from any rank is a guess until it is `resolved`: another's message, of which the
         report is still to come, may have been first.
         """
         partner = next((other for other in self._candidates(post) if other.tag == post.tag), None)
@@ -40,7 +40,7 @@ class Mail:
         guess = recv.peer is None and recv.source is None
         return None if guess else self._disagreement(send, recv)
 
-    def heard(self, recv: Post, source: int) -> RankError | None:
+    def resolved(self, recv: PostedCall, source: int) -> RankError | None:
         """A receive from any rank has got its message from `source`: if its partner is another one, pair both anew."""
         if recv.matched and recv.partners[0].rank == source:
             recv.source = source
@@ -53,12 +53,12 @@ class Mail:
         errors = [self.post(post) for post in again]
         return next(filter(None, errors), None)
 
-    def unmatched(self) -> Iterator[Post]:
+    def unmatched(self) -> Iterator[PostedCall]:
         """Sends and receives without a partner so far."""
         for posts in self.waiting.values():
             yield from posts
 
-    def almost(self, post: Post) -> Post | None:
+    def almost(self, post: PostedCall) -> PostedCall | None:
         """A message that would be the partner of `post` with its tag, or in its group."""
         fits = (other for other in self._candidates(post) if other.tag != post.tag)
         elsewhere = (
@@ -69,7 +69,7 @@ class Mail:
         )
         return next(fits, None) or next(elsewhere, None)
 
-    def _candidates(self, post: Post) -> Iterator[Post]:
+    def _candidates(self, post: PostedCall) -> Iterator[PostedCall]:
         """Calls of the other side between the same two ranks, oldest first."""
         if post.op == Op.SEND:
             for source in (post.rank, None):
@@ -80,14 +80,14 @@ class Mail:
             for source in post.group:
                 yield from (p for p in self._between(post.group_name, source, post.rank) if p.op == Op.SEND)
 
-    def _between(self, group: str, src: int | None, dst: int | None) -> list[Post]:
+    def _between(self, group: str, src: int | None, dst: int | None) -> list[PostedCall]:
         return self.waiting.get((group, src if src is not None else -1, dst), [])
 
-    def _box(self, post: Post) -> list[Post]:
+    def _box(self, post: PostedCall) -> list[PostedCall]:
         src, dst = (post.rank, post.peer) if post.op == Op.SEND else (_source(post), post.rank)
         return self.waiting[post.group_name, src if src is not None else -1, dst]
 
-    def _disagreement(self, send: Post, recv: Post) -> RankError | None:
+    def _disagreement(self, send: PostedCall, recv: PostedCall) -> RankError | None:
         """The error of a message whose two ends want different sizes or dtypes."""
         key = (send.group_name, send.rank, recv.rank)
         self.counts[key] += 1
@@ -104,19 +104,19 @@ class Mail:
         return blame(MismatchError, kind, recv, message, line)
 
 
-def _source(recv: Post) -> int | None:
+def _source(recv: PostedCall) -> int | None:
     """The source that a receive names or has matched."""
     return recv.source if recv.peer is None else recv.peer
 
 
-class Rounds:
+class CollectiveRounds:
     """The collectives of each group, round by round."""
 
     def __init__(self) -> None:
-        self.rounds: dict[tuple[str, int], dict[int, Post]] = {}
+        self.rounds: dict[tuple[str, int], dict[int, PostedCall]] = {}
         self.counts: dict[tuple[int, str], int] = defaultdict(int)
 
-    def post(self, post: Post) -> dict[int, Post]:
+    def post(self, post: PostedCall) -> dict[int, PostedCall]:
         """Put a call in its round; the round so far, by rank."""
         key = (post.rank, post.group_name)
         self.counts[key] += 1
@@ -129,17 +129,17 @@ class Rounds:
             del self.rounds[post.group_name, post.ordinal]
         return calls
 
-    def unmatched(self) -> Iterator[Post]:
+    def unmatched(self) -> Iterator[PostedCall]:
         """One call of each round that is not complete."""
         yield from (next(iter(calls.values())) for calls in self.rounds.values())
 
-    def of(self, post: Post) -> dict[int, Post]:
+    def of(self, post: PostedCall) -> dict[int, PostedCall]:
         """The calls that have joined the round of an unmatched call."""
         return self.rounds.get((post.group_name, post.ordinal), {post.rank: post})
 
 
 # What the calls of one round must agree in, and how a difference is put. The first that differs is the one to tell.
-_AGREEMENTS: list[tuple[str, Callable[[Post], object]]] = [
+_AGREEMENTS: list[tuple[str, Callable[[PostedCall], object]]] = [
     ("different collectives", lambda p: p.op),
     ("roots differ", lambda p: p.peer),
     ("reduce ops differ", lambda p: p.reduce),
@@ -150,11 +150,11 @@ _AGREEMENTS: list[tuple[str, Callable[[Post], object]]] = [
 ]
 
 
-def disagreement(calls: dict[int, Post]) -> RankError | None:
+def disagreement(calls: dict[int, PostedCall]) -> RankError | None:
     """The error of a round whose calls do not fit together, or None."""
     posts = [calls[rank] for rank in sorted(calls)]
     for kind, of in _AGREEMENTS:
-        groups: dict[object, list[Post]] = defaultdict(list)
+        groups: dict[object, list[PostedCall]] = defaultdict(list)
         for post in posts:
             groups[of(post)].append(post)
         if len(groups) > 1:
@@ -162,7 +162,7 @@ def disagreement(calls: dict[int, Post]) -> RankError | None:
     return _splits(calls) if posts[0].op == Op.ALL_TO_ALL else None
 
 
-def _unequal(kind: str, groups: dict[object, list[Post]]) -> RankError:
+def _unequal(kind: str, groups: dict[object, list[PostedCall]]) -> RankError:
     smallest = min(groups.values(), key=lambda posts: (len(posts), -posts[0].rank))
     blamed = smallest[0]
     if blamed.group_name == NEW_GROUP and kind == "shapes differ":
@@ -181,7 +181,7 @@ def _unequal(kind: str, groups: dict[object, list[Post]]) -> RankError:
     return blame(error, kind.split(":")[0], blamed, kind, "; ".join(parts), *([ordinal] if ordinal else []))
 
 
-def _value(kind: str, post: Post) -> str:
+def _value(kind: str, post: PostedCall) -> str:
     """What a rank brought to a disagreement."""
     if kind.startswith("shapes"):
         return f"{post.function} of {list(post.shape)}" + f" in pieces of {list(post.pieces)}" * bool(post.pieces)
@@ -197,7 +197,7 @@ def _value(kind: str, post: Post) -> str:
     return post.text
 
 
-def _splits(calls: dict[int, Post]) -> RankError | None:
+def _splits(calls: dict[int, PostedCall]) -> RankError | None:
     """The error of an all-to-all in which a rank sends what its receiver does not expect."""
     for sender in calls.values():
         for receiver in calls.values():

@@ -13,7 +13,7 @@ from torch.distributed import distributed_c10d as c10d
 from ...trace import Op, frames
 from ...trace.calls import Call
 from ..errors import GroupError
-from .posts import NEW_GROUP, report
+from .posted_calls import NEW_GROUP, report_of
 
 
 class Listener(Protocol):
@@ -21,7 +21,7 @@ class Listener(Protocol):
 
     rank: int
 
-    def tell(self, message: dict[str, Any]) -> None: ...
+    def report(self, message: dict[str, Any]) -> None: ...
 
 
 @contextmanager
@@ -68,6 +68,6 @@ def report_new_group(listener: Listener, number: int, ranks: list[int] | None) -
     place = {"file": where.file, "line": where.line}
     call = Call(Op.BARRIER, world, [], [], group_name=NEW_GROUP, function=NEW_GROUP, number=number, **place)
     call.shape = world if ranks is None else tuple(ranks)  # what the ranks must agree in
-    listener.tell(report(call, listener.rank))
+    listener.report(report_of(call, listener.rank))
     waits = {"number": number, "thread": threading.get_ident(), "name": "", "others": 0}
-    listener.tell({"what": "wait", **waits, **place})
+    listener.report({"what": "wait", **waits, **place})

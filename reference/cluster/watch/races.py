@@ -7,7 +7,7 @@ Lamport's happened-before (1978), computed with vector clocks (Fidge 1988, Matte
 from collections import defaultdict
 
 from ..errors import RaceError, RankError
-from .posts import Post, blame, ranks_text
+from .posted_calls import PostedCall, blame, ranks_text
 
 Clock = tuple[int, ...]
 
@@ -17,10 +17,10 @@ class Races:
 
     def __init__(self, world_size: int) -> None:
         self._world_size = world_size
-        self._served: dict[tuple[str, int, int], set[Post]] = defaultdict(set)  # (group, rank, tag)
-        self._clocks: dict[Post, Clock] = {}
+        self._served: dict[tuple[str, int, int], set[PostedCall]] = defaultdict(set)  # (group, rank, tag)
+        self._clocks: dict[PostedCall, Clock] = {}
 
-    def served(self, recv: Post) -> None:
+    def served(self, recv: PostedCall) -> None:
         """A receive has met a message."""
         self._served[recv.group_name, recv.rank, recv.tag].add(recv)
 
@@ -36,14 +36,14 @@ class Races:
                     return error
         return None
 
-    def _rivalry(self, taken: Post, later: list[Post]) -> RankError | None:
+    def _rivalry(self, taken: PostedCall, later: list[PostedCall]) -> RankError | None:
         """The error of a receive from any rank that another rank's message could have reached first.
 
         Of each other rank, that could only be the first of its messages that is still to come, whatever takes it: a
         receive that names its source waits in vain, where its message is gone.
         """
         first = taken.partners[0]
-        firsts: dict[int, Post] = {}
+        firsts: dict[int, PostedCall] = {}
         for recv in later:
             firsts.setdefault(recv.partners[0].rank, recv)
         rivals = {rank: recv for rank, recv in firsts.items() if rank != first.rank}
@@ -58,11 +58,11 @@ class Races:
         fix = "name the source: recv(src=...), or give each sender its own tag"
         return blame(RaceError, "race", taken, what, *details, fix)
 
-    def _knew(self, later: Post, taken: Post) -> bool:
+    def _knew(self, later: PostedCall, taken: PostedCall) -> bool:
         """True where the sender of `later` knew that `taken` was over."""
         return self._clock(later)[taken.rank] > self._clock(taken)[taken.rank]
 
-    def _clock(self, post: Post) -> Clock:
+    def _clock(self, post: PostedCall) -> Clock:
         """How many calls of each rank came before `post`, itself included, as far as its rank could know."""
         pending, begun = [post], set()
         while pending:  # a recursion on a stack of our own: programs are longer than Python's

@@ -55,8 +55,8 @@ def watch_replicas(model: nn.Module, group: ProcessGroup | None = None) -> Calla
         raise RuntimeError("this rank is not in the group: only its members hold a replica")
     replica = Replica(model, group, watcher)
     watcher.replicas.append(replica)
-    replica.tell()
-    return replica.tell
+    replica.report()
+    return replica.report
 
 
 class Replica:
@@ -71,13 +71,13 @@ class Replica:
         """An optimizer has taken a step."""
         mine = {id(parameter) for parameter in self._model.parameters()}
         if any(id(parameter) in mine for group in optimizer.param_groups for parameter in group["params"]):
-            self.tell()
+            self.report()
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Report the parameters as they are now."""
         where = frames.own(frames.of_stack(sys._getframe(1)))
         names = self._model.named_parameters()
-        self._watcher.tell(
+        self._watcher.report(
             {
                 "what": "replica",
                 "number": self._number,

@@ -14,8 +14,8 @@ from ...trace import Op, Trace
 from ..errors import DeadlockError, GroupError, MismatchError, RankError
 from ..verdict import from_fault
 from .drift import Drift
-from .matching import Mail, Rounds, disagreement
-from .posts import NEW_GROUP, Place, Post, blame, from_report, ranks_text, wrapped
+from .matching import CollectiveRounds, Mailbox, disagreement
+from .posted_calls import NEW_GROUP, Place, PostedCall, blame, from_report, ranks_text, wrapped
 from .races import Races
 
 _PATIENCE = 0.02  # seconds that the rest of a round has to show which rank is the odd one out
@@ -25,7 +25,7 @@ _PATIENCE = 0.02  # seconds that the rest of a round has to show which rank is t
 class Wait:
     """A thread of a rank waits for a call."""
 
-    post: Post
+    post: PostedCall
     place: Place
     others: int  # threads of the rank that run on
     thread: str = ""  # its name, unless it is the main one
@@ -42,13 +42,13 @@ class Supervisor:
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
         self.races, self.drift = Races(world_size), Drift()
-        self.mail, self.rounds = Mail(self.races), Rounds()
-        self.posts: list[dict[int, Post]] = [{} for _ in range(world_size)]
+        self.mailbox, self.rounds = Mailbox(self.races), CollectiveRounds()
+        self.posts: list[dict[int, PostedCall]] = [{} for _ in range(world_size)]
         self.waits: list[dict[int, Wait]] = [{} for _ in range(world_size)]  # by thread
-        self.futures: list[Post] = []
+        self.futures: list[PostedCall] = []
         self.finished: set[int] = set()
         self.caught: dict[int, str] = {}
-        self.suspects: dict[int, tuple[float, dict[int, Post]]] = {}
+        self.suspects: dict[int, tuple[float, dict[int, PostedCall]]] = {}
         self.patience = float("inf")
         self.verdict: RankError | None = None
 
@@ -71,9 +71,9 @@ class Supervisor:
                 post = self.posts[rank][report["number"]]
                 post.event = replace(post.event, completed=report["tick"], end=report["end"])
                 if post.op is Op.RECV and post.peer is None:
-                    self.verdict = self.verdict or self.mail.heard(post, report["peer"])
+                    self.verdict = self.verdict or self.mailbox.resolved(post, report["peer"])
             case "replica":
-                self.verdict = self.verdict or self.drift.hear(rank, report)
+                self.verdict = self.verdict or self.drift.handle(rank, report)
             case "future":
                 self.futures.append(self.posts[rank][report["number"]])
             case "accused":
@@ -101,14 +101,14 @@ class Supervisor:
         """When to judge again even if nothing comes in."""
         return min((self.patience, *(when for when, _ in self.suspects.values())))
 
-    def last_call(self, rank: int) -> Post | None:
+    def last_call(self, rank: int) -> PostedCall | None:
         """The last call that a rank posted."""
         return next(reversed(self.posts[rank].values()), None)
 
     def trace(self, zero: float) -> Trace:
         """What the ranks have said so far, with times from `zero` on."""
         calls = ([post for post in posts.values() if post.group_name != NEW_GROUP] for posts in self.posts)
-        events = tuple(tuple(post.told.since(zero) for post in posts) for posts in calls)
+        events = tuple(tuple(post.resolved_event.since(zero) for post in posts) for posts in calls)
         return Trace(self.world_size, events, frozenset(self.finished))
 
     def left_waiting(self) -> str:
@@ -120,12 +120,12 @@ class Supervisor:
         parts = [f"{ranks_text(ranks)} at {place}" for place, ranks in places.items()]
         return f"left waiting: {'; '.join(parts)}" if parts else ""
 
-    def _post(self, post: Post) -> None:
+    def _post(self, post: PostedCall) -> None:
         post.previous = self.last_call(post.rank)
         post.waited = [wait.post for wait in self.waits[post.rank].values()]
         self.posts[post.rank][post.number] = post
         if post.point_to_point:
-            self.verdict = self.verdict or self.mail.post(post)
+            self.verdict = self.verdict or self.mailbox.post(post)
             return
         calls = self.rounds.post(post)
         if disagreement(calls) and id(calls) not in self.suspects:
@@ -166,7 +166,7 @@ class Supervisor:
 
     def _left_over(self) -> RankError | None:
         """The error of a call that all ranks have left behind: gloo lets small sends and new groups through."""
-        posts = (*self.mail.unmatched(), *self.rounds.unmatched())
+        posts = (*self.mailbox.unmatched(), *self.rounds.unmatched())
         errors = (self._abandoned(Wait(post, post.place, 0)) for post in posts)
         return next((self._with_caught(error) for error in errors if error), None)
 
@@ -175,7 +175,7 @@ class Supervisor:
         self.patience = min(self.patience, time.monotonic() + _PATIENCE)
         return time.monotonic() >= self.patience
 
-    def _needs(self, post: Post) -> list[int]:
+    def _needs(self, post: PostedCall) -> list[int]:
         """Ranks without which a call can't be complete."""
         if post.point_to_point:
             return [r for r in post.group if r != post.rank] if post.peer is None else [post.peer]
@@ -202,7 +202,7 @@ class Supervisor:
     def _misaddressed(self, wait: Wait) -> RankError | None:
         """The error of a message that waits under another tag, or in another group."""
         post = wait.post
-        other = self.mail.almost(post) if post.point_to_point else None
+        other = self.mailbox.almost(post) if post.point_to_point else None
         if other is None:
             return None
         send, recv = (post, other) if post.op == Op.SEND else (other, post)
@@ -234,7 +234,7 @@ class Supervisor:
         advice = self._advice([blocked[rank] for rank in circle])
         return self._at(waits[0], DeadlockError, "deadlock", *wrapped("deadlock: ", parts), *advice)
 
-    def _missing(self, post: Post) -> str:
+    def _missing(self, post: PostedCall) -> str:
         """For a collective: the ranks that have not come."""
         return "" if post.point_to_point else f" for {ranks_text(self._needs(post))}"
 
@@ -274,7 +274,7 @@ class Supervisor:
         return "let them cross with dist.batch_isend_irecv"
 
     @staticmethod
-    def _no_partner(post: Post) -> list[str]:
+    def _no_partner(post: PostedCall) -> list[str]:
         """For requests of a batch: what is missing."""
         if post.function not in ("batch_isend_irecv", "isend", "irecv"):
             return []

@@ -14,13 +14,13 @@ _ORDINARY = (StopIteration, StopAsyncIteration, GeneratorExit)  # how Python end
 
 
 @contextmanager
-def noticed(tell: Callable[[BaseException, str, int], None]) -> Iterator[None]:
-    """Call `tell(exception, file, line)` for every exception that passes through the caller's own code.
+def noticed(report: Callable[[BaseException, str, int], None]) -> Iterator[None]:
+    """Call `report(exception, file, line)` for every exception that passes through the caller's own code.
 
     Before PEP 669 this makes whatever runs inside half as fast: enter it around the caller's own code alone.
     """
     use = _monitoring if sys.version_info >= (3, 12) else _tracing
-    with use(tell):
+    with use(report):
         yield
 
 
@@ -51,7 +51,7 @@ def _trace(function: Any) -> None:
 
 
 @contextmanager
-def _monitoring(tell: Callable[[BaseException, str, int], None]) -> Iterator[None]:
+def _monitoring(report: Callable[[BaseException, str, int], None]) -> Iterator[None]:
     """PEP 669: costs nothing until something is raised."""
     monitoring = sys.monitoring  # type: ignore[attr-defined]
     tool = monitoring.DEBUGGER_ID
@@ -62,7 +62,7 @@ def _monitoring(tell: Callable[[BaseException, str, int], None]) -> Iterator[Non
     def raised(code: CodeType, offset: int, error: BaseException) -> Any:
         if frames.callers(code.co_filename) and not isinstance(error, _ORDINARY):
             line = next((line for start, end, line in code.co_lines() if start <= offset < end and line), 0)
-            tell(error, code.co_filename, line)
+            report(error, code.co_filename, line)
 
     monitoring.use_tool_id(tool, "rankwise")
     monitoring.register_callback(tool, monitoring.events.RAISE, raised)
@@ -75,13 +75,13 @@ def _monitoring(tell: Callable[[BaseException, str, int], None]) -> Iterator[Non
 
 
 @contextmanager
-def _tracing(tell: Callable[[BaseException, str, int], None]) -> Iterator[None]:
+def _tracing(report: Callable[[BaseException, str, int], None]) -> Iterator[None]:
     """Before PEP 669: a trace function that follows only the caller's own frames, and no lines of them."""
 
     def local(frame: FrameType, event: str, argument: Any) -> Any:
         if event == "exception" and not issubclass(argument[0], _ORDINARY):
             error = argument[1] if isinstance(argument[1], BaseException) else argument[0](argument[1])
-            tell(error, frame.f_code.co_filename, frame.f_lineno)
+            report(error, frame.f_code.co_filename, frame.f_lineno)
         return local
 
     follow: dict[str, Any] = {}  # by file; this runs at every call of a function, and a dict is the quickest way out

@@ -163,8 +163,8 @@ def ordered_threads(order: Order, around: Callable[[], Any]) -> Iterator[None]:
         order.sleeps(frame.f_code, frame.f_lasti)
 
     with ExitStack() as stack:
-        for owner, name, hears in _SYNCHRONIZE:
-            stack.enter_context(replaced(owner, name, _heard(order, getattr(owner, name), hears)))
+        for owner, name, wrap in _SYNCHRONIZE:
+            stack.enter_context(replaced(owner, name, _wrapped(order, getattr(owner, name), wrap)))
         stack.enter_context(replaced(queue, "SimpleQueue", _SimpleQueue))
         for name in ("Lock", "RLock"):
             stack.enter_context(replaced(threading, name, partial(_locked, getattr(threading, name), memory)))
@@ -178,9 +178,9 @@ def _locked(make: Callable[[], Any], order: Order) -> _Lock:
     return _Lock(make(), order)
 
 
-def _heard(order: Order, method: Callable[..., Any], hears: Around) -> Callable[..., Any]:
+def _wrapped(order: Order, method: Callable[..., Any], wrap: Around) -> Callable[..., Any]:
     @functools.wraps(method)
-    def heard(thing: Any, *args: Any, **options: Any) -> Any:
-        return hears(order, method, thing, args, options)
+    def wrapped(thing: Any, *args: Any, **options: Any) -> Any:
+        return wrap(order, method, thing, args, options)
 
-    return heard
+    return wrapped

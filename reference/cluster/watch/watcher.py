@@ -29,7 +29,7 @@ from .flights import Flights, OpenCall, Touch
 from .gradients import Gradients
 from .order import Order
 from .patches import replaced, watched_groups
-from .posts import report, text_of
+from .posted_calls import report_of, text_of
 from .replicas import Replica
 from .swallowed import noticed, unnoticed
 from .synchronize import ordered_threads
@@ -51,7 +51,7 @@ class Watcher(Recorder):
         super().__init__(rank)
         self._channel = channel
         self._process = os.getpid()
-        self._telling = threading.Lock()
+        self._reporting = threading.Lock()
         self._forget()
 
     def _forget(self) -> None:
@@ -64,7 +64,7 @@ class Watcher(Recorder):
         self._awaited: set[int] = set()
         self._announced: set[int] = set()  # calls that were reported as awaited when they were posted
         self._polls: dict[int, tuple[float, int, set[int]]] = {}  # by thread: since when, after how many calls, told
-        self._news: list[dict[str, Any]] = []  # for the next report: nothing hangs on it
+        self._pending: list[dict[str, Any]] = []  # for the next report: nothing hangs on it
         self._caught = 0
         self._returned = False
 
@@ -78,7 +78,7 @@ class Watcher(Recorder):
             stack.enter_context(ordered_threads(self.order, self._guard))
             stack.enter_context(replaced(torch, "save", self._saving(torch.save)))
             stack.callback(register_optimizer_step_post_hook(self._stepped).remove)
-            stack.callback(self.tell)
+            stack.callback(self.report)
             stack.enter_context(self._guard())
             yield
             self._returned = True
@@ -111,9 +111,9 @@ class Watcher(Recorder):
         goes_on, others = _goes_on(call, sys._getframe(1)) if call.direct else None, 0
         if goes_on is False:
             self._announced.add(call.number)
-            others = self._tell_wait(call, (call.file, call.line), report(call, self.rank))
+            others = self._report_wait(call, (call.file, call.line), report_of(call, self.rank))
         else:
-            self.tell(report(call, self.rank))
+            self.report(report_of(call, self.rank))
         if call.direct:
             self.gradients.begin(call, next(frames.own_stack(sys._getframe(1)), None))
             if call.function in _REQUESTS:
@@ -138,7 +138,7 @@ class Watcher(Recorder):
 
     def _accuse(self, error: RankError) -> None:
         """Tell at once: the caller's code may catch what we raise."""
-        self.tell({"what": "accused", "fault": describe(error, self.rank)})
+        self.report({"what": "accused", "fault": describe(error, self.rank)})
 
     def _check_buffers(self, call: Call) -> None:
         """Raises RequestError where a call takes a buffer that another one has not given back."""
@@ -155,7 +155,7 @@ class Watcher(Recorder):
                 work = super().make(call, run)
         except Exception:
             if call.number in self._announced:
-                self.tell({"what": "continues", "thread": threading.get_ident()})
+                self.report({"what": "continues", "thread": threading.get_ident()})
             raise
         self._requests[call.number] = work  # dropped by its owner, it would take its message with it
         return work
@@ -168,15 +168,15 @@ class Watcher(Recorder):
             raise self._here(RequestError, "waited for twice", what)
         self._awaited.add(call.number)
         if call.completed is None and call.number not in self._announced:
-            self._follow(call, self._tell_wait(call, _place(call, sys._getframe(1))))
+            self._follow(call, self._report_wait(call, _place(call, sys._getframe(1))))
 
-    def _tell_wait(self, call: Call, place: tuple[str, int], *before: dict[str, Any]) -> int:
+    def _report_wait(self, call: Call, place: tuple[str, int], *before: dict[str, Any]) -> int:
         """Report a wait, after something else. Returns how many other threads of the rank run on."""
         me = threading.get_ident()
         name = "" if threading.current_thread() is threading.main_thread() else threading.current_thread().name
         waits = {"what": "wait", "number": call.number, "file": place[0], "line": place[1]}
         others = self._running()
-        self.tell(*before, waits | {"thread": me, "name": name, "others": others})
+        self.report(*before, waits | {"thread": me, "name": name, "others": others})
         return others
 
     def polled(self, call: Call) -> None:
@@ -188,20 +188,20 @@ class Watcher(Recorder):
         self._polls[me] = since, len(self.calls), told
         if now - since > _POLLED and call.number not in told:
             told.add(call.number)
-            self._follow(call, self._tell_wait(call, _place(call, sys._getframe(1))))
+            self._follow(call, self._report_wait(call, _place(call, sys._getframe(1))))
 
     def _polls_no_more(self) -> None:
         """This thread continues: it polled, and did not wait."""
         _, _, told = self._polls.pop(threading.get_ident(), (0.0, 0, ()))
         if told:
-            self.tell({"what": "continues", "thread": threading.get_ident()})
+            self.report({"what": "continues", "thread": threading.get_ident()})
 
     def source_asked(self, call: Call, frame: FrameType) -> None:
         """Report a receive from any rank whose sender is looked at: then it need not matter which was first."""
         while frame.f_back is not None and _between(frame.f_code.co_filename):
             frame = frame.f_back
         if call.function != "recv_object_list" and result_used(frame):  # that one receives twice, and wants one sender
-            self.tell({"what": "source used", "number": call.number})
+            self.report({"what": "source used", "number": call.number})
 
     @unnoticed
     def completed(self, call: Call) -> None:
@@ -216,9 +216,9 @@ class Watcher(Recorder):
             now = {"tick": self.tick, "end": time.monotonic()}
             said = {"what": "completed", "number": call.number, "peer": call.peer, **now}
             if call.op is Op.RECV and call.root is None:
-                self.tell(said)  # from any rank: its source decides
+                self.report(said)  # from any rank: its source decides
             else:
-                self._tell_later(said)
+                self._report_later(said)
             checks.check_result(call, self.rank)
             self.copies.received(call)
         super().completed(call)
@@ -232,7 +232,7 @@ class Watcher(Recorder):
         """A future counts as a wait: its holder may wait where the tap cannot see."""
         self._futures.add(call.number)
         self.flights.end(call)
-        self.tell({"what": "future", "number": call.number})
+        self.report({"what": "future", "number": call.number})
         return future.then(partial(self._settled, call)) if self.flights.owes(call) else future
 
     def _settled(self, call: Call, future: torch.futures.Future) -> Any:
@@ -242,17 +242,17 @@ class Watcher(Recorder):
             raise self._touched(changed, "modified")
         return result
 
-    def tell(self, *reports: dict[str, Any]) -> None:
+    def report(self, *reports: dict[str, Any]) -> None:
         """Report to the supervisor, in one message with what has waited. Until the first call none is sent."""
-        with self._telling:
-            reports, self._news = (*self._news, *reports), []
+        with self._reporting:
+            reports, self._pending = (*self._pending, *reports), []
             if reports and self._channel.asked:
                 self._channel.send(wire.MessageKind.EVENT, "\n".join(map(json.dumps, reports)).encode())
 
-    def _tell_later(self, report: dict[str, Any]) -> None:
+    def _report_later(self, report: dict[str, Any]) -> None:
         """Report with whatever is told next, or at the end: nothing hangs on it."""
-        with self._telling:
-            self._news.append(report)
+        with self._reporting:
+            self._pending.append(report)
 
     def _running(self, waiting: threading.Thread | None = None) -> int:
         """Threads of this rank, other than the one that waits, that may still post something."""
@@ -270,7 +270,7 @@ class Watcher(Recorder):
                 sleep(_FOLLOW)
                 if (running := self._running(waiting)) < left:
                     left = running
-                    self.tell({"what": "running", "others": left, "thread": waiting.ident})
+                    self.report({"what": "running", "others": left, "thread": waiting.ident})
 
         if others:
             threading.Thread(target=follow, name=_FOLLOWER, daemon=True).start()
@@ -279,7 +279,7 @@ class Watcher(Recorder):
         if self._caught < _CAUGHT and not isinstance(error, RankError):
             self._caught += 1
             what = f"{type(error).__name__}: {error} at {frames.display(file)}:{line}"
-            self.tell({"what": "caught", "error": what[:200]})
+            self.report({"what": "caught", "error": what[:200]})
 
     def _touched(self, flight: OpenCall, how: str, by: Call | None = None) -> RankError:
         """The error of code, or of another call, that reads or writes a buffer in flight."""

@@ -40,11 +40,11 @@ class GradientAccumulator(ABC):
 class Fused(Ops):
     """One process, in which the gradients of large weights are added up as they are multiplied."""
 
-    def columns(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
+    def column_linear(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
         """[B, S, D] -> [B, S, F_i] each."""
-        return tuple(self.rows(x, layer) for layer in layers)
+        return tuple(self.row_linear(x, layer) for layer in layers)
 
-    def rows(self, x: Tensor, layer: Linear) -> Tensor:
+    def row_linear(self, x: Tensor, layer: Linear) -> Tensor:
         """[B, S, F] -> [B, S, D]."""
         return self._product(x, layer) if self._fuses(x, layer.weight) else layer(x)
 

@@ -11,8 +11,8 @@ from reference.pipeline_parallel.schedule import Action, Schedule
 from reference.pipeline_parallel.simulate import ActionSpan, Simulation
 
 
-class Notes:
-    """What one rank computes, and when: `Pipeline(..., around=notes.of)`.
+class Timings:
+    """What one rank computes, and when: `Pipeline(..., context=timings.of)`.
 
     What a rank waits for is not among it. On a GPU, this is when the processor has said what is to be computed.
     """
@@ -33,7 +33,7 @@ def measured(schedule: Schedule, lines: Sequence[Sequence[ActionSpan]]) -> Simul
 
     Args:
         schedule: that they followed.
-        lines: `Notes.spans` of each rank, of one step.
+        lines: `Timings.spans` of each rank, of one step.
 
     Returns:
         Spans in seconds from the first of them.

@@ -24,7 +24,7 @@ def both_send_first() -> None:
     dist.recv(x, src=other)
 
 
-def nobody_listens() -> None:
+def no_rank_receives() -> None:
     """A send without a receive: the other rank's branch was forgotten."""
     if dist.get_rank() == 0:
         dist.send(torch.zeros(4), dst=1)
@@ -107,7 +107,7 @@ def one_rank_raises() -> None:
 MISTAKES: tuple[Callable[[], None], ...] = (
     both_receive_first,
     both_send_first,
-    nobody_listens,
+    no_rank_receives,
     a_rank_that_is_not_there,
     different_sizes,
     different_dtypes,

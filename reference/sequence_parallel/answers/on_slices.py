@@ -65,7 +65,7 @@ def column_linear(x: Tensor, weight: Tensor, group: ProcessGroup) -> Tensor:
     Returns:
         [B, S, F / t].
     """
-    (y,) = SequenceRegion(group).columns(x, weight)
+    (y,) = SequenceRegion(group).column_linear(x, weight)
     return y
 
 

@@ -42,14 +42,14 @@ Multiply = Callable[[Tensor, Tensor], Tensor]
 class RingRegion(SequenceRegion):
     """A sequence-parallel region whose products hide its messages, in forward and backward. Arguments as for `Region`.
 
-    What enters or leaves without a product (an embedding, `leave`) goes as in `SequenceRegion`.
+    What enters or leaves without a product (an embedding, `reduce_output`) goes as in `SequenceRegion`.
     """
 
-    def columns(self, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+    def column_linear(self, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
         """As for `Region`: [B, S / t, D] and [F_i / t, D] each -> [B, S, F_i / t] each."""
         return RingColumns.apply(self, x, *weights)
 
-    def rows(self, x: Tensor, weight: Tensor) -> Tensor:
+    def row_linear(self, x: Tensor, weight: Tensor) -> Tensor:
         """As for `Region`: [B, S, F / t] and [D, F / t] -> [B, S / t, D]."""
         return RingRows.apply(self, x, weight)
 
@@ -94,7 +94,7 @@ def matmul_reduce_scatter(
         BadInput: if S does not divide by t.
     """
     parts = cut(x, group.size())
-    return summed_on_its_way(lambda owner: multiply(parts[..., owner, :, :], weight.T), group)
+    return sum_around_ring(lambda owner: multiply(parts[..., owner, :, :], weight.T), group)
 
 
 def passing(x: Tensor, group: ProcessGroup | Communicator) -> Iterator[tuple[int, Tensor]]:
@@ -114,7 +114,7 @@ def passing(x: Tensor, group: ProcessGroup | Communicator) -> Iterator[tuple[int
     yield (rank + 1) % n, here
 
 
-def summed_on_its_way(part: Callable[[int], Tensor], group: ProcessGroup | Communicator) -> Tensor:
+def sum_around_ring(part: Callable[[int], Tensor], group: ProcessGroup | Communicator) -> Tensor:
     """The sum over ranks of what each makes for this one: `part(rank)` of them all.
 
     Args:
@@ -133,7 +133,7 @@ def summed_on_its_way(part: Callable[[int], Tensor], group: ProcessGroup | Commu
 
 
 class RingColumns(Function):
-    """`apply(region, x, *weights)`: see `RingRegion.columns`."""
+    """`apply(region, x, *weights)`: see `RingRegion.column_linear`."""
 
     @staticmethod
     def forward(ctx: Any, region: RingRegion, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
@@ -151,7 +151,7 @@ class RingColumns(Function):
         def of_slice(owner: int) -> Tensor:
             return product_sum([part[..., owner, :, :] for part in parts], weights, region)
 
-        of_input = summed_on_its_way(of_slice, region.communicator) if input_learns else None
+        of_input = sum_around_ring(of_slice, region.communicator) if input_learns else None
         of_weights = [
             torch.zeros_like(weight) if learns else None for weight, learns in zip(weights, learn, strict=True)
         ]
@@ -163,7 +163,7 @@ class RingColumns(Function):
 
 
 class RingRows(Function):
-    """`apply(region, x, weight)`: see `RingRegion.rows`. In backward one round serves both products."""
+    """`apply(region, x, weight)`: see `RingRegion.row_linear`. In backward one round serves both products."""
 
     @staticmethod
     def forward(ctx: Any, region: RingRegion, x: Tensor, weight: Tensor) -> Tensor:

@@ -57,18 +57,18 @@ class TransformerLayer(nn.Module):
         self.attention = DroppingAttention(width, heads, region, probability, self.site)
         self.mlp = DroppingMLP(width, region)
 
-    def forward(self, x: Tensor, noise: Tensor) -> Tensor:
+    def forward(self, x: Tensor, seeds: Tensor) -> Tensor:
         """A layer.
 
         Args:
             x: [B, S, D], as it lies outside of the region.
-            noise: [B, S] of all tokens, as `reference.models.dropout.token_noise` makes it.
+            seeds: [B, S] of all tokens, as `reference.models.dropout.token_seeds` makes it.
 
         Returns:
             [B, S, D], as it lies outside of the region.
         """
-        own = self.region.own(noise)
-        made = self.attention(self.attention_norm(x), noise)
+        own = self.region.local_tokens(seeds)
+        made = self.attention(self.attention_norm(x), seeds)
         x = x + dropout(made, self.probability, own, self.site + 1)
         made = self.mlp(self.mlp_norm(x))
         return x + dropout(made, self.probability, own, self.site + 2)
@@ -95,26 +95,26 @@ class DroppingAttention(nn.Module):
         self.value = ColumnParallelLinear(nn.Linear(width, width), region)
         self.output = RowParallelLinear(nn.Linear(width, width), region)
 
-    def forward(self, x: Tensor, noise: Tensor) -> Tensor:
+    def forward(self, x: Tensor, seeds: Tensor) -> Tensor:
         """[B, S, D] as it lies outside, and [B, S] of all tokens -> [B, S, D] as it lies outside."""
         linears = (self.query, self.key, self.value)
-        products = self.region.columns(x, *(linear.weight for linear in linears))
+        products = self.region.column_linear(x, *(linear.weight for linear in linears))
         query, key, value = (y + linear.bias for y, linear in zip(products, linears, strict=True))
-        return self.output(self.core(query, key, value, noise))
+        return self.output(self.core(query, key, value, seeds))
 
-    def core(self, query: Tensor, key: Tensor, value: Tensor, noise: Tensor) -> Tensor:
+    def core(self, query: Tensor, key: Tensor, value: Tensor, seeds: Tensor) -> Tensor:
         """What has no weights, and pairs of tokens: [B, S, D / t] each -> [B, S, D / t]."""
         query, key, value = (x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for x in (query, key, value))
         scores = query / self.head_dim**0.5 @ key.transpose(-2, -1)
         weights = (scores + ahead(scores)).softmax(-1)
-        kept = dropout(weights, self.probability, self.noise_of_heads(noise, weights.shape[1]), site=0)
+        kept = dropout(weights, self.probability, self.seeds_of_heads(seeds, weights.shape[1]), site=0)
         return (kept @ value).transpose(1, 2).flatten(2)
 
-    def noise_of_heads(self, noise: Tensor, heads: int) -> Tensor:
+    def seeds_of_heads(self, seeds: Tensor, heads: int) -> Tensor:
         """A number for each query of this rank's heads, by the head's index in the whole: [B, S] -> [B, H / t, S]."""
         first = heads * self.region.rank
-        indices = torch.arange(first, first + heads, device=noise.device)
-        return number(number(noise, self.site)[:, None], indices[:, None])
+        indices = torch.arange(first, first + heads, device=seeds.device)
+        return number(number(seeds, self.site)[:, None], indices[:, None])
 
 
 class DroppingMLP(nn.Module):

@@ -22,7 +22,7 @@ OUTSIDE = 1
 
 
 def drop_and_sum(
-    hidden: Tensor, weight: Tensor, upstream: Tensor, probability: float, noise: Tensor, group: ProcessGroup
+    hidden: Tensor, weight: Tensor, upstream: Tensor, probability: float, seeds: Tensor, group: ProcessGroup
 ) -> tuple[Tensor, Tensor, Tensor]:
     """A row-parallel layer with a dropout before it and one after it, forward and backward.
 
@@ -31,15 +31,15 @@ def drop_and_sum(
         weight: [D, F / t], this rank's columns.
         upstream: [N, D], gradient of the loss with respect to the output, the same on every rank.
         probability: p of an element to be dropped, 0 <= p < 1; the others are multiplied by 1 / (1 - p).
-        noise: [N] of int64, of each token, the same on every rank.
+        seeds: [N] of int64, of each token, the same on every rank.
         group: t ranks.
 
     Returns:
         The output [N, D], the same on every rank; the gradients of this rank's `hidden` and of its `weight`.
     """
     (features, width), scale = (hidden.shape[1], weight.shape[0]), 1 / (1 - probability)
-    inside = dropped(probability, noise, INSIDE, dist.get_rank(group) * features, features)
-    outside = dropped(probability, noise, OUTSIDE, 0, width)
+    inside = dropped(probability, seeds, INSIDE, dist.get_rank(group) * features, features)
+    outside = dropped(probability, seeds, OUTSIDE, 0, width)
     kept = (hidden * scale).masked_fill_(inside, 0.0)
     total = kept @ weight.T
     dist.all_reduce(total, group=group)

@@ -2,8 +2,8 @@
 
 An update sees the same windows with every method. Methods that update after each micro-batch take them as one
 micro-batch; those that need several take them in as many as there are stages. What a flush costs is told by
-`Curve.moments`: when each update would be made if stages took as long as `simulate` is told, one unit for the forward
-of a batch through one stage.
+`Curve.update_times`: when each update would be made if stages took as long as `simulate` is told, one unit for the
+forward of a batch through one stage.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from reference.models import GPTConfig
 from reference.models.data import Batches, python_text
 from reference.pipeline_parallel.schedule import Kind
 from reference.pipeline_parallel.simulate import Costs, simulate
-from reference.zero_bubble.asynchronous import Course, train
+from reference.zero_bubble.asynchronous import TrainingSetup, train
 from reference.zero_bubble.methods import METHODS, Method
 
 SMALL = GPTConfig(layers=4, width=32, heads=4, kv_heads=2, hidden=96)
@@ -30,7 +30,7 @@ class Curve:
 
     method: Method
     losses: tuple[float, ...]  # of each batch, in nats per token, with the weights that its forward saw
-    moments: tuple[float, ...]  # when all stages have made the update, in the time of a batch's forward through a stage
+    update_times: tuple[float, ...]  # when all stages have made an update; a batch's forward in a stage takes 1
 
 
 def curves(
@@ -47,18 +47,18 @@ def curves(
     found, p = [], cluster.world_size
     for method in methods:
         m = method.micro_batches(p)
-        losses = cluster.run(_losses, method, small_course(m, updates, rate))[0]
-        found.append(Curve(method, tuple(losses), moments(method, p, m, updates)))
+        losses = cluster.run(_losses, method, small_setup(m, updates, rate))[0]
+        found.append(Curve(method, tuple(losses), update_times(method, p, m, updates)))
     return found
 
 
-def small_course(m: int, updates: int, rate: float) -> Course:
+def small_setup(m: int, updates: int, rate: float) -> TrainingSetup:
     """AdamW on Python's documentation, 16 windows of 32 bytes in an update of m micro-batches."""
     batches, optimizer = Batches.of(python_text(), sequence=32, batch=16), partial(torch.optim.AdamW, betas=(0.9, 0.95))
-    return Course(SMALL, batches, updates, m, optimizer, lambda update: rate * min(1.0, (update + 1) / 10))
+    return TrainingSetup(SMALL, batches, updates, m, optimizer, lambda update: rate * min(1.0, (update + 1) / 10))
 
 
-def moments(method: Method, p: int, m: int, updates: int) -> tuple[float, ...]:
+def update_times(method: Method, p: int, m: int, updates: int) -> tuple[float, ...]:
     """When the first stage, which is last to know, makes each update."""
     schedule = method.order(p, m, updates)
     step = simulate(schedule, Costs(1 / m, 1 / m, 1 / m))
@@ -66,5 +66,5 @@ def moments(method: Method, p: int, m: int, updates: int) -> tuple[float, ...]:
     return tuple(ends[m - 1 :: m])
 
 
-def _losses(method: Method, course: Course) -> list[float]:
-    return train(method, course, dist.group.WORLD, torch.device("cpu")).losses
+def _losses(method: Method, setup: TrainingSetup) -> list[float]:
+    return train(method, setup, dist.group.WORLD, torch.device("cpu")).losses

@@ -37,7 +37,7 @@ class Setting:
     bubble_rates: Mapping[str, float]  # by order
 
     @property
-    def keeps(self) -> float:
+    def weight_share(self) -> float:
         """The share of a stage's activations that gradients of weights need."""
         return kept_for_weights(*_SHAPES[self.model])
 

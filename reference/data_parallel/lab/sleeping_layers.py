@@ -64,7 +64,7 @@ def watch_step(
     model: nn.Sequential,
     finish: Callable[[], None] = lambda: None,
     micro_batches: int = 1,
-    around: Callable[[bool], AbstractContextManager[None]] = lambda last: nullcontext(),
+    context: Callable[[bool], AbstractContextManager[None]] = lambda last: nullcontext(),
 ) -> list[Activity]:
     """What this rank does in a step that all ranks begin together. To be run on every rank by `cluster.trace`.
 
@@ -74,7 +74,7 @@ def watch_step(
         model: of `sleeping_model`, with hooks on its parameters if that is how it communicates.
         finish: called after backward: whatever is then left to say or to wait for.
         micro_batches: how often to go forward and backward.
-        around: put around each of them; told whether it is the last.
+        context: put around each of them; told whether it is the last.
     """
     noted = []
     for _ in range(STEPS):
@@ -83,7 +83,7 @@ def watch_step(
         dist.barrier()
         with watch.recording():
             for k in range(micro_batches):
-                with around(k == micro_batches - 1):
+                with context(k == micro_batches - 1):
                     watch.backward(model(torch.zeros(())))
             finish()
         noted.append(watch.activities)

@@ -1,9 +1,9 @@
 """Places for tensors that are seldom needed: the memory of the CPU, and files.
 
-| home   | room                     | speed of a common machine | a tensor there is                                |
-|--------|--------------------------|---------------------------|--------------------------------------------------|
-| Memory | hundreds of GB of a node | 55 GB/s, over PCIe 5      | a CPU tensor, page-locked if it comes from a GPU |
-| Folder | terabytes                | 3 GB/s, of one NVMe disk  | a CPU tensor whose pages are those of a file     |
+| target      | room                     | speed of a common machine | a tensor there is                              |
+|-------------|--------------------------|---------------------------|------------------------------------------------|
+| HostMemory  | hundreds of GB of a node | 55 GB/s, over PCIe 5      | a CPU tensor, page-locked where a GPU reads it |
+| DiskStorage | terabytes                | 3 GB/s, of one NVMe disk  | a CPU tensor whose pages are those of a file   |
 
 A file is mapped into memory: reading the tensor reads the file, and pages that were not used for a while leave memory
 by themselves. So the same code computes on either, and only what is in use has to fit into memory. (Rajbhandari et al.
@@ -23,10 +23,10 @@ from reference.choices import Offload
 from reference.errors import BadInput
 
 
-class Home(Protocol):
+class OffloadTarget(Protocol):
     """Where tensors can be kept."""
 
-    def room_for(self, x: Tensor) -> Tensor:
+    def allocate(self, x: Tensor) -> Tensor:
         """A contiguous CPU tensor of the shape and dtype of `x`, kept here; its values are anything.
 
         Raises:
@@ -34,15 +34,15 @@ class Home(Protocol):
         """
 
 
-class Memory:
+class HostMemory:
     """The memory of the CPU."""
 
-    def room_for(self, x: Tensor) -> Tensor:
+    def allocate(self, x: Tensor) -> Tensor:
         """Page-locked if `x` is on a GPU: such memory the GPU reads and writes by itself, while others compute."""
         return torch.empty(x.shape, dtype=x.dtype, pin_memory=x.is_cuda)
 
 
-class Folder:
+class DiskStorage:
     """Files without a name in a folder; each lives as long as its tensor. Nothing is left, not even by a crash.
 
     Args:
@@ -57,7 +57,7 @@ class Folder:
         if not self.path.is_dir():
             raise BadInput(f"{path} is not a folder: tensors are kept in files there")
 
-    def room_for(self, x: Tensor) -> Tensor:
+    def allocate(self, x: Tensor) -> Tensor:
         """A tensor mapped to a new file, whose blocks are reserved: a disk that is full says so here and not later."""
         if not x.numel():
             return torch.empty(x.shape, dtype=x.dtype)
@@ -75,11 +75,11 @@ class Folder:
             raise BadInput(f"no room for {x.nbytes:,} bytes in {self.path}: {why}; choose another folder") from error
 
 
-def home_of(offload: Offload, folder: str | Path) -> Home:
-    """The home that is meant by CPU or DISK.
+def offload_target(offload: Offload, folder: str | Path) -> OffloadTarget:
+    """The target that is meant by CPU or DISK.
 
     Args:
         offload: not NONE.
         folder: where the files of DISK go.
     """
-    return Folder(folder) if offload is Offload.DISK else Memory()
+    return DiskStorage(folder) if offload is Offload.DISK else HostMemory()

@@ -26,7 +26,7 @@ class Place:
 
 
 @dataclass(slots=True, eq=False)
-class Post:
+class PostedCall:
     """A call that a rank has posted: its event, which it reads like, and what else there is to know of it.
 
     `matched` once every rank that it needs has posted its own.
@@ -40,12 +40,12 @@ class Post:
     receives: tuple[int, ...]  # all-to-all: bytes from each rank
     width: int  # bytes of one row
     matched: bool = False
-    partners: tuple["Post", ...] = field(default=(), repr=False)
-    source: int | None = None  # the rank that a receive from any rank has matched
+    partners: tuple["PostedCall", ...] = field(default=(), repr=False)
+    source: int | None = None  # to which a receive from any rank was resolved
     source_used: bool = False  # its caller has looked at the source
     ordinal: int = 0  # position among the collectives of its group on its rank, from 1
-    previous: "Post | None" = field(default=None, repr=False)  # the call of this rank before
-    waited: list["Post"] = field(default_factory=list, repr=False)  # calls whose waits ended between the two
+    previous: "PostedCall | None" = field(default=None, repr=False)  # the call of this rank before
+    waited: list["PostedCall"] = field(default_factory=list, repr=False)  # calls whose waits ended between the two
 
     def __getattr__(self, name: str) -> Any:
         """What the event says: `post.rank`, `post.op`, `post.peer`."""
@@ -82,7 +82,7 @@ class Post:
         return "the world" if self.group_name == "0" else f"a group of {list(self.group)}"
 
     @property
-    def told(self) -> Event:
+    def resolved_event(self) -> Event:
         """The event; that of a receive from any rank with its resolved source."""
         return self.event if self.source is None else replace(self.event, peer=self.source)
 
@@ -98,11 +98,11 @@ def spelled(op: str, function: str, peer: int | None, tag: int, reduce: str) -> 
 
 
 def text_of(call: "Call") -> str:
-    """As `Post.text`, for a call that may name a rank that is not there."""
+    """As `PostedCall.text`, for a call that may name a rank that is not there."""
     return spelled(call.op, call.function, call.root if call.peer is None else call.peer, call.tag, call.reduce)
 
 
-def report(call: "Call", rank: int) -> dict[str, Any]:
+def report_of(call: "Call", rank: int) -> dict[str, Any]:
     """A call as the JSON that a rank sends before it makes it."""
     return {
         "what": "post",
@@ -116,9 +116,9 @@ def report(call: "Call", rank: int) -> dict[str, Any]:
     }
 
 
-def from_report(rank: int, report: dict[str, Any]) -> Post:
+def from_report(rank: int, report: dict[str, Any]) -> PostedCall:
     """The post of a report."""
-    return Post(
+    return PostedCall(
         event=Event.from_row(rank, report["event"]),
         number=report["number"],
         function=report["function"],
@@ -129,7 +129,7 @@ def from_report(rank: int, report: dict[str, Any]) -> Post:
     )
 
 
-def blame(error: type[RankError], kind: str, post: Post, *details: str) -> RankError:
+def blame(error: type[RankError], kind: str, post: PostedCall, *details: str) -> RankError:
     """An error at the line of a call."""
     return error(kind, *details, rank=post.rank, file=post.place.file, line=post.place.line, call=post.text)
 

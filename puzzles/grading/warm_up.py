@@ -2,7 +2,7 @@
 
 A new rank shares its memory with the process that it was forked from, and copies a page when it first touches it
 (Python counts references in the objects themselves, so to look at an object is to touch it). A first call copies some
-three thousand pages, in about 10 ms of each rank; the next one takes no tenth of that. So a rank rehearses.
+three thousand pages, in about 10 ms of each rank; the next one takes no tenth of that. So a rank warms up.
 """
 
 import torch
@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 
-def rehearse(x, group):
+def exchange(x, group):
     """A message around the ring, and a sum."""
     rank, n = dist.get_rank(group), dist.get_world_size(group)
     received = torch.empty_like(x)
@@ -27,12 +27,12 @@ def rehearse(x, group):
 '''
 
 
-def rehearse() -> None:
+def warm_up() -> None:
     """Run a small text as a check does. Every rank of a cluster must."""
     job = driver.Job(
         source=_SOURCE,
-        filename="rehearsal.py",
-        entry="rehearse",
+        filename="warm_up.py",
+        entry="exchange",
         drive=plain,
         wants_group=True,
         meters=("peak",),

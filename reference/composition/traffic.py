@@ -33,8 +33,8 @@ from reference.zero.cost import all_reduce, one_pass
 
 
 @dataclass(frozen=True)
-class Talk:
-    """What one rank says along one axis, and how often in a step."""
+class Traffic:
+    """What one rank sends along one axis, and how often in a step."""
 
     axis: str
     what: str  # travels
@@ -59,7 +59,7 @@ class Talk:
 
 
 @dataclass(frozen=True)
-class Work:
+class StepShape:
     """A step of a GPT on a mesh with the axes pipe, data and tensor.
 
     Args:
@@ -88,82 +88,85 @@ class Work:
         return self.windows * self.sequence
 
 
-def of_a_step(work: Work, rank: int) -> list[Talk]:
+def traffic_per_step(shape: StepShape, rank: int) -> list[Traffic]:
     """What a rank of the mesh sends in a step of forward, backward and summing gradients, the costliest axis first."""
     return [
-        talk for talk in (*along_tensor(work, rank), *along_pipe(work, rank), *along_data(work, rank)) if talk.times
+        one for one in (*along_tensor(shape, rank), *along_pipe(shape, rank), *along_data(shape, rank)) if one.times
     ]
 
 
-def along_tensor(work: Work, rank: int) -> list[Talk]:
+def along_tensor(shape: StepShape, rank: int) -> list[Traffic]:
     """Where tokens enter regions and leave them, for each micro-batch; once a step, what copies have found apart."""
-    config, (t, place) = work.config, _on(work.mesh, rank, "tensor")
-    pipe = work.mesh.coordinates(rank)["pipe"]
-    stages = work.schedule.stages_on(pipe)
-    blocks, last = sum(len(work.pieces[stage]) for stage in stages), work.schedule.stages - 1 in stages
+    config, (t, place) = shape.config, _on(shape.mesh, rank, "tensor")
+    pipe = shape.mesh.coordinates(rank)["pipe"]
+    stages = shape.schedule.stages_on(pipe)
+    blocks, last = sum(len(shape.pieces[stage]) for stage in stages), shape.schedule.stages - 1 in stages
     crossed = blocks * cost.block() + (0 in stages) * cost.EMBEDDING + last * cost.HEAD
-    m, stream = work.schedule.micro_batches, work.tokens * config.width
+    m, stream = shape.schedule.micro_batches, shape.tokens * config.width
     found = [
-        *_crossings(work, m * crossed, stream, t, place),
-        *(Talk("tensor", "numbers of the loss", Op.ALL_REDUCE, n * work.tokens, t, place, m * last) for n in (1, 2)),
+        *_crossings(shape, m * crossed, stream, t, place),
+        *(
+            Traffic("tensor", "numbers of the loss", Op.ALL_REDUCE, n * shape.tokens, t, place, m * last)
+            for n in (1, 2)
+        ),
     ]
-    if work.scatter_gather and not work.sequence_parallel:
-        arrivals = sum(len(results) for channel, results in channels(work.schedule).items() if channel.target == pipe)
-        found.append(Talk("tensor", "what other stages have sent", Op.ALL_GATHER, stream, t, place, arrivals))
-    return [*found, *_once_a_step(work, blocks, last, t, place)] if t > 1 else []
+    if shape.scatter_gather and not shape.sequence_parallel:
+        arrivals = sum(len(results) for channel, results in channels(shape.schedule).items() if channel.target == pipe)
+        found.append(Traffic("tensor", "what other stages have sent", Op.ALL_GATHER, stream, t, place, arrivals))
+    return [*found, *_once_a_step(shape, blocks, last, t, place)] if t > 1 else []
 
 
-def _once_a_step(work: Work, blocks: int, last: bool, t: int, place: int) -> list[Talk]:
+def _once_a_step(shape: StepShape, blocks: int, last: bool, t: int, place: int) -> list[Traffic]:
     """Gradients of what several ranks have, and of which each has found a part."""
-    config, copies = work.config, max(1, t // work.config.kv_heads)
+    config, copies = shape.config, max(1, t // shape.config.kv_heads)
     heads, norms = blocks * config.kv_head_parameters, blocks * config.unsplit_parameters + last * config.width
-    shared = [Talk("tensor", "gradients of norms", Op.ALL_REDUCE, norms, t, place, 1)] * work.sequence_parallel
+    shared = [Traffic("tensor", "gradients of norms", Op.ALL_REDUCE, norms, t, place, 1)] * shape.sequence_parallel
     if copies > 1:
         what = "gradients of key-value heads"
-        shared.append(Talk("tensor", what, Op.ALL_REDUCE, heads, copies, place % copies, 1))
+        shared.append(Traffic("tensor", what, Op.ALL_REDUCE, heads, copies, place % copies, 1))
     return shared
 
 
-def _crossings(work: Work, crossed: Crossings, stream: int, t: int, place: int) -> list[Talk]:
+def _crossings(shape: StepShape, crossed: Crossings, stream: int, t: int, place: int) -> list[Traffic]:
     what = "activations"
-    if not work.sequence_parallel:
-        return [Talk("tensor", what, Op.ALL_REDUCE, stream, t, place, crossed.sums)]
+    if not shape.sequence_parallel:
+        return [Traffic("tensor", what, Op.ALL_REDUCE, stream, t, place, crossed.sums)]
     return [
-        Talk("tensor", what, Op.ALL_GATHER, stream, t, place, crossed.gathers),
-        Talk("tensor", what, Op.REDUCE_SCATTER, stream, t, place, crossed.sums),
+        Traffic("tensor", what, Op.ALL_GATHER, stream, t, place, crossed.gathers),
+        Traffic("tensor", what, Op.REDUCE_SCATTER, stream, t, place, crossed.sums),
     ]
 
 
-def along_pipe(work: Work, rank: int) -> list[Talk]:
+def along_pipe(shape: StepShape, rank: int) -> list[Traffic]:
     """From stage to stage, whatever the schedule; and between both ends, where they have the same table."""
-    (p, place), (t, _) = _on(work.mesh, rank, "pipe"), _on(work.mesh, rank, "tensor")
-    sends = sum(len(results) for channel, results in channels(work.schedule).items() if channel.source == place)
-    parts = t if work.sequence_parallel or work.scatter_gather else 1
-    found = [Talk("pipe", "activations", Op.SEND, work.tokens * work.config.width // parts, p, place, sends)]
-    ends = [work.schedule.placement[stage] for stage in (0, -1)]
-    if work.config.tied and place in ends and ends[0] != ends[1]:
-        table = -(-work.config.vocabulary // t) * work.config.width
-        found.append(Talk("pipe", "gradients of a tied table", Op.ALL_REDUCE, table, 2, ends.index(place), 1))
+    (p, place), (t, _) = _on(shape.mesh, rank, "pipe"), _on(shape.mesh, rank, "tensor")
+    sends = sum(len(results) for channel, results in channels(shape.schedule).items() if channel.source == place)
+    parts = t if shape.sequence_parallel or shape.scatter_gather else 1
+    found = [Traffic("pipe", "activations", Op.SEND, shape.tokens * shape.config.width // parts, p, place, sends)]
+    ends = [shape.schedule.placement[stage] for stage in (0, -1)]
+    if shape.config.tied and place in ends and ends[0] != ends[1]:
+        table = -(-shape.config.vocabulary // t) * shape.config.width
+        found.append(Traffic("pipe", "gradients of a tied table", Op.ALL_REDUCE, table, 2, ends.index(place), 1))
     return found
 
 
-def along_data(work: Work, rank: int) -> list[Talk]:
+def along_data(shape: StepShape, rank: int) -> list[Traffic]:
     """Gradients of all parameters of this rank: an all-reduce for each of its stages, and one for a tied table."""
-    d, place = _on(work.mesh, rank, "data")
+    d, place = _on(shape.mesh, rank, "data")
     return [
-        Talk("data", "gradients of weights", Op.ALL_REDUCE, numel, d, place, d > 1)
-        for numel in parameters_of(work, rank)
+        Traffic("data", "gradients of weights", Op.ALL_REDUCE, numel, d, place, d > 1)
+        for numel in parameters_of(shape, rank)
     ]
 
 
-def parameters_of(work: Work, rank: int) -> list[int]:
+def parameters_of(shape: StepShape, rank: int) -> list[int]:
     """How many numbers a rank of the mesh holds of each of its stages, and of a tied table."""
-    config, at, t = work.config, work.mesh.coordinates(rank), work.mesh.size("tensor")
-    stages = work.schedule.stages_on(at["pipe"])
+    config, at, t = shape.config, shape.mesh.coordinates(rank), shape.mesh.size("tensor")
+    stages = shape.schedule.stages_on(at["pipe"])
     with torch.device("meta"):
         table = TiedTable(config) if config.tied else None
-        parts: list[nn.Module] = [stage_of(config, work.pieces[stage], table) for stage in stages]
-    if table and {0, work.schedule.stages - 1} & set(stages):
+        parts: list[nn.Module] = [stage_of(config, shape.pieces[stage], table) for stage in stages]
+    if table and {0, shape.schedule.stages - 1} & set(stages):
         parts.append(table)
     return [
         sum(prod(placement(name, p.shape, config, at["tensor"], t).local) for name, p in part.named_parameters())

@@ -8,7 +8,7 @@ border on either side: a function that changes nothing, and notes what passes it
 
 On ranks of a cluster the steps say what was really sent, and which of them made the same on all ranks. On the meta
 device nothing is computed and nothing is sent: so a block of any model runs on any number of ranks
-(`reference.tensor_parallel.lab.rehearsal`).
+(`reference.tensor_parallel.lab.simulate_layer`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +42,7 @@ class OpKind(StrEnum):
     SUM = "sum"  # what the ranks made inside is added up
 
     @property
-    def talks(self) -> bool:
+    def is_collective(self) -> bool:
         """Whether it lies at the border of a region, where ranks may send something."""
         return self in (OpKind.GATHER, OpKind.SUM)
 
@@ -101,14 +101,14 @@ class Recorded(Around):
         super().__init__(inside)
         self._at, self._names = at, names
 
-    def columns(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
+    def column_linear(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
         """Into a region."""
         site = ", ".join(self._names[layer] for layer in layers)
-        return self._at(site, None, lambda x: self.inside.columns(x, *layers), x)
+        return self._at(site, None, lambda x: self.inside.column_linear(x, *layers), x)
 
-    def rows(self, x: Tensor, layer: Linear) -> Tensor:
+    def row_linear(self, x: Tensor, layer: Linear) -> Tensor:
         """Out of a region."""
-        return self._at(self._names[layer], None, lambda x: self.inside.rows(x, layer), x)
+        return self._at(self._names[layer], None, lambda x: self.inside.row_linear(x, layer), x)
 
     def attend(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         """Between the two, in attention."""
@@ -119,9 +119,9 @@ class Recorded(Around):
         site = self._names.get(function, "SwiGLU")
         return self._at(site, _nothing, partial(self.inside.local, function), *inputs)
 
-    def dropout(self, drop: Callable[..., Tensor], x: Tensor, noise: Tensor | None) -> Tensor:
+    def dropout(self, drop: Callable[..., Tensor], x: Tensor, seeds: Tensor | None) -> Tensor:
         """After a region."""
-        return self._at(self._names[drop], _nothing, lambda x: self.inside.dropout(drop, x, noise), x)
+        return self._at(self._names[drop], _nothing, lambda x: self.inside.dropout(drop, x, seeds), x)
 
 
 class OpRecorder:
@@ -137,8 +137,8 @@ class OpRecorder:
 
     def follow(self, block: Block, region: Region) -> None:
         """Note what a block does that computes in `region`. Both are changed in place."""
-        region.begin_gather = partial(self._talk, OpKind.GATHER, region.begin_gather)
-        region.begin_sum = partial(self._talk, OpKind.SUM, region.begin_sum)
+        region.start_gather = partial(self._collective, OpKind.GATHER, region.start_gather)
+        region.start_sum = partial(self._collective, OpKind.SUM, region.start_sum)
         region.multiply = partial(self._multiply, region.multiply)
         names = {module: name.split(".")[-1] for name, module in block.named_modules()}
         equip(block, lambda ops: Recorded(ops, self.at, names))
@@ -169,7 +169,7 @@ class OpRecorder:
         self._note(OpKind.PRODUCT, a, made, flops=2 * made.numel() * a.shape[-1])
         return made
 
-    def _talk(self, kind: OpKind, begin: Callable[[Tensor], Finish], x: Tensor) -> Finish:
+    def _collective(self, kind: OpKind, begin: Callable[[Tensor], Finish], x: Tensor) -> Finish:
         first, place, given = self._calls(), len(self.steps), x.detach()
         self._note(kind, given, given)
         finish = begin(x)
@@ -211,8 +211,8 @@ def of_block(
     random = torch.Generator(device).manual_seed(0) if device != "meta" else None
     x, upstream = torch.randn(2, batch, sequence, config.width, generator=random, dtype=dtype, device=device)
     cos_sin = rotary_cos_sin(torch.arange(sequence, device=device), config.head_dim, config.rotary_base)
-    made = model.blocks[0](region.own(x).clone().requires_grad_(), cos_sin)
-    made.backward(region.own(upstream))
+    made = model.blocks[0](region.local_tokens(x).clone().requires_grad_(), cos_sin)
+    made.backward(region.local_tokens(upstream))
     return recorder.steps
 
 

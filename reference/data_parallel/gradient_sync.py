@@ -26,7 +26,7 @@ from reference.sharding import Slices, pieces
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ParameterShard:
     """Elements [begin, end) of the flattened parameter `name`, which this rank updates.
 
     `master` is what the optimizer sees: `end - begin` elements, in the precision of the update. Where a rank updates a
@@ -53,11 +53,11 @@ class Part:
         return pieces(values.flatten(), self.begin, self.block or Slices.of(self.shape), self.shape)
 
 
-class UpdateForm(Protocol):
+class GradientSync(Protocol):
     """What a form is for the optimizer and the checkpoint, however backward is run."""
 
-    parts: tuple[Part, ...]  # what this rank updates
-    shards: tuple[ProcessGroup, ...]  # axes along which ranks hold different parts; () where every rank holds all
+    parts: tuple[ParameterShard, ...]  # what this rank updates
+    shard_groups: tuple[ProcessGroup, ...]  # axes along which ranks hold different parts; () where every rank holds all
     units: Sequence[Any]  # what is gathered and freed, see `reference.zero.unit`; () where parameters stay whole
 
     def reduce_gradients(self) -> None:
@@ -70,7 +70,7 @@ class UpdateForm(Protocol):
         """The buffers in which gradients are at this moment, for those that measure memory."""
 
 
-class DataParallel(UpdateForm, Protocol):
+class DataParallel(GradientSync, Protocol):
     """A form of data parallelism, applied to one model."""
 
     def micro_batch(self, last: bool) -> AbstractContextManager[None]:

@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager
 
 from torch import Tensor
 
-from reference.data_parallel.form import DataParallel
+from reference.data_parallel.gradient_sync import DataParallel
 
 
 class PerStageSync:
-    """The forms of one rank's stages. For an optimizer it is an `UpdateForm`, for a pipeline a `StageForm`.
+    """The forms of one rank's stages. For an optimizer it is an `GradientSync`, for a pipeline a `StageSync`.
 
     Args:
         forms: over each of this rank's stages, by number.
@@ -24,7 +24,7 @@ class PerStageSync:
         self._of_stage, self._table = forms, table
         self._all = [*([table] if table else []), *forms.values()]
         self.parts = tuple(part for form in self._all for part in form.parts)
-        self.shards = self._all[0].shards
+        self.shard_groups = self._all[0].shard_groups
         self.units = [unit for form in self._all for unit in form.units]
         self.shards_parameters = bool(self.units)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from reference.collectives.compat import all_gather_single, reduce_scatter_single
-from reference.data_parallel.layout import FlatLayout
+from reference.data_parallel.flat_layout import FlatLayout
 
 
 def pieces_of(sizes: list[int], rank: int, ranks: int) -> list[tuple[int, int, int]]:

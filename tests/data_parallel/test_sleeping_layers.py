@@ -5,7 +5,7 @@ import torch.distributed as dist
 
 from reference.cluster import Cluster
 from reference.data_parallel.answers.reduce_on_last import reduce_on_last
-from reference.data_parallel.lab.sleeping import sleeping_model, watch_step
+from reference.data_parallel.lab.sleeping_layers import sleeping_model, watch_step
 from reference.data_parallel.plain import reduce_in_buckets
 from reference.data_parallel.replicated import flat
 from reference.trace.activity import Activity, Doing
@@ -33,7 +33,7 @@ def in_buckets() -> list[Activity]:
 
 def accumulated() -> list[Activity]:
     model = sleeping_model(LAYERS, WEIGHTS, SECONDS)
-    return watch_step(model, micro_batches=2, around=reduce_on_last(model, dist.group.WORLD))
+    return watch_step(model, micro_batches=2, context=reduce_on_last(model, dist.group.WORLD))
 
 
 def test_a_layer_adds_its_mean_and_its_gradient_is_that_of_a_mean():

@@ -25,11 +25,11 @@ from reference.pipeline_parallel.schedule import Kind, Schedule
 from reference.pipeline_parallel.simulate import ActionSpan, Costs, Simulation
 from reference.pipeline_parallel.split_backward import DeferredWeightGradients
 
-from .measure import Notes, measured
+from .measure import Timings, measured
 
 
 @dataclass(frozen=True)
-class Slept:
+class SleepingRun:
     """A step that ranks have slept through."""
 
     step: Simulation  # its spans are measured, in seconds
@@ -42,7 +42,7 @@ class Slept:
         return self.step.longest - self.step.busy
 
 
-def sleep_through(cluster: Cluster, schedule: Schedule, costs: Costs) -> Slept:
+def run_sleeping(cluster: Cluster, schedule: Schedule, costs: Costs) -> SleepingRun:
     """Let the ranks of a pipeline sleep through a step.
 
     Args:
@@ -51,7 +51,7 @@ def sleep_through(cluster: Cluster, schedule: Schedule, costs: Costs) -> Slept:
         costs: seconds; messages take what they take.
     """
     lines, activations, gradients = zip(*cluster.run(on_rank, schedule, costs), strict=True)
-    return Slept(measured(schedule, lines), activations, {k: v for own in gradients for k, v in own.items()})
+    return SleepingRun(measured(schedule, lines), activations, {k: v for own in gradients for k, v in own.items()})
 
 
 def on_rank(schedule: Schedule, costs: Costs) -> tuple[list[ActionSpan], int, dict[int, float]]:
@@ -60,26 +60,26 @@ def on_rank(schedule: Schedule, costs: Costs) -> tuple[list[ActionSpan], int, di
     To be run on every rank. A first step, without sleep, tells the ranks the shapes of their messages.
     """
     deferred = DeferredWeightGradients()
-    shelf, notes = Shelf(), Notes()
+    counter, timings = ActivationCounter(), Timings()
     own = schedule.stages_on(dist.get_rank())
-    stages = {stage: SleepingStage(shelf, deferred) for stage in own}
+    stages = {stage: SleepingStage(counter, deferred) for stage in own}
     device = torch.device("cpu")
-    pipeline = Pipeline(schedule, stages, dist.group.WORLD, device, deferred=deferred, around=notes.of)
+    pipeline = Pipeline(schedule, stages, dist.group.WORLD, device, deferred=deferred, context=timings.of)
     for table in (Costs(0, 0, 0).table(schedule.stages), costs.table(schedule.stages)):
         for number, stage in stages.items():
             stage.seconds = {kind: seconds[number] for kind, seconds in table.items()}
             stage.weight.grad = None
-        notes.spans.clear()
+        timings.spans.clear()
         dist.barrier()
         pipeline.step(lambda k: (torch.zeros(()),), lambda y, k: y)
-    return notes.spans, shelf.most, {number: stage.weight.grad.item() for number, stage in stages.items()}
+    return timings.spans, counter.most, {number: stage.weight.grad.item() for number, stage in stages.items()}
 
 
 class Activation:
     """What a stage keeps of a micro-batch until its backward is done."""
 
 
-class Shelf:
+class ActivationCounter:
     """Counts the activations that a rank holds: each counts for as long as anything refers to it."""
 
     def __init__(self) -> None:
@@ -98,13 +98,13 @@ class SleepingStage(nn.Module):
     """Adds its weight to what comes, and takes its time.
 
     Args:
-        shelf: of this rank.
+        counter: of this rank.
         deferred: what waits for the second half of backward.
     """
 
-    def __init__(self, shelf: Shelf, deferred: DeferredWeightGradients) -> None:
+    def __init__(self, counter: ActivationCounter, deferred: DeferredWeightGradients) -> None:
         super().__init__()
-        self.shelf, self.deferred = shelf, deferred
+        self.counter, self.deferred = counter, deferred
         self.weight = nn.Parameter(torch.zeros(()))
         self.seconds: Mapping[Kind, float] = {}
 
@@ -127,7 +127,7 @@ class _Sleep(Function):
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, x: Tensor, stage: SleepingStage) -> Tensor:
-        ctx.stage, ctx.activation = stage, stage.shelf.put()
+        ctx.stage, ctx.activation = stage, stage.counter.put()
         stage.sleep(Kind.FORWARD)
         return x + stage.weight
 

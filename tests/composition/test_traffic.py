@@ -13,7 +13,7 @@ from reference.collectives import cost as collectives
 from reference.collectives.fast import select
 from reference.composition.lab.by_axis import SEVERAL, bytes_by_axis, matrices_by_axis
 from reference.composition.lab.reorder import reordered
-from reference.composition.talk import Talk, Work, along_data, along_pipe, along_tensor, of_a_step
+from reference.composition.traffic import StepShape, Traffic, along_data, along_pipe, along_tensor, traffic_per_step
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.mesh import Mesh
@@ -61,11 +61,11 @@ def mesh_of(plan: Plan, ranks: int = 8) -> Mesh:
     return Mesh({"pipe": p, "data": ranks // p // t, "tensor": t})
 
 
-def work_of(config: GPTConfig, plan: Plan) -> Work:
+def work_of(config: GPTConfig, plan: Plan) -> StepShape:
     schedule = plan.timetable()
     pieces = pieces_of(config, schedule.stages)
     slices, parts = plan.sequence_parallel, plan.scatter_gather
-    return Work(config, mesh_of(plan), schedule, pieces, WINDOWS, SEQUENCE, slices, parts)
+    return StepShape(config, mesh_of(plan), schedule, pieces, WINDOWS, SEQUENCE, slices, parts)
 
 
 def second_steps(cases: Sequence[tuple[GPTConfig, Plan]]) -> None:
@@ -89,20 +89,20 @@ def traces(clusters: Callable[..., Cluster]) -> Iterator[dict[str, Trace]]:
     yield dict(zip(CASES, cut(trace)[1::2], strict=True))
 
 
-def by_hand(talk: Talk) -> int:
+def by_hand(sent: Traffic) -> int:
     """Elements that a rank sends with the algorithms that suit small tensors between processes of one machine.
 
     The flat form of data parallelism calls the backend's own, which a trace counts as a ring.
     """
-    if talk.op is Op.SEND or talk.axis == "data":
-        return talk.elements
-    reductions = select.cheapest(select.ALL_REDUCES, talk.ranks, talk.numel, DOUBLE)
+    if sent.op is Op.SEND or sent.axis == "data":
+        return sent.elements
+    reductions = select.cheapest(select.ALL_REDUCES, sent.ranks, sent.numel, DOUBLE)
     algorithm = {
         Op.ALL_REDUCE: reductions,
         Op.ALL_GATHER: all_gather.recursive_doubling,
         Op.REDUCE_SCATTER: reduce_scatter.recursive_halving,
-    }[talk.op]
-    return talk.times * collectives.of(algorithm).elements(talk.place, talk.ranks, talk.numel)
+    }[sent.op]
+    return sent.times * collectives.of(algorithm).elements(sent.place, sent.ranks, sent.numel)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -113,16 +113,16 @@ def test_every_rank_sends_along_every_axis_what_the_formulas_say(case: str, trac
     assert SEVERAL not in found, "messages keep to one axis"
     for rank in work.mesh.ranks:
         expected = dict.fromkeys(work.mesh.names, 0)
-        for talk in of_a_step(work, rank):
-            expected[talk.axis] += DOUBLE * by_hand(talk)
+        for sent in traffic_per_step(work, rank):
+            expected[sent.axis] += DOUBLE * by_hand(sent)
         assert {axis: sent[rank] for axis, sent in found.items()} == expected, rank
 
 
 def test_two_ranks_on_an_axis_send_the_same_around_a_ring_and_by_hand() -> None:
     """So a mesh of 2 x 2 x 2 is where the formulas of the paper and the bytes of a laptop are the same numbers."""
     for rank in range(8):
-        for talk in of_a_step(work_of(*CASES["2 x 2 x 2"]), rank):
-            assert talk.elements == by_hand(talk)
+        for sent in traffic_per_step(work_of(*CASES["2 x 2 x 2"]), rank):
+            assert sent.elements == by_hand(sent)
 
 
 def test_every_byte_goes_along_an_axis(traces: dict[str, Trace]) -> None:
@@ -130,7 +130,7 @@ def test_every_byte_goes_along_an_axis(traces: dict[str, Trace]) -> None:
     assert sum(matrices_by_axis(trace, mesh).values()).sum(axis=1).tolist() == list(trace.bytes_sent)
 
 
-def test_in_another_order_everybody_says_the_same_from_another_place(traces: dict[str, Trace]) -> None:
+def test_in_another_order_every_rank_sends_the_same_from_another_place(traces: dict[str, Trace]) -> None:
     trace, mesh = traces["2 x 2 x 2"], mesh_of(CASES["2 x 2 x 2"][1])
     inside_out = Mesh({"tensor": 2, "data": 2, "pipe": 2})
     moved = reordered(trace, mesh, inside_out.names)
@@ -165,7 +165,7 @@ def test_the_tensor_axis_says_eight_times_the_stream_for_each_layer() -> None:
     more, less = (work_of(replace(MODEL, layers=layers), plan) for layers in (16, 8))
     stream = WINDOWS * SEQUENCE * MODEL.width
     for rank in range(8):
-        added = sum(talk.elements for talk in along_tensor(more, rank)) - sum(
+        added = sum(one.elements for one in along_tensor(more, rank)) - sum(
             t.elements for t in along_tensor(less, rank)
         )
         assert added == 3 * 4 * 8 * stream * 3 // 4
@@ -193,7 +193,7 @@ def test_parts_travel_along_the_pipe_and_are_gathered_along_the_tensor_axis() ->
     works = [work_of(MODEL, replace(plain, scatter_gather=parts)) for parts in (False, True)]
     sent = [along_pipe(work, 0)[0].elements for work in works]
     assert sent[0] == 2 * sent[1] == 2 * along_pipe(work_of(MODEL, plan_of(2, 2, 4, slices=True)), 0)[0].elements
-    within = [sum(talk.elements for talk in along_tensor(work, 0)) for work in works]
+    within = [sum(one.elements for one in along_tensor(work, 0)) for work in works]
     assert within[1] - within[0] == sent[1], "of two halves each rank has one, and is sent the other"
 
 

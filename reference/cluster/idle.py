@@ -15,17 +15,17 @@ from typing import Protocol
 PERIOD = 0.5  # seconds from one look to the next
 
 
-class Restful(Protocol):
+class Idleable(Protocol):
     """What can be put to sleep."""
 
-    def rest(self) -> None:
+    def suspend_if_idle(self) -> None:
         """Sleep after a while without a call."""
 
 
-_clusters: weakref.WeakValueDictionary[int, Restful] = weakref.WeakValueDictionary()  # by id
+_clusters: weakref.WeakValueDictionary[int, Idleable] = weakref.WeakValueDictionary()  # by id
 
 
-def look_after(cluster: Restful) -> None:
+def watch_idle(cluster: Idleable) -> None:
     """Let it sleep from now on whenever it is not called. Holds it no longer than others do."""
     _clusters[id(cluster)] = cluster
     _start_thread(os.getpid())
@@ -34,14 +34,14 @@ def look_after(cluster: Restful) -> None:
 @functools.cache
 def _start_thread(process: int) -> None:
     """Once in each process: a fork of one that has the thread has none."""
-    threading.Thread(target=_look_around, name="rankwise: rest", daemon=True).start()
+    threading.Thread(target=_suspend_idle, name="rankwise: idle", daemon=True).start()
 
 
-def _look_around() -> None:
+def _suspend_idle() -> None:
     """Loop without end: now and then put idle clusters to sleep."""
     while True:
         time.sleep(PERIOD)
         for reference in _clusters.valuerefs():
             if cluster := reference():
-                cluster.rest()
+                cluster.suspend_if_idle()
             del cluster

@@ -8,7 +8,7 @@ import pytest
 from reference.cluster import Cluster
 from reference.trace.activity import Activity, Doing
 from reference.zero_bubble.answers.overlap import overlapped_pair
-from reference.zero_bubble.lab.sleeping import Layers, Pair, one_by_one, sleep_on_rank
+from reference.zero_bubble.lab.sleeping_pieces import Layers, Pair, one_by_one, sleep_on_rank
 
 pytestmark = pytest.mark.alone
 

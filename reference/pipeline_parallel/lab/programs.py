@@ -23,7 +23,7 @@ GATHER = 2.0  # as long as a backward
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class ProgramSimulation:
     """A step of all ranks of a pipeline."""
 
     simulation: Simulation  # of what they compute
@@ -53,9 +53,9 @@ def action_of(step: Step) -> Action | None:
     return step.action if isinstance(step, Reduce) else step if isinstance(step, Action) else None
 
 
-def rehearse(
+def simulate_program(
     programs: Sequence[Sequence[Step]], v: int, m: int, costs: Costs = COSTS, gather: float = GATHER
-) -> Rehearsal:
+) -> ProgramSimulation:
     """Run a step on paper.
 
     Args:
@@ -85,7 +85,7 @@ def rehearse(
         pass
     simulation = Simulation.of_spans(schedule, [rank.spans for rank in ranks])
     seconds = max(max(rank.now, rank.link) for rank in ranks)
-    return Rehearsal(simulation, seconds, *(max(each) for each in zip(*held, strict=True)))
+    return ProgramSimulation(simulation, seconds, *(max(each) for each in zip(*held, strict=True)))
 
 
 def most_held(rank: int, program: Iterable[Step]) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What a rank sends along each axis, for the back of an envelope; `talk` has it for any model, both ends included.
+"""What a rank sends along each axis, for the back of an envelope; `traffic` has it for any model, both ends included.
 
 Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using Megatron-LM", sec. 3.
 """

@@ -15,7 +15,7 @@ from os.path import commonpath
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from reference.data_parallel.form import DataParallel, UpdateForm
+from reference.data_parallel.gradient_sync import DataParallel, GradientSync
 from reference.memory.history import History, MemoryKind
 from reference.memory.lab.gauge import Gauge, Source, parameters_of, state_tensors
 from reference.memory.recipe import Breakdown
@@ -53,7 +53,7 @@ def measured_step(model: nn.Module, form: DataParallel, optimizer: Optimizer, lo
     return gauge.history
 
 
-def gauge_of(model: nn.Module, form: UpdateForm, optimizer: Optimizer) -> Gauge:
+def gauge_of(model: nn.Module, form: GradientSync, optimizer: Optimizer) -> Gauge:
     """A gauge for any form. Of FSDP it also follows the units, by name. Arguments as for `measured_step`."""
     masters = [part.master for part in form.parts]
     own = parameters_of(model)

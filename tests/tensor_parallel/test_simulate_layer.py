@@ -1,4 +1,4 @@
-"""A rehearsal does what the ranks would do, and says what that would cost."""
+"""A simulated layer does what the ranks would do, and says what that would cost."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,9 +13,9 @@ from reference.models import PRESETS, GPTConfig
 from reference.networks.hierarchical import hierarchical_time
 from reference.sequence_parallel import SequenceRegion
 from reference.tensor_parallel import Region, cost
-from reference.tensor_parallel.lab import steps
-from reference.tensor_parallel.lab.rehearsal import LayerRehearsal, rehearse, rings, two_levels
-from reference.tensor_parallel.lab.steps import LayerOp
+from reference.tensor_parallel.lab import op_trace
+from reference.tensor_parallel.lab.op_trace import LayerOp
+from reference.tensor_parallel.lab.simulate_layer import LayerSimulation, rings, simulate_layer, two_levels
 from reference.trace import INFINIBAND_NDR, NVLINK4, Network, Op
 from reference.trace.activity import Doing
 
@@ -26,8 +26,8 @@ NODES = Network.cluster(2, 8)
 slicing = pytest.mark.parametrize("slices_tokens", REGIONS)
 
 
-def small(t: int, slices_tokens: bool) -> LayerRehearsal:
-    return rehearse(CONFIG, t, BATCH, SEQUENCE, slices_tokens, torch.float64)
+def small(t: int, slices_tokens: bool) -> LayerSimulation:
+    return simulate_layer(CONFIG, t, BATCH, SEQUENCE, slices_tokens, torch.float64)
 
 
 @slicing
@@ -37,21 +37,21 @@ def test_steps_are_those_of_ranks_that_are_there(clusters: Callable[..., Cluster
 
     def block() -> list[LayerOp]:
         region = REGIONS[slices_tokens](dist.group.WORLD, overlap=True)
-        return steps.of_block(CONFIG, region, BATCH, SEQUENCE, torch.float64)
+        return op_trace.of_block(CONFIG, region, BATCH, SEQUENCE, torch.float64)
 
     found, trace = clusters(t, preload=("torch._dynamo",)).trace(block)
-    rehearsed = small(t, slices_tokens)
+    simulated = small(t, slices_tokens)
     for own in found:
-        assert [replace(step, fingerprint=0, calls=(0, 0)) for step in own] == list(rehearsed.steps)
-    sent = [sum(step.sent for step in own) for own in steps.with_bytes(found, trace)]
-    assert sent == trace.bytes_sent == rehearsed.trace.bytes_sent
+        assert [replace(step, fingerprint=0, calls=(0, 0)) for step in own] == list(simulated.steps)
+    sent = [sum(step.sent for step in own) for own in op_trace.with_bytes(found, trace)]
+    assert sent == trace.bytes_sent == simulated.trace.bytes_sent
 
 
 @slicing
 @pytest.mark.parametrize("t", [2, 3, 4, 6, 12])
 def test_it_sends_what_the_formula_says(t: int, slices_tokens: bool) -> None:
     config = replace(CONFIG, kv_heads=12)
-    sent = rehearse(config, t, BATCH, SEQUENCE, slices_tokens, torch.float64).trace.bytes_sent
+    sent = simulate_layer(config, t, BATCH, SEQUENCE, slices_tokens, torch.float64).trace.bytes_sent
     stream = BATCH * SEQUENCE * config.width
     assert sent == [8 * cost.block().elements_sent(stream, t, slices_tokens)] * t
 
@@ -74,11 +74,11 @@ def test_one_rank_never_waits() -> None:
 
 def test_sums_of_gradients_travel_while_weights_have_theirs_computed() -> None:
     """Those of forward, and nothing else, hold a rank up, if the network is about as fast as that."""
-    rehearsal = rehearse(PRESETS["llama3-8b"], 8, 1, 8192)
+    simulation = simulate_layer(PRESETS["llama3-8b"], 8, 1, 8192)
     price = rings(Network.of(NVLINK4))
-    done = rehearsal.activities(price, 400e12)
+    done = simulation.activities(price, 400e12)
     sums = [activity for activity in done if activity.doing is Doing.COMMUNICATION]
-    _, waiting = rehearsal.times(price, 400e12)
+    _, waiting = simulation.times(price, 400e12)
     assert len(sums) == 4
     one = sums[0].end - sums[0].begin
     hidden = next(a for a in done if a.doing is Doing.WEIGHT_GRADIENT and a.begin >= sums[2].begin)
@@ -113,4 +113,4 @@ def test_what_does_not_divide_is_said() -> None:
     with pytest.raises(BadInput, match="at least 1 rank, not 0"):
         small(0, False)
     with pytest.raises(BadInput, match="tokens of a window"):
-        rehearse(CONFIG, 4, 1, 22, slices_tokens=True)
+        simulate_layer(CONFIG, 4, 1, 22, slices_tokens=True)

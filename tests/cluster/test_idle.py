@@ -24,7 +24,7 @@ def cluster() -> Iterator[Cluster]:
     """Four ranks that have been called, and have slept for a moment."""
     with Cluster(4) as four:
         four.run(noted, "a")
-        four.rest(0)
+        four.suspend_if_idle(0)
         asleep(four)
         yield four
 
@@ -65,7 +65,7 @@ def test_a_call_wakes_the_same_ranks(cluster: Cluster) -> None:
     assert cluster.run(noted, "b") == ["ab"] * 4
     assert cluster.run(total) == [6.0] * 4
     assert cluster.pids == pids
-    cluster.rest(0)
+    cluster.suspend_if_idle(0)
     asleep(cluster)
     assert cluster.run(noted, "c") == ["abc"] * 4
 
@@ -109,7 +109,7 @@ def test_ranks_that_work_do_not_sleep(tmp_path: Path) -> None:
         call = thread.submit(two.run, at_work, sign)
         while not call.done():
             if sign.exists():
-                two.rest(0)
+                two.suspend_if_idle(0)
                 assert "T" not in states(two)
             time.sleep(0.05)
 
@@ -118,6 +118,6 @@ def test_ranks_may_sleep_before_they_have_come_up() -> None:
     for seconds in (0, 0.01, 0.03, 0.1):
         with Cluster(4) as four:
             time.sleep(seconds)
-            four.rest(0)
+            four.suspend_if_idle(0)
             time.sleep(0.1)
             assert four.run(total) == [6.0] * 4

@@ -6,11 +6,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from .form import Part, UpdateForm
+from .gradient_sync import GradientSync, ParameterShard
 
 
 @torch.no_grad()
-def whole(form: UpdateForm, value: Callable[[Part], Tensor | None] = lambda part: part.master) -> dict[str, Tensor]:
+def gather_full(
+    form: GradientSync, value: Callable[[ParameterShard], Tensor | None] = lambda part: part.master
+) -> dict[str, Tensor]:
     """Every trainable parameter, or what belongs to it, whole on every rank. All ranks of a form call this together.
 
     Args:
@@ -23,7 +25,7 @@ def whole(form: UpdateForm, value: Callable[[Part], Tensor | None] = lambda part
         which it is None.
     """
     found: dict[str, Tensor] = {}
-    for shape, name, dtype, pieces in _of_everybody(form, value):
+    for shape, name, dtype, pieces in _of_all_ranks(form, value):
         target = found.setdefault(name, torch.empty(shape, dtype=dtype))
         for box, values in pieces:
             box.within(target)[...] = values
@@ -31,7 +33,7 @@ def whole(form: UpdateForm, value: Callable[[Part], Tensor | None] = lambda part
 
 
 @torch.no_grad()
-def full_state_dict(form: UpdateForm, model: nn.Module) -> dict[str, Tensor]:
+def full_state_dict(form: GradientSync, model: nn.Module) -> dict[str, Tensor]:
     """What `model.state_dict()` would be in one process: `torch.save` and `load_state_dict` take it as it is.
 
     All ranks of a form call this together. Names and order are those of the model: all names of tied parameters, which
@@ -44,7 +46,7 @@ def full_state_dict(form: UpdateForm, model: nn.Module) -> dict[str, Tensor]:
     Returns:
         The same parameters on every rank: copies on the CPU, the trainable ones as the masters are.
     """
-    masters = whole(form)
+    masters = gather_full(form)
     for unit in form.units:
         unit.unshard()
         unit.wait_for_unshard()
@@ -62,14 +64,14 @@ def full_state_dict(form: UpdateForm, model: nn.Module) -> dict[str, Tensor]:
     return {name: found.get(id(x), x) for name, x in state.items()}
 
 
-def _of_everybody(form: UpdateForm, value: Callable[[Part], Tensor | None]) -> list[tuple]:
+def _of_all_ranks(form: GradientSync, value: Callable[[ParameterShard], Tensor | None]) -> list[tuple]:
     """Shape, name, dtype and pieces of all parts of all ranks."""
     held = []
     for part in form.parts:
         if (x := value(part)) is not None:
             x = x.detach().cpu().clone()  # a view would be sent with all of what it is a view of
             held.append((part.shape, part.name, x.dtype, part.pieces(x)))
-    for group in form.shards:
+    for group in form.shard_groups:
         theirs: list = [None] * dist.get_world_size(group)
         dist.all_gather_object(theirs, held, group=group)
         held = [one for each in theirs for one in each]

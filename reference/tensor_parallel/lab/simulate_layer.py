@@ -26,10 +26,10 @@ from reference.trace import Event, Network, Op, Trace
 from reference.trace.activity import Activity, Doing
 from reference.trace.calls import dtype_name
 
-from .steps import LayerOp, OpKind, of_block
+from .op_trace import LayerOp, OpKind, of_block
 
 
-class Imagined(Region):
+class SimulatedRegion(Region):
     """A region whose ranks are not there, for tensors on the meta device.
 
     Args:
@@ -41,15 +41,15 @@ class Imagined(Region):
         self.rank, self.ranks, self.slices_tokens = 0, ranks, slices_tokens
         self.overlap, self.multiply = True, torch.matmul
 
-    def begin_gather(self, x: Tensor) -> Finish:
+    def start_gather(self, x: Tensor) -> Finish:
         """[B, S / t, D] -> [B, S, D], or nothing."""
         return lambda: x.repeat(1, self.ranks, 1) if self.slices_tokens else x
 
-    def begin_sum(self, x: Tensor) -> Finish:
+    def start_sum(self, x: Tensor) -> Finish:
         """[B, S, D] -> [B, S / t, D], or nothing."""
-        return lambda: self.own(x)
+        return lambda: self.local_tokens(x)
 
-    def own(self, x: Tensor) -> Tensor:
+    def local_tokens(self, x: Tensor) -> Tensor:
         """[B, S, ...] -> [B, S / t, ...], or nothing."""
         return x.tensor_split(self.ranks, dim=1)[0] if self.slices_tokens else x
 
@@ -62,7 +62,7 @@ Price = Callable[[Collective, int], float]
 
 
 @dataclass(frozen=True)
-class LayerRehearsal:
+class LayerSimulation:
     """What each of the ranks does in a block, forward and backward."""
 
     ranks: int
@@ -110,14 +110,14 @@ class LayerRehearsal:
         return computing, max(activity.end for activity in self.activities(price, speed)) - computing
 
 
-def rehearse(
+def simulate_layer(
     config: GPTConfig,
     ranks: int,
     batch: int,
     sequence: int,
     slices_tokens: bool = False,
     dtype: torch.dtype = torch.bfloat16,
-) -> LayerRehearsal:
+) -> LayerSimulation:
     """Run a block of a model on the meta device, as one of so many ranks would.
 
     Args:
@@ -131,8 +131,8 @@ def rehearse(
         BadInput: if the model cannot be split so.
     """
     require_fit(config, ranks, sequence=sequence if slices_tokens else None)
-    region = Imagined(ranks, slices_tokens)
-    return LayerRehearsal(ranks, tuple(of_block(config, region, batch, sequence, dtype, "meta")))
+    region = SimulatedRegion(ranks, slices_tokens)
+    return LayerSimulation(ranks, tuple(of_block(config, region, batch, sequence, dtype, "meta")))
 
 
 def rings(network: Network) -> Price:
@@ -174,7 +174,7 @@ def replayed(calls: Sequence[Collective], groups: Sequence[tuple[int, ...]], ran
 
 def collective(step: LayerOp) -> Collective | None:
     """What a step calls, known by its shapes: an all-gather makes more tokens, a reduce-scatter fewer."""
-    if not step.kind.talks or (step.kind is OpKind.GATHER and step.made == step.given):
+    if not step.kind.is_collective or (step.kind is OpKind.GATHER and step.made == step.given):
         return None
     op = Op.ALL_GATHER if step.kind is OpKind.GATHER else Op.ALL_REDUCE
     if step.kind is OpKind.SUM and step.made != step.given:
