@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from reference.choices import PrecisionName
 from reference.errors import BadInput
-from reference.fields import option
+from reference.fields import option, require_64_bits
 from reference.models import preset
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class TrainConfig:
     )
 
     def __post_init__(self) -> None:
+        require_64_bits(self)
         if self.steps < 1:
             raise BadInput(f"training takes at least 1 step, not {self.steps}")
         if self.stop_after is not None and not 1 <= self.stop_after <= self.steps:

@@ -51,12 +51,41 @@ BAD = [
     (["--nonsense"], "--nonsense"),
     (["--data-parallel", "zero4"], "--data-parallel is one of naive, flat, ddp"),
     (["--data-parallel", "hsdp", "--dp-replicate", "3"], "do not divide into 3 replicas"),
+    (["--batch", "1000000000000"], "more held out needs 142,222,222,222,"),
+    (["--batch", "1000000000000", "--micro-batches", "250000000000"], "give a longer text"),
+    (["--sequence", "1000000000000"], "give a longer text"),
+    (["--micro-batches", "1000000000000"], "do not divide among 1000000000000 micro-batches"),
+    (["--tensor-parallel", "1000000000000"], "do not divide into groups of 1000000000000"),
+    (["--pipeline-parallel", "1000000000000"], "do not divide into pipelines of 1000000000000"),
+    (["--data-parallel", "hsdp", "--dp-replicate", "1000000000000"], "do not divide into 1000000000000 replicas"),
+    (["--steps", "300", "--stop-after", "1000000000000"], "stops after 1 to 300 steps"),
+    *(
+        ([f"--{name}", f"{sign}{2**64}"], "64 bits")
+        for name in ("seed", "batch", "sequence", "steps", "warmup", "micro-batches", "save-every", "tensor-parallel")
+        for sign in ("", "-")
+    ),
     (["--save", ""], "--save FOLDER"),
     (["--resume", "--save", "no/such/folder"], "no checkpoint in no/such/folder"),
 ]
 
 
+IN_A_PIPELINE = [
+    (["--micro-batches", "1000000000000"], "4,000,000,000,000 actions"),
+    (["--schedule", "zb-v", "--micro-batches", "1000000000000"], "8,000,000,000,000 actions"),
+    (["--schedule", "interleaved", "--stages-per-rank", "1000000000000"], "do not make 2000000000000 stages"),
+]
+
+
+@pytest.mark.parametrize("options, reason", IN_A_PIPELINE)
+def test_a_schedule_that_nobody_could_write_down_is_refused(options: list[str], reason: str, capsys) -> None:
+    assert run(["train", "--ranks", "2", "--pipeline-parallel", "2", *options]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and one_line(err) and reason in err
+
+
 WRONG = [
+    ({"seed": 2**64}, "seed is a number of 64 bits"),
+    ({"batch": -(2**64)}, "batch is a number of 64 bits"),
     ({"stop_after": 0}, "stops after 1 to 4 steps, not 0"),
     ({"stop_after": 5}, "stops after 1 to 4 steps, not 5"),
     ({"warmup": -1}, "0 steps or more, not -1"),
