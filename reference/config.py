@@ -27,7 +27,8 @@ class TrainConfig:
 
     model: "ModelConfig" = option(
         "demo",
-        "GPT to train: tiny (33 thousand parameters), demo (0.8 million) or small (24 million).",
+        "GPT to train: tiny (33 thousand parameters), demo (0.8 million) or small (24 million); or tiny-encoder (58 "
+        "thousand) or demo-encoder (0.9 million), which find hidden bytes.",
         value_of=preset,
     )
     data: str | None = option(None, "A file of text (or gzip, zip, npy); Python's own documentation by default.")
@@ -64,6 +65,8 @@ class TrainConfig:
             raise BadInput(f"a seed is 0 or more, not {self.seed}")
         if self.model.vocabulary != 256:
             raise BadInput(f"tokens are bytes here, and this model has a vocabulary of {self.model.vocabulary:,}")
+        if self.model.longest is not None and self.sequence > self.model.longest:
+            raise BadInput(f"this model knows {self.model.longest} positions, and a window has {self.sequence} tokens")
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:

@@ -20,7 +20,8 @@ from reference import launch
 from reference.cluster import Cluster, RankError
 from reference.config import TrainConfig
 from reference.errors import BadInput
-from reference.models import PRESETS
+from reference.memory.precision import PRECISIONS
+from reference.models import PRESETS, preset
 from reference.oracle import one_process
 from reference.plan import PipelineSchedule
 from reference.report import read_log
@@ -43,6 +44,7 @@ BAD = [
     (["--seed", "-1"], "0 or more"),
     (["--model", "huge"], "there are tiny"),
     (["--model", "llama3-8b"], "tokens are bytes"),
+    (["--model", "tiny-encoder", "--sequence", "513"], "knows 512 positions, and a window has 513 tokens"),
     (["--data", "no/such/file"], "cannot read no/such/file"),
     (["--data", os.devnull], "not a file"),
     (["--device", "tpu"], "cpu"),
@@ -153,6 +155,18 @@ def test_rankwise_train_trains(tmp_path: Path, short_text: Path, capsys):
     assert steps[-1].tokens == 4 * 4 * 16
     out = capsys.readouterr().out
     assert "step 4/4" in out and "held-out loss" in out
+
+
+IN_A_PLAN = ("--tensor-parallel", "2", "--pipeline-parallel", "2", "--micro-batches", "2", "--schedule", "zb-h1")
+
+
+@pytest.mark.parametrize(("ranks", "plan"), [("1", ()), ("4", IN_A_PLAN)])
+def test_rankwise_trains_an_encoder_by_its_name(ranks: str, plan: tuple, tmp_path: Path, short_text: Path) -> None:
+    options = ["--model", "tiny-encoder", *SMALL[2:], "--data", str(short_text), "--log", str(tmp_path / "log")]
+    assert run(["train", "--ranks", ranks, "--precision", "fp64", *plan, *options]) == 0
+    steps, _ = read_log(tmp_path / "log")
+    config = replace(CONFIG, model=preset("tiny-encoder"), data=str(short_text), precision=PRECISIONS["fp64"])
+    assert [step.loss for step in steps] == pytest.approx(one_process(config).losses, rel=1e-10)
 
 
 def test_torchrun_trains_and_only_rank_0_speaks(short_text: Path):
