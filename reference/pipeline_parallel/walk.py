@@ -50,12 +50,12 @@ class Walk(Generic[S]):
         return at > begin
 
     def next(self, rank: int) -> S | None:
-        """The step that a rank has not taken yet; None if it is through."""
+        """The step that a rank has not taken yet; None if it has finished."""
         line, at = self.lines[rank], self.at[rank]
         return line[at] if at < len(line) else None
 
     @property
     def waiting(self) -> list[str]:
-        """The ranks that are not through, each with its next step, in words."""
+        """The ranks that have not finished, each with its next step, in words."""
         steps = [(rank, self.next(rank)) for rank in range(len(self.lines))]
         return [f"rank {rank} waits in {step}" for rank, step in steps if step is not None]
