@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 
-@torch.no_grad(
-    
-)
 def chunked_loss(
-    hidden: Tensor, weight: Tensor, targets: Tensor, global_tokens: int, chunk: int
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    global_tokens: int,
+    chunk: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """A loss without its logits.
 

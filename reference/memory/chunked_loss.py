@@ -22,7 +22,6 @@ from torch import Tensor
 IGNORED = -100
 
 
-@torch.no_grad()
 def chunked_loss(
     hidden: Tensor, weight: Tensor, targets: Tensor, global_tokens: int, chunk: int
 ) -> tuple[Tensor, Tensor, Tensor]:
