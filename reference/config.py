@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from reference.choices import PrecisionName
 from reference.errors import BadInput
-from reference.fields import option
+from reference.fields import option, require_64_bits
 from reference.models import preset
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ class TrainConfig:
 
     model: "ModelConfig" = option(
         "demo",
-        "GPT to train: tiny (33 thousand parameters), demo (0.8 million) or small (24 million).",
+        "GPT to train: tiny (33 thousand parameters), demo (0.8 million) or small (24 million); or tiny-encoder (58 "
+        "thousand) or demo-encoder (0.9 million), which find hidden bytes.",
         value_of=preset,
     )
     data: str | None = option(None, "A file of text (or gzip, zip, npy); Python's own documentation by default.")
@@ -47,6 +48,7 @@ class TrainConfig:
     )
 
     def __post_init__(self) -> None:
+        require_64_bits(self)
         if self.steps < 1:
             raise BadInput(f"training takes at least 1 step, not {self.steps}")
         if self.stop_after is not None and not 1 <= self.stop_after <= self.steps:
@@ -63,6 +65,8 @@ class TrainConfig:
             raise BadInput(f"a seed is 0 or more, not {self.seed}")
         if self.model.vocabulary != 256:
             raise BadInput(f"tokens are bytes here, and this model has a vocabulary of {self.model.vocabulary:,}")
+        if self.model.longest is not None and self.sequence > self.model.longest:
+            raise BadInput(f"this model knows {self.model.longest} positions, and a window has {self.sequence} tokens")
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:

@@ -64,6 +64,8 @@ class Option:
 
     def check(self, word: Any) -> None:
         """Raises BadInput for a word that it does not take. (If it has a list of words, their values are not asked.)"""
+        if isinstance(word, int) and abs(word) > LARGEST_INT:
+            raise BadInput(f"{self.flag} is a number of 64 bits, {LARGEST_INT:,} at most, not {word:,}")
         if self.words and word not in self.words:
             raise BadInput(f"{self.flag} is one of {', '.join(self.words)}, not {word}")
         if self.value_of and not self.words:
@@ -79,6 +81,7 @@ class Option:
         return self.value_of(word) if self.value_of else word
 
 
+LARGEST_INT = 2**63 - 1  # torch counts in 64 bits, with a sign
 SWITCH = MappingProxyType({"on": True, "off": False})
 
 
@@ -120,6 +123,18 @@ def require_members(made: Any) -> None:
         if not _is_enum(enum) or isinstance(value, enum) or (others and callable(value)):
             continue
         raise BadInput(f"{each.name} takes a member of {enum.__name__} ({', '.join(enum)}), not {value!r}")
+
+
+def require_64_bits(made: Any) -> None:
+    """See that each whole number among the fields is one that torch can count with.
+
+    Raises:
+        BadInput: with the first that is not.
+    """
+    for each in fields(made):
+        value = getattr(made, each.name)
+        if isinstance(value, int) and abs(value) > LARGEST_INT:
+            raise BadInput(f"{each.name} is a number of 64 bits, {LARGEST_INT:,} at most, not {value:,}")
 
 
 def _is_enum(kind: Any) -> bool:

@@ -3,9 +3,16 @@
 Whatever is spread over ranks must give its losses, its gradients and its parameters. In float64 the order of additions
 is all that differs, and that costs about 1e-15 at each step; a forgotten gradient, a wrong scale or a token read
 twice costs at least 1e-3. So a bound of 1e-10 tells them apart without an argument about rounding.
+
+`alone` is the loop, for any model and any loss; `one_process` is `alone` for a `TrainConfig`. Late gradients, which
+belong to other algorithms, have an oracle of their own beside their tests.
 """
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -29,24 +36,78 @@ class Record:
     parameters: dict[str, Tensor]  # after the last step
 
 
+class Step(NamedTuple):
+    """What a step of one process found."""
+
+    loss: Tensor  # a scalar
+    gradient_norm: Tensor  # of all gradients, before clipping: a scalar
+    gradients: dict[str, Tensor]  # before clipping, dense, by name; not of what is frozen or was not used
+
+
+def alone(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    loss: Callable[[int], Tensor],
+    steps: int,
+    *,
+    clip: float = inf,
+    rate: Callable[[int], float] | None = None,
+    zeros: bool = False,
+) -> Iterator[Step]:
+    """Train in one process, and yield each step when the parameters have been updated.
+
+    Args:
+        model: whole.
+        optimizer: over what learns; None leaves all as it is.
+        loss: of the whole batch of a step.
+        steps: how many.
+        clip: largest norm of all gradients.
+        rate: the learning rate of a step; by default the optimizer's.
+        zeros: what was not used has a gradient of zero, as in a shard, instead of none: Adam moves it all the same.
+    """
+    learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    for number in range(steps):
+        model.zero_grad()
+        of_step = loss(number)
+        of_step.backward()
+        for parameter in learning.values():
+            if zeros and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        gradients = {name: _copy(p.grad) for name, p in learning.items() if p.grad is not None}
+        norm = torch.stack([gradient.norm() for gradient in gradients.values()]).norm()
+        if clip < inf:
+            nn.utils.clip_grad_norm_(learning.values(), clip)
+        if optimizer is not None:
+            for group in optimizer.param_groups:
+                group["lr"] = group["lr"] if rate is None else rate(number)
+            optimizer.step()
+        yield Step(of_step.detach(), norm, gradients)
+
+
+def record(model: nn.Module, steps: Iterable[Step]) -> Record:
+    """Let a model go through its steps, and keep what they find."""
+    losses, norms, gradients = [], [], {}
+    for step in steps:
+        losses.append(step.loss.item())
+        norms.append(float(step.gradient_norm))
+        gradients = step.gradients
+    learnt = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
+    return Record(losses, norms, gradients, learnt)
+
+
 def one_process(config: TrainConfig) -> Record:
     """Train alone, in `config.precision.master`: one process reads every batch whole."""
     batches = batches_for(config, world_size=1)
     model = create(architecture, config.model, config.seed, dtype=config.precision.master)
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=config.weight_decay)
-    losses, norms, gradients = [], [], {}
-    for step in range(config.stop_after or config.steps):
+
+    def loss(step: int) -> Tensor:
         tokens, targets = batches.of_step(step)
-        dropout_seeds = batches.dropout_seeds(step) if config.model.dropout > 0 else None
-        loss = token_loss(model(tokens, dropout_seeds=dropout_seeds), targets, batches.tokens)
-        loss.backward()
-        gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
-        norms.append(float(nn.utils.clip_grad_norm_(model.parameters(), config.clip)))
-        optimizer.param_groups[0]["lr"] = learning_rate(config, step)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return Record(losses, norms, gradients, {name: p.detach().clone() for name, p in model.named_parameters()})
+        seeds = batches.dropout_seeds(step) if config.model.dropout > 0 else None
+        return token_loss(model(tokens, dropout_seeds=seeds), targets, batches.tokens)
+
+    steps = config.stop_after or config.steps
+    return record(model, alone(model, optimizer, loss, steps, clip=config.clip, rate=partial(learning_rate, config)))
 
 
 def on_ranks(
@@ -89,6 +150,11 @@ def relative_difference(mine: Tensor | list[float], oracle: Tensor | list[float]
         return 0.0
     difference = float((mine - oracle).abs().max() / oracle.abs().max())
     return difference if difference == difference else float("inf")
+
+
+def _copy(gradient: Tensor) -> Tensor:
+    """Of a sparse one with all its zeros."""
+    return gradient.to_dense() if gradient.is_sparse else gradient.clone()
 
 
 def _worst(mine: dict[str, Tensor], oracle: dict[str, Tensor]) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from reference.choices import ContextLayout, ContextMethod, Offload, Recompute
 from reference.errors import BadInput
-from reference.fields import option, require_members
+from reference.fields import option, require_64_bits, require_members
 from reference.mesh import TENSOR, Mesh
 from reference.pipeline_parallel import orders
 from reference.pipeline_parallel.schedule import Schedule
@@ -70,6 +70,8 @@ class PipelineSchedule(StrEnum):
 
 LOOPED = (PipelineSchedule.INTERLEAVED, PipelineSchedule.INTERLEAVED_EVEN, PipelineSchedule.BREADTH_FIRST)
 """Those that leave open how many stages a rank has."""
+
+MOST_ACTIONS = 1_000_000  # of a schedule: a proof takes some 15 seconds
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         require_members(self)
+        require_64_bits(self)
         if self.micro_batches < 1:
             raise BadInput(f"a step has at least 1 micro-batch, not {self.micro_batches}")
         if self.dp_replicate is not None and self.data_parallel is not DataParallelism.HSDP:
@@ -205,10 +208,24 @@ class Plan:
                 f"{model.heads // self.tensor_parallel} heads of queries do not divide among {u} ranks that share them "
                 "out: take a divisor, or the method ring or all-gather"
             )
-        if p > 1 and (stages := self.timetable().stages) > model.layers:
-            raise BadInput(f"{model.layers} layers do not make {stages} stages, as {self.schedule} has on {p} ranks")
+        if p > 1:
+            self._require_schedule(model.layers)
         if self.dp_size(ranks) % self.replicas:
             raise BadInput(f"{self.dp_size(ranks)} ranks do not divide into {self.replicas} replicas of the model")
+
+    def _require_schedule(self, layers: int) -> None:
+        """See that the schedule has stages for which there are layers, and can be written down."""
+        p, m, v = self.pipeline_parallel, self.micro_batches, 1
+        if self.schedule in LOOPED:
+            v = 2 if self.stages_per_rank is None else self.stages_per_rank
+        stages = p * v if p * v > layers else self.schedule.timetable(p, 1, v).stages
+        if stages > layers:
+            raise BadInput(f"{layers} layers do not make {stages} stages, as {self.schedule} has on {p} ranks")
+        if (actions := 2 * stages * m) > MOST_ACTIONS:
+            raise BadInput(
+                f"{m:,} micro-batches on {stages} stages are a schedule of {actions:,} actions, which each rank proves "
+                f"before it begins: it may have {MOST_ACTIONS:,}"
+            )
 
     def dp_size(self, ranks: int) -> int:
         """How many of so many ranks read different windows."""

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from reference.mesh import Mesh
-from reference.models import GPTConfig
+from reference.models import GPTConfig, require_gpt
 from reference.pipeline_parallel.passes import channels
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.stages import TiedTable, stage_of
@@ -71,6 +71,9 @@ class StepShape:
         sequence: s, tokens in a window.
         sequence_parallel: whether a rank has a slice of the sequence between the matrices.
         scatter_gather: whether t ranks that have the same activation send a part of it each.
+
+    Raises:
+        BadInput: if the model is no GPT.
     """
 
     config: GPTConfig
@@ -81,6 +84,9 @@ class StepShape:
     sequence: int
     sequence_parallel: bool = False
     scatter_gather: bool = True
+
+    def __post_init__(self) -> None:
+        require_gpt(self.config)
 
     @property
     def tokens(self) -> int:

@@ -6,6 +6,7 @@ Read `recipe.py` for what there is, then each way to keep less: `plain.py` has t
 | way                    | saves                               | costs                                     |
 |------------------------|-------------------------------------|-------------------------------------------|
 | accumulation           | activations of all but one K-th     | nothing; smaller matrix products          |
+| a loss in chunks       | logits of all but a chunk of tokens | nothing; smaller matrix products          |
 | mixed precision        | half of the activations             | masters in float32; for fp16 a loss scale |
 | recomputation          | a half to nearly all activations    | 3 to 33 % more FLOPs                      |
 | optimizer elsewhere    | 8Ψ or 12Ψ bytes of the device       | 4Ψ bytes or more over the bus, each step  |
@@ -27,6 +28,7 @@ Ways to keep less
     accumulation.py         one micro-batch after another
     precision.py            `plain.update_masters` for any optimizer, and gradients over micro-batches
     loss_scaling.py         `plain.scaled_step` as an object of the loop, with a state that a checkpoint holds
+    chunked_loss.py         a loss over a large vocabulary, whose logits are never there at once
     recompute.py            forget what forward made, and make it again
     offload.py              `plain.offloaded_adam` for any optimizer; the update is computed where its state is
     activation_offload.py   activations wait for backward elsewhere

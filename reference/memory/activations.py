@@ -30,7 +30,7 @@ import torch
 from reference.dtypes import accumulator
 from reference.memory.recompute import Recompute
 from reference.memory.saved import Saved, total
-from reference.models import GPTConfig
+from reference.models import GPTConfig, require_gpt
 
 
 def norm(name: str, tokens: int, width: int, dtype: torch.dtype) -> tuple[Saved, ...]:
@@ -43,6 +43,7 @@ def norm(name: str, tokens: int, width: int, dtype: torch.dtype) -> tuple[Saved,
 
 def attention(config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype) -> tuple[Saved, ...]:
     """What grouped-query attention keeps, from the output of the norm to the input of the output projection."""
+    require_gpt(config)
     tokens, size = batch * sequence, dtype.itemsize
     keys, queries = tokens * config.kv_heads * config.head_dim * size, tokens * config.attended * size
     saved = [Saved("attention: output of the norm", tokens * config.width * size)]
@@ -63,6 +64,7 @@ def attention(config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype) 
 
 def feed_forward(config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype) -> tuple[Saved, ...]:
     """What the feed-forward keeps, from the output of the norm on."""
+    require_gpt(config)
     hidden = batch * sequence * config.hidden * dtype.itemsize
     normed = Saved("feed forward: output of the norm", batch * sequence * config.width * dtype.itemsize)
     if not config.gated:
@@ -78,6 +80,7 @@ def feed_forward(config: GPTConfig, batch: int, sequence: int, dtype: torch.dtyp
 
 def masks(config: GPTConfig, batch: int, sequence: int) -> tuple[Saved, ...]:
     """What the two dropouts of a block keep in training: which elements were dropped, a byte for each."""
+    require_gpt(config)
     if config.dropout == 0:
         return ()
     elements = batch * sequence * config.width
@@ -109,6 +112,7 @@ def block_selective(config: GPTConfig, batch: int, sequence: int, dtype: torch.d
     Norms, attention's core and the product inside the SwiGLU are made again; what they are made from is kept, and what
     comes of them is not, although matrix products need it (`reference.memory.recompute`).
     """
+    require_gpt(config)
     tokens, size = batch * sequence, dtype.itemsize
     keys = tokens * config.kv_heads * config.head_dim * size
     return (
@@ -125,6 +129,7 @@ def block_selective(config: GPTConfig, batch: int, sequence: int, dtype: torch.d
 
 def block_input(config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype) -> tuple[Saved, ...]:
     """What one block keeps with full recomputation: its input. Arguments as for `block`."""
+    require_gpt(config)
     return (Saved("input of the block", batch * sequence * config.width * dtype.itemsize),)
 
 
@@ -136,6 +141,7 @@ KEPT: Mapping[Recompute, Callable[..., tuple[Saved, ...]]] = MappingProxyType(
 
 def cos_sin(config: GPTConfig, sequence: int, dtype: torch.dtype, recompute: Recompute) -> tuple[Saved, ...]:
     """Cosines and sines that all blocks share: in float64, as they came, where something is made again from them."""
+    require_gpt(config)
     if recompute is Recompute.NONE and dtype != torch.float64:
         return ()
     return (Saved("rotary cos, sin", 8 * sequence * config.head_dim),)
@@ -147,6 +153,7 @@ def ends(config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype) -> tu
     Tokens and targets were there before; the embedding keeps nothing but them. Logits are kept as log-probabilities, in
     float32 at least.
     """
+    require_gpt(config)
     tokens, wide = batch * sequence, accumulator(dtype).itemsize
     return (
         *norm("last norm", tokens, config.width, dtype),

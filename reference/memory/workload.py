@@ -28,7 +28,7 @@ from reference.memory.history import History, Mark
 from reference.memory.recipe import Breakdown, Recipe, Stage, state_bytes
 from reference.memory.recompute import Recompute
 from reference.memory.saved import total
-from reference.models import GPTConfig
+from reference.models import GPTConfig, require_gpt
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Workload:
     recompute: Recompute = Recompute.NONE
 
     def __post_init__(self) -> None:
+        require_gpt(self.model)
         if min(self.batch, self.sequence) < 1:
             raise BadInput(f"a micro-batch has at least 1 window of 1 token, not {self.batch} of {self.sequence}")
         _ = self.state  # says what is wrong with the rest

@@ -12,7 +12,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from reference.models.config import PRESETS, GPTConfig, preset
+from reference.models.config import PRESETS, GPTConfig, preset, require_gpt
 
 if TYPE_CHECKING:
     from reference.models.encoder import Encoder, EncoderConfig
@@ -34,6 +34,7 @@ __all__ = [
     "initial_value",
     "materialise",
     "preset",
+    "require_gpt",
     "token_loss",
 ]
 _WITH_TORCH = {

@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from reference.errors import BadInput
 from reference.fields import option
 from reference.models.layout import COLUMNS, ROWS, WHOLE, Counted, Layout, SplitDim
 from reference.models.objective import NextToken, Objective
+
+if TYPE_CHECKING:
+    from reference.models.stack import ModelConfig
 
 ACTIVATIONS = ("silu", "gelu")
 LINEAR = ("query", "key", "value", "output", "gate", "up", "down")
@@ -46,6 +49,7 @@ class GPTConfig:
 
     layout: ClassVar[Layout] = LAYOUT
     objective: ClassVar[Objective] = NextToken()
+    longest: ClassVar[None] = None  # rotary knows any position
 
     layers: int  # L
     width: int  # D, of the residual stream
@@ -158,12 +162,35 @@ PRESETS: Mapping[str, GPTConfig] = MappingProxyType(
 )
 
 
-def preset(name: str) -> GPTConfig:
+ENCODERS: Mapping[str, Mapping[str, int]] = MappingProxyType(
+    {
+        "tiny-encoder": {"layers": 2, "width": 32, "heads": 4, "hidden": 128},
+        "demo-encoder": {"layers": 4, "width": 128, "heads": 4, "hidden": 512},
+    }
+)
+"""Sizes of encoders that read bytes, as `reference.models.encoder` takes them."""
+
+
+def preset(name: str) -> "ModelConfig":
     """The configuration called `name`.
 
     Raises:
         BadInput: if there is none.
     """
-    if name not in PRESETS:
-        raise BadInput(f"no model is called {name!r}; there are {', '.join(PRESETS)}")
-    return PRESETS[name]
+    if name in PRESETS:
+        return PRESETS[name]
+    if name not in ENCODERS:
+        raise BadInput(f"no model is called {name!r}; there are {', '.join([*PRESETS, *ENCODERS])}")
+    from reference.models.encoder import EncoderConfig  # takes torch, which a command line does without
+
+    return EncoderConfig(**ENCODERS[name])
+
+
+def require_gpt(config: "ModelConfig") -> None:
+    """See that a formula is asked about a model whose layers it knows.
+
+    Raises:
+        BadInput: for any other than a GPT.
+    """
+    if not isinstance(config, GPTConfig):
+        raise BadInput(f"this formula counts what a GPT has (GPTConfig), and not a model of {type(config).__name__}")

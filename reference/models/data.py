@@ -15,7 +15,6 @@ import hashlib
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import count
 from pathlib import Path
 from typing import Self
 
@@ -101,7 +100,9 @@ class Batches:
             raise BadInput(f"a batch has at least 1 window of at least 1 token, not {batch} of {sequence}")
         batches = cls(text, sequence, batch, seed, objective)
         if batches.windows < batch:
-            needed = next(windows for windows in count(batch + 1) if windows - _held_out(windows) >= batch)
+            needed = batch + 1
+            while needed - _held_out(needed) < batch:  # a tenth of what is added is held out again
+                needed = batch + _held_out(needed)
             raise BadInput(
                 f"the text has {len(text):,} tokens, and one batch of {batch} windows of {sequence} tokens with "
                 f"{needed - batch} more held out needs {needed * sequence + 1:,}: give a longer text, or a smaller "

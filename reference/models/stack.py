@@ -33,6 +33,7 @@ class ModelConfig(Protocol):
     vocabulary: int
     tied: bool  # whether the head uses the table of the first layer, `embedding`
     dropout: float
+    longest: int | None  # tokens in a window, at most; None for any number
 
     @property
     def kv_heads(self) -> int:

@@ -12,6 +12,7 @@ Schedules
     unroll.py               from a table to lines
     passes.py               from an order to a program: send, receive, gather, free, reduce
     simulate.py             when each action begins and ends, for given costs
+    walk.py                 ranks that go through their lines on paper: the loop of the proofs below
     validate.py             a proof that a schedule computes a step
     ordering.py             a proof that no message waits forever where messages run in order, as NCCL's
     folded.py               `ordering` where streams share the hardware queues of a GPU

@@ -29,6 +29,7 @@ from enum import Enum
 from .ordering import Reached, other_end
 from .passes import Channel, Program, Receive, Send, channels
 from .schedule import Schedule
+from .walk import Walk
 
 
 class QueueHead(Enum):
@@ -48,17 +49,17 @@ def stuck(program: Program, queues: int, head: QueueHead) -> str:
     """
     ways = list(channels(program.schedule))
     gpus = [
-        _Gpu(rank, program, [way for way in ways if rank in way], queues, head) for rank in range(len(program.lines))
+        _Gpu(rank, program.schedule, [way for way in ways if rank in way], queues, head)
+        for rank in range(len(program.lines))
     ]
-    moved = True
+    walk, moved = Walk(program.lines), True
     while moved:
+        walk.go(lambda rank, step: gpus[rank].can(step), lambda rank, step: gpus[rank].does(step))
         for gpu in gpus:
-            gpu.go_on()
             gpu.start()
         moved = sum(gpu.end_with(gpus) for gpu in gpus)
-    waiting = [f"rank {gpu.number} waits in {gpu.line[gpu.at]}" for gpu in gpus if gpu.at < len(gpu.line)]
     left = [f"{message} on rank {gpu.number} never ends" for gpu in gpus for message in gpu.running.values()]
-    return "; ".join(waiting or left)
+    return "; ".join(walk.waiting or left)
 
 
 def busiest(schedule: Schedule) -> int:
@@ -70,8 +71,8 @@ def busiest(schedule: Schedule) -> int:
 class _Gpu(Reached):
     """A rank whose channels, one after the other, are dealt out to queues."""
 
-    def __init__(self, number: int, program: Program, ways: Sequence[Channel], queues: int, head: QueueHead) -> None:
-        super().__init__(number, program, lambda channel: ways.index(channel) % queues)
+    def __init__(self, number: int, schedule: Schedule, ways: Sequence[Channel], queues: int, head: QueueHead) -> None:
+        super().__init__(number, schedule, lambda channel: ways.index(channel) % queues)
         self.head = head
         self.running: dict[Channel, Send | Receive] = {}
 

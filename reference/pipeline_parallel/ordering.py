@@ -11,11 +11,12 @@ hardware queue: `folded` says what becomes of it where they do.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 from .passes import Channel, Program, Receive, Reduce, Send, Step
-from .schedule import Action
+from .schedule import Action, Schedule
 from .simulate import Result, needs
+from .walk import Walk
 
 
 def own(channel: Channel) -> Hashable:
@@ -43,52 +44,53 @@ def stuck(program: Program, communicator: Callable[[Channel], Hashable] = own) -
         program: whose sends and receives are in place.
         communicator: which messages share one.
     """
-    ranks = [Reached(number, program, communicator) for number in range(len(program.lines))]
-    ready = deque(ranks)
-    while ready:
-        rank = ready.popleft()
-        rank.go_on()
-        for name, queue in rank.queues.items():
-            while queue and (other := ranks[other_end(queue[0])]).begins(name, queue[0], rank.number):
-                received = queue.popleft().result
-                other.queues[name].popleft()
-                for end in (rank, other):
-                    end.here.add(received)
-                    ready.append(end)
-    waiting = [f"rank {rank.number} waits in {rank.line[rank.at]}" for rank in ranks if rank.at < len(rank.line)]
+    ranks = [Reached(number, program.schedule, communicator) for number in range(len(program.lines))]
+    walk, moved = Walk(program.lines), True
+    while moved:
+        walk.go(lambda rank, step: ranks[rank].can(step), lambda rank, step: ranks[rank].does(step))
+        moved = sum([_ended(rank, ranks) for rank in ranks])
     left = [f"{queue[0]} on rank {rank.number} never ends" for rank in ranks for queue in rank.queues.values() if queue]
-    return "; ".join(waiting or left)
+    return "; ".join(walk.waiting or left)
+
+
+def _ended(rank: "Reached", ranks: Sequence["Reached"]) -> int:
+    """Let those messages of a rank end whose other end has begun, too. Returns how many there were."""
+    count = 0
+    for name, queue in rank.queues.items():
+        while queue and (other := ranks[other_end(queue[0])]).begins(name, queue[0], rank.number):
+            received = queue.popleft().result
+            other.queues[name].popleft()
+            rank.here.add(received)
+            other.here.add(received)
+            count += 1
+    return count
 
 
 class Reached:
-    """How far a rank has come, and which of its messages are not through."""
+    """What has come to a rank, and which of its messages are not through."""
 
-    def __init__(self, number: int, program: Program, communicator: Callable[[Channel], Hashable]) -> None:
-        self.number, self.line, self.schedule = number, program.lines[number], program.schedule
-        self.communicator = communicator
-        self.at = 0
+    def __init__(self, number: int, schedule: Schedule, communicator: Callable[[Channel], Hashable]) -> None:
+        self.number, self.schedule, self.communicator = number, schedule, communicator
         self.queues: defaultdict[Hashable, deque[Send | Receive]] = defaultdict(deque)
         self.here: set[Result] = set()
 
-    def go_on(self) -> None:
-        """As far as what is here allows."""
-        while self.at < len(self.line) and self._may(self.line[self.at]):
-            step = self.line[self.at]
-            if isinstance(step, Send):
-                self.queues[self.communicator(Channel(self.number, step.to))].append(step)
-            elif isinstance(step, Receive):
-                self.queues[self.communicator(Channel(step.source, self.number))].append(step)
-            self.at += 1
+    def can(self, step: Step) -> bool:
+        """Whether what a step computes with is here."""
+        action = step.action if isinstance(step, Reduce) else step
+        needed = needs(self.schedule, action) if isinstance(action, Action) else None
+        return needed is None or self.schedule.placement[needed.stage] == self.number or needed in self.here
+
+    def does(self, step: Step) -> None:
+        """A message begins."""
+        if isinstance(step, Send):
+            self.queues[self.communicator(Channel(self.number, step.to))].append(step)
+        elif isinstance(step, Receive):
+            self.queues[self.communicator(Channel(step.source, self.number))].append(step)
 
     def begins(self, name: Hashable, message: Send | Receive, source: int) -> bool:
         """Whether the other end of a message is the first in this rank's queue."""
         queue = self.queues.get(name)
         return bool(queue) and queue[0].result == message.result and other_end(queue[0]) == source
-
-    def _may(self, step: Step) -> bool:
-        action = step.action if isinstance(step, Reduce) else step
-        needed = needs(self.schedule, action) if isinstance(action, Action) else None
-        return needed is None or self.schedule.placement[needed.stage] == self.number or needed in self.here
 
 
 def other_end(message: Send | Receive) -> int:

@@ -11,7 +11,9 @@ breadth-first order a place for m / p of them: rank 0 still sends its first stag
 """
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from reference.errors import BadInput
 
@@ -19,6 +21,7 @@ from .ordering import stuck
 from .passes import Channel, channels, programmed
 from .schedule import Action, Kind, Schedule
 from .simulate import Deadlock, Result, makes, needs, simulate
+from .walk import Walk
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,8 @@ def validate(schedule: Schedule) -> Proof:
         simulate(schedule)
     except Deadlock as deadlock:
         raise BadInput(f"this order never ends: {deadlock}") from None
-    room = next(room for room in range(schedule.micro_batches * schedule.stages + 1) if ends(schedule, room))
+    lines = _with_sends(schedule)
+    room = next(room for room in range(schedule.micro_batches * schedule.stages + 1) if _end(lines, room))
     if waiting := stuck(programmed(schedule, max(1, room))):
         raise BadInput(f"messages of this order wait for each other: {waiting}")
     return Proof(tuple(most_activations(line) for line in schedule.lines), room)
@@ -94,64 +98,71 @@ def ends(schedule: Schedule, room: int) -> bool:
         schedule: a complete one.
         room: messages for which a receiver has a place, on each channel, before it needs them.
     """
-    return _Blocking(schedule, room).ends()
+    return _end(_with_sends(schedule), room)
+
+
+def _end(lines: Sequence[Sequence["_Compute | _Send"]], room: int) -> bool:
+    ranks = _Blocking(lines, room)
+    ranks.walk.go(ranks.can, ranks.does)
+    return not ranks.walk.waiting
+
+
+class _Compute(NamedTuple):
+    """An action, by what it needs and what that came over, if it came from another rank."""
+
+    needed: Result | None
+    channel: Channel | None
+    made: Result | None
+
+
+class _Send(NamedTuple):
+    """What another rank needs leaves; the rank waits until there is room for it, or the other waits for it."""
+
+    result: Result
+    channel: Channel
+
+
+def _with_sends(schedule: Schedule) -> list[list[_Compute | _Send]]:
+    """The lines of a schedule, in which what another rank needs is sent as soon as it is made."""
+    way = {result: channel for channel, results in channels(schedule).items() for result in results}
+
+    def steps(rank: int, line: Sequence[Action]) -> Iterator[_Compute | _Send]:
+        for action in line:
+            needed, made = needs(schedule, action), makes(action)
+            source = schedule.placement[needed.stage] if needed else rank
+            yield _Compute(needed, Channel(source, rank) if source != rank else None, made)
+            if made in way:
+                yield _Send(made, way[made])
+
+    return [list(steps(rank, line)) for rank, line in enumerate(schedule.lines)]
 
 
 class _Blocking:
-    """Ranks whose sends block: where each of them is, and what is in flight."""
+    """Ranks whose sends block: what is here, and what waits on a channel until it is used."""
 
-    def __init__(self, schedule: Schedule, room: int) -> None:
-        self.schedule, self.room = schedule, room
-        self.at = [0] * schedule.ranks
-        self.here: list[set[Result]] = [set() for _ in schedule.lines]
-        self.sending: list[tuple[Channel, Result] | None] = [None] * schedule.ranks
+    def __init__(self, lines: Sequence[Sequence[_Compute | _Send]], room: int) -> None:
+        self.walk, self.room = Walk(lines), room
+        self.here: list[set[Result]] = [set() for _ in lines]
         self.arrived: Counter[Channel] = Counter()  # messages that take up room
-        self.way = {result: channel for channel, results in channels(schedule).items() for result in results}
 
-    def ends(self) -> bool:
-        """Advance all ranks until none can; return whether all have finished."""
-        while any([self.goes_on(rank) for rank in range(self.schedule.ranks)]):
-            pass
-        return all(at == len(line) for at, line in zip(self.at, self.schedule.lines, strict=True))
+    def can(self, rank: int, step: _Compute | _Send) -> bool:
+        """Whether an action has what it needs; whether the receiver takes a message."""
+        if isinstance(step, _Compute):
+            return step.needed is None or step.needed in self.here[rank]
+        return self.arrived[step.channel] < self.room or self.awaited_by(step.channel.target) == step.result
 
-    def goes_on(self, rank: int) -> bool:
-        """Advance one rank as far as possible; return whether it moved."""
-        before = self.at[rank], self.sending[rank]
-        while self.sends(rank) and self.computes(rank):
-            pass
-        return (self.at[rank], self.sending[rank]) != before
-
-    def sends(self, rank: int) -> bool:
-        """Whether a rank has nothing to send, or the receiver takes it."""
-        if self.sending[rank]:
-            channel, result = self.sending[rank]
-            if self.arrived[channel] >= self.room and self.awaited_by(channel.target) != result:
-                return False
-            self.arrived[channel] += 1
-            self.here[channel.target].add(result)
-            self.sending[rank] = None
-        return True
-
-    def computes(self, rank: int) -> bool:
-        """Whether a rank's next action has what it needs; then it is done, and its result in flight."""
-        if self.at[rank] == len(self.schedule.lines[rank]):
-            return False
-        action = self.schedule.lines[rank][self.at[rank]]
-        needed = needs(self.schedule, action)
-        if needed and needed not in self.here[rank]:
-            return False
-        if needed and (source := self.schedule.placement[needed.stage]) != rank:
-            self.arrived[Channel(source, rank)] -= 1
-        self.at[rank] += 1
-        if (result := makes(action)) is not None:
-            self.here[rank].add(result)
-            if result in self.way:
-                self.sending[rank] = self.way[result], result
-        return True
+    def does(self, rank: int, step: _Compute | _Send) -> None:
+        """What has come is used, and what was made is here; what was sent is there."""
+        if isinstance(step, _Send):
+            self.arrived[step.channel] += 1
+            self.here[step.channel.target].add(step.result)
+            return
+        if step.channel:
+            self.arrived[step.channel] -= 1
+        if step.made:
+            self.here[rank].add(step.made)
 
     def awaited_by(self, rank: int) -> Result | None:
         """What a rank waits for, if it waits for anything but room."""
-        line = self.schedule.lines[rank]
-        if self.sending[rank] or self.at[rank] == len(line):
-            return None
-        return needs(self.schedule, line[self.at[rank]])
+        step = self.walk.next(rank)
+        return step.needed if isinstance(step, _Compute) else None

@@ -32,7 +32,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reference.memory.recompute import Recompute
-from reference.models import GPTConfig
+from reference.models import GPTConfig, require_gpt
 from reference.zero.cost import all_reduce, one_pass
 
 
@@ -96,6 +96,7 @@ def norms(config: GPTConfig, ranks: int, rank: int = 0) -> int:
 
     Where data parallelism has left a rank a shard of its gradients, the sum is that of the shard.
     """
+    require_gpt(config)
     return all_reduce(config.layers * config.unsplit_parameters + config.width, ranks, rank)
 
 
@@ -104,5 +105,6 @@ def kv_copies(config: GPTConfig, ranks: int, rank: int = 0) -> int:
 
     Two projections in each layer, of one head. Nothing where each rank has heads of its own.
     """
+    require_gpt(config)
     copies = max(1, ranks // config.kv_heads)
     return all_reduce(config.layers * config.kv_head_parameters, copies, rank % copies)

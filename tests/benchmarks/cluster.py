@@ -160,7 +160,7 @@ def memory(cluster: Cluster) -> float:
 
 def fall_asleep(cluster: Cluster) -> None:
     """As ranks do that were not called for a while."""
-    cluster.rest(0)
+    cluster.suspend_if_idle(0)
     time.sleep(0.1)
 
 

@@ -1,6 +1,7 @@
 """Ranks with more and with less to do, in a batch and in number of batches, learn what one process learns."""
 
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from reference.cluster import Cluster
 from reference.data_parallel.replicated import DistributedDataParallel, Replicated
 from reference.data_parallel.uneven import joined, weighted_loss
 from reference.memory.precision import PRECISIONS
+from reference.oracle import alone, record
 from reference.trace import Op
 
 Clusters = Callable[..., Cluster]
@@ -72,17 +74,11 @@ def train(form: type, members: list[int]) -> tuple[list[int], dict[str, Tensor]]
 
 
 def in_one_process(members: list[int]) -> tuple[list[int], dict[str, Tensor]]:
-    learner, seen = model(), []
-    everyones = [list(batches(rank)) for rank in members]
-    for step in range(max(map(len, everyones))):
-        batch = torch.cat([each[step] for each in everyones if step < len(each)])
-        learner.zero_grad()
-        learner(batch).square().mean().backward()
-        with torch.no_grad():
-            for parameter in learner.parameters():
-                parameter -= RATE * parameter.grad
-        seen.append(len(batch))
-    return seen, {name: p.detach() for name, p in learner.named_parameters()}
+    learner, of_ranks = model(), [list(batches(rank)) for rank in members]
+    steps = [torch.cat([x for x in step if x is not None]) for step in zip_longest(*of_ranks)]
+    optimizer = torch.optim.SGD(learner.parameters(), lr=RATE)
+    found = record(learner, alone(learner, optimizer, lambda k: learner(steps[k]).square().mean(), len(steps)))
+    return [len(batch) for batch in steps], found.parameters
 
 
 @pytest.mark.parametrize("form", [Replicated, DistributedDataParallel])
@@ -124,10 +120,10 @@ def learned_from_pairs() -> list[Tensor]:
 def test_the_loop_of_the_docstring_learns(clusters: Clusters) -> None:
     learner = model()
     optimizer = torch.optim.SGD(learner.parameters(), lr=RATE)
-    for number in (1.0, 2.0):
-        optimizer.zero_grad()
-        (learner(torch.full((1, 2), number).double()) - 1).square().sum().backward()
-        optimizer.step()
+    record(
+        learner,
+        alone(learner, optimizer, lambda k: (learner(torch.full((1, 2), k + 1.0).double()) - 1).square().sum(), 2),
+    )
     for found in clusters(2).run(learned_from_pairs):
         for got, expected in zip(found, learner.parameters(), strict=True):
             torch.testing.assert_close(got, expected.detach(), rtol=1e-12, atol=1e-14)

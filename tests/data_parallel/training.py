@@ -1,6 +1,6 @@
-"""What every form of data parallelism must go through as one process does: small models, batches, and the oracle.
+"""What every form of data parallelism must go through as one process does: small models, batches, and comparisons.
 
-Plain data and functions of torch alone: tests on gloo and on NCCL can share them.
+Plain data and functions: tests on gloo and on NCCL can share them.
 
 A run is written down as tensors by name: the loss and the gradient's norm of every step, every gradient of the last
 one, every parameter after it, and what the model then says. So "equal to one process" compares two dicts.
@@ -23,6 +23,7 @@ from reference.data_parallel.norm import gradient_norm
 from reference.data_parallel.replicated import DistributedDataParallel, Replicated, flat, naive
 from reference.memory.precision import PRECISIONS
 from reference.models import GPT, GPTConfig, create, token_loss
+from reference.oracle import alone
 
 Record = dict[str, Tensor]
 Make = Callable[..., DataParallel]
@@ -232,7 +233,7 @@ def gradient_of(part: object) -> Tensor | None:
 def one_process(
     task: Task, optimizer: str = "Adam", parts: int = 1, zeros: bool = False, steps: int = STEPS
 ) -> Mapping[str, Tensor]:
-    """The oracle: the same in one process, in float64, without a word of `torch.distributed`.
+    """The same in one process, in float64, by the oracle.
 
     Args:
         task: what to learn.
@@ -245,18 +246,11 @@ def one_process(
     learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     update = OPTIMIZERS[optimizer](list(learning.values()))
     record: Record = {}
-    for step in range(steps):
-        update.zero_grad(set_to_none=not zeros)
-        loss = task.whole_loss(model, step, parts)
-        loss.backward()
-        if zeros:
-            for parameter in learning.values():
-                parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        gradients = {name: p.grad.clone() for name, p in learning.items() if p.grad is not None}
-        norm = torch.cat([gradient.flatten() for gradient in gradients.values()]).norm()
-        record |= {f"loss of step {step}": loss.detach(), f"norm in step {step}": norm}
-        update.step()
-    return MappingProxyType(record | ending(gradients, learning, task, model))
+    for number, step in enumerate(
+        alone(model, update, lambda step: task.whole_loss(model, step, parts), steps, zeros=zeros)
+    ):
+        record |= {f"loss of step {number}": step.loss, f"norm in step {number}": step.gradient_norm}
+    return MappingProxyType(record | ending(step.gradients, learning, task, model))
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ from reference.memory.activation_offload import offload_activations
 from reference.memory.offload import OffloadedOptimizer
 from reference.memory.offload_targets import HostMemory
 from reference.memory.precision import PRECISIONS
-from reference.oracle import relative_difference
+from reference.oracle import alone, relative_difference
 from reference.pipeline_parallel.orders import one_f_one_b
 from reference.pipeline_parallel.run import Pipeline
 from reference.pipeline_parallel.schedule import Schedule
@@ -51,22 +51,13 @@ def written(step: int, gradients: Record) -> Record:
     return {f"step {step}: gradient of {name}": gradient for name, gradient in gradients.items()}
 
 
-def dense(gradient: Tensor) -> Tensor:
-    """A copy, of a sparse one with all its zeros."""
-    return gradient.to_dense() if gradient.is_sparse else gradient.clone()
-
-
 @lru_cache
 def one_process(own: Own) -> Record:
     """Every gradient of every step, and what the model's state is at the end."""
     model, record = own.model(), {}
-    learning = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    optimizer = SGD(learning.values())
-    for step in range(STEPS):
-        own.loss(model, step, 0, 1).backward()
-        record |= written(step, {name: dense(p.grad) for name, p in learning.items() if p.grad is not None})
-        optimizer.step()
-        optimizer.zero_grad()
+    optimizer = SGD([p for p in model.parameters() if p.requires_grad])
+    for number, step in enumerate(alone(model, optimizer, lambda step: own.loss(model, step, 0, 1), STEPS)):
+        record |= written(number, step.gradients)
     return record | model.state_dict()
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from reference.mesh import Mesh
 from reference.models import GPT, GPTConfig, create, token_loss
+from reference.oracle import alone
 from reference.pipeline_parallel.channels import channels_of
 from reference.pipeline_parallel.orders import breadth_first, gpipe, interleaved, interleaved_even, naive, one_f_one_b
 from reference.pipeline_parallel.run import Pipeline
@@ -68,10 +69,13 @@ def batch(m: int, step: int) -> tuple[Tensor, Tensor]:
 def one_process(m: int) -> tuple[float, Gradients]:
     """Loss and gradients of the last step's batch."""
     model = create(GPT, CONFIG, dtype=torch.float64)
-    tokens, targets = batch(m, STEPS - 1)
-    loss = token_loss(model(tokens.flatten(0, 1)), targets.flatten(0, 1), targets.numel())
-    loss.backward()
-    return loss.item(), {name: p.grad.detach() for name, p in model.named_parameters()}
+
+    def loss(step: int) -> Tensor:
+        tokens, targets = batch(m, step)
+        return token_loss(model(tokens.flatten(0, 1)), targets.flatten(0, 1), targets.numel())
+
+    *_, last = alone(model, None, loss, STEPS)
+    return last.loss.item(), last.gradients
 
 
 def pipelined(make: Make, ranks: int, m: int, with_channels: bool = False) -> tuple[float, Gradients] | None:

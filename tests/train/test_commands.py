@@ -20,7 +20,8 @@ from reference import launch
 from reference.cluster import Cluster, RankError
 from reference.config import TrainConfig
 from reference.errors import BadInput
-from reference.models import PRESETS
+from reference.memory.precision import PRECISIONS
+from reference.models import PRESETS, preset
 from reference.oracle import one_process
 from reference.plan import PipelineSchedule
 from reference.report import read_log
@@ -43,6 +44,7 @@ BAD = [
     (["--seed", "-1"], "0 or more"),
     (["--model", "huge"], "there are tiny"),
     (["--model", "llama3-8b"], "tokens are bytes"),
+    (["--model", "tiny-encoder", "--sequence", "513"], "knows 512 positions, and a window has 513 tokens"),
     (["--data", "no/such/file"], "cannot read no/such/file"),
     (["--data", os.devnull], "not a file"),
     (["--device", "tpu"], "cpu"),
@@ -51,12 +53,41 @@ BAD = [
     (["--nonsense"], "--nonsense"),
     (["--data-parallel", "zero4"], "--data-parallel is one of naive, flat, ddp"),
     (["--data-parallel", "hsdp", "--dp-replicate", "3"], "do not divide into 3 replicas"),
+    (["--batch", "1000000000000"], "more held out needs 142,222,222,222,"),
+    (["--batch", "1000000000000", "--micro-batches", "250000000000"], "give a longer text"),
+    (["--sequence", "1000000000000"], "give a longer text"),
+    (["--micro-batches", "1000000000000"], "do not divide among 1000000000000 micro-batches"),
+    (["--tensor-parallel", "1000000000000"], "do not divide into groups of 1000000000000"),
+    (["--pipeline-parallel", "1000000000000"], "do not divide into pipelines of 1000000000000"),
+    (["--data-parallel", "hsdp", "--dp-replicate", "1000000000000"], "do not divide into 1000000000000 replicas"),
+    (["--steps", "300", "--stop-after", "1000000000000"], "stops after 1 to 300 steps"),
+    *(
+        ([f"--{name}", f"{sign}{2**64}"], "64 bits")
+        for name in ("seed", "batch", "sequence", "steps", "warmup", "micro-batches", "save-every", "tensor-parallel")
+        for sign in ("", "-")
+    ),
     (["--save", ""], "--save FOLDER"),
     (["--resume", "--save", "no/such/folder"], "no checkpoint in no/such/folder"),
 ]
 
 
+IN_A_PIPELINE = [
+    (["--micro-batches", "1000000000000"], "4,000,000,000,000 actions"),
+    (["--schedule", "zb-v", "--micro-batches", "1000000000000"], "8,000,000,000,000 actions"),
+    (["--schedule", "interleaved", "--stages-per-rank", "1000000000000"], "do not make 2000000000000 stages"),
+]
+
+
+@pytest.mark.parametrize("options, reason", IN_A_PIPELINE)
+def test_a_schedule_that_nobody_could_write_down_is_refused(options: list[str], reason: str, capsys) -> None:
+    assert run(["train", "--ranks", "2", "--pipeline-parallel", "2", *options]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and one_line(err) and reason in err
+
+
 WRONG = [
+    ({"seed": 2**64}, "seed is a number of 64 bits"),
+    ({"batch": -(2**64)}, "batch is a number of 64 bits"),
     ({"stop_after": 0}, "stops after 1 to 4 steps, not 0"),
     ({"stop_after": 5}, "stops after 1 to 4 steps, not 5"),
     ({"warmup": -1}, "0 steps or more, not -1"),
@@ -124,6 +155,18 @@ def test_rankwise_train_trains(tmp_path: Path, short_text: Path, capsys):
     assert steps[-1].tokens == 4 * 4 * 16
     out = capsys.readouterr().out
     assert "step 4/4" in out and "held-out loss" in out
+
+
+IN_A_PLAN = ("--tensor-parallel", "2", "--pipeline-parallel", "2", "--micro-batches", "2", "--schedule", "zb-h1")
+
+
+@pytest.mark.parametrize(("ranks", "plan"), [("1", ()), ("4", IN_A_PLAN)])
+def test_rankwise_trains_an_encoder_by_its_name(ranks: str, plan: tuple, tmp_path: Path, short_text: Path) -> None:
+    options = ["--model", "tiny-encoder", *SMALL[2:], "--data", str(short_text), "--log", str(tmp_path / "log")]
+    assert run(["train", "--ranks", ranks, "--precision", "fp64", *plan, *options]) == 0
+    steps, _ = read_log(tmp_path / "log")
+    config = replace(CONFIG, model=preset("tiny-encoder"), data=str(short_text), precision=PRECISIONS["fp64"])
+    assert [step.loss for step in steps] == pytest.approx(one_process(config).losses, rel=1e-10)
 
 
 def test_torchrun_trains_and_only_rank_0_speaks(short_text: Path):

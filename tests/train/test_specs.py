@@ -21,6 +21,7 @@ from reference.groups import Groups
 from reference.memory.precision import PRECISIONS
 from reference.mesh import Mesh
 from reference.on_mesh import Along, OnMesh
+from reference.oracle import alone, record
 from reference.sharding import Placement, Spec
 from reference.zero import FullySharded, Sharded, checkpoint
 
@@ -137,22 +138,26 @@ def saved_and_loaded(before: Mesh, after: Mesh, kinds: tuple[str, str], folder: 
 
 def one_process(contributions: int) -> tuple[list[float], dict[str, Tensor], Tensor]:
     """The same without ranks. Where experts of one rank are squashed together, so are they here."""
-    parameters = {name: nn.Parameter(x) for name, x in values().items()}
-    optimizer, norms = torch.optim.Adam(parameters.values(), lr=0.05), []
-    for step in range(STEPS):
+    given = values()
+    router = nn.Linear(WIDTH, EXPERTS, bias=False, dtype=torch.float64)
+    router.weight.data.copy_(given["router.weight"])
+    experts = Experts(given["experts.weight"], given["experts.scale"])
+    size, layer = -(-EXPERTS // contributions), nn.ModuleDict({"router": router, "experts": experts})
+    inputs = []
+
+    def loss(step: int) -> Tensor:
         x, target = data(step)
-        x.requires_grad_()
-        gates = torch.nn.functional.linear(x, parameters["router.weight"]).softmax(-1)
-        size = -(-EXPERTS // contributions)
+        inputs.append(x.requires_grad_())
+        gates = router(x).softmax(-1)
         made = sum(
-            torch.einsum("te,td,edf->tf", g, x, w).tanh() * parameters["experts.scale"]
-            for g, w in zip(gates.split(size, dim=1), parameters["experts.weight"].split(size), strict=True)
+            torch.einsum("te,td,edf->tf", g, x, w).tanh() * experts.scale
+            for g, w in zip(gates.split(size, dim=1), experts.weight.split(size), strict=True)
         )
-        optimizer.zero_grad()
-        ((made - target).square().sum() / TOKENS).backward()
-        norms.append(float(nn.utils.clip_grad_norm_(parameters.values(), LIMIT)))
-        optimizer.step()
-    return norms, {name: parameter.detach() for name, parameter in parameters.items()}, x.grad
+        return (made - target).square().sum() / TOKENS
+
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.05)
+    found = record(layer, alone(layer, optimizer, loss, STEPS, clip=LIMIT))
+    return found.gradient_norms, found.parameters, inputs[-1].grad
 
 
 def far(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, float]:

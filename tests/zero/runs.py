@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from reference.data_parallel import DataParallel, DistributedDataParallel, Replicated, flat, gather_full, naive
 from reference.memory.loss_scaling import LossScaler
 from reference.memory.precision import PRECISIONS
-from reference.oracle import relative_difference
+from reference.oracle import alone, record, relative_difference
 from reference.zero import FullySharded, Sharded
 from reference.zero.checkpoint import load, save
 
@@ -130,15 +130,10 @@ def relay(runs: list[Run], folder: Path) -> tuple[list[float], dict[str, Tensor]
 
 
 def one_process(steps: int, make: Make = ADAM) -> tuple[list[float], dict[str, Tensor]]:
-    model, losses = net(seed=0), []
+    model = net(seed=0)
     optimizer = make([parameter for parameter in model.parameters() if parameter.requires_grad])
-    for step in range(steps):
-        loss = loss_of(model, step)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses, {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
+    found = record(model, alone(model, optimizer, partial(loss_of, model), steps))
+    return found.losses, found.parameters
 
 
 def assert_same(mine: tuple, oracle: tuple, bound: float) -> None:

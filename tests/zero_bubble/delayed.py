@@ -1,4 +1,7 @@
-"""The same late gradients in one process: every micro-batch by itself, with the weights that the papers say."""
+"""The same late gradients in one process: every micro-batch by itself, with the weights that the papers say.
+
+It is no case of `reference.oracle.alone`: there a step's forward and backward see one version of the weights.
+"""
 
 from dataclasses import dataclass
 from functools import partial

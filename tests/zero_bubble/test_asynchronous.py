@@ -14,7 +14,7 @@ from torch.autograd import Function
 from reference.cluster import Cluster
 from reference.errors import BadInput
 from reference.models import GPT, PRESETS, create, token_loss
-from reference.oracle import relative_difference
+from reference.oracle import alone, record, relative_difference
 from reference.pipeline_parallel.schedule import Action
 from reference.zero_bubble.asynchronous import TrainingSetup, asynchronous
 from reference.zero_bubble.lab.convergence import curves
@@ -130,19 +130,16 @@ def difference(clusters: Clusters, method: Method, p: int, wanted: TrainingSetup
 def test_on_one_rank_nothing_is_late(clusters: Clusters, method: Method, optimizer: str) -> None:
     wanted = setup_of(3, optimizer)
     model = create(GPT, CONFIG, wanted.seed, CPU, wanted.dtype)
-    plain, losses = wanted.optimizer(model.parameters()), []
-    for update in range(wanted.updates):
+
+    def loss(update: int) -> Tensor:
         tokens, targets = wanted.batches.of_step(update)
-        loss = token_loss(model(tokens), targets, wanted.batches.tokens)
-        loss.backward()
-        plain.param_groups[0]["lr"] = wanted.rate(update)
-        plain.step()
-        plain.zero_grad()
-        losses.append(loss.item())
+        return token_loss(model(tokens), targets, wanted.batches.tokens)
+
+    plain = record(model, alone(model, wanted.optimizer(model.parameters()), loss, wanted.updates, rate=wanted.rate))
     learned = clusters(4, preload=WARM).run(on_ranks, method, 1, wanted)[0]
-    assert relative_difference(learned.losses, losses) < 1e-10
-    for name, weight in model.named_parameters():
-        assert relative_difference(learned.weights[name], weight.detach()) < 1e-10
+    assert relative_difference(learned.losses, plain.losses) < 1e-10
+    for name, weight in plain.parameters.items():
+        assert relative_difference(learned.weights[name], weight) < 1e-10
 
 
 def test_the_watch_has_nothing_to_say(clusters: Clusters) -> None:

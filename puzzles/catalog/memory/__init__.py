@@ -4,6 +4,7 @@ ORDER = (
     "recipe_bytes",
     "will_it_fit",
     "activation_bytes",
+    "chunked_loss",
     "accumulate",
     "recompute_block",
     "recompute_dropout",

@@ -7,6 +7,7 @@ from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases,
 from reference.pipeline_parallel import orders
 from reference.pipeline_parallel.answers.find_stall import find_stall
 from reference.pipeline_parallel.schedule import Action, Kind, Schedule
+from reference.pipeline_parallel.walk import Walk
 
 
 @dataclass(frozen=True)
@@ -90,18 +91,9 @@ def needed_by(scene: Scene, action: Action) -> Action | None:
 
 def halted(scene: Scene) -> tuple[list[int], list[bool]]:
     """Let every rank continue that can: how much each has done, and whether it is inside an action."""
-    lines = scene.schedule.lines
-    done, made = [0] * len(lines), set()
-    moved = True
-    while moved:
-        moved = False
-        for rank, line in enumerate(lines):
-            while done[rank] < len(line) and goes_on(scene, line[done[rank]], made):
-                made.add(line[done[rank]])
-                done[rank] += 1
-                moved = True
-    following = [line[at : at + 1] for line, at in zip(lines, done, strict=True)]
-    return done, [[str(action) for action in each] == [scene.hangs] for each in following]
+    walk, made = Walk(scene.schedule.lines), set()
+    walk.go(lambda _, action: goes_on(scene, action, made), lambda _, action: made.add(action))
+    return walk.at, [str(walk.next(rank)) == scene.hangs for rank in range(len(walk.lines))]
 
 
 def goes_on(scene: Scene, action: Action, made: Collection[Action]) -> bool:

@@ -5,8 +5,7 @@ Where many ranks are simulated in one process, it has the stages of all of them,
 replica, in front.
 """
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ from reference.pipeline_parallel.lab.programs import (
 from reference.pipeline_parallel.passes import Free, Gather, Reduce
 from reference.pipeline_parallel.schedule import Action, Kind
 from reference.pipeline_parallel.simulate import Result
+from reference.pipeline_parallel.walk import Walk
 
 from . import group_of
 
@@ -55,7 +55,7 @@ def in_programs(function: Callable[..., Any], arguments: dict[str, Any]) -> dict
         rank.wires.end()
     else:
         rank = _Rank(p * v, arguments, _InOne())
-        run_programs(steps, rank)
+        Walk(steps).go(lambda _, step: rank.can(step), lambda _, step: rank.does(step))
     return {**found, **{gradient_of(stage): gradient for stage, gradient in rank.sums.items()}}
 
 
@@ -93,15 +93,6 @@ def program_and_simulation(programs: Any, v: int, m: int) -> tuple[list[list[Ste
 def called(value: Any) -> str:
     """What stands where a step or a program should be, in the same words on every rank."""
     return repr(value)[:60] if value is None or isinstance(value, int | float | str) else f"a {type(value).__name__}"
-
-
-def run_programs(programs: Sequence[Sequence[Step]], ranks: "_Rank") -> None:
-    """Let one process do what all ranks of a pipeline do: each continues until it needs what is not there yet."""
-    queues = [deque(program) for program in programs]
-    while any(queues):
-        for queue in queues:
-            while queue and ranks.can(queue[0]):
-                ranks.does(queue.popleft())
 
 
 class _OnRanks:

@@ -22,7 +22,7 @@ from torch import nn
 
 from reference.data_parallel.buckets import in_order_of_use
 from reference.errors import BadInput
-from reference.models import GPT, GPTConfig
+from reference.models import GPT, GPTConfig, require_gpt
 from reference.trace.activity import Activity, Doing
 
 AllReduceTime = Callable[[float], float]
@@ -88,6 +88,7 @@ def gpt_layers(config: GPTConfig, tokens: int, flops: float) -> list[LayerCost]:
     A matrix of m numbers takes 2mT FLOPs forward and 4mT backward. What has no matrix (looking up an embedding, norms)
     takes no time here, and attention scores are left out: a few per cent, at a few thousand tokens in a sequence.
     """
+    require_gpt(config)
     if config.tied:
         raise BadInput("a tied table has its gradient from the first layer and from the last: forecast an untied model")
     with torch.device("meta"):

@@ -14,6 +14,7 @@ from reference.pipeline_parallel.passes import Free, Gather, Reduce, brings_grad
 from reference.pipeline_parallel.schedule import Action, Kind, Schedule
 from reference.pipeline_parallel.simulate import ActionSpan, Costs, Result, Simulation, makes, needs
 from reference.pipeline_parallel.validate import validate
+from reference.pipeline_parallel.walk import Walk
 
 Step = Action | Gather | Free | Reduce
 
@@ -79,10 +80,9 @@ def simulate_program(
             if isinstance(step, Gather | Free) and step.stage not in range(rank, p * v, p):
                 raise BadInput(f"rank {rank} has {step} in its program, and no stage {step.stage}")
     held = [most_held(rank, program) for rank, program in enumerate(programs)]
-    ranks = [_Rank(rank, program, schedule, costs, gather) for rank, program in enumerate(programs)]
     ended: dict[Result, float] = {}
-    while any([rank.goes_on(ended) for rank in ranks]):
-        pass
+    ranks = [_Rank(rank, schedule, costs, gather, ended) for rank in range(p)]
+    Walk(programs).go(lambda rank, step: ranks[rank].can(step), lambda rank, step: ranks[rank].does(step))
     simulation = Simulation.of_spans(schedule, [rank.spans for rank in ranks])
     seconds = max(max(rank.now, rank.link) for rank in ranks)
     return ProgramSimulation(simulation, seconds, *(max(each) for each in zip(*held, strict=True)))
@@ -121,36 +121,31 @@ def most_held(rank: int, program: Iterable[Step]) -> tuple[int, int]:
 
 
 class _Rank:
-    """Where a rank is in its program, and when."""
+    """When a rank does what. `ended` is of all ranks: when a result was there."""
 
-    def __init__(self, rank: int, program: Sequence[Step], schedule: Schedule, costs: Costs, gather: float) -> None:
-        self.rank, self.program, self.schedule = rank, program, schedule
+    def __init__(self, rank: int, schedule: Schedule, costs: Costs, gather: float, ended: dict[Result, float]) -> None:
+        self.rank, self.schedule, self.ended = rank, schedule, ended
         self.seconds, self.message, self.gather = costs.table(schedule.stages), costs.message, gather
-        self.at, self.now, self.link = 0, 0.0, 0.0  # the next step; when this rank and its link are free
+        self.now, self.link = 0.0, 0.0  # when this rank and its link are free
         self.gathered: dict[int, float] = {}  # when a stage is whole
         self.spans: list[ActionSpan] = []
 
-    def goes_on(self, ended: dict[Result, float]) -> bool:
-        """Go as far as can be; whether that is any further."""
-        before = self.at
-        while self.at < len(self.program) and self.does(self.program[self.at], ended):
-            self.at += 1
-        return self.at > before
+    def can(self, step: Step) -> bool:
+        """Whether what a step computes with is there at some time."""
+        action = action_of(step)
+        needed = action and needs(self.schedule, action)
+        return needed is None or needed in self.ended
 
-    def does(self, step: Step, ended: dict[Result, float]) -> bool:
-        """Whether a step has what it needs. Then it is done."""
+    def does(self, step: Step) -> None:
+        """Compute when all is there; gather and sum on the link."""
         if isinstance(step, Gather):
             self.link = self.gathered[step.stage] = max(self.now, self.link) + self.gather
-        action = action_of(step)
-        if action is not None:
+        if action := action_of(step):
             needed = needs(self.schedule, action)
-            if needed is not None and needed not in ended:
-                return False
-            self.computes(action, 0.0 if needed is None else ended[needed] + self.way(needed))
-            ended[makes(action)] = self.now
+            self.computes(action, 0.0 if needed is None else self.ended[needed] + self.way(needed))
+            self.ended[makes(action)] = self.now
         if isinstance(step, Reduce):
             self.link = max(self.now, self.link) + self.gather
-        return True
 
     def way(self, needed: Result) -> float:
         """How long a result is in flight to this rank."""

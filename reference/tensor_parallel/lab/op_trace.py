@@ -24,7 +24,7 @@ from torch.autograd import Function
 
 from reference.collectives.communicator import Finish
 from reference.data_parallel.initial import fingerprint
-from reference.models import GPT, GPTConfig, create, initial_value, materialise
+from reference.models import GPT, GPTConfig, create, initial_value, materialise, require_gpt
 from reference.models.gpt import Block, rotary_cos_sin
 from reference.models.ops import Around, Linear, Ops, equip
 from reference.tensor_parallel.ops import parallelize_layers, placements, split_parameters
@@ -200,6 +200,7 @@ def of_block(
         dtype: of everything.
         device: "meta" to compute nothing.
     """
+    require_gpt(config)
     model = create(GPT, replace(config, layers=1), device="meta", dtype=dtype)
     placed = placements(model, region.rank, region.ranks)
     split_parameters(model, placed)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from reference.collectives.communicator import Finish
-from reference.models import GPTConfig
+from reference.models import GPTConfig, require_gpt
 from reference.tensor_parallel.layout import require_fit
 from reference.tensor_parallel.region import Region
 from reference.trace import Event, Network, Op, Trace
@@ -130,6 +130,7 @@ def simulate_layer(
     Raises:
         BadInput: if the model cannot be split so.
     """
+    require_gpt(config)
     require_fit(config, ranks, sequence=sequence if slices_tokens else None)
     region = SimulatedRegion(ranks, slices_tokens)
     return LayerSimulation(ranks, tuple(of_block(config, region, batch, sequence, dtype, "meta")))
