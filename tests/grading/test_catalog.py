@@ -21,9 +21,10 @@ def named(parameter: Puzzle | Wrong) -> str:
     return parameter.name
 
 
+@pytest.mark.turns(8)
 @pytest.mark.parametrize("puzzle", PUZZLES, ids=named)
 def test_the_solution_passes(puzzle: Puzzle, own_pool: Pool) -> None:
-    """On ranks that may have run other texts; on new ones, as a learner's, it passes in the lessons."""
+    """On ranks that may have run other texts; on new ones, as a learner's, it passes in the lessons, all of them."""
     verdict = grade(puzzle, text.solution(puzzle), pool=own_pool)
     assert verdict.passed, str(verdict)
     assert verdict.compared > 0
