@@ -50,7 +50,7 @@ def keep_needed(course: Path, lesson: str) -> None:
 
 
 def run(course: Path, lesson: str, **variables: str) -> float:
-    """Run every cell with nbval, with these variables of the environment; none may fail. Returns the seconds it took."""
+    """Run every cell with nbval, in an environment with these variables; none may fail. Returns the seconds it took."""
     options = ["--nbval-lax", "--nbval-current-env", "-p", "no:cacheprovider", "--rootdir", str(course)]
     places = {"PYTHONPATH": str(course), "IPYTHONDIR": str(course / ".ipython")}
     begin = time.monotonic()
