@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from types import CodeType, FunctionType
 
 import pytest
@@ -52,9 +53,12 @@ def test_the_stub_fails(puzzle: Puzzle, own_pool: Pool) -> None:
 @pytest.mark.turns(8)
 @pytest.mark.parametrize(("puzzle", "mistake"), MISTAKES, ids=named)
 def test_a_mistake_is_told_why(puzzle: Puzzle, mistake: Wrong, own_pool: Pool) -> None:
-    """As a learner's check does it: in all cases that the puzzle names, those that a check draws, and large ones."""
-    verdict = grade(puzzle, text.wrong(puzzle, mistake), pool=own_pool)
-    assert not verdict.passed
+    """As a whole check tells it, or where a case that is drawn or large has another word, as the named ones do."""
+    for check in (puzzle, replace(puzzle, drawn=(), scale=None, large=None)):
+        verdict = grade(check, text.wrong(puzzle, mistake), pool=own_pool)
+        assert not verdict.passed
+        if re.search(mistake.diagnosis, verdict.reason):
+            break
     assert re.search(mistake.diagnosis, verdict.reason), f"{verdict.stage}: {verdict.reason}"
     assert len(verdict.reason.splitlines()) <= 9
 
