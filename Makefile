@@ -11,7 +11,7 @@ help:
 	@echo "make setup   create $(VENV) and install the course: some minutes, for torch and JupyterLab are large"
 	@echo "make demo    train a small GPT on 8 ranks of this machine, and prove that it equals one process"
 	@echo "make lab     open the lessons in JupyterLab; make lab ARGS='--no-browser --port 8889' hands these on to it"
-	@echo "make test    prove everything; the last line says how long each part took"
+	@echo "make test    prove everything; the last line says how long each part took; ARGS=--all for all that takes turns"
 	@echo "make check   run the tests nearest to what you have changed, for less than three minutes"
 	@echo "make lint    check style"
 	@echo "make clean   remove $(VENV) and caches; solutions and history stay"

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from reference.cluster import Cluster
+from tests.turns import long_first, out_of_turn
 
 torch.set_num_threads(1)  # for small tensors a second thread saves nothing, and costs seconds where all cores are busy
 
@@ -20,6 +21,18 @@ with contextlib.suppress(ImportError):  # `tests/gpu` does without it
 
 
 PRELOAD = ("torch._dynamo", "torch.distributed.checkpoint")  # what an optimizer and a checkpoint import: 1 s for a rank
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--turn", type=int, help="of what is marked `turns(n)`, each n-th parameter, from this one on")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # one of several processes
+        items[:] = long_first(items)
+    if (turn := config.getoption("turn")) is not None and (left := out_of_turn(items, turn)):
+        items[:] = [item for item in items if item not in set(left)]
+        config.hook.pytest_deselected(items=left)
 
 
 @pytest.fixture(scope="session")

@@ -1,39 +1,65 @@
 """Prove everything: `python -m tests.prove`, which is `make test`.
 
 What decides by a clock or counts what a whole machine does is marked `alone`; everything else runs side by side before
-it, in a process for each core. Afterwards one line says how many seconds each folder of `tests/` took.
+it, in three processes on two cores: a third of its time a test waits, for ranks that start or sleep. Afterwards one
+line says how many minutes each part took, and how many seconds the tests of each folder.
+
+Some tests take turns (`tests/turns.py`): the day decides which, and is printed. `--turn=N` has those of another day,
+and `--all` has all of them, which takes longer.
 """
 
 import os
 import sys
+import time
 from collections import Counter
+from datetime import date
 
 import pytest
 from pytest import ExitCode
 
-MOST = 4  # processes side by side: each has ranks of its own, 8 and more of them
+MOST = 6  # processes side by side: each has ranks of its own, 8 and more of them
+
+
+def processes(cores: int) -> int:
+    """How many run side by side: one waits while as many compute as there are cores."""
+    return min(cores + (cores + 1) // 2, MOST)
 
 
 class Seconds:
-    """A plugin that adds up what tests take, with what is set up for them, by folder."""
+    """A plugin that adds up what tests take, with what is set up for them, by folder; and what each part took by the
+    clock."""
 
     def __init__(self) -> None:
         self.of: Counter[str] = Counter()
+        self.parts: dict[str, float] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         _, *folders, _ = report.nodeid.partition("::")[0].split("/")
         self.of[folders[0] if folders else "tests"] += report.duration
 
     def __str__(self) -> str:
-        return "seconds by folder: " + ", ".join(f"{folder} {seconds:.0f}" for folder, seconds in self.of.most_common())
+        parts = ", ".join(f"{part} {seconds / 60:.1f}" for part, seconds in self.parts.items())
+        folders = ", ".join(f"{folder} {seconds:.0f}" for folder, seconds in self.of.most_common())
+        return f"minutes: {parts}; seconds by folder: {folders}"
+
+
+def in_turn(options: list[str], day: int) -> list[str]:
+    """The same options for pytest, with the turn of this day, unless they say which or that all have theirs."""
+    if "--all" in options:
+        return [option for option in options if option != "--all"]
+    return options if any(option.startswith("--turn") for option in options) else [f"--turn={day}", *options]
 
 
 def prove(options: list[str]) -> int:
-    """Run all tests, with these options of pytest besides. Returns the exit code of the part that fails, or 0."""
+    """Run the tests, with these options of pytest besides. Returns the exit code of the part that fails, or 0."""
+    options = in_turn(options, date.today().toordinal())
+    print(f"with {' '.join(options)}" if options else "with all that takes turns", flush=True)
     seconds, codes = Seconds(), []
-    processes = min(os.cpu_count() or 1, MOST)
-    for part in (["-n", str(processes), "--dist", "worksteal", "-m", "not alone"], ["-m", "alone"]):
-        codes.append(int(pytest.main([*part, *options], plugins=[seconds])))
+    beside = ["-n", str(processes(os.cpu_count() or 1)), "--dist", "worksteal", "-m", "not alone"]
+    for part, chosen in {"side by side": beside, "alone": ["-m", "alone"]}.items():
+        begin = time.monotonic()
+        codes.append(int(pytest.main([*chosen, *options], plugins=[seconds])))
+        seconds.parts[part] = time.monotonic() - begin
         if codes[-1] not in (ExitCode.OK, ExitCode.TESTS_FAILED, ExitCode.NO_TESTS_COLLECTED):
             return codes[-1]  # it was interrupted, or the options are wrong
     print(seconds)

@@ -7,14 +7,18 @@ from types import SimpleNamespace
 import pytest
 
 from tests.check import FAR, ROOT, Nearest, distances, first_parameters_first, imported
-from tests.prove import Seconds, prove
+from tests.prove import MOST, Seconds, in_turn, processes, prove
+from tests.turns import long_first, out_of_turn
 
 
 class Item:
     """As much of a test as decides when its turn is."""
 
-    def __init__(self, file: str, name: str) -> None:
-        self.path, self.name = ROOT / file, name
+    def __init__(self, file: str, name: str, **marks: int) -> None:
+        self.path, self.name, self.nodeid, self.marks = ROOT / file, name, f"{file}::{name}", marks
+
+    def get_closest_marker(self, name: str) -> SimpleNamespace | None:
+        return SimpleNamespace(args=(self.marks[name],)) if name in self.marks else None
 
 
 COST = Item("tests/zero/test_cost.py", "test_any")
@@ -72,15 +76,44 @@ def test_each_function_has_its_first_parameters_before_another_its_second() -> N
     assert [each.name for each in in_turn] == ["test_a[1]", "test_b[1]", "test_c[1]", "test_a[2]", "test_a[3]"]
 
 
-def test_seconds_are_told_by_folder() -> None:
+def test_what_takes_long_begins_first_and_the_rest_stays_in_its_order() -> None:
+    items = [Item("t.py", "test_a"), Item("t.py", "test_b", long=1), Item("t.py", "test_c"), Item("u.py", "t", long=1)]
+    assert [each.name for each in long_first(items)] == ["test_b", "t", "test_a", "test_c"]
+
+
+@pytest.mark.parametrize("first", [0, 1, 739_215])
+def test_in_as_many_turns_as_there_are_each_parameter_has_its_own_once(first: int) -> None:
+    always = [Item("t.py", f"test_always[{i}]") for i in range(3)]
+    by_turns = [Item(file, f"test_x[{i}]", turns=4) for file in ("t.py", "u.py") for i in range(9)]
+    runs = [set(by_turns) - set(out_of_turn([*always, *by_turns], turn)) for turn in range(first, first + 4)]
+    assert sorted(item.nodeid for run in runs for item in run) == sorted(item.nodeid for item in by_turns)
+    assert {len(run) for run in runs} == {4, 6}
+    assert not set(always) & set(out_of_turn([*always, *by_turns], first))
+
+
+def test_the_day_has_its_turn_unless_one_asks_for_another_or_for_all() -> None:
+    assert in_turn(["-x"], 7) == ["--turn=7", "-x"]
+    assert in_turn(["--turn", "3"], 7) == ["--turn", "3"]
+    assert in_turn(["--turn=3"], 7) == ["--turn=3"]
+    assert in_turn(["--all", "-x"], 7) == ["-x"]
+
+
+def test_one_process_waits_while_as_many_compute_as_there_are_cores() -> None:
+    assert [processes(cores) for cores in (1, 2, 4, 64)] == [2, 3, 6, MOST]
+
+
+def test_minutes_are_told_by_part_and_seconds_by_folder() -> None:
     def told(reports: Sequence[tuple[str, float]]) -> str:
         seconds = Seconds()
+        seconds.parts |= {"side by side": 750.0, "alone": 63.0}
         for file, duration in reports:
             seconds.pytest_runtest_logreport(SimpleNamespace(nodeid=f"{file}::test_x[a/b::c]", duration=duration))
         return str(seconds)
 
     reports = [("tests/zero/test_cost.py", 1.6), ("tests/zero/test_meta.py", 2.6), ("tests/gpu/test_nccl.py", 9.0)]
-    assert told([*reports, ("tests/test_rooms.py", 0.2)]) == "seconds by folder: gpu 9, zero 4, tests 0"
+    assert told([*reports, ("tests/test_rooms.py", 0.2)]) == (
+        "minutes: side by side 12.5, alone 1.1; seconds by folder: gpu 9, zero 4, tests 0"
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,40 +11,21 @@ from puzzles import catalog
 from puzzles.grading import text
 from puzzles.grading.engine import grade
 from puzzles.grading.pool import Pool
-from puzzles.grading.puzzle import Case, Measure, Puzzle, Wrong
-from puzzles.grading.trial import by_world_size
+from puzzles.grading.puzzle import Measure, Puzzle, Wrong
 from puzzles.grading.verdict import Stage
 
 PUZZLES = [catalog.find(name) for name in catalog.names()]
 MISTAKES = [(puzzle, mistake) for puzzle in PUZZLES for mistake in puzzle.wrong]
-SMALL, FEW = 3, 2  # ranks of a world, and its cases, in which most mistakes show: a third of the price of all
 
 
 def named(parameter: Puzzle | Wrong) -> str:
     return parameter.name
 
 
-def checks(puzzle: Puzzle, mistake: Wrong) -> Iterator[Puzzle]:
-    """The puzzle with less to check and with more, the last of them as a learner's check has it.
-
-    A few cases in small worlds, which the first mistake goes without; all that it names; those that a check draws, and
-    large ones.
-    """
-    named_only = replace(puzzle, drawn=(), scale=None, large=None)
-    if few := few_of(puzzle) if mistake != puzzle.wrong[0] else ():
-        yield replace(named_only, cases=few)
-    yield from (named_only, puzzle)
-
-
-def few_of(puzzle: Puzzle) -> tuple[Case, ...]:
-    """The first cases in each small world."""
-    worlds = by_world_size(puzzle.cases)
-    return tuple(case for world_size, cases in worlds if world_size <= SMALL for case in cases[:FEW])
-
-
+@pytest.mark.turns(8)
 @pytest.mark.parametrize("puzzle", PUZZLES, ids=named)
 def test_the_solution_passes(puzzle: Puzzle, own_pool: Pool) -> None:
-    """On ranks that may have run other texts; on new ones, as a learner's, it passes in the lessons."""
+    """On ranks that may have run other texts; on new ones, as a learner's, it passes in the lessons, all of them."""
     verdict = grade(puzzle, text.solution(puzzle), pool=own_pool)
     assert verdict.passed, str(verdict)
     assert verdict.compared > 0
@@ -69,15 +50,15 @@ def test_the_stub_fails(puzzle: Puzzle, own_pool: Pool) -> None:
     assert verdict.stage is Stage.UNSOLVED or puzzle.is_to_mend
 
 
+@pytest.mark.turns(8)
 @pytest.mark.parametrize(("puzzle", "mistake"), MISTAKES, ids=named)
 def test_a_mistake_is_told_why(puzzle: Puzzle, mistake: Wrong, own_pool: Pool) -> None:
-    """By as few of a check's cases as tell it: a larger part of them has its turn where a smaller one says less."""
-    source = text.wrong(puzzle, mistake)
-    for check in checks(puzzle, mistake):
-        verdict = grade(check, source, pool=own_pool)
-        if not verdict.passed and re.search(mistake.diagnosis, verdict.reason):
+    """As a whole check tells it, or where a case that is drawn or large has another word, as the named ones do."""
+    for check in (puzzle, replace(puzzle, drawn=(), scale=None, large=None)):
+        verdict = grade(check, text.wrong(puzzle, mistake), pool=own_pool)
+        assert not verdict.passed
+        if re.search(mistake.diagnosis, verdict.reason):
             break
-    assert not verdict.passed
     assert re.search(mistake.diagnosis, verdict.reason), f"{verdict.stage}: {verdict.reason}"
     assert len(verdict.reason.splitlines()) <= 9
 

@@ -21,6 +21,7 @@ from tests.lessons.store import FOLDED, VIEW, answers, executed
 
 MOST_LINES = 15  # of a cell that is not a puzzle; what is longer lives in a module
 MOST_COLUMNS = 100  # of a line of code: a notebook beside a file list has no more
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # a second one computes no faster beside other tests, and waits at full speed
 SECTIONS = ("## In the frameworks", "## Further reading", "**Next:**")
 
 
@@ -58,7 +59,7 @@ def test_what_a_cell_prints_is_stored_as_one_text_however_long_it_takes(tmp_path
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_a_lesson_runs_with_nothing_solved(lesson: str, course: Callable[[bool], Path]) -> None:
     root = course(False)
-    run(root, lesson)
+    run(root, lesson, **ONE_THREAD)
     for puzzle in map(catalog.find, filter(None, map(puzzle_of, code_cells(lesson)))):
         file = root / "puzzles" / puzzle.chapter / f"{puzzle.name.partition('.')[2]}.py"
         assert file.read_text() == text.stub(puzzle), "a cell with the stub replaces nothing"
@@ -70,7 +71,7 @@ def test_a_lesson_runs_with_everything_solved(lesson: str, course: Callable[[boo
     """Every cell that can tell: a puzzle, what asks for an answer, and what these need. The others run as above."""
     root = course(True)
     keep_needed(root, lesson)
-    run(root, lesson)
+    run(root, lesson, **ONE_THREAD)
     state = State(root / ".rankwise" / "state.db")
     puzzles = list(filter(None, map(puzzle_of, code_cells(lesson))))
     assert puzzles

@@ -9,12 +9,17 @@ from reference.cluster import Cluster
 from reference.config import TrainConfig
 from reference.parallelize import PipelineSchedule, Plan
 
-from .deal import MODELS, PRECISIONS, SEQUENCE, Deal, bound_of, dealt, differences
+from .deal import MODELS, PRECISIONS, SCHEDULES, SEQUENCE, Deal, bound_of, dealt, differences
 
-NUMBERS = range(85)  # each schedule five times, and 25 plans without a pipeline; `long_run` has time for all pairs
+TURNS = 5  # each schedule five times in all, and 25 plans without a pipeline; `long_run` has time for all pairs
+NUMBERS = [
+    first + place for place in range(len(SCHEDULES)) for first in range(0, TURNS * len(SCHEDULES), len(SCHEDULES))
+]
+"""Each fifth of them are plans that are dealt one after the other: of each schedule one, of every other kind some."""
 NOT_DEALT = {"offload_folder"}  # where, and not what
 
 
+@pytest.mark.turns(TURNS)
 @pytest.mark.parametrize("number", NUMBERS)
 def test_every_plan_equals_one_process(clusters: Callable[..., Cluster], number: int) -> None:
     deal = dealt(number)

@@ -226,7 +226,7 @@ def test_ctrl_c_leaves_nothing_running(tmp_path: Path):
         wait_until(lambda: log.exists() and log.stat().st_size > 0, seconds=100)
         assert len(marked(mark)) >= 3  # this test can see the command and its ranks
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=10)
+        _, err = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 130
