@@ -16,6 +16,7 @@ import conformance  # noqa: E402
 import family  # noqa: E402
 import pipelines  # noqa: E402
 import training  # noqa: E402
+import windows  # noqa: E402
 
 from reference.collectives import backend, barrier  # noqa: E402
 from reference.data_parallel.uneven import joined  # noqa: E402
@@ -92,10 +93,12 @@ ALONE = (
     named(connected, lengths, large, dtypes, barriers, small_numbers)
     | {name: partial(trained, name) for name in training.TRAININGS if name != "1F1B"}
     | named(family.exact, family.mixed, family.lighter, family.resumed, family.state, family.gauged)
+    | named(windows.attention_kernels)
 )
 TOGETHER = (  # need two ranks
     {"subgroup": subgroup, "1F1B": partial(trained, "1F1B")}
     | named(axes.hidden_sums, axes.split_loss, axes.split, axes.split_mixed)
     | named(pipelines.piped, pipelines.piped_mixed, pipelines.piped_resumed)
+    | named(windows.windows, windows.windows_mixed)
 )
 CHECKS = ALONE | TOGETHER

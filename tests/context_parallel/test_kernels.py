@@ -1,0 +1,59 @@
+"""The kernels of a block: what each returns, held to attention by hand; those of GPUs by their shapes."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from reference.context_parallel import kernels, plain
+
+from .conftest import EXACT, normal
+
+BATCH, HEADS, KV, QUERIES, KEYS, D = 2, 4, 2, 5, 7, 3
+MASKED = torch.tensor([[key <= query and query != 2 for key in range(KEYS)] for query in range(QUERIES)])
+
+
+def given(dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Queries, keys, values, and the gradient of the output."""
+    shapes = {"q": (HEADS, QUERIES), "k": (KV, KEYS), "v": (KV, KEYS), "gradient": (HEADS, QUERIES)}
+    return [normal(name, BATCH, *shape, D).to(dtype) for name, shape in shapes.items()]
+
+
+@pytest.mark.parametrize(
+    ("causal", "mask"), [(False, None), (True, None), (False, MASKED)], ids=["full", "causal", "one sees nothing"]
+)
+def test_a_block_is_what_it_is_by_hand(causal: bool, mask: Tensor | None) -> None:
+    query, key, value, gradient = given()
+    seen = torch.ones(QUERIES, KEYS, dtype=torch.bool).tril() if causal else mask
+    out, lse = plain.attend(query, key, value, seen)
+    found, found_lse = kernels.forward(query, key, value, causal, mask)
+    assert torch.allclose(found, out, atol=EXACT) and torch.allclose(found_lse, lse, atol=EXACT)
+    finite = lse.masked_fill(lse == -torch.inf, 0.0)
+    parts = kernels.backward(gradient, query, key, value, out, finite, causal, mask)
+    expected = plain.attend_backward(gradient, query, key, value, out, lse, seen)
+    assert all(torch.allclose(part, right, atol=EXACT) for part, right in zip(parts, expected, strict=True))
+
+
+def test_two_blocks_merge_to_one() -> None:
+    """Large scores, too, whose exponentials overflow, and a query that one of the blocks hides everything from."""
+    query, key, value, _ = given()
+    key = 1e3 * key
+    first, second = MASKED[:, :3], MASKED[:, 3:].roll(1, 0)
+    parts = [plain.attend(query, key[:, :, :3], value[:, :, :3], first)]
+    parts += [plain.attend(query, key[:, :, 3:], value[:, :, 3:], second)]
+    out, lse = plain.merge(*parts[0], *parts[1])
+    right, right_lse = plain.attend(query, key, value, torch.cat([first, second], 1))
+    assert torch.allclose(out, right, atol=1e-9) and torch.allclose(lse, right_lse)
+
+
+@pytest.mark.parametrize("mask", [None, MASKED])
+def test_the_operation_of_gpus_takes_and_gives_these_shapes(
+    monkeypatch: pytest.MonkeyPatch, mask: Tensor | None
+) -> None:
+    """On the meta device, which checks arguments and computes nothing."""
+    monkeypatch.setattr(kernels, "_is_efficient", lambda query: True)
+    query, key, value, gradient = (x.to("meta") for x in given(torch.bfloat16))
+    mask = None if mask is None else mask.to("meta")
+    out, lse = kernels.forward(query, key, value, mask is None, mask)
+    assert out.shape == query.shape and lse.shape == query.shape[:3] and lse.dtype is torch.float32
+    parts = kernels.backward(gradient, query, key, value, out, lse, mask is None, mask)
+    assert [part.shape for part in parts] == [query.shape, key.shape, value.shape]
