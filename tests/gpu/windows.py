@@ -40,7 +40,7 @@ def attention_kernels(group: ProcessGroup, device: str) -> list[str]:
 
 
 def plans(n: int) -> Iterator[Plan]:
-    """Every method, with the layouts in turn; beside FSDP, and beside tensor parallelism where ranks are left for it."""
+    """Every method, with layouts in turn; beside FSDP, and beside tensor parallelism where ranks are left for it."""
     for number, method in enumerate(ContextMethod):
         layout = list(ContextLayout)[number % len(ContextLayout)]
         neighbours = min(u for u in range(2, n + 1) if n % u == 0) if method is ContextMethod.USP else None
