@@ -19,7 +19,7 @@ Jacobs et al. 2023, "DeepSpeed Ulysses", sec. 3.2; Fang and Zhao 2024, "USP", ta
 """
 
 from dataclasses import dataclass
-from math import lcm
+from math import ceil, lcm
 
 from reference.choices import ContextMethod
 from reference.errors import BadInput
@@ -157,19 +157,57 @@ def ring_efficiency(layout: Layout, mask: Mask = CAUSAL) -> float:
     return sum(map(sum, steps)) / (n * longest) if longest else 1.0
 
 
-def hidden_from(shape: AttentionShape, flops: float, bandwidth: float, size: int = 2) -> int:
+def hidden_from(shape: AttentionShape, flops: float, beta: float, size: int = 2) -> int:
     """From how many tokens on a rank a ring's messages hide behind the compute of a block, forward, without a mask.
 
-    A block of c tokens takes 4·B·H·c²·d operations and 2·B·K·c·d elements, so c >= K/H · flops · size / (2 bandwidth):
+    A block of c tokens takes 4·B·H·c²·d operations and 2·B·K·c·d elements, so c >= K/H · flops · size / (2 beta):
     batch, head size and number of ranks do not matter (Liu et al. 2023, sec. 4, with K = H).
 
     Args:
         shape: whose heads count.
         flops: operations that a rank does in a second.
-        bandwidth: bytes that it sends in a second.
+        beta: bytes that it sends in a second.
         size: bytes of an element.
     """
-    return -int(-shape.kv_heads * flops * size // (2 * shape.heads * bandwidth))
+    return ceil(shape.kv_heads * flops * size / (2 * shape.heads * beta))
+
+
+def seconds(
+    method: ContextMethod, shape: AttentionShape, flops: float, alpha: float, beta: float, size: int = 2
+) -> float:
+    """How long forward takes where all ranks work alike: causal, zigzag. A ring computes while its messages travel.
+
+    Args:
+        method, shape: what is computed.
+        flops: operations that a rank does in a second.
+        alpha: latency of a message, in seconds.
+        beta: bytes that a rank sends in a second.
+        size: bytes of an element.
+    """
+    if method in (ContextMethod.RING, ContextMethod.ALL_GATHER):
+        block = 2 * shape.batch * shape.heads * shape.local**2 * shape.head_dim / flops  # half of the pairs are masked
+        message = alpha + shape.block * size / beta
+        others = shape.ranks - 1
+        return block + others * (max(block, message) if method is ContextMethod.RING else block + message)
+    u = shape.ranks if method is ContextMethod.ULYSSES else shape.neighbours
+    copies = lcm(shape.kv_heads, u) // shape.kv_heads
+    transposed = 2 * (u - 1) * alpha + (2 * shape.out + copies * shape.block) * (u - 1) / u * size / beta
+    return transposed + seconds(ContextMethod.RING, _across(shape, u, copies), flops, alpha, beta, size)
+
+
+def best_method(
+    shape: AttentionShape, flops: float, alpha: float, beta: float, size: int = 2
+) -> tuple[ContextMethod, float]:
+    """The method whose forward is shortest, and its seconds. Arguments as for `seconds`.
+
+    Ulysses takes part where ranks divide the heads, and USP where neighbours do.
+    """
+    fitting = [ContextMethod.RING, ContextMethod.ALL_GATHER]
+    fitting += [ContextMethod.ULYSSES] if shape.heads % shape.ranks == 0 else []
+    fitting += [ContextMethod.USP] if 1 < shape.neighbours < shape.ranks and shape.heads % shape.neighbours == 0 else []
+    times = {method: seconds(method, shape, flops, alpha, beta, size) for method in fitting}
+    best = min(times, key=times.__getitem__)
+    return best, times[best]
 
 
 def _across(shape: AttentionShape, u: int, copies: int) -> AttentionShape:

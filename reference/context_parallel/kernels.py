@@ -59,7 +59,7 @@ def backward(
     Args:
         gradient: of the output, [B, H, Q, head_dim].
         query, key, value, causal, mask: as for `forward`.
-        out, lse: of the queries, over all keys that there are.
+        out, lse: of the queries, over all keys that there are; a finite number for a query that sees none.
     """
     if query.device.type == "cpu":
         bias = _bias(mask, query)

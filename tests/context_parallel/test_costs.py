@@ -119,11 +119,40 @@ def test_work_is_the_pairs_of_the_mask(kind: ContextLayout, mask: Mask) -> None:
 
 def test_a_ring_hides_from_so_many_tokens_on() -> None:
     """Where a block takes as long to compute as to travel, and not one token earlier."""
-    shape, flops, bandwidth = AttentionShape(1, 64, 8, 1, 128, 8), 400e12, 50e9
-    tokens = cost.hidden_from(shape, flops, bandwidth)
+    shape, flops, beta = AttentionShape(1, 64, 8, 1, 128, 8), 400e12, 50e9
+    tokens = cost.hidden_from(shape, flops, beta)
 
     def hides(local: int) -> bool:
         block = replace(shape, local=local)
-        return 4 * block.heads * local**2 * block.head_dim / flops >= block.block * 2 / bandwidth
+        return 4 * block.heads * local**2 * block.head_dim / flops >= block.block * 2 / beta
 
     assert hides(tokens) and not hides(tokens - 1)
+
+
+LINK = (400e12, 5e-6, 50e9)  # operations a second, seconds of a message, bytes a second
+
+
+def test_a_ring_that_hides_costs_its_compute_alone() -> None:
+    long = AttentionShape(1, 64, 8, 65536, 128, 8)
+    compute = 8 * 2 * 64 * 65536**2 * 128 / LINK[0]
+    assert cost.seconds(ContextMethod.RING, long, *LINK) == pytest.approx(compute)
+    short = replace(long, local=128)
+    message = LINK[1] + short.block * 2 / LINK[2]
+    block = 2 * 64 * 128**2 * 128 / LINK[0]
+    assert cost.seconds(ContextMethod.RING, short, *LINK) == pytest.approx(block + 7 * message)
+
+
+def test_ulysses_of_one_rank_and_usp_of_one_family_are_the_others() -> None:
+    shape = AttentionShape(1, 64, 8, 4096, 128, 8, neighbours=8)
+    usp, ulysses = (cost.seconds(method, shape, *LINK) for method in (ContextMethod.USP, ContextMethod.ULYSSES))
+    assert usp == ulysses
+    apart = replace(shape, neighbours=1)
+    assert cost.seconds(ContextMethod.USP, apart, *LINK) == cost.seconds(ContextMethod.RING, apart, *LINK)
+
+
+def test_which_method_is_best_depends_on_length() -> None:
+    """With a head of keys for each of queries, Ulysses sends less; from some length on a ring hides all of it."""
+    short, long = (AttentionShape(1, 64, 64, local, 128, 8, neighbours=2) for local in (256, 65536))
+    assert cost.best_method(short, *LINK)[0] is ContextMethod.ULYSSES
+    assert cost.best_method(long, *LINK)[0] is ContextMethod.RING
+    assert cost.best_method(replace(short, heads=60, kv_heads=60), *LINK)[0] is not ContextMethod.ULYSSES
