@@ -118,7 +118,7 @@ class Plan:
     )
     context_neighbours: int | None = option(
         None,
-        "With --context-method usp: how many ranks share out heads, by Ulysses; a ring connects these. 2 by default.",
+        "With --context-method usp: how many ranks share out heads, before a ring connects them; 2 by default.",
         within=("context_parallel", "context_method"),
     )
     pipeline_parallel: int = option(1, "How many ranks share the layers, as a pipeline. Lesson 09.")

@@ -14,6 +14,7 @@ from typer.models import ParameterInfo
 
 from rankwise import cli
 from rankwise.commands.train import train
+from reference.choices import ContextLayout, ContextMethod
 from reference.memory.offload import Offload
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
@@ -90,6 +91,8 @@ def test_lists_of_words_are_the_references_own() -> None:
     known = {
         "data_parallel": list(DataParallelism),
         "schedule": list(PipelineSchedule),
+        "context_method": list(ContextMethod),
+        "context_layout": list(ContextLayout),
         "recompute": list(Recompute),
         "precision": list(PRECISIONS),
         "offload": list(Offload),

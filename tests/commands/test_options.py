@@ -11,7 +11,7 @@ import pytest
 
 from rankwise.commands.train import as_typer_reads_it, train
 from reference import launch
-from reference.choices import PrecisionName, Recompute
+from reference.choices import ContextMethod, PrecisionName, Recompute
 from reference.config import TrainConfig
 from reference.errors import BadInput
 from reference.fields import Option, option, options_of
@@ -80,6 +80,9 @@ NEEDED = {
     "offload_folder": "/scratch",
     "schedule": "interleaved",
     "stages_per_rank": 3,
+    "context_parallel": 6,
+    "context_method": "usp",
+    "context_neighbours": 3,
 }
 """Words that are no default, for options that do not take just any, or not with others."""
 
@@ -163,6 +166,7 @@ def test_what_a_help_says_is_there_by_default_is_there() -> None:
     known = {
         "dp_replicate": hybrid.replicas,
         "stages_per_rank": interleaved.timetable().stages // 3,
+        "context_neighbours": Plan(context_parallel=4, context_method=ContextMethod.USP).neighbours,
         "save_every": Saves.every,
     }
     assert {name for name, each in OPTIONS.items() if re.search(r"\d+ by default", each.help)} == set(known)
