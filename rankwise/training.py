@@ -11,7 +11,7 @@ from rankwise.progress import following
 from rankwise.ranks import require_ranks
 from reference.cluster import Cluster
 from reference.errors import BadInput
-from reference.limits import memory_of, require_memory
+from reference.limits import host_memory, require_memory
 from reference.models import files
 from reference.models.data import unigram_entropy
 from reference.models.files import home
@@ -43,7 +43,8 @@ def train_on_cluster(
     device = choose_device(device, ranks)
     plan.require_fit(ranks, config.model, config.sequence)
     batches = batches_for(config, plan.dp_size(ranks), plan.micro_batches)
-    require_memory(config, plan, memory_of(device, ranks))
+    if device == "cpu":
+        require_memory(config, plan, host_memory())
     if log and config.data and log.resolve() == home(config.data).resolve():
         raise BadInput(f"--log would overwrite the text {config.data}")
     console = Console(soft_wrap=True, highlight=False)

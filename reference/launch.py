@@ -27,7 +27,7 @@ import torch.distributed.nn.functional
 
 from reference import on_gpus
 from reference.errors import BadInput
-from reference.limits import memory_of, require_memory
+from reference.limits import host_memory, require_memory
 from reference.models.data import unigram_entropy
 from reference.options import add_to, completed, configure, require_words, to_store
 from reference.parallelize import Plan
@@ -156,7 +156,8 @@ def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, Saves | None, torch.
         config, plan = configure(**options)
         plan.require_fit(dist.get_world_size(), config.model, config.sequence)
         text = batches_for(config, plan.dp_size(dist.get_world_size()), plan.micro_batches).fingerprint
-        require_memory(config, plan, memory_of(kind, ranks_here()), ranks_here() / dist.get_world_size())
+        if kind == "cpu":
+            require_memory(config, plan, host_memory(), ranks_here() / dist.get_world_size())
     except BadInput as error:
         objection = str(error)
     dist.all_gather_object(said, (objection, text, kind))

@@ -7,8 +7,6 @@ it takes in detail is the matter of lesson 04.
 
 import os
 
-import torch
-
 from reference.choices import Recompute
 from reference.config import TrainConfig
 from reference.errors import BadInput
@@ -43,14 +41,6 @@ def least_bytes(config: TrainConfig, plan: Plan) -> float:
     return config.batch / plan.micro_batches * config.sequence * of_token * config.precision.compute.itemsize
 
 
-def memory_of(device: str, ranks: int) -> int:
-    """Bytes that so many ranks of this machine have together: its own, or their GPUs'.
-
-    Args:
-        device: "cpu" or "cuda".
-        ranks: on this machine.
-    """
-    if device == "cuda":
-        gpus = range(min(ranks, torch.cuda.device_count()))
-        return sum(torch.cuda.get_device_properties(gpu).total_memory for gpu in gpus)
+def host_memory() -> int:
+    """Bytes of this machine, which seems to hang where they are not enough; a GPU says so at once."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

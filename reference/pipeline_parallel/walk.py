@@ -1,6 +1,6 @@
-"""Ranks that go through their lines on paper: each goes on while it can take its next step.
+"""Ranks that go through their lines on paper: each continues while it can take its next step.
 
-    until no rank can go on:
+    until no rank can continue:
         for each rank:
             while it can take its next step: it does so
 

@@ -78,7 +78,7 @@ def all_cases(group: ProcessGroup, cases: list[Case], neighbours: int) -> list[l
 
 
 def differences(ranks: Cluster, n: int, cases: list[Case], neighbours: int = 1) -> dict[Case, float]:
-    """Of each case the largest difference to one process, relative to the largest element of each tensor."""
+    """Of each case the largest difference to one process, relative to the largest element of each tensor, or to 1."""
     found = on(ranks, n, all_cases, cases, neighbours)
     return {case: difference(case, [of_rank[i] for of_rank in found]) for i, case in enumerate(cases)}
 
@@ -90,7 +90,7 @@ def difference(case: Case, parts: list[list[Tensor]]) -> float:
     whole += [sum(part[4] for part in parts)] if case.sink else []
     pairs = zip(whole, in_one_process(case), strict=True)
     return float(
-        torch.stack([(mine - right).abs().max() / right.abs().max() for mine, right in pairs]).max()
+        torch.stack([(mine - right).abs().max() / right.abs().max().clamp(min=1) for mine, right in pairs]).max()
     )  # NaN, too
 
 

@@ -12,7 +12,7 @@ from reference.choices import Recompute
 from reference.config import TrainConfig
 from reference.errors import BadInput
 from reference.fields import LARGEST_INT
-from reference.limits import least_bytes, memory_of, require_memory
+from reference.limits import host_memory, least_bytes, require_memory
 from reference.memory import activations
 from reference.memory.precision import PRECISIONS
 from reference.models.data import Batches, _held_out
@@ -43,13 +43,13 @@ def test_micro_batches_and_other_machines_share_it() -> None:
 
 
 def test_this_machine_has_some_memory() -> None:
-    assert 2**30 < memory_of("cpu", 4) < 2**50
+    assert 2**30 < host_memory() < 2**50
 
 
 def test_a_step_that_there_is_no_memory_for_is_refused_in_one_line(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both command lines ask before they begin."""
     for module, command in ((training, lambda: run(["train"])), (launch, launch.main)):
-        monkeypatch.setattr(module, "memory_of", lambda *_: 10_000_000)
+        monkeypatch.setattr(module, "host_memory", lambda: 10_000_000)
         monkeypatch.setattr(sys, "argv", ["reference.train"])
         assert command() == 2
         out, err = capsys.readouterr()
