@@ -1,0 +1,3 @@
+"""Puzzles of the chapter `context_parallel`: ranks that share out the tokens of a long sequence."""
+
+ORDER = ("merge_blocks",)
