@@ -1,3 +1,6 @@
 """Puzzles of the chapter `context_parallel`: ranks that share out the tokens of a long sequence."""
 
-ORDER = ("merge_blocks",)
+ORDER = (
+    "merge_blocks",
+    "attention_in_blocks",
+)
