@@ -3,4 +3,5 @@
 ORDER = (
     "merge_blocks",
     "attention_in_blocks",
+    "ring_forward",
 )
