@@ -4,4 +4,5 @@ ORDER = (
     "merge_blocks",
     "attention_in_blocks",
     "ring_forward",
+    "ring_backward",
 )
