@@ -5,4 +5,5 @@ ORDER = (
     "attention_in_blocks",
     "ring_forward",
     "ring_backward",
+    "what_to_compute",
 )
