@@ -6,4 +6,5 @@ ORDER = (
     "ring_forward",
     "ring_backward",
     "what_to_compute",
+    "zigzag_positions",
 )
