@@ -7,4 +7,5 @@ ORDER = (
     "ring_backward",
     "what_to_compute",
     "zigzag_positions",
+    "stripe",
 )
