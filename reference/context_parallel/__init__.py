@@ -18,6 +18,7 @@ and 2n - 1 times backward; activations take an n-th of the memory.
     scan.py             attention without softmax: one state travels, by a prefix scan
     cost.py             what each way sends, computes and keeps
     answers/places.py   zigzag and stripes as arithmetic: positions, masks, and what of a block is computed
+    answers/balance.py  what the slowest rank has to do in each layout, and which layout is best
     answers/rings.py    a ring forward and backward, from sends and receives
     answers/blocks.py   attention block by block on one rank, through which autograd goes backward
 """

@@ -8,4 +8,5 @@ ORDER = (
     "what_to_compute",
     "zigzag_positions",
     "stripe",
+    "best_layout",
 )
