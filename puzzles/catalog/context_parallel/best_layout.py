@@ -1,4 +1,4 @@
-"""context_parallel.best_layout: who works how much, and who has to fetch how much."""
+"""context_parallel.best_layout: how much each rank works, and how much it fetches."""
 
 from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.context_parallel.answers.balance import best_layout
@@ -72,7 +72,7 @@ def cheapest_and_its_cost(case, inputs, outputs, trace):
 
 PUZZLE = Puzzle(
     name="context_parallel.best_layout",
-    title="Who works how much, and the best layout",
+    title="How much each rank works, and the best layout",
     statement="""
         Ranks share out a sequence, and all wait for the one that has most to do. A token sees itself and the w - 1
         tokens before it, as far as there are some: that is causal attention with a window of w, and without a window

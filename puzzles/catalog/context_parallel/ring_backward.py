@@ -81,7 +81,7 @@ PUZZLE = Puzzle(
         head_dim=(2,),
         kv_heads=(1,),
         layout=("contiguous",),
-        padding=(3,),
+        padding=(0, 3),
     )
     + cases(worlds=(8,), **USUAL, kv_heads=(2,), layout=("zigzag",), padding=(0,))
     + cases(worlds=(4,), members=(0, 2, 3), **USUAL, kv_heads=(2,), layout=("contiguous",), padding=(0,)),

@@ -84,7 +84,7 @@ PUZZLE = Puzzle(
         kv_heads=(1,),
         microseconds=(20,),
         layout=("contiguous",),
-        padding=(3,),
+        padding=(0, 3),
     )
     + cases(worlds=(8,), **SMALL, kv_heads=(2,), microseconds=(20,), layout=("zigzag",), padding=(0,))
     + cases(
