@@ -15,6 +15,7 @@ from reference.cluster import Cluster
 PRELOAD = (
     "puzzles.grading.driver",
     "puzzles.grading.drives",
+    "puzzles.grading.drives.context_parallel",
     "puzzles.grading.drives.data_parallel",
     "puzzles.grading.drives.memory",
     "puzzles.grading.drives.pipeline_parallel",
@@ -33,6 +34,7 @@ PRELOAD = (
     "reference.collectives.reduce_scatter",
     "reference.collectives.reduction",
     "reference.composition.plain",
+    "reference.context_parallel.plain",
     "reference.data_parallel.initial",
     "reference.data_parallel.replicated",
     "reference.models.dropout",

@@ -17,6 +17,10 @@ and 2n - 1 times backward; activations take an n-th of the memory.
     ops.py              the ops of a model whose tokens are shared out
     scan.py             attention without softmax: one state travels, by a prefix scan
     cost.py             what each way sends, computes and keeps
+    answers/places.py   zigzag and stripes as arithmetic: positions, masks, and what of a block is computed
+    answers/balance.py  what the slowest rank has to do in each layout, and which layout is best
+    answers/rings.py    a ring forward and backward, from sends and receives
+    answers/blocks.py   attention block by block on one rank, through which autograd goes backward
 """
 
 from .all_gather import AllGatherAttention

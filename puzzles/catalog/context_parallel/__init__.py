@@ -1,0 +1,12 @@
+"""Puzzles of the chapter `context_parallel`: ranks that share out the tokens of a long sequence."""
+
+ORDER = (
+    "merge_blocks",
+    "attention_in_blocks",
+    "ring_forward",
+    "ring_backward",
+    "what_to_compute",
+    "zigzag_positions",
+    "stripe",
+    "best_layout",
+)
