@@ -233,8 +233,8 @@ def without_messages(order: Order, stages: Mapping[int, Stack], group: ProcessGr
         for k in range(MICRO_BATCHES):
             for stage in stages.values():
                 made_up = torch.ones(1, tokens.shape[1], stage.config.width, requires_grad=True)
-                y = stage(tokens[k : k + 1] if stage.first else made_up)
-                if stage.last:
+                y = stage(tokens[k : k + 1] if stage.begins else made_up)
+                if stage.ends:
                     token_loss(y, targets[k : k + 1], targets.numel()).backward()
                 else:
                     y.backward(torch.ones_like(y))
