@@ -29,6 +29,7 @@ PRELOAD = (
     "puzzles.grading.schedules",
     "reference.collectives.all_gather",
     "reference.collectives.all_reduce",
+    "reference.collectives.differentiable",
     "reference.collectives.exchange",
     "reference.collectives.hypercube",
     "reference.collectives.reduce_scatter",

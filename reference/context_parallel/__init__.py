@@ -18,6 +18,8 @@ and 2n - 1 times backward; activations take an n-th of the memory.
     scan.py             attention without softmax: one state travels, by a prefix scan
     cost.py             what each way sends, computes and keeps
     answers/blocks.py   attention block by block on one rank, through which autograd goes backward
+    answers/gather.py   one all-gather of keys and values, and the reduce-scatter that is its backward
+    answers/heads.py    Ulysses in a page, and copies of heads of keys
 """
 
 from .all_gather import AllGatherAttention
