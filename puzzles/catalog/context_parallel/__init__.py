@@ -4,4 +4,6 @@ ORDER = (
     "merge_blocks",
     "gather_keys",
     "ulysses",
+    "shift_then_cut",
+    "mean_of_means",
 )
