@@ -4,6 +4,7 @@ ORDER = (
     "merge_blocks",
     "gather_keys",
     "ulysses",
+    "copied_heads",
     "shift_then_cut",
     "mean_of_means",
 )
