@@ -7,4 +7,5 @@ ORDER = (
     "copied_heads",
     "shift_then_cut",
     "mean_of_means",
+    "scan_of_states",
 )
