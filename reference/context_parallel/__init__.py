@@ -23,6 +23,7 @@ and 2n - 1 times backward; activations take an n-th of the memory.
     answers/heads.py    Ulysses in a page, and copies of heads of keys
     answers/losses.py   targets that are shifted before the cut, and a mean over tokens and not over ranks
     answers/scan.py     an exclusive scan in one step less than `scan.tree`
+    answers/train.py    the same ring in training, whose backward must read the right block
 """
 
 from .all_gather import AllGatherAttention
