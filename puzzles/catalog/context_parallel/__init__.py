@@ -6,6 +6,7 @@ ORDER = (
     "ulysses",
     "copied_heads",
     "shift_then_cut",
+    "documents_by_work",
     "mean_of_means",
     "scan_of_states",
     "looks_healthy",
