@@ -15,6 +15,7 @@ COUNTED = {  # of n ranks: how many tokens count on each
     "equal": lambda n: [3] * n,
     "none on the first rank": lambda n: [0] + [TOKENS - rank % 3 for rank in range(1, n)],
     "all on the last rank": lambda n: [0] * (n - 1) + [TOKENS],
+    "a single one": lambda n: [1] + [0] * (n - 1),
     "none": lambda n: [0] * n,
 }
 
@@ -78,7 +79,7 @@ PUZZLE = Puzzle(
     function=mean_over_ranks,
     body=BROKEN,
     cases=cases(worlds=(4,), counted=("different", "equal", "none on the first rank", "none"))
-    + cases(worlds=(3, 2), counted=("different", "all on the last rank"))
+    + cases(worlds=(3, 2), counted=("different", "all on the last rank", "a single one"))
     + cases(worlds=(1,), counted=("different", "none"))
     + cases(worlds=(5, 8), counted=("none on the first rank",))
     + cases(worlds=(4,), members=(0, 2, 3), counted=("different",)),
