@@ -21,6 +21,13 @@ and 2n - 1 times backward; activations take an n-th of the memory.
     answers/balance.py  what the slowest rank has to do in each layout, and which layout is best
     answers/rings.py    a ring forward and backward, from sends and receives
     answers/blocks.py   attention block by block on one rank, through which autograd goes backward
+    answers/gather.py   one all-gather of keys and values, and the reduce-scatter that is its backward
+    answers/exchange.py  an all-to-all through which autograd goes back
+    answers/heads.py    Ulysses in a page, and copies of heads of keys
+    answers/losses.py   targets that are shifted before the cut, and a mean over tokens and not over ranks
+    answers/share.py    whole documents for ranks, longest first
+    answers/scan.py     an exclusive scan in one step less than `scan.tree`
+    answers/train.py    the same ring in training, whose backward must read the right block
 """
 
 from .all_gather import AllGatherAttention

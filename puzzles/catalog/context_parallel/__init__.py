@@ -9,4 +9,12 @@ ORDER = (
     "zigzag_positions",
     "stripe",
     "best_layout",
+    "gather_keys",
+    "ulysses",
+    "copied_heads",
+    "shift_then_cut",
+    "documents_by_work",
+    "mean_of_means",
+    "scan_of_states",
+    "looks_healthy",
 )
