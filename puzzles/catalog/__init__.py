@@ -79,6 +79,9 @@ the pipe; where its ranks are more than the case's, it is planned and not run. A
 **calls.** Functions of torch.distributed. `POINT_TO_POINT`, or `(dist.all_reduce,)`. Rank, world size and translation
 between group and global ranks are always allowed.
 
+**without.** Names of torch that are the answer itself, such as `scaled_dot_product_attention`: a text that uses one is
+refused.
+
 **budgets.** What a right answer may cost. `target` is what passes and `optimum` the best that is known by this measure
 alone (the target, if left out); both from a case, and best from `reference.collectives.cost`. `why` is the line to read
 for a solution above it. Measures: BYTES_SENT, PEAK_BYTES and KEPT_BYTES of the worst rank, STEPS (longest chain of
@@ -126,6 +129,7 @@ CHAPTERS = (
     "sequence_parallel",
     "pipeline_parallel",
     "zero_bubble",
+    "context_parallel",
     "composition",
 )
 

@@ -114,7 +114,7 @@ def _changed(wrong: Sequence[tuple[Comparison, Inputs]]) -> str | None:
 def _unreadable(comparison: Comparison, inputs: Inputs) -> str | None:
     pairs = comparison.leaves
     if pairs and all(got.is_floating_point() and got.isnan().any() and not e.isnan().any() for _, _, e, got in pairs):
-        return "it holds NaN: memory that was never written, or read before its message was there"
+        return "it holds NaN: memory that was never written, or read before its message was there; or 0/0, or inf - inf"
     return None
 
 

@@ -178,6 +178,7 @@ class Puzzle:
             `puzzles.grading.schedules`. Then `inputs` are asked for each rank of the pipe, and there is no oracle.
         preload: modules that take long to import, and that its ranks need; of a schedule puzzle those of backward.
         calls: the functions of torch.distributed that a solution may call.
+        without: names of torch that a solution may not use, because they are what it is asked to write.
         given: functions of `reference` that the stub imports for the learner; `Given` for another name.
         new: True where the statement asks for new tensors: then no result may share memory with an argument.
         scratch: arguments that may be overwritten where the oracle says nothing about them. All others must stay.
@@ -205,6 +206,7 @@ class Puzzle:
     pipe: Callable[[Case], Pipe] | None = None
     preload: tuple[str, ...] = ()
     calls: tuple[Callable[..., Any], ...] = ()
+    without: tuple[str, ...] = ()
     given: tuple[Callable[..., Any] | Given, ...] = ()
     new: bool = False
     scratch: tuple[str, ...] = ()

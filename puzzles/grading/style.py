@@ -92,6 +92,7 @@ class _Reader:
         self.tree = tree
         self.calls = {call.__name__ for call in puzzle.calls}
         self.allowed = allowed_calls(puzzle)
+        self.without = set(puzzle.without)
         self.given = {(each.function.__module__, each.function.__name__) for each in puzzle.helpers}
         self.modules: dict[str, str] = {}
         self.ambiguous: list[Finding] = []
@@ -161,7 +162,7 @@ class _Reader:
             ours = module == "torch.distributed" and not node.attr.startswith("_")
             yield from self._call(node.attr) if ours else self._member(module, node.attr)
         elif self._reaches(node.attr):
-            yield _reaching(node.attr)
+            yield self._refused(node.attr)
         if isinstance(node.ctx, ast.Store | ast.Del):
             yield from self._assignment(node)
 
@@ -183,7 +184,7 @@ class _Reader:
 
     def _class_pattern(self, node: ast.MatchClass) -> Iterator[str]:
         """`case Class(part, name=part)`: which attributes the parts are, the class says, and a class can be made up."""
-        yield from (_reaching(name) for name in node.kwd_attrs if self._reaches(name))
+        yield from (self._refused(name) for name in node.kwd_attrs if self._reaches(name))
         known = isinstance(node.cls, ast.Name) and node.cls.id in (self.imported | set(dir(builtins))) - self.bound
         if node.patterns and not known:
             yield f"matches {ast.unparse(node)} by position, which hides what is read: name the attributes"
@@ -203,7 +204,7 @@ class _Reader:
         leads_out = name not in held or isinstance(value, ModuleType) or name not in allowed
         in_files = module == "torch" and name in ("load", "save")
         if name.startswith("_") or self._reaches(name) or leads_out or in_files:
-            yield _reaching(f"{module}.{name}")
+            yield self._refused(f"{module}.{name}")
 
     def _path(self, node: ast.Attribute) -> tuple[str, list[str]]:
         """The module that an attribute belongs to, and the names below it; ("", []) where it is no module's."""
@@ -223,7 +224,15 @@ class _Reader:
         """True for an attribute that leads where no solution needs to go."""
         if name.startswith("__"):
             return name not in rules.DUNDERS
-        return name in rules.ATTRIBUTES or (name.startswith("_") and name not in self.own | rules.OF_TUPLES)
+        return name in rules.ATTRIBUTES | self.without or (
+            name.startswith("_") and name not in self.own | rules.OF_TUPLES
+        )
+
+    def _refused(self, name: str) -> str:
+        """What to say of a name that leads out, or that the puzzle goes without."""
+        if name.rpartition(".")[2] in self.without:
+            return f"uses {name}: it is a part of what this puzzle asks for"
+        return _reaching(name)
 
     def _no_module(self, module: str) -> str:
         given = "".join(f", {name} of {home}" for home, name in sorted(self.given))

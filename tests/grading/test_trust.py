@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from puzzles import catalog
-from puzzles.grading import checking, driver, text, witness
+from puzzles.grading import checking, driver, style, text, witness
 from puzzles.grading.course import Course
 from puzzles.grading.engine import grade
 from puzzles.grading.pool import shared
@@ -143,6 +143,25 @@ def test_a_native_collective_is_seen_however_it_is_called(name: str) -> None:
 def test_what_was_used_and_what_is_allowed_are_both_said() -> None:
     verdict = grade(catalog.find("collectives.ring_all_reduce"), text.wrong(*_own_all_reduce()))
     assert "uses dist.all_reduce; allowed here: send, recv, isend, irecv, batch_isend_irecv" in verdict.reason
+
+
+ROADS = {
+    "as an attribute": "torch.nn.functional.relu(x)",
+    "by an import": "from torch.nn.functional import relu\n",
+    "by another name": "import torch.nn.functional as F\nF.relu(x)",
+    "of torch": "torch.relu(x)",
+    "of a tensor": "x.relu()",
+    "in a pattern": "match x:\n    case torch.Tensor(relu=f):\n        pass",
+}
+
+
+@pytest.mark.parametrize("name", ROADS)
+def test_what_a_puzzle_goes_without_is_refused_and_said(name: str) -> None:
+    puzzle = dataclasses.replace(SHIFT, without=("relu",))
+    source = with_code(inside=ROADS[name] + "\n")
+    assert not style.inspect(SHIFT, style.parse(SHIFT, source))
+    (found,) = style.inspect(puzzle, style.parse(puzzle, source))
+    assert re.search(r"uses .*relu: it is a part of what this puzzle asks for", str(found))
 
 
 def _own_all_reduce() -> tuple:

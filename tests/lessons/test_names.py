@@ -26,7 +26,7 @@ READ_AT = {
     "TorchTitan": ("b5bcd76",),
     "DeepSpeed": ("edaa722", "DeepSpeed 0.19.8"),
 }
-"""The commits at which names of these projects were looked up, in August 2026, or releases: a lesson gives one of them."""
+"""The commits at which names of these projects were looked up, in August 2026, or releases. A lesson gives one."""
 
 
 def texts(lesson: str) -> list[str]:
