@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 
 from reference.context_parallel.layouts import Layout
@@ -169,15 +170,18 @@ def _panel(axes: Axes, left: float, top: float, side: float, layout: Layout, mad
         face = "white" if part.step > step else face if part.step == step else tint(face, DONE)
         words = str(part.rank) if part.step == step else ""
         edge = Colour.INK if part.step == step else GRID
-        for query, key in part.cells:
-            _cell(axes, left + key * size, top + query * size, size, size, face, words, edge)
+        places = [(left + key * size, top + query * size) for query, key in part.cells]
+        look = {"facecolor": face, "edgecolor": edge, "linewidth": 0.4 if size > 0.08 else 0.2}
+        axes.add_collection(PatchCollection([Rectangle(place, size, size) for place in places], **look))
+        for x, y in places if words and fits(words, size, size) else ():
+            write(axes, x + size / 2, y + size / 2, words, SMALL, ink_on(face), va="center_baseline")
         if words and not fits(words, size, size):
             _number(axes, left, top, size, part, face)
 
 
-def _cell(axes: Axes, x: float, y: float, wide: float, high: float, face: str, words: str, edge: str = GRID) -> None:
+def _cell(axes: Axes, x: float, y: float, wide: float, high: float, face: str, words: str) -> None:
     """A box, with words if they fit."""
-    axes.add_patch(Rectangle((x, y), wide, high, facecolor=face, edgecolor=edge, linewidth=0.4 if wide > 0.08 else 0.2))
+    axes.add_patch(Rectangle((x, y), wide, high, facecolor=face, edgecolor=GRID, linewidth=0.4))
     if words and fits(words, wide, high):
         write(axes, x + wide / 2, y + high / 2, words, SMALL, ink_on(face), va="center_baseline")
 
