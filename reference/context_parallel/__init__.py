@@ -21,7 +21,10 @@ and 2n - 1 times backward; activations take an n-th of the memory.
     lab/published.py    what others have measured and trained
     answers/blocks.py   attention block by block on one rank, through which autograd goes backward
     answers/gather.py   one all-gather of keys and values, and the reduce-scatter that is its backward
+    answers/exchange.py  an all-to-all through which autograd goes back
     answers/heads.py    Ulysses in a page, and copies of heads of keys
+    answers/losses.py   targets that are shifted before the cut, and a mean over tokens and not over ranks
+    answers/scan.py     an exclusive scan in one step less than `scan.tree`
 """
 
 from .all_gather import AllGatherAttention

@@ -4,4 +4,8 @@ ORDER = (
     "merge_blocks",
     "gather_keys",
     "ulysses",
+    "copied_heads",
+    "shift_then_cut",
+    "mean_of_means",
+    "scan_of_states",
 )
