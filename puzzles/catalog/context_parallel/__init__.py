@@ -8,4 +8,5 @@ ORDER = (
     "shift_then_cut",
     "mean_of_means",
     "scan_of_states",
+    "attention_in_blocks",
 )

@@ -99,7 +99,7 @@ PUZZLE = Puzzle(
             heads=(1, 2, 3),
             queries=range(2, 9),
             head_dim=(1, 2, 3, 4),
-            around=[float(x) for x in range(-2000, 2000, 97)],
+            around=tuple(float(x) for x in range(-2000, 2000, 97)),
             blind=BLIND,
         ),
     ),
