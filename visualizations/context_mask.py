@@ -1,4 +1,4 @@
-"""Who computes what of attention, and when: the matrix of a mask, coloured by the rank that computes each pair.
+"""Which rank computes what of attention, and when: the matrix of a mask, coloured by the rank that computes each pair.
 
 Queries run down and keys to the right, both in the order of the sequence. A step of a ring is a panel: full colours in
 dark frames are what ranks compute in it, tints what they have computed before, white what is still to come, and hatched

@@ -1,4 +1,4 @@
-"""Who holds which tokens: four ways to share out a sequence.
+"""Which rank holds which tokens: four ways to share out a sequence.
 
     contiguous    0 0 0 0 1 1 1 1 2 2 2 2 3 3 3 3     simple; with causal attention the last rank works most
     zigzag        0 0 1 1 2 2 3 3 3 3 2 2 1 1 0 0     a piece of the head and one of the tail: all work alike
@@ -48,7 +48,7 @@ class Layout:
         return length(self.tokens[0])
 
     def positions(self, rank: int) -> Tensor:
-        """Where the tokens of a rank stand: [local] of int64; where there is padding, they go on behind the last."""
+        """Where the tokens of a rank stand: [local] of int64; where there is padding, they continue behind the last."""
         return positions(self.tokens[rank])
 
     def cut(self, x: Tensor, rank: int, dim: int = 1, padding: float = 0) -> Tensor:
@@ -79,7 +79,7 @@ def layout(
         sequence: S, its tokens.
         ranks: n.
         multiple: of which the number of tokens on a rank must be one, for others who share them out further.
-        documents: how long each is, one behind the other; without it, all is one.
+        documents: how long each is, one after the other; without it, all is one.
 
     Raises:
         BadInput: if there is nothing to share out, or documents do not make a sequence.

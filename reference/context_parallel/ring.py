@@ -35,7 +35,7 @@ class RingAttention(BlockAttention):
     def backward(
         self, gradient: Tensor, query: Tensor, block: Tensor, out: Tensor, lse: Tensor, mask: Mask
     ) -> tuple[Tensor, Tensor]:
-        """n steps; a block's gradient arrives after the block, and goes on when this rank has added its part."""
+        """n steps; a block's gradient arrives after the block, and is passed on when this rank has added its part."""
         of_query, of_block, of_block_arrives = zeros_for(query), zeros_for(block), None
         for step in range(self.ranks):
             arrives = self._pass_on(block) if step < self.ranks - 1 else None
