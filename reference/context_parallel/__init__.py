@@ -24,7 +24,9 @@ and 2n - 1 times backward; activations take an n-th of the memory.
     answers/exchange.py  an all-to-all through which autograd goes back
     answers/heads.py    Ulysses in a page, and copies of heads of keys
     answers/losses.py   targets that are shifted before the cut, and a mean over tokens and not over ranks
+    answers/share.py    whole documents for ranks, longest first
     answers/scan.py     an exclusive scan in one step less than `scan.tree`
+    answers/train.py    the same ring in training, whose backward must read the right block
 """
 
 from .all_gather import AllGatherAttention

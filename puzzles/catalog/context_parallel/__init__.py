@@ -6,7 +6,9 @@ ORDER = (
     "ulysses",
     "copied_heads",
     "shift_then_cut",
+    "documents_by_work",
     "mean_of_means",
     "scan_of_states",
     "attention_in_blocks",
+    "looks_healthy",
 )

@@ -62,3 +62,10 @@ class _Scanned(torch.autograd.Function):
 def scanned_there_and_back(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
     """Scan states over ranks, and go backward from what it gives: by the same function, from the other end."""
     return there_and_back(lambda decay, state, group: _Scanned.apply(function, decay, state, group), arguments)
+
+
+def as_numbers(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Call it. A list of whole numbers that it returns travels as a tensor, for it may be very long."""
+    returned = function(**arguments)
+    whole = isinstance(returned, list | tuple) and all(type(each) is int for each in returned)
+    return {"returns": torch.tensor(returned, dtype=torch.int64) if whole else returned}
