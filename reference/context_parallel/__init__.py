@@ -19,6 +19,9 @@ and 2n - 1 times backward; activations take an n-th of the memory.
     cost.py             what each way sends, computes and keeps
     lab/sleeping.py     a ring that sleeps instead of computing, measured and replayed
     lab/published.py    what others have measured and trained
+    answers/places.py   zigzag and stripes as arithmetic: positions, masks, and what of a block is computed
+    answers/balance.py  what the slowest rank has to do in each layout, and which layout is best
+    answers/rings.py    a ring forward and backward, from sends and receives
     answers/blocks.py   attention block by block on one rank, through which autograd goes backward
     answers/gather.py   one all-gather of keys and values, and the reduce-scatter that is its backward
     answers/exchange.py  an all-to-all through which autograd goes back

@@ -11,4 +11,10 @@ ORDER = (
     "scan_of_states",
     "attention_in_blocks",
     "looks_healthy",
+    "ring_forward",
+    "ring_backward",
+    "what_to_compute",
+    "zigzag_positions",
+    "stripe",
+    "best_layout",
 )

@@ -1,10 +1,13 @@
-"""Drives of the chapter `context_parallel`: they go backward from the outputs and the logsumexps of attention."""
+"""Drives of the chapter `context_parallel`: they go backward from attention, or let it take time."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
 
+from reference.context_parallel import plain
+
+from ..overlap import Work
 from .tensor_parallel import by_name
 
 
@@ -27,3 +30,19 @@ def there_and_back_from(
         sum(terms).backward()
     found = {name: x.detach() if isinstance(x, Tensor) else x for name, x in found.items()}
     return {**found, **{f"{name}.grad": leaf.grad for name, leaf in leaves.items()}}
+
+
+def with_attention_that_takes_time(
+    names: Sequence[str], function: Callable[..., Any], arguments: dict[str, Any]
+) -> dict[str, Any]:
+    """Give it `attend`, attention to one block, which takes the argument `seconds` on the model's clock.
+
+    Compare what it returns, by these names, and all arguments.
+    """
+    seconds, work = arguments.pop("seconds"), Work()
+
+    def attend(query: Tensor, key: Tensor, value: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+        work(seconds)
+        return plain.attend(query, key, value, seen)
+
+    return {**arguments, **by_name(names, function(**arguments, attend=attend)), **work.notes}
