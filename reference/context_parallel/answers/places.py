@@ -1,4 +1,4 @@
-"""Who holds which tokens, and which of them look at which, as arithmetic.
+"""Which rank holds which tokens, and which of them look at which, as arithmetic.
 
 | function        | layout                          | says                                                            |
 |-----------------|---------------------------------|-----------------------------------------------------------------|
