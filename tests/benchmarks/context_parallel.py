@@ -1,8 +1,8 @@
 """Attention over 4 ranks by hand against torch's own ring, and against an all-gather before its attention.
 
 One layer of causal attention, forward and backward, in float32. All programs live on the same ranks at the same time,
-on gloo, and take their turns; a call takes as long as on its slowest rank; medians. They get the same tokens of the same
-layout, and their outputs and gradients must be equal. `ratio` is torch's time over ours.
+on gloo, and take their turns; a call takes as long as on its slowest rank; medians. They get the same tokens of the
+same layout, and their outputs and gradients must be equal. `ratio` is torch's time over ours.
 
 torch's ring is `_templated_ring_attention`, with the operation of the CPU, which returns a logsumexp: on CPU nothing in
 torch calls it that way. Its load balancing is our zigzag. The all-gather is the one that anybody would write: collect
