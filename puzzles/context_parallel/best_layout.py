@@ -1,4 +1,4 @@
-"""context_parallel.best_layout: How much each rank works, and the best layout.
+"""context_parallel.best_layout: Work of each rank, and the best layout.
 
 rankwise check context_parallel.best_layout
 rankwise hint context_parallel.best_layout
@@ -13,7 +13,7 @@ functools, heapq, itertools, math, statistics, time and typing; nothing else.
 def best_layout(
     tokens: int, ranks: int, window: int, block: int
 ) -> tuple[str, list[int]]:
-    """How much each rank works, and the best layout.
+    """Work of each rank, and the best layout.
 
     Ranks share out a sequence, and all wait for the one that has most to do. A
     token sees itself and the w - 1 tokens before it, as far as there are some:

@@ -43,7 +43,8 @@ def mean_over_ranks(
 
     Budget: one all-reduce of two numbers.
     """
-    part = torch.nn.functional.cross_entropy(logits, targets, ignore_index=-100) / dist.get_world_size(group)
+    mean = torch.nn.functional.cross_entropy(logits, targets, ignore_index=-100)
+    part = mean / dist.get_world_size(group)
     loss = part.detach().clone()
     dist.all_reduce(loss, group=group)
     return part, loss

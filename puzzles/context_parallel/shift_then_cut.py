@@ -46,5 +46,6 @@ def next_token_loss(
     padded = torch.nn.functional.pad(tokens, (0, 1), value=-100)
     mine = padded[:, positions.clamp(max=length)]
     targets = torch.nn.functional.pad(mine[:, 1:], (0, 1), value=-100)
-    losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+    logits, targets = logits.flatten(0, 1), targets.flatten()
+    losses = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
     return losses / (batch * (length - 1))

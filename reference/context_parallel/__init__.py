@@ -17,6 +17,8 @@ and 2n - 1 times backward; activations take an n-th of the memory.
     ops.py              the ops of a model whose tokens are shared out
     scan.py             attention without softmax: one state travels, by a prefix scan
     cost.py             what each way sends, computes and keeps
+    lab/sleeping.py     a ring that sleeps instead of computing, measured and replayed
+    lab/published.py    what others have measured and trained
     answers/places.py   zigzag and stripes as arithmetic: positions, masks, and what of a block is computed
     answers/balance.py  what the slowest rank has to do in each layout, and which layout is best
     answers/rings.py    a ring forward and backward, from sends and receives

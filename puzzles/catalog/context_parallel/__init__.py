@@ -13,8 +13,8 @@ ORDER = (
     "ulysses",
     "copied_heads",
     "shift_then_cut",
-    "documents_by_work",
     "mean_of_means",
+    "documents_by_work",
     "scan_of_states",
     "looks_healthy",
 )

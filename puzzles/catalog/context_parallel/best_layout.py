@@ -72,7 +72,7 @@ def cheapest_and_its_cost(case, inputs, outputs, trace):
 
 PUZZLE = Puzzle(
     name="context_parallel.best_layout",
-    title="How much each rank works, and the best layout",
+    title="Work of each rank, and the best layout",
     statement="""
         Ranks share out a sequence, and all wait for the one that has most to do. A token sees itself and the w - 1
         tokens before it, as far as there are some: that is causal attention with a window of w, and without a window

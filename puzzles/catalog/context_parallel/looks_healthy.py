@@ -80,7 +80,8 @@ class Ring(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         query, key, value, out, lse = ctx.saved_tensors
-        of_query, of_block = torch.zeros_like(query), torch.zeros_like(torch.stack([key, value]))
+        of_query = torch.zeros_like(query)
+        of_block = torch.zeros_like(torch.stack([key, value]))
         for step in range(n):
             more, *of_these = attend_backward(gradient, query, key, value, out, lse, seen(step))
             of_query, of_block = of_query + more, of_block + torch.stack(of_these)
