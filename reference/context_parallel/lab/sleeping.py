@@ -21,22 +21,22 @@ from reference.cluster import Cluster
 from reference.collectives.communicator import Communicator, Finish, Native
 from reference.context_parallel.layouts import Layout
 from reference.context_parallel.ring import RingAttention
-from reference.context_parallel.tokens import CAUSAL, Mask, Piece, Tokens
+from reference.context_parallel.tokens import CAUSAL, AttentionPiece, Mask, Tokens
 from reference.trace.activity import Activity, Doing
 
 BACKWARD = 2.5  # times forward: five products of matrices where forward has two (Dao 2023, "FlashAttention-2")
 ROUNDS = 3  # of which `measured` keeps one
 
-Cost = Callable[[Piece], int]
+Cost = Callable[[AttentionPiece], int]
 """How many units a piece takes."""
 
 
-def pairs(piece: Piece) -> int:
+def pairs(piece: AttentionPiece) -> int:
     """A kernel that leaves out what the mask forbids: a triangle costs half."""
     return piece.pairs
 
 
-def area(piece: Piece) -> int:
+def area(piece: AttentionPiece) -> int:
     """A kernel that computes whole blocks and masks them afterwards: a triangle costs as much as a square."""
     rows, columns = piece.shape
     return rows * columns
@@ -125,7 +125,7 @@ class SleepingRing(RingAttention):
         self.doing = Doing.BACKWARD
         return super().backward(*arguments)
 
-    def _pieces(self, step: int, mask: Mask) -> tuple[Piece, ...]:
+    def _pieces(self, step: int, mask: Mask) -> tuple[AttentionPiece, ...]:
         """What there is to compute in a step, and the time that it takes."""
         found = super()._pieces(step, mask)
         units = sum(map(self.cost, found)) * (BACKWARD if self.doing is Doing.BACKWARD else 1)
