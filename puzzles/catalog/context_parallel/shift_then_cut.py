@@ -9,7 +9,6 @@ from reference.context_parallel.answers.losses import next_token_loss
 from reference.context_parallel.layouts import layout
 
 BATCH, WORDS = 2, 7
-DOUBLE = 8
 
 
 def positions_of(case):
@@ -45,11 +44,6 @@ def token_by_token(case, inputs):
     return said
 
 
-def size_of_logits(case):
-    """Bytes of a rank's logits."""
-    return DOUBLE * BATCH * positions_of(case).shape[1] * WORDS
-
-
 BROKEN = """
     batch, length = tokens.shape
     padded = torch.nn.functional.pad(tokens, (0, 1), value=-100)
@@ -81,7 +75,7 @@ PUZZLE = Puzzle(
         Returns: this rank's part of the loss, a scalar: the parts of all ranks add up to the mean over all B(S-1)
         tokens of the text that have a next one. A rank that has none of these returns 0.
 
-        Budget: memory for four times this rank's logits, and a little for targets.
+        Budget: no message.
         """,
     function=next_token_loss,
     body=BROKEN,
@@ -96,10 +90,10 @@ PUZZLE = Puzzle(
     tolerance=1e-10,
     budgets=(
         Budget(
-            Measure.PEAK_BYTES,
-            target=lambda case: 4 * size_of_logits(case) + 1024,
-            optimum=lambda case: size_of_logits(case),
-            why="only the text is needed whole: of logits, V numbers for each token, a rank's own will do",
+            Measure.CALLS,
+            target=lambda case: 0,
+            optimum=lambda case: 0,
+            why="each rank has the whole text: it can look up what comes next, and need not ask another rank",
         ),
     ),
     hints=(
@@ -162,20 +156,17 @@ PUZZLE = Puzzle(
             edits=((', reduction="sum") / (batch * (length - 1))', ")"),),
         ),
         Wrong(
-            "logits of the whole text, zeros but for one's own",
-            diagnosis=r"right, but it keeps alive [\d,]+ B where [\d,]+ must do.*\n.*only the text is needed whole",
+            "right, after a sum over all ranks of how many tokens count",
+            diagnosis=r"right, but a rank makes 1 call where 0 must do.*\neach rank has the whole text",
             body="""
                 batch, length = tokens.shape
-                own = positions[positions < length]
-                whole = logits.new_zeros(batch, length, logits.shape[2]).index_add(1, own, logits[:, : len(own)])
-                if len(own) < len(positions):
-                    whole = logits.new_zeros(batch, length, logits.shape[2])
-                    whole = whole.index_add(1, own, logits[:, positions < length])
-                counts = torch.zeros(length, dtype=torch.bool).index_fill(0, own, True)[:-1]
-                losses = torch.nn.functional.cross_entropy(
-                    whole[:, :-1].flatten(0, 1), tokens[:, 1:].flatten(), reduction="none"
-                )
-                return (losses.view(batch, -1) * counts).sum() / (batch * (length - 1))
+                shifted = torch.nn.functional.pad(tokens[:, 1:], (0, 1), value=-100)
+                mine = shifted[:, positions.clamp(max=length - 1)]
+                targets = mine.masked_fill(positions >= length, -100).flatten()
+                counted = (targets != -100).sum().double()
+                torch.distributed.all_reduce(counted)
+                losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets, reduction="sum")
+                return losses / counted
                 """,
         ),
     ),
