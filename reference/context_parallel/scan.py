@@ -13,7 +13,7 @@ how many tokens there are, and no block of keys.
 | scan   | steps       | states that a rank sends |                                                     |
 |--------|-------------|--------------------------|-----------------------------------------------------|
 | chain  | n - 1       | 1                        | each rank waits for the one before                  |
-| tree   | ⌈log₂ n⌉ + 1| at most ⌈log₂ n⌉ + 1     | distances double (Hillis and Steele 1986)           |
+| tree   | ⌈log₂ n⌉    | at most ⌈log₂ n⌉         | distances double (Hillis and Steele 1986)           |
 
 Backward is the same scan from the other end. Ranks hold contiguous tokens, in their order.
 """
@@ -87,45 +87,32 @@ def chain(decay: Tensor, state: Tensor, communicator: Communicator, backwards: b
     if place > 0:
         communicator.start_receive(before, communicator.rank() - toward)()
     if place < last:
-        communicator.start_send(_then(before, decay, state).contiguous(), communicator.rank() + toward)()
+        after = before * decay[..., None, None] + state
+        communicator.start_send(after.contiguous(), communicator.rank() + toward)()
     return before
 
 
 def tree(decay: Tensor, state: Tensor, communicator: Communicator, backwards: bool = False) -> Tensor:
-    """After step i a rank knows what the 2^i ranks up to it come to; at last it hears from its neighbour."""
+    """After step i a rank knows what the 2^i ranks up to it come to, and what those before it do."""
     place, last, toward = _place(communicator, backwards)
-    decay, state = decay[..., None, None].expand_as(state[..., :1, :1]), state
+    up_to_it = decay[..., None, None], state
+    before_it = torch.ones_like(up_to_it[0]), torch.zeros_like(state)
     distance = 1
     while distance <= last:
-        sends, incoming = [], None
+        finish = None
         if place + distance <= last:
-            packed = torch.cat([decay.flatten(), state.flatten()])
-            sends.append(communicator.start_send(packed, communicator.rank() + toward * distance))
-        if place - distance >= 0:
+            packed = torch.cat([x.flatten() for x in up_to_it])
+            finish = communicator.start_send(packed, communicator.rank() + toward * distance)
+        if place >= distance:
             incoming = state.new_empty(decay.numel() + state.numel())
             communicator.start_receive(incoming, communicator.rank() - toward * distance)()
-        for finish in sends:
+            others_decay, others = incoming.split([decay.numel(), state.numel()])
+            earlier = others_decay.view_as(up_to_it[0]), others.view_as(state)
+            up_to_it, before_it = _then(earlier, up_to_it), _then(earlier, before_it)
+        if finish:
             finish()
-        if incoming is not None:
-            other_decay, other = incoming.split([decay.numel(), state.numel()])
-            state = _then(other.view_as(state), decay, state)
-            decay = decay * other_decay.view_as(decay)
         distance *= 2
-    return _shifted(state, communicator, backwards)
-
-
-def _shifted(state: Tensor, communicator: Communicator, backwards: bool) -> Tensor:
-    """Each rank's neighbour's: zeros for the first."""
-    place, last, toward = _place(communicator, backwards)
-    before = torch.zeros_like(state, memory_format=torch.contiguous_format)
-    finish = None
-    if place < last:
-        finish = communicator.start_send(state.contiguous(), communicator.rank() + toward)
-    if place > 0:
-        communicator.start_receive(before, communicator.rank() - toward)()
-    if finish:
-        finish()
-    return before
+    return before_it[1]
 
 
 def _place(communicator: Communicator, backwards: bool) -> tuple[int, int, int]:
@@ -134,6 +121,6 @@ def _place(communicator: Communicator, backwards: bool) -> tuple[int, int, int]:
     return (last - communicator.rank(), last, -1) if backwards else (communicator.rank(), last, 1)
 
 
-def _then(before: Tensor, decay: Tensor, state: Tensor) -> Tensor:
-    """What `before` becomes under tokens that multiply by `decay` and add `state`."""
-    return before * decay.reshape(*decay.shape[:2], 1, 1) + state
+def _then(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """What two runs of tokens in a row do to a state: each multiplies it, and adds something."""
+    return one[0] * other[0], one[1] * other[0] + other[1]

@@ -1,5 +1,7 @@
 """Linear attention over ranks equals a loop over tokens in one process, through its backward."""
 
+from math import ceil, log2
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,6 +11,7 @@ from reference.cluster import Cluster
 from reference.collectives.default import over
 from reference.context_parallel.scan import Scan, chain, linear_attention, tree
 
+from ..data_parallel.conftest import in_group
 from .conftest import EXACT, normal, on
 
 BATCH, HEADS, EACH, D, E = 2, 3, 4, 3, 5  # sequences, heads, tokens of a rank, features of keys and of values
@@ -60,3 +63,19 @@ def with_strong_decay(group: ProcessGroup) -> bool:
 
 def test_a_decay_that_forgets_all_gives_no_nan(ranks: Cluster) -> None:
     assert all(on(ranks, 4, with_strong_decay))
+
+
+def only_forward(group: ProcessGroup, scan: Scan) -> None:
+    state = normal("state", BATCH, HEADS, D, E)
+    scan(torch.ones(BATCH, HEADS, dtype=state.dtype), state, over(group), False)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8])
+def test_a_tree_takes_as_many_steps_as_distances_double(ranks: Cluster, n: int) -> None:
+    """And a chain as many as there are ranks but one; a rank of a chain sends one state, and no decay."""
+    state, decay = BATCH * HEADS * D * E, BATCH * HEADS
+    _, trace = ranks.trace(in_group, n, only_forward, tree)
+    assert trace.steps == ceil(log2(n))
+    assert max(trace.bytes_sent) <= ceil(log2(n)) * (state + decay) * 8
+    _, trace = ranks.trace(in_group, n, only_forward, chain)
+    assert trace.steps == n - 1 and max(trace.bytes_sent) == state * 8
