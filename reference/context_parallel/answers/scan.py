@@ -1,7 +1,7 @@
 """An exclusive scan over ranks in ⌈log₂ n⌉ steps: the state before each rank, for linear attention with decay.
 
-`tree` of `reference.context_parallel.scan` takes one step more, to shift an inclusive scan by a rank. Here a rank keeps
-both: what the ranks up to it come to, which it sends, and what those before it come to, which it returns.
+This is `tree` of `reference.context_parallel.scan` with torch's own messages. A rank keeps both: what the ranks up to
+it come to, which it sends, and what those before it come to, which it returns.
 
 Hillis and Steele 1986, "Data parallel algorithms".
 """
