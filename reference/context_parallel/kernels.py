@@ -70,7 +70,7 @@ def backward(
         return plain.attend_backward(gradient, query, key, value, out, lse, _seen(causal, mask, query, key))
     shared = key.shape[1]
     key, value, bias = plain.heads_for(key, query), plain.heads_for(value, query), _expanded(mask, query, key)
-    lse = torch.nn.functional.pad(lse, (0, -lse.shape[-1] % 32))
+    lse = torch.nn.functional.pad(lse, (0, -lse.shape[-1] % 32)).contiguous()  # a slice of it would be misread
     seed = torch.zeros((), dtype=torch.int64, device=query.device)  # of dropout, of which there is none
     of_query, of_key, of_value, _ = aten._scaled_dot_product_efficient_attention_backward(
         gradient, query, key, value, bias, out, lse, seed, seed, 0.0, [True, True, True, False], causal

@@ -1,0 +1,31 @@
+"""What benchmarks compare still runs, and still computes the same: each program once, on the smallest load."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent
+ONCE = {
+    "pipeline": "of['on_new_ranks'](replace(of['LOADS'][-1], rounds=1))",
+    "context_parallel": "Cluster(4).run(of['on_rank'], replace(of['LOADS'][-1], rounds=1), ContextLayout.ZIGZAG)",
+    "tensor_parallel": "Cluster(4).run(of['on_rank'], replace(of['LOADS'][-1], rounds=1))",
+}
+"""How to run each, where `of` holds the names of its script."""
+RUN = """
+import runpy
+from dataclasses import replace
+from reference.choices import ContextLayout
+from reference.cluster import Cluster
+of = runpy.run_path("{name}.py", run_name="once")
+{once}
+"""
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_a_benchmark_runs_and_its_programs_agree(name: str) -> None:
+    """It ends with an error where ours and the peer's differ."""
+    command = [sys.executable, "-c", RUN.format(name=name, once=ONCE[name])]
+    done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
