@@ -39,6 +39,8 @@ def next_token_loss(
     Returns: this rank's part of the loss, a scalar: the parts of all ranks add
     up to the mean over all B(S-1) tokens of the text that have a next one. A
     rank that has none of these returns 0.
+
+    Budget: no message.
     """
     batch, length = tokens.shape
     padded = torch.nn.functional.pad(tokens, (0, 1), value=-100)
