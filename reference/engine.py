@@ -28,7 +28,7 @@ class Batch:
 
     Attributes:
         tokens, targets: [B, S], int64.
-        positions: [S], where the tokens stand in their windows.
+        positions: [S], where the tokens stand in their windows; below 0 for padding, which is none.
         dropout_seeds: [B, S], int64, from which dropout follows; None where there is none.
     """
 
@@ -53,7 +53,7 @@ class Batch:
         def held(x: Tensor | None, padding: int = 0) -> Tensor | None:
             return None if x is None else layout.cut(x, rank, dim=-1, padding=padding)
 
-        return Batch(held(self.tokens), held(self.targets, IGNORED), held(self.positions), held(self.dropout_seeds))
+        return Batch(held(self.tokens), held(self.targets, IGNORED), held(self.positions, -1), held(self.dropout_seeds))
 
 
 class Engine(Protocol):

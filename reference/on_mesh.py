@@ -24,10 +24,17 @@ from reference.sharding import Placement
 
 @dataclass(frozen=True)
 class Along:
-    """A form of data parallelism, and the axes along which its ranks hold different parts; () for replicas."""
+    """A form of data parallelism, and how its ranks are arranged.
+
+    Attributes:
+        form: over some of the parameters.
+        shard_axes: along which ranks hold different parts; () for replicas.
+        groups: of the mesh of its parameters' specs, where that is another view of the same ranks, as for experts.
+    """
 
     form: GradientSync | DataParallel
     shard_axes: tuple[str, ...] = ()
+    groups: Groups | None = None
 
 
 class OnMesh:
@@ -36,7 +43,7 @@ class OnMesh:
     Args:
         forms: over this rank's parameters. Several where gradients are summed over different ranks, as with experts.
         placed: where this rank's blocks are, and their specs, by the parameter's name.
-        groups: of the mesh.
+        groups: of the mesh; a form may have one of its own.
         split: all axes along which some rank's parameters are split, the same on every rank: the norm is summed over
             these. Those of `placed` and `forms` by default; a stage of a pipeline does not know them all.
     """
@@ -49,8 +56,11 @@ class OnMesh:
         split: Collection[str] = (),
     ) -> None:
         self._forms = [along.form for along in forms]
-        split = {*split, *(axis for where in placed.values() for axis in where.spec.split)}
-        split.update(axis for along in forms for axis in along.shard_axes)
+        if any(along.groups for along in forms):  # axes of two views cross each other: take all ranks
+            split = groups.mesh.names
+        else:
+            split = {*split, *(axis for where in placed.values() for axis in where.spec.split)}
+            split.update(axis for along in forms for axis in along.shard_axes)
         self.split = tuple(name for name in groups.mesh.names if name in split)
         self.parts = tuple(
             self._placed(part, placed[part.name], along, groups) for along in forms for part in along.form.parts
@@ -58,8 +68,9 @@ class OnMesh:
         self.shard_groups = tuple(groups.along(axis) for axis in self.split if groups.mesh.size(axis) > 1)
         self.units = [unit for form in self._forms for unit in form.units]
         self.partial: dict[Communicator, list[ParameterShard]] = {}  # parts whose gradients are summed over these ranks
+        of = {part.name: along.groups or groups for along in forms for part in along.form.parts}
         for part in self.parts:
-            for communicator in partial_groups(placed[part.name], groups):
+            for communicator in partial_groups(placed[part.name], of[part.name]):
                 self.partial.setdefault(communicator, []).append(part)
 
     @contextmanager
@@ -90,7 +101,9 @@ class OnMesh:
 
     def _placed(self, part: ParameterShard, where: Placement, along: Along, groups: Groups) -> ParameterShard:
         """The part as one of the whole model."""
-        replicated = [axis for axis in self.split if axis not in where.spec.split and axis not in along.shard_axes]
+        counted = along.groups.mesh.names if along.groups else self.split
+        groups = along.groups or groups
+        replicated = [axis for axis in counted if axis not in where.spec.split and axis not in along.shard_axes]
         beside = [axis for axis in where.spec.partial if groups.is_beside(axis)]
         is_primary = part.is_primary and groups.is_first([*replicated, *beside])
         return replace(part, shape=where.shape, block=where.block, is_primary=is_primary)

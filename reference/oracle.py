@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from reference.collectives.default import Communicate, over
 from reference.config import TrainConfig, learning_rate
 from reference.data_parallel import gather_full
+from reference.expert_parallel.balancing import Balancing
 from reference.models import architecture, create, token_loss
 from reference.parallelize import DEFAULT_PLAN, Plan
 from reference.train import Training, batches_for, summed
@@ -95,16 +96,36 @@ def record(model: nn.Module, steps: Iterable[Step]) -> Record:
     return Record(losses, norms, gradients, learnt)
 
 
-def one_process(config: TrainConfig) -> Record:
-    """Train alone, in `config.precision.master`: one process reads every batch whole."""
+def one_process(config: TrainConfig, readers: int = 1, micro_batches: int = 1) -> Record:
+    """Train alone, in `config.precision.master`: one process reads every batch whole.
+
+    Args:
+        config: what to learn.
+        readers, micro_batches: of a plan. They decide which windows ranks read at the same time, and nothing depends on
+            that but the load of experts where it is taken over a micro-batch.
+    """
     batches = batches_for(config, world_size=1)
     model = create(architecture, config.model, config.seed, dtype=config.precision.master)
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=config.weight_decay)
+    balancing = Balancing(model, config.model) if config.model.experts else None
+
+    def read(step: int, k: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What all readers read in a micro-batch: tokens, targets and seeds of dropout."""
+        parts = [(reader * micro_batches + k, readers * micro_batches) for reader in range(readers)]
+        tokens, targets = map(torch.cat, zip(*(batches.of_step(step, *part) for part in parts), strict=True))
+        has_dropout = config.model.dropout > 0
+        return tokens, targets, torch.cat([batches.dropout_seeds(step, *p) for p in parts]) if has_dropout else None
 
     def loss(step: int) -> Tensor:
-        tokens, targets = batches.of_step(step)
-        seeds = batches.dropout_seeds(step) if config.model.dropout > 0 else None
-        return token_loss(model(tokens, dropout_seeds=seeds), targets, batches.tokens)
+        if balancing:
+            if step:
+                balancing.end_step()
+            balancing.begin_step(batches.tokens)
+        losses = []
+        for k in range(micro_batches):
+            tokens, targets, seeds = read(step, k)
+            losses.append(token_loss(model(tokens, dropout_seeds=seeds), targets, batches.tokens))
+        return torch.stack(losses).sum()
 
     steps = config.stop_after or config.steps
     return record(model, alone(model, optimizer, loss, steps, clip=config.clip, rate=partial(learning_rate, config)))

@@ -1,6 +1,6 @@
 """A plan and a model in, a parallel model out: the one place where strategies meet."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial, reduce
 
@@ -10,6 +10,7 @@ from torch.distributed import ProcessGroup
 
 from reference import on_gpus
 from reference.choices import ContextMethod
+from reference.collectives.communicator import Communicator
 from reference.collectives.default import Communicate, over
 from reference.context_parallel.attention import ContextAttention
 from reference.context_parallel.methods import context_attention
@@ -18,20 +19,24 @@ from reference.data_parallel.gradient_sync import DataParallel, GradientSync
 from reference.data_parallel.replicated import DistributedDataParallel, Replicated, naive, through
 from reference.engine import Engine, ForwardOnly, OneStage
 from reference.errors import BadInput
+from reference.expert_parallel.dispatch import Dispatch
+from reference.expert_parallel.lifted import lift_experts
+from reference.expert_parallel.ops import ExpertParallel, TokenRanks
+from reference.expert_parallel.two_level import TwoLevelDispatch
 from reference.groups import Groups, mine_of
 from reference.memory.fast.fused import Fused
 from reference.memory.precision import Precision
 from reference.memory.recompute import recomputing
 from reference.mesh import DATA, GRADIENTS, TENSOR
 from reference.models import ModelConfig, architecture, create, initial_value, materialise, token_loss
-from reference.models.layout import Layout
+from reference.models.layout import Layout, SplitExperts, split_of
 from reference.models.ops import PLAIN, Ops, equip
 from reference.on_mesh import Along, OnMesh
 from reference.pipeline_parallel.channels import channels_of, ends_of
 from reference.pipeline_parallel.folded import busiest
 from reference.pipeline_parallel.orders import forward_only
-from reference.pipeline_parallel.per_stage_sync import PerStageSync
-from reference.pipeline_parallel.run import Pipeline
+from reference.pipeline_parallel.per_stage_sync import PerStageSync, SyncOfBoth
+from reference.pipeline_parallel.run import Pipeline, StageSync
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.split_backward import Deferred, DeferredWeightGradients
 from reference.pipeline_parallel.stages import Stages, TiedTable, pieces_of, stage_of
@@ -49,6 +54,7 @@ __all__ = ["DEFAULT_PLAN", "DataParallelism", "Parallel", "PipelineSchedule", "P
 
 TABLE = "embedding.weight"  # of a tied model, also its head
 USP_RING, USP_HEADS = "cp_ring", "cp_heads"  # of ranks that share windows: a ring across, and neighbours
+EP_NODES, EP_INSIDE = "ep_nodes", "ep_inside"  # of ranks that share out experts: across nodes, and inside one
 Loss = Callable[[Tensor, Tensor, int], Tensor]
 
 
@@ -92,12 +98,15 @@ def parallelize(
     """
     plan.require_fit(group.size(), config, sequence)
     groups = groups_of(plan, group, config, communicate)
+    of_experts = expert_groups_of(plan, group, config, communicate) if config.experts else None
     if on_gpus.is_gpu(device):
         groups.connect(device)
+        if of_experts:
+            of_experts.connect(device)
     dtype = precision.compute if plan.shards_parameters else precision.master
     model = create(partial(_part_of, plan=plan, groups=groups), config, seed, "meta", dtype)
     placed = {
-        name: Placement.of(parameter.shape, _spec(name, config.layout, plan, groups), groups.mesh, group.rank())
+        name: _placement(name, parameter.shape, config.layout, plan, groups, of_experts)
         for name, parameter in model.named_parameters()
     }
 
@@ -112,13 +121,21 @@ def parallelize(
     is_pipeline, is_split = plan.pipeline_parallel > 1, plan.tensor_parallel > 1
     deferred = DeferredWeightGradients() if is_pipeline else None
     region = _region(plan, groups, overlap=on_gpus.is_gpu(device)) if is_split else None
-    equip(model, lambda _: ops_of(plan, region, deferred, _context(plan, groups, sequence)))
-    make_form = partial(_form, plan=plan, groups=groups, precision=precision, value=value, device=device)
-    form = _form_of_stages(model, make_form) if is_pipeline else make_form(model)
-    of_stages = form
-    if is_pipeline or is_split:
-        form = OnMesh([Along(form, plan.shard_axes)], placed, groups, plan.split_axes)
+    experts = _experts(config, plan, groups, of_experts) if of_experts else None
+    equip(model, lambda _: ops_of(plan, region, deferred, _context(plan, groups, sequence), experts))
+    make_form = partial(_form, plan=plan, precision=precision, value=value, device=device)
+    lifted = lift_experts(model) if of_experts else {}
+    dense = _over_stages(model, partial(make_form, ranks=DataRanks.of(groups, GRADIENTS, ("dp_shard", "cp"))))
+    along = [Along(dense, plan.shard_axes)]
+    if of_experts:
+        ranks = DataRanks.of(of_experts, ("dp_replicate", "edp"), ("edp",))
+        sparse = _over_experts(model, lifted, partial(make_form, ranks=ranks))
+        along.append(Along(sparse, plan.expert_shard_axes, of_experts))
+    form = dense
+    if is_pipeline or is_split or of_experts:
+        form = OnMesh(along, placed, groups, plan.split_axes)
     if is_pipeline:
+        of_stages = SyncOfBoth([each.form for each in along]) if of_experts else dense
         engine, inference = _pipelines(model, plan, groups, device, deferred, of_stages)
     else:
         engine, inference = OneStage(model, form, plan.micro_batches), lambda _: ForwardOnly(model)
@@ -132,6 +149,9 @@ def groups_of(plan: Plan, group: ProcessGroup, config: ModelConfig, communicate:
     several = [(axis,) for axis in groups.mesh.names if groups.mesh.size(axis) > 1]
     for axes in (*several, DATA, GRADIENTS, ("pp", *GRADIENTS)):
         groups.along(*axes)
+    if config.experts:
+        for axes in (("cp", *TENSOR), (*GRADIENTS, *TENSOR)):
+            groups.along(*axes)
     if plan.tensor_parallel > 1:
         groups.along(*TENSOR)
     if plan.context_method is ContextMethod.USP:
@@ -143,6 +163,27 @@ def groups_of(plan: Plan, group: ProcessGroup, config: ModelConfig, communicate:
         if ends is not None:
             groups.add("pp_ends", ends)
     return groups
+
+
+def expert_groups_of(plan: Plan, group: ProcessGroup, config: ModelConfig, communicate: Communicate = over) -> Groups:
+    """All groups of the ranks as layers of experts see them, made in one order by all ranks of `group`."""
+    groups = Groups(group, plan.expert_mesh(group.size(), config), communicate)
+    for axes in (("ep",), ("etp",), ("edp",), ("dp_replicate", "edp"), ("dp_replicate",)):
+        groups.along(*axes)
+    if plan.expert_nodes > 1:
+        families = {EP_NODES: plan.expert_nodes, EP_INSIDE: plan.expert_parallel // plan.expert_nodes}
+        for axis in families:
+            groups.add(axis, mine_of(group, groups.mesh.view(families, of=("ep",)).groups(axis)))
+    return groups
+
+
+def _placement(
+    name: str, shape: torch.Size, layout: Layout, plan: Plan, groups: Groups, of_experts: Groups | None
+) -> Placement:
+    """Where this rank's block of a parameter is: of an expert's, as layers of experts see the ranks."""
+    if of_experts and isinstance(split_of(name, layout), SplitExperts):
+        groups = of_experts
+    return Placement.of(shape, _spec(name, layout, plan, groups), groups.mesh, groups.all.rank())
 
 
 def _spec(name: str, layout: Layout, plan: Plan, groups: Groups) -> Spec:
@@ -169,6 +210,7 @@ def ops_of(
     region: Region | None,
     deferred: DeferredWeightGradients | None,
     context: ContextAttention | None = None,
+    experts: Callable[[Ops], Ops] | None = None,
 ) -> Ops:
     """What the layers of a model ask for what they compute: the one list of what stands around what.
 
@@ -177,12 +219,15 @@ def ops_of(
         region: of the tensor axes, if there are any.
         deferred: where weight gradients of a pipeline's stages wait, if it is one.
         context: how tokens look at those of other ranks, if ranks share windows.
+        experts: around ops, such as bring tokens to experts on other ranks, if there are any.
     """
     inside_out: list[Callable[[Ops], Ops]] = [
         # These make the products, on one rank or on several: so they stand inside.
         lambda ops: TensorParallel(region) if region else Fused() if deferred else ops,
         # Tokens look at each other in here alone: everything else treats those that this rank has.
         lambda ops: ContextParallel(ops, context) if context else ops,
+        # Experts are in here alone, likewise.
+        lambda ops: experts(ops) if experts else ops,
         # Asks them for products of whose weights autograd knows nothing, and for what a weight's gradient needs.
         lambda ops: Deferred(ops, deferred) if deferred else ops,
         # Forgets what all of those save, and runs all of them again: so it stands outside.
@@ -214,10 +259,35 @@ def _loss(groups: Groups, config: ModelConfig) -> Loss:
     return partial(vocabulary.token_loss, group=groups.communicator(*TENSOR), vocabulary=config.vocabulary)
 
 
-def _form_of_stages(model: Stages, make_form: Callable[[nn.Module], DataParallel]) -> PerStageSync:
-    """A form for each of this rank's stages, and for the table that they use."""
+def _experts(config: ModelConfig, plan: Plan, groups: Groups, of_experts: Groups) -> Callable[[Ops], Ops]:
+    """What brings tokens to experts, around other ops."""
+    dispatch, etp = None, plan.expert_tensor_parallel
+    options = {"sharing": of_experts.communicator("etp") if etp > 1 else None, "chunks": plan.expert_chunks}
+    if plan.expert_nodes > 1:
+        pair = of_experts.communicator(EP_NODES), of_experts.communicator(EP_INSIDE)
+        dispatch = TwoLevelDispatch(*pair, config.experts, **options)
+    elif plan.expert_parallel * etp > 1:
+        dispatch = Dispatch(of_experts.communicator("ep"), config.experts, **options)
+    tensor, windows, batch = (groups.communicator(*axes) for axes in (TENSOR, ("cp", *TENSOR), (*GRADIENTS, *TENSOR)))
+    ranks = TokenRanks(tensor, windows, batch, plan.sequence_parallel)
+    return partial(ExpertParallel, dispatch=dispatch, ranks=ranks)
+
+
+def _over_stages(model: nn.Module, make_form: Callable[[nn.Module], DataParallel]) -> DataParallel | PerStageSync:
+    """A form over a model; in a pipeline, one for each of this rank's stages, and for the table that they use."""
+    if not isinstance(model, Stages):
+        return make_form(model)
     forms = {number: make_form(stage) for number, stage in model.by_number.items()}
     return PerStageSync(forms, make_form(model.table) if model.table else None)
+
+
+def _over_experts(
+    model: nn.Module, lifted: Mapping[nn.Module, nn.Module], make_form: Callable[..., DataParallel]
+) -> DataParallel | PerStageSync:
+    """The same over the experts of a model, or of each stage that has any."""
+    if not isinstance(model, Stages):
+        return make_form(lifted[model], within=model)
+    return PerStageSync({n: make_form(lifted[s]) for n, s in model.by_number.items() if s in lifted})
 
 
 def _pipelines(
@@ -226,7 +296,7 @@ def _pipelines(
     groups: Groups,
     device: torch.device,
     deferred: DeferredWeightGradients,
-    form: PerStageSync,
+    form: StageSync,
 ) -> tuple[Pipeline, Callable[[torch.Size], Pipeline]]:
     """For training, and for inference: one for each shape of tokens, since all messages of a pipeline have one."""
     channels = None
@@ -244,16 +314,36 @@ def _pipelines(
     return pipeline(plan.timetable()), cache(lambda shape: pipeline(forward_only(plan.timetable(), m=1)))
 
 
+@dataclass(frozen=True)
+class DataRanks:
+    """Ranks over which data parallelism shares out parameters that they all hold."""
+
+    all: Communicator  # that find a part of each gradient
+    shards: Communicator  # those of them that share out what they hold
+    replicas: Communicator | None  # those that hold the same shard, for hybrid sharding
+
+    @classmethod
+    def of(cls, groups: Groups, gradients: tuple[str, ...], shards: tuple[str, ...]) -> "DataRanks":
+        """Along axes of a mesh."""
+        replicas = groups.communicator("dp_replicate") if groups.mesh.size("dp_replicate") > 1 else None
+        return cls(groups.communicator(*gradients), groups.communicator(*shards), replicas)
+
+
 def _form(
     model: nn.Module,
     plan: Plan,
-    groups: Groups,
+    ranks: DataRanks,
     precision: Precision,
     value: Callable[[str, torch.Size], Tensor],
     device: torch.device,
+    within: nn.Module | None = None,
 ) -> DataParallel:
-    """The form of data parallelism, over this rank's model."""
-    data = groups.communicator(*GRADIENTS)
+    """The form of data parallelism, over some of this rank's parameters.
+
+    Args:
+        within: the model that is called, where `model` holds a few of its modules.
+    """
+    data = ranks.all
     match plan.data_parallel:
         case DataParallelism.NAIVE:
             return Replicated(model, data, precision, partial(naive, all_reduce=through(data)))
@@ -266,9 +356,9 @@ def _form(
         case DataParallelism.ZERO2:
             return Sharded(model, data, ZeroStage.GRADIENTS, precision)
         case DataParallelism.FSDP | DataParallelism.HSDP:
-            replicas = groups.communicator("dp_replicate") if plan.replicas > 1 else None
-            shards = groups.communicator("dp_shard", "cp")
-            kind = FullySharded if plan.pipeline_parallel == 1 else FullyShardedByProgram
-            return kind(model, shards, precision, replicas=replicas, value=value, device=device)
+            options = {"replicas": ranks.replicas, "value": value, "device": device}
+            if plan.pipeline_parallel > 1:
+                return FullyShardedByProgram(model, ranks.shards, precision, **options)
+            return FullySharded(model, ranks.shards, precision, within=within, **options)
         case reduce:
             return Replicated(model, data, precision, reduce)

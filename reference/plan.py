@@ -121,6 +121,21 @@ class Plan:
         "With --context-method usp: how many ranks share out heads, before a ring connects them; 2 by default.",
         within=("context_parallel", "context_method"),
     )
+    expert_parallel: int = option(
+        1, "How many ranks share out the experts of a layer, each with some of them. Lesson 12."
+    )
+    expert_tensor_parallel: int = option(1, "How many ranks share each matrix of an expert.")
+    expert_nodes: int = option(
+        1,
+        "With --expert-parallel: nodes that these ranks are on; a token travels once to each, however many of its "
+        "experts are there.",
+        within=("expert_parallel",),
+    )
+    expert_chunks: int = option(
+        1,
+        "With --expert-parallel: in how many parts tokens travel, so that one travels while another is computed.",
+        within=("expert_parallel",),
+    )
     pipeline_parallel: int = option(1, "How many ranks share the layers, as a pipeline. Lesson 09.")
     schedule: PipelineSchedule = option(
         PipelineSchedule.ONE_F_ONE_B,
@@ -152,6 +167,7 @@ class Plan:
         if self.async_tensor_parallel and not self.sequence_parallel:
             raise BadInput("asynchronous tensor parallelism sends slices of sequences: it takes sequence parallelism")
         self._check_context()
+        self._check_experts()
         if self.pipeline_parallel < 1:
             raise BadInput(f"a pipeline has 1 rank or more, not {self.pipeline_parallel}")
         if self.stages_per_rank is not None and self.schedule not in LOOPED:
@@ -175,6 +191,18 @@ class Plan:
             raise BadInput(
                 f"{self.context_parallel} ranks that share a window do not divide into families of {self.neighbours}"
             )
+
+    def _check_experts(self) -> None:
+        sizes = {
+            "expert parallelism": self.expert_parallel,
+            "tensor parallelism of experts": self.expert_tensor_parallel,
+            "dispatch to experts": min(self.expert_nodes, self.expert_chunks),
+        }
+        for name, size in sizes.items():
+            if size < 1:
+                raise BadInput(f"{name} takes at least 1, not {size}")
+        if self.expert_parallel % self.expert_nodes:
+            raise BadInput(f"{self.expert_parallel} ranks with experts do not divide among {self.expert_nodes} nodes")
 
     def require_fit(self, ranks: int, model: "ModelConfig", sequence: int | None = None) -> None:
         """See whether the plan can be laid out on so many ranks.
@@ -208,10 +236,31 @@ class Plan:
                 f"{model.heads // self.tensor_parallel} heads of queries do not divide among {u} ranks that share them "
                 "out: take a divisor, or the method ring or all-gather"
             )
+        self._require_experts(model)
         if p > 1:
             self._require_schedule(model.layers)
         if self.dp_size(ranks) % self.replicas:
             raise BadInput(f"{self.dp_size(ranks)} ranks do not divide into {self.replicas} replicas of the model")
+        self._require_expert_ranks(ranks)
+
+    def _require_experts(self, model: "ModelConfig") -> None:
+        """See that a model has the experts that are to be shared out."""
+        ep, etp = self.expert_parallel, self.expert_tensor_parallel
+        if ep * etp > 1 and not model.experts:
+            raise BadInput("this model has no experts to share out: take one that has, such as moe-demo")
+        if ep > model.experts > 0:
+            raise BadInput(f"{ep} ranks share out {model.experts} experts: each has one or more of them")
+        if etp > 1 and model.expert_hidden % etp:
+            raise BadInput(f"{model.expert_hidden} features of an expert do not divide among {etp} ranks")
+
+    def _require_expert_ranks(self, ranks: int) -> None:
+        """See that ranks that share a stage and a replica can be seen as ranks with experts."""
+        here = ranks // self.pipeline_parallel // self.replicas
+        if here % (wanted := self.expert_parallel * self.expert_tensor_parallel):
+            raise BadInput(
+                f"{here} ranks that read other tokens or share matrices do not divide into {self.expert_parallel} x "
+                f"{self.expert_tensor_parallel} that share out experts: take a multiple of {wanted}"
+            )
 
     def _require_schedule(self, layers: int) -> None:
         """See that the schedule has stages for which there are layers, and can be written down."""
@@ -249,6 +298,16 @@ class Plan:
                 **tensor_axes(model, self.tensor_parallel),
             }
         )
+
+    def expert_mesh(self, ranks: int, model: "ModelConfig") -> Mesh:
+        """The same ranks as layers of experts see them: those of a stage and a replica, folded another way.
+
+        Along "ep" each has other experts, along "etp" other features of the same ones, and along "edp" replicas.
+        """
+        ep, etp = self.expert_parallel, self.expert_tensor_parallel
+        mesh = self.mesh(ranks, model)
+        of = ("dp_shard", "cp", *TENSOR)
+        return mesh.view({"edp": mesh.size(*of) // (ep * etp), "ep": ep, "etp": etp}, of=of)
 
     def layout(self, sequence: int) -> "Layout":
         """Which tokens of a window of so many each rank along the context axis holds."""
@@ -288,6 +347,11 @@ class Plan:
             in (DataParallelism.ZERO1, DataParallelism.ZERO2, DataParallelism.FSDP, DataParallelism.HSDP)
             else ()
         )
+
+    @property
+    def expert_shard_axes(self) -> tuple[str, ...]:
+        """The same of experts, along the axes of their own view."""
+        return ("edp",) if self.shard_axes else ()
 
     @property
     def split_axes(self) -> tuple[str, ...]:

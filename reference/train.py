@@ -23,6 +23,7 @@ from reference.data_parallel import GradientSync
 from reference.dtypes import accumulator
 from reference.engine import Batch
 from reference.errors import BadInput
+from reference.expert_parallel.balancing import Balancing, StepLoad
 from reference.memory.loss_scaling import scaler_of
 from reference.memory.offload import Offload, OffloadedOptimizer, offload_target
 from reference.models.data import Batches, file_text, python_text
@@ -67,7 +68,11 @@ class Training:
         self.optimizer = optimizer_for(config, plan, self.form)
         self.scaler = scaler_of(config.precision)
         self.updates = EveryStep(config, self.form, self.optimizer, self.scaler, device)
+        self.balancing = Balancing(self.model, config.model, over(group)) if config.model.experts else None
+        self.load: StepLoad | None = None  # of experts, in the step before
         self.stateful = {"scaler": self.scaler}  # what a checkpoint keeps by name, besides masters and optimizer
+        if self.balancing:
+            self.stateful["balancing"] = self.balancing
         if self.engine.needs_warm_up and on_gpus.is_gpu(device):
             self.warm_up()
 
@@ -79,6 +84,8 @@ class Training:
             pipeline, on ranks that have the last stage, and zero on the others.
         """
         read = [self._batch(step, k) for k in range(self.plan.micro_batches)]
+        if self.balancing:
+            self.balancing.begin_step(self.batches.tokens, self.scaler.scale(1.0))
         parts: list[Tensor] = []
 
         def loss(logits: Tensor, k: int) -> Tensor:
@@ -128,7 +135,10 @@ class Training:
 
     def update(self, step: int) -> float:
         """Update the parameters with the gradients that are there. Returns the norm of these, before clipping."""
-        return self.updates.step(step)
+        norm = self.updates.step(step)
+        if self.balancing:
+            self.load = self.balancing.end_step()
+        return norm
 
 
 def train(

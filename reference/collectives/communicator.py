@@ -15,11 +15,11 @@ them: rounded, counted, over a learner's own algorithms.
 | `Fastest` | what is fastest where the tensor is (`fast.dispatch`); it stands in for a plain group    |
 
 A communicator of one's own defines the five collectives, or takes some from a class above. What starts is then done
-when it has started.
+when it has started, and rows of uneven numbers travel in plain messages.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -79,6 +79,10 @@ class Communicator(ABC):
     def broadcast(self, x: Tensor, root: int) -> None:
         """Give each rank the `x` of the group's rank `root`, in place."""
 
+    def all_to_all_uneven(self, x: Tensor, out: Tensor, sent: Sequence[int], received: Sequence[int]) -> None:
+        """Send sent[j] rows of `x`, in order, to rank j, and receive received[i] rows of `out` from rank i."""
+        all_to_all.uneven(x, out, [*sent], [*received], self.group)
+
     def start_all_reduce(self, x: Tensor, op: dist.ReduceOp = SUM) -> Finish:
         """Start to reduce `x` over all ranks, in place."""
         self.all_reduce(x, op)
@@ -94,6 +98,11 @@ class Communicator(ABC):
         own = torch.empty_like(own_chunk(self, x))
         self.reduce_scatter(x, own)
         return lambda: own
+
+    def start_all_to_all_uneven(self, x: Tensor, out: Tensor, sent: Sequence[int], received: Sequence[int]) -> Finish:
+        """Start to exchange rows as `all_to_all_uneven` does; the result is `out`."""
+        self.all_to_all_uneven(x, out, sent, received)
+        return lambda: out
 
     def start_send(self, x: Tensor, target: int) -> Finish:
         """Start to send `x` to a rank, which receives it. The result is `x` itself, free for other use."""
@@ -123,6 +132,9 @@ class Native(Communicator):
     def all_to_all(self, x: Tensor, out: Tensor) -> None:
         dist.all_to_all_single(out.view(-1), x.view(-1), group=self.group)
 
+    def all_to_all_uneven(self, x: Tensor, out: Tensor, sent: Sequence[int], received: Sequence[int]) -> None:
+        dist.all_to_all_single(out, x, [*received], [*sent], group=self.group)
+
     def broadcast(self, x: Tensor, root: int) -> None:
         dist.broadcast(x, group=self.group, group_src=root)
 
@@ -135,6 +147,10 @@ class Native(Communicator):
     def start_reduce_scatter(self, x: Tensor) -> Finish:
         own = own_chunk(self, x)
         return after([reduce_scatter_single(own, x.view(-1), group=self.group, async_op=True)], own)
+
+    def start_all_to_all_uneven(self, x: Tensor, out: Tensor, sent: Sequence[int], received: Sequence[int]) -> Finish:
+        work = dist.all_to_all_single(out, x, [*received], [*sent], group=self.group, async_op=True)
+        return after([work], out, x)
 
 
 PLAIN: Mapping[str, Callable[..., None]] = MappingProxyType(

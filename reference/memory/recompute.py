@@ -61,9 +61,43 @@ class SelectivelyRecomputed(Around):
 class FullyRecomputed(Around):
     """Of a block its input alone is kept. Hooks of the block stay outside: they do not run again."""
 
+    def __init__(self, inside: Ops) -> None:
+        super().__init__(inside)
+        self._decisions = Decisions()  # of the block that computes now
+
     def block(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-        """As those inside, and again in backward."""
-        return recomputed(partial(self.inside.block, function), *inputs)
+        """As those inside, and again in backward, with the same decisions."""
+        own = Decisions()
+
+        def run(*inputs: Tensor) -> Tensor:
+            self._decisions = own.begin()
+            return self.inside.block(function, *inputs)
+
+        return recomputed(run, *inputs)
+
+    def decide(self, function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
+        """As those inside, the first time; what was decided then is kept, and stands the second time."""
+        return self._decisions.next(partial(self.inside.decide, function, *inputs))
+
+
+class Decisions:
+    """What a function has decided, in order: it decides once, however often it runs."""
+
+    def __init__(self) -> None:
+        self._made: list[tuple[Tensor, ...]] = []
+        self._next = 0
+
+    def begin(self) -> "Decisions":
+        """Run from the beginning."""
+        self._next = 0
+        return self
+
+    def next(self, decide: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        """The next decision: one that was made, or a new one."""
+        if self._next == len(self._made):
+            self._made.append(decide())
+        self._next += 1
+        return self._made[self._next - 1]
 
 
 def recompute(model: nn.Module, how: Recompute) -> None:

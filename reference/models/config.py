@@ -67,6 +67,7 @@ class GPTConfig:
     biases: tuple[str, ...] = ()  # which of a block's linear layers have one, by name: see `LINEAR`
     gated: bool = True  # False: the feed-forward is down(activation(up(x))), two matrices instead of three
     activation: str = "silu"  # or "gelu", its approximation by tanh
+    experts: ClassVar[int] = 0  # of a layer: one feed-forward, and no choice
 
     def __post_init__(self) -> None:
         counts = (self.layers, self.width, self.heads, self.kv_heads, self.hidden, self.vocabulary)
@@ -179,8 +180,12 @@ def preset(name: str) -> "ModelConfig":
     """
     if name in PRESETS:
         return PRESETS[name]
+    from reference.models.moe_config import MIXTURES, MoEConfig
+
+    if name in MIXTURES:
+        return MoEConfig(**MIXTURES[name])
     if name not in ENCODERS:
-        raise BadInput(f"no model is called {name!r}; there are {', '.join([*PRESETS, *ENCODERS])}")
+        raise BadInput(f"no model is called {name!r}; there are {', '.join([*PRESETS, *MIXTURES, *ENCODERS])}")
     from reference.models.encoder import EncoderConfig  # takes torch, which a command line does without
 
     return EncoderConfig(**ENCODERS[name])

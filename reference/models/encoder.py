@@ -49,6 +49,7 @@ class EncoderConfig:
     layout: ClassVar[Layout] = LAYOUT
     objective: ClassVar[Objective] = MaskedTokens()
     tied: ClassVar[bool] = False
+    experts: ClassVar[int] = 0  # of a layer: one feed-forward, and no choice
 
     layers: int  # L
     width: int  # D
@@ -175,7 +176,7 @@ class Encoder(Stack):
             raise BadInput(
                 f"this model knows {self.config.longest} positions, and a window has {len(positions)} tokens"
             )
-        return self.embedding(tokens) + self.ops.local_tokens(self.positions(positions)[None])
+        return self.embedding(tokens) + self.ops.local_tokens(self.positions(positions.clamp(min=0))[None])
 
     def given(self, positions: Tensor) -> tuple[Tensor, ...]:
         """Nothing: the residual stream knows where it is."""

@@ -8,9 +8,11 @@ from reference.errors import BadInput
 from .config import GPTConfig
 from .encoder import Encoder, EncoderConfig
 from .gpt import GPT
+from .moe import MoE
+from .moe_config import MoEConfig
 from .stack import ModelConfig, Stack
 
-KINDS: Mapping[type, type[Stack]] = MappingProxyType({GPTConfig: GPT, EncoderConfig: Encoder})
+KINDS: Mapping[type, type[Stack]] = MappingProxyType({GPTConfig: GPT, EncoderConfig: Encoder, MoEConfig: MoE})
 
 
 def architecture(config: ModelConfig) -> Stack:

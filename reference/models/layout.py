@@ -25,14 +25,28 @@ class SplitDim:
     counted: Counted
 
 
-Layout = Mapping[str, SplitDim | None]
+@dataclass(frozen=True)
+class SplitExperts:
+    """How a parameter of several experts is split: dim 0 counts experts, and `dim` features inside each."""
+
+    dim: int
+
+
+class Kept(StrEnum):
+    """How a parameter is kept that every rank has whole, where it matters."""
+
+    ON_SLICES = "on slices"  # each rank of the tensor axes uses it with other tokens, and finds a part of its gradient
+
+
+Row = SplitDim | SplitExperts | Kept | None
+Layout = Mapping[str, Row]
 """By the end of a parameter's name. A bias has no row: it goes with the outputs of its layer's weight."""
 
-WHOLE = None
+WHOLE, ON_SLICES = None, Kept.ON_SLICES
 COLUMNS, ROWS = 0, 1  # dims of torch's weights [out, in]: column-parallel layers split what comes out
 
 
-def split_of(name: str, layout: Layout) -> SplitDim | None:
+def split_of(name: str, layout: Layout) -> Row:
     """How the parameter called `name` is split.
 
     A bias of a column-parallel layer is split as what comes out; that of a row-parallel layer is added to the sum of

@@ -18,6 +18,11 @@ model by `equip`; no method of a module is ever replaced.
 | dropout           | some of what is added to the residual stream is left out                         |
 | own               | of something that is known of all tokens, what belongs to those that are here    |
 | block             | a whole block, from its input to its output                                      |
+| start_routed      | where experts are: a function of tokens of which each is on one rank             |
+| start_experts     | in there: rows of tokens go to their experts, and come back                      |
+| decide            | in there: a choice, which must not come out otherwise if it is made again        |
+| sum_over_...      | in there: counts of all tokens of a window, or of a batch                        |
+| whole_windows     | in there: what is known of all tokens of a window, on whatever rank they are     |
 
 The other two, `gather` and `add_weight_gradient`, are what such ops offer to others around them: those that compute the
 gradients of weights by hand.
@@ -29,11 +34,16 @@ pass on the rest. Which stand around which is one list, in `reference.paralleliz
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from reference.models.by_expert import Compute, add_up, in_order_of_experts
+
 Linear = Callable[[Tensor], Tensor]
 """`nn.Linear`, or what has `weight`, `bias` and can be called as it can."""
+Made = Callable[[], Tensor]
+"""Finishes what has begun, and returns what came out."""
 
 
 class Ops:
@@ -90,6 +100,51 @@ class Ops:
     def block(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         """`function(*inputs)`: a whole block."""
         return function(*inputs)
+
+    def start_routed(self, function: Callable[..., Made], x: Tensor, positions: Tensor) -> Made:
+        """Begin `function(x, positions)`, in which each token counts once; the result finishes it.
+
+        Args:
+            function: from some tokens to what finishes with as many of them: [B, s, D] and [s] -> [B, s, D].
+            x: [B, S, D] outside.
+            positions: [S] of all tokens of this rank's windows; below 0 are no tokens.
+        """
+        return function(x, positions)
+
+    def start_experts(self, compute: Compute, x: Tensor, chosen: Tensor, weights: Tensor, experts: int) -> Made:
+        """Begin to let each token's experts compute; the result finishes, with what they make weighed and added.
+
+        Args:
+            compute: of the experts that this rank has.
+            x: [B, S, D].
+            chosen: experts of each token, [B, S, k], below 0 for none.
+            weights: of what they make, [B, S, k].
+            experts: E, on all ranks.
+        """
+        rows, counts, back = in_order_of_experts(x, chosen, experts)
+        made = add_up(back(compute(rows, counts.tolist())), weights)
+        return lambda: made
+
+    def decide(self, function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
+        """`function(*inputs)`, which chooses, and has no gradient."""
+        with torch.no_grad():
+            return function(*inputs)
+
+    def sum_over_windows(self, counts: Tensor) -> Tensor:
+        """Counts [B, ...] of the tokens of each window that are here: of all of its tokens."""
+        return counts
+
+    def sum_over_batch(self, counts: Tensor) -> Tensor:
+        """Counts of the tokens that are here: of those of all ranks in this micro-batch."""
+        return counts
+
+    def whole_windows(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """Of what is known of the tokens that are here, [B, s, ...] of integers, that of whole windows, in order.
+
+        Returns:
+            [B, S, ...], and what finds in something of that shape the tokens that are here.
+        """
+        return x, lambda whole: whole
 
     def gather(self, x: Tensor) -> Tensor:
         """All tokens of what lies outside."""
@@ -151,6 +206,30 @@ class Around(Ops):
     def block(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         """As those inside."""
         return self.inside.block(function, *inputs)
+
+    def start_routed(self, function: Callable[..., Made], x: Tensor, positions: Tensor) -> Made:
+        """As those inside."""
+        return self.inside.start_routed(function, x, positions)
+
+    def start_experts(self, compute: Compute, x: Tensor, chosen: Tensor, weights: Tensor, experts: int) -> Made:
+        """As those inside."""
+        return self.inside.start_experts(compute, x, chosen, weights, experts)
+
+    def decide(self, function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
+        """As those inside."""
+        return self.inside.decide(function, *inputs)
+
+    def sum_over_windows(self, counts: Tensor) -> Tensor:
+        """As those inside."""
+        return self.inside.sum_over_windows(counts)
+
+    def sum_over_batch(self, counts: Tensor) -> Tensor:
+        """As those inside."""
+        return self.inside.sum_over_batch(counts)
+
+    def whole_windows(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """As those inside."""
+        return self.inside.whole_windows(x, positions)
 
     def gather(self, x: Tensor) -> Tensor:
         """As those inside."""

@@ -33,6 +33,7 @@ class ModelConfig(Protocol):
     vocabulary: int
     tied: bool  # whether the head uses the table of the first layer, `embedding`
     dropout: float
+    experts: int  # of a layer that has several feed-forwards, from which each token chooses; 0 where none has
     longest: int | None  # tokens in a window, at most; None for any number
 
     @property

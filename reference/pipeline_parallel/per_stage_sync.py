@@ -4,8 +4,8 @@ A tied table is used at both ends: it has a form of its own, so ranks cut it ali
 each find a part of its gradient: that both take the sum, and that it counts once, its spec says (`reference.on_mesh`).
 """
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 from torch import Tensor
 
@@ -24,26 +24,27 @@ class PerStageSync:
         self._of_stage, self._table = forms, table
         self._all = [*([table] if table else []), *forms.values()]
         self.parts = tuple(part for form in self._all for part in form.parts)
-        self.shard_groups = self._all[0].shard_groups
+        self.shard_groups = self._all[0].shard_groups if self._all else ()
         self.units = [unit for form in self._all for unit in form.units]
         self.shards_parameters = bool(self.units)
 
     def backward_of(self, stage: int, last: bool) -> AbstractContextManager[None]:
-        """Around the backward of a stage: the micro-batch of its own form."""
-        return self._of_stage[stage].micro_batch(last)
+        """Around the backward of a stage: the micro-batch of its own form. A stage without parameters has none."""
+        return self._of_stage[stage].micro_batch(last) if stage in self._of_stage else nullcontext()
 
     def gather(self, stage: int) -> None:
         """Begin to make a stage whole, and the table, which stays so until the step is over."""
-        for form in (self._table, self._of_stage[stage]):
+        for form in (self._table, self._of_stage.get(stage)):
             if form:
                 form.unshard(form.units)
 
     def free(self, stage: int) -> None:
         """Keep the stage's shards alone."""
-        self._of_stage[stage].reshard()
+        if stage in self._of_stage:
+            self._of_stage[stage].reshard()
 
     def reduce_gradients(self) -> None:
-        """Sum over the data axis."""
+        """Sum over the ranks of the forms."""
         if self._table:
             with self._table.micro_batch(last=True):
                 pass  # both stages have finished with it: let its gradient go
@@ -58,3 +59,33 @@ class PerStageSync:
     def gradients(self) -> list[Tensor]:
         """Delegates to the forms of all stages."""
         return [gradient for form in self._all for gradient in form.gradients()]
+
+
+class SyncOfBoth:
+    """What the stages of a pipeline ask of several forms, such as that of experts and that of all else.
+
+    Args:
+        syncs: over different parameters of the same stages.
+    """
+
+    def __init__(self, syncs: Sequence[PerStageSync]) -> None:
+        self._syncs = syncs
+        self.shards_parameters = any(sync.shards_parameters for sync in syncs)
+
+    @contextmanager
+    def backward_of(self, stage: int, last: bool) -> Iterator[None]:
+        """Delegates to all."""
+        with ExitStack() as inside:
+            for sync in self._syncs:
+                inside.enter_context(sync.backward_of(stage, last))
+            yield
+
+    def gather(self, stage: int) -> None:
+        """Delegates to all."""
+        for sync in self._syncs:
+            sync.gather(stage)
+
+    def free(self, stage: int) -> None:
+        """Delegates to all."""
+        for sync in self._syncs:
+            sync.free(stage)

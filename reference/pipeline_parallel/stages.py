@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from reference.errors import BadInput
 from reference.models import ModelConfig, Stack, architecture, create
+from reference.models.borrowed import Borrowed, lend
 from reference.models.ops import Embedding
 
 from .balance import balanced
@@ -21,20 +21,6 @@ class TiedTable(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.embedding = Embedding(config.vocabulary, config.width)
-
-
-class Borrowed:
-    """A module that a stage uses and does not own: `nn.Module` does not find its parameters."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
-
-    def __call__(self, *inputs: Tensor) -> Tensor:
-        """What the module makes of them."""
-        return self._module(*inputs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
 
 
 def stage_of(config: ModelConfig, blocks: range, table: TiedTable | None = None) -> Stack:
@@ -58,14 +44,6 @@ def stage_of(config: ModelConfig, blocks: range, table: TiedTable | None = None)
         kept.add_module(str(layer), stage.blocks[layer])
     stage.blocks = kept
     return stage
-
-
-def lend(model: nn.Module, own: nn.Module, borrowed: Borrowed) -> None:
-    """Let a model use a borrowed module wherever it has one of its own, in place."""
-    for holder in list(model.modules()):
-        for name in [name for name, child in holder._modules.items() if child is own]:
-            delattr(holder, name)
-            setattr(holder, name, borrowed)
 
 
 class Stages(nn.Module):

@@ -7,7 +7,7 @@ import torch
 
 from reference.errors import BadInput
 from reference.mesh import TENSOR, Mesh
-from reference.models.layout import WHOLE, Counted, Layout, split_of
+from reference.models.layout import ON_SLICES, WHOLE, Counted, Layout, SplitExperts, split_of
 from reference.models.stack import ModelConfig
 from reference.sharding import Placement, Spec
 
@@ -25,6 +25,10 @@ def spec_of(name: str, layout: Layout, slices_tokens: bool = False) -> Spec:
     """
     head, copy = TENSOR
     split = split_of(name, layout)
+    if isinstance(split, SplitExperts):
+        return Spec({"ep": 0, "etp": split.dim})
+    if split is ON_SLICES:
+        return Spec(partial=frozenset(TENSOR))
     if split is WHOLE:
         return Spec(partial=frozenset(TENSOR if slices_tokens else ()))
     if split.counted is Counted.KV_HEADS:  # ranks that share some have other queries

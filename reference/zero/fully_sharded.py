@@ -72,6 +72,7 @@ class FullySharded(ShardedUnits):
         value: of a parameter, by name and shape, where the model is on the meta device.
         device: where to keep shards; that of the model by default.
         ignored: parameters that stay whole on every rank, as in plain data parallelism.
+        within: the model whose call is a forward, where `model` holds a few of its modules.
 
     Raises:
         BadInput: for units that no hook could gather in time, a model without values, and parameters that are not in
@@ -92,6 +93,7 @@ class FullySharded(ShardedUnits):
         value: Value | None = None,
         device: torch.device | None = None,
         ignored: Collection[nn.Parameter] = (),
+        within: nn.Module | None = None,
     ) -> None:
         super().__init__(model, group, precision, units, replicas, value, device, ignored)
         if units is None:
@@ -100,11 +102,12 @@ class FullySharded(ShardedUnits):
         self._needs = who_needs_what(model, self.modules, self.units)
         self._recording = Recording()
         self._previous: list[ModuleCall] = []  # of the recording before this one: it tells what comes next
-        model.register_forward_pre_hook(self._begin_forward)  # told before its own call begins
+        caller = within or model
+        caller.register_forward_pre_hook(self._begin_forward)  # told before its own call begins
         for module in self._needs:
             module.register_forward_pre_hook(self._begin_call)
             module.register_forward_hook(self._end_call)
-        model.register_forward_hook(self._end_forward)
+        caller.register_forward_hook(self._end_forward)
 
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:

@@ -9,7 +9,7 @@ keeps others from sending what is waited for elsewhere; so it yields its core be
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -56,6 +56,12 @@ class Fastest(Native):
             yielding(select.broadcast, x, root, self.group)
         else:
             super().broadcast(x, root)
+
+    def all_to_all_uneven(self, x: Tensor, out: Tensor, sent: Sequence[int], received: Sequence[int]) -> None:
+        if x.is_cpu:
+            yielding(super().all_to_all_uneven, x, out, sent, received)
+        else:
+            super().all_to_all_uneven(x, out, sent, received)
 
     def start_reduce_scatter(self, x: Tensor) -> Finish:
         """gloo's own is an all-reduce that forgets the rest: twice the bytes.
