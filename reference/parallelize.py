@@ -29,7 +29,7 @@ from reference.memory.precision import Precision
 from reference.memory.recompute import recomputing
 from reference.mesh import DATA, GRADIENTS, TENSOR
 from reference.models import ModelConfig, architecture, create, initial_value, materialise, token_loss
-from reference.models.layout import Layout, SplitExperts, split_of
+from reference.models.layout import SplitExperts, split_of
 from reference.models.ops import PLAIN, Ops, equip
 from reference.on_mesh import Along, OnMesh
 from reference.pipeline_parallel.channels import channels_of, ends_of
@@ -69,6 +69,7 @@ class Parallel:
     loss_group: ProcessGroup  # ranks whose losses add up: all that read other tokens, or have other stages
     engine: Engine  # takes micro-batches forward and backward
     inference: Callable[[torch.Size], Engine]  # of one micro-batch of tokens of this shape: forward alone
+    parameters: Mapping[str, nn.Parameter]  # that get gradients here, by the names of the whole model
 
 
 def parallelize(
@@ -106,7 +107,7 @@ def parallelize(
     dtype = precision.compute if plan.shards_parameters else precision.master
     model = create(partial(_part_of, plan=plan, groups=groups), config, seed, "meta", dtype)
     placed = {
-        name: _placement(name, parameter.shape, config.layout, plan, groups, of_experts)
+        name: _placement(name, parameter.shape, config, plan, groups, of_experts)
         for name, parameter in model.named_parameters()
     }
 
@@ -140,7 +141,9 @@ def parallelize(
     else:
         engine, inference = OneStage(model, form, plan.micro_batches), lambda _: ForwardOnly(model)
     loss = _loss(groups, config) if region else token_loss
-    return Parallel(model, loss, form, groups.along(*DATA), groups.along("pp", *GRADIENTS), engine, inference)
+    losses = groups.along("pp", *GRADIENTS)
+    here = {name: parameter for each in (model, *lifted.values()) for name, parameter in each.named_parameters()}
+    return Parallel(model, loss, form, groups.along(*DATA), losses, engine, inference, here)
 
 
 def groups_of(plan: Plan, group: ProcessGroup, config: ModelConfig, communicate: Communicate = over) -> Groups:
@@ -178,20 +181,21 @@ def expert_groups_of(plan: Plan, group: ProcessGroup, config: ModelConfig, commu
 
 
 def _placement(
-    name: str, shape: torch.Size, layout: Layout, plan: Plan, groups: Groups, of_experts: Groups | None
+    name: str, shape: torch.Size, config: ModelConfig, plan: Plan, groups: Groups, of_experts: Groups | None
 ) -> Placement:
     """Where this rank's block of a parameter is: of an expert's, as layers of experts see the ranks."""
-    if of_experts and isinstance(split_of(name, layout), SplitExperts):
+    if of_experts and isinstance(split_of(name, config.layout), SplitExperts):
         groups = of_experts
-    return Placement.of(shape, _spec(name, layout, plan, groups), groups.mesh, groups.all.rank())
+    return Placement.of(shape, spec_in_plan(name, config, plan), groups.mesh, groups.all.rank())
 
 
-def _spec(name: str, layout: Layout, plan: Plan, groups: Groups) -> Spec:
-    """What the axes of the mesh do to the parameter called `name`, on a rank that has it."""
-    spec = spec_of(name, layout, slices_tokens=plan.sequence_parallel)
+def spec_in_plan(name: str, config: ModelConfig, plan: Plan) -> Spec:
+    """What the axes of a plan's mesh do to the parameter called `name`, on a rank that has it."""
+    spec = spec_of(name, config.layout, slices_tokens=plan.sequence_parallel)
     if plan.pipeline_parallel == 1:
         return spec
-    at_both_ends = {"pp_ends"} if name == TABLE and groups.is_beside("pp_ends") else ()
+    first, *_, last = plan.timetable().placement
+    at_both_ends = {"pp_ends"} if name == TABLE and config.tied and first != last else ()
     return replace(spec, split={**spec.split, "pp": None}, partial=spec.partial.union(at_both_ends))
 
 

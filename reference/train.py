@@ -64,7 +64,7 @@ class Training:
         self.model, self.loss, self.form = parallel.model, parallel.loss, parallel.form
         self.data, self.loss_group = parallel.data, parallel.loss_group
         self.context_rank = plan.mesh(group.size(), config.model).coordinates(group.rank())["cp"]
-        self.engine, self.inference = parallel.engine, parallel.inference
+        self.engine, self.inference, self.parameters = parallel.engine, parallel.inference, parallel.parameters
         self.optimizer = optimizer_for(config, plan, self.form)
         self.scaler = scaler_of(config.precision)
         self.updates = EveryStep(config, self.form, self.optimizer, self.scaler, device)
