@@ -27,8 +27,9 @@ class TrainConfig:
 
     model: "ModelConfig" = option(
         "demo",
-        "GPT to train: tiny (33 thousand parameters), demo (0.8 million) or small (24 million); or tiny-encoder (58 "
-        "thousand) or demo-encoder (0.9 million), which find hidden bytes.",
+        "GPT to train: tiny (33 thousand parameters), demo (0.8 million) or small (24 million); moe-tiny (52 thousand) "
+        "or moe-demo (2.2 million), which have experts; or tiny-encoder (58 thousand) or demo-encoder (0.9 million), "
+        "which find hidden bytes.",
         value_of=preset,
     )
     data: str | None = option(None, "A file of text (or gzip, zip, npy); Python's own documentation by default.")

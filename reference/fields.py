@@ -64,6 +64,8 @@ class Option:
 
     def check(self, word: Any) -> None:
         """Raises BadInput for a word that it does not take. (If it has a list of words, their values are not asked.)"""
+        if word is None and self.default is None:
+            return  # nothing was said
         if isinstance(word, int) and abs(word) > LARGEST_INT:
             raise BadInput(f"{self.flag} is a number of 64 bits, {LARGEST_INT:,} at most, not {word:,}")
         if self.words and word not in self.words:
@@ -78,7 +80,7 @@ class Option:
             BadInput: for a word that it does not take.
         """
         self.check(word)
-        return self.value_of(word) if self.value_of else word
+        return self.value_of(word) if self.value_of and word is not None else word
 
 
 LARGEST_INT = 2**63 - 1  # torch counts in 64 bits, with a sign

@@ -13,8 +13,10 @@ from types import MappingProxyType
 from typing import Any
 
 from reference.config import TrainConfig
+from reference.errors import BadInput
 from reference.fields import Option, option, options_of
 from reference.models import GPTConfig
+from reference.models.moe_config import Balance
 from reference.plan import Plan
 
 
@@ -24,6 +26,19 @@ class Device(StrEnum):
     AUTO = "auto"
     CPU = "cpu"
     CUDA = "cuda"
+
+
+@dataclass(frozen=True)
+class OfExperts:
+    """What a run may change of a model that has experts."""
+
+    balance: Balance | None = option(
+        None, "Of a model with experts: what keeps all of them busy, {words}; as the model says otherwise. Lesson 12."
+    )
+    capacity: float | None = option(
+        None,
+        "Of a model with experts: tokens of a window that one takes, as a multiple of an even share; 0 for any number.",
+    )
 
 
 @dataclass(frozen=True)
@@ -49,7 +64,7 @@ class OnThisMachine:
 
 
 GROUPS: Mapping[str, tuple[type, ...]] = MappingProxyType(
-    {"What is learned": (TrainConfig, GPTConfig), "How the work is laid out": (Plan,), "The run": (Run,)}
+    {"What is learned": (TrainConfig, GPTConfig, OfExperts), "How the work is laid out": (Plan,), "The run": (Run,)}
 )
 """Options of both command lines, under the titles of their help."""
 
@@ -102,7 +117,10 @@ def configure(**words: Any) -> tuple[TrainConfig, Plan]:
     plan = Plan(**_values(Plan, words))
     learned = _values(TrainConfig, words)
     model = learned.pop("model", TrainConfig().model)
-    return TrainConfig(replace(model, **_values(GPTConfig, words)), **learned), plan
+    of_experts = {name: value for name, value in _values(OfExperts, words).items() if value is not None}
+    if of_experts and not model.experts:
+        raise BadInput(f"{OPTIONS[next(iter(of_experts))].flag} is of a model with experts, such as moe-demo")
+    return TrainConfig(replace(model, **_values(GPTConfig, words), **of_experts), **learned), plan
 
 
 def _values(declared: type, words: Mapping[str, Any]) -> dict[str, Any]:

@@ -130,6 +130,7 @@ CHAPTERS = (
     "pipeline_parallel",
     "zero_bubble",
     "context_parallel",
+    "expert_parallel",
     "composition",
 )
 

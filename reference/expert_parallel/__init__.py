@@ -1,1 +1,22 @@
-"""Expert parallelism."""
+"""Expert parallelism: a layer has many feed-forwards, each token meets a few of them, and they are on other ranks.
+
+Read `plain.py`, then `dispatch.py` and `exchange.py`, `ops.py` and `lifted.py`. What experts and their router compute,
+without ranks, is in `reference.models.moe` and `reference.models.routing`. A layer sends each token's row k times there
+and back, forward and backward: 4 k D elements for each token, but for what stays on its rank.
+
+    plain.py            count, permute, exchange, compute, and back: a layer over ranks in a page
+    exchange.py         rows in flight, in forward and in backward
+    dispatch.py         `plain.mixture` with chunks in flight, experts that do not divide, matrices that ranks share
+    two_level.py        one copy to a node, however many of a token's experts are there
+    ops.py              the ops of a model whose experts are shared out
+    lifted.py           experts as a model of their own, since fewer ranks have replicas of them
+    balancing.py        how busy experts are over all ranks, and a bias that evens it out without a loss
+"""
+
+from .balancing import Balancing, StepLoad
+from .dispatch import Dispatch
+from .lifted import lift_experts
+from .ops import ExpertParallel
+from .two_level import TwoLevelDispatch
+
+__all__ = ["Balancing", "Dispatch", "ExpertParallel", "StepLoad", "TwoLevelDispatch", "lift_experts"]

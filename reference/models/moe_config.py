@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from reference.errors import BadInput
-from reference.fields import option
 from reference.models.config import LAYOUT as GPT_LAYOUT
 from reference.models.config import GPTConfig
 from reference.models.layout import COLUMNS, ON_SLICES, ROWS, Counted, Layout, SplitDim, SplitExperts
@@ -69,10 +68,8 @@ class MoEConfig(GPTConfig):
     scale: float = 1.0  # of what all experts of a token make (DeepSeek-V3: 2.5)
     expert_groups: int = 1  # experts of a group lie on one node
     top_groups: int = 1  # of so many groups a token's experts are chosen, at most
-    capacity: float = option(
-        0.0, "Tokens of a window that an expert takes, as a multiple of an even share; 0 for any number."
-    )
-    balance: Balance = option(Balance.SWITCH, "What keeps all experts busy: {words}. Lesson 12.")
+    capacity: float = 0.0  # tokens of a window that an expert takes, as a multiple of an even share; 0 for any number
+    balance: Balance = Balance.SWITCH  # what keeps all experts busy
     balance_rate: float = 0.01  # weight of the loss; of a bias, how far a step moves it
     z_loss: float = 0.0  # weight of the squared logsumexp of a router's logits (Zoph et al. 2022, equation 5)
 

@@ -44,7 +44,7 @@ def test_each_field_is_the_same_option_of_both_command_lines(declared: type, nam
 
 
 def test_neither_command_line_has_options_of_its_own() -> None:
-    both = {name for _, name in BOTH} | {"dropout"}  # a model's, and the only one of it
+    both = {name for _, name in BOTH} | {"dropout", "balance", "capacity"}  # of a model
     assert set(ARGUMENTS) == both
     assert set(PARAMETERS) == both | {"ranks", "log"} and not without_option(OnThisMachine)
 
@@ -52,18 +52,18 @@ def test_neither_command_line_has_options_of_its_own() -> None:
 def test_a_new_field_is_a_new_option_and_one_without_help_is_found() -> None:
     @dataclass(frozen=True)
     class Larger(Plan):
-        expert_parallel: int = option(1, "How many ranks share the experts of 100 % of the layers.")
+        tea_parallel: int = option(1, "How many ranks share the experts of 100 % of the layers.")
         forgotten: int = 1
 
     assert without_option(Larger) == {"forgotten"}
     parser = argparse.ArgumentParser()
     add_to(parser, {"Larger": (Larger,)})
     assert "100 % of the layers. [default: 1]" in " ".join(parser.format_help().split())
-    assert parser.parse_args([]).expert_parallel == 1
-    assert parser.parse_args(["--expert-parallel", "2"]).expert_parallel == 2
+    assert parser.parse_args([]).tea_parallel == 1
+    assert parser.parse_args(["--tea-parallel", "2"]).tea_parallel == 2
     here = as_typer_reads_it({"Larger": (Larger,)}).parameters
-    assert here["expert_parallel"].default == 1 and "100 %" in here["expert_parallel"].annotation.__metadata__[0].help
-    assert "forgotten" not in here and "expert_parallel" not in PARAMETERS
+    assert here["tea_parallel"].default == 1 and "100 %" in here["tea_parallel"].annotation.__metadata__[0].help
+    assert "forgotten" not in here and "tea_parallel" not in PARAMETERS
 
 
 def test_a_switch_that_is_on_is_turned_off_by_a_word() -> None:
@@ -83,6 +83,7 @@ NEEDED = {
     "context_parallel": 6,
     "context_method": "usp",
     "context_neighbours": 3,
+    "expert_parallel": 6,
 }
 """Words that are no default, for options that do not take just any, or not with others."""
 
