@@ -44,4 +44,5 @@ def mixture(x: Tensor, chosen: Tensor, weights: Tensor, experts: Sequence, ranks
     made = torch.cat([expert(group) for expert, group in zip(experts, groups, strict=True)])
 
     made = all_to_all_uneven(made[by_expert.argsort()], back, there, ranks)
-    return (made[order.argsort()].view(-1, k, made.shape[-1]) * weights[..., None]).sum(1)
+    of_choices = made[order.argsort()].view(len(x), k, made.shape[1])
+    return (of_choices * weights[..., None]).sum(1)

@@ -92,6 +92,8 @@ class Experts(nn.Module):
 
 def grouped(rows: Tensor, weights: Tensor, counts: Sequence[int]) -> Tensor:
     """Each group of rows times its own matrix: [N, in] and [E, out, in] -> [N, out]. An expert may have no rows."""
+    if not len(weights):  # a rank without experts, and so without rows: what it makes has a gradient all the same
+        return rows @ weights.sum(0).T
     products = [part @ weight.T for part, weight in zip(rows.split(list(counts)), weights.unbind(), strict=True)]
     return torch.cat(products)
 

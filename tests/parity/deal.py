@@ -7,7 +7,7 @@ meets every one of another within the product of the two numbers, 119 plans at m
 A new field of `Plan` is dealt or drawn here, and nowhere else.
 """
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import inf, isfinite
 from random import Random
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from reference.memory.offload import Offload
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import GPTConfig
+from reference.models.moe_config import Balance, Gate, MoEConfig
 from reference.oracle import Record, largest_difference, one_process, relative_difference
 from reference.parallelize import DataParallelism, PipelineSchedule, Plan
 from reference.plan import LOOPED
@@ -79,12 +80,16 @@ def dealt(number: int, most_ranks: int = 8, layers: int = 8, seed: int = 0, prec
     model, t = drawn.choice(fitting or [(MODELS[0][0], 1)])
     c = drawn.randint(1, most_ranks // (p * t))
     d = drawn.randint(1, most_ranks // (p * t * c))
+    replicas = drawn.choice([n for n in range(1, d + 1) if d % n == 0]) if form is DataParallelism.HSDP else None
+    layers = layers if schedule else 2
+    if drawn.random() < 0.4:
+        model = mixture(drawn, model, layers)
     plan = Plan(
         form,
         micro_batches=drawn.randint(1, 8) if schedule else drawn.randint(1, 3),
         recompute=list(Recompute)[number % 3],
         offload=drawn.choice(list(Offload)),
-        dp_replicate=drawn.choice([n for n in range(1, d + 1) if d % n == 0]) if form is DataParallelism.HSDP else None,
+        dp_replicate=replicas,
         tensor_parallel=t,
         sequence_parallel=t > 1 and way in WAYS[2:],
         async_tensor_parallel=t > 1 and way == WAYS[3],
@@ -93,9 +98,10 @@ def dealt(number: int, most_ranks: int = 8, layers: int = 8, seed: int = 0, prec
         stages_per_rank=drawn.randint(1, min(4, layers // p)) if schedule in LOOPED else None,
         scatter_gather=drawn.random() < 0.5,
         **shared_windows(drawn, c, model.heads // t),
+        **shared_experts(drawn, d // (replicas or 1) * c * t, model),
     )
     config = TrainConfig(
-        replace(model, layers=layers if schedule else 2, tied=drawn.random() < 0.5, dropout=drawn.choice((0.0, 0.2))),
+        replace(model, layers=layers, tied=drawn.random() < 0.5, dropout=drawn.choice((0.0, 0.2))),
         steps=3 if schedule else 5,
         batch=d * plan.micro_batches * drawn.randint(1, 2),
         sequence=SEQUENCE,
@@ -119,6 +125,41 @@ def shared_windows(drawn: Random, ranks: int, heads: int) -> dict[str, Any]:
         "context_layout": drawn.choice(list(ContextLayout)),
         "context_neighbours": drawn.choice(families) if method is ContextMethod.USP else None,
     }
+
+
+def mixture(drawn: Random, model: GPTConfig, layers: int) -> MoEConfig:
+    """The same model with experts in some of its blocks, and a router of any kind."""
+    groups = drawn.choice((1, 2))
+    experts = groups * drawn.randint(2, 4)
+    top_groups = drawn.randint(1, groups)
+    return MoEConfig(
+        **{each.name: getattr(model, each.name) for each in fields(GPTConfig)} | {"layers": layers},
+        experts=experts,
+        top_k=drawn.randint(1, min(3, top_groups * experts // groups)),
+        expert_hidden=12,
+        shared_experts=drawn.randint(0, 1),
+        dense_layers=drawn.randint(0, 1),
+        experts_every=drawn.randint(1, 2) if layers > 2 else 1,
+        gate=drawn.choice(list(Gate)),
+        normalised=drawn.random() < 0.5,
+        scale=drawn.choice((1.0, 2.5)),
+        expert_groups=groups,
+        top_groups=top_groups,
+        capacity=drawn.choice((0.0, 0.0, 0.75, 1.25)),
+        balance=drawn.choice(list(Balance)),
+        z_loss=drawn.choice((0.0, 0.01)),
+    )
+
+
+def shared_experts(drawn: Random, ranks: int, model: GPTConfig) -> dict[str, Any]:
+    """How ranks of one stage and one replica share out experts: {} where there are none."""
+    if not model.experts:
+        return {}
+    etp = drawn.choice([n for n in (1, 1, 2, 3) if ranks % n == 0])
+    ep = drawn.choice([n for n in range(1, model.experts + 1) if ranks // etp % n == 0])
+    nodes = drawn.choice([n for n in range(1, ep + 1) if ep % n == 0])
+    names = ("expert_parallel", "expert_tensor_parallel", "expert_nodes", "expert_chunks")
+    return dict(zip(names, (ep, etp, nodes, drawn.randint(1, 3)), strict=True))
 
 
 def bound_of(deal: Deal) -> float:
@@ -150,7 +191,8 @@ def differences(deal: Deal, cluster: Cluster) -> dict[str, float]:
         for other in others
     )
     compare = learned if name_of(deal) in ("bf16", "fp16") else largest_difference
-    expected = one_process(replace(deal.config, precision=PRECISIONS["fp64"]))
+    together = (deal.plan.dp_size(deal.ranks), deal.plan.micro_batches) if deal.config.model.experts else ()
+    expected = one_process(replace(deal.config, precision=PRECISIONS["fp64"]), *together)
     return compare(first, expected) | {"ranks": 0.0 if agree else inf}
 
 
