@@ -29,7 +29,7 @@ from reference.models import architecture, create
 from reference.models.layout import SplitExperts, split_of
 from reference.parallelize import spec_in_plan
 from reference.plan import Plan
-from reference.trace.ledger import Dye, Entry, Ledger, dyed, entries_of
+from reference.trace.ledger import Dye, Entry, Ledger, dyed, entries_of, spanned
 from reference.train import Training, summed
 
 EXPERT_GRADIENTS = ("dp_replicate", "edp")
@@ -105,7 +105,9 @@ def _of_norm(training: Training, rank: int) -> list[Entry]:
     One parameter after another, since the norm is one number. Of what a rank counts, one part is dyed.
     """
     ranks, model = dist.get_world_size(), training.config.model
-    dye, mesh, entries = Dye(ranks), training.plan.mesh(ranks, model), []
+    dye, mesh, entries = Dye(ranks, room=2 * ranks), training.plan.mesh(ranks, model), []
+    apart = {member for group in training.form.shard_groups for member in dist.get_process_group_ranks(group)}
+    reached = mesh.group_of(rank, *spanned(mesh, rank, apart))  # all groups, one after another
     counted: dict[str, int] = {}
     for part in training.form.parts:
         if part.is_primary:
@@ -117,10 +119,10 @@ def _of_norm(training: Training, rank: int) -> list[Entry]:
         have = torch.zeros(ranks, dtype=torch.int64)
         have[rank] = counted.get(name, 0)
         dist.all_reduce(have)
-        due = frozenset(have.nonzero().flatten().tolist())
+        due = frozenset(other for other in reached if have[other])
         entries += entries_of({name: square}, {name: due}, mesh, rank, dye, what="norm")
-        if int(have.sum()) != parameter.numel():
-            share = Fraction(int(have.sum()), parameter.numel())
+        if (total := sum(int(have[other]) for other in due)) != parameter.numel():
+            share = Fraction(total, parameter.numel())
             entries.append(Entry("norm", name, rank, (tuple(share * (r in due) for r in range(ranks)),), due, 1, mesh))
     return entries
 

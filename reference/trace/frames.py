@@ -12,6 +12,7 @@ from types import FrameType, TracebackType
 
 HOUSE = str(Path(__file__).resolve().parents[1]) + os.sep  # reference/
 _MACHINERY = (*(HOUSE + room + os.sep for room in ("cluster", "trace")), HOUSE + "process_group.py")
+_CARRIERS = HOUSE + "collectives" + os.sep
 _GRADING = str(Path(__file__).resolve().parents[2] / "puzzles" / "grading") + os.sep
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _PACKAGES = {"site-packages", "dist-packages"}  # the second is Debian's name
@@ -57,16 +58,20 @@ def callers(file: str) -> bool:
 def own(frames: Iterable[Frame]) -> Frame:
     """The innermost frame of the caller's own code; of `reference/` where the caller has none.
 
+    There, that of a strategy is asked for, and not that of the collective which carries what it says.
+
     Args:
         frames: innermost first.
     """
-    mine = None
+    strategy = carrier = None
     for frame in frames:
         if callers(frame.file):
             return frame
-        if not foreign(frame.file):
-            mine = mine or frame
-    return mine or Frame("", 0, "")
+        if frame.file.startswith(_CARRIERS):
+            carrier = carrier or frame
+        elif not foreign(frame.file):
+            strategy = strategy or frame
+    return strategy or carrier or Frame("", 0, "")
 
 
 def of_stack(frame: FrameType | None) -> Iterator[Frame]:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from math import isfinite
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +43,7 @@ class Dye:
     """
 
     ranks: int
+    room: int = BITS  # bits of all digits together; few, where they go through a root
 
     def __post_init__(self) -> None:
         if not 1 <= self.ranks <= BITS // 2:
@@ -50,7 +52,7 @@ class Dye:
     @property
     def base(self) -> int:
         """A power of 4, so that it also has a root; more than any count."""
-        return 4 ** min(5, BITS // 2 // self.ranks)
+        return 4 ** min(5, self.room // 2 // self.ranks)
 
     def of(self, rank: int) -> float:
         """What stands for the part of a rank."""
@@ -58,9 +60,11 @@ class Dye:
 
     def shares(self, value: float) -> Shares | None:
         """How often each rank's part is in a sum; None for what is no sum of parts."""
+        if not isfinite(value):
+            return None
         for divisor in range(1, LARGEST_DIVISOR + 1):
             whole = round(value * divisor)
-            if abs(value * divisor - whole) < 1e-6 and 0 <= whole < self.base**self.ranks:
+            if abs(value * divisor - whole) < 1e-6 + abs(value) * 2**-51 and 0 <= whole < self.base**self.ranks:
                 digits = [whole // self.base**rank % self.base for rank in range(self.ranks)]
                 return tuple(Fraction(digit, divisor) for digit in digits)
         return None
