@@ -49,6 +49,7 @@ from reference.tensor_parallel.layout import spec_of
 from reference.tensor_parallel.ops import TensorParallel, split_parameters
 from reference.tensor_parallel.region import Region
 from reference.zero import FullySharded, FullyShardedByProgram, Sharded, ZeroStage
+from reference.zero.choice import units_of
 
 __all__ = ["DEFAULT_PLAN", "DataParallelism", "Parallel", "PipelineSchedule", "Plan", "parallelize"]
 
@@ -363,6 +364,7 @@ def _form(
             options = {"replicas": ranks.replicas, "value": value, "device": device}
             if plan.pipeline_parallel > 1:
                 return FullyShardedByProgram(model, ranks.shards, precision, **options)
-            return FullySharded(model, ranks.shards, precision, within=within, **options)
+            units = units_of(model) if within else None  # one layer of experts is a unit, and no model in one piece
+            return FullySharded(model, ranks.shards, precision, units, within=within, **options)
         case reduce:
             return Replicated(model, data, precision, reduce)

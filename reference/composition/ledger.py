@@ -25,9 +25,9 @@ from reference.config import TrainConfig
 from reference.data_parallel.norm import gradient_norm
 from reference.memory.precision import PRECISIONS
 from reference.mesh import GRADIENTS, TENSOR, Mesh
-from reference.models import architecture, create
+from reference.models import ModelConfig, architecture, create
 from reference.models.layout import SplitExperts, split_of
-from reference.parallelize import spec_in_plan
+from reference.parallelize import TABLE, spec_in_plan
 from reference.plan import Plan
 from reference.trace.ledger import Dye, Entry, Ledger, dyed, entries_of, spanned
 from reference.train import Training, summed
@@ -64,9 +64,21 @@ def entries_of_step(config: TrainConfig, plan: Plan, communicate: Communicate = 
     entries = [
         entry
         for name, gradient in gradients.items()
-        for entry in entries_of({name: gradient}, due, meshes[name], rank, dye, plan.micro_batches)
+        for entry in entries_of({name: gradient}, due, meshes[name], rank, dye, uses_of(name, config.model, plan))
     ]
     return [*entries, *_of_loss(training, rank, dye), *_of_norm(training, rank), *_of_routers(training, rank, dye)]
+
+
+def uses_of(name: str, model: ModelConfig, plan: Plan) -> int:
+    """How often autograd finds a part of a gradient on one rank in a step.
+
+    Once in each micro-batch; twice, if the table of a tied model is used by two stages of one rank.
+    """
+    of_rank = 1
+    if name == TABLE and model.tied and plan.pipeline_parallel > 1:
+        first, *_, last = plan.timetable().placement
+        of_rank = 1 + (first == last)
+    return of_rank * plan.micro_batches
 
 
 def due_of(config: TrainConfig, plan: Plan, rank: int) -> tuple[Mapping[str, frozenset[int]], Mapping[str, Mesh]]:

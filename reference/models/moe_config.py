@@ -84,6 +84,10 @@ class MoEConfig(GPTConfig):
             raise BadInput(f"{self.dense_layers} of {self.layers} layers without experts, {self.shared_experts} shared")
         if self.top_k > self.experts:
             raise BadInput(f"a token goes to {self.top_k} experts, and there are {self.experts}")
+        if self.normalised and self.top_k == 1:
+            raise BadInput(
+                "the weight of a single expert, normalised, is always 1, so no router learns: normalised=False"
+            )
         if self.experts % self.expert_groups or self.top_groups > self.expert_groups:
             raise BadInput(
                 f"{self.experts} experts in {self.expert_groups} groups, of which a token may use {self.top_groups}: "

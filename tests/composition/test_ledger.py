@@ -101,7 +101,10 @@ class Mistaken(Native):
         return lambda: out
 
     def is_dyed(self, x: Tensor) -> bool:
-        return self.how != "right" and x.dtype == torch.float64 and x.numel() > 1 and bool((x == x.round()).all())
+        """Whole numbers, and not all zeros, which a rank without tokens has."""
+        if self.how == "right" or x.dtype != torch.float64 or x.numel() < 2:
+            return False
+        return bool((x == x.round()).all() and x.max() >= 1)
 
     def spoil(self, x: Tensor) -> None:
         if self.is_dyed(x) and self.how in ("twice", "mean"):

@@ -132,16 +132,17 @@ def mixture(drawn: Random, model: GPTConfig, layers: int) -> MoEConfig:
     groups = drawn.choice((1, 2))
     experts = groups * drawn.randint(2, 4)
     top_groups = drawn.randint(1, groups)
+    top_k = drawn.randint(1, min(3, top_groups * experts // groups))
     return MoEConfig(
         **{each.name: getattr(model, each.name) for each in fields(GPTConfig)} | {"layers": layers},
         experts=experts,
-        top_k=drawn.randint(1, min(3, top_groups * experts // groups)),
+        top_k=top_k,
         expert_hidden=12,
         shared_experts=drawn.randint(0, 1),
         dense_layers=drawn.randint(0, 1),
         experts_every=drawn.randint(1, 2) if layers > 2 else 1,
         gate=drawn.choice(list(Gate)),
-        normalised=drawn.random() < 0.5,
+        normalised=drawn.random() < 0.5 and top_k > 1,
         scale=drawn.choice((1.0, 2.5)),
         expert_groups=groups,
         top_groups=top_groups,

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 import pytest
 
 from reference.cluster import Cluster
+from reference.composition.ledger import ledger_of
 from reference.config import TrainConfig
 from reference.parallelize import PipelineSchedule, Plan
 
@@ -25,6 +26,15 @@ def test_every_plan_equals_one_process(clusters: Callable[..., Cluster], number:
     deal = dealt(number)
     found = differences(deal, clusters(deal.ranks, preload=("torch._dynamo",)))
     assert max(found.values()) < bound_of(deal), (deal, found)
+
+
+@pytest.mark.turns(TURNS)
+@pytest.mark.parametrize("number", NUMBERS)
+def test_the_ledger_of_every_plan_is_clean(clusters: Callable[..., Cluster], number: int) -> None:
+    """Each sum once, over the ranks that its spec says: also where equal numbers would hide a mistake."""
+    deal = dealt(number)
+    ledger = ledger_of(deal.config, deal.plan, clusters(deal.ranks, preload=("torch._dynamo",)))
+    assert ledger.faults == [], deal
 
 
 def test_every_field_of_a_plan_is_dealt() -> None:
