@@ -27,6 +27,14 @@ def trace(
     out: Annotated[Path, Option(help="Where to put the picture and the trace for ui.perfetto.dev.")] = Path(
         "out/trace"
     ),
+    ledger: Annotated[
+        bool,
+        Option(
+            "--ledger",
+            help="Also print whose parts are in each sum of gradients, against its spec: the function returns what "
+            "reference.trace.ledger.record gives it.",
+        ),
+    ] = False,
 ) -> None:
     """Run a program on watched ranks; print bytes and steps, draw the messages, export for Perfetto.
 
@@ -42,7 +50,7 @@ def trace(
     picture, exported = out / "timeline.png", out / "trace.json"
     for path in (picture, exported):
         require_writable(path)
-    said = traced(file, function, ranks)
+    returned, said = traced(file, function, ranks)
     if not any(said.events):
         what = f"{file}: its ranks said nothing to each other, so there is nothing to draw"
         raise BadInput(f"{what}; --function names what each rank runs")
@@ -53,10 +61,34 @@ def trace(
     timeline.draw(said.timeline()).save(picture)
     said.save(exported)
     print(f"drawn in {picture}; open {exported} at ui.perfetto.dev")
+    if ledger:
+        print_ledger(file, returned, said)
 
 
-def traced(file: Path, function: str | None, ranks: int) -> "Trace":
-    """What the ranks of a program say to each other, however it comes by them.
+def print_ledger(file: Path, returned: list, said: "Trace") -> None:
+    """Each sum that the ranks have recorded, and at the end what is wrong.
+
+    Raises:
+        BadInput: if they have recorded none, or a sum is wrong: with each fault, and lines that talk along that axis.
+    """
+    from reference.errors import BadInput
+    from reference.trace.ledger import Entry, Ledger
+
+    entries = [entry for of_rank in returned if isinstance(of_rank, list) for entry in of_rank]
+    if not entries or not all(isinstance(entry, Entry) for entry in entries):
+        raise BadInput(f"{file}: for a ledger, the function returns what reference.trace.ledger.record gives it")
+    taken = Ledger(tuple(entries), said)
+    rows = [("sum", "of", "along", "counted"), *taken.table()]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for row in rows:
+        print("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
+    if taken.faults:
+        raise BadInput("; ".join(taken.faults))
+    print("each part is in each sum once")
+
+
+def traced(file: Path, function: str | None, ranks: int) -> tuple[list, "Trace"]:
+    """What the ranks of a program return, and say to each other, however it comes by them.
 
     Raises:
         BadInput: the program cannot be run.
@@ -72,18 +104,18 @@ def traced(file: Path, function: str | None, ranks: int) -> "Trace":
 
         def run(work: list[bytes]) -> None:
             with Cluster(len(work), watch=True, timeout=60) as cluster:
-                traces.append(cluster.trace(own_ranks.run_given, work)[1])
+                traces.append(cluster.trace(own_ranks.run_given, work))
 
         with running(file):
             own_ranks.run_starting(str(file), run)
         if not traces:
             what = f"{file} has started no ranks when it was run"
             raise BadInput(f"{what}; --function names what each rank runs")
-        return max(traces, key=lambda trace: sum(map(len, trace.events)))
+        return max(traces, key=lambda made: sum(map(len, made[1].events)))
     with Cluster(ranks, watch=True, timeout=60) as cluster:
         if style is not Style.FUNCTION:
-            return cluster.trace(own_ranks.run_program, str(file), function)[1]
-        return cluster.trace(function_of(file, function or "main"))[1]
+            return cluster.trace(own_ranks.run_program, str(file), function)
+        return cluster.trace(function_of(file, function or "main"))
 
 
 def function_of(file: Path, name: str) -> Callable:

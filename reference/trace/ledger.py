@@ -12,7 +12,7 @@ What comes out is compared with what a spec says (`reference.sharding`), and wha
 forgotten, taken twice, or confused with another. A trace of the same step knows the lines that talk along it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from reference.errors import BadInput
 from reference.mesh import Mesh
+from reference.sharding import Spec
 
 from .events import Op
 from .trace import Trace
@@ -59,15 +60,24 @@ class Dye:
         return float(self.base**rank)
 
     def shares(self, value: float) -> Shares | None:
-        """How often each rank's part is in a sum; None for what is no sum of parts."""
+        """How often each rank's part is in a sum; None for what is no sum of parts.
+
+        Some values can be read in several ways: a third of 1 1 1 in base 4 is a whole number. Then the reading in which
+        all parts that are there count alike is meant.
+        """
+        readings = list(self._readings(value))
+        alike = (shares for shares in readings if len({share for share in shares if share}) == 1)
+        return next(alike, readings[0] if readings else None)
+
+    def _readings(self, value: float) -> Iterator[Shares]:
+        """As whole digits, halves, thirds, ..., wherever that comes out."""
         if not isfinite(value):
-            return None
+            return
         for divisor in range(1, LARGEST_DIVISOR + 1):
             whole = round(value * divisor)
             if abs(value * divisor - whole) < 1e-6 + abs(value) * 2**-51 and 0 <= whole < self.base**self.ranks:
                 digits = [whole // self.base**rank % self.base for rank in range(self.ranks)]
-                return tuple(Fraction(digit, divisor) for digit in digits)
-        return None
+                yield tuple(Fraction(digit, divisor) for digit in digits)
 
 
 @contextmanager
@@ -128,10 +138,11 @@ class Entry:
         if forgotten := self.due - there:
             axes = [axis for axis in self.axes if axis not in spanned(self.mesh, self.rank, there)]
             where = f"is not summed along {' and '.join(axes)}" if axes else "lacks parts"
-            return f"{where}: without rank{'s' * (len(forgotten) > 1)} {_list(forgotten)}"
+            return f"{where}: on rank {self.rank}, without rank{'s' * (len(forgotten) > 1)} {_list(forgotten)}"
         if extra := there - self.due:
             axes = [axis for axis in spanned(self.mesh, self.rank, there) if axis not in self.axes]
-            return f"is summed along {' and '.join(axes)}, too: with rank{'s' * (len(extra) > 1)} {_list(extra)}"
+            where = f"is summed along {' and '.join(axes)}, too"
+            return f"{where}: on rank {self.rank}, with rank{'s' * (len(extra) > 1)} {_list(extra)}"
         counts = ", ".join(f"rank {rank} {per[rank]} times" for rank in sorted(there) if per[rank] != 1)
         return f"counts some parts wrong: {counts}"
 
@@ -172,8 +183,8 @@ class Ledger:
         found: dict[tuple[str, str, str], Entry] = {}
         for entry in self.entries:
             if entry.fault:
-                found.setdefault((entry.what, entry.name, entry.fault), entry)
-        return [f"{what} {name} {fault}{self._lines(entry)}" for (what, name, fault), entry in found.items()]
+                found.setdefault((entry.what, entry.name, entry.fault.partition(":")[0]), entry)
+        return [f"{what} {name} {entry.fault}{self._lines(entry)}" for (what, name, _), entry in found.items()]
 
     def table(self) -> list[tuple[str, str, str, str]]:
         """A row for each sum: what, name, the axes that it should go along, and what is wrong or "once"."""
@@ -221,3 +232,42 @@ def entries_of(
     """
     found = {name: tuple(dye.shares(float(value)) for value in x.unique()) for name, x in gradients.items()}
     return [Entry(what, name, rank, shares, due[name], times, mesh) for name, shares in found.items()]
+
+
+def record(
+    step: Callable[[], object],
+    parameters: Mapping[str, nn.Parameter],
+    specs: Mapping[str, Spec],
+    mesh: Mesh,
+    batch: Sequence[str],
+    rank: int,
+    times: int = 1,
+) -> list[Entry]:
+    """Take one step of a program with dyed gradients, and say what is in each afterwards: entries of this rank.
+
+        def main():                                    # rankwise trace --ledger program.py
+            ...
+            return record(step, dict(model.named_parameters()), specs, mesh, batch=("dp",), rank=dist.get_rank())
+
+    Args:
+        step: forward, backward and all sums of gradients, up to the optimizer, which is not called. All ranks call it.
+        parameters: of this rank, whose `grad` is the whole gradient after a step.
+        specs: of each, by name; by default a replica, see `reference.sharding`.
+        mesh: of all ranks.
+        batch: axes along which ranks read different tokens, and all have a part of each gradient.
+        rank: of this one.
+        times: how often backward comes by each parameter in a step: once in each micro-batch.
+
+    Raises:
+        BadInput: for a parameter that has no gradient afterwards.
+    """
+    dye, due = Dye(len(mesh.ranks)), {}
+    for name in parameters:
+        spec = specs.get(name, Spec())
+        axes = [axis for axis in mesh.names if (axis in batch and axis not in spec.split) or axis in spec.partial]
+        due[name] = frozenset(mesh.group_of(rank, *axes))
+    with dyed(parameters.values(), dye.of(rank)):
+        step()
+    if missing := [name for name, parameter in parameters.items() if parameter.grad is None]:
+        raise BadInput(f"{missing[0]} has no gradient after the step: the ledger reads `grad` of each parameter")
+    return entries_of({name: p.grad for name, p in parameters.items()}, due, mesh, rank, dye, times)

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rankwise import cli
 from reference.choices import ContextMethod
 from reference.cluster import Cluster
 from reference.collectives.communicator import Finish, Native
@@ -171,10 +173,10 @@ def total(*ranks: int) -> float:
     ("value", "due", "fault"),
     [
         (total(0, 2), {0, 2}, None),
-        (total(0), {0, 2}, "is not summed along dp: without rank 2"),
-        (total(0, 2), {0, 1, 2, 3}, "is not summed along tp: without ranks 1, 3"),
-        (total(0, 1, 2, 3), {0, 2}, "is summed along tp, too: with ranks 1, 3"),
-        (total(0, 1), {0, 2}, "is not summed along dp: without rank 2"),  # the wrong group of the right size
+        (total(0), {0, 2}, "is not summed along dp: on rank 0, without rank 2"),
+        (total(0, 2), {0, 1, 2, 3}, "is not summed along tp: on rank 0, without ranks 1, 3"),
+        (total(0, 1, 2, 3), {0, 2}, "is summed along tp, too: on rank 0, with ranks 1, 3"),
+        (total(0, 1), {0, 2}, "is not summed along dp: on rank 0, without rank 2"),  # the wrong group of the right size
         (2 * total(0, 2), {0, 2}, "counts each part 2 times, as if summed twice along dp"),
         (3 * total(0, 2), {0, 2}, "counts each part 3 times"),
         (total(0, 2) / 2, {0, 2}, "counts 1/2 of each part, as if it were a mean along dp"),
@@ -198,3 +200,53 @@ def test_digits_of_a_sum() -> None:
         dye = Dye(ranks)
         assert dye.shares(sum(dye.of(rank) for rank in range(ranks))) == (1,) * ranks
         assert (dye.of(ranks - 1) ** 0.5) ** 2 == dye.of(ranks - 1)  # a norm takes roots
+
+
+PROGRAM = """
+import torch
+import torch.distributed as dist
+from reference.mesh import Mesh
+from reference.trace.ledger import record
+
+
+def main():
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2).double()
+
+    def step():
+        model(torch.randn(3, 4, dtype=torch.float64)).sum().backward()
+        for parameter in PARAMETERS:
+            dist.all_reduce(parameter.grad)
+        LAST
+
+    return record(step, dict(model.named_parameters()), {}, Mesh({"dp": 3}), ("dp",), dist.get_rank())
+"""
+
+
+@pytest.mark.parametrize(
+    ("summed", "last", "code", "said"),
+    [
+        ("model.parameters()", "pass", 0, "each part is in each sum once"),
+        ("[model.weight]", "pass", 2, "gradient bias is not summed along dp: on rank 0, without ranks 1, 2"),
+        ("model.parameters()", "model.bias.grad /= 3", 2, "gradient bias counts 1/3 of each part"),
+        ("[model.bias, *model.parameters()]", "pass", 2, "as if summed twice along dp"),
+        ("model.parameters()", "model.bias.grad = None", 1, "bias has no gradient after the step"),
+    ],
+)
+def test_a_program_of_ones_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture, summed: str, last: str, code: int, said: str
+) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAM.replace("PARAMETERS", summed).replace("LAST", last))
+    assert cli.run(["trace", str(file), "--ledger", "--ranks", "3", "--out", str(tmp_path / "out")]) == code
+    out, error = capsys.readouterr()
+    assert said in out + error
+    if "grad /=" not in last and code and "no gradient" not in said:
+        assert f"{file}:15" in error  # the line that sums
+
+
+def test_a_program_without_a_ledger_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    file = tmp_path / "program.py"
+    file.write_text("import torch.distributed as dist\n\n\ndef main():\n    dist.barrier()\n")
+    assert cli.run(["trace", str(file), "--ledger", "--ranks", "2", "--out", str(tmp_path / "out")]) == 2
+    assert "reference.trace.ledger.record" in capsys.readouterr().err
