@@ -60,7 +60,8 @@ def test_balancing_evens_out_what_is_uneven_without_it(clusters: Clusters) -> No
     worst = {}
     for balance, rate in ((Balance.NONE, 0.0), (Balance.SWITCH, 0.1), (Balance.BIAS, 0.002)):
         model = replace(MODEL, balance=balance, balance_rate=rate)
-        found = clusters(2, preload=("torch._dynamo",)).run(loads, replace(CONFIG, model=model, learning_rate=1e-3), Plan(), 40)[0]
+        config = replace(CONFIG, model=model, learning_rate=1e-3)
+        found = clusters(2, preload=("torch._dynamo",)).run(loads, config, Plan(), 40)[0]
         worst[balance] = sum(load.imbalance for load, _ in found[-10:]) / 10
     assert max(worst[Balance.BIAS], worst[Balance.SWITCH]) < worst[Balance.NONE] - 0.2, worst
 
