@@ -48,6 +48,7 @@ MEETING_PLACES = (
     "engine",
     "updates",
     "on_mesh",
+    "ledger",
 )
 """Files beside the chapters that know all of them. The other files there are shared: every chapter may import those."""
 

@@ -20,7 +20,7 @@ from torch.distributed import distributed_c10d as c10d
 from ..on_gpus import allow_connections
 from ..process_group import drop
 from ..trace import frames
-from ..trace.tap import BACKEND, Ledger, Recorder, Tap, call_it_gloo, register
+from ..trace.tap import BACKEND, HeardCalls, Recorder, Tap, call_it_gloo, register
 from . import forkserver, pickling, process, wire
 from .confine import confine
 from .errors import Forbidden, GroupError, StrayProcess
@@ -82,7 +82,7 @@ class Worker:
     ) -> None:
         self.rank, self.channel, self.recorder, self.store, self.place = rank, channel, recorder, store, place
         self.group = dist.group.WORLD
-        self.ledger = self.group.ledger if isinstance(self.group, Tap) else Ledger(rank)
+        self.ledger = self.group.ledger if isinstance(self.group, Tap) else HeardCalls(rank)
         self.streams = sys.stdout, sys.stderr
         self.process = os.getpid()
         self.calls = 0

@@ -27,7 +27,7 @@ _SIGNALS = {
 
 
 Messages = Mapping[tuple[int | None, int, int], int]
-"""(src, dst, tag): how many were sent, less those received, or none: see `reference.trace.tap.Ledger`."""
+"""(src, dst, tag): how many were sent, less those received, or none: see `reference.trace.tap.HeardCalls`."""
 
 
 @dataclass(frozen=True, slots=True)

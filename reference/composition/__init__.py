@@ -6,7 +6,6 @@ axes.
 
     plain.py                ranks in a box: coordinates, the groups along axes, a sum along them
     traffic.py              what each rank sends along each axis in one step, before a byte is sent
-    ledger.py               whose parts are in each sum of a step, held to what the specs say
     ptd_p.py                how to split n GPUs into p · t · d, and what a step costs then
     answers/best_split.py   the fastest split that fits into memory
     answers/axis_bytes.py   what a rank sends along each axis, for the back of an envelope

@@ -3,8 +3,8 @@
 Autograd knows no messages in flight. So an exchange is two functions: one begins to send, and what it returns has no
 values yet; the other waits. In backward their order is the opposite one, and so are their roles:
 
-    forward      Sent begins       ... whatever is computed in between ...       Arrived waits
-    backward     Sent waits        ... the gradients of that ...                 Arrived begins
+    forward      BeginExchange begins     ... whatever is computed in between ...     EndExchange waits
+    backward     BeginExchange waits      ... the gradients of that ...               EndExchange begins
 """
 
 from collections.abc import Callable, Sequence
@@ -45,8 +45,8 @@ class Exchange:
         return finish()
 
 
-class Sent(Function):
-    """`apply(x, exchange)`: rows of other ranks, which are not there before `Arrived`."""
+class BeginExchange(Function):
+    """`apply(x, exchange)`: rows of other ranks, which are not there before `EndExchange`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, exchange: Exchange) -> Tensor:
@@ -58,7 +58,7 @@ class Sent(Function):
         return ctx.exchange.end(), None
 
 
-class Arrived(Function):
+class EndExchange(Function):
     """`apply(rows, exchange)`: the same, when they are there."""
 
     @staticmethod
@@ -70,13 +70,13 @@ class Arrived(Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         ctx.exchange.begin(gradient, back=True)
-        return gradient, None  # stands for what is under way: `Sent` has it
+        return gradient, None  # stands for what is under way: `BeginExchange` has it
 
 
 def start_exchange(x: Tensor, exchange: Exchange) -> Callable[[], Tensor]:
     """Begin to exchange rows, through which gradients go back; the result waits for them."""
-    rows = Sent.apply(x, exchange)
-    return lambda: Arrived.apply(rows, exchange)
+    rows = BeginExchange.apply(x, exchange)
+    return lambda: EndExchange.apply(rows, exchange)
 
 
 def exchange_counts(counts: Tensor, communicator: Communicator) -> Callable[[], Tensor]:

@@ -22,7 +22,7 @@ from .two_level import TwoLevelDispatch
 
 @dataclass(frozen=True)
 class TokenRanks:
-    """Who has which tokens.
+    """Which ranks have which tokens.
 
     Attributes:
         tensor: ranks that share matrices.
@@ -44,7 +44,7 @@ class ExpertParallel(Around):
     Args:
         inside: ops of the model.
         dispatch: how tokens come to experts; None where each rank has all of them.
-        ranks: who has which tokens.
+        ranks: that have tokens, see `TokenRanks`.
     """
 
     def __init__(self, inside: Ops, dispatch: Dispatch | TwoLevelDispatch | None, ranks: TokenRanks) -> None:
@@ -58,8 +58,8 @@ class ExpertParallel(Around):
             return function(x, self.inside.local_tokens(positions[None])[0])
         if tensor.size() == 1:
             return function(x, positions)
-        finish = function(Cut.apply(x, tensor), positions.tensor_split(tensor.size())[tensor.rank()])
-        return lambda: Join.apply(finish(), tensor, x.shape[1])
+        finish = function(CutTokens.apply(x, tensor), positions.tensor_split(tensor.size())[tensor.rank()])
+        return lambda: JoinTokens.apply(finish(), tensor, x.shape[1])
 
     def start_experts(self, compute: Compute, x: Tensor, chosen: Tensor, weights: Tensor, experts: int) -> Made:
         """On the ranks that have them."""
@@ -113,7 +113,7 @@ def slices(tokens: int, ranks: int) -> list[int]:
     return [len(part) for part in torch.empty(tokens, device="meta").tensor_split(ranks)]
 
 
-class Cut(Function):
+class CutTokens(Function):
     """`apply(x, ranks)`: this rank's slice of tokens that all ranks have, [B, S, D] -> [B, s, D]."""
 
     @staticmethod
@@ -126,7 +126,7 @@ class Cut(Function):
         return whole(gradient, ctx.ranks, ctx.tokens), None
 
 
-class Join(Function):
+class JoinTokens(Function):
     """`apply(x, ranks, tokens)`: the slices of all ranks, on each of them: [B, s, D] -> [B, S, D]."""
 
     @staticmethod

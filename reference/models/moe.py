@@ -125,7 +125,7 @@ class MixtureOfExperts(Layer):
         finish = self.ops.start_routed(self.start, x, positions)
         if self.shared is None:
             return finish()
-        shared = self.shared(x)  # while tokens are on their way
+        shared = self.shared(x)  # while tokens travel
         return finish() + shared
 
     def start(self, x: Tensor, positions: Tensor) -> Made:

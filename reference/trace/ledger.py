@@ -205,7 +205,7 @@ class Ledger:
 
 
 def lines_of(trace: Trace, rank: int, groups: Sequence[frozenset[int]]) -> list[str]:
-    """Lines on which a rank talks to one of these groups, and nobody else: where sums along axes are made."""
+    """Lines on which a rank talks to one of these groups as a whole: where sums along axes are made."""
     talks = [
         f"{event.file}:{event.line}"
         for event in trace.events[rank]

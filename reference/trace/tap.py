@@ -103,7 +103,7 @@ class Recorder:
         return future
 
 
-class Ledger:
+class HeardCalls:
     """Counts what one rank says on one group, so that one can tell afterwards whether everything was heard.
 
     `messages[src, dst, tag]` are those sent less those received, or yet to be; `src` is None in a receive from any
@@ -143,7 +143,7 @@ class Tap(PythonGroup):
 
     def __init__(self, carrier: ProcessGroup, ranks: tuple[int, ...], recorder: Recorder) -> None:
         super().__init__(carrier, dist.Backend.GLOO)  # which is asked what it can do
-        self.ranks, self.recorder, self.ledger = ranks, recorder, Ledger(carrier.rank())
+        self.ranks, self.recorder, self.ledger = ranks, recorder, HeardCalls(carrier.rank())
         self.destroyed = False
 
     def _make(

@@ -15,9 +15,9 @@ from reference.choices import ContextMethod
 from reference.cluster import Cluster
 from reference.collectives.communicator import Finish, Native
 from reference.collectives.reduction import SUM
-from reference.composition.ledger import ledger_of
 from reference.config import TrainConfig
 from reference.errors import BadInput
+from reference.ledger import ledger_of
 from reference.memory.recompute import Recompute
 from reference.mesh import Mesh
 from reference.models import GPTConfig

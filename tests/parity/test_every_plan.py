@@ -6,8 +6,8 @@ from dataclasses import fields, replace
 import pytest
 
 from reference.cluster import Cluster
-from reference.composition.ledger import ledger_of
 from reference.config import TrainConfig
+from reference.ledger import ledger_of
 from reference.parallelize import PipelineSchedule, Plan
 
 from .deal import MODELS, PRECISIONS, SCHEDULES, SEQUENCE, Deal, bound_of, dealt, differences
