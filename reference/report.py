@@ -21,6 +21,8 @@ class StepReport:
     tokens: int  # seen in all steps
     seconds: float  # since this run began
     began: int = 0  # steps done before it, where it resumes from a checkpoint
+    busiest: float | None = None  # tokens of the busiest expert of any layer, as a multiple of the mean; None without
+    dropped: float | None = None  # share of choices that found no room in an expert
 
     @property
     def rate(self) -> float:
@@ -53,8 +55,16 @@ def line(step: StepReport, steps: int) -> str:
     """A step in one line, for a person: `step  20/300   loss 2.871   24,103 tokens/s   12 s left`."""
     return (
         f"step {step.step:>{len(str(steps))}}/{steps}   loss {step.loss:.3f}   "
-        f"{step.rate:,.0f} tokens/s   {step.left(steps):.0f} s left"
+        f"{step.rate:,.0f} tokens/s   {step.left(steps):.0f} s left{of_experts(step)}"
     )
+
+
+def of_experts(step: StepReport) -> str:
+    """What a line says besides of a model with experts: how uneven they are, and what found no room."""
+    if step.busiest is None:
+        return ""
+    dropped = f", {step.dropped:.1%} dropped" if step.dropped else ""
+    return f"   busiest expert {step.busiest:.1f} times the mean{dropped}"
 
 
 def held_out(loss: float) -> str:

@@ -166,7 +166,8 @@ def train(
         loss = training.backward(step)
         gradient_norm = training.update(step)
         seconds, tokens = time.perf_counter() - began, (step + 1) * training.batches.tokens
-        report(StepReport(step + 1, summed(loss, training.loss_group), gradient_norm, tokens, seconds, first))
+        load = (training.load.imbalance, training.load.dropped_share) if training.load else ()
+        report(StepReport(step + 1, summed(loss, training.loss_group), gradient_norm, tokens, seconds, first, *load))
         if saves and saves.due(step + 1, last):
             saves.save(training, step + 1)
     return training

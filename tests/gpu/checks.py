@@ -14,6 +14,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "collectives")]
 import axes  # noqa: E402
 import conformance  # noqa: E402
 import family  # noqa: E402
+import mixtures  # noqa: E402
 import pipelines  # noqa: E402
 import training  # noqa: E402
 import windows  # noqa: E402
@@ -100,5 +101,6 @@ TOGETHER = (  # need two ranks
     | named(axes.hidden_sums, axes.split_loss, axes.split, axes.split_mixed)
     | named(pipelines.piped, pipelines.piped_mixed, pipelines.piped_resumed)
     | named(windows.windows, windows.windows_mixed)
+    | named(mixtures.experts, mixtures.experts_mixed)
 )
 CHECKS = ALONE | TOGETHER
