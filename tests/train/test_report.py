@@ -83,3 +83,11 @@ def test_a_run_goes_on_when_nobody_listens_any_more(tmp_path: Path, monkeypatch:
             logger(log)(SECOND)
     assert failed == []
     assert len(read_log(log)[0]) == 2
+
+
+def test_a_model_with_experts_says_how_busy_they_are() -> None:
+    assert line(StepReport(2, 5.25, 1.0, 4096, 1.0, busiest=1.75, dropped=0.125), 4).endswith(
+        "left   busiest expert 1.8 times the mean, 12.5% dropped"
+    )
+    assert "dropped" not in line(StepReport(2, 5.25, 1.0, 4096, 1.0, busiest=1.75, dropped=0.0), 4)
+    assert "expert" not in line(SECOND, 4)
