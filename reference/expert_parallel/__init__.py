@@ -11,6 +11,7 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     ops.py              the ops of a model whose experts are shared out
     lifted.py           experts as a model of their own, since fewer ranks have replicas of them
     balancing.py        how busy experts are over all ranks, and a bias that evens it out without a loss
+    answers/route.py    the best k experts of each token, and their weights
 """
 
 from .balancing import Balancing, StepLoad
