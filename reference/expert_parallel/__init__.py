@@ -12,6 +12,7 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     lifted.py           experts as a model of their own, since fewer ranks have replicas of them
     balancing.py        how busy experts are over all ranks, and a bias that evens it out without a loss
     answers/route.py    the best k experts of each token, and their weights
+    answers/room.py     which choices of a window have room, where its tokens lie on several ranks
 """
 
 from .balancing import Balancing, StepLoad

@@ -1,3 +1,6 @@
 """Puzzles of the chapter `expert_parallel`: tokens that go to experts on other ranks."""
 
-ORDER = ("route_top_k",)
+ORDER = (
+    "route_top_k",
+    "capacity",
+)
