@@ -1,4 +1,4 @@
-"""expert_parallel.capacity: Who gets in.
+"""expert_parallel.capacity: Choices that have room.
 
 rankwise check expert_parallel.capacity
 rankwise hint expert_parallel.capacity
@@ -18,7 +18,7 @@ from torch.distributed import ProcessGroup
 def room_for(
     chosen: Tensor, experts: int, capacity: float, group: ProcessGroup
 ) -> Tensor:
-    """Who gets in.
+    """Choices that have room.
 
     With a capacity, experts get equally large tensors, whatever the router
     says. An expert takes its even share of the choices of a window, times a

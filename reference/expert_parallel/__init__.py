@@ -13,6 +13,7 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     balancing.py        how busy experts are over all ranks, and a bias that evens it out without a loss
     answers/route.py    the best k experts of each token, and their weights
     answers/room.py     which choices of a window have room, where its tokens lie on several ranks
+    answers/rows.py     rows in the order of their experts, and back, on one rank
 """
 
 from .balancing import Balancing, StepLoad

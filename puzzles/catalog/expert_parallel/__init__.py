@@ -3,4 +3,5 @@
 ORDER = (
     "route_top_k",
     "capacity",
+    "permute_and_come_back",
 )

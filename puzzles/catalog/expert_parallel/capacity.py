@@ -189,7 +189,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "all ranks are taken to have as many tokens",
-            diagnosis=DIFFERS + r".*(\n.*)*right with tokens=.*the same.*, wrong with tokens=",
+            diagnosis=r"tokens=different.* " + DIFFERS,
             edits=(("of_ranks.sum().item()", "chosen.numel() * dist.get_world_size(group)"),),
         ),
         Wrong(
