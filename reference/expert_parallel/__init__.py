@@ -14,6 +14,7 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     answers/route.py    the best k experts of each token, and their weights
     answers/room.py     which choices of a window have room, where its tokens lie on several ranks
     answers/rows.py     rows in the order of their experts, and back, on one rank
+    answers/exchange.py  counts first, then rows to the ranks of their experts, and what was made of them back
 """
 
 from .balancing import Balancing, StepLoad

@@ -4,4 +4,5 @@ ORDER = (
     "route_top_k",
     "capacity",
     "permute_and_come_back",
+    "counts_first",
 )
