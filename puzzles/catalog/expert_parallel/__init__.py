@@ -5,4 +5,6 @@ ORDER = (
     "capacity",
     "permute_and_come_back",
     "counts_first",
+    "dispatch",
+    "combine",
 )
