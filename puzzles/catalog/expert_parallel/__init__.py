@@ -7,4 +7,6 @@ ORDER = (
     "counts_first",
     "dispatch",
     "combine",
+    "rank_without_tokens",
+    "auxiliary_loss",
 )
