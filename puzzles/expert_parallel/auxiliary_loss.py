@@ -42,6 +42,9 @@ def auxiliary_loss(
     part all the same; its part is 0, with a history, as that of the others.
     Where no rank has any, the loss is 0.
 
+    Counts are whole numbers, and torch divides these in float32: give them the
+    dtype of the scores before.
+
     Args:
         scores: [T, E], which add up to one for each token. T may be 0.
             Gradients flow back through them.
