@@ -13,6 +13,12 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     cost.py             what a layer sends on one level and on two, and keeps
     lab/overlapped.py   two micro-batches share a rank: one sends while the other computes, simulated and with sleep
     balancing.py        how busy experts are over all ranks, and a bias that evens it out without a loss
+    answers/route.py    the best k experts of each token, and their weights
+    answers/room.py     which choices of a window have room, where its tokens lie on several ranks
+    answers/rows.py     rows in the order of their experts, and back, on one rank
+    answers/exchange.py  counts first, then rows to the ranks of their experts, and what was made of them back
+    answers/empty.py    a layer over ranks in which a rank may get no rows, and takes part all the same
+    answers/auxiliary.py  the loss that keeps experts busy, as parts that add up over ranks
 """
 
 from .balancing import Balancing, StepLoad

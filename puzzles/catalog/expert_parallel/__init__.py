@@ -1,3 +1,12 @@
 """Puzzles of the chapter `expert_parallel`: tokens that go to experts on other ranks."""
 
-ORDER = ()
+ORDER = (
+    "route_top_k",
+    "capacity",
+    "permute_and_come_back",
+    "counts_first",
+    "dispatch",
+    "combine",
+    "rank_without_tokens",
+    "auxiliary_loss",
+)
