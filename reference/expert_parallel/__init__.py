@@ -11,12 +11,29 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     ops.py              the ops of a model whose experts are shared out
     lifted.py           experts as a model of their own, since fewer ranks have replicas of them
     balancing.py        how busy experts are over all ranks, and a bias that evens it out without a loss
+    placement.py        which experts lie where, with copies of busy ones, so that ranks have as much to do
+    migration.py        experts and their optimizer state on the move between steps, and sums over copies
 """
 
 from .balancing import Balancing, StepLoad
 from .dispatch import Dispatch
 from .lifted import lift_experts
+from .migration import migrate, migrate_optimizer, sum_copies
 from .ops import ExpertParallel
+from .placement import ExpertPlacement, place, place_by_node
 from .two_level import TwoLevelDispatch
 
-__all__ = ["Balancing", "Dispatch", "ExpertParallel", "StepLoad", "TwoLevelDispatch", "lift_experts"]
+__all__ = [
+    "Balancing",
+    "Dispatch",
+    "ExpertParallel",
+    "ExpertPlacement",
+    "StepLoad",
+    "TwoLevelDispatch",
+    "lift_experts",
+    "migrate",
+    "migrate_optimizer",
+    "place",
+    "place_by_node",
+    "sum_copies",
+]
