@@ -28,7 +28,7 @@ from reference.errors import BadInput
 from .placement import ExpertPlacement
 
 
-class Move(NamedTuple):
+class ExpertMove(NamedTuple):
     """One expert, from one rank to another."""
 
     expert: int
@@ -36,7 +36,7 @@ class Move(NamedTuple):
     target: int
 
 
-def moves_between(before: ExpertPlacement, after: ExpertPlacement, ranks_per_node: int = 1) -> list[Move]:
+def moves_between(before: ExpertPlacement, after: ExpertPlacement, ranks_per_node: int = 1) -> list[ExpertMove]:
     """Which experts come to which ranks, and where from, in the order of targets.
 
     Args:
@@ -56,7 +56,7 @@ def moves_between(before: ExpertPlacement, after: ExpertPlacement, ranks_per_nod
         return source // ranks_per_node != target // ranks_per_node, abs(source - target), source
 
     return [
-        Move(expert, min(before.holders(expert), key=lambda source: distance(source, target)), target)
+        ExpertMove(expert, min(before.holders(expert), key=lambda source: distance(source, target)), target)
         for target, (old, new) in enumerate(zip(before.slots, after.slots, strict=True))
         for expert in sorted(set(new) - set(old))
     ]
@@ -138,14 +138,16 @@ def sum_copies(gradients: Tensor, placement: ExpertPlacement, ranks: Communicato
         sums[expert] = sums[expert] + row if expert in sums else row
     first = {expert: placement.holders(expert)[0] for expert in range(placement.experts)}
     others = [(expert, rank) for expert in first for rank in placement.holders(expert)[1:]]
-    there = [Move(expert, rank, first[expert]) for expert, rank in others]
+    there = [ExpertMove(expert, rank, first[expert]) for expert, rank in others]
     for move, row in carry(sums, there, ranks):
         sums[move.expert] = sums[move.expert] + row
-    sums |= {move.expert: row for move, row in carry(sums, [Move(e, to, by) for e, by, to in there], ranks)}
+    sums |= {move.expert: row for move, row in carry(sums, [ExpertMove(e, to, by) for e, by, to in there], ranks)}
     gradients.copy_(torch.stack([sums[expert] for expert in here]))
 
 
-def carry(rows: Mapping[int, Tensor], moves: Iterable[Move], ranks: Communicator) -> list[tuple[Move, Tensor]]:
+def carry(
+    rows: Mapping[int, Tensor], moves: Iterable[ExpertMove], ranks: Communicator
+) -> list[tuple[ExpertMove, Tensor]]:
     """Rows between ranks, in one exchange: what has come, in the order of the ranks it is from.
 
     Args:

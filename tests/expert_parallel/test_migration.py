@@ -13,7 +13,7 @@ from reference.cluster import Cluster
 from reference.collectives.communicator import ByHand
 from reference.collectives.default import over
 from reference.errors import BadInput
-from reference.expert_parallel.migration import Move, migrate, migrate_optimizer, moves_between, sum_copies
+from reference.expert_parallel.migration import ExpertMove, migrate, migrate_optimizer, moves_between, sum_copies
 from reference.expert_parallel.placement import ExpertPlacement, in_order, place, place_by_node
 from reference.expert_parallel.plain import mixture
 
@@ -177,8 +177,13 @@ def test_a_sum_of_copies_takes_a_row_there_and_one_back(four: Cluster, placement
 def test_an_expert_comes_from_this_rank_or_its_node_or_the_nearest() -> None:
     before = ExpertPlacement(((0, 1), (2, 3), (0, 2), (1, 3)), (1,) * 4)
     after = ExpertPlacement(((0, 1), (0, 1), (0, 3), (2, 3)), (1,) * 4)
-    assert moves_between(before, after) == [Move(0, 0, 1), Move(1, 0, 1), Move(3, 1, 2), Move(2, 2, 3)]
-    assert moves_between(before, after, ranks_per_node=2)[2] == Move(3, 3, 2)
+    assert moves_between(before, after) == [
+        ExpertMove(0, 0, 1),
+        ExpertMove(1, 0, 1),
+        ExpertMove(3, 1, 2),
+        ExpertMove(2, 2, 3),
+    ]
+    assert moves_between(before, after, ranks_per_node=2)[2] == ExpertMove(3, 3, 2)
 
 
 def test_placements_of_other_layers_are_refused() -> None:
