@@ -13,6 +13,7 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     balancing.py        how busy experts are over all ranks, and a bias that evens it out without a loss
     placement.py        which experts lie where, with copies of busy ones, so that ranks have as much to do
     migration.py        experts and their optimizer state on the move between steps, and sums over copies
+    answers/biased.py   a bias that chooses and weighs nothing, and moves once a step
 """
 
 from .balancing import Balancing, StepLoad

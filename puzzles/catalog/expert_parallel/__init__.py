@@ -1,3 +1,3 @@
 """Puzzles of the chapter `expert_parallel`: tokens that go to experts on other ranks."""
 
-ORDER = ()
+ORDER = ("bias_balancing",)
