@@ -14,6 +14,7 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     placement.py        which experts lie where, with copies of busy ones, so that ranks have as much to do
     migration.py        experts and their optimizer state on the move between steps, and sums over copies
     answers/biased.py   a bias that chooses and weighs nothing, and moves once a step
+    answers/gradients.py  over which ranks gradients of routers and of experts are summed, and what divides them
 """
 
 from .balancing import Balancing, StepLoad

@@ -1,3 +1,6 @@
 """Puzzles of the chapter `expert_parallel`: tokens that go to experts on other ranks."""
 
-ORDER = ("bias_balancing",)
+ORDER = (
+    "bias_balancing",
+    "whose_gradients",
+)

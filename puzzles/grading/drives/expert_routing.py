@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch.distributed as dist
 from torch import Tensor
 
-from . import gone_back
+from . import gone_back, group_of, plain
 
 
 def in_micro_batches_of_scores(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -33,3 +34,15 @@ def _are_pairs(routed: Any, number: int) -> bool:
         isinstance(each, tuple | list) and len(each) == 2 and all(isinstance(x, Tensor) for x in each)
         for each in routed
     )
+
+
+def with_groups_of_experts(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Call it with two more groups: `ep`, ranks that have all experts together, and `edp`, those with the same ones.
+
+    The argument `ranks_of_experts` says how many neighbouring ranks have all experts; the function does not see it.
+    """
+    size, group = arguments.pop("ranks_of_experts"), arguments["group"]
+    ranks, rank = dist.get_process_group_ranks(group), dist.get_rank(group)
+    begin = rank // size * size
+    ep, edp = group_of(ranks[begin : begin + size]), group_of(ranks[rank % size :: size])
+    return plain(lambda **given: function(**given, ep=ep, edp=edp), arguments)
