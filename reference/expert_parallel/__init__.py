@@ -15,6 +15,7 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     migration.py        experts and their optimizer state on the move between steps, and sums over copies
     answers/biased.py   a bias that chooses and weighs nothing, and moves once a step
     answers/gradients.py  over which ranks gradients of routers and of experts are summed, and what divides them
+    answers/by_node.py  the best experts of the best nodes
 """
 
 from .balancing import Balancing, StepLoad

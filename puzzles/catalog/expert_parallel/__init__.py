@@ -3,4 +3,5 @@
 ORDER = (
     "bias_balancing",
     "whose_gradients",
+    "node_limited",
 )
