@@ -40,6 +40,7 @@ PRELOAD = (
     "reference.context_parallel.plain",
     "reference.data_parallel.initial",
     "reference.data_parallel.replicated",
+    "reference.expert_parallel.answers.exchange",
     "reference.models.dropout",
     "reference.pipeline_parallel.passes",
     "reference.pipeline_parallel.run",

@@ -16,6 +16,8 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     answers/biased.py   a bias that chooses and weighs nothing, and moves once a step
     answers/gradients.py  over which ranks gradients of routers and of experts are summed, and what divides them
     answers/by_node.py  the best experts of the best nodes
+    answers/exchange.py  counts first, then rows to the ranks of their experts, and what was made of them back
+    answers/copies.py   one copy of a token to each node, and one row back
 """
 
 from .balancing import Balancing, StepLoad
