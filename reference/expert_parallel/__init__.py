@@ -18,6 +18,7 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     answers/by_node.py  the best experts of the best nodes
     answers/exchange.py  counts first, then rows to the ranks of their experts, and what was made of them back
     answers/copies.py   one copy of a token to each node, and one row back
+    answers/placing.py  experts by load, with copies, in a page
 """
 
 from .balancing import Balancing, StepLoad

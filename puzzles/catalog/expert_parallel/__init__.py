@@ -5,4 +5,5 @@ ORDER = (
     "whose_gradients",
     "node_limited",
     "one_copy_to_a_node",
+    "place_experts",
 )
