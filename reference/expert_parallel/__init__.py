@@ -19,6 +19,7 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     answers/exchange.py  counts first, then rows to the ranks of their experts, and what was made of them back
     answers/copies.py   one copy of a token to each node, and one row back
     answers/placing.py  experts by load, with copies, in a page
+    answers/kept.py     a layer that is computed again in backward, by the experts of forward
 """
 
 from .balancing import Balancing, StepLoad

@@ -6,4 +6,5 @@ ORDER = (
     "node_limited",
     "one_copy_to_a_node",
     "place_experts",
+    "keep_the_routing",
 )
