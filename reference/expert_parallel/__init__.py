@@ -19,12 +19,37 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     answers/exchange.py  counts first, then rows to the ranks of their experts, and what was made of them back
     answers/empty.py    a layer over ranks in which a rank may get no rows, and takes part all the same
     answers/auxiliary.py  the loss that keeps experts busy, as parts that add up over ranks
+    placement.py        which experts lie where, with copies of busy ones, so that ranks have as much to do
+    migration.py        experts and their optimizer state on the move between steps, and sums over copies
+    answers/biased.py   a bias that chooses and weighs nothing, and moves once a step
+    answers/gradients.py  over which ranks gradients of routers and of experts are summed, and what divides them
+    answers/by_node.py  the best experts of the best nodes
+    answers/exchange.py  counts first, then rows to the ranks of their experts, and what was made of them back
+    answers/copies.py   one copy of a token to each node, and one row back
+    answers/placing.py  experts by load, with copies, in a page
+    answers/kept.py     a layer that is computed again in backward, by the experts of forward
+    answers/sharing.py  what a rank sends where experts are whole, and where they are cut
 """
 
 from .balancing import Balancing, StepLoad
 from .dispatch import Dispatch
 from .lifted import lift_experts
+from .migration import migrate, migrate_optimizer, sum_copies
 from .ops import ExpertParallel
+from .placement import ExpertPlacement, place, place_by_node
 from .two_level import TwoLevelDispatch
 
-__all__ = ["Balancing", "Dispatch", "ExpertParallel", "StepLoad", "TwoLevelDispatch", "lift_experts"]
+__all__ = [
+    "Balancing",
+    "Dispatch",
+    "ExpertParallel",
+    "ExpertPlacement",
+    "StepLoad",
+    "TwoLevelDispatch",
+    "lift_experts",
+    "migrate",
+    "migrate_optimizer",
+    "place",
+    "place_by_node",
+    "sum_copies",
+]

@@ -9,4 +9,11 @@ ORDER = (
     "combine",
     "rank_without_tokens",
     "auxiliary_loss",
+    "bias_balancing",
+    "whose_gradients",
+    "node_limited",
+    "one_copy_to_a_node",
+    "place_experts",
+    "keep_the_routing",
+    "etp_or_ep",
 )
