@@ -1,3 +1,12 @@
 """Puzzles of the chapter `composition`: several kinds of parallelism on one set of ranks."""
 
-ORDER = ("coordinates_of_a_rank", "groups_along", "sum_along", "axis_bytes", "best_split")
+ORDER = (
+    "coordinates_of_a_rank",
+    "groups_along",
+    "sum_along",
+    "axis_bytes",
+    "best_split",
+    "whose_gradients_add_up",
+    "fold_the_experts_mesh",
+    "batch_loss_and_gradient_groups",
+)
