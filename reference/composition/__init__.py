@@ -11,6 +11,7 @@ axes.
     answers/best_split.py   the fastest split that fits into memory
     answers/axis_bytes.py   what a rank sends along each axis, for the back of an envelope
     answers/folding.py      a rank's place and groups where experts see the ranks in another way
+    answers/whole_norm.py   the norm of a model of which each rank has parts, each element counted once
     answers/whose_sums.py   ranks whose gradients, losses and windows belong together
     lab/by_axis.py          bytes of a real run, by axis
     lab/reorder.py          the same run with the axes of its mesh in another order

@@ -8,5 +8,6 @@ ORDER = (
     "best_split",
     "whose_gradients_add_up",
     "fold_the_experts_mesh",
+    "norm_over_all_axes",
     "batch_loss_and_gradient_groups",
 )
