@@ -10,4 +10,5 @@ ORDER = (
     "fold_the_experts_mesh",
     "norm_over_all_axes",
     "batch_loss_and_gradient_groups",
+    "find_the_missing_sum",
 )
