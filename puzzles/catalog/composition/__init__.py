@@ -11,4 +11,5 @@ ORDER = (
     "norm_over_all_axes",
     "batch_loss_and_gradient_groups",
     "find_the_missing_sum",
+    "axes_from_bytes",
 )
