@@ -8,6 +8,7 @@ axes.
     traffic.py              what each rank sends along each axis in one step, before a byte is sent
     ledger.py               whose parts are in each sum of a step, held to what the specs say
     ptd_p.py                how to split n GPUs into p · t · d, and what a step costs then
+    answers/best_order.py   axes in the order in which a cluster's links take least time for them
     answers/best_split.py   the fastest split that fits into memory
     answers/axis_bytes.py   what a rank sends along each axis, for the back of an envelope
     answers/folding.py      a rank's place and groups where experts see the ranks in another way

@@ -12,4 +12,5 @@ ORDER = (
     "batch_loss_and_gradient_groups",
     "find_the_missing_sum",
     "axes_from_bytes",
+    "order_of_five_axes",
 )
