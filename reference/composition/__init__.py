@@ -13,6 +13,7 @@ axes.
     answers/axis_bytes.py   what a rank sends along each axis, for the back of an envelope
     answers/folding.py      a rank's place and groups where experts see the ranks in another way
     answers/missing_sum.py  what is wrong with a sum, from the digits that a dyed step leaves
+    answers/plan_bytes.py   what a rank keeps under a plan, experts and ZeRO included
     answers/read_axes.py    the mesh of a run, from what its ranks have sent
     answers/whole_norm.py   the norm of a model of which each rank has parts, each element counted once
     answers/whose_sums.py   ranks whose gradients, losses and windows belong together

@@ -13,4 +13,5 @@ ORDER = (
     "find_the_missing_sum",
     "axes_from_bytes",
     "order_of_five_axes",
+    "what_a_plan_needs",
 )
