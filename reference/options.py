@@ -33,11 +33,11 @@ class OfExperts:
     """What a run may change of a model that has experts."""
 
     balance: Balance | None = option(
-        None, "Of a model with experts: what keeps all of them busy, {words}; as the model says otherwise. Lesson 12."
+        None, "What keeps all experts of a model busy: {words}; as the model says otherwise. Lesson 12."
     )
     capacity: float | None = option(
         None,
-        "Of a model with experts: tokens of a window that one takes, as a multiple of an even share; 0 for any number.",
+        "How many tokens of a window an expert takes, as a multiple of an even share; 0 for any number.",
     )
 
 

@@ -31,7 +31,7 @@ def trace(
         bool,
         Option(
             "--ledger",
-            help="Also print whose parts are in each sum of gradients, against its spec: the function returns what "
+            help="Print whose parts are in each sum of gradients, against its spec: the function returns what "
             "reference.trace.ledger.record gives it.",
         ),
     ] = False,

@@ -18,10 +18,12 @@ from reference.choices import ContextLayout, ContextMethod
 from reference.memory.offload import Offload
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
-from reference.models import PRESETS
+from reference.models import preset
+from reference.models.moe_config import Balance
 from reference.options import OPTIONS
 from reference.plan import DataParallelism, PipelineSchedule
 
+MIXTURES = (("moe-tiny", "52 thousand"), ("moe-demo", "2.2 million"))
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = [command for name in cli.MODULES for command in import_module(f"rankwise.commands.{name}").COMMANDS]
 AT_ONCE = """
@@ -93,6 +95,7 @@ def test_lists_of_words_are_the_references_own() -> None:
         "schedule": list(PipelineSchedule),
         "context_method": list(ContextMethod),
         "context_layout": list(ContextLayout),
+        "balance": list(Balance),
         "recompute": list(Recompute),
         "precision": list(PRECISIONS),
         "offload": list(Offload),
@@ -110,9 +113,9 @@ def test_a_help_lists_every_word(name: str) -> None:
 
 def test_sizes_of_models_are_what_the_help_says() -> None:
     said = inspect.signature(train).parameters["model"].annotation.__metadata__[0].help
-    for name, size in (("tiny", "33 thousand"), ("demo", "0.8 million"), ("small", "24 million")):
+    for name, size in (("tiny", "33 thousand"), ("demo", "0.8 million"), ("small", "24 million"), *MIXTURES):
         number, unit = size.split()
         assert f"{name} ({size}" in said
-        assert PRESETS[name].parameters / {"thousand": 1e3, "million": 1e6}[unit] == pytest.approx(
+        assert preset(name).parameters / {"thousand": 1e3, "million": 1e6}[unit] == pytest.approx(
             float(number), rel=0.02
         )

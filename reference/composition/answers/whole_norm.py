@@ -2,7 +2,7 @@
 
 Ranks that are replicas of each other hold equal gradients. So a rank may count a share of each square, one over the
 number of replicas, and a single all-reduce over all ranks makes the whole sum: no rank has to know which it is, and no
-group is needed but that of all ranks. `reference.composition.ledger` counts on the first rank of each axis instead.
+group is needed but that of all ranks. `reference.ledger` counts on the first rank of each axis instead.
 
 A norm of other size with other degrees was DeepSpeed#5145.
 """
