@@ -4,6 +4,8 @@
 |--------------------------------------------|-------------------------------------------------------------------|
 | `stack`, `ops`, `layout`                   | what a strategy may ask of a model                                |
 | `gpt` with `config`; `encoder`             | two models; `kinds` knows which configuration is of which         |
+| `moe` with `moe_config`; `routing`         | a GPT with experts, and how its router chooses                    |
+| `by_expert`, `grouped`                     | tokens in the order of their experts, and products of groups      |
 | `objective`, `data`, `files`               | what they are to predict, and of which text                       |
 | `initialisation`, `dropout`                | numbers that follow from names, and not from the layout           |
 | `rms_norm`, `one_kernel`, `sample`         | a norm, chains of operations in one kernel, and text from a model |

@@ -23,6 +23,7 @@ from torch.autograd import Function
 from reference.dtypes import accumulator
 from reference.models.config import GPTConfig
 from reference.models.gpt import GPT, Block, SwiGLU, rotary_cos_sin, swish_gated
+from reference.models.grouped import grouped
 from reference.models.moe_config import Balance, MoEConfig
 from reference.models.ops import Layer, Made
 from reference.models.routing import (
@@ -88,14 +89,6 @@ class Experts(nn.Module):
         """[N, D] -> [N, D]: the first counts[0] rows are for the first expert, and so on."""
         hidden = swish_gated(grouped(rows, self.gate.weight, counts), grouped(rows, self.up.weight, counts))
         return grouped(hidden, self.down.weight, counts)
-
-
-def grouped(rows: Tensor, weights: Tensor, counts: Sequence[int]) -> Tensor:
-    """Each group of rows times its own matrix: [N, in] and [E, out, in] -> [N, out]. An expert may have no rows."""
-    if not len(weights):  # a rank without experts, and so without rows: what it makes has a gradient all the same
-        return rows @ weights.sum(0).T
-    products = [part @ weight.T for part, weight in zip(rows.split(list(counts)), weights.unbind(), strict=True)]
-    return torch.cat(products)
 
 
 class Router(nn.Module):

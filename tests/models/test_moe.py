@@ -11,7 +11,8 @@ from torch import Tensor
 from reference.errors import BadInput
 from reference.memory.recompute import Recompute, recompute
 from reference.models import architecture, create, preset, token_loss
-from reference.models.moe import grouped, mixtures_in
+from reference.models.grouped import grouped, has_kernel
+from reference.models.moe import mixtures_in
 from reference.models.moe_config import MIXTURES, Balance, Gate, MoEConfig
 from reference.models.routing import (
     NOWHERE,
@@ -177,6 +178,24 @@ def test_an_expert_without_rows_has_a_gradient_of_zeros() -> None:
     none = torch.empty(0, 2, 4, requires_grad=True)
     grouped(torch.empty(0, 4, requires_grad=True), none, []).sum().backward()
     assert none.grad.shape == none.shape
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("counts", [(3, 0, 4), (0, 0, 7), (7, 0, 0), (0, 0, 0)])
+def test_groups_of_rows_have_the_same_products_with_a_kernel_and_without(
+    counts: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    """Also where the gradient of the output is a view with gaps."""
+    random = torch.Generator().manual_seed(5)
+    rows, weights = (torch.randn(shape, generator=random).to(dtype) for shape in ((sum(counts), 8), (3, 16, 8)))
+    found = []
+    for each in (dtype, torch.float64):
+        leaves = [x.to(each).requires_grad_() for x in (rows, weights)]
+        out = grouped(*leaves, counts)
+        found.append((out, *torch.autograd.grad(out[:, :1].sum() + out.sum(), leaves)))
+    assert has_kernel(rows, weights) == (dtype != torch.float64 and sum(counts) > 0)
+    for mine, right in zip(*found, strict=True):
+        torch.testing.assert_close(mine.double(), right, rtol=0, atol=1e-5 if dtype != torch.bfloat16 else 0.1)
 
 
 def test_a_dropped_token_keeps_its_residual_stream() -> None:
