@@ -51,7 +51,12 @@ def ledger_of(config: TrainConfig, plan: Plan, cluster: Cluster, communicate: Co
 
 def entries_of_step(config: TrainConfig, plan: Plan, communicate: Communicate = over) -> list[Entry]:
     """What one rank finds in a dyed step. All ranks call it."""
-    training = Training(config, dist.group.WORLD, torch.device("cpu"), plan, communicate)
+    return entries_of_training(Training(config, dist.group.WORLD, torch.device("cpu"), plan, communicate))
+
+
+def entries_of_training(training: Training) -> list[Entry]:
+    """The same of a run that is there, and is of no use afterwards: its gradients mean nothing."""
+    config, plan = training.config, training.plan
     rank, dye = dist.get_rank(), Dye(dist.get_world_size())
     with dyed(training.parameters.values(), dye.of(rank)):
         training.backward(0)

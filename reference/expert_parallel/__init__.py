@@ -14,6 +14,7 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     balancing.py        how busy experts are over all ranks, and a bias that evens it out without a loss
     placement.py        which experts lie where, with copies of busy ones, so that ranks have as much to do
     migration.py        experts and their optimizer state on the move between steps, and sums over copies
+    lab/expert_choice.py  experts that choose tokens, for comparison: equally busy, and they look ahead
     lab/overlapped.py   two micro-batches share a rank: one sends while the other computes, simulated and with sleep
     answers/route.py    the best k experts of each token, and their weights
     answers/room.py     which choices of a window have room, where its tokens lie on several ranks

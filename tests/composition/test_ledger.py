@@ -17,13 +17,15 @@ from reference.collectives.communicator import Finish, Native
 from reference.collectives.reduction import SUM
 from reference.config import TrainConfig
 from reference.errors import BadInput
-from reference.ledger import ledger_of
+from reference.ledger import entries_of_training, ledger_of
+from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.mesh import Mesh
 from reference.models import GPTConfig
 from reference.models.moe_config import Balance, MoEConfig
 from reference.parallelize import DataParallelism, PipelineSchedule, Plan
 from reference.trace.ledger import Dye, Entry, Ledger, entries_of
+from reference.train import Training
 
 DENSE = GPTConfig(layers=2, width=16, heads=4, kv_heads=2, hidden=24)
 EXPERTS = MoEConfig(2, 16, 4, 2, 24, experts=4, top_k=2, expert_hidden=12, shared_experts=1)
@@ -154,6 +156,40 @@ def test_a_mistake_along_an_axis_is_named(
     if how == "forgotten" or len(axes) == 1:
         assert named in of_it[0], of_it
     assert "reference/" in of_it[0]  # a line that talks along it
+
+
+def with_wrong_groups(config: TrainConfig, plan: Plan, what: str) -> list[Entry]:
+    """Entries of one rank, whose losses or squares are summed over other ranks than they should be."""
+    training = Training(config, dist.group.WORLD, torch.device("cpu"), plan)
+    every, groups = dist.group.WORLD, training.form.shard_groups
+    match what:
+        case "loss over all ranks":
+            training.loss_group = every
+        case "loss over windows alone":
+            training.loss_group = training.data
+        case "norm without an axis":
+            training.form.shard_groups = groups[:-1]
+        case "norm over an axis twice":
+            training.form.shard_groups = (*groups, groups[-1])
+    return entries_of_training(training)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("loss over all ranks", "loss of a step is summed along tp_head, too"),
+        ("loss over windows alone", "loss of a step is not summed along cp"),
+        ("norm without an axis", "counts 1/2 of each part"),
+        ("norm over an axis twice", "counts each part 2 times"),
+    ],
+)
+def test_a_wrong_group_of_a_loss_or_a_norm_is_named(clusters: Clusters, what: str, said: str) -> None:
+    plan = Plan(tensor_parallel=2, context_parallel=2)
+    config = replace(CONFIG, precision=PRECISIONS["fp64"])
+    entries = clusters(8, preload=("torch._dynamo",)).run(with_wrong_groups, config, plan, what)
+    faults = Ledger(tuple(entry for of_rank in entries for entry in of_rank)).faults
+    assert any(said in fault for fault in faults), faults
+    assert all(fault.startswith(what.split()[0]) for fault in faults)
 
 
 MESH = Mesh({"pp": 2, "dp": 2, "tp": 2})
