@@ -16,6 +16,7 @@ from reference.errors import BadInput
 from reference.expert_parallel.migration import ExpertMove, migrate, migrate_optimizer, moves_between, sum_copies
 from reference.expert_parallel.placement import ExpertPlacement, in_order, place, place_by_node
 from reference.expert_parallel.plain import mixture
+from reference.oracle import alone, record
 
 from ..sequence_parallel.conftest import normal
 
@@ -56,16 +57,18 @@ def expert(up: Tensor, down: Tensor, rows: Tensor) -> Tensor:
 
 
 def in_one_process() -> list[Tensor]:
-    parameters = [x.requires_grad_() for x in weights()]
-    optimizer = torch.optim.Adam(parameters, lr=0.03, foreach=False)
-    for step in range(STEPS):
+    """The same by `reference.oracle.alone`."""
+    layer = nn.ParameterList(weights())
+
+    def loss(step: int) -> Tensor:
         x, target, chosen, shares = batch(step)
-        made = torch.stack([expert(up, down, x) for up, down in zip(*parameters, strict=True)], dim=1)
+        made = torch.stack([expert(up, down, x) for up, down in zip(*layer, strict=True)], dim=1)
         of_choices = made.gather(1, chosen[..., None].expand(-1, -1, WIDTH))
-        optimizer.zero_grad(set_to_none=False)
-        ((of_choices * shares[..., None]).sum(1) - target).square().sum().div(len(x)).backward()
-        optimizer.step()
-    return [x.detach() for x in parameters]
+        return ((of_choices * shares[..., None]).sum(1) - target).square().sum().div(len(x))
+
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.03, foreach=False)
+    record(layer, alone(layer, optimizer, loss, STEPS))
+    return [x.detach() for x in layer]
 
 
 def on_ranks(by_hand: bool, copies_are_summed: bool = True, moments_move: bool = True) -> list[Tensor]:

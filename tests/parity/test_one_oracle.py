@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from reference.oracle import alone, record
+from reference.oracle import Record, alone, largest_difference, record
 
 TESTS = Path(__file__).parents[1]
 OTHER_ALGORITHMS = {"zero_bubble/delayed.py"}  # late weights, which no step of one process has
@@ -83,3 +83,15 @@ def test_no_test_plays_one_process_by_itself() -> None:
 def test_a_loop_of_its_own_is_seen() -> None:
     source = "def one_process():\n    for step in range(3):\n        loss.backward()\n        optimizer.step()\n"
     assert list(loops_of_their_own(source)) == ["one_process"]
+
+
+def test_what_rounding_leaves_of_a_zero_is_no_difference_and_a_forgotten_tensor_is() -> None:
+    """Found by `long_run`: a window of one byte, whose queries learn nothing."""
+
+    def record_of(query: float, value: float) -> Record:
+        tensors = {"query": torch.tensor([query]).double(), "value": torch.tensor([value]).double()}
+        return Record([1.0], [1.0], tensors, tensors)
+
+    assert largest_difference(record_of(3e-19, 0.5), record_of(-2e-19, 0.5))["gradients"] < 1e-10
+    assert largest_difference(record_of(1e-9, 0.5), record_of(2e-9, 0.5))["gradients"] > 1e-4
+    assert largest_difference(record_of(0.0, 0.5), record_of(1e-3, 0.5))["parameters"] == 1.0
