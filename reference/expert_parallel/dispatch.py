@@ -5,23 +5,14 @@ tokens that travel while others are computed, and counts that travel while rows 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from reference.collectives.communicator import Communicator
-from reference.models.by_expert import Back, Compute, add_up, in_order_of_experts
+from reference.models.by_expert import ChoicesByExpert, Compute, add_up
 
 from .exchange import Exchange, exchange_counts, start_exchange
-
-
-class _Chunk(NamedTuple):
-    """Some of a rank's tokens, in the order of their experts."""
-
-    rows: Tensor  # [N, D]
-    sent: Tensor  # [ep, experts of a rank]
-    back: Back
 
 
 class Dispatch:
@@ -42,33 +33,34 @@ class Dispatch:
 
     def start(self, compute: Compute, x: Tensor, chosen: Tensor, weights: Tensor) -> Callable[[], Tensor]:
         """As `Ops.start_experts`: [B, S, D] -> [B, S, D], when it is finished. All ranks of the group call it."""
-        tokens = x.flatten(0, 1)[None]  # one long window: chunks are of one size, however many windows there are
-        flat_chosen, flat_weights = chosen.flatten(0, 1)[None], weights.flatten(0, 1)[None]
-        pieces = zip(tokens.tensor_split(self.chunks, 1), flat_chosen.tensor_split(self.chunks, 1), strict=True)
-        parts = [self._chunk(*piece) for piece in pieces]
-        counts = torch.stack([part.sent for part in parts], dim=1)  # [ep, chunks, experts of a rank]
-        received = exchange_counts(counts, self.ranks)().unbind(1)
+        tokens, flat_chosen, flat_weights = (each.flatten(0, 1)[None] for each in (x, chosen, weights))
+        of_chunks = flat_chosen.tensor_split(self.chunks, 1)  # of one long window: of one size, whatever windows are
+        choices = [ChoicesByExpert.of(each, self.experts) for each in of_chunks]
+        sent = torch.stack([self._by_rank(each.counts) for each in choices], dim=1)  # [ep, chunks, experts of a rank]
+        arriving_counts = exchange_counts(sent, self.ranks)  # which travel while rows are put in order
+        rows = [each.rows(part) for each, part in zip(choices, tokens.tensor_split(self.chunks, 1), strict=True)]
+        received = arriving_counts().unbind(1)
         there = [
-            Exchange(self.ranks, part.sent.sum(1).tolist(), counts.sum(1).tolist())
-            for part, counts in zip(parts, received, strict=True)
+            Exchange(self.ranks, out.sum(1).tolist(), into.sum(1).tolist())
+            for out, into in zip(sent.unbind(1), received, strict=True)
         ]
-        arriving = [start_exchange(part.rows, exchange) for part, exchange in zip(parts, there, strict=True)]
+        arriving = [start_exchange(part, exchange) for part, exchange in zip(rows, there, strict=True)]
         made = [
             start_exchange(self._compute(compute, arrive(), counts), exchange.reversed())
             for arrive, counts, exchange in zip(arriving, received, there, strict=True)
         ]
 
         def finish() -> Tensor:
-            of_choices = torch.cat([part.back(arrive()) for part, arrive in zip(parts, made, strict=True)], dim=1)
+            of_choices = torch.cat([each.back(arrive()) for each, arrive in zip(choices, made, strict=True)], dim=1)
             return add_up(of_choices, flat_weights).view_as(x)
 
         return finish
 
-    def _chunk(self, x: Tensor, chosen: Tensor) -> _Chunk:
-        rows, counts, back = in_order_of_experts(x, chosen, self.experts)
+    def _by_rank(self, counts: Tensor) -> Tensor:
+        """[E] -> [ep, experts of a rank]; the last ranks may have fewer."""
         padded = counts.new_zeros(self.ranks.size() * self.of_rank)
         padded[: self.experts] = counts
-        return _Chunk(rows, padded.view(self.ranks.size(), -1), back)
+        return padded.view(self.ranks.size(), -1)
 
     def _compute(self, compute: Compute, rows: Tensor, counts: Tensor) -> Tensor:
         """Experts of this rank on the rows of all ranks, which come rank by rank: [N, D] -> [N, D].

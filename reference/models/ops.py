@@ -38,7 +38,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from reference.models.by_expert import Compute, add_up, in_order_of_experts
+from reference.models.by_expert import ChoicesByExpert, Compute, add_up
 
 Linear = Callable[[Tensor], Tensor]
 """`nn.Linear`, or what has `weight`, `bias` and can be called as it can."""
@@ -121,8 +121,8 @@ class Ops:
             weights: of what they make, [B, S, k].
             experts: E, on all ranks.
         """
-        rows, counts, back = in_order_of_experts(x, chosen, experts)
-        made = add_up(back(compute(rows, counts.tolist())), weights)
+        choices = ChoicesByExpert.of(chosen, experts)
+        made = add_up(choices.back(compute(choices.rows(x), choices.counts.tolist())), weights)
         return lambda: made
 
     def decide(self, function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:

@@ -39,7 +39,7 @@ class Case(NamedTuple):
 
 def config_of(case: Case) -> MoEConfig:
     """A model that has such a layer."""
-    return MoEConfig(2, 8, 1, 1, 8, experts=case.experts, top_k=case.k, expert_hidden=FEATURES)
+    return MoEConfig(2, 8, 1, 1, 8, experts=case.experts, top_k=case.k, expert_hidden=FEATURES, normalised=False)
 
 
 def inputs_of(case: Case) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:

@@ -13,7 +13,7 @@ from reference.expert_parallel.answers.room import room_for
 from reference.expert_parallel.answers.route import route_top_k
 from reference.expert_parallel.answers.rows import permute_and_come_back
 from reference.models import routing
-from reference.models.by_expert import add_up, in_order_of_experts
+from reference.models.by_expert import ChoicesByExpert, add_up
 from reference.models.moe_config import Gate, MoEConfig
 
 EXPERTS, TOP_K, TOKENS = 5, 2, (4, 0, 7)  # tokens of three ranks
@@ -54,8 +54,9 @@ def test_rows_go_to_experts_and_come_back_as_in_the_models() -> None:
     def compute(rows: Tensor, counts: list[int]) -> Tensor:
         return torch.cat([part @ matrix for part, matrix in zip(rows.split(counts), matrices, strict=True)])
 
-    rows, counts, back = in_order_of_experts(x[None], chosen[None], EXPERTS)
-    expected = add_up(back(compute(rows, counts.tolist())), weights[None])[0]
+    by_expert = ChoicesByExpert.of(chosen[None], EXPERTS)
+    made = compute(by_expert.rows(x[None]), by_expert.counts.tolist())
+    expected = add_up(by_expert.back(made), weights[None])[0]
     found = permute_and_come_back(x, chosen, weights, EXPERTS, compute)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from reference.cluster import Cluster
 from reference.expert_parallel import cost, plain
-from reference.models.by_expert import in_order_of_experts
+from reference.models.by_expert import ChoicesByExpert
 
 from .layers import WIDTH, Case, Found, blocks, experts_of, groups_of, inputs_of, on_rank, one_process
 
@@ -119,14 +119,15 @@ def test_what_copies_to_expect() -> None:
 
 def test_rows_come_in_the_order_of_experts_and_go_back() -> None:
     x = torch.arange(6.0).view(1, 3, 2)
-    rows, counts, back = in_order_of_experts(x, torch.tensor([[[2, 0], [1, 2], [-1, 0]]]), 4)
-    assert counts.tolist() == [2, 1, 2, 0]
+    choices = ChoicesByExpert.of(torch.tensor([[[2, 0], [1, 2], [-1, 0]]]), 4)
+    rows = choices.rows(x)
+    assert choices.counts.tolist() == [2, 1, 2, 0]
     assert rows.tolist() == [[0, 1], [4, 5], [2, 3], [0, 1], [2, 3]]
-    assert back(rows * 10).tolist() == [[[[0, 10], [0, 10]], [[20, 30], [20, 30]], [[0, 0], [40, 50]]]]
+    assert choices.back(rows * 10).tolist() == [[[[0, 10], [0, 10]], [[20, 30], [20, 30]], [[0, 0], [40, 50]]]]
 
 
 def test_on_the_meta_device_all_experts_get_as_many() -> None:
     x, chosen = torch.empty(1, 5, 2, device="meta"), torch.empty(1, 5, 2, dtype=torch.int64, device="meta")
-    rows, counts, back = in_order_of_experts(x, chosen, 4)
-    assert rows.shape == (10, 2) and counts.tolist() == [3, 3, 2, 2]
-    assert back(rows).shape == (1, 5, 2, 2)
+    choices = ChoicesByExpert.of(chosen, 4)
+    assert choices.rows(x).shape == (10, 2) and choices.counts.tolist() == [3, 3, 2, 2]
+    assert choices.back(choices.rows(x)).shape == (1, 5, 2, 2)
