@@ -11,6 +11,9 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     ops.py              the ops of a model whose experts are shared out
     lifted.py           experts as a model of their own, since fewer ranks have replicas of them
     balancing.py        how busy experts are over all ranks, and a bias that evens it out without a loss
+    cost.py             bytes of a layer, for any routing; on how many nodes a token's experts are
+    lab/watching.py     which experts tokens choose while a model runs
+    lab/published.py    what others have built and measured
 """
 
 from .balancing import Balancing, StepLoad

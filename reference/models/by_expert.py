@@ -35,7 +35,7 @@ def in_order_of_experts(x: Tensor, chosen: Tensor, experts: int) -> tuple[Tensor
         counts = torch.bincount(flat[order], minlength=experts).cpu()
 
     def back(made: Tensor) -> Tensor:
-        return made.new_zeros(len(flat), made.shape[-1]).index_copy(0, order, made).view(*chosen.shape, -1)
+        return made.new_zeros(len(flat), made.shape[-1]).index_copy(0, order, made).view(*chosen.shape, made.shape[-1])
 
     return x.flatten(0, 1)[order // k], counts, back
 
