@@ -1,6 +1,6 @@
 """What a layer of experts sends. Exact for any routing, and expected where tokens choose evenly.
 
-One layer, n ranks with other tokens and E/n experts each. A *row* is one token's D numbers on its way to one expert:
+One layer, n ranks with other tokens and E/n experts each. A *row* is one token's D numbers that go to one expert:
 
 | dispatch  | forward                                 | backward                                     |
 |-----------|-----------------------------------------|----------------------------------------------|
@@ -15,7 +15,6 @@ for each expert or node, are latency and hardly bytes.
 Lepikhin et al. 2020, "GShard", sec. 3.2; DeepSeek-AI 2024, "DeepSeek-V3", sec. 3.2.2.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
 

@@ -1,7 +1,7 @@
 """What others have built and measured with experts over ranks.
 
-DeepSeek-AI 2024, "DeepSeek-V3 technical report" (arXiv 2412.19437): sec. 4.2, the model; sec. 3.2.2, at most 4 nodes for
-a token; sec. 2.1.2, its router.
+DeepSeek-AI 2024, "DeepSeek-V3 technical report" (arXiv 2412.19437): sec. 4.2, the model; sec. 2.1.2, its router;
+sec. 3.2.2, at most 4 nodes for a token.
 
 DeepEP, github.com/deepseek-ai/DeepEP, README.md at commit 0297fc8: 8K tokens in a batch, 7168 wide, 8 experts each,
 FP8 to the experts and BF16 back. Its bandwidths count what stays on a rank, too.
