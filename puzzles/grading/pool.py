@@ -18,6 +18,7 @@ PRELOAD = (
     "puzzles.grading.drives.context_heads",
     "puzzles.grading.drives.context_parallel",
     "puzzles.grading.drives.data_parallel",
+    "puzzles.grading.drives.expert_routing",
     "puzzles.grading.drives.memory",
     "puzzles.grading.drives.pipeline_parallel",
     "puzzles.grading.drives.pipeline_programs",

@@ -14,12 +14,32 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     cost.py             bytes of a layer, for any routing; on how many nodes a token's experts are
     lab/watching.py     which experts tokens choose while a model runs
     lab/published.py    what others have built and measured
+    placement.py        which experts lie where, with copies of busy ones, so that ranks have as much to do
+    migration.py        experts and their optimizer state on the move between steps, and sums over copies
+    answers/biased.py   a bias that chooses and weighs nothing, and moves once a step
+    answers/gradients.py  over which ranks gradients of routers and of experts are summed, and what divides them
+    answers/by_node.py  the best experts of the best nodes
 """
 
 from .balancing import Balancing, StepLoad
 from .dispatch import Dispatch
 from .lifted import lift_experts
+from .migration import migrate, migrate_optimizer, sum_copies
 from .ops import ExpertParallel
+from .placement import ExpertPlacement, place, place_by_node
 from .two_level import TwoLevelDispatch
 
-__all__ = ["Balancing", "Dispatch", "ExpertParallel", "StepLoad", "TwoLevelDispatch", "lift_experts"]
+__all__ = [
+    "Balancing",
+    "Dispatch",
+    "ExpertParallel",
+    "ExpertPlacement",
+    "StepLoad",
+    "TwoLevelDispatch",
+    "lift_experts",
+    "migrate",
+    "migrate_optimizer",
+    "place",
+    "place_by_node",
+    "sum_copies",
+]
