@@ -19,6 +19,10 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     answers/biased.py   a bias that chooses and weighs nothing, and moves once a step
     answers/gradients.py  over which ranks gradients of routers and of experts are summed, and what divides them
     answers/by_node.py  the best experts of the best nodes
+    answers/route.py    the best k experts of each token, and their weights
+    answers/room.py     which choices of a window have room, where its tokens lie on several ranks
+    answers/rows.py     rows in the order of their experts, and back, on one rank
+    answers/exchange.py  counts first, then rows to the ranks of their experts, and what was made of them back
 """
 
 from .balancing import Balancing, StepLoad

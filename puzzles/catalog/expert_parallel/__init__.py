@@ -1,6 +1,12 @@
 """Puzzles of the chapter `expert_parallel`: tokens that go to experts on other ranks."""
 
 ORDER = (
+    "route_top_k",
+    "capacity",
+    "permute_and_come_back",
+    "counts_first",
+    "dispatch",
+    "combine",
     "bias_balancing",
     "whose_gradients",
     "node_limited",
