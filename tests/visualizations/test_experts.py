@@ -8,6 +8,7 @@ from matplotlib.patches import Circle
 from reference.errors import BadInput
 from reference.expert_parallel.balancing import StepLoad
 from reference.expert_parallel.cost import Routes
+from reference.expert_parallel.placement import ExpertPlacement, in_order
 from reference.models.moe_config import MoEConfig
 from reference.models.routing import NOWHERE, fits
 from visualizations import expert_load, expert_routes, expert_widget
@@ -109,25 +110,25 @@ def test_many_experts_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bars_of_ranks_are_as_long_as_their_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    placements = {
-        "blocks": [[(0, 90.0), (1, 30.0)], [(2, 20.0), (3, 10.0)]],
-        "load": [[(0, 90.0)], [(1, 30.0), (2, 20.0), (3, 10.0)]],
-    }
-    picture = expert_load.draw_ranks(placements, title="two placements")
+    loads = [90.0, 30.0, 20.0, 10.0]
+    placements = {"in order": in_order(loads, 2, 4), "copied": ExpertPlacement(((0, 1, 2), (0, 3, 2)), tuple(loads))}
+    picture = expert_load.draw_ranks(placements)
     assert_readable(picture, monkeypatch)
     wide = [patch.get_width() for patch in picture.axes[0].patches]
-    assert [each / wide[0] for each in wide] == pytest.approx([1, 1 / 3, 2 / 9, 1 / 9, 1, 1 / 3, 2 / 9, 1 / 9])
+    assert [each / wide[0] for each in wide] == pytest.approx(
+        [1, 1 / 3, 2 / 9, 1 / 9, 1 / 2, 1 / 3, 1 / 9, 1 / 2, 1 / 9, 1 / 9]
+    )
     texts = [words for words, _, _ in drawn(picture, monkeypatch)]
-    assert "blocks: the busiest rank has 1.60 times the mean" in texts
+    assert "in order: the busiest rank has 1.60 times the mean" in texts
     colours = [patch.get_facecolor() for patch in picture.axes[0].patches]
-    assert colours[5] == colours[0] != colours[6], "an expert keeps the colour of where it was"
+    assert colours[7] == colours[0] != colours[8], "an expert keeps the colour of where it was"
 
 
 REFUSED = {
     "ranks": (lambda: expert_routes.draw(routes(7, 7)), "7 ranks are more than"),
     "no steps": (lambda: expert_load.draw({"none": []}), "nothing to draw"),
     "experts": (lambda: expert_load.draw({"a": steps([1, 1]), "b": steps([1, 1, 1])}), "as many experts"),
-    "no load": (lambda: expert_load.draw_ranks({"none": [[]]}, title=""), "no rank has an expert"),
+    "no load": (lambda: expert_load.draw_ranks({"none": in_order([0, 0], 2, 2)}), "no rank has an expert"),
     "no division": (lambda: expert_widget.explore(experts=4, ranks=8), "4 experts do not divide among 8"),
     "top_k": (lambda: expert_widget.explore(experts=4, top_k=5), "goes to 5 experts"),
 }
