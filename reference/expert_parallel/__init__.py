@@ -23,6 +23,8 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     answers/room.py     which choices of a window have room, where its tokens lie on several ranks
     answers/rows.py     rows in the order of their experts, and back, on one rank
     answers/exchange.py  counts first, then rows to the ranks of their experts, and what was made of them back
+    answers/empty.py    a layer over ranks in which a rank may get no rows, and takes part all the same
+    answers/auxiliary.py  the loss that keeps experts busy, as parts that add up over ranks
 """
 
 from .balancing import Balancing, StepLoad

@@ -7,6 +7,8 @@ ORDER = (
     "counts_first",
     "dispatch",
     "combine",
+    "rank_without_tokens",
+    "auxiliary_loss",
     "bias_balancing",
     "whose_gradients",
     "node_limited",

@@ -67,10 +67,10 @@ PUZZLE = Puzzle(
 
         Which choices are those? All first choices of the window come before all second ones, and among these the
         earlier token comes first. The window's tokens lie on n ranks, rank 0 has the first of them, rank 1 the next;
-        how many each rank has may differ, and a rank may have none. What has room must be what would have it if all
-        tokens were on one rank: else the same model computes something else on another number of ranks.
+        how many each rank has may differ, and a rank may have none. The same choices must have room as if all tokens
+        were on one rank: else the same model computes something else on another number of ranks.
 
-        A rank cannot know this by itself. But what does it have to know of the others? Not who chose what.
+        A rank cannot know this by itself. What does it have to know of the others? Less than all of their choices.
 
         `all_gather_single(out, x, group=group)` sees memory: `out` is contiguous, and has n times as many rows (dim 0)
         as `x`. `dist.all_gather(list of n tensors, x, group=group)` is the same for lists.

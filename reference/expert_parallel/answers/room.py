@@ -1,8 +1,8 @@
 """Which choices of a window have room, where the tokens of the window lie on several ranks.
 
-An expert takes its even share of a window's choices, times a factor. Who comes first must not depend on where tokens
-are: all first choices of the window come before all second ones. So each rank has to know how often the ranks before it
-have chosen each expert, and how often all ranks have done so with choices that come before.
+An expert takes its even share of a window's choices, times a factor. Which choices come first must not depend on where
+tokens are: all first choices of the window come before all second ones. So each rank has to know how often the ranks
+before it have chosen each expert, and how often all ranks have done so with choices that come before.
 
 Lepikhin et al. 2020, "GShard", sec. 3.2; Fedus et al. 2021, "Switch transformers", sec. 2.2.
 """
