@@ -25,6 +25,7 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     answers/exchange.py  counts first, then rows to the ranks of their experts, and what was made of them back
     answers/empty.py    a layer over ranks in which a rank may get no rows, and takes part all the same
     answers/auxiliary.py  the loss that keeps experts busy, as parts that add up over ranks
+    answers/copies.py   one copy of a token to each node, and one row back
 """
 
 from .balancing import Balancing, StepLoad

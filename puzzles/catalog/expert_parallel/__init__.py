@@ -12,4 +12,5 @@ ORDER = (
     "bias_balancing",
     "whose_gradients",
     "node_limited",
+    "one_copy_to_a_node",
 )

@@ -94,13 +94,13 @@ PUZZLE = Puzzle(
         """,
     function=sum_gradients,
     cases=cases(worlds=(4,), ep=(2,), local=(2,))
-    + cases(worlds=(4,), ep=(1, 4), local=(1,))
-    + cases(worlds=(6,), ep=(2, 3), local=(2,))
-    + cases(worlds=(3, 2), ep=lambda n: (1, n), local=(1,))
+    + cases(worlds=(6,), ep=(3,), local=(2,))
+    + cases(worlds=(3,), ep=(1, 3), local=(1,))
+    + cases(worlds=(2,), ep=(2,), local=(1,))
     + cases(worlds=(1,), ep=(1,), local=(3,))
     + cases(worlds=(8,), ep=(4,), local=(1,))
     + cases(worlds=(5,), members=(0, 1, 3, 4), ep=(2,), local=(1,)),
-    drawn=(drawn(worlds=(4, 6, 6, 9), ep=lambda so_far: divisors(so_far.n), local=(1, 2, 3)),),
+    drawn=(drawn(worlds=(4, 6, 6), ep=lambda so_far: divisors(so_far.n), local=(1, 2, 3)),),
     inputs=after_backward,
     oracle=one_process_with_all_tokens,
     drive=with_groups_of_experts,

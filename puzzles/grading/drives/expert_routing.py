@@ -6,7 +6,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
-from . import gone_back, group_of, plain
+from . import gone_back, group_of, plain, there_and_back
 
 
 def in_micro_batches_of_scores(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -46,3 +46,27 @@ def with_groups_of_experts(function: Callable[..., Any], arguments: dict[str, An
     begin = rank // size * size
     ep, edp = group_of(ranks[begin : begin + size]), group_of(ranks[rank % size :: size])
     return plain(lambda **given: function(**given, ep=ep, edp=edp), arguments)
+
+
+def with_experts_of_a_node(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """As `there_and_back`; give it `compute`, which has the experts of one node, as many on each rank's.
+
+    Experts have no parameters. It refuses those that are on another node.
+    """
+    group, experts = arguments["group"], arguments["experts"]
+    of_node = experts // dist.get_world_size(group)
+    first = dist.get_rank(group) * of_node
+
+    def compute(rows: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        here = chosen >= 0
+        others = chosen[here & ((chosen < first) | (chosen >= first + of_node))]
+        if others.numel():
+            raise IndexError(f"this node has experts {first} to {first + of_node - 1}, and no {int(others[0])}")
+        return (made_by(rows[:, None], chosen[..., None]) * (weights * here)[..., None]).sum(1)
+
+    return there_and_back(lambda **given: function(**given, compute=compute), arguments)
+
+
+def made_by(rows: Tensor, experts: Tensor) -> Tensor:
+    """What experts of these numbers make of rows."""
+    return (rows * (1 + experts) / 4).tanh()
