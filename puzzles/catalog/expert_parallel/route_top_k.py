@@ -97,7 +97,7 @@ PUZZLE = Puzzle(
             k=lambda so_far: range(2, so_far.experts + 1),
         ),
     ),
-    scale=Scale(routed(40_000, ("softmax",), ties=(True,), experts=8), "the number of tokens"),
+    scale=Scale(routed(20_000, ("softmax",), ties=(True,), experts=8), "the number of tokens"),
     inputs=logits_of_tokens,
     oracle=by_places,
     drive=partial(there_and_back_from, RETURNED),
