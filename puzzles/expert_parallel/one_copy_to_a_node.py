@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from reference.collectives.differentiable import all_to_all_uneven
+from reference.expert_parallel.answers.exchange import exchange_rows
 
 
 def mixture_over_nodes(
@@ -40,10 +40,12 @@ def mixture_over_nodes(
     whatever goes to another rank crosses a slow link. So do the numbers of the
     experts that a row is for, and their weights, and gradients later.
 
-    Given is `all_to_all_uneven(x, in_splits, out_splits, group)`, through which
-    autograd goes back: in_splits[j] rows of `x`, in order, go to rank j, and
-    out_splits[i] rows come from rank i, in order of ranks. It takes whole
-    numbers, too. A receiver must know how many rows come before they do.
+    Given is `exchange_rows(x, sent, received, group)`, through which autograd
+    goes back: sent[j] rows of `x`, in order, go to rank j, and received[i] rows
+    come from rank i, in order of ranks; both are lists. It takes whole numbers,
+    too. How many rows come must be known before:
+    `dist.all_to_all_single(out, x, group=group)` gives the j-th n-th of `x` to
+    rank j.
 
     Args:
         x: [T, D], tokens. T may be 0, and differ from rank to rank.

@@ -42,6 +42,7 @@ PRELOAD = (
     "reference.data_parallel.initial",
     "reference.data_parallel.replicated",
     "reference.expert_parallel.answers.exchange",
+    "reference.memory.recompute",
     "reference.models.dropout",
     "reference.pipeline_parallel.passes",
     "reference.pipeline_parallel.run",

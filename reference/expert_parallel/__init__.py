@@ -26,6 +26,8 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     answers/empty.py    a layer over ranks in which a rank may get no rows, and takes part all the same
     answers/auxiliary.py  the loss that keeps experts busy, as parts that add up over ranks
     answers/copies.py   one copy of a token to each node, and one row back
+    answers/placing.py  experts by load, with copies, in a page
+    answers/kept.py     a layer that is computed again in backward, by the experts of forward
 """
 
 from .balancing import Balancing, StepLoad

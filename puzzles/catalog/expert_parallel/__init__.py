@@ -13,4 +13,6 @@ ORDER = (
     "whose_gradients",
     "node_limited",
     "one_copy_to_a_node",
+    "place_experts",
+    "keep_the_routing",
 )

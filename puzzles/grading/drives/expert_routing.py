@@ -3,8 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from reference.expert_parallel.answers.exchange import combine, counts_first, dispatch
 
 from . import gone_back, group_of, plain, there_and_back
 
@@ -70,3 +74,57 @@ def with_experts_of_a_node(function: Callable[..., Any], arguments: dict[str, An
 def made_by(rows: Tensor, experts: Tensor) -> Tensor:
     """What experts of these numbers make of rows."""
     return (rows * (1 + experts) / 4).tanh()
+
+
+LAST_BITS = 1e-11  # by which scores of the same tokens differ from call to call
+
+
+class _Router:
+    """Scores of which the last bits speak for even experts when it is called first, and for odd ones after that."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight, self.calls = weight, 0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        sign = -1 if self.calls else 1
+        self.calls += 1
+        return (x @ self.weight.T).sigmoid() + sign * last_bits(len(self.weight))
+
+
+def last_bits(experts: int) -> Tensor:
+    """What is added to scores: [E]."""
+    return LAST_BITS * (1 - 2 * (torch.arange(experts) % 2)).double()
+
+
+def of_experts(rows: Tensor, experts: Tensor, counts: Sequence[int]) -> Tensor:
+    """What experts [E, D, D] make of rows in their order."""
+    parts = zip(rows.split(list(counts)), experts, strict=True)
+    return torch.cat([torch.nn.functional.linear(part, expert).tanh() for part, expert in parts])
+
+
+def in_two_micro_batches(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Call a layer for each x of the argument `x`, forward and forward, then go backward from both.
+
+    Give it `scores_of`, a router, and `compute`, experts of all ranks. Compare outputs, `load`, and the gradients of x,
+    of the router and of this rank's experts.
+    """
+    leaves = {name: arguments.pop(name).requires_grad_() for name in ("x", "router", "experts")}
+    x, router, experts = leaves.values()
+    upstream, group = arguments.pop("upstream"), arguments["group"]
+
+    def compute(x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        return _over_ranks(x, chosen, weights, experts, group)
+
+    outputs = [function(x=each, scores_of=_Router(router), compute=compute, **arguments) for each in x]
+    if not all(isinstance(each, Tensor) for each in outputs):
+        return {"returns": outputs[0]}
+    returned = gone_back(torch.stack(outputs), upstream)
+    gradients = {f"{name}.grad": leaf.grad for name, leaf in leaves.items()}
+    return {"returns": returned, "load": arguments["load"], **gradients}
+
+
+def _over_ranks(x: Tensor, chosen: Tensor, weights: Tensor, experts: Tensor, group: ProcessGroup) -> Tensor:
+    """What experts of all ranks make of this rank's tokens, of which it has some."""
+    _, _, counts = counts_first(chosen, len(experts) * dist.get_world_size(group), group)
+    made = of_experts(dispatch(x, chosen, counts, group), experts, counts.sum(0).tolist())
+    return combine(made, counts, chosen, weights, group)
