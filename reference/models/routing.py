@@ -100,10 +100,11 @@ def balance_loss(scores: Tensor, counts: Tensor, is_token: Tensor, config: MoECo
         config: with the number of experts.
         tokens: of the whole step, on all ranks.
     """
+    counts = counts.to(scores.dtype)  # torch divides whole numbers in float32
     shares = counts / counts.sum(-1, keepdim=True).clamp(min=1)
     even = scores / scores.sum(-1, keepdim=True)
     here = (even * is_token[:, None]).sum(1)  # [B, E]
-    return config.experts * (shares.to(here.dtype) * here).sum() / tokens
+    return config.experts * (shares * here).sum() / tokens
 
 
 def logit_loss(logits: Tensor, is_token: Tensor, tokens: int) -> Tensor:
