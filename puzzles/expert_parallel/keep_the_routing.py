@@ -60,8 +60,7 @@ def recomputed_layer(
             far. To be added to, in place.
         group: n ranks. Any n.
 
-    Returns: [T, D], what the experts make, weighed by their scores as a share
-    of the token's k scores.
+    Returns: [T, D], what the experts make, weighed by their scores.
 
     Budget: from forward to backward, nothing of the layer's own but its output
     and k numbers for each token.
@@ -71,6 +70,6 @@ def recomputed_layer(
         chosen = scores.topk(k).indices
         load.add_(torch.bincount(chosen.flatten(), minlength=len(load)))
         weights = scores.gather(1, chosen)
-        return compute(x, chosen, weights / weights.sum(1, keepdim=True))
+        return compute(x, chosen, weights)
 
     return recomputed(run, x)

@@ -28,6 +28,7 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     answers/copies.py   one copy of a token to each node, and one row back
     answers/placing.py  experts by load, with copies, in a page
     answers/kept.py     a layer that is computed again in backward, by the experts of forward
+    answers/sharing.py  what a rank sends where experts are whole, and where they are cut
 """
 
 from .balancing import Balancing, StepLoad

@@ -15,4 +15,5 @@ ORDER = (
     "one_copy_to_a_node",
     "place_experts",
     "keep_the_routing",
+    "etp_or_ep",
 )
