@@ -16,15 +16,17 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     migration.py        experts and their optimizer state on the move between steps, and sums over copies
     lab/expert_choice.py  experts that choose tokens, for comparison: equally busy, and they look ahead
     lab/overlapped.py   two micro-batches share a rank: one sends while the other computes, simulated and with sleep
+    lab/watching.py     which experts tokens choose while a model runs
+    lab/published.py    what others have built and measured
+    answers/biased.py   a bias that chooses and weighs nothing, and moves once a step
+    answers/gradients.py  over which ranks gradients of routers and of experts are summed, and what divides them
+    answers/by_node.py  the best experts of the best nodes
     answers/route.py    the best k experts of each token, and their weights
     answers/room.py     which choices of a window have room, where its tokens lie on several ranks
     answers/rows.py     rows in the order of their experts, and back, on one rank
     answers/exchange.py  counts first, then rows to the ranks of their experts, and what was made of them back
     answers/empty.py    a layer over ranks in which a rank may get no rows, and takes part all the same
     answers/auxiliary.py  the loss that keeps experts busy, as parts that add up over ranks
-    answers/biased.py   a bias that chooses and weighs nothing, and moves once a step
-    answers/gradients.py  over which ranks gradients of routers and of experts are summed, and what divides them
-    answers/by_node.py  the best experts of the best nodes
     answers/copies.py   one copy of a token to each node, and one row back
     answers/placing.py  experts by load, with copies, in a page
     answers/kept.py     a layer that is computed again in backward, by the experts of forward

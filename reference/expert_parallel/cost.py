@@ -1,17 +1,21 @@
-"""What a layer of experts sends and keeps, in bytes: T tokens on each of n ranks, k experts each, D features.
+"""What a layer of experts sends. Exact for any routing, and expected where tokens choose evenly.
 
-| way                 | a rank sends in forward, and again in backward                                |
-|---------------------|-------------------------------------------------------------------------------|
-| one level           | its rows to experts elsewhere, and what its own made of others' rows: if all  |
-|                     | experts are chosen equally often, 2 k T D (n-1)/n                             |
-| two levels          | between nodes 2 T D for each copy but that on its own, inside as one level    |
-| matrices on t ranks | each row that has arrived, to t - 1 more, and parts of the sums back          |
+One layer, n ranks with other tokens and E/n experts each. A *row* is one token's D numbers that go to one expert:
 
-How many rows go where depends on the router. Formulas take the numbers of a real step; `copies` says what to expect of
-a router that chooses all experts equally often. Before the rows, counts are exchanged: 8 bytes for each expert.
+| dispatch  | forward                                 | backward                                     |
+|-----------|-----------------------------------------|----------------------------------------------|
+| one level | a row for each choice, and one back     | the same: gradients travel the other way     |
+| two       | across: a copy to each node, with k     | the same, and k gradients of weights back;   |
+|           | numbers of experts and k weights; inside: rows as above                                |
+
+So with one level a token costs 4·k·D numbers, but for what stays on its rank. With two, and copies to M of the nodes,
+4·M·D + 2·k·M numbers and k·M integers cross between nodes, however large k is. Counts that go before the rows, 8 bytes
+for each expert or node, are latency and hardly bytes.
+
+Lepikhin et al. 2020, "GShard", sec. 3.2; DeepSeek-AI 2024, "DeepSeek-V3", sec. 3.2.2.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from math import comb
 
 import torch
@@ -19,88 +23,114 @@ from torch import Tensor
 
 from reference.errors import BadInput
 
-COUNT = 8  # bytes of a count, and of the number of an expert
+INTEGER = 8  # bytes of a count, or of the number of an expert
 
 
-def rows_between(chosen: Sequence[Tensor], experts: int) -> Tensor:
-    """Rows from rank to rank, of ranks that have experts in equal blocks: [n, n] of int64.
+@dataclass(frozen=True)
+class Routes:
+    """Which experts the tokens of each rank go to, in one layer.
 
-    Args:
-        chosen: experts of the tokens of each rank, [T, k], below 0 for none.
-        experts: E, which n divides or not.
+    Attributes:
+        chosen: of each rank, [T, k] of int64; a number below 0 goes nowhere. Ranks may have different T.
+        experts: E, in blocks of equal size on the ranks; the last ones have fewer if n does not divide E.
+        nodes: that ranks fill in order, as many each.
+
+    Raises:
+        BadInput: if ranks do not divide among nodes, or a token goes to an expert that there is not.
     """
-    n = len(chosen)
-    of_rank = -(-experts // n)
-    rows = torch.zeros(n, n, dtype=torch.int64)
-    for rank, each in enumerate(chosen):
-        rows[rank] = torch.bincount(each[each >= 0].flatten() // of_rank, minlength=n)
-    return rows
+
+    chosen: tuple[Tensor, ...]
+    experts: int
+    nodes: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.chosen or self.experts < 1:
+            raise BadInput(f"{self.experts} experts on {self.ranks} ranks: there is 1 or more of both")
+        if self.nodes < 1 or self.ranks % self.nodes:
+            raise BadInput(f"{self.ranks} ranks do not divide among {self.nodes} nodes")
+        if max((int(of_rank.max()) for of_rank in self.chosen if of_rank.numel()), default=0) >= self.experts:
+            raise BadInput(f"a token goes to an expert that there is not: there are {self.experts}")
+
+    @property
+    def ranks(self) -> int:
+        """n."""
+        return len(self.chosen)
+
+    @property
+    def top_k(self) -> int:
+        """k."""
+        return self.chosen[0].shape[1]
+
+    @property
+    def here(self) -> int:
+        """Experts of a rank, at most."""
+        return -(-self.experts // self.ranks)
+
+    def counts(self) -> Tensor:
+        """[n, E] of int64: how many rows each rank has for each expert."""
+        kept = [of_rank[of_rank >= 0] for of_rank in self.chosen]
+        return torch.stack([torch.bincount(of_rank, minlength=self.experts) for of_rank in kept])
+
+    def rows(self) -> Tensor:
+        """[n, n] of int64: rows from each rank to each, a row for each choice."""
+        padded = torch.zeros(self.ranks, self.ranks * self.here, dtype=torch.int64)
+        padded[:, : self.experts] = self.counts()
+        return padded.view(self.ranks, self.ranks, self.here).sum(-1)
+
+    def copies(self) -> Tensor:
+        """[n, nodes] of int64: tokens of each rank that have an expert on each node."""
+        of_node, numbers = self.here * (self.ranks // self.nodes), torch.arange(self.nodes)
+        found = [(of_rank[:, :, None] // of_node == numbers).any(1).sum(0) for of_rank in self.chosen]
+        return torch.stack(found)
 
 
-def one_level(rows: Tensor, width: int, experts: int, itemsize: int, chunks: int = 1) -> list[int]:
-    """Bytes that each rank sends for one layer, forward and backward.
+def sent(routes: Routes, width: int, size: int, chunks: int = 1) -> list[int]:
+    """Bytes that each rank sends with one level, forward and backward, counts and all.
 
     Args:
-        rows: from rank to rank, [n, n].
+        routes: who goes where.
         width: D.
-        experts: E.
-        itemsize: bytes of a number.
-        chunks: parts in which tokens travel; each has counts.
+        size: bytes of an element.
+        chunks: parts in which tokens travel; each has counts of its own.
     """
-    n = len(rows)
-    away = rows - torch.diag(rows.diagonal())
-    numbers = 2 * width * (away.sum(1) + away.sum(0))  # out and back, of activations and of their gradients
-    counts = COUNT * chunks * (n - 1) * -(-experts // n)
-    return [int(number) * itemsize + counts for number in numbers]
+    rows, others = routes.rows(), routes.ranks - 1
+    leave = rows.sum(1) - rows.diagonal()
+    arrive = rows.sum(0) - rows.diagonal()
+    counted = INTEGER * chunks * others * routes.here
+    return [2 * width * size * int(out + back) + counted for out, back in zip(leave, arrive, strict=True)]
 
 
-def copies_between(chosen: Sequence[Tensor], experts: int, ranks_of_node: int) -> Tensor:
-    """Copies of tokens from rank to node, if each node that has some of a token's experts gets one: [n, M]."""
-    n = len(chosen)
-    nodes, of_node = n // ranks_of_node, -(-experts // n) * ranks_of_node
-    copies = torch.zeros(n, nodes, dtype=torch.int64)
-    for rank, each in enumerate(chosen):
-        node_of = torch.where(each < 0, -1, each // of_node)
-        for node in range(nodes):
-            copies[rank, node] = (node_of == node).any(-1).sum()
-    return copies
+def sent_across(routes: Routes, width: int, size: int) -> int:
+    """Bytes that cross between nodes with two levels, forward and backward, over all ranks. Arguments as for `sent`."""
+    return sum(sent_across_by_rank(routes, width, size))
 
 
-def between_nodes(copies: Tensor, width: int, k: int, itemsize: int) -> list[int]:
-    """Bytes that each rank sends to other nodes for one layer on two levels, forward and backward.
-
-    A copy is a row of D numbers, the numbers of its k experts there, and k weights; D numbers come back. Backward sends
-    gradients of all but the numbers of experts.
-
-    Args:
-        copies: from rank to node, [n, M], of ranks in order of their nodes.
-        width: D.
-        k: experts of a token.
-        itemsize: bytes of a number.
-    """
-    n, nodes = copies.shape
-    of_node = n // nodes
-    sent = []
-    for rank in range(n):
+def sent_across_by_rank(routes: Routes, width: int, size: int) -> list[int]:
+    """The same, of each rank: what it sends, and what it sends back to the ranks whose copies came to it."""
+    copies, k, of_node = routes.copies(), routes.top_k, routes.ranks // routes.nodes
+    found = []
+    for rank in range(routes.ranks):
         node, place = divmod(rank, of_node)
-        out = int(copies[rank].sum() - copies[rank, node])
-        into = int(copies[place::of_node, node].sum() - copies[rank, node])
-        forward = out * ((width + k) * itemsize + COUNT * k) + into * width * itemsize
-        backward = out * width * itemsize + into * (width + k) * itemsize
-        sent.append(forward + backward + COUNT * (nodes - 1))
-    return sent
+        leave = int(copies[rank].sum() - copies[rank, node])
+        arrive = int(copies[place::of_node, node].sum() - copies[rank, node])
+        forward = leave * ((width + k) * size + k * INTEGER) + arrive * width * size
+        backward = leave * width * size + arrive * (width + k) * size
+        found.append(forward + backward + INTEGER * (routes.nodes - 1))
+    return found
 
 
-def expected_copies(experts: int, k: int, nodes: int) -> float:
-    """Nodes that have some of a token's k experts, on average, if all sets of k of E experts are equally likely.
+def expected_nodes(experts: int, top_k: int, nodes: int) -> float:
+    """On how many nodes the experts of a token lie, on average, if it chooses any k of E with equal chances.
 
     Raises:
         BadInput: if experts do not divide among nodes, or a token has more than there are.
     """
-    if experts % nodes or not 1 <= k <= experts:
-        raise BadInput(f"{experts} experts on {nodes} nodes, {k} for each token: take a divisor, and 1 to {experts}")
-    elsewhere = comb(experts - experts // nodes, k) / comb(experts, k)
-    return nodes * (1 - elsewhere)
+    if experts % nodes or not 1 <= top_k <= experts:
+        raise BadInput(
+            f"{experts} experts on {nodes} nodes, {top_k} for each token: take a divisor, and 1 to {experts}"
+        )
+    elsewhere = experts - experts // nodes
+    return nodes * (1 - comb(elsewhere, top_k) / comb(experts, top_k))
 
 
 def parameters_on_a_rank(parameters: int, experts: int, ep: int, etp: int = 1, shards: int = 1) -> int:

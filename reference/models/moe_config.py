@@ -99,6 +99,7 @@ class MoEConfig(GPTConfig):
         for name, kind in (("gate", Gate), ("balance", Balance)):
             if getattr(self, name) not in list(kind):
                 raise BadInput(f"{name} is one of {', '.join(kind)}, not {getattr(self, name)}")
+            object.__setattr__(self, name, kind(getattr(self, name)))  # "bias" is as good as Balance.BIAS
         rates = (self.capacity, self.balance_rate, self.z_loss)
         if not all(0 <= rate < float("inf") for rate in rates) or not self.scale > 0:
             raise BadInput(f"capacity, rates and scales are 0 or more, and finite: {self}")

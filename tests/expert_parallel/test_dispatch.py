@@ -84,12 +84,16 @@ def apart(case: Case) -> None:
     on_rank(case)
 
 
+def routes_of(case: Case) -> cost.Routes:
+    """Where tokens of a case go."""
+    return cost.Routes(tuple(chosen[0] for _, chosen, _, _ in inputs_of(case)), case.experts, case.nodes)
+
+
 @pytest.mark.parametrize("name", ["two", "five experts on four", "a rank without tokens", "some dropped", "chunks"])
 def test_bytes_on_one_level_equal_the_formula(clusters: Clusters, name: str) -> None:
     case = CASES[name]
     _, trace = clusters(len(case.tokens)).trace(on_rank, case)
-    rows = cost.rows_between([chosen[0] for _, chosen, _, _ in inputs_of(case)], case.experts)
-    assert list(trace.bytes_sent) == cost.one_level(rows, WIDTH, case.experts, 8, case.chunks)
+    assert list(trace.bytes_sent) == cost.sent(routes_of(case), WIDTH, 8, case.chunks)
 
 
 @pytest.mark.parametrize("name", ["two nodes", "three nodes", "seven experts on two nodes"])
@@ -103,18 +107,17 @@ def test_bytes_between_nodes_equal_the_formula(clusters: Clusters, name: str) ->
     for message in trace.messages:
         if message.src // of_node != message.dst // of_node:
             sent[message.src] += message.bytes
-    copies = cost.copies_between([chosen[0] for _, chosen, _, _ in inputs_of(case)], case.experts, of_node)
-    assert sent == cost.between_nodes(copies, WIDTH, case.k, 8)
+    assert sent == cost.sent_across_by_rank(routes_of(case), WIDTH, 8)
 
 
 def test_what_copies_to_expect() -> None:
     """DeepSeek-V3's 8 of 256 experts on 8 nodes, were it not for its limit of 4: 5.3 nodes, instead of 8 rows."""
     random = torch.Generator().manual_seed(0)
     chosen = torch.rand(4000, 256, generator=random).argsort(-1)[:, :8]
-    counted = cost.copies_between([chosen] * 8, 256, 1)[0].sum() / 4000
-    assert counted == pytest.approx(cost.expected_copies(256, 8, 8), rel=0.01)
-    assert cost.expected_copies(256, 8, 8) == pytest.approx(5.29, abs=0.01)
-    assert cost.expected_copies(4, 4, 2) == 2 and cost.expected_copies(8, 1, 4) == 1
+    counted = cost.Routes((chosen,) * 8, 256, nodes=8).copies()[0].sum() / 4000
+    assert counted == pytest.approx(cost.expected_nodes(256, 8, 8), rel=0.01)
+    assert cost.expected_nodes(256, 8, 8) == pytest.approx(5.29, abs=0.01)
+    assert cost.expected_nodes(4, 4, 2) == 2 and cost.expected_nodes(8, 1, 4) == 1
 
 
 def test_rows_come_in_the_order_of_experts_and_go_back() -> None:

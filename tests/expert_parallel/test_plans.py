@@ -109,8 +109,7 @@ def test_bytes_of_a_step_along_the_axis_of_experts_equal_the_formula(
     chosen, trace = clusters(4, preload=("torch._dynamo",)).trace(step_with_choices, CONFIG, plan)
     expected = [0] * 4
     for of_ranks in zip(*chosen, strict=True):  # two layers of two micro-batches
-        rows = cost.rows_between(of_ranks, MODEL.experts)
-        for rank, sent in enumerate(cost.one_level(rows, MODEL.width, MODEL.experts, 8, chunks)):
+        for rank, sent in enumerate(cost.sent(cost.Routes(of_ranks, MODEL.experts), MODEL.width, 8, chunks)):
             expected[rank] += sent
     assert len(chosen[0]) == 4
     for rank, events in enumerate(trace.events):

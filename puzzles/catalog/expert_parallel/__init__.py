@@ -11,9 +11,9 @@ ORDER = (
     "auxiliary_loss",
     "bias_balancing",
     "whose_gradients",
+    "etp_or_ep",
     "node_limited",
     "one_copy_to_a_node",
     "place_experts",
     "keep_the_routing",
-    "etp_or_ep",
 )
