@@ -92,6 +92,8 @@ class Experts(nn.Module):
 
 def grouped(rows: Tensor, weights: Tensor, counts: Sequence[int]) -> Tensor:
     """Each group of rows times its own matrix: [N, in] and [E, out, in] -> [N, out]. An expert may have no rows."""
+    if not len(weights):  # a rank without experts has no rows, but its part of what messages do in backward
+        return rows @ weights.sum(0).T
     products = [part @ weight.T for part, weight in zip(rows.split(list(counts)), weights.unbind(), strict=True)]
     return torch.cat(products)
 
