@@ -11,6 +11,8 @@ axes.
     answers/best_split.py   the fastest split that fits into memory
     answers/axis_bytes.py   what a rank sends along each axis, for the back of an envelope
     lab/by_axis.py          bytes of a real run, by axis
+    lab/roles.py            who sums whose: what each axis is to each number of a step, from specs alone
     lab/reorder.py          the same run with the axes of its mesh in another order
     lab/published.py        what the paper has measured on Selene
+    lab/published_layouts.py   layouts of Llama 3, DeepSeek-V3 and others, and what their axes say in a step
 """
