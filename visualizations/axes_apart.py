@@ -1,7 +1,7 @@
 """What talks to what, an axis at a time: a small matrix for each, of all the bytes of a real run.
 
 A sender has a row, a receiver a column. Where several axes join the same two ranks, as those of experts do, one matrix
-for all would hide them behind each other. The darker a square, the more bytes, on a logarithmic scale for all.
+for all would let them cover each other. The darker a square, the more bytes, on a logarithmic scale for all.
 """
 
 from collections.abc import Mapping

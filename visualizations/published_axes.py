@@ -25,11 +25,11 @@ def draw(layouts: Sequence[PublishedLayout], *, title: str = "") -> Picture:
         title: the finding; by default which axis is busiest, for each.
 
     Raises:
-        BadInput: if there is none.
+        BadInput: if there is none, or nothing is known of a step of one.
     """
     rows = [(layout, said_in_a_step(layout)) for layout in layouts]
     if not rows or not all(said for _, said in rows):
-        raise BadInput("there is nothing to draw: no layout says anything")
+        raise BadInput("there is nothing to draw: of a step of some layout nothing is known")
     height = sum(HEAD + LINE * len(said) + GAP for _, said in rows) + 0.3
     picture, drawing = canvas(height, title or finding(rows))
     top, room = 0.0, WIDTH - LEFT - RIGHT

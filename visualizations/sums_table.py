@@ -1,4 +1,4 @@
-"""Who sums whose, as a table: a row for each kind of number, a column for each axis, and in each cell one letter."""
+"""Whose sums are whose, as a table: a row for each kind of number, a column for each axis, a letter in each cell."""
 
 from collections.abc import Mapping
 

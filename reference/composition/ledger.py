@@ -23,7 +23,6 @@ from reference.cluster import Cluster
 from reference.collectives.default import Communicate, over
 from reference.config import TrainConfig
 from reference.data_parallel.norm import gradient_norm
-from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.mesh import GRADIENTS, TENSOR, Mesh
 from reference.models import architecture, create
@@ -34,7 +33,6 @@ from reference.trace.ledger import Dye, Entry, Ledger, dyed, entries_of
 from reference.train import Training, summed
 
 EXPERT_GRADIENTS = ("dp_replicate", "edp")
-BITS_OF_A_SQUARE = 32  # exact to 1e-6 after a root has been taken in float64
 
 
 def ledger_of(config: TrainConfig, plan: Plan, cluster: Cluster, communicate: Communicate = over) -> Ledger:
@@ -45,16 +43,7 @@ def ledger_of(config: TrainConfig, plan: Plan, cluster: Cluster, communicate: Co
         plan: how the work is laid out.
         cluster: of as many ranks.
         communicate: as for `parallelize`.
-
-    Raises:
-        BadInput: for more ranks, or micro-batches, than digits have room for.
     """
-    if plan.micro_batches >= Dye(cluster.world_size).base:
-        most = Dye(cluster.world_size).base - 1
-        raise BadInput(
-            f"a digit of a step of {cluster.world_size} ranks counts to {most}, and each part is there "
-            f"{plan.micro_batches} times: take fewer micro-batches"
-        )
     config = replace(config, precision=PRECISIONS["fp64"])
     entries, trace = cluster.trace(entries_of_step, config, plan, communicate)
     return Ledger(tuple(entry for of_rank in entries for entry in of_rank), trace)
@@ -116,7 +105,7 @@ def _of_norm(training: Training, rank: int) -> list[Entry]:
     One parameter after another, since the norm is one number. Of what a rank counts, one part is dyed.
     """
     ranks, model = dist.get_world_size(), training.config.model
-    dye, mesh, entries = Dye(ranks, BITS_OF_A_SQUARE), training.plan.mesh(ranks, model), []
+    dye, mesh, entries = Dye(ranks), training.plan.mesh(ranks, model), []
     counted: dict[str, int] = {}
     for part in training.form.parts:
         if part.is_primary:

@@ -37,17 +37,11 @@ Shares = tuple[Fraction, ...]
 class Dye:
     """A digit for each of n ranks.
 
-    Attributes:
-        ranks: n.
-        bits: that all digits together take; fewer for a sum whose root is taken and squared again, which rounds. Digits
-            of 17 ranks or more have no room for that.
-
     Raises:
         BadInput: for more ranks than a float64 has digits for.
     """
 
     ranks: int
-    bits: int = BITS
 
     def __post_init__(self) -> None:
         if not 1 <= self.ranks <= BITS // 2:
@@ -56,7 +50,7 @@ class Dye:
     @property
     def base(self) -> int:
         """A power of 4, so that it also has a root; more than any count."""
-        return 4 ** max(1, min(5, self.bits // 2 // self.ranks))
+        return 4 ** min(5, BITS // 2 // self.ranks)
 
     def of(self, rank: int) -> float:
         """What stands for the part of a rank."""

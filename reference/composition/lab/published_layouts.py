@@ -30,7 +30,7 @@ from reference.tensor_parallel.layout import spec_of
 
 HALF, SINGLE, EIGHT_BITS = 2, 4, 1  # bytes of bfloat16, of float32, and of FP8
 
-H100_NVLINK, INFINIBAND_400 = 450e9, 50e9  # bytes per second and direction: stas00/ml-engineering, as of 744d01e
+H100_NVLINK, INFINIBAND_400 = 450e9, 50e9  # bytes per second and direction: stas00/ml-engineering, at commit 744d01e
 H800_NVLINK, H800_INFINIBAND = 160e9, 50e9  # DeepSeek-AI 2024, sec. 3.2.2
 
 DEEPSEEK_V3 = MoEConfig(
@@ -161,7 +161,9 @@ class Said:
 
 
 def said_in_a_step(layout: PublishedLayout) -> list[Said]:
-    """What a rank sends along each axis that has several ranks, what talks most first."""
+    """What a rank sends along each axis that has several ranks, what talks most first; [] where no batch is known."""
+    if not layout.windows:
+        return []
     model, p, t, c = layout.model, layout.size("pp"), layout.size("tp"), layout.size("cp")
     stream, layers = layout.tokens * model.width, model.layers / p
     keys = 2 * layout.tokens * model.kv_heads // t * model.head_dim

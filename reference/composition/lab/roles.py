@@ -1,4 +1,4 @@
-"""Who sums whose: what each axis is to each number of a step, from specs and from no run.
+"""Whose sums are whose: what each axis is to each number of a step, from specs and from no run.
 
     R   replicas: all ranks along the axis have the same, and it counts once
     S   split: each has other elements, or other layers, and there is nothing to sum
