@@ -58,4 +58,4 @@ def draw(layouts: Sequence[PublishedLayout], *, title: str = "") -> Picture:
 def finding(rows: Sequence[tuple[PublishedLayout, list[Said]]]) -> str:
     """The default title."""
     busiest = {layout.name: max(said, key=lambda row: row.seconds).axes for layout, said in rows}
-    return "Which axis keeps its link busy longest: " + ", ".join(f"{name} {axis}" for name, axis in busiest.items())
+    return "Which axis keeps its link busy longest: " + "; ".join(f"{axis} in {name}" for name, axis in busiest.items())

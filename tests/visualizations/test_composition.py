@@ -172,7 +172,7 @@ def test_bars_are_as_long_as_links_are_busy() -> None:
     lengths = [patch.get_width() for patch in axes.patches if type(patch) is Rectangle]
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[1] / lengths[0] == pytest.approx(377.5 / 526.1, rel=1e-3)
-    assert published_axes.draw([DEEPSEEK]).get_suptitle().endswith("DeepSeek-V3 ep")
+    assert published_axes.draw([DEEPSEEK]).get_suptitle().endswith("longest: ep in DeepSeek-V3")
 
 
 def test_a_layout_of_which_no_step_is_known_is_refused() -> None:
