@@ -8,8 +8,16 @@ axes.
     traffic.py              what each rank sends along each axis in one step, before a byte is sent
     ledger.py               whose parts are in each sum of a step, held to what the specs say
     ptd_p.py                how to split n GPUs into p · t · d, and what a step costs then
+    answers/best_order.py   axes in the order in which a cluster's links take least time for them
     answers/best_split.py   the fastest split that fits into memory
     answers/axis_bytes.py   what a rank sends along each axis, for the back of an envelope
+    answers/folding.py      a rank's place and groups where experts see the ranks in another way
+    answers/missing_sum.py  what is wrong with a sum, from the digits that a dyed step leaves
+    answers/plan_bytes.py   what a rank keeps under a plan, experts and ZeRO included
+    answers/read_axes.py    the mesh of a run, from what its ranks have sent
+    answers/whole_norm.py   the norm of a model of which each rank has parts, each element counted once
+    answers/whose_sums.py   ranks whose gradients, losses and windows belong together
+    lab/dyed_step.py        a small program with dyed parts, which takes faults, and its ledger
     lab/by_axis.py          bytes of a real run, by axis
     lab/roles.py            who sums whose: what each axis is to each number of a step, from specs alone
     lab/reorder.py          the same run with the axes of its mesh in another order

@@ -1,6 +1,7 @@
 """Puzzles that ask for the best: whatever is as good as the best passes, and what is worse does not."""
 
 import itertools
+import math
 import random
 from collections.abc import Iterator
 from functools import cache
@@ -9,11 +10,13 @@ from typing import Any
 import pytest
 
 from puzzles import catalog
+from puzzles.catalog.composition import axes_from_bytes
 from puzzles.catalog.networks import best_algorithm
 from puzzles.catalog.pipeline_parallel import micro_batch_size
 from puzzles.grading import text
 from puzzles.grading.engine import grade
 from puzzles.grading.puzzle import Case, Puzzle
+from reference.mesh import Mesh
 
 ROUNDING = 1e-9
 
@@ -131,7 +134,40 @@ def test_of_micro_batches_those_as_good_as_the_best_pass_and_no_others(monkeypat
     assert tied >= 10
 
 
+def seconds_of_order(case: Case, order: tuple[str, ...]) -> float:
+    """Rank by rank: an axis is slow if two ranks that stand apart along it alone are on different nodes."""
+    names = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
+    mesh = Mesh({axis: case.sizes[names.index(axis)] for axis in order})
+    total = 0.0
+    for axis in order:
+        slow = any(len({rank // case.node for rank in group}) > 1 for group in mesh.groups(axis))
+        total += (mesh.size(axis) > 1) * case.each[names.index(axis)] / (case.inter if slow else case.intra)
+    return total
+
+
+def test_of_orders_those_as_quick_as_the_best_pass_and_no_others() -> None:
+    puzzle, tied = catalog.find("composition.order_of_five_axes"), 0
+    for case in [case for case in puzzle.cases if math.prod(case.sizes) <= 64]:
+        names = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
+        times = {order: seconds_of_order(case, order) for order in itertools.permutations(names)}
+        good = {order for order, seconds in times.items() if seconds <= min(times.values()) * (1 + ROUNDING)}
+        assert good == {order for order in times if accepted(puzzle, case, order)}, case
+        tied += 1 < len(good) < len(times)
+    assert tied >= 8
+
+
+def test_of_axes_read_from_bytes_those_that_make_the_same_pass_and_no_others() -> None:
+    """An axis of one rank may stand anywhere; all others have one place."""
+    puzzle = catalog.find("composition.axes_from_bytes")
+    for case in puzzle.cases:
+        axes = axes_from_bytes.MESHES[case.mesh]
+        true = [axis for axis, size in axes if size > 1]
+        for order in itertools.permutations(axis for axis, _ in axes):
+            assert accepted(puzzle, case, order) == ([axis for axis in order if axis in true] == true), (case, order)
+
+
 LAST_ON_A_TIE = {
+    "composition.order_of_five_axes": ("min(permutations(sizes)", "min(reversed(list(permutations(sizes)))"),
     "composition.best_split": ("return min(found, key", "return min(reversed(found), key"),
     "networks.best_algorithm": ("return min(times, key", "return min(reversed(times), key"),
     "pipeline_parallel.micro_batch_size": ("return min(possible, key", "return min(reversed(possible), key"),
@@ -151,7 +187,7 @@ def test_who_takes_the_last_of_several_equally_good_ones_passes_too(name: str) -
 
 @pytest.mark.parametrize("answer", [None, "ring", 3, (1, 2), (1, 2, 4.0), [0, 1, 8], (8, True, 1), {"p": 1}])
 def test_what_is_no_answer_at_all_is_told_so(answer: object) -> None:
-    for name in ("composition.best_split", "networks.best_algorithm", "pipeline_parallel.micro_batch_size"):
+    for name in (*LAST_ON_A_TIE, "composition.axes_from_bytes", "composition.find_the_missing_sum"):
         puzzle = catalog.find(name)
         if (name, answer) != ("networks.best_algorithm", "ring"):
             assert not accepted(puzzle, puzzle.cases[0], answer)
