@@ -31,11 +31,9 @@ def order_of_five_axes(
     wait for the slowest. A step takes the sum over all axes. An axis of one
     rank says nothing and takes no time.
 
-        12 ranks, nodes of 4        a group along the innermost axis
-        dp, tp = 3, 4               0 1 2 3          within a node
-        tp, dp = 4, 3
-        0 1 2, 3 4 5
-        ranks 3 and 4 are on different nodes: slow
+        12 ranks, nodes of 4
+        dp, tp = 3, 4     along tp 0 1 2 3         within a node
+        tp, dp = 4, 3     along dp 0 1 2, 3 4 5    3 and 4 are apart: slow
 
     Args:
         sizes: ranks along "pp", "dp_replicate", "dp_shard", "cp" and "tp", by

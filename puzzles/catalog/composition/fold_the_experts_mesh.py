@@ -54,11 +54,11 @@ PUZZLE = Puzzle(
         Attention splits matrices along tp and sequences along cp. An expert is small, and in it no token looks at
         another: it needs neither. So layers of experts see the same ranks in another way ("parallel folding"). Outside,
         nothing changes: stages (pp) and replicas (dp_replicate) are whole blocks of ranks. Inside a block, the row of
-        dp_shard x cp x tp ranks gets other axes:
+        dp_shard x cp x tp ranks gets other axes, here 2 x 4 x 1 in the place of 2 x 2 x 2:
 
-            ranks of a block             0      1      2      3      4      5      6      7
-            dp_shard, cp, tp = 2, 2, 2   000    001    010    011    100    101    110    111
-            edp, ep, etp = 2, 4, 1       000    010    020    030    100    110    120    130
+            ranks of a block     0   1   2   3   4   5   6   7
+            dp_shard, cp, tp   000 001 010 011 100 101 110 111
+            edp, ep, etp       000 010 020 030 100 110 120 130
 
         edp    replicas of the same experts. Over these their gradients are summed, and over dp_replicate.
         ep     ranks with different experts: tokens travel among them.
