@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from reference.composition.lab.roles import kind_of
 from reference.errors import BadInput
+from reference.roles import kind_of
 from reference.trace.ledger import Entry, Ledger
 
 from .style import SMALL, WIDTH, Colour, Picture, canvas, ink_on, write

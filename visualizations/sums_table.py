@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from reference.composition.lab.roles import Role, Row
 from reference.mesh import TENSOR, Mesh
+from reference.roles import Role, Row
 
 from .rank_colours import SAME, colour_of
 from .style import SMALL, TEXT, WIDTH, Colour, Picture, canvas, ink_on, write
@@ -26,7 +26,7 @@ def draw(rows: Mapping[str, Row], mesh: Mesh, view: Mesh, *, title: str = "") ->
     """The table of a plan.
 
     Args:
-        rows: as `reference.composition.lab.roles.roles` makes them.
+        rows: as `reference.roles.roles` makes them.
         mesh, view: `Plan.mesh` and `Plan.expert_mesh`, whose sizes stand above.
         title: the finding; by default which gradients are summed along fewer axes than others.
     """

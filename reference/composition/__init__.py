@@ -19,7 +19,6 @@ axes.
     answers/whose_sums.py   ranks whose gradients, losses and windows belong together
     lab/dyed_step.py        a small program with dyed parts, which takes faults, and its ledger
     lab/by_axis.py          bytes of a real run, by axis
-    lab/roles.py            who sums whose: what each axis is to each number of a step, from specs alone
     lab/reorder.py          the same run with the axes of its mesh in another order
     lab/published.py        what the paper has measured on Selene
     lab/published_layouts.py   layouts of Llama 3, DeepSeek-V3 and others, and what their axes say in a step

@@ -6,7 +6,6 @@ import pytest
 
 from reference.cluster import Cluster
 from reference.composition.lab.by_axis import SEVERAL, groups_of_views, matrices_of_views
-from reference.composition.lab.roles import Role, kind_of, roles
 from reference.composition.ledger import ledger_of
 from reference.config import TrainConfig
 from reference.errors import BadInput
@@ -14,6 +13,7 @@ from reference.mesh import Mesh
 from reference.models import GPTConfig
 from reference.models.moe_config import Balance, MoEConfig
 from reference.parallelize import DataParallelism, Plan
+from reference.roles import Role, kind_of, roles
 
 Clusters = Callable[..., Cluster]
 SHAPE = {"layers": 2, "width": 16, "heads": 4, "kv_heads": 2, "hidden": 24}

@@ -9,11 +9,11 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from reference.composition.lab.published_layouts import DEEPSEEK, GEMMA, LAYOUTS, LLAMA_8K
-from reference.composition.lab.roles import roles
 from reference.errors import BadInput
 from reference.mesh import Mesh
 from reference.models.moe_config import MoEConfig
 from reference.parallelize import DataParallelism, Plan
+from reference.roles import roles
 from reference.trace.ledger import Entry, Ledger
 from visualizations import axes_apart, ledger, published_axes, sums_table, two_views
 from visualizations.style import Colour, Picture

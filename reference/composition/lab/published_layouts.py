@@ -24,9 +24,8 @@ import torch
 from reference.mesh import Mesh
 from reference.models import PRESETS, GPTConfig, architecture, create
 from reference.models.moe_config import Balance, Gate, MoEConfig
-from reference.plan import Plan
 from reference.sharding import block_of
-from reference.tensor_parallel.layout import spec_of
+from reference.tensor_parallel.layout import spec_of, tensor_axes
 
 HALF, SINGLE, EIGHT_BITS = 2, 4, 1  # bytes of bfloat16, of float32, and of FP8
 
@@ -216,8 +215,7 @@ def held(layout: PublishedLayout) -> tuple[float, float]:
     Blocks are those of the specs. Of DeepSeek-V3's attention its own numbers are taken, not those of ours.
     """
     config, t, ep = layout.model, layout.size("tp"), layout.size("ep")
-    plan = Plan(tensor_parallel=t, expert_parallel=ep)
-    mesh, view = plan.mesh(ep * t, config), plan.expert_mesh(ep * t, config)
+    mesh, view = Mesh(tensor_axes(config, t)), Mesh({"ep": ep, "etp": 1})
     dense = experts = 0
     for name, shape in shapes(config).items():
         kind, spec = kind_of(name), spec_of(name, config.layout, slices_tokens=False)
