@@ -56,7 +56,7 @@ def find_the_missing_sum(
     have several explanations, any will do: twice along one of two axes that are
     equally long.
 
-    Budget: 600 layers in two seconds. A fault is in the numbers of each rank:
+    Budget: 250 layers in two seconds. A fault is in the numbers of each rank:
     there is no need to make up those of all ranks.
     """
     raise NotImplementedError("not solved yet")

@@ -141,7 +141,7 @@ PUZZLE = Puzzle(
         of `sums`. Where the same numbers have several explanations, any will do: twice along one of two axes that are
         equally long.
 
-        Budget: 600 layers in two seconds. A fault is in the numbers of each rank: there is no need to make up those
+        Budget: 250 layers in two seconds. A fault is in the numbers of each rank: there is no need to make up those
         of all ranks.
         """,
     function=find_the_missing_sum,
@@ -159,7 +159,7 @@ PUZZLE = Puzzle(
         for meshes in ((SQUARE, OBLONG, TALL), (CUBE, LONG, INSIDE_OUT), (BOX,))
     ),
     scale=Scale(
-        cases(worlds=(1,), mesh=(BOX,), layers=(600,), faults=("several",)),
+        cases(worlds=(1,), mesh=(BOX,), layers=(250,), faults=("several",)),
         "the number of parameters times that of pairs of ranks",
     ),
     inputs=ledger,
