@@ -44,6 +44,7 @@ MEETING_PLACES = (
     "options",
     "launch",
     "oracle",
+    "roles",
     "saves",
     "engine",
     "updates",

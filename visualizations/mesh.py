@@ -18,8 +18,16 @@ from reference.mesh import Mesh
 
 from .style import LINES, SMALL, TEXT, WIDTH, Colour, Picture, canvas, fits, fitted, ink_on, tint
 
+_COLOURS = {
+    "tensor": LINES[0][0],
+    "data": LINES[1][0],
+    "pipe": LINES[2][0],
+    "context": LINES[3][0],
+    "expert": LINES[5][0],
+}
+_SHORT = {"tp": "tensor", "dp": "data", "dp_shard": "data", "pp": "pipe", "cp": "context", "ep": "expert"}
 AXIS_COLOURS: Mapping[str, str] = MappingProxyType(
-    {"tensor": LINES[0][0], "data": LINES[1][0], "pipe": LINES[2][0], "context": LINES[3][0], "expert": LINES[5][0]}
+    _COLOURS | {short: _COLOURS[axis] for short, axis in _SHORT.items()} | {"dp_shard x cp": _COLOURS["data"]}
 )
 """What an axis is drawn in, in every picture."""
 

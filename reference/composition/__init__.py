@@ -20,4 +20,5 @@ axes.
     lab/by_axis.py          bytes of a real run, by axis
     lab/reorder.py          the same run with the axes of its mesh in another order
     lab/published.py        what the paper has measured on Selene
+    lab/published_layouts.py   layouts of Llama 3, DeepSeek-V3 and others, and what their axes say in a step
 """

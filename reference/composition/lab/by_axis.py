@@ -1,10 +1,15 @@
-"""Bytes of a real run, by axis: every message has two ends, and where these stand in the mesh says what it was for."""
+"""Bytes of a real run, by axis: every message has two ends, and where these stand in the mesh says what it was for.
+
+Where experts see the same ranks in another way, two ends do not tell: ranks that share matrices, say, may have other
+experts, too. But a message is said in a group, and along each axis that talks there are other groups.
+"""
 
 from collections.abc import Mapping
 
 import numpy as np
 
-from reference.mesh import Mesh
+from reference.errors import BadInput
+from reference.mesh import GRADIENTS, TENSOR, Mesh
 from reference.trace import Trace
 
 SEVERAL = "several axes"
@@ -35,3 +40,44 @@ def matrices_by_axis(trace: Trace, mesh: Mesh) -> Mapping[str, np.ndarray]:
         axis = axis_of(mesh, message.src, message.dst)
         sent.setdefault(axis, nothing())[message.src, message.dst] += message.bytes
     return sent
+
+
+def matrices_of_views(trace: Trace, mesh: Mesh, experts: Mesh) -> Mapping[str, np.ndarray]:
+    """The same for a plan with experts: bytes from rank (row) to rank (column), for each axis of both views that talks.
+
+    Args:
+        trace: of the ranks of both.
+        mesh, experts: `Plan.mesh` and `Plan.expert_mesh`.
+
+    Returns:
+        By "tp", "cp", "pp", or several that are one group, as "dp_shard x cp"; of experts by "ep", "etp", "edp".
+        `SEVERAL` is there where other groups have talked.
+
+    Raises:
+        BadInput: if two axes have the same groups, so that nothing tells their messages apart.
+    """
+    named = groups_of_views(mesh, experts)
+    sent: dict[str, np.ndarray] = {}
+    for message in trace.messages:
+        name = named.get(frozenset(message.send.group), SEVERAL)
+        matrix = sent.setdefault(name, np.zeros((trace.world_size, trace.world_size), dtype=np.int64))
+        matrix[message.src, message.dst] += message.bytes
+    order = [*dict.fromkeys(named.values()), SEVERAL]
+    return {name: sent[name] for name in order if name in sent}
+
+
+def groups_of_views(mesh: Mesh, experts: Mesh) -> Mapping[frozenset[int], str]:
+    """The groups in which a plan with experts talks, and what along."""
+    of_view = {
+        mesh: (TENSOR, ("cp",), ("pp",), ("dp_replicate",), ("dp_shard", "cp"), GRADIENTS),
+        experts: (("etp",), ("ep",), ("edp",), ("dp_replicate", "edp")),
+    }
+    found: dict[frozenset[int], str] = {}
+    for view, customers in of_view.items():
+        for axes in customers:
+            several = [axis for axis in axes if view.size(axis) > 1]
+            name = "tp" if axes == TENSOR else " x ".join(several)
+            for group in view.groups(*axes) if several else ():
+                if found.setdefault(frozenset(group), name) != name:
+                    raise BadInput(f"{name} and {found[frozenset(group)]} have the same groups, such as {group}")
+    return found
