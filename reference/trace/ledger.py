@@ -229,7 +229,15 @@ def entries_of(
         gradients: what came out, by name.
         due: ranks whose parts should be in each.
         mesh, rank, dye, times, what: as for `Entry`.
+
+    Raises:
+        BadInput: if a digit has no room for so many parts of one rank.
     """
+    if times >= dye.base:
+        raise BadInput(
+            f"a sum has {times} parts of each of {dye.ranks} ranks, and a digit counts to {dye.base - 1}: take fewer "
+            "micro-batches, or fewer ranks"
+        )
     found = {name: tuple(dye.shares(float(value)) for value in x.unique()) for name, x in gradients.items()}
     return [Entry(what, name, rank, shares, due[name], times, mesh) for name, shares in found.items()]
 

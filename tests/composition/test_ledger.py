@@ -232,6 +232,8 @@ def test_digits_of_a_sum() -> None:
     assert Dye(3).shares(0.123456) is None
     with pytest.raises(BadInput, match="1 to 26 ranks"):
         Dye(27)
+    with pytest.raises(BadInput, match="4 parts of each of 16 ranks, and a digit counts to 3"):
+        entries_of({"w": torch.ones(1)}, {"w": frozenset([0])}, Mesh({"dp": 16}), 0, Dye(16), times=4)
     for ranks in (1, 2, 8, 13, 26):
         dye = Dye(ranks)
         assert dye.shares(sum(dye.of(rank) for rank in range(ranks))) == (1,) * ranks
