@@ -5,11 +5,16 @@ import torch.distributed as dist
 
 from puzzles.grading.drives.expert_routing import in_two_micro_batches, last_bits, of_experts
 from puzzles.grading.pool import BACKWARD
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, drawn
 from reference.expert_parallel.answers.kept import recomputed_layer
 from reference.memory.recompute import recomputed
 
 DOUBLE, WIDTH, MICRO_BATCHES = 8, 3, 2
+
+
+def width_of(case):
+    """D."""
+    return case.get("width", WIDTH)
 
 
 def tokens_of(case, rank):
@@ -19,15 +24,15 @@ def tokens_of(case, rank):
 
 def a_rank(case, rank):
     """Tokens, a router, and this rank's experts. Twins are pairs of experts with equal scores, but for last bits."""
-    experts, tokens = case.n * case.here, tokens_of(case, rank)
-    router = case.normal(0, experts, WIDTH, name="router")
+    experts, tokens, width = case.n * case.here, tokens_of(case, rank), width_of(case)
+    router = case.normal(0, experts, width, name="router") / width**0.5
     for twin in range(1, 2 * case.twins, 2):
         router[twin] = router[twin - 1]
     return {
-        "x": case.normal(rank, MICRO_BATCHES, tokens, WIDTH),
+        "x": case.normal(rank, MICRO_BATCHES, tokens, width),
         "router": router,
-        "experts": case.normal(rank, case.here, WIDTH, WIDTH, name="experts"),
-        "upstream": case.normal(rank, MICRO_BATCHES, tokens, WIDTH, name="upstream"),
+        "experts": case.normal(rank, case.here, width, width, name="experts") / width**0.5,
+        "upstream": case.normal(rank, MICRO_BATCHES, tokens, width, name="upstream"),
         "k": case.k,
         "load": torch.arange(experts),
     }
@@ -44,7 +49,8 @@ def one_process_that_forgets_nothing(case, inputs):
         weights = scores.gather(-1, chosen)
         rows = x.flatten(0, 1)
         made = torch.stack([of_experts(rows, expert[None], [len(rows)]) for expert in experts], 1)
-        of_choices = made.gather(1, chosen.flatten(0, 1)[..., None].expand(-1, -1, WIDTH)).view(*chosen.shape, WIDTH)
+        places = chosen.flatten(0, 1)[..., None].expand(-1, -1, width_of(case))
+        of_choices = made.gather(1, places).view(*chosen.shape, width_of(case))
         out = (of_choices * weights[..., None]).sum(-2)
         total = total + (out * each["upstream"]).sum()
         load = each["load"] + torch.bincount(chosen.flatten(), minlength=len(experts))
@@ -66,7 +72,7 @@ def one_process_that_forgets_nothing(case, inputs):
 def output_and_choices(case):
     """Bytes of a micro-batch that stay until backward."""
     most = max(tokens_of(case, rank) for rank in range(case.n))
-    return DOUBLE * most * (WIDTH + case.k)
+    return DOUBLE * most * (width_of(case) + case.k)
 
 
 BROKEN = """
@@ -133,6 +139,7 @@ PUZZLE = Puzzle(
             twins=lambda so_far: range(1, so_far.n * so_far.here // 2 + 1),
         ),
     ),
+    large=case(1, tokens=8000, here=4, k=3, twins=2, width=64),
     inputs=a_rank,
     oracle=one_process_that_forgets_nothing,
     drive=in_two_micro_batches,
