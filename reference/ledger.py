@@ -24,15 +24,13 @@ from reference.collectives.default import Communicate, over
 from reference.config import TrainConfig
 from reference.data_parallel.norm import gradient_norm
 from reference.memory.precision import PRECISIONS
-from reference.mesh import GRADIENTS, TENSOR, Mesh
+from reference.mesh import EXPERT_GRADIENTS, GRADIENTS, TENSOR, Mesh
 from reference.models import ModelConfig, architecture, create
 from reference.models.layout import SplitExperts, split_of
 from reference.parallelize import TABLE, spec_in_plan
 from reference.plan import Plan
 from reference.trace.ledger import Dye, Entry, Ledger, dyed, entries_of, spanned
 from reference.train import Training, summed
-
-EXPERT_GRADIENTS = ("dp_replicate", "edp")
 
 
 def ledger_of(config: TrainConfig, plan: Plan, cluster: Cluster, communicate: Communicate = over) -> Ledger:

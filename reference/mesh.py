@@ -26,6 +26,7 @@ from reference.errors import BadInput
 DATA = ("dp_replicate", "dp_shard")  # ranks that read different windows; with HSDP, two axes
 GRADIENTS = (*DATA, "cp")  # ranks that read different tokens: their gradients are summed, and their losses
 TENSOR = ("tp_head", "tp_copy")  # ranks that share each matrix; along the second they have the same key-value heads
+EXPERT_GRADIENTS = ("dp_replicate", "edp")  # of the view that experts have: ranks that hold the same ones
 AXES = ("pp", *GRADIENTS, *TENSOR)
 """Of a plan, the outermost first: pipeline stages, replicas, shards, slices of the context, blocks of matrices."""
 

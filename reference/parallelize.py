@@ -27,7 +27,7 @@ from reference.groups import Groups, mine_of
 from reference.memory.fast.fused import Fused
 from reference.memory.precision import Precision
 from reference.memory.recompute import recomputing
-from reference.mesh import DATA, GRADIENTS, TENSOR
+from reference.mesh import DATA, EXPERT_GRADIENTS, GRADIENTS, TENSOR
 from reference.models import ModelConfig, architecture, create, initial_value, materialise, token_loss
 from reference.models.layout import SplitExperts, split_of
 from reference.models.ops import PLAIN, Ops, equip
@@ -35,7 +35,7 @@ from reference.on_mesh import Along, OnMesh
 from reference.pipeline_parallel.channels import channels_of, ends_of
 from reference.pipeline_parallel.folded import busiest
 from reference.pipeline_parallel.orders import forward_only
-from reference.pipeline_parallel.per_stage_sync import PerStageSync, SyncOfBoth
+from reference.pipeline_parallel.per_stage_sync import PerStageSync, SyncOfAll
 from reference.pipeline_parallel.run import Pipeline, StageSync
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.split_backward import Deferred, DeferredWeightGradients
@@ -125,19 +125,14 @@ def parallelize(
     region = _region(plan, groups, overlap=on_gpus.is_gpu(device)) if is_split else None
     experts = _experts(config, plan, groups, of_experts) if of_experts else None
     equip(model, lambda _: ops_of(plan, region, deferred, _context(plan, groups, sequence), experts))
-    make_form = partial(_form, plan=plan, precision=precision, value=value, device=device)
     lifted = lift_experts(model) if of_experts else {}
-    dense = _over_stages(model, partial(make_form, ranks=DataRanks.of(groups, GRADIENTS, ("dp_shard", "cp"))))
-    along = [Along(dense, plan.shard_axes)]
-    if of_experts:
-        ranks = DataRanks.of(of_experts, ("dp_replicate", "edp"), ("edp",))
-        sparse = _over_experts(model, lifted, partial(make_form, ranks=ranks))
-        along.append(Along(sparse, plan.expert_shard_axes, of_experts))
-    form = dense
+    make_form = partial(_form, plan=plan, precision=precision, value=value, device=device)
+    forms = _forms(model, lifted, plan, groups, of_experts, make_form)
+    form = forms[0].form
     if is_pipeline or is_split or of_experts:
-        form = OnMesh(along, placed, groups, plan.split_axes)
+        form = OnMesh(forms, placed, groups, plan.split_axes)
     if is_pipeline:
-        of_stages = SyncOfBoth([each.form for each in along]) if of_experts else dense
+        of_stages = SyncOfAll([each.form for each in forms])
         engine, inference = _pipelines(model, plan, groups, device, deferred, of_stages)
     else:
         engine, inference = OneStage(model, form, plan.micro_batches), lambda _: ForwardOnly(model)
@@ -172,7 +167,7 @@ def groups_of(plan: Plan, group: ProcessGroup, config: ModelConfig, communicate:
 def expert_groups_of(plan: Plan, group: ProcessGroup, config: ModelConfig, communicate: Communicate = over) -> Groups:
     """All groups of the ranks as layers of experts see them, made in one order by all ranks of `group`."""
     groups = Groups(group, plan.expert_mesh(group.size(), config), communicate)
-    for axes in (("ep",), ("etp",), ("edp",), ("dp_replicate", "edp"), ("dp_replicate",)):
+    for axes in (("ep",), ("etp",), ("edp",), EXPERT_GRADIENTS, ("dp_replicate",)):
         groups.along(*axes)
     if plan.expert_nodes > 1:
         families = {EP_NODES: plan.expert_nodes, EP_INSIDE: plan.expert_parallel // plan.expert_nodes}
@@ -276,6 +271,24 @@ def _experts(config: ModelConfig, plan: Plan, groups: Groups, of_experts: Groups
     tensor, windows, batch = (groups.communicator(*axes) for axes in (TENSOR, ("cp", *TENSOR), (*GRADIENTS, *TENSOR)))
     ranks = TokenRanks(tensor, windows, batch, plan.sequence_parallel)
     return partial(ExpertParallel, dispatch=dispatch, ranks=ranks)
+
+
+def _forms(
+    model: nn.Module,
+    lifted: Mapping[nn.Module, nn.Module],
+    plan: Plan,
+    groups: Groups,
+    of_experts: Groups | None,
+    make_form: Callable[..., DataParallel],
+) -> list[Along]:
+    """Data parallelism over all that a model keeps, and over the experts that were lifted from it, if there are any."""
+    ranks = DataRanks.of(groups, GRADIENTS, ("dp_shard", "cp"))
+    forms = [Along(_over_stages(model, partial(make_form, ranks=ranks)), plan.shard_axes)]
+    if of_experts:
+        ranks = DataRanks.of(of_experts, EXPERT_GRADIENTS, ("edp",))
+        over_experts = _over_experts(model, lifted, partial(make_form, ranks=ranks))
+        forms.append(Along(over_experts, plan.expert_shard_axes, of_experts))
+    return forms
 
 
 def _over_stages(model: nn.Module, make_form: Callable[[nn.Module], DataParallel]) -> DataParallel | PerStageSync:

@@ -12,14 +12,12 @@ have parts wherever other tokens are routed, and that is along the tensor axes, 
 from collections.abc import Mapping
 from enum import StrEnum
 
-from reference.mesh import GRADIENTS, TENSOR, Mesh
+from reference.mesh import EXPERT_GRADIENTS, GRADIENTS, TENSOR, Mesh
 from reference.models import ModelConfig, architecture, create
 from reference.models.layout import SplitExperts, split_of
 from reference.parallelize import spec_in_plan
 from reference.plan import Plan
 from reference.sharding import Spec
-
-OF_EXPERTS = ("dp_replicate", "edp")  # ranks that hold the same experts, which tokens of other ranks have come to
 
 
 class Role(StrEnum):
@@ -42,7 +40,7 @@ def roles(config: ModelConfig, plan: Plan, ranks: int) -> Mapping[str, Row]:
     for name, _ in create(architecture, config, device="meta").named_parameters():
         is_expert = isinstance(split_of(name, config.layout), SplitExperts)
         spec = spec_in_plan(name, config, plan)
-        row = of_gradient(spec, experts, OF_EXPERTS) if is_expert else of_gradient(spec, mesh, GRADIENTS)
+        row = of_gradient(spec, experts, EXPERT_GRADIENTS) if is_expert else of_gradient(spec, mesh, GRADIENTS)
         found[f"gradient: {kind_of(name)}"] = row
     parts, same, split = Role.PARTS, Role.REPLICAS, Role.SPLIT
     found["loss"] = {axis: same if axis in TENSOR else parts for axis in mesh.names}

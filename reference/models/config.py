@@ -195,7 +195,7 @@ def require_gpt(config: "ModelConfig") -> None:
     """See that a formula is asked about a model whose layers it knows.
 
     Raises:
-        BadInput: for any other than a GPT.
+        BadInput: for any other than a GPT, and for one with experts.
     """
-    if not isinstance(config, GPTConfig):
+    if not isinstance(config, GPTConfig) or config.experts:
         raise BadInput(f"this formula counts what a GPT has (GPTConfig), and not a model of {type(config).__name__}")

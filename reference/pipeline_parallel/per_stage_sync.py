@@ -61,8 +61,8 @@ class PerStageSync:
         return [gradient for form in self._all for gradient in form.gradients()]
 
 
-class SyncOfBoth:
-    """What the stages of a pipeline ask of several forms, such as that of experts and that of all else.
+class SyncOfAll:
+    """What the stages of a pipeline ask of one form or several, such as that of experts and that of all else.
 
     Args:
         syncs: over different parameters of the same stages.

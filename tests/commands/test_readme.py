@@ -53,7 +53,7 @@ def test_each_target_of_make_is_there(target: str) -> None:
 def test_options_of_train_are_all_told() -> None:
     known = {name for each in get_command(cli.build()).commands["train"].params for name in each.opts}
     told = {word for line in TYPED if line.startswith("--") for word in line.split() if word.startswith("--")}
-    assert told - known <= {"--json"}
+    assert told - known <= {"--json", "--ledger"}
     assert all(word in README for option in ("schedule", "data_parallel") for word in OPTIONS[option].words)
 
 

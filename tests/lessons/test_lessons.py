@@ -66,6 +66,7 @@ def test_a_lesson_runs_with_nothing_solved(lesson: str, course: Callable[[bool],
 
 
 @pytest.mark.long
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_a_lesson_runs_with_everything_solved(lesson: str, course: Callable[[bool], Path]) -> None:
     """Every cell that can tell: a puzzle, what asks for an answer, and what these need. The others run as above."""

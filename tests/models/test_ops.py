@@ -33,7 +33,8 @@ REPLACED = {
     "reference/zero_bubble/lab/sleeping_pieces.py": {"recorder.make"},  # no module
     "reference/tensor_parallel/ops.py": {"setattr"},  # a block in the place of a whole parameter
     "reference/zero/unit.py": {"setattr"},  # FSDP: a parameter whose memory is the unit's
-    "reference/pipeline_parallel/stages.py": {"setattr"},  # a layer that is elsewhere, or borrowed
+    "reference/pipeline_parallel/stages.py": {"setattr"},  # a layer that is elsewhere
+    "reference/models/borrowed.py": {"setattr"},  # a layer that another module owns
     "reference/process_group.py": {"setattr"},  # names of torch's own functions
 }
 """What is assigned all the same, and is no method of a module."""

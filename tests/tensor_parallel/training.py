@@ -109,9 +109,8 @@ def laid_out(task: Language, plan: Plan, precision: Precision) -> Parallel:
     data = groups.along(*DATA)
     form = OnMesh([Along(DistributedDataParallel(model, data, precision))], placed, groups)
     loss = partial(vocabulary.token_loss, group=region.group, vocabulary=task.config.vocabulary)
-    return Parallel(
-        model, loss, form, data, data, OneStage(model, form, plan.micro_batches), lambda _: ForwardOnly(model)
-    )
+    engine, parameters = OneStage(model, form, plan.micro_batches), dict(model.named_parameters())
+    return Parallel(model, loss, form, data, data, engine, lambda _: ForwardOnly(model), parameters)
 
 
 def loss_of(task: Language, parallel: Parallel, step: int, part: int, parts: int) -> Tensor:

@@ -31,9 +31,9 @@ def test_what_ranks_hold_of_a_batch_is_the_batch(kind: ContextLayout, drops: boo
         assert found == [None] * ranks if whole is None else torch.equal(torch.cat(found, -1)[..., order], whole)
 
 
-def test_padding_does_not_count_and_stands_somewhere() -> None:
+def test_padding_does_not_count_and_stands_nowhere() -> None:
     held = read(drops=True).of_rank(layout(ContextLayout.CONTIGUOUS, 6, 4), 0)
-    assert held.targets[0].tolist() == [12, IGNORED] and held.positions.tolist() == [0, 0]
+    assert held.targets[0].tolist() == [12, IGNORED] and held.positions.tolist() == [0, -1]
 
 
 class Counting:

@@ -22,12 +22,12 @@ from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
 from reference.models import GPTConfig
-from reference.oracle import Record, largest_difference, on_ranks, one_process
+from reference.oracle import Record, largest_difference, on_ranks
 from reference.parallelize import DataParallelism, PipelineSchedule, Plan
 from reference.trace import Op
 from reference.train import TrainConfig, Training, validation_loss
 
-from ..parity.deal import EXACT, SHAPE, dealt
+from ..parity.deal import EXACT, SHAPE, alone_as, dealt
 
 Clusters = Callable[..., Cluster]
 CPU = torch.device("cpu")
@@ -54,7 +54,7 @@ def test_plans_equal_one_process_as_they_run_on_gpus(clusters: Clusters, number:
     """Each schedule. What warms up leaves nothing behind: not a bit of a gradient."""
     deal = dealt(number, seed=1, precision="fp64")
     first, *others = clusters(deal.ranks, preload=("torch._dynamo",)).run(record, deal.config, deal.plan)
-    found = largest_difference(first, one_process(deal.config))
+    found = largest_difference(first, alone_as(deal))
     found["ranks"] = 0.0 if all(other.losses == first.losses for other in others) else inf
     assert max(found.values()) < EXACT, (deal, found)
 

@@ -22,7 +22,7 @@ from math import prod
 import torch
 
 from reference.mesh import Mesh
-from reference.models import PRESETS, GPTConfig, architecture, create
+from reference.models import PRESETS, GPTConfig, ModelConfig, architecture, create
 from reference.models.moe_config import Balance, Gate, MoEConfig
 from reference.sharding import block_of
 from reference.tensor_parallel.layout import spec_of, tensor_axes
@@ -55,7 +55,7 @@ def latent_attention_parameters(width: int = DEEPSEEK_V3.width) -> int:
     return queries + keys_and_values + heads * head * width
 
 
-def parameters_by_kind(config: GPTConfig) -> Mapping[str, int]:
+def parameters_by_kind(config: ModelConfig) -> Mapping[str, int]:
     """How many numbers a model on the meta device has, by what they are for."""
     found: dict[str, int] = {}
     for name, shape in shapes(config).items():
@@ -64,7 +64,7 @@ def parameters_by_kind(config: GPTConfig) -> Mapping[str, int]:
 
 
 @cache
-def shapes(config: GPTConfig) -> Mapping[str, torch.Size]:
+def shapes(config: ModelConfig) -> Mapping[str, torch.Size]:
     """Of all parameters of a model, which has no values."""
     model = create(architecture, config, device="meta")
     return {name: parameter.shape for name, parameter in model.named_parameters()}
