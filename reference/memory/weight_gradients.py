@@ -47,3 +47,34 @@ class GivenByHand(Function):
         (x,) = ctx.saved_tensors
         ctx.bring(x, gradients)
         return None, None, None, *gradients
+
+
+def product_by_hand(x: Tensor, weight: Tensor, bring: Bring) -> Tensor:
+    """x Wᵀ, whose weight's gradient is brought by hand: as `by_hand` around the product, in one function.
+
+    With narrow layers, whose products take no longer than their calls, two functions would cost a fifth of a step.
+
+    Args:
+        x: [..., in].
+        weight: [out, in].
+        bring: called in backward with x and (dy,).
+    """
+    anchor = torch.empty(0, requires_grad=True)
+    return ProductByHand.apply(anchor, x, weight.detach(), bring)
+
+
+class ProductByHand(Function):
+    """`apply(anchor, x, weight, bring)`: see `product_by_hand`."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, x: Tensor, weight: Tensor, bring: Bring) -> Tensor:
+        ctx.bring = bring
+        ctx.save_for_backward(x, weight)
+        return torch.nn.functional.linear(x, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        ctx.bring(x, (gradient,))
+        return None, gradient @ weight if ctx.needs_input_grad[1] else None, None, None

@@ -240,6 +240,13 @@ class Around(Ops):
         self.inside.add_weight_gradient(weight, gradient, x)
 
 
+def innermost(ops: Ops) -> Ops:
+    """Those that compute, inside of all that stand around them."""
+    while isinstance(ops, Around):
+        ops = ops.inside
+    return ops
+
+
 def needs_all_heads(query: Tensor, key: Tensor) -> bool:
     """Whether heads of keys must be repeated for attention to keep no S x S numbers.
 

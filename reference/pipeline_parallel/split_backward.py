@@ -9,14 +9,15 @@ Qi et al. 2023, "Zero bubble pipeline parallelism", sec. 1: B and W.
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from reference.errors import BadInput
 from reference.memory.fast.fused import Fused
-from reference.memory.weight_gradients import by_hand, detached
-from reference.models.ops import PLAIN, Around, Linear, Ops, adopt, equip
+from reference.memory.weight_gradients import by_hand, detached, product_by_hand
+from reference.models.ops import PLAIN, Around, Linear, Ops, adopt, equip, innermost
 
 
 class DeferredWeightGradients:
@@ -83,11 +84,14 @@ class Deferred(Around):
     def __init__(self, inside: Ops, deferred: DeferredWeightGradients) -> None:
         super().__init__(inside)
         self.deferred = deferred
+        self._on_one_rank = type(innermost(inside)) in (Ops, Fused)
 
     def column_linear(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
         """As those inside. For the weights, the input is gathered later."""
         if not self._splits(layers):
             return self.inside.column_linear(x, *layers)
+        if self._are_plain(layers):
+            return tuple(self._product(x, layer) for layer in layers)
         outputs = self.inside.column_linear(x, *map(detached, layers))
         return by_hand(x, outputs, lambda x, dys: self._later(layers, lambda: (dys, self.inside.gather(x))))
 
@@ -95,6 +99,8 @@ class Deferred(Around):
         """As those inside. For the weight, the gradient of the output is gathered later, once more."""
         if not self._splits([layer]):
             return self.inside.row_linear(x, layer)
+        if self._are_plain([layer]):
+            return self._product(x, layer)
         outputs = (self.inside.row_linear(x, detached(layer)),)
         gather = self.inside.gather
         return by_hand(x, outputs, lambda x, dys: self._later([layer], lambda: ([gather(dys[0].contiguous())], x)))[0]
@@ -105,6 +111,29 @@ class Deferred(Around):
             return self.inside.logits(x, table)
         outputs = (self.inside.logits(x, detached(table)),)
         return by_hand(x, outputs, lambda x, dys: self._later([table], lambda: (dys, self.inside.gather(x))))[0]
+
+    def _are_plain(self, layers: Sequence[Linear]) -> bool:
+        """Whether products are nothing but products: no rank to gather from, no bias, no cast."""
+        return (
+            self._on_one_rank
+            and not torch.is_autocast_enabled("cpu")
+            and all(getattr(layer, "bias", None) is None for layer in layers)
+        )
+
+    def _product(self, x: Tensor, layer: Linear) -> Tensor:
+        """Of one layer."""
+
+        def bring(x: Tensor, gradients: tuple[Tensor, ...]) -> None:
+            work = partial(self._add_gradient, layer.weight, gradients[0], x)
+            if not self.deferred.defers(work):
+                work()
+
+        return product_by_hand(x, layer.weight, bring)
+
+    def _add_gradient(self, weight: nn.Parameter, gradient: Tensor, x: Tensor) -> None:
+        if weight.requires_grad:
+            with torch.no_grad():
+                self.inside.add_weight_gradient(weight, gradient, x)
 
     def _splits(self, layers: Sequence[Linear]) -> bool:
         return self.deferred.splits and any(layer.weight.requires_grad for layer in layers)
