@@ -90,7 +90,7 @@ class Deferred(Around):
         """As those inside. For the weights, the input is gathered later."""
         if not self._splits(layers):
             return self.inside.column_linear(x, *layers)
-        if self._are_plain(layers):
+        if self._are_plain(x, layers):
             return tuple(self._product(x, layer) for layer in layers)
         outputs = self.inside.column_linear(x, *map(detached, layers))
         return by_hand(x, outputs, lambda x, dys: self._later(layers, lambda: (dys, self.inside.gather(x))))
@@ -99,7 +99,7 @@ class Deferred(Around):
         """As those inside. For the weight, the gradient of the output is gathered later, once more."""
         if not self._splits([layer]):
             return self.inside.row_linear(x, layer)
-        if self._are_plain([layer]):
+        if self._are_plain(x, [layer]):
             return self._product(x, layer)
         outputs = (self.inside.row_linear(x, detached(layer)),)
         gather = self.inside.gather
@@ -112,11 +112,11 @@ class Deferred(Around):
         outputs = (self.inside.logits(x, detached(table)),)
         return by_hand(x, outputs, lambda x, dys: self._later([table], lambda: (dys, self.inside.gather(x))))[0]
 
-    def _are_plain(self, layers: Sequence[Linear]) -> bool:
+    def _are_plain(self, x: Tensor, layers: Sequence[Linear]) -> bool:
         """Whether products are nothing but products: no rank to gather from, no bias, no cast."""
         return (
             self._on_one_rank
-            and not torch.is_autocast_enabled("cpu")
+            and not torch.is_autocast_enabled(x.device.type)
             and all(getattr(layer, "bias", None) is None for layer in layers)
         )
 
