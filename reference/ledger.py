@@ -29,6 +29,7 @@ from reference.models import ModelConfig, architecture, create
 from reference.models.layout import SplitExperts, split_of
 from reference.parallelize import TABLE, spec_in_plan
 from reference.plan import Plan
+from reference.sharding import gradient_axes
 from reference.trace.ledger import Dye, Entry, Ledger, dyed, entries_of, spanned
 from reference.train import Training, summed
 
@@ -96,8 +97,7 @@ def due_of(config: TrainConfig, plan: Plan, rank: int) -> tuple[Mapping[str, fro
         is_expert = isinstance(split_of(name, model.layout), SplitExperts)
         here, batch = (experts, EXPERT_GRADIENTS) if is_expert else (mesh, GRADIENTS)
         spec = spec_in_plan(name, model, plan)
-        axes = [axis for axis in here.names if axis in batch or axis in spec.partial]
-        found = set(here.group_of(rank, *axes))
+        found = set(here.group_of(rank, *gradient_axes(spec, here, batch)))
         if "pp_ends" in spec.partial:
             ends = {plan.timetable().placement[stage] for stage in (0, -1)}
             found = {here.rank(**{**here.coordinates(other), "pp": end}) for other in found for end in ends}

@@ -16,7 +16,7 @@
 | which ranks hold equal replicas?             | those that differ along axes that do not split it                   |
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import prod
@@ -115,6 +115,18 @@ def block_of(shape: torch.Size, spec: Spec, mesh: Mesh, rank: int) -> Slices:
         begins.append(begin)
         sizes.append(size if spec.padded else min(size, length - begin))
     return Slices(tuple(begins), tuple(sizes))
+
+
+def gradient_axes(spec: Spec, mesh: Mesh, batch: Collection[str]) -> tuple[str, ...]:
+    """The axes along which ranks each have a part of a parameter's gradient, so that the parts are summed.
+
+    Args:
+        spec: of the parameter.
+        mesh: whose axes the spec names; what it names besides is no axis of it.
+        batch: axes along which ranks read different tokens.
+    """
+    of_batch = {axis for axis in batch if axis not in spec.split}
+    return tuple(axis for axis in mesh.names if axis in of_batch or axis in spec.partial)
 
 
 def pieces(values: Tensor, begin: int, block: Slices, shape: torch.Size) -> list[tuple[Slices, Tensor]]:

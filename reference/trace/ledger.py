@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from reference.errors import BadInput
 from reference.mesh import Mesh
-from reference.sharding import Spec
+from reference.sharding import Spec, gradient_axes
 
 from .events import Op
 from .trace import Trace
@@ -271,8 +271,7 @@ def record(
     """
     dye, due = Dye(len(mesh.ranks)), {}
     for name in parameters:
-        spec = specs.get(name, Spec())
-        axes = [axis for axis in mesh.names if (axis in batch and axis not in spec.split) or axis in spec.partial]
+        axes = gradient_axes(specs.get(name, Spec()), mesh, batch)
         due[name] = frozenset(mesh.group_of(rank, *axes))
     with dyed(parameters.values(), dye.of(rank)):
         step()

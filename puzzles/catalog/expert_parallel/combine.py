@@ -4,11 +4,12 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives import there_and_back
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, on_any_ranks
 from reference.expert_parallel.answers.exchange import combine, exchange_rows
 
 from .over_ranks import (
     ANY,
+    EXCHANGES,
     WIDTH,
     bytes_there_and_back,
     choices_of,
@@ -116,12 +117,7 @@ PUZZLE = Puzzle(
         Budget: one exchange there and one back, and in it only rows that leave their rank, each once.
         """,
     function=combine,
-    cases=cases(worlds=(2, 4), tokens=("different",), liked=("all", "few"), each=(2,), k=(2,))
-    + cases(worlds=(4,), tokens=("none on the first", "none"), liked=("all",), each=(2,), k=(2,))
-    + cases(worlds=(3,), tokens=("the same",), liked=("not the last rank's", "all"), each=(1, 3), k=(2,))
-    + cases(worlds=(1, 5), tokens=("different",), liked=("few",), each=(3,), k=(3,))
-    + cases(worlds=(8,), tokens=("all on the last",), liked=("all",), each=(2,), k=(2,))
-    + cases(worlds=(4,), members=(0, 2, 3), tokens=("different",), liked=("few",), each=(2,), k=(2,)),
+    cases=EXCHANGES,
     drawn=on_any_ranks(**ANY),
     inputs=rows_and_weights,
     oracle=all_rows_at_hand,

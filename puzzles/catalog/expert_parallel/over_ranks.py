@@ -7,7 +7,7 @@ Letters of shapes: T tokens of a rank, k experts of a token, D width, E experts,
 import torch
 from torch import Tensor
 
-from puzzles.grading.puzzle import Case, Inputs
+from puzzles.grading.puzzle import Case, Inputs, cases
 
 DOUBLE, INTEGER = 8, 8  # bytes
 WIDTH = 3
@@ -32,6 +32,17 @@ ANY = {  # to draw from, for `on_any_ranks`
     "each": (1, 2, 3),
     "k": lambda so_far: range(1, min(3, so_far.n * so_far.each) + 1),
 }
+
+
+EXCHANGES = (
+    cases(worlds=(2, 4), tokens=("different",), liked=("all", "few"), each=(2,), k=(2,))
+    + cases(worlds=(4,), tokens=("none on the first", "none"), liked=("all",), each=(2,), k=(2,))
+    + cases(worlds=(3,), tokens=("the same",), liked=("not the last rank's", "all"), each=(1, 3), k=(2,))
+    + cases(worlds=(1, 5), tokens=("different",), liked=("few",), each=(3,), k=(3,))
+    + cases(worlds=(8,), tokens=("all on the last",), liked=("all",), each=(2,), k=(2,))
+    + cases(worlds=(4,), members=(0, 2, 3), tokens=("different",), liked=("few",), each=(2,), k=(2,))
+)
+"""Cases of rows that go to their experts, and of those that come back."""
 
 
 def tokens_of(case: Case, rank: int) -> int:
