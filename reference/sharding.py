@@ -10,7 +10,7 @@
 | question                                     | answer                                                              |
 |----------------------------------------------|---------------------------------------------------------------------|
 | what does a rank hold?                       | the block at its coordinates on the axes of `split`: `block_of`     |
-| over which ranks is its gradient summed?     | over the batch's axes that do not split it, and `partial`: `gradient_axes`  |
+| over which ranks is its gradient summed?     | those along the batch's axes and `partial`: `gradient_axes`         |
 | who counts it in a norm?                     | the first rank along each axis that does not split it: `is_primary` |
 | where do its elements stand in a checkpoint? | where its block does in the whole: `pieces`                         |
 | which ranks hold equal replicas?             | those that differ along axes that do not split it                   |
