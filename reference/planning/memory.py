@@ -1,0 +1,152 @@
+"""What the fullest rank of a layout holds, in bytes, by part.
+
+| part        | bytes                                                                                            |
+|-------------|--------------------------------------------------------------------------------------------------|
+| parameters  | 2 for each, in bfloat16                                                                          |
+| gradients   | 4 for each, in float32, where micro-batches add up                                               |
+| optimizer   | 12 for each: the parameter in float32, and two moments of Adam                                   |
+| activations | of each layer, times the micro-batches in flight there, and of one layer that is made again      |
+| logits      | of the last stage, in float32                                                                    |
+| gathered    | with FSDP: two layers' parameters and gradients                                                  |
+| reserve     | what libraries take, and what lies between tensors                                               |
+
+Of a pipeline's stages the first has most in flight and the table of tokens, the last has the head: the fuller one
+counts. Activations are those of Korthikanti et al. 2022 (arXiv:2205.05198), term by term, and of gated feed-forwards
+and flash attention in the same way.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from reference.choices import Recompute
+from reference.plan import PipelineSchedule
+
+from .job import AttentionKernel, Job
+from .layouts import Column, Layouts, Sharding
+from .work import HALF, expert_share
+
+PARAMETER, GRADIENT, STATE = 2, 4, 12  # bytes for each parameter
+SINGLE = 4
+CONTEXT = 1e9  # bytes of the driver and libraries of each process
+
+
+def parameters(job: Job, layouts: Layouts, layers: Column) -> tuple[Column, Column]:
+    """Numbers that a rank holds of so many layers, before data parallelism shards them: dense ones, and of experts."""
+    model, t = job.model, layouts.tp
+    keys = 2 * np.maximum(model.kv_heads / t, 1) * model.head_dim
+    attention = model.width * (2 * model.attended / t + keys) + 2 * model.width
+    dense = (2 + model.gated) * model.width * model.hidden / t
+    if not model.experts:
+        return layers * (attention + dense), 0.0 * layers
+    share = expert_share(job)
+    shared = model.shared_experts * model.expert_parameters / t + model.width * model.experts
+    experts = model.experts * model.expert_parameters / (layouts.ep * layouts.etp)
+    return layers * (attention + (1 - share) * dense + share * shared), layers * share * experts
+
+
+def table(job: Job, layouts: Layouts) -> Column:
+    """Numbers of the table of tokens, or of the head, on a rank."""
+    return job.model.vocabulary * job.model.width / layouts.tp
+
+
+def layer_activations(job: Job, layouts: Layouts) -> Column:
+    """Bytes that one layer keeps of one micro-batch."""
+    if layouts.recompute is Recompute.FULL:
+        return HALF * layouts.tokens(job) * job.model.width / _slices(layouts)
+    return _kept(job, layouts, layouts.recompute)
+
+
+def _slices(layouts: Layouts) -> Column:
+    return layouts.tp if layouts.sequence_parallel else 1.0
+
+
+def _kept(job: Job, layouts: Layouts, recompute: Recompute) -> Column:
+    model, t, tokens = job.model, layouts.tp, layouts.tokens(job)
+    written = job.attention is AttentionKernel.WRITTEN
+    between = tokens * model.width * (4 * HALF + 2 * written) / _slices(layouts)  # two norms' inputs and outputs, masks
+    keys = np.maximum(model.kv_heads / t, 1) * model.head_dim
+    inside = tokens * HALF * (2 * model.attended / t + 2 * keys)  # queries, keys, values, what attention makes
+    if written and recompute is Recompute.NONE:
+        inside = inside + 5 * tokens * job.sequence * model.heads / t
+    return between + inside + _fed(job, layouts)
+
+
+def _fed(job: Job, layouts: Layouts) -> Column:
+    """Inside feed-forwards: up, gate, and their product; rows of experts, too."""
+    model, tokens = job.model, layouts.tokens(job)
+    dense = tokens * HALF * (2 + model.gated) * model.hidden / layouts.tp
+    if not model.experts:
+        return dense
+    share = expert_share(job)
+    rows = tokens / layouts.tp * layouts.etp * model.top_k
+    routed = rows * HALF * (3 * model.expert_hidden / layouts.etp + 2 * model.width)
+    shared = tokens * HALF * 3 * model.shared_experts * model.expert_hidden / layouts.tp
+    return (1 - share) * dense + share * (routed + shared)
+
+
+def in_flight(layouts: Layouts, micro_batches: Column) -> Column:
+    """Micro-batches of all its layers that the first stage's rank holds at most, by schedule."""
+    p, v = layouts.pp, layouts.chunks
+    match layouts.schedule:
+        case PipelineSchedule.GPIPE | PipelineSchedule.BREADTH_FIRST:
+            most = micro_batches
+        case PipelineSchedule.INTERLEAVED | PipelineSchedule.INTERLEAVED_EVEN:
+            most = p + (p - 1) / v  # Korthikanti et al. 2022, sec. 4.2.3
+        case PipelineSchedule.ZB_H2:
+            most = 2 * p - 1
+        case PipelineSchedule.ONE_F_ONE_B_V:
+            most = 2 * p / 3
+        case PipelineSchedule.V_HALF:
+            most = p / 2 + 1
+        case PipelineSchedule.V_MIN:
+            most = p / 3 + 1
+        case PipelineSchedule.DUAL_PIPE_V:
+            most = p + 1
+        case _:
+            most = p
+    return np.minimum(most, micro_batches)
+
+
+def parts(job: Job, layouts: Layouts) -> Mapping[str, Column]:
+    """Bytes of the fullest rank, by part."""
+    first, last = (_of_stage(job, layouts, is_first) for is_first in (True, False))
+    fuller = sum(first.values()) >= sum(last.values())
+    return {name: np.where(fuller, first[name], last[name]) for name in first}
+
+
+def _of_stage(job: Job, layouts: Layouts, is_first: bool) -> dict[str, Column]:
+    alone = layouts.pp == 1
+    layers = job.model.layers / layouts.pp
+    dense, experts = parameters(job, layouts, layers)
+    ends = np.where(alone & (not job.model.tied), 2, 1)
+    dense = dense + ends * table(job, layouts)
+    replicas = layouts.dp * layouts.cp
+    holders = layouts.tp * replicas / (layouts.ep * layouts.etp)
+    m = layouts.micro_batches(job)
+    flying = in_flight(layouts, m) if is_first else np.minimum(1.0, m)
+    kept = layers * flying * layer_activations(job, layouts)
+    if layouts.recompute is Recompute.FULL:
+        kept = kept + _kept(job, layouts, Recompute.NONE)
+    elif layouts.recompute is Recompute.SELECTIVE:
+        kept = kept + _kept(job, layouts, Recompute.NONE) - _kept(job, layouts, Recompute.SELECTIVE)
+    logits = layouts.tokens(job) * job.model.vocabulary / layouts.tp * (HALF + SINGLE)
+    stored = {
+        "parameters": (PARAMETER, layouts.sharding is Sharding.FSDP),
+        "gradients": (GRADIENT, layouts.sharding in (Sharding.FSDP, Sharding.ZERO2)),
+        "optimizer": (STATE, layouts.sharding is not Sharding.NONE),
+    }
+    found = {
+        name: size * (dense / replicas + experts / holders if shared else dense + experts)
+        for name, (size, shared) in stored.items()
+    }
+    gathered = 0.0 * layers
+    if layouts.sharding is Sharding.FSDP:
+        unit = sum(parameters(job, layouts, 1.0))
+        gathered = 2 * PARAMETER * unit + GRADIENT * unit
+    return found | {
+        "activations": kept,
+        "logits": logits * (alone | (not is_first)),
+        "gathered": gathered,
+        "reserve": CONTEXT + 0.0 * layers,
+    }
