@@ -8,9 +8,13 @@ on columns: one layout and a million are one code, and a million cost less than 
     job.py         what is to be trained, and on what
     layouts.py     how ranks may share the work: many layouts at once, in columns
     work.py        what one rank computes for one micro-batch, counted
+    stages.py      how layers make stages of a pipeline
     traffic.py     what it sends along each axis
     memory.py      what the fullest rank holds
     step.py        seconds of a step, by part
     constants.py   how far each kind of GPU stays behind its data sheet
     predict.py     all of it together
+    rows.py        predictions for rows of a file
+    published.py   steps that were published, as such rows
+    fit.py         constants from those that are for fitting, and how well all are met
 """

@@ -8,12 +8,20 @@ from .step import Constants
 
 
 @cache
-def fitted() -> dict[str, Constants]:
-    """By the first word of a GPU's name, in small letters."""
-    table = json.loads((DATA / "constants.json").read_text())
-    return {name: Constants(**each) for name, each in table.items()}
+def _table() -> dict[str, dict[str, object]]:
+    return json.loads((DATA / "constants.json").read_text(encoding="utf-8"))
+
+
+def _known(gpu: Gpu) -> dict[str, object]:
+    """What is known of this kind of GPU, or of an unknown one."""
+    return _table().get(gpu.name.split()[0].lower(), _table()["unknown"])
 
 
 def of_gpu(gpu: Gpu) -> Constants:
-    """Of this GPU, or of the one that is most like it where none were fitted for it."""
-    return fitted().get(gpu.name.split()[0].lower(), fitted()["h100"])
+    """Of this kind of GPU; of the newest that is known, where none were fitted for it."""
+    return Constants(**_known(gpu)["constants"])
+
+
+def likely_error(gpu: Gpu) -> float:
+    """Of seconds, as a part of them: of 20 published steps on this kind of GPU, 19 are met better."""
+    return float(_known(gpu)["p95"])

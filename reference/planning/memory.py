@@ -22,6 +22,7 @@ import numpy as np
 from reference.choices import Recompute
 from reference.plan import PipelineSchedule
 
+from . import stages
 from .job import AttentionKernel, Job
 from .layouts import Column, Layouts, Sharding
 from .work import HALF, expert_share
@@ -48,6 +49,13 @@ def parameters(job: Job, layouts: Layouts, layers: Column) -> tuple[Column, Colu
 def table(job: Job, layouts: Layouts) -> Column:
     """Numbers of the table of tokens, or of the head, on a rank."""
     return job.model.vocabulary * job.model.width / layouts.tp
+
+
+def held_parameters(job: Job, layouts: Layouts, layers: Column) -> tuple[Column, Column]:
+    """The same of a stage that has one of the two tables as well, or of a whole model, which has both unless tied."""
+    dense, experts = parameters(job, layouts, layers)
+    tables = np.where((layouts.pp == 1) & (not job.model.tied), 2, 1)
+    return dense + tables * table(job, layouts), experts
 
 
 def layer_activations(job: Job, layouts: Layouts) -> Column:
@@ -117,10 +125,9 @@ def parts(job: Job, layouts: Layouts) -> Mapping[str, Column]:
 
 def _of_stage(job: Job, layouts: Layouts, is_first: bool) -> dict[str, Column]:
     alone = layouts.pp == 1
-    layers = job.model.layers / layouts.pp
-    dense, experts = parameters(job, layouts, layers)
-    ends = np.where(alone & (not job.model.tied), 2, 1)
-    dense = dense + ends * table(job, layouts)
+    held = stages.held(job, layouts)
+    layers = held.layers - held.relief
+    dense, experts = held_parameters(job, layouts, layers)
     replicas = layouts.dp * layouts.cp
     holders = layouts.tp * replicas / (layouts.ep * layouts.etp)
     m = layouts.micro_batches(job)
