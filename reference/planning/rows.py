@@ -8,7 +8,8 @@
 |                                                                        | hidden / 128, heads, hidden / heads,     |
 |                                                                        | 51,200, tied where not gated             |
 | experts, top_k, expert_ffn, shared_experts, dense_layers               | no experts; 2, ffn, 0, 0                 |
-| seq, global_batch, micro_batch                                         | the first two must be said; 1            |
+| seq, global_batch, micro_batch                                         | the first two must be said; the fastest  |
+|                                                                        | that fits                                |
 | tp, pp, dp, cp, ep, etp, chunks                                        | 1; dp is what is left of the GPUs        |
 | sharding, sequence_parallel, recompute, schedule, precision, attention | none, 0, none, 1f1b or, with chunks,     |
 |                                                                        | interleaved, bf16; see `usual_attention` |
@@ -17,6 +18,7 @@
 import csv
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -142,8 +144,19 @@ def _of(values: _Values) -> tuple[Job, Layouts]:
     attention = values.word("attention", usual_attention(cluster.gpu.name, is_gated, layout.sharding))
     numbers = values.word("precision", Numbers.BF16)
     job = Job(model, cluster, number("seq", 0), number("global_batch", 0), numbers, attention)
+    if "micro_batch" not in values.texts:
+        layout = replace(layout, micro_batch=usual_micro_batch(job, layout))
     require_possible(job, layout)
     return job, layout
+
+
+def usual_micro_batch(job: Job, layout: Layouts) -> int:
+    """What a run would have tried out, where a row is silent: the fastest that fits, of 1, 2, 4, ... windows."""
+    sizes = [b for b in (1, 2, 4, 8, 16, 32) if job.batch % (int(layout.dp) * b) == 0]
+    if not sizes:
+        return 1
+    found = predict(job, replace(layout, micro_batch=np.array(sizes)))
+    return sizes[int(np.argmin(np.where(found.fits, found.seconds, np.inf)))]
 
 
 def usual_attention(gpu: str, is_gated: bool, sharding: Sharding) -> AttentionKernel:
