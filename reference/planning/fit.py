@@ -204,8 +204,7 @@ def errors_of(rows: Sequence[Measurement], constants: Constants) -> list[float]:
 def write() -> None:
     """All constants, with the errors that each kind's own rows for fitting show, into `data/constants.json`.
 
-    An "unknown" GPU is predicted with the constants of the newest that is known; its error is the one that each kind in
-    turn has with the constants of the kind before it.
+    The error of an "unknown" GPU is the one that each kind in turn has with the constants of the kind before it.
     """
     found, strangers = {}, []
     for name, recipe in RECIPES.items():
@@ -214,8 +213,7 @@ def write() -> None:
         found[name] = {"constants": asdict(fitted(name)), "p95": float(np.quantile(np.abs(errors), 0.95))}
         if recipe.prior:
             strangers += errors_of(rows, fitted(recipe.prior))
-    newest = found["b300"]["constants"]
-    found["unknown"] = {"constants": newest, "p95": float(np.quantile(np.abs(strangers), 0.95))}
+    found["unknown"] = {"p95": float(np.quantile(np.abs(strangers), 0.95))}
     (DATA / "constants.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 

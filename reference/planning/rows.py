@@ -51,6 +51,8 @@ NUMBERS = (
 COLUMNS = ("name", "source", "gpu", *NUMBERS, *FLAGS, *WORDS)
 MAY_BE_ZERO = ("experts", "top_k", "expert_ffn", "shared_experts", "dense_layers", "head_size")
 
+MOST = 1_000_000_000  # of anything
+
 Row = Mapping[str, str]
 
 
@@ -109,9 +111,9 @@ class _Values:
             value = float(self.texts[name])
         except ValueError:
             value = -1.0
-        if not value.is_integer() or value < (name not in MAY_BE_ZERO):
-            least = 0 if name in MAY_BE_ZERO else 1
-            raise BadInput(f"{name} is a whole number, {least} or more, not {self.texts[name]!r}")
+        least = 0 if name in MAY_BE_ZERO else 1
+        if not value.is_integer() or not least <= value <= MOST:
+            raise BadInput(f"{name} is a whole number, {least} to {MOST:,}, not {self.texts[name]!r}")
         return int(value)
 
     def flag(self, name: str, usual: bool) -> bool:
@@ -135,11 +137,13 @@ def _of(values: _Values) -> tuple[Job, Layouts]:
     tp, pp, cp = (number(name, 1) for name in ("tp", "pp", "cp"))
     dp = number("dp", max(1, cluster.gpus // (tp * pp * cp)))
     chunks = number("chunks", 1)
-    usual = PipelineSchedule.INTERLEAVED if chunks > 1 else PipelineSchedule.ONE_F_ONE_B
+    schedule = values.word("schedule", PipelineSchedule.ONE_F_ONE_B)
+    if chunks > 1 and schedule is PipelineSchedule.ONE_F_ONE_B:
+        schedule = PipelineSchedule.INTERLEAVED  # 1F1B of several stages on a rank
     layout = Layouts(
         tp, cp, dp, pp, number("ep", 1), number("etp", 1), number("micro_batch", 1), chunks,
         values.word("sharding", Sharding.NONE), values.word("recompute", Recompute.NONE),
-        values.word("schedule", usual), values.flag("sequence_parallel", False),
+        schedule, values.flag("sequence_parallel", False) and tp > 1,
     )  # fmt: skip
     attention = values.word("attention", usual_attention(cluster.gpu.name, is_gated, layout.sharding))
     numbers = values.word("precision", Numbers.BF16)
@@ -181,7 +185,7 @@ def _model(values: _Values) -> GPTConfig:
         "hidden": number("ffn", 4 * hidden),
         "vocabulary": number("vocab", 51_200),
         "tied": values.flag("tied", not is_gated),
-        "head_size": number("head_size", 0) or None,
+        "head_size": number("head_size", 0) or _head_size(hidden, heads),
     }
     if not number("experts", 0):
         return GPTConfig(**sizes, gated=is_gated, activation="silu" if is_gated else "gelu")
@@ -190,6 +194,11 @@ def _model(values: _Values) -> GPTConfig:
     return MoEConfig(
         **sizes, **experts, top_k=top_k, expert_hidden=number("expert_ffn", sizes["hidden"]), normalised=top_k > 1
     )
+
+
+def _head_size(hidden: int, heads: int) -> int | None:
+    """As wide as it comes; a little wider where heads do not divide the width (as in gpt-oss)."""
+    return None if hidden % (2 * heads) == 0 else 2 * -(-hidden // (2 * heads))
 
 
 def require_possible(job: Job, layout: Layouts) -> None:
@@ -214,8 +223,6 @@ def require_possible(job: Job, layout: Layouts) -> None:
         raise BadInput(f"ep {ep} and etp {etp} share out experts, and this model has none")
     if model.experts and (ep > model.experts or t * c * d % (ep * etp)):
         raise BadInput(f"{model.experts} experts on {t * c * d} ranks of a stage do not divide by ep {ep} x etp {etp}")
-    if layout.sequence_parallel and t == 1:
-        raise BadInput("sequence_parallel shares tokens among tensor-parallel ranks: it takes tp of 2 or more")
 
 
 _SIZES = ("tp", "cp", "dp", "pp", "ep", "etp", "micro_batch", "chunks")
