@@ -25,7 +25,7 @@ def accuracy(rows: Sequence[Measurement]) -> Accuracy:
 
 VALIDATION = {
     # What the report says, rounded up to the next half percent; the bars are 5 % and 8 %.
-    ("validate_a100_megatron",): 0.070,  # rows of one cluster that differ by 20 % where their layouts hardly do
+    ("validate_a100_megatron",): 0.065,  # rows of one cluster that differ by 20 % where their layouts hardly do
     ("validate_zero_bubble",): 0.050,
     ("validate_h100_megatron",): 0.080,
 }
