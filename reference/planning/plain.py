@@ -1,12 +1,12 @@
 """What a step costs, on the back of an envelope: a dense GPT, one constant for all that is lost.
 
-| what                 | formula                                       | because                                         |
-|----------------------|-----------------------------------------------|-------------------------------------------------|
-| FLOPs of a token     | 6 N + 12 L A s                                | a weight takes 2 forward, 4 backward; attention |
-|                      |                                               | 4 A for each pair of tokens, three times        |
-| seconds of a step    | FLOPs / (n · peak · MFU)                      | nothing is known of where the rest goes         |
-| bytes of a rank      | 18 N / (t p), or 2 + 4 + 12/d for each        | bfloat16, float32 gradients, Adam; ZeRO-1       |
-| bytes of activations | T D L (34 / t) / p, p micro-batches in flight | 1F1B, sequence parallelism, flash attention     |
+| what                 | formula                                   | because                                        |
+|----------------------|-------------------------------------------|------------------------------------------------|
+| FLOPs of a token     | 6 N + 12 L A s                            | a weight takes 2 forward and 4 backward;       |
+|                      |                                           | attention 4 A for each pair, three times       |
+| seconds of a step    | FLOPs / (n · peak · MFU)                  | it is not known where the rest goes            |
+| bytes of a rank      | N / (t p) · (2 + 4 + 12), or 12/d of it   | bfloat16, float32 gradients, Adam; ZeRO-1      |
+| bytes of activations | 34 T D L / t, of a pipeline's first rank  | 1F1B, sequence parallelism, flash attention    |
 
 Letters: N parameters, L layers, D width, A width of all heads; n GPUs, t, p, d ranks of the tensor, pipeline and data
 axes; s tokens of a window, T of a micro-batch. Kaplan et al. 2020 (arXiv:2001.08361), sec. 2.1, for 6 N; Chowdhery et
