@@ -17,4 +17,17 @@ on columns: one layout and a million are one code, and a million cost less than 
     rows.py        predictions for rows of a file
     published.py   steps that were published, as such rows
     fit.py         constants from those that are for fitting, and how well all are met
+
+What a step's seconds become in a training of weeks, and what a budget buys:
+
+    failures.py     how often GPUs fail, as published
+    stragglers.py   the slowest of many ranks
+    goodput.py      the part of the time that is left, and the best interval between checkpoints
+    budget.py       GPU-hours, days, money, energy
+    scaling_law.py  the best model for a budget of FLOPs
+
+    lab/random_failures.py      a training whose GPUs fail at random, event after event
+    answers/interval.py         how often to write a checkpoint
+    answers/useful_time.py      goodput of n GPUs
+    answers/compute_optimal.py  parameters and tokens for a budget
 """

@@ -1,0 +1,1 @@
+"""Instruments of this chapter: what measures, imitates or publishes a run. No engine imports them."""
