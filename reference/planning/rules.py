@@ -272,7 +272,7 @@ def priced(job: Job, rules: Iterable[Rule] = RULES) -> Advice:
     for decision in advice.decisions:
         space = space.given(**decision.values)
         after = search(job, space, count=1).best[0]
-        decisions.append(replace(decision, loss=float(after.seconds / before.seconds) - 1))
+        decisions.append(replace(decision, loss=max(0.0, float(after.seconds / before.seconds) - 1)))
         before = after
     return replace(advice, decisions=tuple(decisions), best=best)
 
