@@ -8,6 +8,7 @@ on columns: one layout and a million are one code, and a million cost less than 
     job.py         what is to be trained, and on what
     layouts.py     how ranks may share the work: many layouts at once, in columns
     work.py        what one rank computes for one micro-batch, counted
+    stages.py      how layers make stages of a pipeline
     traffic.py     what it sends along each axis
     memory.py      what the fullest rank holds
     step.py        seconds of a step, by part
@@ -17,4 +18,7 @@ on columns: one layout and a million are one code, and a million cost less than 
     search.py      all layouts of a job, and the fastest that fit
     rules.py       rules of thumb as a list of decisions, and what each loses
     plans.py       a layout as a `Plan`, and back
+    rows.py        predictions for rows of a file
+    published.py   steps that were published, as such rows
+    fit.py         constants from those that are for fitting, and how well all are met
 """

@@ -4,7 +4,7 @@ The table is `data/hardware.csv`, each row with its source. A cluster of one's o
 """
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -91,7 +91,7 @@ def _gpu(row: dict[str, str]) -> Gpu:
 
 
 def gpu(name: str) -> Gpu:
-    """A GPU by its name, short or long, in any case: "h100", "H100 SXM".
+    """A GPU by its name, short or long, in any case, and with another memory if one is said: "h100", "a100_40gb".
 
     Raises:
         BadInput: if the table has no such GPU.
@@ -99,4 +99,5 @@ def gpu(name: str) -> Gpu:
     wanted = name.strip().lower().replace("-", " ").replace("_", " ").split()
     if not wanted or wanted[0] not in gpus():
         raise BadInput(f"no GPU is called {name!r}: there are {', '.join(gpus())}")
-    return gpus()[wanted[0]]
+    found, sizes = gpus()[wanted[0]], [word[:-2] for word in wanted[1:] if word.endswith("gb") and word[:-2].isdigit()]
+    return replace(found, memory=float(sizes[0]) * GIGA) if sizes else found

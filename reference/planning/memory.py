@@ -5,14 +5,16 @@
 | parameters  | 2 for each, in bfloat16                                                                          |
 | gradients   | 4 for each, in float32, where micro-batches add up                                               |
 | optimizer   | 12 for each: the parameter in float32, and two moments of Adam                                   |
-| activations | of each layer, times the micro-batches in flight there, and of one layer that is made again      |
+| activations | of each layer, times the micro-batches in flight there                                           |
+| made again  | of one layer, while backward works on it                                                         |
 | logits      | of the last stage, in float32                                                                    |
 | gathered    | with FSDP: two layers' parameters and gradients                                                  |
 | reserve     | what libraries take, and what lies between tensors                                               |
 
-Of a pipeline's stages the first has most in flight and the table of tokens, the last has the head: the fuller one
-counts. Activations are those of Korthikanti et al. 2022 (arXiv:2205.05198), term by term, and of gated feed-forwards
-and flash attention in the same way.
+Of a pipeline's ranks the first has most in flight and the table of tokens, the last has the head, and where layers do
+not divide the second has more of them than either: the fullest of the three counts. Activations are those of
+Korthikanti et al. 2022 (arXiv:2205.05198), term by term, and of gated feed-forwards and flash attention in the same
+way.
 """
 
 from collections.abc import Mapping
@@ -22,6 +24,7 @@ import numpy as np
 from reference.choices import Recompute
 from reference.plan import PipelineSchedule
 
+from . import stages
 from .job import AttentionKernel, Job
 from .layouts import Column, Layouts, Sharding
 from .work import HALF, expert_share
@@ -48,6 +51,13 @@ def parameters(job: Job, layouts: Layouts, layers: Column) -> tuple[Column, Colu
 def table(job: Job, layouts: Layouts) -> Column:
     """Numbers of the table of tokens, or of the head, on a rank."""
     return job.model.vocabulary * job.model.width / layouts.tp
+
+
+def held_parameters(job: Job, layouts: Layouts, layers: Column) -> tuple[Column, Column]:
+    """The same of a stage that has one of the two tables as well, or of a whole model, which has both unless tied."""
+    dense, experts = parameters(job, layouts, layers)
+    tables = np.where((layouts.pp == 1) & (not job.model.tied), 2, 1)
+    return dense + tables * table(job, layouts), experts
 
 
 def layer_activations(job: Job, layouts: Layouts) -> Column:
@@ -110,43 +120,83 @@ def in_flight(layouts: Layouts, micro_batches: Column) -> Column:
 
 def parts(job: Job, layouts: Layouts) -> Mapping[str, Column]:
     """Bytes of the fullest rank, by part."""
-    first, last = (_of_stage(job, layouts, is_first) for is_first in (True, False))
-    fuller = sum(first.values()) >= sum(last.values())
-    return {name: np.where(fuller, first[name], last[name]) for name in first}
+    m, held, most = (
+        layouts.micro_batches(job),
+        stages.held(job, layouts),
+        in_flight(layouts, layouts.micro_batches(job)),
+    )
+    first = _of_stage(job, layouts, held.layers - held.relief, most, has_table=True, has_head=layouts.pp == 1)
+    second = _of_stage(job, layouts, held.layers, np.minimum(m, np.maximum(most - _less(layouts), 1)))
+    last = _of_stage(job, layouts, held.layers - held.relief, np.minimum(m, _at_the_end(layouts)), has_head=True)
+    totals = [sum(each.values()) for each in (first, second, last)]
+    fullest = np.argmax([totals[0], np.where(layouts.pp > 2, totals[1], 0), totals[2]], axis=0)
+    return {name: np.choose(fullest, [first[name], second[name], last[name]]) for name in first}
 
 
-def _of_stage(job: Job, layouts: Layouts, is_first: bool) -> dict[str, Column]:
-    alone = layouts.pp == 1
-    layers = job.model.layers / layouts.pp
+def _less(layouts: Layouts) -> Column:
+    """How many micro-batches fewer the second rank has in flight than the first."""
+    looped = layouts.schedule in (PipelineSchedule.INTERLEAVED, PipelineSchedule.INTERLEAVED_EVEN)
+    if layouts.schedule in (PipelineSchedule.GPIPE, PipelineSchedule.BREADTH_FIRST, *EVEN):
+        return 0.0 * layouts.pp
+    return 2 / layouts.chunks if looped else 1.0 + 0.0 * layouts.pp
+
+
+EVEN = (
+    PipelineSchedule.ZB_V,
+    PipelineSchedule.ONE_F_ONE_B_V,
+    PipelineSchedule.V_HALF,
+    PipelineSchedule.V_MIN,
+    PipelineSchedule.DUAL_PIPE_V,
+)
+"""Schedules whose ranks all hold about as much."""
+
+
+def _at_the_end(layouts: Layouts) -> Column:
+    """Micro-batches in flight on the last rank."""
+    p, v = layouts.pp, layouts.chunks
+    match layouts.schedule:
+        case PipelineSchedule.GPIPE | PipelineSchedule.BREADTH_FIRST:
+            return np.inf + 0.0 * p
+        case PipelineSchedule.INTERLEAVED | PipelineSchedule.INTERLEAVED_EVEN:
+            return (p * (v - 1) + 1) / v
+        case PipelineSchedule.ZB_H1 | PipelineSchedule.ZB_H2:
+            return in_flight(layouts, np.inf + 0.0 * p)
+        case one if one in EVEN:
+            return in_flight(layouts, np.inf + 0.0 * p)
+    return 1.0 + 0.0 * p
+
+
+def _of_stage(
+    job: Job, layouts: Layouts, layers: Column, flying: Column, has_table: bool = False, has_head: Column = False
+) -> dict[str, Column]:
+    """Bytes of one rank of a pipeline, by part."""
     dense, experts = parameters(job, layouts, layers)
-    ends = np.where(alone & (not job.model.tied), 2, 1)
-    dense = dense + ends * table(job, layouts)
+    tables = np.where(has_head & (has_table * job.model.tied), 1.0, 1.0 * has_table + has_head)
+    dense = dense + tables * table(job, layouts)
     replicas = layouts.dp * layouts.cp
     holders = layouts.tp * replicas / (layouts.ep * layouts.etp)
-    m = layouts.micro_batches(job)
-    flying = in_flight(layouts, m) if is_first else np.minimum(1.0, m)
-    kept = layers * flying * layer_activations(job, layouts)
-    if layouts.recompute is Recompute.FULL:
-        kept = kept + _kept(job, layouts, Recompute.NONE)
-    elif layouts.recompute is Recompute.SELECTIVE:
-        kept = kept + _kept(job, layouts, Recompute.NONE) - _kept(job, layouts, Recompute.SELECTIVE)
-    logits = layouts.tokens(job) * job.model.vocabulary / layouts.tp * (HALF + SINGLE)
     stored = {
         "parameters": (PARAMETER, layouts.sharding is Sharding.FSDP),
         "gradients": (GRADIENT, layouts.sharding in (Sharding.FSDP, Sharding.ZERO2)),
         "optimizer": (STATE, layouts.sharding is not Sharding.NONE),
     }
     found = {
-        name: size * (dense / replicas + experts / holders if shared else dense + experts)
-        for name, (size, shared) in stored.items()
+        name: size * (dense / replicas + experts / holders if is_shared else dense + experts)
+        for name, (size, is_shared) in stored.items()
     }
-    gathered = 0.0 * layers
-    if layouts.sharding is Sharding.FSDP:
-        unit = sum(parameters(job, layouts, 1.0))
-        gathered = 2 * PARAMETER * unit + GRADIENT * unit
+    unit = sum(parameters(job, layouts, 1.0)) * (layouts.sharding is Sharding.FSDP)
+    logits = layouts.tokens(job) * job.model.vocabulary / layouts.tp * (HALF + SINGLE)
     return found | {
-        "activations": kept,
-        "logits": logits * (alone | (not is_first)),
-        "gathered": gathered,
+        "activations": layers * flying * layer_activations(job, layouts),
+        "made again": made_again(job, layouts),
+        "logits": logits * has_head,
+        "gathered": (2 * PARAMETER + GRADIENT) * unit,
         "reserve": CONTEXT + 0.0 * layers,
     }
+
+
+def made_again(job: Job, layouts: Layouts) -> Column:
+    """Bytes of one layer's activations while backward works on it, beyond what was kept of it."""
+    if layouts.recompute is Recompute.NONE:
+        return 0.0 * layouts.pp
+    return _kept(job, layouts, Recompute.NONE) - layer_activations(job, layouts)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from . import memory, step, work
-from .constants import of_gpu
+from .constants import likely_error, of_gpu
 from .job import Job, Numbers
 from .layouts import Column, Layouts
 from .step import Constants
@@ -38,6 +38,12 @@ class Prediction:
     def bytes(self) -> Column:
         """Of the fullest rank."""
         return sum(self.room.values())
+
+    @property
+    def bounds(self) -> tuple[Column, Column]:
+        """Seconds between which 19 of 20 published steps lay on this kind of GPU; wider where none was published."""
+        error = likely_error(self.job.cluster.gpu)
+        return self.seconds / (1 + error), self.seconds * (1 + error)
 
     @property
     def fits(self) -> Column:

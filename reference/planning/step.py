@@ -2,10 +2,10 @@
 
 A layer's seconds on a rank are a sum, since kernels follow each other:
 
-    products:   FLOPs / peak · a  +  bytes that they touch / bandwidth · b
+    products:   FLOPs / peak · a  +  bytes that they write / bandwidth · b
     attention:  FLOPs / peak · c
     between:    bytes / bandwidth · d
-    kernels:    at least so many microseconds for each, whatever it does
+    kernels:    so many microseconds for each, whatever it does
 
 Communication is what the rings' rates allow, stretched, with a latency for each doubling of ranks. Of it, what has
 something to hide behind is hidden: FSDP's gathers behind the layer that is computed, gradients behind the backward.
@@ -21,7 +21,7 @@ import numpy as np
 
 from reference.plan import PipelineSchedule
 
-from . import memory, traffic, work
+from . import memory, stages, traffic, work
 from .job import Job, Numbers
 from .layouts import Column, Layouts, Sharding
 from .traffic import Group, Volume
@@ -30,41 +30,60 @@ from .work import Work
 
 @dataclass(frozen=True)
 class Constants:
-    """How far a kind of GPU stays behind its data sheet: one set for each, fitted in `fit.py`.
+    """How far a kind of GPU stays behind its data sheet: one set for each kind, fitted in `fit.py`.
 
-    Factors are at least 1 where they stretch; times are in seconds.
+    What stands here is where the fit begins: round numbers that an engineer would guess.
+
+    Attributes:
+        products, products_fp8: stretch FLOPs, on top of what the best of many large products reached.
+        written, moved: stretch bytes, that products write and that move between them.
+        eager: stretches the latter once more in layers under FSDP, which run kernel by kernel as PyTorch has them.
+        attention: stretches FLOPs of flash attention, over the data sheet's.
+        kernel: seconds of each kernel, whatever it does.
+        experts: stretches what a layer's experts and their rows take.
+        intra, inter: stretch bytes on links, within nodes and between them.
+        latency: seconds of each doubling of ranks in a collective.
+        tensor, pipe: the part of messages along these axes that is waited for.
+        gathers: how much computing FSDP's messages hide behind, as a part of a layer's.
+        sums: how much computing sums of gradients hide behind, as a part of one micro-batch's.
+        seen: the part of hidden messages that slows computing all the same, since they take processors and bandwidth.
+        step: seconds of each step, whatever it does.
     """
 
-    products: float = 1.0  # on top of what the best of many large products reached
-    products_fp8: float = 1.0
-    touched: float = 1.0
-    attention: float = 2.0
-    moved: float = 1.5
-    kernel: float = 5e-6
+    products: float = 1.08
+    products_fp8: float = 1.3
+    written: float = 1.0
+    attention: float = 3.0
+    moved: float = 1.4
+    eager: float = 2.2
+    kernel: float = 3e-5
+    experts: float = 1.5
     intra: float = 1.3
-    inter: float = 1.3
-    latency: float = 1e-5  # of each doubling of ranks in a collective
-    tensor: float = 1.0  # the part of tensor parallelism's messages that is waited for
-    data: float = 1.0  # the part of a backward that sums of gradients do not hide behind
-    hidden: float = 0.8  # the part of computing behind which FSDP's messages hide
-    pipe: float = 1.0  # the part of messages between stages that is waited for
-    step: float = 0.0  # of each step, whatever it does
+    inter: float = 1.5
+    latency: float = 1.2e-5
+    tensor: float = 0.9
+    pipe: float = 0.9
+    gathers: float = 0.8
+    sums: float = 0.3
+    seen: float = 0.3
+    step: float = 0.03
 
 
-def layer_seconds(job: Job, each: Work, constants: Constants) -> Column:
+def layer_seconds(job: Job, layouts: Layouts, each: Work, constants: Constants) -> Column:
     """Of counted work."""
     gpu = job.cluster.gpu
+    moved = constants.moved * (constants.eager if layouts.sharding is Sharding.FSDP else 1.0)
     if job.numbers is Numbers.FP8:
         products = each.flops / (gpu.peak_fp8 * gpu.reached) * constants.products_fp8
     else:
         products = each.flops / (gpu.peak * gpu.reached) * constants.products
     busy = (
         products
-        + each.touched / gpu.bandwidth * constants.touched
+        + each.written / gpu.bandwidth * constants.written
         + each.attention / gpu.peak * constants.attention
-        + each.moved / gpu.bandwidth * constants.moved
+        + each.moved / gpu.bandwidth * moved
     )
-    return np.maximum(busy, each.kernels * constants.kernel)
+    return busy + each.kernels * constants.kernel
 
 
 def message_seconds(job: Job, messages: Volume, group: Group, constants: Constants) -> Column:
@@ -77,72 +96,89 @@ def parts(job: Job, layouts: Layouts, constants: Constants) -> Mapping[str, Colu
     """Seconds of a step by part; they add up to it.
 
     Returns:
-        "products", "attention", "memory", "kernels", "head", and along axes "tp", "cp", "ep", "pp", "dp"; "bubble",
-        "optimizer", "step".
+        What the slowest stage computes, "layers" and "head"; what it waits for along "tp", "cp", "ep", "pp", "dp"; the
+        "bubble"; the "optimizer"; and what each "step" takes whatever it does.
     """
     m, p = layouts.micro_batches(job), layouts.pp
     groups = traffic.groups(job, layouts)
-    layers = job.model.layers / p
-
-    computing = layer_seconds(job, work.mean_layer(job, layouts).all, constants)
-    end = layer_seconds(job, work.head(job, layouts).all, constants)
+    held = stages.held(job, layouts)
 
     def waited(along: Callable[[Job, Layouts, Group], Volume], axis: str) -> Column:
         return message_seconds(job, along(job, layouts, groups[axis]), groups[axis], constants)
 
+    computing = mean_layer_seconds(job, layouts, constants)
     tp = constants.tensor * waited(traffic.along_tensor, "tp")
-    scores = layer_seconds(job, work.scores(job, layouts).all, constants)
+    scores = layer_seconds(job, layouts, work.scores(job, layouts).all, constants)
     cp = np.maximum(0.0, waited(traffic.along_context, "cp") - scores)
-    ep = work.expert_share(job) * waited(traffic.along_experts, "ep")
+    ep = work.expert_share(job) * constants.experts * waited(traffic.along_experts, "ep")
     pipe = constants.pipe * message_seconds(job, traffic.along_pipe(job, layouts), groups["pp"], constants)
 
-    dense, experts = memory.parameters(job, layouts, layers)
-    ends = np.where((p == 1) & (not job.model.tied), 2, 1) * memory.table(job, layouts)
-    summed = message_seconds(
-        job, traffic.along_data(dense + ends, layouts, groups["dp"]), groups["dp"], constants
-    ) + message_seconds(job, traffic.along_data(experts, layouts, groups["edp"]), groups["edp"], constants)
-    if layouts.sharding is Sharding.FSDP:
-        data = m * np.maximum(0.0, summed - constants.hidden * layers * computing)
-    else:
-        data = constants.data * summed
-
-    middle = layers * (computing + tp + cp + ep)  # seconds of a stage's layers, for one micro-batch
-    lengths = np.where(p > 1, end, 0.0)
-    bubble = _bubble(layouts, middle, lengths, m)
-    held = (dense + ends) / (layouts.dp * layouts.cp if layouts.sharding is not Sharding.NONE else 1.0) + experts
-    optimizer = held * OPTIMIZER / job.cluster.gpu.bandwidth * constants.moved
+    each = computing + tp + cp + ep  # seconds of a layer for one micro-batch
+    stage = held.layers * each
+    end = layer_seconds(job, layouts, work.head(job, layouts).all, constants)
+    head = np.where(p > 1, np.maximum(0.0, end - held.relief * each), end)  # beyond what other stages take
+    data = _data_seconds(job, layouts, groups, constants, computing * held.layers)
+    dense, experts = memory.held_parameters(job, layouts, held.layers)
+    updated = dense / np.where(layouts.sharding is Sharding.NONE, 1.0, layouts.dp * layouts.cp) + experts
     return {
-        "layers": m * layers * computing,
-        "head": m * end,
-        "tp": m * layers * tp,
-        "cp": m * layers * cp,
-        "ep": m * layers * ep,
+        "layers": m * held.layers * computing,
+        "head": m * head,
+        "tp": m * held.layers * tp,
+        "cp": m * held.layers * cp,
+        "ep": m * held.layers * ep,
         "pp": m * pipe,
         "dp": data,
-        "bubble": bubble,
-        "optimizer": optimizer,
+        "bubble": _waits(layouts) * (stage - held.relief * each / np.maximum(p - 1, 1)),  # one of the others is an end
+        "optimizer": updated * OPTIMIZER / job.cluster.gpu.bandwidth,
         "step": constants.step + 0.0 * m,
     }
+
+
+def mean_layer_seconds(job: Job, layouts: Layouts, constants: Constants) -> Column:
+    """Computing of one layer for one micro-batch, as layers are in the mean."""
+    share = work.expert_share(job)
+    dense = layer_seconds(job, layouts, work.layer(job, layouts, experts=False).all, constants)
+    if not share:
+        return dense
+    fed = layer_seconds(job, layouts, work.feed_forward(job, layouts, job.model.hidden).all, constants)
+    routed = layer_seconds(job, layouts, work.mixture(job, layouts).all, constants) * constants.experts
+    return dense + share * (routed - fed)
+
+
+def _data_seconds(
+    job: Job, layouts: Layouts, groups: Mapping[str, Group], constants: Constants, stage: Column
+) -> Column:
+    """What is waited for along data axes, where `stage` is what a rank's layers take for one micro-batch."""
+    dense, experts = memory.held_parameters(job, layouts, stages.held(job, layouts).layers)
+    taken = message_seconds(
+        job, traffic.along_data(dense, layouts, groups["dp"]), groups["dp"], constants
+    ) + message_seconds(job, traffic.along_data(experts, layouts, groups["edp"]), groups["edp"], constants)
+    if layouts.sharding is Sharding.FSDP:
+        return layouts.micro_batches(job) * not_hidden(taken, constants.gathers * stage, constants)
+    return not_hidden(taken, constants.sums * stage, constants)
+
+
+def not_hidden(messages: Column, behind: Column, constants: Constants) -> Column:
+    """Seconds of messages that are waited for where so many seconds of computing may hide them."""
+    return np.maximum(messages - behind, constants.seen * messages)
 
 
 OPTIMIZER = 4 + 4 + 8 + 4 + 8 + 2  # bytes that an update of one parameter reads and writes: gradient, master, moments
 
 
-def _bubble(layouts: Layouts, stage: Column, end: Column, m: Column) -> Column:
-    """Seconds in which the last stage's rank waits: what the others take before its first micro-batch and after it.
+def _waits(layouts: Layouts) -> Column:
+    """How many times what a stage takes for one micro-batch each rank waits in a step, by schedule.
 
-    In units of a stage's forward F, backward for inputs I and for weights W, each a third.
+    A micro-batch's forward F, backward for inputs I and for weights W are a third each.
     """
     p, v = layouts.pp, layouts.chunks
     match layouts.schedule:
         case PipelineSchedule.INTERLEAVED | PipelineSchedule.INTERLEAVED_EVEN | PipelineSchedule.BREADTH_FIRST:
-            waits = (p - 1) / v
+            return (p - 1) / v
         case PipelineSchedule.ZB_H1 | PipelineSchedule.ONE_F_ONE_B_V:
-            waits = (p - 1) / 3
+            return (p - 1) / 3
         case PipelineSchedule.ZB_H2 | PipelineSchedule.ZB_V | PipelineSchedule.DUAL_PIPE_V:
-            waits = 0.0 * p
+            return 0.0 * p
         case PipelineSchedule.V_HALF | PipelineSchedule.V_MIN:
-            waits = (p - 1) / 2
-        case _:
-            waits = p - 1
-    return waits * stage
+            return (p - 1) / 2
+    return p - 1

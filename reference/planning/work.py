@@ -1,4 +1,4 @@
-"""What one rank computes for one micro-batch: FLOPs of matrix products, bytes that they touch, and bytes between them.
+"""What one rank computes for one micro-batch: FLOPs of matrix products, bytes that they write, and bytes between them.
 
 All are counts, of a layer's forward and backward, as columns over layouts. Seconds are made of them in `step.py`.
 
@@ -8,9 +8,9 @@ All are counts, of a layer's forward and backward, as columns over layouts. Seco
 | D, F   | width of the stream, and inside feed-forwards |
 | A, K   | width of all queries, and of all keys         |
 
-A product [m, k] x [k, n] takes 2 m k n FLOPs and touches 2 (m k + k n + m n) bytes. Backward has two of the same size
-for each of forward: for the input's gradient and for the weight's. What lies between products reads and writes numbers
-of 2 bytes, masks of 1.
+A product [m, k] x [k, n] takes 2 m k n FLOPs and writes 2 m n bytes: reading its factors hides behind multiplying, and
+beginning and ending a tile of the result does not. Backward has two products for each of forward: for the input's
+gradient and for the weight's. What lies between products reads and writes numbers of 2 bytes, masks of 1.
 """
 
 from dataclasses import dataclass
@@ -41,14 +41,14 @@ class Work:
 
     Attributes:
         flops: of matrix products.
-        touched: bytes that these products read and write.
-        attention: FLOPs of scores and of what they weigh, without those that a causal mask saves.
+        written: bytes of what these products make.
+        attention: FLOPs of flash attention, without those that a causal mask saves.
         moved: bytes between products.
         kernels: that are started.
     """
 
     flops: Column = 0.0
-    touched: Column = 0.0
+    written: Column = 0.0
     attention: Column = 0.0
     moved: Column = 0.0
     kernels: Column = 0.0
@@ -63,7 +63,7 @@ class Work:
 
 
 def _columns(work: Work) -> tuple[Column, ...]:
-    return work.flops, work.touched, work.attention, work.moved, work.kernels
+    return work.flops, work.written, work.attention, work.moved, work.kernels
 
 
 @dataclass(frozen=True)
@@ -88,18 +88,25 @@ class Passes:
     __rmul__ = __mul__
 
 
-def product(rows: Column, inner: Column, columns: Column, each: Column = 1.0) -> Work:
-    """[rows, inner] x [inner, columns], `each` times."""
-    touched = HALF * (rows * inner + inner * columns + rows * columns)
-    return Work(flops=2 * each * rows * inner * columns, touched=each * touched, kernels=each)
+def product(rows: Column, inner: Column, columns: Column, each: Column = 1.0) -> Passes:
+    """[rows, inner] x [inner, columns], `each` times; backward makes the gradients of both factors."""
+    flops = 2 * each * rows * inner * columns
+    forward = Work(flops, HALF * each * rows * columns, kernels=each)
+    backward = 2 * forward
+    return Passes(forward, Work(), backward)
+
+
+def between(bytes: tuple[int, int], numbers: Column, kernels: Column = 1.0) -> Passes:
+    """What lies between products: so many bytes for each number, forward and backward."""
+    forward, backward = (Work(moved=each * numbers, kernels=kernels) for each in bytes)
+    return Passes(forward, Work(), backward)
 
 
 def layer(job: Job, layouts: Layouts, experts: bool) -> Passes:
     """One layer, dense or with experts."""
     fed = mixture(job, layouts) if experts else feed_forward(job, layouts, job.model.hidden)
-    between, core = residuals(job, layouts), scores(job, layouts)
-    around = projections(job, layouts)
-    whole = between + around + fed + core
+    core = scores(job, layouts)
+    whole = residuals(job, layouts) + projections(job, layouts) + core + fed
     match layouts.recompute:
         case Recompute.FULL:
             again = whole.forward
@@ -123,17 +130,12 @@ def mean_layer(job: Job, layouts: Layouts) -> Passes:
 
 
 def projections(job: Job, layouts: Layouts) -> Passes:
-    """Queries, keys and values, and the output projection."""
+    """Queries, keys and values, and the output projection; with rotary positions in models of the time of gates."""
     model, tokens, t = job.model, layouts.tokens(job), layouts.tp
-    keys = 2 * np.maximum(model.kv_heads / t, 1) * model.head_dim  # more ranks than heads: each has a copy of one
+    keys = np.maximum(model.kv_heads / t, 1) * model.head_dim  # more ranks than heads: each has a copy of one
     queries = model.attended / t
-    forward = product(tokens, model.width, queries + keys) + product(tokens, queries, model.width)
-    turned = tokens * (queries + keys / 2)
-    return Passes(
-        forward + Work(moved=ROTARY[0] * turned, kernels=2),
-        Work(),
-        2 * forward + Work(moved=ROTARY[1] * turned, kernels=2),
-    )
+    multiplied = product(tokens, model.width, queries + 2 * keys) + product(tokens, queries, model.width)
+    return multiplied + between(ROTARY, tokens * (queries + keys), 2) * model.gated
 
 
 def scores(job: Job, layouts: Layouts) -> Passes:
@@ -143,58 +145,46 @@ def scores(job: Job, layouts: Layouts) -> Passes:
     if job.attention is AttentionKernel.FLASH:
         one = Work(attention=4 * pairs / 2 * model.head_dim, kernels=1)
         return Passes(one, Work(), 2.5 * one)  # backward makes the scores once more: five products for two
-    made = Work(attention=4 * pairs * model.head_dim, kernels=5)
-    return Passes(made + Work(moved=SCORES[0] * pairs), Work(), 2 * made + Work(moved=SCORES[1] * pairs))
+    made = Work(4 * pairs * model.head_dim, kernels=2)  # masked ones, too
+    return Passes(made, Work(), 2 * made) + between(SCORES, pairs, 3)
 
 
 def feed_forward(job: Job, layouts: Layouts, hidden: float) -> Passes:
     """One that all tokens go through."""
-    tokens, inside = layouts.tokens(job), hidden / layouts.tp
-    return _fed(job, tokens, inside, 1.0)
+    return _fed(job, layouts.tokens(job), hidden / layouts.tp)
+
+
+def _fed(job: Job, rows: Column, inside: Column, each: Column = 1.0) -> Passes:
+    width, gated = job.model.width, job.model.gated
+    multiplied = product(rows, width, (1 + gated) * inside, each) + product(rows, inside, width, each)
+    return multiplied + between(SWIGLU if gated else GELU, each * rows * inside, each)
 
 
 def mixture(job: Job, layouts: Layouts) -> Passes:
     """A router, experts, and those that all tokens share; each rank has as many rows as any other."""
-    model, tokens, t = job.model, layouts.tokens(job), layouts.tp
+    model, tokens = job.model, layouts.tokens(job)
     here = model.experts / layouts.ep
-    rows = tokens / t * layouts.etp * model.top_k
-    routed = _fed(job, rows / here, model.expert_hidden / layouts.etp, here)
-    copies = Work(moved=rows * model.width * (HALF + HALF), kernels=4)  # put in order, and back
-    routed = routed + Passes(copies * 2, Work(), copies * 2)
-    if not model.shared_experts:
-        return routed
-    return routed + feed_forward(job, layouts, model.shared_experts * model.expert_hidden)
-
-
-def _fed(job: Job, rows: Column, inside: Column, each: Column) -> Passes:
-    width, gated = job.model.width, job.model.gated
-    forward = product(rows, width, (1 + gated) * inside, each) + product(rows, inside, width, each)
-    bent = SWIGLU if gated else GELU
-    return Passes(
-        forward + Work(moved=each * bent[0] * rows * inside, kernels=each),
-        Work(),
-        2 * forward + Work(moved=each * bent[1] * rows * inside, kernels=each),
-    )
+    rows = tokens / layouts.tp * layouts.etp * model.top_k
+    put_in_order = between((HALF + HALF, HALF + HALF), 2 * rows * model.width, 4)  # and back
+    routed = _fed(job, rows / here, model.expert_hidden / layouts.etp, here) + put_in_order
+    routed = routed + product(tokens, model.width, model.experts)
+    shared = model.shared_experts * model.expert_hidden
+    return routed + feed_forward(job, layouts, shared) if shared else routed
 
 
 def residuals(job: Job, layouts: Layouts) -> Passes:
     """Two norms and two sums; on a slice of the tokens with sequence parallelism, else on all of them."""
     slices = layouts.tp if layouts.sequence_parallel else 1
-    numbers = 2 * layouts.tokens(job) * job.model.width / slices
     masks = DROPOUT if job.attention is AttentionKernel.WRITTEN else (0, 0)
     forward, backward = (sum(each) for each in zip(NORM, RESIDUAL, masks, strict=True))
-    return Passes(Work(moved=forward * numbers, kernels=4), Work(), Work(moved=backward * numbers, kernels=4))
+    return between((forward, backward), 2 * layouts.tokens(job) * job.model.width / slices, 4)
 
 
 def head(job: Job, layouts: Layouts) -> Passes:
-    """Logits and their loss, on the last stage."""
+    """Logits, whose bytes the loss counts, and their loss, on the last stage."""
     tokens, words = layouts.tokens(job), job.model.vocabulary / layouts.tp
-    forward = product(tokens, job.model.width, words)
-    return Passes(
-        forward + Work(moved=LOGITS[0] * tokens * words, kernels=4),
-        Work(),
-        2 * forward + Work(moved=LOGITS[1] * tokens * words, kernels=4),
-    )
+    one = Work(2 * tokens * job.model.width * words, kernels=1)
+    return Passes(one, Work(), 2 * one) + between(LOGITS, tokens * words, 4)
 
 
 def model_flops(job: Job) -> float:

@@ -1,0 +1,77 @@
+"""How well published steps are met, beside the plainest prediction of all: `python -m reference.planning.accuracy`.
+
+The plainest takes one MFU for each kind of GPU, the mean over its rows for fitting, and is good where a table has runs
+that were tuned alike.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .constants import of_gpu
+from .fit import errors_of
+from .published import Measurement, measurements
+from .work import model_flops
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Of predictions: mean absolute error, its 95th percentile, and mean error, each as a part of what was measured."""
+
+    rows: int
+    mape: float
+    p95: float
+    bias: float
+
+    @classmethod
+    def of(cls, errors: Sequence[float]) -> "Accuracy":
+        """Of predicted / measured - 1."""
+        sizes = np.abs(errors)
+        return cls(len(sizes), float(sizes.mean()), float(np.quantile(sizes, 0.95)), float(np.mean(errors)))
+
+    def __str__(self) -> str:
+        return f"MAPE {self.mape:6.1%}  p95 {self.p95:6.1%}  bias {self.bias:+6.1%}"
+
+
+def ours(rows: Sequence[Measurement]) -> list[float]:
+    """Errors of `predict`, of rows of one kind of GPU."""
+    return errors_of(rows, of_gpu(rows[0].asked[0].cluster.gpu))
+
+
+def constant_mfu(rows: Sequence[Measurement]) -> list[float]:
+    """Errors of one MFU for all, the geometric mean over the rows for fitting of this kind of GPU and its numbers."""
+    kind, numbers = rows[0].kind_of_gpu, {row.row.get("precision", "bf16") for row in rows}
+    fitting = [row for row in measurements() if row.is_for_fitting and row.kind_of_gpu == kind]
+    alike = [row for row in fitting if row.row.get("precision", "bf16") in numbers] or fitting
+    rate = np.exp(np.mean(np.log([_flops_per_second(row) for row in alike])))
+    return [_flops_per_second(row) / rate - 1 for row in rows]
+
+
+def _flops_per_second(row: Measurement) -> float:
+    """Model FLOPs of each GPU, as measured."""
+    job, _ = row.asked
+    return model_flops(job) / row.seconds / job.cluster.gpus
+
+
+def by_source(errors: Callable[[Sequence[Measurement]], list[float]]) -> dict[tuple[str, str, bool], Accuracy]:
+    """Of each file, kind of GPU, and whether the models have experts."""
+    groups: dict[tuple[str, str, bool], list[Measurement]] = {}
+    for row in measurements():
+        groups.setdefault((row.file, row.kind_of_gpu, "experts" in row.row), []).append(row)
+    return {key: Accuracy.of(errors(rows)) for key, rows in groups.items()}
+
+
+def report() -> str:
+    """A line for each source: ours, and one constant MFU."""
+    plainest = by_source(constant_mfu)
+    lines = [f"{'file':24} {'GPU':6} {'models':8} rows   {'predicted':40}   one MFU"]
+    for (file, kind, has_experts), found in by_source(ours).items():
+        models = "experts" if has_experts else "dense"
+        other = plainest[file, kind, has_experts]
+        lines.append(f"{file:24} {kind:6} {models:8} {found.rows:4}   {found}   MAPE {other.mape:6.1%}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(report())
