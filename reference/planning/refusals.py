@@ -16,17 +16,11 @@ from reference.plan import LOOPED, MOST_ACTIONS, PipelineSchedule
 
 from .job import Job
 from .layouts import Column, Layouts
+from .memory import EVEN
 from .predict import Prediction, predict
 
-V_SHAPED = (
-    PipelineSchedule.ZB_V,
-    PipelineSchedule.ONE_F_ONE_B_V,
-    PipelineSchedule.V_HALF,
-    PipelineSchedule.V_MIN,
-    PipelineSchedule.DUAL_PIPE_V,
-)
-"""Schedules with two stages on each rank, of which the first ones are near one end of a V, and the second ones near the
-other."""
+V_SHAPED = EVEN
+"""Schedules with two stages on each rank, the first ones down one side of a V, the second ones up the other."""
 
 Values = Mapping[str, Any]
 """Columns and choices of layouts, by their names."""
