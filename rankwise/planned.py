@@ -15,10 +15,18 @@ def of_job(name: str, job: Job) -> Iterator[str]:
     """What is to be trained, and on what."""
     gpu, gpus = job.cluster.gpu, job.cluster.gpus
     yield (
-        f"{name} ({job.model.parameters / 1e9:.1f} billion parameters) on {gpus:,} GPUs, {gpu.name}, "
+        f"{name} ({amount(job.model.parameters)} parameters) on {gpus:,} GPUs, {gpu.name}, "
         f"{min(gpus, job.cluster.per_node)} on a node: a step reads {job.batch:,} windows of {job.sequence:,} tokens, "
         f"in {job.numbers}"
     )
+
+
+def amount(count: int) -> str:
+    """A number as one says it: 8.0 billion."""
+    for size, word in ((1e9, " billion"), (1e6, " million"), (1e3, " thousand")):
+        if count >= size:
+            return f"{count / size:.1f}{word}"
+    return str(count)
 
 
 def of_search(found: SearchResult) -> Iterator[str]:
@@ -92,9 +100,7 @@ def of_rules(advice: Advice) -> Iterator[str]:
     """What rules of thumb take, and what each of them loses."""
     found = advice.prediction
     if not advice.works:
-        over = float(found.bytes) - found.job.cluster.gpu.memory
-        why = f"does not fit by {gigabytes(over)}" if over > 0 else "has replicas without a window"
-        yield f"rules of thumb lead to {found.layouts}, which {why}"
+        yield f"rules of thumb lead to {found.layouts}: {verdicts(found.job, found.layouts)[0]}"
         return
     slower = f"{percent(advice.loss)} slower than the best" if advice.loss > 0 else "the best"
     yield f"rules of thumb take {found.layouts}: {float(found.seconds):.2f} s, {slower}"

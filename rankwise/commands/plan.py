@@ -58,6 +58,8 @@ def plan(
 
     if out and not json:
         raise BadInput(f"{out} is a file for --json")
+    if sum(map(bool, (rules, explain, rows))) > 1:
+        raise BadInput("--rules, --explain and --rows are three questions: ask one")
     if rows:
         answers = rows_of(rows)
         told = answers, of_rows(answers)

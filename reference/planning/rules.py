@@ -256,19 +256,20 @@ def _decided(rule: Rule, layout: Layouts) -> dict[str, Any]:
     return {name: int(getattr(layout, name)) if name in SIZES else getattr(layout, name) for name in rule.decides}
 
 
-def priced(job: Job, rules: Iterable[Rule] = RULES) -> Advice:
-    """The same with what each decision loses against a search.
+def priced(job: Job, rules: Iterable[Rule] = RULES, space: SearchSpace | None = None) -> Advice:
+    """The same with what each decision loses against a search of all layouts, or of a part of them.
 
     Raises:
         BadInput: if no layout divides, or none fits.
     """
-    advice, found = advise(job, rules), search(job, count=1)
+    space = SearchSpace() if space is None else space
+    advice, found = advise(job, rules), search(job, space, count=1)
     if not found.best:
         raise BadInput(no_room(job))
     best = before = found.best[0]
     if not advice.works:
         return replace(advice, best=best)
-    space, decisions = SearchSpace(), []
+    decisions = []
     for decision in advice.decisions:
         space = space.given(**decision.values)
         after = search(job, space, count=1).best[0]
@@ -301,12 +302,12 @@ LLAMA_1B = GPTConfig(16, 2048, 32, 8, 8192, vocabulary=128_256, tied=True, rotar
 
 
 def losses(gpu: Gpu, gpus: Iterable[int] = GPUS) -> Iterator[tuple[str, int, Advice | None]]:
-    """What rules lose, by model and number of GPUs; None where nothing fits at all."""
-    gpus = tuple(gpus)
+    """What rules lose, by model and number of GPUs; None where nothing fits at all. Experts stay whole in all of it."""
+    gpus, whole = tuple(gpus), SearchSpace().given(etp=1)
     for name, model in models().items():
         for count in gpus:
             job = Job(model, GpuCluster(gpu, count), TOKENS, WINDOWS)
             try:
-                yield name, count, priced(job)
+                yield name, count, priced(job, space=whole)
             except BadInput:
                 yield name, count, None
