@@ -22,6 +22,7 @@ MODULES = (
     "check",
     "hint",
     "train",
+    "plan",
     "trace",
     "bench",
     "doctor",

@@ -14,6 +14,10 @@ on columns: one layout and a million are one code, and a million cost less than 
     step.py        seconds of a step, by part
     constants.py   how far each kind of GPU stays behind its data sheet
     predict.py     all of it together
+    refusals.py    what must divide, and what stands against a layout
+    search.py      all layouts of a job, and the fastest that fit
+    rules.py       rules of thumb as a list of decisions, and what each loses
+    plans.py       a layout as a `Plan`, and back
     rows.py        predictions for rows of a file
     published.py   steps that were published, as such rows
     fit.py         constants from those that are for fitting, and how well all are met

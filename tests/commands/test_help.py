@@ -53,6 +53,10 @@ SHORT_ANSWERS = [
     ("train --ranks 0", 2, "from 1 to 32, not 0"),
     ("train --ranks four", 2, "--ranks"),
     ("train --rank 4", 2, "--ranks"),
+    ("plan --gpu x100", 2, "no GPU is called 'x100': there are a100, h100"),
+    ("plan --model huge", 2, "no GPT is called 'huge'; there are tiny, demo"),
+    ("plan --precision fp4", 2, "--precision is one of bf16, fp8, not fp4"),
+    ("plan --model tiny --gpus 2 --batch 4", 0, "rules of thumb take"),
     *((f"{command.__name__} --help", 0, "Usage: rankwise") for command in COMMANDS),
 ]
 
