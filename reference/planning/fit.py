@@ -72,16 +72,18 @@ RECIPES: Mapping[str, Recipe] = {
     "a100": Recipe(
         None,
         {"tensor": 0.8, "pipe": 1.0},
-        {"products": 0.02, "moved": 0.05, "step": 0.1, "written": 0.3}
+        {"products": 0.03, "moved": 0.05, "step": 0.1, "written": 0.05, "eager": 0.1}
         | dict.fromkeys(("attention", "kernel", "intra", "inter", "latency", "sums", "seen"), 0.4),
         "A100",
     ),
     "h100": Recipe(
         "a100",
         {
+            "eager": 1.0,
+            "products": 1.2,
             "sums": 0.7,
             "seen": 0.2,
-            "tensor": 0.45,
+            "tensor": 0.5,
             "inter": 1.2,
         },  # what overlaps; 4 nodes of H200s reach 365 of 400 GB/s
         dict.fromkeys(("products", "written", "moved", "kernel", "inter", "seen", "step"), 0.1)

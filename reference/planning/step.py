@@ -37,6 +37,7 @@ class Constants:
     Attributes:
         products, products_fp8: stretch FLOPs, on top of what the best of many large products reached.
         written, moved: stretch bytes, that products write and that move between them.
+        eager: stretches the latter once more in layers under FSDP, which run kernel by kernel as PyTorch has them.
         attention: stretches FLOPs of flash attention, over the data sheet's.
         kernel: seconds of each kernel, whatever it does.
         experts: stretches what a layer's experts and their rows take.
@@ -54,7 +55,8 @@ class Constants:
     written: float = 1.0
     attention: float = 3.0
     moved: float = 1.4
-    kernel: float = 1.5e-5
+    eager: float = 2.2
+    kernel: float = 3e-5
     experts: float = 1.5
     intra: float = 1.3
     inter: float = 1.5
@@ -67,9 +69,10 @@ class Constants:
     step: float = 0.03
 
 
-def layer_seconds(job: Job, each: Work, constants: Constants) -> Column:
+def layer_seconds(job: Job, layouts: Layouts, each: Work, constants: Constants) -> Column:
     """Of counted work."""
     gpu = job.cluster.gpu
+    moved = constants.moved * (constants.eager if layouts.sharding is Sharding.FSDP else 1.0)
     if job.numbers is Numbers.FP8:
         products = each.flops / (gpu.peak_fp8 * gpu.reached) * constants.products_fp8
     else:
@@ -78,7 +81,7 @@ def layer_seconds(job: Job, each: Work, constants: Constants) -> Column:
         products
         + each.written / gpu.bandwidth * constants.written
         + each.attention / gpu.peak * constants.attention
-        + each.moved / gpu.bandwidth * constants.moved
+        + each.moved / gpu.bandwidth * moved
     )
     return busy + each.kernels * constants.kernel
 
@@ -105,14 +108,14 @@ def parts(job: Job, layouts: Layouts, constants: Constants) -> Mapping[str, Colu
 
     computing = mean_layer_seconds(job, layouts, constants)
     tp = constants.tensor * waited(traffic.along_tensor, "tp")
-    scores = layer_seconds(job, work.scores(job, layouts).all, constants)
+    scores = layer_seconds(job, layouts, work.scores(job, layouts).all, constants)
     cp = np.maximum(0.0, waited(traffic.along_context, "cp") - scores)
     ep = work.expert_share(job) * constants.experts * waited(traffic.along_experts, "ep")
     pipe = constants.pipe * message_seconds(job, traffic.along_pipe(job, layouts), groups["pp"], constants)
 
     each = computing + tp + cp + ep  # seconds of a layer for one micro-batch
     stage = held.layers * each
-    end = layer_seconds(job, work.head(job, layouts).all, constants)
+    end = layer_seconds(job, layouts, work.head(job, layouts).all, constants)
     head = np.where(p > 1, np.maximum(0.0, end - held.relief * each), end)  # beyond what other stages take
     data = _data_seconds(job, layouts, groups, constants, computing * held.layers)
     dense, experts = memory.held_parameters(job, layouts, held.layers)
@@ -134,11 +137,11 @@ def parts(job: Job, layouts: Layouts, constants: Constants) -> Mapping[str, Colu
 def mean_layer_seconds(job: Job, layouts: Layouts, constants: Constants) -> Column:
     """Computing of one layer for one micro-batch, as layers are in the mean."""
     share = work.expert_share(job)
-    dense = layer_seconds(job, work.layer(job, layouts, experts=False).all, constants)
+    dense = layer_seconds(job, layouts, work.layer(job, layouts, experts=False).all, constants)
     if not share:
         return dense
-    fed = layer_seconds(job, work.feed_forward(job, layouts, job.model.hidden).all, constants)
-    routed = layer_seconds(job, work.mixture(job, layouts).all, constants) * constants.experts
+    fed = layer_seconds(job, layouts, work.feed_forward(job, layouts, job.model.hidden).all, constants)
+    routed = layer_seconds(job, layouts, work.mixture(job, layouts).all, constants) * constants.experts
     return dense + share * (routed - fed)
 
 

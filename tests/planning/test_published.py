@@ -25,7 +25,7 @@ def accuracy(rows: Sequence[Measurement]) -> Accuracy:
 
 VALIDATION = {
     # What the report says, rounded up to the next half percent; the bars are 5 % and 8 %.
-    ("validate_a100_megatron",): 0.070,  # rows of one cluster that differ by 20 % where their layouts hardly do
+    ("validate_a100_megatron",): 0.065,  # rows of one cluster that differ by 20 % where their layouts hardly do
     ("validate_zero_bubble",): 0.050,
     ("validate_h100_megatron",): 0.080,
 }
@@ -93,7 +93,9 @@ def korthikanti(model: str, recompute: str, sequence_parallel: bool) -> tuple:
     return job_and_layout({name: str(value) for name, value in row.items()})
 
 
-@pytest.mark.parametrize("row", table("validate_activation_memory_gib"), ids=lambda row: f"{row['model']} {row['mode']}")
+@pytest.mark.parametrize(
+    "row", table("validate_activation_memory_gib"), ids=lambda row: f"{row['model']} {row['mode']}"
+)
 def test_activations_of_the_first_stage_are_those_of_the_paper(row: dict[str, str]) -> None:
     is_less = row["mode"] == "seqpar+selective"
     job, layout = korthikanti(row["model"], "selective" if is_less else "none", is_less)
