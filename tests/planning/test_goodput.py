@@ -239,6 +239,7 @@ def test_stragglers_take_their_part_of_the_trained_time() -> None:
         (lambda: Reliability(0, 60), "mean time between failures: seconds above 0"),
         (lambda: Reliability(1e8, np.array([60, 0])), "checkpoint: seconds above 0"),
         (lambda: Reliability(1e8, 60, restart=-1), "restart takes 0 seconds or more, not -1"),
+        (lambda: Reliability(1e8, 60, float("nan")), "detection takes 0 seconds or more, not nan"),
         (lambda: goodput(SLOW, 0), "1 GPU or more"),
         (lambda: goodput(SLOW, 8, 0.0), "interval: seconds above 0"),
         (lambda: goodput(SLOW, 8, stretch=0.9), "a stretch is 1 or more"),
