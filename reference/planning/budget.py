@@ -65,7 +65,7 @@ def bill(
     for number in (tokens, tokens_per_second, gpus, price, watts, goodput):
         if not np.all(np.greater(number, 0)):
             raise BadInput("tokens, tokens per second, GPUs, price, watts and goodput are above 0")
-    if np.any(np.greater(goodput, 1)) or np.any(np.less(overhead, 1)):
+    if not (np.all(np.less_equal(goodput, 1)) and np.all(np.greater_equal(overhead, 1))):
         raise BadInput("the goodput is a part of the time, at most 1; the overhead counts the GPU, too: at least 1")
     seconds = np.divide(tokens, tokens_per_second) / goodput
     hours = seconds / HOUR * gpus

@@ -70,7 +70,7 @@ def mtbf(gpu_mtbf: Column, gpus: Column) -> Column:
     Raises:
         BadInput: if there is no GPU.
     """
-    if np.any(np.less(gpus, 1)):
+    if not np.all(np.greater_equal(gpus, 1)):
         raise BadInput("a training has 1 GPU or more")
     return gpu_mtbf / gpus
 

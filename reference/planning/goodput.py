@@ -63,7 +63,7 @@ class Reliability:
         _require_above_zero("mean time between failures", self.gpu_mtbf)
         _require_above_zero("checkpoint", self.checkpoint)
         for name in ("detection", "restart"):
-            if np.any(np.less(getattr(self, name), 0)):
+            if not np.all(np.greater_equal(getattr(self, name), 0)):
                 raise BadInput(f"{name} takes 0 seconds or more, not {np.min(getattr(self, name)):g}")
 
 
@@ -111,7 +111,7 @@ def goodput(reliability: Reliability, gpus: Column, interval: Column | None = No
     between = mtbf(reliability.gpu_mtbf, gpus)
     interval = best_interval(reliability.checkpoint, between) if interval is None else interval
     _require_above_zero("interval", interval)
-    if np.any(np.less(stretch, 1)):
+    if not np.all(np.greater_equal(stretch, 1)):
         raise BadInput("a step takes at least as long as its mean rank: a stretch is 1 or more")
     cycle = interval + reliability.checkpoint
     known = np.exp(-reliability.detection / between)

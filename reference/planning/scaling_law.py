@@ -91,7 +91,7 @@ class ScalingLaw:
             BadInput: if none does: the loss is not above E.
         """
         left = np.asarray(loss, dtype=np.float64) - self.E
-        if np.any(left <= 0):
+        if not np.all(left > 0):
             raise BadInput(f"no budget reaches a loss of {np.min(loss):g}: {self.E:g} stays, whatever is spent")
         both = self.alpha + self.beta
         at_one = self.A / self._balance**self.alpha * both / self.beta  # what is left above E with N D = 1

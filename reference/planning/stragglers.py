@@ -43,7 +43,7 @@ def slowest(ranks: Column, times: Distribution) -> Column:
         BadInput: if there is no rank.
     """
     ranks = np.asarray(ranks, dtype=np.float64)
-    if np.any(ranks < 1):
+    if not np.all(ranks >= 1):
         raise BadInput(f"there is no slowest of {ranks.min():g} ranks: give 1 or more")
     exceeded = -np.expm1(-EXPONENTS / ranks[..., None])
     return times(np.minimum(exceeded, 1 - SMALLEST)) @ WEIGHTS
