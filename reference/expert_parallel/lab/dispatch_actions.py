@@ -8,10 +8,10 @@ A link does one thing after the other, as a rank does, and waits for what it tak
 `validate`, `simulate` and the ranks that sleep (`pipeline_parallel.lab.sleeping_stages`) stay as they are, and no other
 schedule knows of it.
 
-What is left to say is an order. `in_turn` lets an action end before the next begins: a rank idles while its tokens
-travel. `paired` takes a forward and the backward beside it together, which DualPipe is for: attention of the one,
+What is left to say is an order. `in_turn` has all parts of an action before those of the next: a rank idles while its
+tokens travel. `paired` takes a forward and the backward beside it together, which DualPipe is for: attention of the one,
 experts' of the other, experts, attention'; each sends while the other computes (DeepSeek-AI 2024, "DeepSeek-V3", sec.
-3.2.1 and figure 4). `lab.overlapped` does one such pair with real messages.
+3.2.1 and figure 4). `lab.overlapped` runs such pairs on one rank, with real messages.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
