@@ -9,9 +9,12 @@ A link does one thing after the other, as a rank does, and waits for what it tak
 schedule knows of it.
 
 What is left to say is an order. `in_turn` has all parts of an action before those of the next: a rank idles while its
-tokens travel. `paired` takes a forward and the backward beside it together, which DualPipe is for: attention of the one,
-experts' of the other, experts, attention'; each sends while the other computes (DeepSeek-AI 2024, "DeepSeek-V3", sec.
-3.2.1 and figure 4). `lab.overlapped` runs such pairs on one rank, with real messages.
+tokens travel. `paired` takes a forward and the backward beside it together: attention of the one, experts' of the
+other, experts, attention'; each sends while the other computes (DeepSeek-AI 2024, "DeepSeek-V3", sec. 3.2.1 and figure
+4). DualPipe is made for that: what more micro-batches take is computing alone. In 1F1B the backward beside a forward
+is the one that other ranks wait for, and pairs make a step longer.
+
+`lab.overlapped` runs such pairs on one rank, with real messages.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
