@@ -143,6 +143,29 @@ def test_every_rank_sends_along_every_axis_what_the_formulas_say(case: str, trac
     assert differences(CASES[case], trace, chosen) == []
 
 
+@pytest.mark.parametrize(
+    ("case", "other"),
+    [
+        ("2 x 2 x 2", {"scatter_gather": False}),
+        ("fsdp, tied", {"micro_batches": 1}),
+        ("two levels", {"expert_nodes": 1}),
+        ("computed again", {"recompute": Recompute.SELECTIVE}),
+        ("ring, zigzag", {"context_method": ContextMethod.ALL_GATHER}),
+    ],
+)
+def test_the_bytes_of_another_plan_differ(case: str, other: dict[str, object], traces: dict[str, Traced]) -> None:
+    deal = CASES[case]
+    windows = deal.config.batch * other.get("micro_batches", deal.plan.micro_batches) // deal.plan.micro_batches
+    config = replace(deal.config, batch=windows)
+    assert differences(Deal(8, config, replace(deal.plan, **other)), *traces[case])
+
+
+def test_where_tokens_go_decides_what_travels(traces: dict[str, Traced]) -> None:
+    trace, chosen = traces["experts"]
+    elsewhere = [{layer: (of_rank + 1) % EXPERTS.experts for layer, of_rank in each.items()} for each in chosen]
+    assert differences(CASES["experts"], trace, elsewhere)
+
+
 def test_the_sample_has_every_form_and_most_schedules() -> None:
     plans = [deal.plan for deal in CASES.values()]
     assert {plan.data_parallel for plan in plans} == set(DataParallelism)
