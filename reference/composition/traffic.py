@@ -1,185 +1,75 @@
-"""What talks to what: what each rank of a mesh sends along each axis in one step, before a byte is sent.
+"""What talks to what: what each rank of a plan sends along each axis in one step, before a byte is sent.
 
-| axis   | what travels                           | how often               | elements that a rank sends           |
-|--------|----------------------------------------|-------------------------|--------------------------------------|
-| tensor | activations, and their gradients       | 4 times for each layer  | 8 b s h (t-1)/t, for each layer,     |
-|        |                                        | of each micro-batch     | each micro-batch                     |
-| pipe   | activations one way, gradients back    | 2 times for each stage  | 2 b s h, for each micro-batch;       |
-|        |                                        | of each micro-batch     | with scatter/gather a t-th of it     |
-| data   | gradients of this rank's parameters    | once                    | 2 Ψ/(p t) (d-1)/d                    |
+| axis           | what travels                         | how often               | elements that a rank sends       |
+|----------------|--------------------------------------|-------------------------|----------------------------------|
+| tp_head,       | activations, and their gradients     | 4 times for each layer  | 8 b s h (t-1)/t, for each layer, |
+| tp_copy        |                                      | of each micro-batch     | each micro-batch                 |
+| cp             | keys and values, or heads            | each layer, micro-batch | `context_parallel.cost`          |
+| ep, etp        | a row for each choice of a token     | each layer, micro-batch | `expert_parallel.cost`, by data  |
+| pp             | activations one way, gradients back  | 2 times for each stage  | 2 b s h, for each micro-batch;   |
+|                |                                      | of each micro-batch     | with scatter/gather a t-th of it |
+| dp_replicate,  | gradients of this rank's parameters; | once; with FSDP in each | 2 Ψ/(p t) (d-1)/d: `zero.cost`   |
+| dp_shard, cp;  | with ZeRO parameters, too            | micro-batch             |                                  |
+| edp of experts |                                      |                         |                                  |
 
 That is section 3 of Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using
-Megatron-LM" (PTD-P), which counts layers alone. Here the two ends count, too: embedding and head, the loss, tables that
-are tied, what scatter/gather (sec. 4.1) gathers again, gradients of norms with sequence parallelism. So it equals the
-trace of a step to the byte.
+Megatron-LM" (PTD-P), which counts layers alone, and it goes on where the paper ends: the two ends of the model, the
+loss, tied tables, what scatter/gather (sec. 4.1) gathers again, gradients of norms with sequence parallelism, routers
+and counts, the norm of all gradients. So it equals the trace of a step to the byte, for any plan, from the second step
+on: in the first, stages tell each other the shape of what they send.
+
+`traffic_of_activations` and `traffic_of_gradients` have the rows, and take their formulas from each chapter's `cost`.
+Collectives count as rings (`step_shape`). Where a run takes others, as `collectives.fast.dispatch` does for small
+tensors between processes of one machine, all-reduces of more than two ranks send another number of bytes.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Iterator
 
-import torch
-from torch import nn
+from reference.mesh import GRADIENTS
 
-from reference.mesh import Mesh
-from reference.models import GPTConfig, require_gpt
-from reference.pipeline_parallel.passes import channels
-from reference.pipeline_parallel.schedule import Schedule
-from reference.pipeline_parallel.stages import TiedTable, stage_of
-from reference.tensor_parallel import cost, placement
-from reference.tensor_parallel.cost import Crossings
-from reference.trace import Op
-from reference.zero.cost import all_reduce, one_pass
+from .step_shape import RanksAlong, StepShape, Traffic
+from .traffic_of_activations import along_context, along_experts, along_pipe, along_tensor
+from .traffic_of_gradients import SHARDS, of_parameters
 
-
-@dataclass(frozen=True)
-class Traffic:
-    """What one rank sends along one axis, and how often in a step."""
-
-    axis: str
-    what: str  # travels
-    op: Op
-    numel: int  # of the whole tensor
-    ranks: int  # that take part
-    place: int  # of this rank among them
-    times: int  # in a step
-
-    @property
-    def elements(self) -> int:
-        """That the rank sends in a step, with collectives around rings."""
-        return self.times * self._once()
-
-    def _once(self) -> int:
-        match self.op:
-            case Op.SEND:
-                return self.numel
-            case Op.ALL_REDUCE:
-                return all_reduce(self.numel, self.ranks, self.place)
-        return one_pass(self.numel, self.ranks)
-
-
-@dataclass(frozen=True)
-class StepShape:
-    """A step of a GPT on a mesh with the axes pipe, data and tensor.
-
-    Args:
-        config: of the model.
-        mesh: the ranks.
-        schedule: what the ranks of a pipeline compute.
-        pieces: the blocks of each stage.
-        windows: b, in a micro-batch.
-        sequence: s, tokens in a window.
-        sequence_parallel: whether a rank has a slice of the sequence between the matrices.
-        scatter_gather: whether t ranks that have the same activation send a part of it each.
-
-    Raises:
-        BadInput: if the model is no GPT.
-    """
-
-    config: GPTConfig
-    mesh: Mesh
-    schedule: Schedule
-    pieces: Sequence[range]
-    windows: int
-    sequence: int
-    sequence_parallel: bool = False
-    scatter_gather: bool = True
-
-    def __post_init__(self) -> None:
-        require_gpt(self.config)
-
-    @property
-    def tokens(self) -> int:
-        """Of a micro-batch."""
-        return self.windows * self.sequence
+FLOAT64, FLOAT32 = 8, 4  # bytes
 
 
 def traffic_per_step(shape: StepShape, rank: int) -> list[Traffic]:
-    """What a rank of the mesh sends in a step of forward, backward and summing gradients, the costliest axis first."""
-    return [
-        one for one in (*along_tensor(shape, rank), *along_pipe(shape, rank), *along_data(shape, rank)) if one.times
-    ]
+    """What a rank sends in a step of training: of forward, backward and sums of gradients, then of the update."""
+    return [*traffic_of_model(shape, rank), *traffic_of_update(shape, rank)]
 
 
-def along_tensor(shape: StepShape, rank: int) -> list[Traffic]:
-    """Where tokens enter regions and leave them, for each micro-batch; once a step, what copies have found apart."""
-    config, (t, place) = shape.config, _on(shape.mesh, rank, "tensor")
-    pipe = shape.mesh.coordinates(rank)["pipe"]
-    stages = shape.schedule.stages_on(pipe)
-    blocks, last = sum(len(shape.pieces[stage]) for stage in stages), shape.schedule.stages - 1 in stages
-    crossed = blocks * cost.block() + (0 in stages) * cost.EMBEDDING + last * cost.HEAD
-    m, stream = shape.schedule.micro_batches, shape.tokens * config.width
-    found = [
-        *_crossings(shape, m * crossed, stream, t, place),
-        *(
-            Traffic("tensor", "numbers of the loss", Op.ALL_REDUCE, n * shape.tokens, t, place, m * last)
-            for n in (1, 2)
-        ),
-    ]
-    if shape.scatter_gather and not shape.sequence_parallel:
-        arrivals = sum(len(results) for channel, results in channels(shape.schedule).items() if channel.target == pipe)
-        found.append(Traffic("tensor", "what other stages have sent", Op.ALL_GATHER, stream, t, place, arrivals))
-    return [*found, *_once_a_step(shape, blocks, last, t, place)] if t > 1 else []
+def traffic_of_model(shape: StepShape, rank: int) -> list[Traffic]:
+    """Of forward, backward and what a form of data parallelism does with gradients and parameters."""
+    ways = along_tensor, along_context, along_experts, along_pipe, of_parameters
+    return [one for way in ways for one in way(shape, rank) if one.bytes]
 
 
-def _once_a_step(shape: StepShape, blocks: int, last: bool, t: int, place: int) -> list[Traffic]:
-    """Gradients of what several ranks have, and of which each has found a part."""
-    config, copies = shape.config, max(1, t // shape.config.kv_heads)
-    heads, norms = blocks * config.kv_head_parameters, blocks * config.unsplit_parameters + last * config.width
-    shared = [Traffic("tensor", "gradients of norms", Op.ALL_REDUCE, norms, t, place, 1)] * shape.sequence_parallel
-    if copies > 1:
-        what = "gradients of key-value heads"
-        shared.append(Traffic("tensor", what, Op.ALL_REDUCE, heads, copies, place % copies, 1))
-    return shared
+def traffic_of_update(shape: StepShape, rank: int) -> list[Traffic]:
+    """A few numbers: the norm of all gradients, whether they are finite, the loss, and how busy experts were."""
+    return [one for one in _of_update(shape, rank) if one.bytes]
 
 
-def _crossings(shape: StepShape, crossed: Crossings, stream: int, t: int, place: int) -> list[Traffic]:
-    what = "activations"
-    if not shape.sequence_parallel:
-        return [Traffic("tensor", what, Op.ALL_REDUCE, stream, t, place, crossed.sums)]
-    return [
-        Traffic("tensor", what, Op.ALL_GATHER, stream, t, place, crossed.gathers),
-        Traffic("tensor", what, Op.REDUCE_SCATTER, stream, t, place, crossed.sums),
-    ]
+def _of_update(shape: StepShape, rank: int) -> Iterator[Traffic]:
+    for ranks in ranks_of_norm(shape, rank):
+        if shape.precision.scaled:
+            yield ranks.all_reduce("whether gradients are finite", 1, FLOAT32)
+        yield ranks.all_reduce("norm of gradients", 1, FLOAT64)
+    yield shape.along(rank, "pp", *GRADIENTS).all_reduce("loss", 1, shape.sum_size)
+    if shape.config.experts:
+        counts = shape.config.layers * (shape.config.experts + 2)  # choices, those that were dropped, a loss
+        yield shape.along(rank, *shape.mesh.names).all_reduce("load of experts", counts, FLOAT64)
 
 
-def along_pipe(shape: StepShape, rank: int) -> list[Traffic]:
-    """From stage to stage, whatever the schedule; and between both ends, where they have the same table."""
-    (p, place), (t, _) = _on(shape.mesh, rank, "pipe"), _on(shape.mesh, rank, "tensor")
-    sends = sum(len(results) for channel, results in channels(shape.schedule).items() if channel.source == place)
-    parts = t if shape.sequence_parallel or shape.scatter_gather else 1
-    found = [Traffic("pipe", "activations", Op.SEND, shape.tokens * shape.config.width // parts, p, place, sends)]
-    ends = [shape.schedule.placement[stage] for stage in (0, -1)]
-    if shape.config.tied and place in ends and ends[0] != ends[1]:
-        table = -(-shape.config.vocabulary // t) * shape.config.width
-        found.append(Traffic("pipe", "gradients of a tied table", Op.ALL_REDUCE, table, 2, ends.index(place), 1))
-    return found
-
-
-def along_data(shape: StepShape, rank: int) -> list[Traffic]:
-    """Gradients of all parameters of this rank: an all-reduce for each of its stages, and one for a tied table."""
-    d, place = _on(shape.mesh, rank, "data")
-    return [
-        Traffic("data", "gradients of weights", Op.ALL_REDUCE, numel, d, place, d > 1)
-        for numel in parameters_of(shape, rank)
-    ]
-
-
-def parameters_of(shape: StepShape, rank: int) -> list[int]:
-    """How many numbers a rank of the mesh holds of each of its stages, and of a tied table."""
-    config, at, t = shape.config, shape.mesh.coordinates(rank), shape.mesh.size("tensor")
-    stages = shape.schedule.stages_on(at["pipe"])
-    with torch.device("meta"):
-        table = TiedTable(config) if config.tied else None
-        parts: list[nn.Module] = [stage_of(config, shape.pieces[stage], table) for stage in stages]
-    if table and {0, shape.schedule.stages - 1} & set(stages):
-        parts.append(table)
-    return [
-        sum(prod(placement(name, p.shape, config, at["tensor"], t).local) for name, p in part.named_parameters())
-        for part in parts
-    ]
-
-
-def _on(mesh: Mesh, rank: int, axis: str) -> tuple[int, int]:
-    """How many ranks an axis has, and which of them this is."""
-    return mesh.size(axis), mesh.coordinates(rank)[axis]
+def ranks_of_norm(shape: StepShape, rank: int) -> list[RanksAlong]:
+    """The ranks over which the norm of all gradients is summed: one axis after another where they make a mesh."""
+    plan, mesh = shape.plan, shape.mesh
+    if shape.config.experts:
+        axes = mesh.names  # their two views cross each other
+    elif plan.pipeline_parallel * plan.tensor_parallel > 1:
+        axes = [axis for axis in mesh.names if axis in plan.split_axes]
+    elif not plan.shard_axes:
+        return []
+    else:
+        return [shape.along(rank, *(SHARDS if plan.shards_parameters else GRADIENTS))]
+    return [shape.along(rank, axis) for axis in axes if mesh.size(axis) > 1]

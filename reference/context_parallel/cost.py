@@ -82,19 +82,30 @@ class Sent:
         return (self.forward + self.backward) * size + self.sums * (sum_size or size)
 
 
+NOTHING = Sent(0, 0, 0)
+
+
 def sent(method: ContextMethod, shape: AttentionShape) -> Sent:
     """What a rank sends in one attention layer, forward and backward."""
+    among, across = sent_by_group(method, shape)
+    return Sent(among.forward + across.forward, among.backward + across.backward, among.sums + across.sums)
+
+
+def sent_by_group(method: ContextMethod, shape: AttentionShape) -> tuple[Sent, Sent]:
+    """The same in two: among ranks that share out heads, and among those that bring keys and values to queries.
+
+    Each is all of them or none, but for USP, which has neighbours and a ring across.
+    """
     n = shape.ranks
     match method:
         case ContextMethod.RING:
-            return Sent((n - 1) * shape.block, (n - 1) * shape.block, n * shape.block if n > 1 else 0)
+            return NOTHING, Sent((n - 1) * shape.block, (n - 1) * shape.block, n * shape.block if n > 1 else 0)
         case ContextMethod.ALL_GATHER:
-            return Sent((n - 1) * shape.block, (n - 1) * shape.block, (n - 1) * shape.block)
+            return NOTHING, Sent(*3 * ((n - 1) * shape.block,))
     u = n if method is ContextMethod.ULYSSES else shape.neighbours
     copies = lcm(shape.kv_heads, u) // shape.kv_heads
     transposed = (2 * shape.out + copies * shape.block) * (u - 1) // u
-    across = sent(ContextMethod.RING, _across(shape, u, copies))
-    return Sent(transposed + across.forward, transposed + across.backward, across.sums)
+    return Sent(transposed, transposed, 0), sent(ContextMethod.RING, _across(shape, u, copies))
 
 
 def messages(method: ContextMethod, shape: AttentionShape) -> tuple[int, int]:

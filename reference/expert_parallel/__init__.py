@@ -15,8 +15,9 @@ and back, forward and backward: 4 k D elements for each token, but for what stay
     placement.py        which experts lie where, with copies of busy ones, so that ranks have as much to do
     migration.py        experts and their optimizer state on the move between steps, and sums over copies
     lab/expert_choice.py  experts that choose tokens, for comparison: equally busy, and they look ahead
-    lab/overlapped.py   two micro-batches share a rank: one sends while the other computes, simulated and with sleep
-    lab/watching.py     which experts tokens choose while a model runs
+    lab/overlapped.py   two micro-batches share a rank: one sends while the other computes, with sleep and real messages
+    lab/dispatch_actions.py  dispatch and combine as actions of a pipeline's schedule, each link a line of its own
+    lab/watching.py     which experts tokens choose while a model runs, and where they go
     lab/published.py    what others have built and measured
     answers/biased.py   a bias that chooses and weighs nothing, and moves once a step
     answers/gradients.py  over which ranks gradients of routers and of experts are summed, and what divides them

@@ -8,6 +8,8 @@ One layer, n ranks with other tokens and E/n experts each. A *row* is one token'
 | two       | across: a copy to each node, with k     | the same, and k gradients of weights back;   |
 |           | numbers of experts and k weights; inside: rows as above                                |
 
+Ranks that share the matrices of the same experts send each other all rows that have come, and return parts of sums.
+
 So with one level a token costs 4·k·D numbers, but for what stays on its rank. With two, and copies to M of the nodes,
 4·M·D + 2·k·M numbers and k·M integers cross between nodes, however large k is. Counts that go before the rows, 8 bytes
 for each expert or node, are latency and hardly bytes.
@@ -15,6 +17,7 @@ for each expert or node, are latency and hardly bytes.
 Lepikhin et al. 2020, "GShard", sec. 3.2; DeepSeek-AI 2024, "DeepSeek-V3", sec. 3.2.2.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
 
@@ -22,6 +25,7 @@ import torch
 from torch import Tensor
 
 from reference.errors import BadInput
+from reference.models.routing import NOWHERE
 
 INTEGER = 8  # bytes of a count, or of the number of an expert
 
@@ -84,7 +88,7 @@ class Routes:
         return torch.stack(found)
 
 
-def sent(routes: Routes, width: int, size: int, chunks: int = 1) -> list[int]:
+def sent(routes: Routes, width: int, size: int, chunks: int = 1, forwards: int = 1) -> list[int]:
     """Bytes that each rank sends with one level, forward and backward, counts and all.
 
     Args:
@@ -92,12 +96,16 @@ def sent(routes: Routes, width: int, size: int, chunks: int = 1) -> list[int]:
         width: D.
         size: bytes of an element.
         chunks: parts in which tokens travel; each has counts of its own.
+        forwards: how often forward runs: twice where a block is computed again.
     """
     rows, others = routes.rows(), routes.ranks - 1
     leave = rows.sum(1) - rows.diagonal()
     arrive = rows.sum(0) - rows.diagonal()
     counted = INTEGER * chunks * others * routes.here
-    return [2 * width * size * int(out + back) + counted for out, back in zip(leave, arrive, strict=True)]
+    passes = forwards + 1
+    return [
+        passes * width * size * int(out + back) + forwards * counted for out, back in zip(leave, arrive, strict=True)
+    ]
 
 
 def sent_across(routes: Routes, width: int, size: int) -> int:
@@ -105,8 +113,11 @@ def sent_across(routes: Routes, width: int, size: int) -> int:
     return sum(sent_across_by_rank(routes, width, size))
 
 
-def sent_across_by_rank(routes: Routes, width: int, size: int) -> list[int]:
-    """The same, of each rank: what it sends, and what it sends back to the ranks whose copies came to it."""
+def sent_across_by_rank(routes: Routes, width: int, size: int, chunks: int = 1, forwards: int = 1) -> list[int]:
+    """The same, of each rank: what it sends, and what it sends back to the ranks whose copies came to it.
+
+    Arguments as for `sent`; tokens cross between nodes in one part for each micro-batch.
+    """
     copies, k, of_node = routes.copies(), routes.top_k, routes.ranks // routes.nodes
     found = []
     for rank in range(routes.ranks):
@@ -115,8 +126,33 @@ def sent_across_by_rank(routes: Routes, width: int, size: int) -> list[int]:
         arrive = int(copies[place::of_node, node].sum() - copies[rank, node])
         forward = leave * ((width + k) * size + k * INTEGER) + arrive * width * size
         backward = leave * width * size + arrive * (width + k) * size
-        found.append(forward + backward + INTEGER * (routes.nodes - 1))
+        found.append(forwards * (forward + chunks * INTEGER * (routes.nodes - 1)) + backward)
     return found
+
+
+def inside(routes: Routes, node: int) -> Routes:
+    """Which of a node's experts the copies go to that have come there: the second level, on the ranks of that node."""
+    of_node = routes.ranks // routes.nodes
+    experts = routes.here * of_node
+    here = [numbers - node * experts for numbers in routes.chosen]
+    kept = [numbers.masked_fill((numbers < 0) | (numbers >= experts), NOWHERE) for numbers in here]
+    return Routes(tuple(torch.cat(kept[place::of_node]) for place in range(of_node)), experts)
+
+
+def sent_between_shares(
+    rows: Sequence[int], counted: int, width: int, size: int, chunks: int = 1, forwards: int = 1
+) -> list[int]:
+    """Bytes that each of some ranks sends that share the matrices of the same experts: each needs the rows of all.
+
+    Args:
+        rows: that have come to each of them.
+        counted: numbers that a rank tells each other of a part: of each expert, those from each rank along "ep".
+        width, size, chunks, forwards: as for `sent`.
+    """
+    others = len(rows) - 1
+    leave_and_return = [others * own + sum(rows) - own for own in rows]
+    counts = forwards * chunks * INTEGER * others * counted
+    return [(forwards + 1) * width * size * numbers + counts for numbers in leave_and_return]
 
 
 def expected_nodes(experts: int, top_k: int, nodes: int) -> float:

@@ -6,6 +6,7 @@ it is enough to count how often that happens, and to know what the two are:
 | crossings    | forward           | backward          | forward again, where a block is recomputed |
 |--------------|-------------------|-------------------|--------------------------------------------|
 | a block      | 2 gathers, 2 sums | 4 gathers, 2 sums | 2 gathers, 2 sums                          |
+| ... in halves|                   | 6 gathers, 2 sums |                                            |
 | embedding    | 1 sum             | 1 gather          |                                            |
 | head         | 1 gather          | 1 gather, 1 sum   |                                            |
 
@@ -18,6 +19,7 @@ In one *pass* over a tensor each rank sends (t-1)/t of it. A block makes 8 passe
 gathers bring back what forward had gathered and did not keep, for the gradients of column-parallel weights; but for
 these, both send the same (Korthikanti et al. 2022, "Reducing activation recomputation in large transformer models",
 sec. 4.2.2). Only full recomputation runs a region again; the selective form repeats what lies between the matrices.
+Where a pipeline splits backward in halves, gradients of outputs are gathered in each half (`split_backward`).
 
 What else is sent is small: the loss needs three numbers for each token, whatever the vocabulary; once a step, gradients
 are summed of norms (SP, where each rank saw other tokens) and of key-value heads that several ranks have.
@@ -69,10 +71,17 @@ EMBEDDING = Crossings(gathers=1, sums=1)  # as rows
 HEAD = COLUMNS
 
 
-def block(recompute: Recompute = Recompute.NONE) -> Crossings:
-    """Of a block: into attention and out of it, into the feed-forward and out of it."""
-    again = Crossings(gathers=2, sums=2) if recompute is Recompute.FULL else Crossings()
-    return 2 * (COLUMNS + ROWS) + again
+def block(recompute: Recompute = Recompute.NONE, regions: int = 2, halves: bool = False) -> Crossings:
+    """Of a block: into attention and out of it, into the feed-forward and out of it.
+
+    Args:
+        recompute: only the full form runs a region again.
+        regions: of the block: one where experts stand in the place of the feed-forward.
+        halves: whether weights get their gradients in a second half of backward.
+    """
+    again = Crossings(gathers=1, sums=1) if recompute is Recompute.FULL else Crossings()
+    once_more = Crossings(gathers=1) if halves else Crossings()
+    return regions * (COLUMNS + ROWS + again + once_more)
 
 
 def model(layers: int, recompute: Recompute = Recompute.NONE) -> Crossings:

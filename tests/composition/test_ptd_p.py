@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from reference.composition.answers.axis_bytes import axis_bytes
 from reference.composition.lab.published import FIGURE_13, FIGURES_14_AND_15, SELENE, TABLE_1, Row
@@ -21,16 +22,21 @@ from reference.composition.ptd_p import (
     rank_flops,
     splits,
 )
-from reference.composition.traffic import StepShape, along_data, along_pipe, along_tensor
+from reference.composition.step_shape import StepShape
+from reference.composition.traffic import traffic_of_model
 from reference.errors import BadInput
+from reference.memory.precision import Precision
 from reference.mesh import Mesh
 from reference.models import GPTConfig
 from reference.pipeline_parallel.orders import interleaved, one_f_one_b
 from reference.pipeline_parallel.simulate import simulate
 from reference.pipeline_parallel.validate import validate
+from reference.plan import Plan
 from reference.trace import Link, Network
 
 FREE = Link("free", alpha=0.0, beta=1e30)
+EVEN = Precision(torch.bfloat16, torch.bfloat16, torch.bfloat16)
+"""The paper's: gradients travel in 16 bits."""
 SMALL = Transformer(layers=16, width=512, heads=8, sequence=128, vocabulary=1000)
 
 
@@ -76,15 +82,14 @@ def test_a_step_takes_as_many_slots_as_its_simulation() -> None:
 def test_the_paper_counts_what_a_rank_in_the_middle_says(p: int, t: int, d: int) -> None:
     """`traffic` equals traces to the byte. Of the ends, which the paper leaves out, such a rank has none."""
     config = GPTConfig(layers=16, width=768, heads=8, kv_heads=8, hidden=2048, vocabulary=1000)
-    mesh, schedule, layers = Mesh({"pipe": p, "data": d, "tensor": t}), one_f_one_b(p, 4), config.layers // p
-    pieces = [range(layers * stage, layers * (stage + 1)) for stage in range(p)]
-    work = StepShape(config, mesh, schedule, pieces, windows=2, sequence=128, scatter_gather=False)
-    middle = mesh.rank(pipe=1, data=0, tensor=0)
+    plan = Plan(micro_batches=4, tensor_parallel=t, pipeline_parallel=p, scatter_gather=False)
+    work = StepShape(config, plan, p * d * t, windows=2, sequence=128, precision=EVEN)
+    sent = dict.fromkeys(("pp", "dp_shard", "tp_head"), 0)
+    for one in traffic_of_model(work, work.mesh.rank(pp=1, dp_replicate=0, dp_shard=0, cp=0, tp_head=0, tp_copy=0)):
+        sent[one.axis] += one.bytes
     pipe, data, tensor = axis_bytes(p, d, t, 8 * d, 2, config.layers, config.width, 128)
-    assert pipe == HALF * sum(one.elements for one in along_pipe(work, middle))
-    assert tensor == HALF * sum(one.elements for one in along_tensor(work, middle))
-    norms = layers * 2 * config.width  # of which a layer of 12 h² weights knows nothing
-    assert data + HALF * 2 * (d - 1) * norms // d == HALF * sum(one.elements for one in along_data(work, middle))
+    norms = config.layers // p * 2 * config.width  # of which a layer of 12 h² weights knows nothing
+    assert list(sent.values()) == [pipe, data + HALF * 2 * (d - 1) * norms // d, tensor]
 
 
 def test_scatter_gather_divides_messages_between_stages_by_t() -> None:

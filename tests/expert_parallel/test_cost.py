@@ -1,5 +1,6 @@
 """What a layer of experts sends is what the formulas say, for any routing."""
 
+from dataclasses import replace
 from math import comb
 
 import pytest
@@ -8,6 +9,7 @@ import torch.distributed as dist
 
 from reference.errors import BadInput
 from reference.expert_parallel import Dispatch, TwoLevelDispatch, cost
+from reference.expert_parallel.answers.sharing import bytes_of_experts
 from reference.expert_parallel.cost import Routes
 from reference.models.routing import NOWHERE
 
@@ -66,6 +68,29 @@ def test_every_choice_is_a_row_and_every_node_a_copy() -> None:
     assert held.counts().tolist() == [[2, 1, 0, 1], [0, 0, 1, 0]]
     assert held.rows().tolist() == [[3, 1], [0, 1]]
     assert held.copies().tolist() == [[2, 1], [0, 1]]
+
+
+@pytest.mark.parametrize(("ranks", "nodes"), [(4, 2), (6, 3)])
+def test_inside_a_node_rows_are_those_of_all_choices_of_its_experts(ranks: int, nodes: int) -> None:
+    held = routes(ranks, 2 * ranks, nodes)
+    arriving = [row for node in range(nodes) for row in cost.inside(held, node).rows().sum(0).tolist()]
+    assert arriving == held.rows().sum(0).tolist()
+
+
+def test_a_forward_that_runs_twice_sends_half_as_much_again_and_its_counts_twice() -> None:
+    held = routes(4, 8)
+    nothing = replace(held, chosen=tuple(chosen[:0] for chosen in held.chosen))
+    once, twice, counts = cost.sent(held, WIDTH, 8), cost.sent(held, WIDTH, 8, forwards=2), cost.sent(nothing, WIDTH, 8)
+    assert [2 * (many - 2 * few) for many, few in zip(twice, counts, strict=True)] == [
+        3 * (many - few) for many, few in zip(once, counts, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("etp", [1, 2, 4])
+def test_ranks_that_share_matrices_send_what_the_formula_for_even_rows_says(etp: int) -> None:
+    rows = 24
+    expected = bytes_of_experts(rows, 1, WIDTH, 8, 1, etp)[1]
+    assert cost.sent_between_shares([rows] * etp, counted=0, width=WIDTH, size=8) == [expected] * etp
 
 
 @pytest.mark.parametrize(("experts", "k", "nodes"), [(8, 2, 4), (16, 4, 2), (6, 6, 3)])

@@ -1,61 +1,63 @@
 """Two micro-batches that share a rank: what is simulated, and what ranks that sleep measure."""
 
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 import torch.distributed as dist
 
 from reference.cluster import Cluster
-from reference.expert_parallel.lab.overlapped import (
-    BACKWARD,
-    FORWARD,
-    BlockStep,
-    Program,
-    length,
-    one_after_the_other,
-    overlapped,
-    run,
-    simulate,
-)
+from reference.expert_parallel.lab.dispatch_actions import NAMES, costs_of, in_turn, paired
+from reference.expert_parallel.lab.overlapped import one_block, run
+from reference.pipeline_parallel.schedule import Schedule
+from reference.pipeline_parallel.simulate import simulate
+from reference.pipeline_parallel.validate import validate
 
-EVEN = dict.fromkeys((*FORWARD, *BACKWARD), 1.0)
+EVEN = dict.fromkeys(NAMES, 1.0)
 
 
-def test_both_do_the_same_and_keep_the_order_of_each_micro_batch() -> None:
-    one, other = one_after_the_other([2, 3], [0, 1]), overlapped([2, 3], [0, 1])
-    assert sorted(map(str, one)) == sorted(map(str, other)) and len(set(one)) == 16
-    for program in (one, other):
-        for step in program:
-            assert step.before is None or program.index(step.before) < program.index(step)
+def steps(schedule: Schedule, seconds: dict[str, float] = EVEN) -> float:
+    return simulate(schedule, costs_of(schedule, seconds)).seconds
 
 
-@pytest.mark.parametrize(("pairs", "apart", "together"), [(1, 8, 4), (4, 32, 16)])
-def test_two_blocks_take_four_steps_instead_of_eight(pairs: int, apart: int, together: int) -> None:
+@pytest.mark.parametrize("m", [1, 2, 5])
+def test_both_do_the_same_in_orders_that_end(m: int) -> None:
+    one, other = in_turn(one_block(m)), paired(one_block(m))
+    assert [sorted(line) for line in one.lines] == [sorted(line) for line in other.lines]
+    for schedule in (one, other):
+        validate(schedule)
+        assert [len(line) for line in schedule.lines] == [4 * m, 4 * m]
+
+
+@pytest.mark.parametrize(("make", "of_a_pair"), [(in_turn, 10), (paired, 6)])
+def test_a_pair_takes_six_steps_instead_of_ten(make: Callable[[Schedule], Schedule], of_a_pair: int) -> None:
     """As long as what is computed, and nothing of what is sent."""
-    forward, backward = range(pairs, 2 * pairs), range(pairs)
-    assert length(simulate(one_after_the_other(forward, backward), EVEN)) == apart
-    assert length(simulate(overlapped(forward, backward), EVEN)) == together
+    few, many = (steps(make(one_block(m))) for m in (2, 6))
+    assert many - few == 4 * of_a_pair
 
 
 def test_a_slow_link_is_what_is_left() -> None:
-    slow = {part: 3.0 if BlockStep(0, part).sends else 1.0 for part in EVEN}
-    assert length(simulate(overlapped([1], [0]), slow)) == pytest.approx(4 * 3)
+    slow = EVEN | {"dispatch": 3.0, "combine": 3.0}
+    few, many = (steps(paired(one_block(m)), slow) for m in (2, 6))
+    assert many - few == 4 * (4 * 3)
 
 
-def measured(program: Program, unit: float) -> float:
-    """Seconds of a program whose steps take so long."""
-    seconds = dict.fromkeys(EVEN, unit)
-    run(program, seconds, dist.group.WORLD)
-    dist.barrier()
-    return length(run(program, seconds, dist.group.WORLD))
+def measured(m: int, unit: float) -> tuple[float, float]:
+    """Seconds of both orders of so many micro-batches, whose steps take so long; the second time, when all is warm."""
+    found = []
+    for make in (in_turn, paired):
+        schedule = make(one_block(m))
+        for _ in range(2):
+            dist.barrier()
+            step = run(schedule, costs_of(schedule, dict.fromkeys(NAMES, unit)), dist.group.WORLD)
+        found.append(step.seconds)
+    return tuple(found)
 
 
 @pytest.mark.alone
 def test_ranks_that_sleep_measure_what_was_simulated(clusters: Callable[..., Cluster]) -> None:
-    """Four pairs on four ranks: 32 steps one after the other, 16 overlapped."""
-    take, unit = partial(clusters(4).run, measured), 0.02
-    apart = max(take(one_after_the_other(range(4, 8), range(4)), unit))
-    together = max(take(overlapped(range(4, 8), range(4)), unit))
-    assert 32 * unit <= apart and 16 * unit <= together
-    assert apart / together > 1.6  # 32 / 16 is 2
+    """Four pairs on four ranks: 48 steps one after the other, 33 overlapped."""
+    unit = 0.02
+    apart, together = (max(of_ranks) for of_ranks in zip(*clusters(4).run(measured, 5, unit), strict=True))
+    assert (steps(in_turn(one_block(5))), steps(paired(one_block(5)))) == (48, 33)
+    assert 48 * unit <= apart and 33 * unit <= together
+    assert apart / together > 1.1  # 48 / 33 is 1.45

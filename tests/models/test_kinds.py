@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from reference.composition.traffic import StepShape
+from reference.composition.step_shape import StepShape
 from reference.config import TrainConfig
 from reference.errors import BadInput
 from reference.memory.recipe import RECIPES
 from reference.memory.workload import Workload
-from reference.mesh import Mesh
 from reference.models import PRESETS, EncoderConfig, architecture, create, preset
 from reference.models.config import ENCODERS
-from reference.pipeline_parallel.orders import gpipe
+from reference.plan import DEFAULT_PLAN
 
 REFERENCE = Path(__file__).parents[2] / "reference"
 ENCODER = preset("tiny-encoder")
@@ -60,7 +59,7 @@ def test_so_do_the_steps_that_are_counted_with_them() -> None:
     with pytest.raises(BadInput, match="what a GPT has"):
         Workload(ENCODER, next(iter(RECIPES.values())))
     with pytest.raises(BadInput, match="what a GPT has"):
-        StepShape(ENCODER, Mesh({"pipe": 1, "data": 1, "tensor": 1}), gpipe(1, 1), [range(2)], 1, 8)
+        StepShape(ENCODER, DEFAULT_PLAN, ranks=1, windows=1, sequence=8)
 
 
 @pytest.mark.parametrize("name", [*ENCODERS, *list(PRESETS)[:3]])

@@ -4,6 +4,7 @@ Where experts see the same ranks in another way, two ends do not tell: ranks tha
 experts, too. But a message is said in a group, and along each axis that talks there are other groups.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -39,6 +40,17 @@ def matrices_by_axis(trace: Trace, mesh: Mesh) -> Mapping[str, np.ndarray]:
     for message in trace.messages:
         axis = axis_of(mesh, message.src, message.dst)
         sent.setdefault(axis, nothing())[message.src, message.dst] += message.bytes
+    return sent
+
+
+def bytes_by_group(trace: Trace) -> list[Counter[tuple[int, ...]]]:
+    """Bytes that each rank has sent, by the ranks of the group in which it sent them: a list by rank.
+
+    What `composition.traffic` foretells by axes has such groups. Axes whose groups are the same count together.
+    """
+    sent: list[Counter[tuple[int, ...]]] = [Counter() for _ in range(trace.world_size)]
+    for message in trace.messages:
+        sent[message.src][message.send.group] += message.bytes
     return sent
 
 
