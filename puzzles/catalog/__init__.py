@@ -132,6 +132,7 @@ CHAPTERS = (
     "context_parallel",
     "expert_parallel",
     "composition",
+    "planning",
 )
 
 
