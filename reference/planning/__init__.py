@@ -13,4 +13,17 @@ on columns: one layout and a million are one code, and a million cost less than 
     step.py        seconds of a step, by part
     constants.py   how far each kind of GPU stays behind its data sheet
     predict.py     all of it together
+
+    answers/flops.py          FLOPs that a step needs
+    answers/utilisation.py    MFU and HFU of a run
+    answers/roofline.py       how long a product takes, by its shape
+    answers/hiding.py         from where on each kind of parallelism computes for longer than it sends
+    answers/fullest.py        memory of a pipeline's fullest rank
+    answers/granularity.py    what activations take, by what is made again
+    answers/stages.py         how many micro-batches each stage has room for
+    answers/experts.py        what a layer of experts takes on a rank
+    answers/fitting.py        the cheapest change that makes a model fit
+    answers/micro_batches.py  the micro-batch that makes a step shortest
+    answers/thumb.py          the field's rule of thumb, and its price
+    answers/columns.py        the best of many plans at once
 """

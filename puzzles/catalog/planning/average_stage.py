@@ -56,11 +56,14 @@ PUZZLE = Puzzle(
         them, and never more than the m of a step. Where memory is short, it can do with fewer. So a planner tells each
         stage how many it has room for. This one is wrong, and this is what is known of it:
 
-            a. the memory of all ranks together is as it says
-            b. where stages are all alike, and table and head are small, its numbers are right
-            c. with a large vocabulary, the first rank runs out of memory, or the last one
-            d. at the same time ranks between them have memory that no micro-batch uses
-            e. where one stage has more layers than others, that one runs out of memory
+            a   the memory of all ranks together is as it says
+            b   where stages are all alike, and the table and the head
+                are small, it is right
+            c   with a large vocabulary, the first rank runs out of
+                memory, or the last one
+            d   then ranks between them have memory that stays free
+            e   where a stage has more layers than others, that one
+                runs out of memory
 
         Stage i has layers[i] layers, each of `state` bytes that stay, and `activation` bytes for each micro-batch in
         flight. The first stage has the table of tokens besides, the last one the head; a single stage has both. A
@@ -134,8 +137,7 @@ PUZZLE = Puzzle(
         ),
     ),
     hints=(
-        "a says that nothing is forgotten. In which line do all stages become alike? What would b look like if they "
-        "were?",
+        "By a, nothing is forgotten. In which line do all stages become alike? What would b look like if they were?",
         "For each stage: what stays there, and what is left of memory? Divide by what a micro-batch takes of this "
         "stage, rounded down.",
         "held = here · state + (stage == 0) · table + (stage == stages - 1) · head; then min(2 (stages - stage) - 1, "

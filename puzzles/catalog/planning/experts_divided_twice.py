@@ -48,12 +48,11 @@ PUZZLE = Puzzle(
         An estimate of memory for a layer with experts. Plans that it calls comfortable run out of memory. This is what
         is known of it:
 
-            a. with ep = 1 and etp = 1 it is right
-            b. the bytes of parameters, gradients and optimizer are always right
-            c. with ep = 8 the activations are eight times what it says
-            d. a rank receives as many rows along ep as it sends
-            e. with etp = 2 and ep = 1, what is kept at an expert's input and output is twice what it says; what is kept
-               inside of experts is twice, too
+            a   with ep = 1 and etp = 1 it is right
+            b   parameters, gradients and optimizer are always right
+            c   with ep = 8 the activations are eight times what it says
+            d   a rank receives as many rows along ep as it sends
+            e   with etp = 2 and ep = 1 they are twice what it says
 
         ep     each rank has E / ep experts, and tokens of its own. A row of D numbers goes to the rank of each of the k
                experts that a token has chosen; choices fall evenly.

@@ -61,8 +61,8 @@ PUZZLE = Puzzle(
     name="planning.flops_of_a_step",
     title="FLOPs of a step",
     statement="""
-        How much must be computed for one step of training? Count it from the sizes of the model, once, and every
-        estimate of time begins here. A product [m, k] x [k, n] takes 2 m k n FLOPs: each number is multiplied and
+        How much must be computed for one step of training? It follows from the sizes of the model, and every estimate
+        of time begins with it. A product [m, k] x [k, n] takes 2 m k n FLOPs: each number is multiplied and
         added. What is no product of matrices is not counted.
 
         attention      queries are made by a matrix [D, H d], keys and values by one of [D, K d] each, and the output

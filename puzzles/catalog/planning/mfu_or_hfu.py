@@ -64,8 +64,10 @@ PUZZLE = Puzzle(
         selective   of each layer the attention: its 4 A S, and none of its weights.
         full        all layers, whole; not the head.
 
-            2 layers of 100 weights, a head of 50, A = 5, S = 10; 8 tokens a second on 2 GPUs of 20,000 FLOP/s
-            forward 2 (200 + 200) + 100 = 900, so 2700 in all: MFU 8 · 2700 / 40,000 = 0.54
+            2 layers of 100 weights, a head of 50, A = 5, S = 10
+            forward 2 (200 + 200) + 100 = 900, so 2700 in all
+            8 tokens a second on 2 GPUs of 20,000 FLOP/s
+            MFU 8 · 2700 / 40,000 = 0.54
             with full recomputation 800 more: HFU 0.7
 
         Args:

@@ -47,7 +47,8 @@ PUZZLE = Puzzle(
                     Tiles are computed in waves: a processor without a tile waits for the end of the last wave.
 
             [100, 1000] x [1000, 100], tiles of 64 x 64, 3 processors
-            2 x 2 tiles, so 2 waves: the time of 6 tiles, for a result that is as large as 2.4
+            2 x 2 tiles, so 2 waves: the time of 6 tiles,
+            for a result that is as large as 2.4
 
         Args:
             rows, inner, columns: of the two matrices.

@@ -17,6 +17,7 @@ def best_plan(
     batch: int,
     layers: int,
     seconds: float,
+    start: float,
     stream: float,
     state: float,
     kept: float,
@@ -35,6 +36,7 @@ def best_plan(
         batch: windows of a step.
         layers: of the model.
         seconds: that one rank would compute for a window, forward and backward.
+        start: seconds that each micro-batch costs a rank besides, however small it is.
         stream: bytes that are all-reduced along the tensor axis for a window, all layers together.
         state: bytes of the training state of the whole model, a ninth of them gradients as they travel.
         kept, inputs: bytes of a window's activations in all layers, and of the layers' inputs alone.
@@ -56,5 +58,5 @@ def best_plan(
 
     computing = seconds / shared * torch.where(recompute, 4 / 3, 1.0)
     exchanged = ring(tp, tp) * stream / pp * torch.where(recompute, 1.5, 1.0)
-    step = (m + pp - 1) * micro_batch * (computing + exchanged) + ring(dp, tp * dp) * state / 9 / shared
+    step = (m + pp - 1) * (micro_batch * (computing + exchanged) + start) + ring(dp, tp * dp) * state / 9 / shared
     return int(torch.where(possible, step, torch.inf).argmin())

@@ -11,7 +11,7 @@ def rule_and_price(
     node: int,
     batch: int,
     layers: int,
-    parameters: float,
+    weights: float,
     seconds: float,
     stream: float,
     activations: float,
@@ -26,7 +26,7 @@ def rule_and_price(
         node: ranks of a node, a power of two.
         batch: B, windows of a step; d divides it, and a micro-batch is one of them.
         layers: p divides them.
-        parameters: of the model: 6 bytes for each are whole, 12 are shared among d replicas.
+        weights: parameters of the model: 6 bytes for each are whole, 12 are shared among d replicas.
         seconds: that one rank would compute for a window.
         stream: bytes that are all-reduced along the tensor axis for a window, all layers together.
         activations: bytes of all layers that a window needs until its backward.
@@ -38,14 +38,14 @@ def rule_and_price(
         d = ranks // (t * p)
         if d == 0 or batch % d or layers % p:
             return False
-        held = (6 + 12 / d) * parameters + min(p, batch // d) * activations
+        held = (6 + 12 / d) * weights + min(p, batch // d) * activations
         return held / (t * p) <= memory
 
     def step(t: int, p: int) -> float:
         d = ranks // (t * p)
         tensor_link, data_link = (intra if reach <= node else inter for reach in (t, t * d))
         window = seconds / (p * t) + 2 * (t - 1) / t * stream / p / tensor_link
-        gradients = 2 * parameters / (p * t)
+        gradients = 2 * weights / (p * t)
         return (batch // d + p - 1) * window + 2 * (d - 1) / d * gradients / data_link
 
     t = p = 1
