@@ -20,7 +20,8 @@ on columns: one layout and a million are one code, and a million cost less than 
     plans.py       a layout as a `Plan`, and back
     rows.py        predictions for rows of a file
     published.py   steps that were published, as such rows
-    fit.py         constants from those that are for fitting, and how well all are met
+    fit.py         constants from those that are for fitting
+    accuracy.py    how well all of them are met
 
 What a step's seconds become in a training of weeks, and what a budget buys:
 
