@@ -10,7 +10,7 @@ from reference.planning.step import waits
 NEARLY = {  # of which the closed form is a line through what the generators make: by how many thirds of a stage at most
     PipelineSchedule.ONE_F_ONE_B_V: 1.0,
     PipelineSchedule.V_HALF: 1.0,
-    PipelineSchedule.V_MIN: 2.5,
+    PipelineSchedule.V_MIN: 3.0,
     PipelineSchedule.DUAL_PIPE_V: 1.0,
 }
 
