@@ -320,7 +320,7 @@ def _forms(
     """Data parallelism over all that a model keeps, and over the experts that were lifted from it, if there are any."""
     ranks = DataRanks.of(groups, GRADIENTS, ("dp_shard", "cp"))
     forms = [Along(_over_stages(model, partial(make_form, ranks=ranks)), plan.shard_axes)]
-    if of_experts:
+    if of_experts and (lifted or plan.pipeline_parallel > 1):  # ranks of a pipeline sum norms alike, whatever they have
         ranks = DataRanks.of(of_experts, EXPERT_GRADIENTS, ("edp",))
         over_experts = _over_experts(model, lifted, partial(make_form, ranks=ranks))
         forms.append(Along(over_experts, plan.expert_shard_axes, of_experts))

@@ -13,4 +13,12 @@ on columns: one layout and a million are one code, and a million cost less than 
     step.py        seconds of a step, by part
     constants.py   how far each kind of GPU stays behind its data sheet
     predict.py     all of it together
+
+Counted and simulated, one layout at a time
+
+    counted.py     costs of any plan, by running the code that trains on meta tensors
+    meter.py       FLOPs, bytes and messages of what runs inside
+    one_rank.py    one rank of any number, alone
+    simulated.py   a step action by action: stages that differ, messages, uneven experts
+    bubbles.py     what schedules wait for and hold, in closed form
 """

@@ -12,24 +12,28 @@ often parameters are gathered, and how many activations are in flight.
 
 What is assumed: all experts get equally many tokens, and none is dropped. What is not counted: optimizers.
 
-The closed forms of `work`, `traffic` and `memory` mean the kernels and the buffers of a GPU's libraries. Their FLOPs,
-parameters and messages are these (`tests/planning/test_counted.py` holds them equal); the rest differs, term by term:
+`tests/planning/test_counted.py` holds this equal to `work`, `traffic` and `memory`: FLOPs of products and of attention,
+parameters, and bytes along each axis. Where those mean other kernels or other buffers, it holds the difference:
 
-| what                      | the closed form                       | this code, counted                                   |
-|---------------------------|---------------------------------------|------------------------------------------------------|
-| attention, FLOPs          | backward 2.5 times forward; half of   | the same; of pieces on the diagonal all of it:       |
-|                           | the pairs                             | `seen` says which part a mask leaves                 |
-| tp, with slices of tokens | 4 gathers and 4 sums of a block       | 2 gathers more in backward: `tensor_parallel.cost`   |
-| tp, recomputed in full    | 6 passes                              | forward's 2 gathers and 2 sums again: as many        |
-| ring of keys and values   | 3 times around, gradients in float32  | keys and values both ways; gradients of float32      |
-| experts                   | rows there and back                   | and counts of rows, 8 bytes for each expert          |
-| gradients of replicas     | 2 bytes for each parameter            | 4 bytes: they are added up, and travel, in float32   |
-| activations               | Megatron's kept tensors               | `reference.memory.activations`: in bytes for each    |
-|                           |                                       | token 4 more for each norm, a copy of attention's    |
-|                           |                                       | result, its log-sum-exp, silu(gate)                  |
-| bytes between products    | fused kernels                         | one kernel for each operation of torch               |
+| what                       | there                              | counted here                                       |
+|----------------------------|------------------------------------|----------------------------------------------------|
+| router                     | not counted                        | T D E more products in forward, twice in backward  |
+| attention                  | half of the pairs                  | all pairs of the pieces: `seen` is the part left   |
+| tp with slices of tokens   | 8 passes over [T, D] for a block   | 10: backward gathers two inputs again; 14 for 12   |
+|                            |                                    | where the block is made again                      |
+| tp around experts          | as around others                   | without slices, a gather each way more             |
+| etp                        | nothing                            | rows and back: 2 passes each way of all rows       |
+| keys and values            | (n-1) (3 · 2 + 4) bytes of each    | (n-1) 2 · 2 + 4 n: forward, backward, gradients    |
+| experts                    | rows                               | and counts of rows: 8 bytes for each expert        |
+| gradients                  | 2 bytes, gathered or summed        | 4: they are summed in float32; parameters have 2   |
+| ZeRO-2                     | once a step                        | gradients leave after each micro-batch             |
+| activations                | what Megatron-LM keeps             | `memory.activations`; more by 1/rms, log-sum-exp,  |
+|                            |                                    | cos and sin, attention's result twice, silu(gate)  |
+| bytes of products          | one product for query, key, value  | one each, which read their input again             |
+| bytes between products     | a chain is one kernel              | each operation of torch is one: 3 to 9 times       |
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -42,7 +46,7 @@ from torch.distributed import ProcessGroup
 from torch.overrides import TorchFunctionMode
 
 from reference.choices import ContextMethod
-from reference.context_parallel.tokens import Mask
+from reference.context_parallel.tokens import CAUSAL, in_order
 from reference.context_parallel.tokens import pieces as pieces_of_attention
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS, Precision
@@ -50,7 +54,7 @@ from reference.memory.saved import saved_tensors, total
 from reference.models import GPTConfig, architecture, create
 from reference.models.layout import SplitExperts, split_of
 from reference.models.ops import equip
-from reference.parallelize import EP_INSIDE, EP_NODES, USP_HEADS, USP_RING, LaidOut, lay_out
+from reference.parallelize import USP_HEADS, USP_RING, LaidOut, lay_out
 from reference.pipeline_parallel.passes import Free, Gather, Receive, Reduce, Send, programmed
 from reference.pipeline_parallel.schedule import Kind, Schedule
 from reference.pipeline_parallel.stages import Stages, TiedTable, pieces_of, stage_of
@@ -71,7 +75,7 @@ class Part:
     Attributes:
         parameters, experts: numbers that it computes with: all but experts', and these.
         masters: numbers that it updates.
-        forward, input, weight: of a micro-batch; backward is in two halves where the schedule has them, else in `input`.
+        forward, input, weight: of a micro-batch; backward is in two halves where the schedule has them, else `input`.
         kept: bytes that wait for backward.
         output: bytes of what the next part is given.
         gathered: each time that a pipeline's program gathers its parameters.
@@ -137,7 +141,8 @@ class Counted:
 
     Attributes:
         parts: by name: what begins, a block without experts, one with them, what ends. Where all layers are on one
-            rank, what begins and what ends is one part, for a tied table is one.
+            rank, what begins and what ends is one part, for a tied table is one. A pipeline's rank that has both ends,
+            as in a V, counts a tied table twice.
     """
 
     config: GPTConfig
@@ -172,7 +177,7 @@ class Counted:
 
     def _step(self, pipe: int) -> Count:
         m, total = self.schedule.micro_batches, Count()
-        line = self._program[pipe]
+        line = self.program[pipe]
         for stage in self.schedule.stages_on(pipe):
             own, gathers, reductions = self.stages[stage], gathers_in(line, stage), reductions_in(line, stage)
             total += m * own.sum("micro_batch") + own.sum("once")
@@ -180,7 +185,8 @@ class Counted:
         return total
 
     @cached_property
-    def _program(self) -> Sequence[Sequence[object]]:
+    def program(self) -> Sequence[Sequence[object]]:
+        """What each rank of the pipeline does, with messages, gathers and sums."""
         shards = self.plan.shards_parameters and self.plan.pipeline_parallel > 1
         return programmed(self.schedule, 1, shards).lines
 
@@ -188,7 +194,7 @@ class Counted:
         """To other stages; and from tensor-parallel ranks, what each of them has received a part of."""
         t, found = self.plan.tensor_parallel, Count()
         is_scattered = self.plan.scatter_gather and t > 1 and not self.plan.sequence_parallel
-        for step in self._program[pipe]:
+        for step in self.program[pipe]:
             if isinstance(step, Send | Receive):
                 stage = step.result.stage
                 sent = self.stages[stage - step.result.is_gradient].output
@@ -249,8 +255,11 @@ def counted(
         BadInput: if the plan does not fit, or what it does depends on values: where experts have a capacity.
     """
     plan.require_fit(ranks, config, sequence)
-    if getattr(config, "capacity", 0):
-        raise BadInput("which tokens fit into an expert's capacity depends on values, and nothing has any here")
+    if getattr(config, "capacity", 0) or plan.expert_nodes > 1:
+        raise BadInput(
+            "which tokens fit into an expert's capacity, and to which nodes they go, depends on values, and nothing "
+            "has any here: take a capacity of 0, and expert_nodes=1"
+        )
     meter = Meter()
     with world(ranks) as group, Uninitialised():
         bench = Bench(config, plan, sequence, windows, precision, meter, *groups_of_one(group, config, plan, meter))
@@ -280,12 +289,7 @@ def groups_of_one(
             groups.add("pp_ends", groups.of_ranks([groups.mesh.rank(**at | {"pp": end}) for end in (first, last)]))
     if not config.experts:
         return groups, None
-    of_experts = OwnGroups(group, plan.expert_mesh(group.size(), config), meter)
-    if plan.expert_nodes > 1:
-        families = {EP_NODES: plan.expert_nodes, EP_INSIDE: plan.expert_parallel // plan.expert_nodes}
-        for axis in families:
-            of_experts.add_family(of_experts.mesh.view(families, of=("ep",)), axis)
-    return groups, of_experts
+    return groups, OwnGroups(group, plan.expert_mesh(group.size(), config), meter)
 
 
 class Uninitialised(TorchFunctionMode):
@@ -314,7 +318,8 @@ class Bench:
         """Count one of `names_of_parts`."""
         stage, model = self._model(name)
         options = (self.groups, self.of_experts, META, self.precision)
-        laid = lay_out(model, self.config, self.plan, *options, sequence=self.sequence)
+        with warnings.catch_warnings(category=UserWarning, action="ignore"):  # a part alone is in one unit
+            laid = lay_out(model, self.config, self.plan, *options, sequence=self.sequence)
         equip(model, partial(OneKernel, meter=self.meter, among_ranks=self.plan.context_parallel > 1))
         held = {True: 0, False: 0}
         for parameter, where in laid.placed.items():
@@ -372,12 +377,12 @@ class Bench:
         self, stage: nn.Module, laid: LaidOut, known: Sequence[Tensor], ends: bool, is_last: bool
     ) -> dict[str, object]:
         """Forward, and backward in one or in two halves."""
-        x, made = self._input(stage), []
+        x, targets, made = self._input(stage), self._tokens, []
+        known = [*known, targets, *([x] if stage.begins else [])]  # what is read was there before
 
         def forward() -> Tensor:
-            y = stage(x, self._positions)
+            y = stage(x, torch.arange(self._local, device=META))
             if ends:
-                targets = torch.zeros(self.windows, self._local, dtype=torch.int64, device=META)
                 y = laid.loss(y, targets, self.windows * self.sequence)
             made.append(y)
             return y
@@ -406,14 +411,14 @@ class Bench:
     def _input(self, stage: nn.Module) -> Tensor:
         """Tokens, or what the part before has made."""
         if stage.begins:
-            return torch.zeros(self.windows, self._local, dtype=torch.int64, device=META)
+            return self._tokens
         slices = self.plan.tensor_parallel if self.plan.sequence_parallel else 1
         shape = (self.windows, self._local // slices, self.config.width)
         return torch.empty(shape, dtype=self.precision.compute, device=META, requires_grad=True)
 
     @property
-    def _positions(self) -> Tensor:
-        return torch.arange(self._local, device=META)
+    def _tokens(self) -> Tensor:
+        return torch.zeros(self.windows, self._local, dtype=torch.int64, device=META)
 
     @property
     def _local(self) -> int:
@@ -446,10 +451,15 @@ _of_one_rank = {BEGIN: both_ends, DENSE: one_block, EXPERTS: one_block}
 
 def seen(plan: Plan, sequence: int) -> float:
     """The part of what attention multiplies on the first rank that a causal mask leaves; a triangle counts as half."""
-    mask = Mask()
     if plan.context_parallel == 1:
         return 0.5
-    own, *_ = tokens = plan.layout(sequence).tokens
-    found = [piece for held in tokens for piece in pieces_of_attention(own, held, mask)]
+    tokens, u = plan.layout(sequence).tokens, plan.neighbours
+    families = [in_order(sum(tokens[first : first + u], ()))[0] for first in range(0, len(tokens), u)]
+    if plan.context_method is ContextMethod.ALL_GATHER:
+        families, own = [in_order(sum(tokens, ()))[0]], tokens[0]
+    else:
+        own = tokens[0] if u == 1 else families[0]
+        families = tokens if u == 1 else families
+    found = [piece for held in families for piece in pieces_of_attention(own, held, CAUSAL)]
     whole = sum(prod(piece.shape) for piece in found)
     return sum(prod(piece.shape) * (0.5 if piece.causal else 1) for piece in found) / whole
