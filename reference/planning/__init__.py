@@ -20,7 +20,8 @@ on columns: one layout and a million are one code, and a million cost less than 
     plans.py       a layout as a `Plan`, and back
     rows.py        predictions for rows of a file
     published.py   steps that were published, as such rows
-    fit.py         constants from those that are for fitting, and how well all are met
+    fit.py         constants from those that are for fitting
+    accuracy.py    how well all of them are met
 
 What a step's seconds become in a training of weeks, and what a budget buys:
 
@@ -34,4 +35,16 @@ What a step's seconds become in a training of weeks, and what a budget buys:
     answers/interval.py         how often to write a checkpoint
     answers/useful_time.py      goodput of n GPUs
     answers/compute_optimal.py  parameters and tokens for a budget
+    answers/flops.py          FLOPs that a step needs
+    answers/utilisation.py    MFU and HFU of a run
+    answers/roofline.py       how long a product takes, by its shape
+    answers/hiding.py         from where on each kind of parallelism computes for longer than it sends
+    answers/fullest.py        memory of a pipeline's fullest rank
+    answers/granularity.py    what activations take, by what is made again
+    answers/stages.py         how many micro-batches each stage has room for
+    answers/experts.py        what a layer of experts takes on a rank
+    answers/fitting.py        the cheapest change that makes a model fit
+    answers/micro_batches.py  the micro-batch that makes a step shortest
+    answers/thumb.py          the field's rule of thumb, and its price
+    answers/columns.py        the best of many plans at once
 """

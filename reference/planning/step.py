@@ -109,7 +109,7 @@ def parts(job: Job, layouts: Layouts, constants: Constants) -> Mapping[str, Colu
     computing = mean_layer_seconds(job, layouts, constants)
     tp = constants.tensor * waited(traffic.along_tensor, "tp")
     scores = layer_seconds(job, layouts, work.scores(job, layouts).all, constants)
-    cp = np.maximum(0.0, waited(traffic.along_context, "cp") - scores)
+    cp = not_hidden(waited(traffic.along_context, "cp"), scores, constants)
     ep = work.expert_share(job) * constants.experts * waited(traffic.along_experts, "ep")
     pipe = constants.pipe * message_seconds(job, traffic.along_pipe(job, layouts), groups["pp"], constants)
 
@@ -149,13 +149,17 @@ def _data_seconds(
     job: Job, layouts: Layouts, groups: Mapping[str, Group], constants: Constants, stage: Column
 ) -> Column:
     """What is waited for along data axes, where `stage` is what a rank's layers take for one micro-batch."""
-    dense, experts = memory.held_parameters(job, layouts, stages.held(job, layouts).layers)
-    taken = message_seconds(
-        job, traffic.along_data(dense, layouts, groups["dp"]), groups["dp"], constants
-    ) + message_seconds(job, traffic.along_data(experts, layouts, groups["edp"]), groups["edp"], constants)
-    if layouts.sharding is Sharding.FSDP:
-        return layouts.micro_batches(job) * not_hidden(taken, constants.gathers * stage, constants)
-    return not_hidden(taken, constants.sums * stage, constants)
+    numbers = memory.held_parameters(job, layouts, stages.held(job, layouts).layers)
+    volumes = [
+        (traffic.along_data(of_axis, layouts, groups[axis]), groups[axis])
+        for of_axis, axis in zip(numbers, ("dp", "edp"), strict=True)
+    ]
+    often, once = (
+        sum(message_seconds(job, volume[when], group, constants) for volume, group in volumes) for when in (0, 1)
+    )
+    behind = constants.gathers if layouts.sharding is Sharding.FSDP else constants.sums
+    each = layouts.micro_batches(job) * not_hidden(often, behind * stage, constants)
+    return each + not_hidden(once, constants.sums * stage, constants)
 
 
 def not_hidden(messages: Column, behind: Column, constants: Constants) -> Column:

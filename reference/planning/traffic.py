@@ -10,7 +10,7 @@ card with its own share, up to the rate inside.
 | cp      | keys and values, and their gradients    | once around forward, twice backward, for each layer    |
 | ep      | T k rows of [D], there and back         | 2 for each layer forward, 2 backward, 2 if made again  |
 | pp      | [T, D], a t-th of it                    | 2 for each stage and micro-batch                       |
-| dp      | gradients; with sharding, parameters    | once a step; with FSDP three times each micro-batch    |
+| dp      | gradients; with sharding, parameters    | twice a step; ZeRO-2 and FSDP each micro-batch         |
 """
 
 from dataclasses import dataclass
@@ -111,7 +111,15 @@ def along_pipe(job: Job, layouts: Layouts) -> Volume:
     return Volume(borders * HALF * stream, borders)
 
 
-def along_data(parameters: Column, layouts: Layouts, at: Group) -> Volume:
-    """For one micro-batch with FSDP, else for one step: an all-reduce of gradients, or what sharding makes of it."""
-    times = 3 if layouts.sharding is Sharding.FSDP else 2
-    return ring(parameters, at, times)
+PASSES = {  # around the ring of data parallelism: of each micro-batch, and once a step
+    Sharding.NONE: (0, 2),  # gradients are summed
+    Sharding.ZERO1: (0, 2),  # gradients to their owners, parameters back
+    Sharding.ZERO2: (1, 1),  # gradients leave after each micro-batch
+    Sharding.FSDP: (3, 0),  # parameters come for forward and for backward, gradients leave
+}
+
+
+def along_data(parameters: Column, layouts: Layouts, at: Group) -> tuple[Volume, Volume]:
+    """For one micro-batch, and once for a step."""
+    often, once = PASSES[layouts.sharding]
+    return ring(parameters, at, often), ring(parameters, at, once)
