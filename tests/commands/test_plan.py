@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,12 @@ def test_a_model_that_fits_nowhere_is_told_what_the_smallest_layout_needs(capsys
 def test_rules_that_do_not_work_say_why(capsys: pytest.CaptureFixture[str]) -> None:
     out = said(capsys, "plan", "--model", "tiny", "--gpus", "16", "--batch", "5")
     assert "rules of thumb lead to " in out and "does not divide: 5 windows do not divide among " in out
+
+
+def test_readme_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    asked, printed = re.search(r"```\n(rankwise plan [^\n]*)\n```.*?```\n(.*?)```", readme, re.DOTALL).groups()
+    assert printed == said(capsys, *asked.split()[1:]), "run the command, and put its output into README.md"
 
 
 def test_lines_are_aligned() -> None:
