@@ -25,6 +25,7 @@ from reference.choices import Recompute
 from reference.plan import PipelineSchedule
 
 from . import stages
+from .bubbles import in_flight
 from .job import AttentionKernel, Job
 from .layouts import Column, Layouts, Sharding
 from .work import HALF, expert_share
@@ -93,29 +94,6 @@ def _fed(job: Job, layouts: Layouts) -> Column:
     routed = rows * HALF * (3 * model.expert_hidden / layouts.etp + 2 * model.width)
     shared = tokens * HALF * 3 * model.shared_experts * model.expert_hidden / layouts.tp
     return (1 - share) * dense + share * (routed + shared)
-
-
-def in_flight(layouts: Layouts, micro_batches: Column) -> Column:
-    """Micro-batches of all its layers that the first stage's rank holds at most, by schedule."""
-    p, v = layouts.pp, layouts.chunks
-    match layouts.schedule:
-        case PipelineSchedule.GPIPE | PipelineSchedule.BREADTH_FIRST:
-            most = micro_batches
-        case PipelineSchedule.INTERLEAVED | PipelineSchedule.INTERLEAVED_EVEN:
-            most = p + (p - 1) / v  # Korthikanti et al. 2022, sec. 4.2.3
-        case PipelineSchedule.ZB_H2:
-            most = 2 * p - 1
-        case PipelineSchedule.ONE_F_ONE_B_V:
-            most = 2 * p / 3
-        case PipelineSchedule.V_HALF:
-            most = p / 2 + 1
-        case PipelineSchedule.V_MIN:
-            most = p / 3 + 1
-        case PipelineSchedule.DUAL_PIPE_V:
-            most = p + 1
-        case _:
-            most = p
-    return np.minimum(most, micro_batches)
 
 
 def parts(job: Job, layouts: Layouts) -> Mapping[str, Column]:

@@ -99,16 +99,22 @@ class Meter(TorchDispatchMode):
         written = [x for x in tree_leaves(result) if isinstance(x, Tensor) and x.is_meta]
         if written and not op.is_view and not op.overloadpacket.__name__.startswith(NO_KERNEL):
             read = [x for x in tree_leaves((args, kwargs or {})) if isinstance(x, Tensor) and x.is_meta]
-            self._count += Count(self._work(op, args, kwargs or {}, result, sum(map(memory_of, read + written))))
+            self._count += Count(
+                self._work(op, args, kwargs or {}, result, *(_bytes(each) for each in (read, written)))
+            )
         return result
 
-    def _work(self, op: Any, args: tuple, kwargs: dict, result: Any, moved: int) -> Work:
+    def _work(self, op: Any, args: tuple, kwargs: dict, result: Any, read: int, written: int) -> Work:
         flops = 0
         if op.overloadpacket in flop_registry:
             flops = flop_registry[op.overloadpacket](*args, **kwargs, out_val=result)
         if self._attends:
             return Work(attention=flops)
-        return Work(flops=flops, touched=moved, kernels=1) if flops else Work(moved=moved, kernels=1)
+        return Work(flops=flops, written=written, kernels=1) if flops else Work(moved=read + written, kernels=1)
+
+
+def _bytes(tensors: list[Tensor]) -> int:
+    return sum(map(memory_of, tensors))
 
 
 def memory_of(x: Tensor) -> int:

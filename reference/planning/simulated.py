@@ -23,6 +23,7 @@ from math import inf
 
 import numpy as np
 
+from reference.choices import Recompute
 from reference.errors import BadInput
 from reference.pipeline_parallel.schedule import Schedule
 from reference.pipeline_parallel.simulate import Costs, Simulation, simulate
@@ -187,7 +188,7 @@ class ModelSeconds:
     def of(cls, job: Job, layouts: Layouts, constants: Constants) -> "ModelSeconds":
         """Of one layout."""
         make = partial(block, job, layouts, constants)
-        ends = table(job, layouts, constants), _of(job, constants, work.head(job, layouts))
+        ends = table(job, layouts, constants), _of(job, layouts, constants, work.head(job, layouts))
         if not job.model.experts:
             return cls(*ends, make())
         even, twice = make(1.0), make(2.0)
@@ -206,35 +207,44 @@ class ModelSeconds:
 
 def block(job: Job, layouts: Layouts, constants: Constants, load: float | None = None) -> Seconds:
     """Of one block; of one with experts, if there is a load: of the busiest rank, over the mean."""
-    passes = work.layer(job, layouts, experts=load is not None)
-    groups = traffic.groups(job, layouts)
+    of, groups = partial(_of, job, layouts, constants), traffic.groups(job, layouts)
     waits = partial(_waits, job, layouts, constants, groups)
-    if load is None:
-        return _of(job, constants, passes) + waits("tp", traffic.along_tensor) + waits("cp", traffic.along_context)
-    routed = work.mixture(job, layouts)
-    if job.model.shared_experts:
-        shared = work.feed_forward(job, layouts, job.model.shared_experts * job.model.expert_hidden)
-        routed = routed + -1 * shared
-    more = (load - 1) * routed
-    again = Work() if passes.again.flops < routed.forward.flops else more.forward
-    passes = passes + Passes(more.forward, again, more.backward)
+    dense = of(work.layer(job, layouts, experts=False))
     sent = waits("tp", traffic.along_tensor) + waits("cp", traffic.along_context)
-    return _of(job, constants, passes) + sent + load * waits("ep", traffic.along_experts)
+    if load is None:
+        return dense + sent
+    fed, mixed, shared = (
+        of(_computed_again(layouts, passes))
+        for passes in (
+            work.feed_forward(job, layouts, job.model.hidden),
+            work.mixture(job, layouts),
+            work.feed_forward(job, layouts, job.model.shared_experts * job.model.expert_hidden),
+        )
+    )
+    routed = mixed + -1 * shared if job.model.shared_experts else mixed
+    experts = mixed + (load - 1) * routed + load * waits("ep", traffic.along_experts)
+    return dense + -1 * fed + constants.experts * experts + sent
+
+
+def _computed_again(layouts: Layouts, passes: Passes) -> Passes:
+    """With forward once more in backward, where a whole layer is computed again."""
+    again = passes.forward if layouts.recompute is Recompute.FULL else Work()
+    return Passes(passes.forward, again, passes.backward)
 
 
 def table(job: Job, layouts: Layouts, constants: Constants) -> Seconds:
     """Of the table of tokens: rows are copied, and their gradients added."""
     numbers = layouts.tokens(job) * job.model.width
     forward, backward = Work(moved=2 * HALF * numbers, kernels=1), Work(moved=3 * HALF * numbers, kernels=1)
-    return _of(job, constants, Passes(forward, Work(), backward))
+    return _of(job, layouts, constants, Passes(forward, Work(), backward))
 
 
-def _of(job: Job, constants: Constants, passes: Passes) -> Seconds:
+def _of(job: Job, layouts: Layouts, constants: Constants, passes: Passes) -> Seconds:
     """Of counted work; gradients of weights take as many products as forward."""
-    seconds = partial(step.layer_seconds, job, constants=constants)
+    seconds = partial(step.layer_seconds, job, layouts, constants=constants)
     forward = float(seconds(passes.forward))
     backward = float(seconds(passes.again + passes.backward))
-    of_weight = min(float(seconds(Work(flops=passes.forward.flops, touched=passes.forward.touched))), backward)
+    of_weight = min(float(seconds(Work(flops=passes.forward.flops, written=passes.forward.written))), backward)
     return Seconds(forward, backward - of_weight, of_weight)
 
 
@@ -248,7 +258,8 @@ def _waits(job: Job, layouts: Layouts, constants: Constants, groups: dict, axis:
     if axis == "tp":
         waited *= constants.tensor
     if axis == "cp":
-        waited = max(0.0, waited - float(step.layer_seconds(job, work.scores(job, layouts).all, constants)))
+        scores = step.layer_seconds(job, layouts, work.scores(job, layouts).all, constants)
+        waited = float(step.not_hidden(waited, scores, constants))
     forward = SHARES[axis] * waited
     return Seconds(forward, waited - forward)
 

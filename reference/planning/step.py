@@ -19,9 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reference.plan import PipelineSchedule
-
 from . import memory, stages, traffic, work
+from .bubbles import bubble
 from .job import Job, Numbers
 from .layouts import Column, Layouts, Sharding
 from .traffic import Group, Volume
@@ -115,6 +114,7 @@ def parts(job: Job, layouts: Layouts, constants: Constants) -> Mapping[str, Colu
 
     each = computing + tp + cp + ep  # seconds of a layer for one micro-batch
     stage = held.layers * each
+    thirds = 3 * (stage / 3,)  # forward, and the halves of backward
     end = layer_seconds(job, layouts, work.head(job, layouts).all, constants)
     head = np.where(p > 1, np.maximum(0.0, end - held.relief * each), end)  # beyond what other stages take
     data = _data_seconds(job, layouts, groups, constants, computing * held.layers)
@@ -128,8 +128,7 @@ def parts(job: Job, layouts: Layouts, constants: Constants) -> Mapping[str, Colu
         "ep": m * held.layers * ep,
         "pp": m * pipe,
         "dp": data,
-        "bubble": waits(layouts, m)
-        * (stage - held.relief * each / np.maximum(p - 1, 1)),  # one of the others is an end
+        "bubble": bubble(layouts, m, *thirds) * (1 - held.relief / (held.layers * np.maximum(p - 1, 1))),
         "optimizer": updated * OPTIMIZER / job.cluster.gpu.bandwidth,
         "step": constants.step + 0.0 * m,
     }
@@ -169,31 +168,3 @@ def not_hidden(messages: Column, behind: Column, constants: Constants) -> Column
 
 
 OPTIMIZER = 4 + 4 + 8 + 4 + 8 + 2  # bytes that an update of one parameter reads and writes: gradient, master, moments
-
-
-def waits(layouts: Layouts, micro_batches: Column) -> Column:
-    """How many times what a stage takes for one micro-batch each rank waits in a step, by schedule.
-
-    A micro-batch's forward, its backward for inputs and its backward for weights are a third each. With one micro-batch
-    a rank waits for all others there and back; with more of them it has something to do meanwhile: with stages in
-    chunks, other chunks; with backward in halves, gradients of weights, of as many micro-batches as it may hold.
-    `simulate` runs the schedules action by action (`tests/planning/test_waits.py` holds this to it).
-    """
-    p, m, v = layouts.pp, micro_batches, layouts.chunks
-    others = p - 1
-    match layouts.schedule:
-        case PipelineSchedule.INTERLEAVED | PipelineSchedule.INTERLEAVED_EVEN | PipelineSchedule.BREADTH_FIRST:
-            return (others + np.maximum(0, p - m) * (v - 1)) / v
-        case PipelineSchedule.ZB_H1:
-            return (2 * others - np.minimum(m - 1, others)) / 3
-        case PipelineSchedule.ZB_H2 | PipelineSchedule.ZB_V:
-            return (2 * others - np.minimum(m - 1, 2 * others)) / 3
-        case PipelineSchedule.DUAL_PIPE_V:
-            return np.maximum(0.5 * others, 2.5 * others - (m - 1)) / 3
-        case PipelineSchedule.ONE_F_ONE_B_V:
-            return np.maximum(2.25 * p - 1.5, 3 * others - (m - 1)) / 3
-        case PipelineSchedule.V_HALF:
-            return np.maximum(np.maximum(0, 1.5 * p - 3.5), 2 * others - 0.5 - (m - 1)) / 3
-        case PipelineSchedule.V_MIN:
-            return np.maximum(1.875 * p - 2, 2 * others - 0.5 - (m - 1)) / 3
-    return others

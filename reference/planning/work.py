@@ -167,7 +167,7 @@ def mixture(job: Job, layouts: Layouts) -> Passes:
     rows = tokens / layouts.tp * layouts.etp * model.top_k
     put_in_order = between((HALF + HALF, HALF + HALF), 2 * rows * model.width, 4)  # and back
     routed = _fed(job, rows / here, model.expert_hidden / layouts.etp, here) + put_in_order
-    routed = routed + product(tokens, model.width, model.experts)
+    routed = routed + product(tokens / layouts.tp, model.width, model.experts)  # the router
     shared = model.shared_experts * model.expert_hidden
     return routed + feed_forward(job, layouts, shared) if shared else routed
 
