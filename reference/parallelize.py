@@ -107,6 +107,48 @@ def parallelize(
             of_experts.connect(device)
     dtype = precision.compute if plan.shards_parameters else precision.master
     model = create(partial(_part_of, plan=plan, groups=groups), config, seed, "meta", dtype)
+    laid = lay_out(model, config, plan, groups, of_experts, device, precision, seed, sequence)
+    if plan.pipeline_parallel > 1:
+        engine, inference = _pipelines(model, plan, groups, device, laid.deferred, laid.of_stages)
+    else:
+        engine, inference = OneStage(model, laid.form, plan.micro_batches), lambda _: ForwardOnly(model)
+    losses = groups.along("pp", *GRADIENTS)
+    modules = (model, *laid.lifted.values())
+    here = {name: parameter for each in modules for name, parameter in each.named_parameters()}
+    return Parallel(model, laid.loss, laid.form, groups.along(*DATA), losses, engine, inference, here)
+
+
+@dataclass(frozen=True)
+class LaidOut:
+    """A model, or some stages of one, whose layers compute as a plan says, and whose parameters are where it says."""
+
+    placed: Mapping[str, Placement]  # of each parameter
+    form: GradientSync  # between the model and its optimizer
+    of_stages: SyncOfAll | None  # what a pipeline asks of it
+    deferred: DeferredWeightGradients | None  # of a pipeline's stages
+    lifted: Mapping[nn.Module, nn.Module]  # the experts of a model, or of its stages
+    loss: Loss
+
+
+def lay_out(
+    model: nn.Module,
+    config: ModelConfig,
+    plan: Plan,
+    groups: Groups,
+    of_experts: Groups | None,
+    device: torch.device,
+    precision: Precision,
+    seed: int = 0,
+    sequence: int | None = None,
+) -> LaidOut:
+    """Give a model on the meta device, in place, the ops and the blocks of parameters that a plan gives this rank.
+
+    Args:
+        model: the whole, or the stages of a rank of a pipeline.
+        config, plan, device, precision, seed, sequence: as for `parallelize`.
+        groups: of this rank.
+        of_experts: the same as layers of experts see the ranks, if there are any.
+    """
     placed = {
         name: _placement(name, parameter.shape, config, plan, groups, of_experts)
         for name, parameter in model.named_parameters()
@@ -131,15 +173,9 @@ def parallelize(
     form = forms[0].form
     if is_pipeline or is_split or of_experts:
         form = OnMesh(forms, placed, groups, plan.split_axes)
-    if is_pipeline:
-        of_stages = SyncOfAll([each.form for each in forms])
-        engine, inference = _pipelines(model, plan, groups, device, deferred, of_stages)
-    else:
-        engine, inference = OneStage(model, form, plan.micro_batches), lambda _: ForwardOnly(model)
+    of_stages = SyncOfAll([each.form for each in forms]) if is_pipeline else None
     loss = _loss(groups, config) if region else token_loss
-    losses = groups.along("pp", *GRADIENTS)
-    here = {name: parameter for each in (model, *lifted.values()) for name, parameter in each.named_parameters()}
-    return Parallel(model, loss, form, groups.along(*DATA), losses, engine, inference, here)
+    return LaidOut(placed, form, of_stages, deferred, lifted, loss)
 
 
 def groups_of(plan: Plan, group: ProcessGroup, config: ModelConfig, communicate: Communicate = over) -> Groups:
@@ -284,7 +320,7 @@ def _forms(
     """Data parallelism over all that a model keeps, and over the experts that were lifted from it, if there are any."""
     ranks = DataRanks.of(groups, GRADIENTS, ("dp_shard", "cp"))
     forms = [Along(_over_stages(model, partial(make_form, ranks=ranks)), plan.shard_axes)]
-    if of_experts:
+    if of_experts and (lifted or plan.pipeline_parallel > 1):  # ranks of a pipeline sum norms alike, whatever they have
         ranks = DataRanks.of(of_experts, EXPERT_GRADIENTS, ("edp",))
         over_experts = _over_experts(model, lifted, partial(make_form, ranks=ranks))
         forms.append(Along(over_experts, plan.expert_shard_axes, of_experts))

@@ -233,6 +233,9 @@ def plan_map(best: Mapping[Cell, Prediction | None], *, title: str = "") -> Pict
     return picture
 
 
+FAR = 4.0  # times the shortest step: slower plans are not drawn
+
+
 def frontier(plans: Sequence[Prediction], *, title: str = "") -> Picture:
     """Plans than which no other is both faster and smaller: seconds over memory, with what each is.
 
@@ -241,15 +244,18 @@ def frontier(plans: Sequence[Prediction], *, title: str = "") -> Picture:
     """
     if not plans:
         raise BadInput("there is no plan to draw: nothing fits")
+    fastest = min(float(plan.seconds) for plan in plans)
+    near = sorted((plan for plan in plans if plan.seconds <= FAR * fastest), key=lambda plan: float(plan.bytes))
     picture = figure(3.0, title or "Less memory costs time: no plan is both faster and smaller than one of these")
     axes = plain(picture.add_subplot())
-    sizes, times = [float(plan.bytes) for plan in plans], [float(plan.seconds) for plan in plans]
+    sizes, times = [float(plan.bytes) for plan in near], [float(plan.seconds) for plan in near]
     axes.step(sizes, times, where="post", color=Colour.FORWARD, linewidth=1.2, zorder=2)
     axes.plot(sizes, times, "o", color=Colour.FORWARD, markersize=5, markeredgecolor="white", zorder=3)
-    for at in sorted({0, len(plans) // 2, len(plans) - 1}):
-        place = {"xytext": (6, 6), "textcoords": "offset points", "ha": "left" if at < len(plans) - 1 else "right"}
-        axes.annotate(str(plans[at].layouts), (sizes[at], times[at]), fontsize=SMALL, color=Colour.INK, **place)
-    axes.margins(x=0.12, y=0.2)
+    for at, side, up in ((0, "left", 0), (len(near) - 1, "right", 12)):
+        place = {"xytext": (8 if side == "left" else 0, up), "textcoords": "offset points", "ha": side, "va": "center"}
+        axes.annotate(str(near[at].layouts), (sizes[at], times[at]), fontsize=SMALL, color=Colour.INK, **place)
+    axes.set_ylim(0, 1.15 * max(times))
+    axes.margins(x=0.05)
     amount_axis(axes, "", seconds_text)
     axes.set_ylabel("seconds of a step", fontsize=TEXT)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(size)))

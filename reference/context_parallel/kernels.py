@@ -8,6 +8,7 @@ gradients (Dao et al. 2022, "FlashAttention", app. B.4).
 |--------|-----------------------------------------------------------------------------------|
 | CPU    | flash attention, in float64, float32 and bfloat16; fewer heads of keys are fine   |
 | CUDA   | the memory-efficient one (float32 and 16 bits), whose heads are made equally many |
+| meta   | the shapes of the flash one that GPUs have: to count what it multiplies           |
 | other  | by hand, as `plain`: with a number for every pair of tokens                       |
 """
 
@@ -39,6 +40,9 @@ def forward(query: Tensor, key: Tensor, value: Tensor, causal: bool, mask: Tenso
         key, value, bias = plain.heads_for(key, query), plain.heads_for(value, query), _expanded(mask, query, key)
         out, lse, *_ = aten._scaled_dot_product_efficient_attention(query, key, value, bias, True, 0.0, causal)
         lse = lse[..., : query.shape[2]]  # it is padded
+    elif query.is_meta:
+        key, value = plain.heads_for(key, query), plain.heads_for(value, query)
+        out, lse, *_ = aten._scaled_dot_product_flash_attention(query, key, value, 0.0, causal)
     else:
         return plain.attend(query, key, value, _seen(causal, mask, query, key))
     return out, lse if mask is None else lse.masked_fill(~mask.any(dim=1).to(lse.device), -torch.inf)
@@ -66,10 +70,18 @@ def backward(
         return aten._scaled_dot_product_flash_attention_for_cpu_backward(
             gradient, query, key, value, out, lse, 0.0, causal, attn_mask=bias
         )
-    if not _is_efficient(query):
+    if not (_is_efficient(query) or query.is_meta):
         return plain.attend_backward(gradient, query, key, value, out, lse, _seen(causal, mask, query, key))
     shared = key.shape[1]
-    key, value, bias = plain.heads_for(key, query), plain.heads_for(value, query), _expanded(mask, query, key)
+    key, value = plain.heads_for(key, query), plain.heads_for(value, query)
+    if query.is_meta:
+        lengths = None, None, query.shape[2], key.shape[2]
+        random = torch.empty(2, dtype=torch.uint64, device="meta")
+        of_query, *of_both = aten._scaled_dot_product_flash_attention_backward(
+            gradient, query, key, value, out, lse, *lengths, 0.0, causal, random, random
+        )
+        return of_query, *(x.unflatten(1, (shared, -1)).sum(dim=2) for x in of_both)
+    bias = _expanded(mask, query, key)
     lse = torch.nn.functional.pad(lse, (0, -lse.shape[-1] % 32)).contiguous()  # a slice of it would be misread
     seed = torch.zeros((), dtype=torch.int64, device=query.device)  # of dropout, of which there is none
     of_query, of_key, of_value, _ = aten._scaled_dot_product_efficient_attention_backward(

@@ -14,6 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from reference.dtypes import autocasts
 from reference.errors import BadInput
 from reference.memory.fast.fused import Fused
 from reference.memory.weight_gradients import by_hand, detached, product_by_hand
@@ -114,11 +115,7 @@ class Deferred(Around):
 
     def _are_plain(self, x: Tensor, layers: Sequence[Linear]) -> bool:
         """Whether products are nothing but products: no rank to gather from, no bias, no cast."""
-        return (
-            self._on_one_rank
-            and not torch.is_autocast_enabled(x.device.type)
-            and all(getattr(layer, "bias", None) is None for layer in layers)
-        )
+        return self._on_one_rank and not autocasts(x) and all(getattr(layer, "bias", None) is None for layer in layers)
 
     def _product(self, x: Tensor, layer: Linear) -> Tensor:
         """Of one layer."""

@@ -51,7 +51,7 @@ class AllReduce:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class FitRecipe:
     """How the constants of one kind of GPU are fitted.
 
     Attributes:
@@ -68,15 +68,15 @@ class Recipe:
 
 
 LOOSE = {name: 0.4 for name in ("products_fp8", "intra", "latency", "sums", "tensor", "pipe")}
-RECIPES: Mapping[str, Recipe] = {
-    "a100": Recipe(
+RECIPES: Mapping[str, FitRecipe] = {
+    "a100": FitRecipe(
         None,
         {"tensor": 0.8, "pipe": 1.0},
         {"products": 0.03, "moved": 0.05, "step": 0.1, "written": 0.05, "eager": 0.1}
         | dict.fromkeys(("attention", "kernel", "intra", "inter", "latency", "sums", "seen"), 0.4),
         "A100",
     ),
-    "h100": Recipe(
+    "h100": FitRecipe(
         "a100",
         {
             "eager": 1.0,
@@ -92,7 +92,7 @@ RECIPES: Mapping[str, Recipe] = {
         "H200",
     ),
     **{
-        name: Recipe(
+        name: FitRecipe(
             prior, {}, {"products_fp8": 0.2, "attention": 0.1, "kernel": 0.1, "intra": 0.3, "inter": 0.3}, "B200"
         )
         for name, prior in (("b200", "h100"), ("gb200", "b200"), ("b300", "gb200"))

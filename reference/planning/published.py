@@ -54,7 +54,7 @@ BRIDGE: Mapping[str, Mapping[str, object]] = {
 
 @dataclass(frozen=True)
 class Measurement:
-    """A step that somebody has timed.
+    """A step that was timed.
 
     Attributes:
         row: as `rows.job_and_layout` takes it.

@@ -9,7 +9,7 @@ from .layouts import Column, Layouts
 
 
 @dataclass(frozen=True)
-class Stages:
+class StageLayers:
     """Of each layout.
 
     Attributes:
@@ -21,7 +21,7 @@ class Stages:
     relief: Column
 
 
-def held(job: Job, layouts: Layouts) -> Stages:
+def held(job: Job, layouts: Layouts) -> StageLayers:
     """Whole layers on each stage: the same number on all, and where that leaves two over, the two ends have one fewer.
 
     So do 126 layers on 16 stages: 7, then 14 times 8, then 7 (Llama 3, arXiv:2407.21783, sec. 3.3.2).
@@ -29,4 +29,4 @@ def held(job: Job, layouts: Layouts) -> Stages:
     of_all = layouts.pp * layouts.chunks
     each = np.ceil(job.model.layers / of_all)
     left = each * of_all - job.model.layers
-    return Stages(each * layouts.chunks, np.where((left >= 2) & (layouts.pp > 1), 1.0, 0.0))
+    return StageLayers(each * layouts.chunks, np.where((left >= 2) & (layouts.pp > 1), 1.0, 0.0))

@@ -128,7 +128,8 @@ def parts(job: Job, layouts: Layouts, constants: Constants) -> Mapping[str, Colu
         "ep": m * held.layers * ep,
         "pp": m * pipe,
         "dp": data,
-        "bubble": _waits(layouts) * (stage - held.relief * each / np.maximum(p - 1, 1)),  # one of the others is an end
+        "bubble": waits(layouts, m)
+        * (stage - held.relief * each / np.maximum(p - 1, 1)),  # one of the others is an end
         "optimizer": updated * OPTIMIZER / job.cluster.gpu.bandwidth,
         "step": constants.step + 0.0 * m,
     }
@@ -170,19 +171,29 @@ def not_hidden(messages: Column, behind: Column, constants: Constants) -> Column
 OPTIMIZER = 4 + 4 + 8 + 4 + 8 + 2  # bytes that an update of one parameter reads and writes: gradient, master, moments
 
 
-def _waits(layouts: Layouts) -> Column:
+def waits(layouts: Layouts, micro_batches: Column) -> Column:
     """How many times what a stage takes for one micro-batch each rank waits in a step, by schedule.
 
-    A micro-batch's forward F, backward for inputs I and for weights W are a third each.
+    A micro-batch's forward, its backward for inputs and its backward for weights are a third each. With one micro-batch
+    a rank waits for all others there and back; with more of them it has something to do meanwhile: with stages in
+    chunks, other chunks; with backward in halves, gradients of weights, of as many micro-batches as it may hold.
+    `simulate` runs the schedules action by action (`tests/planning/test_waits.py` holds this to it).
     """
-    p, v = layouts.pp, layouts.chunks
+    p, m, v = layouts.pp, micro_batches, layouts.chunks
+    others = p - 1
     match layouts.schedule:
         case PipelineSchedule.INTERLEAVED | PipelineSchedule.INTERLEAVED_EVEN | PipelineSchedule.BREADTH_FIRST:
-            return (p - 1) / v
-        case PipelineSchedule.ZB_H1 | PipelineSchedule.ONE_F_ONE_B_V:
-            return (p - 1) / 3
-        case PipelineSchedule.ZB_H2 | PipelineSchedule.ZB_V | PipelineSchedule.DUAL_PIPE_V:
-            return 0.0 * p
-        case PipelineSchedule.V_HALF | PipelineSchedule.V_MIN:
-            return (p - 1) / 2
-    return p - 1
+            return (others + np.maximum(0, p - m) * (v - 1)) / v
+        case PipelineSchedule.ZB_H1:
+            return (2 * others - np.minimum(m - 1, others)) / 3
+        case PipelineSchedule.ZB_H2 | PipelineSchedule.ZB_V:
+            return (2 * others - np.minimum(m - 1, 2 * others)) / 3
+        case PipelineSchedule.DUAL_PIPE_V:
+            return np.maximum(0.5 * others, 2.5 * others - (m - 1)) / 3
+        case PipelineSchedule.ONE_F_ONE_B_V:
+            return np.maximum(2.25 * p - 1.5, 3 * others - (m - 1)) / 3
+        case PipelineSchedule.V_HALF:
+            return np.maximum(np.maximum(0, 1.5 * p - 3.5), 2 * others - 0.5 - (m - 1)) / 3
+        case PipelineSchedule.V_MIN:
+            return np.maximum(1.875 * p - 2, 2 * others - 0.5 - (m - 1)) / 3
+    return others

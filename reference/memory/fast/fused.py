@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
+from reference.dtypes import autocasts
 from reference.memory.weight_gradients import by_hand, detached
 from reference.models.ops import Linear, Ops
 
@@ -63,7 +64,7 @@ class Fused(Ops):
         return by_hand(x, (detached(layer)(x),), bring)[0]
 
     def _fuses(self, x: Tensor, weight: Tensor) -> bool:
-        return weight.numel() >= LARGE and weight.requires_grad and not torch.is_autocast_enabled(x.device.type)
+        return weight.numel() >= LARGE and weight.requires_grad and not autocasts(x)
 
 
 def add_product(weight: nn.Parameter, gradient: Tensor, x: Tensor) -> None:
