@@ -21,11 +21,11 @@ def room_of_stages(
 ) -> list[int] | None:
     """The mean of all stages is none of them.
 
-    A schedule without bubbles wants more micro-batches in flight than 1F1B:
-    stage i of p wants 2 (p - i) - 1 of them, and never more than the m of a
-    step. Where memory is short, it can do with fewer. So a planner tells each
-    stage how many it has room for. This one is wrong, and this is what is known
-    of it:
+    A schedule without bubbles has more micro-batches in flight than 1F1B: stage
+    i of p begins with 2 (p - i) - 1 forwards before its first backward, or with
+    the m of a step, if there are fewer. Where memory is short, fewer will do.
+    So a planner tells each stage how many it has room for, and never more than
+    it wants. This one is wrong, and this is what is known of it:
 
         a   the memory of all ranks together is as it says
         b   where stages are all alike, and the table and the head

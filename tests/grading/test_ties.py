@@ -171,6 +171,12 @@ LAST_ON_A_TIE = {
     "composition.best_split": ("return min(found, key", "return min(reversed(found), key"),
     "networks.best_algorithm": ("return min(times, key", "return min(reversed(times), key"),
     "pipeline_parallel.micro_batch_size": ("return min(possible, key", "return min(reversed(possible), key"),
+    "planning.does_it_fit": ("return min(possible, key", "return min(reversed(possible), key"),
+    "planning.best_micro_batch": ("min(filter(fits, sizes), key", "min(reversed(list(filter(fits, sizes))), key"),
+    "planning.best_plan": (
+        "int(torch.where(possible, step, torch.inf).argmin())",
+        "len(tp) - 1 - int(torch.where(possible, step, torch.inf).flip(0).argmin())",
+    ),
 }
 
 
