@@ -1,7 +1,8 @@
 """Context parallelism of any shape, to play with: how even the work is, what ranks send, and what they hold.
 
 Menus over one picture of three charts: busy time of a ring under each layout, bytes that a rank sends by each way, and
-memory of a rank over the number of ranks. What is chosen is dark in the first two.
+bytes that it holds, on any number of ranks: at the peak of forward and for backward. What is chosen is dark in the
+first two, and a large dot in the third.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -28,7 +29,7 @@ SEQUENCES = (8_192, 32_768, 131_072, 1_048_576)
 RANKS = (1, 2, 4, 8, 16)
 HEADS = (8, 16, 32, 64, 128)
 KV_HEADS = (1, 2, 4, 8, 16, 32, 64, 128)
-HEAD_DIM, SIZE = 128, 2  # of Llama 3; bytes of an element in bf16, while sums take 4
+HEAD_DIM, SIZE, SUM_SIZE = 128, 2, 4  # of Llama 3; bytes of an element in bf16, and of a sum
 LAYOUTS = (ContextLayout.CONTIGUOUS, ContextLayout.ZIGZAG, ContextLayout.STRIPED)
 FINE = 64  # tokens of a rank when work is counted: more change its shares by less than one percent
 
@@ -58,10 +59,22 @@ class Choice(explorer.Choice):
 
     def sent(self, method: ContextMethod) -> int:
         """Bytes that a rank sends, forward and backward. Raises BadInput if the way does not exist here."""
-        shape = self.shape()
+        return cost.sent(method, self._divided(method, self.ranks)).bytes(SIZE, SUM_SIZE)
+
+    def kept(self, ranks: int) -> int:
+        """Bytes that wait for backward on a rank."""
+        return SIZE * cost.kept(self.shape(ranks), self.method)
+
+    def peak(self, ranks: int) -> int:
+        """The most bytes of a rank in forward, with q, k and v. Raises BadInput if the way does not exist there."""
+        shape = self._divided(self.method, ranks)
+        return (shape.out + shape.block) * SIZE + cost.peak(self.method, shape, SIZE, SUM_SIZE)
+
+    def _divided(self, method: ContextMethod, ranks: int) -> AttentionShape:
+        shape = self.shape(ranks)
         if method is ContextMethod.ULYSSES and shape.heads % shape.ranks:
             raise BadInput(f"Ulysses shares out heads, and {shape.heads} do not divide among {shape.ranks} ranks")
-        return cost.sent(method, shape).bytes(SIZE, 4)
+        return shape
 
     @property
     def busy(self) -> float:
@@ -70,7 +83,7 @@ class Choice(explorer.Choice):
 
     def draw(self) -> Picture:
         """Balance, bytes and memory."""
-        sent, kept = self.sent(self.method), SIZE * cost.kept(self.shape())
+        sent, kept = self.sent(self.method), self.kept(self.ranks)
         title = f"{self.method}, {self.layout}" if not self.idle else f"{self.method}"
         title += f": {self.busy:.0%} busy; a rank sends {bytes_text(sent)} and keeps {bytes_text(kept)} for each layer"
         picture = figure(2.9, title)
@@ -103,18 +116,24 @@ class Choice(explorer.Choice):
         axes.set_title("bytes that a rank sends", fontsize=TEXT, loc="left")
 
     def _memory(self, axes: Axes) -> None:
-        kept = [SIZE * cost.kept(self.shape(n)) for n in RANKS]
-        axes.plot(range(len(RANKS)), kept, color=Colour.INK, linewidth=1.4, marker="o", markersize=4, zorder=3)
-        if self.ranks in RANKS:
-            place = RANKS.index(self.ranks)
-            axes.plot([place], [kept[place]], color=Colour.FORWARD, marker="o", markersize=8, zorder=4)
+        lines = {"at its peak": (self.peak, Colour.FORWARD), "for backward": (self.kept, Colour.INK)}
+        for number, (name, (bytes_on, colour)) in enumerate(lines.items()):
+            sizes = {place: bytes_on(n) for place, n in enumerate(RANKS) if self._exists_on(n)}
+            axes.plot(*zip(*sizes.items(), strict=True), color=colour, linewidth=1.4, marker="o", markersize=4)
+            if self.ranks in RANKS:
+                axes.plot([RANKS.index(self.ranks)], [bytes_on(self.ranks)], color=colour, marker="o", markersize=8)
+            words, at = f"{name}: {bytes_text(bytes_on(self.ranks))}", 0.97 - 0.1 * number
+            axes.text(1, at, words, fontsize=SMALL, color=colour, ha="right", va="top", transform=axes.transAxes)
         plain(axes)
         axes.set_xticks(range(len(RANKS)), map(str, RANKS), fontsize=SMALL)
-        axes.set_ylim(0, 1.15 * max(kept))
+        axes.set_ylim(0, 1.15 * self.peak(1))
         axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(size)))
         axes.set_xlabel("ranks", fontsize=TEXT, loc="left")
-        axes.set_title("a rank keeps for backward", fontsize=TEXT, loc="left")
+        axes.set_title("bytes of a rank, in forward", fontsize=TEXT, loc="left")
+
+    def _exists_on(self, ranks: int) -> bool:
+        return self.method is not ContextMethod.ULYSSES or self.heads % ranks == 0
 
 
 @lru_cache(maxsize=256)

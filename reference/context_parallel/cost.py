@@ -102,8 +102,7 @@ def sent_by_group(method: ContextMethod, shape: AttentionShape) -> tuple[Sent, S
             return NOTHING, Sent((n - 1) * shape.block, (n - 1) * shape.block, n * shape.block if n > 1 else 0)
         case ContextMethod.ALL_GATHER:
             return NOTHING, Sent(*3 * ((n - 1) * shape.block,))
-    u = n if method is ContextMethod.ULYSSES else shape.neighbours
-    copies = lcm(shape.kv_heads, u) // shape.kv_heads
+    u, copies = _neighbours(method, shape), _copies(method, shape)
     transposed = (2 * shape.out + copies * shape.block) * (u - 1) // u
     return Sent(transposed, transposed, 0), sent(ContextMethod.RING, _across(shape, u, copies))
 
@@ -116,31 +115,47 @@ def messages(method: ContextMethod, shape: AttentionShape) -> tuple[int, int]:
             return n - 1, n if n > 1 else 0
         case ContextMethod.ALL_GATHER:
             return n - 1, 2 * (n - 1)
-    u = n if method is ContextMethod.ULYSSES else shape.neighbours
+    u = _neighbours(method, shape)
     forward, backward = messages(ContextMethod.RING, _across(shape, u, 1))
     return 2 * (u - 1) + forward, 2 * (u - 1) + backward
 
 
-def kept(shape: AttentionShape) -> int:
-    """Elements that wait for backward on each rank: q, k, v, out, and a logsumexp for each query."""
-    return 2 * shape.out + shape.block + shape.batch * shape.heads * shape.local
+def kept(shape: AttentionShape, method: ContextMethod = ContextMethod.RING) -> int:
+    """Elements that wait for backward on each rank: q, k, v, out, and a logsumexp for each query.
 
-
-def peak(method: ContextMethod, shape: AttentionShape) -> int:
-    """The most elements that a rank holds while it computes forward, besides q, k and v; what kernels need not counted.
-
-    Without a mask, all in the dtype of sums. A ring has a rank's own block, the one in use, and the one that arrives.
-    An all-gather has its own and all others twice, until they are in order; or once, with the outputs of queries. Of
-    these there are two, the sum and what is added to it, and five numbers for each query: logsumexps, and what merges
-    them.
+    Where Ulysses and USP copy heads of k and v, these are the copies.
     """
-    n, outputs = shape.ranks, 2 * shape.out + 5 * shape.batch * shape.heads * shape.local
+    return 2 * shape.out + _copies(method, shape) * shape.block + shape.batch * shape.heads * shape.local
+
+
+def peak(method: ContextMethod, shape: AttentionShape, size: int, sum_size: int | None = None) -> int:
+    """The most bytes that a rank holds while it computes forward, besides q, k and v; what kernels need not counted.
+
+    Without a mask. A ring has a rank's own block, the one in use, and the one that arrives. An all-gather has its own
+    and all others twice, until they are in order; or once, with the outputs of queries. Of these there are two, the sum
+    and what is added to it, which is first made as wide as the sum; and five numbers of each query: logsumexps, and
+    what merges them.
+
+    Ulysses and USP have q, k and v of some heads and all neighbours' tokens besides, with copies of heads where they
+    make any, and what their ring across has. When it has ended, this k and v and three of q's size are left: q and the
+    output, which wait for backward, the output on its way, and as much that arrives.
+
+    Args:
+        method, shape: what is computed.
+        size: bytes of an element.
+        sum_size: bytes of a sum, where they are others.
+    """
+    n, sum_size = shape.ranks, sum_size or size
+    queries, block = shape.batch * shape.heads * shape.local, shape.block * size
+    merged = (size + sum_size * (1 if size == sum_size else 2)) * shape.out + 5 * sum_size * queries
     match method:
         case ContextMethod.RING:
-            return min(n, 3) * shape.block + outputs
+            return min(n, 3) * block + merged
         case ContextMethod.ALL_GATHER:
-            return max((1 + 2 * n) * shape.block if n > 1 else 0, (1 + n) * shape.block + outputs)
-    raise BadInput(f"{method} has all tokens of some heads: count what its ring across has")
+            return max((1 + 2 * n) * block if n > 1 else 0, (1 + n) * block + merged)
+    across = _across(shape, _neighbours(method, shape), _copies(method, shape))
+    arrived, ring = (shape.out + across.block) * size, peak(ContextMethod.RING, across, size, sum_size)
+    return max(arrived + ring, (4 * shape.out + across.block) * size + queries * sum_size)
 
 
 def pairs(layout: Layout, rank: int, mask: Mask = CAUSAL) -> int:
@@ -200,8 +215,7 @@ def seconds(
         message = alpha + shape.block * size / beta
         others = shape.ranks - 1
         return block + others * (max(block, message) if method is ContextMethod.RING else block + message)
-    u = shape.ranks if method is ContextMethod.ULYSSES else shape.neighbours
-    copies = lcm(shape.kv_heads, u) // shape.kv_heads
+    u, copies = _neighbours(method, shape), _copies(method, shape)
     transposed = 2 * (u - 1) * alpha + (2 * shape.out + copies * shape.block) * (u - 1) / u * size / beta
     return transposed + seconds(ContextMethod.RING, _across(shape, u, copies), flops, alpha, beta, size)
 
@@ -219,6 +233,16 @@ def best_method(
     times = {method: seconds(method, shape, flops, alpha, beta, size) for method in fitting}
     best = min(times, key=times.__getitem__)
     return best, times[best]
+
+
+def _neighbours(method: ContextMethod, shape: AttentionShape) -> int:
+    """How many ranks share out heads: u."""
+    return {ContextMethod.ULYSSES: shape.ranks, ContextMethod.USP: shape.neighbours}.get(method, 1)
+
+
+def _copies(method: ContextMethod, shape: AttentionShape) -> int:
+    """How many of each head of keys there must be, so that u divides them."""
+    return lcm(shape.kv_heads, _neighbours(method, shape)) // shape.kv_heads
 
 
 def _across(shape: AttentionShape, u: int, copies: int) -> AttentionShape:

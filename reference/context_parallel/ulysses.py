@@ -55,25 +55,33 @@ class UlyssesAttention:
                 f"{heads} heads of queries do not divide among {self.ranks} ranks: take ranks that divide it"
             )
         copies = lcm(shared, self.ranks) // shared
-        packed = [x.unflatten(1, (self.ranks, -1)) for x in (query, *(copied(x, copies) for x in (key, value)))]
-        sizes = [x.shape[2] for x in packed]
-        some_heads = self._to_heads(torch.cat(packed, dim=2))
+        sizes = [many // self.ranks for many in (heads, copies * shared, copies * shared)]
         here = slice(self.communicator.rank() * sizes[0], (self.communicator.rank() + 1) * sizes[0])
-        out = self.inside(*some_heads.split(sizes, dim=1), mask, None if sink is None else sink[here])
+        out = self.inside(
+            *self._to_heads(self._packed(query, copied(key, copies), copied(value, copies)), sizes),
+            mask,
+            None if sink is None else sink[here],
+        )
         return self._to_tokens(out)
 
-    def _to_heads(self, x: Tensor) -> Tensor:
-        """[B, n, heads / n, local, d] -> [B, heads / n, n local, d], tokens in order."""
-        received = self._all_to_all(x.movedim(1, 0))  # from each rank, its tokens
-        return received.movedim(0, 2).flatten(2, 3).index_select(2, self._there.to(x.device))
+    def _packed(self, *given: Tensor) -> Tensor:
+        """What each rank gets: n times [B, heads, local, d] -> [n, B, all heads / n, local, d]."""
+        return torch.cat([x.unflatten(1, (self.ranks, -1)).movedim(1, 0) for x in given], dim=2)
+
+    def _to_heads(self, x: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        """[n, B, all heads / n, local, d] -> so many heads of each, [B, heads / n, n local, d], tokens in order."""
+        x = self._all_to_all(x)
+        x = x.movedim(0, 2).flatten(2, 3)
+        return [each.index_select(2, self._there.to(x.device)) for each in x.split(sizes, dim=1)]
 
     def _to_tokens(self, x: Tensor) -> Tensor:
         """[B, heads / n, n local, d] -> [B, heads, local, d]."""
-        tokens = x.index_select(2, self._back.to(x.device)).unflatten(2, (self.ranks, -1))
-        return self._all_to_all(tokens.movedim(2, 0)).movedim(0, 1).flatten(1, 2)
+        x = x.movedim(2, 0).index_select(0, self._back.to(x.device))
+        x = self._all_to_all(x.unflatten(0, (self.ranks, -1)))
+        return x.permute(2, 0, 3, 1, 4).flatten(1, 2)
 
     def _all_to_all(self, x: Tensor) -> Tensor:
-        """AttentionPiece j goes to rank j: [n, ...] -> [n, ...]. Its backward is the same."""
+        """Part j goes to rank j: [n, ...] -> [n, ...]. Its backward is the same."""
 
         def exchanged(x: Tensor) -> Tensor:
             x, out = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)

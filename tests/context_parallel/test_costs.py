@@ -1,6 +1,7 @@
 """Traces and the gauge count what `reference.context_parallel.cost` says, to the byte."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from reference.context_parallel.methods import context_attention
 from reference.context_parallel.tokens import CAUSAL, Mask
 from reference.groups import Groups
 from reference.memory.lab.gauge import Gauge
+from reference.memory.saved import saved_tensors, total
 from reference.mesh import Mesh
 
 from ..data_parallel.conftest import in_group, members
@@ -59,31 +61,65 @@ def test_each_method_sends_what_the_formula_says(ranks: Cluster, n: int, neighbo
         assert {part.bytes_sent[rank] for rank in members(n)} == {cost.sent(method, shape).bytes(*sizes)}, method
 
 
-def peak_of_forward(group: ProcessGroup, method: ContextMethod, shape: AttentionShape) -> int:
-    """Bytes at the peak of a forward pass."""
+def peaks_of_forward(group: ProcessGroup, shape: AttentionShape, dtype: torch.dtype) -> list[int]:
+    """Bytes at the peak of a forward pass of each method."""
+    groups = Groups(group, Mesh({"ring": shape.ranks // shape.neighbours, "ulysses": shape.neighbours}), ByHand)
     held = layout(ContextLayout.CONTIGUOUS, shape.local * shape.ranks, shape.ranks)
-    attention = context_attention(method, held, ByHand(group))  # gloo's own threads hold tensors a moment longer
-    given = [x.requires_grad_() for x in inputs(shape, torch.float64)]
-    attention(*given, Mask(causal=False))  # which also finds the order of tokens, once
-    with Gauge({}) as gauge:
-        attention(*given, Mask(causal=False))
-    return gauge.history.peak
+    given, peaks = [x.requires_grad_() for x in inputs(shape, dtype)], []
+    for method in ContextMethod:
+        pair = [groups.communicator("ulysses"), groups.communicator("ring")] if method is ContextMethod.USP else []
+        attention = context_attention(method, held, ByHand(group), *pair)  # gloo's own threads hold tensors longer
+        attention(*given, Mask(causal=False))  # which also finds the order of tokens, once
+        with Gauge({}) as gauge:
+            attention(*given, Mask(causal=False))
+        peaks.append(gauge.history.peak)
+    return peaks
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("ratio", [1, 3, 24])
+@pytest.mark.parametrize(
+    ("n", "neighbours"),
+    [(1, 1), (2, 1), (2, 2), (3, 3), (4, 2), (5, 5), (6, 2), (6, 3), (7, 7), (8, 2), (8, 4)],
+)
+def test_the_peak_of_forward_is_that_of_the_formula(
+    ranks: Cluster, n: int, neighbours: int, ratio: int, dtype: torch.dtype
+) -> None:
+    """24 heads, or 120 and 168 that 5 and 7 divide; keys have as many, a third, or so few that most are copied."""
+    heads = 24 if 24 % n == 0 else 24 * n
+    shape = replace(SHAPE, heads=heads, kv_heads=heads // ratio, ranks=n, neighbours=neighbours)
+    sizes = (HALF, SINGLE) if dtype is torch.bfloat16 else (DOUBLE, DOUBLE)
+    expected = [cost.peak(method, shape, *sizes) for method in ContextMethod]
+    assert on(ranks, n, peaks_of_forward, shape, dtype) == [expected] * n
+
+
+def kept_for_backward(group: ProcessGroup, shape: AttentionShape) -> list[int]:
+    """Bytes of numbers that autograd saves in each method; which tokens stand where is saved as integers besides."""
+    groups = Groups(group, Mesh({"ring": shape.ranks // shape.neighbours, "ulysses": shape.neighbours}), ByHand)
+    held = layout(ContextLayout.CONTIGUOUS, shape.local * shape.ranks, shape.ranks)
+    given, sizes = [x.requires_grad_() for x in inputs(shape, torch.float64)], []
+    for method in ContextMethod:
+        pair = [groups.communicator("ulysses"), groups.communicator("ring")] if method is ContextMethod.USP else []
+        saved = saved_tensors(partial(context_attention(method, held, ByHand(group), *pair), *given))
+        sizes.append(total(each for each in saved if "int" not in each.tensor))
+    return sizes
 
 
 @pytest.mark.parametrize("kv_heads", [1, 8, 24])
-@pytest.mark.parametrize("method", [ContextMethod.RING, ContextMethod.ALL_GATHER])
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 8])
-def test_the_peak_of_forward_is_that_of_the_formula(
-    ranks: Cluster, method: ContextMethod, n: int, kv_heads: int
+@pytest.mark.parametrize(("n", "neighbours"), [(1, 1), (2, 2), (4, 2), (6, 3)])
+def test_what_waits_for_backward_is_as_much_as_the_formula_says(
+    ranks: Cluster, n: int, neighbours: int, kv_heads: int
 ) -> None:
-    shape = replace(SHAPE, ranks=n, kv_heads=kv_heads)
-    assert set(on(ranks, n, peak_of_forward, method, shape)) == {DOUBLE * cost.peak(method, shape)}
+    shape = replace(SHAPE, kv_heads=kv_heads, ranks=n, neighbours=neighbours)
+    expected = [DOUBLE * cost.kept(shape, method) for method in ContextMethod]
+    assert on(ranks, n, kept_for_backward, shape) == [expected] * n
 
 
 def test_a_ring_holds_no_more_on_more_ranks_and_an_all_gather_does() -> None:
-    eight, sixteen = (replace(SHAPE, ranks=n) for n in (8, 16))
-    assert cost.peak(ContextMethod.RING, eight) == cost.peak(ContextMethod.RING, sixteen)
-    assert cost.peak(ContextMethod.ALL_GATHER, eight) < cost.peak(ContextMethod.ALL_GATHER, sixteen)
+    eight, sixteen = (replace(SHAPE, ranks=n, neighbours=2) for n in (8, 16))
+    for method in (ContextMethod.RING, ContextMethod.USP):
+        assert cost.peak(method, eight, DOUBLE) == cost.peak(method, sixteen, DOUBLE)
+    assert cost.peak(ContextMethod.ALL_GATHER, eight, DOUBLE) < cost.peak(ContextMethod.ALL_GATHER, sixteen, DOUBLE)
 
 
 @pytest.mark.parametrize(("heads", "kv_heads", "fewest"), [(8, 8, 3), (64, 8, 10), (32, 32, 3)])

@@ -1,5 +1,7 @@
 """What is drawn of a mask is what ranks compute: each pair once, by the rank that holds its query."""
 
+from dataclasses import replace
+
 import pytest
 
 from reference.choices import ContextLayout, ContextMethod
@@ -101,9 +103,24 @@ def test_every_choice_can_be_read(monkeypatch: pytest.MonkeyPatch, method: Conte
     assert_readable(context_widget.Choice(ranks=ranks, method=method).draw(), monkeypatch)
 
 
+def test_lines_of_memory_end_where_a_way_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 8 heads no rank of 16 gets any; of a single head of keys 8 ranks have a copy each."""
+    choice = context_widget.Choice(ranks=8, heads=8, kv_heads=1, method=ContextMethod.ULYSSES)
+    picture = choice.draw()
+    assert_readable(picture, monkeypatch)
+    lines = [line for line in picture.axes[2].lines if len(line.get_xdata()) > 1]
+    assert [len(line.get_xdata()) for line in lines] == [4, 4]
+    assert choice.kept(8) - 2 * cost.kept(choice.shape()) == 7 * 2 * choice.shape().block
+
+
 def test_a_widget_says_what_the_formulas_say() -> None:
     choice = context_widget.Choice(sequence=8192, ranks=4, heads=32, kv_heads=8)
     assert choice.sent(ContextMethod.ALL_GATHER) == cost.sent(ContextMethod.ALL_GATHER, choice.shape()).bytes(2, 4)
+    shape = choice.shape()
+    inputs = 2 * (shape.out + shape.block)
+    for method in ContextMethod:
+        chosen = replace(choice, method=method)
+        assert chosen.peak(4) == inputs + cost.peak(method, shape, 2, 4) > chosen.kept(4) == 2 * cost.kept(shape)
     assert context_widget.Choice(layout=ContextLayout.CONTIGUOUS).busy == pytest.approx(8 / 15, abs=0.01)
     assert context_widget.Choice(method=ContextMethod.ULYSSES, layout=ContextLayout.CONTIGUOUS).idle == ("layout",)
     assert context_widget.Choice(method=ContextMethod.USP, layout=ContextLayout.CONTIGUOUS).busy == pytest.approx(

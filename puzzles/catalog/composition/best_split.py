@@ -99,7 +99,9 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), ranks=(8,), node=(1,), batch=(4, 64), **SMALL)
     + cases(worlds=(1,), ranks=(8,), node=(2,), batch=(2,), **KEPT)
     + cases(worlds=(1,), ranks=(8,), node=(4,), batch=(64,), **PCIE)
-    + cases(worlds=(1,), ranks=(16,), node=(1,), batch=(64,), **KEPT | {"state": (96e9,), "memory": (24e9, 23.9e9)}),
+    + cases(worlds=(1,), ranks=(16,), node=(1,), batch=(64,), **KEPT | {"state": (96e9,), "memory": (24e9, 23.9e9)})
+    + cases(worlds=(1,), ranks=(8,), node=(1,), batch=(8,), **KEPT | {"state": (96e9,)})
+    + cases(worlds=(1,), ranks=(64,), node=(1,), batch=(12,), **KEPT | {"memory": (16e9,)}),
     scale=Scale(
         cases(worlds=(1,), ranks=(720,), node=(8,), batch=(2880,), **SMALL), "the third power of the number of ranks"
     ),
@@ -145,6 +147,11 @@ PUZZLE = Puzzle(
             "a bit more than there is room for",
             diagnosis=r"memory=2\.39e\+10.*\(2, 2, 4\) keeps 24 GB on a rank of 23\.9",
             edits=(("<= memory", "<= memory * 1.02"),),
+        ),
+        Wrong(
+            "just enough room is too little",
+            diagnosis=r"ranks=8, node=1, batch=8.*\(1, 1, 8\) takes 1\.6 s, and 1\.08 s is possible",
+            edits=(("<= memory", "< memory"),),
         ),
         Wrong(
             "NVLink, whatever the links are",

@@ -10,6 +10,7 @@ from reference.context_parallel.answers.share import share_documents
 
 FEW = 9  # documents of which all shares can be looked at
 ONE_LONG = (40, *[10] * 16)
+MORE_SHORT = (40, *[10] * 40)  # its short ones are more work than the long one: some belong beside it
 LONG_LAST = (10, 10, 10, 10, 20)
 CHANCE = random.Random(31)
 OTHERS = [tuple(CHANCE.randrange(1, 60) for _ in range(CHANCE.randrange(3, FEW + 1))) for _ in range(60)]
@@ -92,6 +93,7 @@ PUZZLE = Puzzle(
     function=share_documents,
     cases=cases(worlds=(1,), documents=(ONE_LONG,), ranks=(2, 4, 1))
     + cases(worlds=(1,), documents=(LONG_LAST,), ranks=(2, 3))
+    + cases(worlds=(1,), documents=(MORE_SHORT,), ranks=(2,))
     + cases(worlds=(1,), documents=((30, *[10] * 18),), ranks=(3,))
     + cases(worlds=(1,), documents=((30, 1, 30, 1),), ranks=(2,))
     + cases(worlds=(1,), documents=((7, 7, 6, 6, 5, 5, 4),), ranks=(3, 8))
@@ -122,6 +124,11 @@ PUZZLE = Puzzle(
             "by tokens",
             diagnosis=r"ranks do \[2200, 1000\] of work: 2200 at most, where 1600 is possible and 1866 would pass",
             edits=(("work + lengths[document] ** 2", "work + lengths[document]"),),
+        ),
+        Wrong(
+            "by the third power of their lengths",
+            diagnosis=r"ranks do \[1600, 4000\] of work: 4000 at most, where 2800 is possible and 3266 would pass",
+            edits=(("lengths[document] ** 2", "lengths[document] ** 3"),),
         ),
         Wrong(
             "in the order in which they come",

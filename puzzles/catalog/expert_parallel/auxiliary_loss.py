@@ -97,6 +97,7 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(4,), tokens=("the same", "different"), own_favourites=(True,), experts=(6,), k=(2,))
     + cases(worlds=(4,), tokens=("none on the first", "none"), own_favourites=(False,), experts=(6,), k=(2,))
     + cases(worlds=(3, 2), tokens=("different", "all on the last"), own_favourites=(True,), experts=(5,), k=(3, 1))
+    + cases(worlds=(2,), tokens=("a single one",), own_favourites=(True,), experts=(4,), k=(1,))
     + cases(worlds=(1, 5, 8), tokens=("different",), own_favourites=(True,), experts=(4,), k=(2,))
     + cases(worlds=(4,), members=(0, 2, 3), tokens=("different",), own_favourites=(True,), experts=(4,), k=(2,)),
     drawn=on_any_ranks(

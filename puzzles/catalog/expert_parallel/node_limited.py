@@ -69,7 +69,8 @@ PUZZLE = Puzzle(
     + cases(worlds=(1,), tokens=(9,), experts=(12,), nodes=(3,), most=(1, 2, 3), k=(1, 3, 4), below=(0, 2))
     + cases(worlds=(1,), tokens=(5,), experts=(10,), nodes=(5, 1, 10), most=(1,), k=(1,), below=(0,))
     + cases(worlds=(1,), tokens=(7,), experts=(10,), nodes=(5,), most=(3, 4), k=(5, 6), below=(0, 1))
-    + cases(worlds=(1,), tokens=(0, 1), experts=(6,), nodes=(2,), most=(1,), k=(2,), below=(0,)),
+    + cases(worlds=(1,), tokens=(0, 1), experts=(6,), nodes=(2,), most=(1,), k=(2,), below=(0,))
+    + cases(worlds=(1,), tokens=(2,), experts=(12,), nodes=(4,), most=(2,), k=(6,), below=(0, 1)),
     drawn=(
         drawn(
             worlds=(1,),

@@ -18,6 +18,7 @@ TOKENS = {  # of n ranks: how many tokens each has
     "the same": lambda n: [4] * n,
     "none on the first": lambda n: [0] + [3 + rank % 3 for rank in range(1, n)],
     "all on the last": lambda n: [0] * (n - 1) + [7],
+    "a single one": lambda n: [0] * (n - 1) + [1],
     "none": lambda n: [0] * n,
 }
 LIKED = {  # what is added to the scores by which tokens choose: [n, E / n]

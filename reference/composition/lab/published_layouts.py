@@ -12,18 +12,31 @@ Of a rank in the middle of everything, in one step. What a paper does not say st
 
 Numbers have 2 bytes if nothing else is said. A ring goes through all ranks of a node before it leaves it: of g ranks of
 a group on one node, one sends to another node, so a rank's own network card carries a g-th of what a rank sends.
+
+Numbers were compared with the texts of the papers, as public repositories hold them:
+
+| of          | read in                                                                                              |
+|-------------|------------------------------------------------------------------------------------------------------|
+| Llama 3     | tables 3 and 4; sec. 3.3.2: [TP, CP, PP, DP], the innermost first, and gradients reduced in float32  |
+| DeepSeek-V3 | sec. 3.1, 3.2.2, 3.3.3 and 4.2; the rows of its tables, the width of its dense layers, the groups of |
+|             | its experts and the scale of its gates in the config.json of its weights                             |
+| OLMo 7B     | sec. 2.1, 3.1 and 3.4, tables 1 to 5; not the links within a node, which are NVLink 3 as sold        |
+| Gemma 2 27B | tables 1 to 3, sec. 3.3; both counts of table 2 come out                                             |
+| Yi          | sec. 4: ZeRO-1, "tensor parallel combined with pipeline parallel within each compute node"           |
+
+What could not be verified is what no text says: it stands in `silent`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import prod
 
 import torch
 
+from reference.expert_parallel.lab import published
 from reference.mesh import Mesh
 from reference.models import PRESETS, GPTConfig, ModelConfig, architecture, create
-from reference.models.moe_config import Balance, Gate, MoEConfig
 from reference.sharding import block_of
 from reference.tensor_parallel.layout import spec_of, tensor_axes
 
@@ -31,12 +44,9 @@ HALF, SINGLE, EIGHT_BITS = 2, 4, 1  # bytes of bfloat16, of float32, and of FP8
 
 H100_NVLINK, INFINIBAND_400 = 450e9, 50e9  # bytes per second and direction: stas00/ml-engineering, at commit 744d01e
 H800_NVLINK, H800_INFINIBAND = 160e9, 50e9  # DeepSeek-AI 2024, sec. 3.2.2
+A100_NVLINK = 300e9  # stas00/ml-engineering, at commit 744d01e
 
-DEEPSEEK_V3 = MoEConfig(
-    layers=61, width=7168, heads=128, kv_heads=128, head_size=128, hidden=18_432, vocabulary=129_280, dense_layers=3,
-    experts=256, top_k=8, expert_hidden=2048, shared_experts=1, gate=Gate.SIGMOID, scale=2.5, expert_groups=8,
-    top_groups=4, balance=Balance.BIAS, balance_rate=0.001,
-)  # fmt: skip
+DEEPSEEK_V3 = replace(published.DEEPSEEK_V3, head_size=128)
 """DeepSeek-AI 2024, arXiv:2412.19437, sec. 4.2, but for two things that our models do not have.
 
 Its attention is latent (MLA): keys and values are made of 512 numbers of a token, which takes fewer parameters than
@@ -261,7 +271,7 @@ DEEPSEEK = PublishedLayout(
     inter=H800_INFINIBAND,
     there=EIGHT_BITS,
     source="DeepSeek-AI 2024, arXiv:2412.19437, table 1, sec. 3.1 to 3.3 and 4.2",
-    silent="the order of its axes, how 61 layers make 16 stages, and in which dtype gradients are summed",
+    silent="the order of its axes, how 61 layers make 16 stages, and in which dtype gradients travel",
     seconds=2.664e6 * 3600 / 2048 / (14.8e12 / (15_360 * 4096)),
 )
 OLMO = PublishedLayout(
@@ -271,11 +281,11 @@ OLMO = PublishedLayout(
     sequence=2048,
     windows=2,
     node=8,
-    intra=300e9,
-    inter=12.5e9,
+    intra=A100_NVLINK,
+    inter=800e9 / 8 / 8,  # bits, and ranks of a node
     gathers=2,
     source="Groeneveld et al. 2024, arXiv:2402.00838, sec. 3: 27 nodes of 8 A100, 800 Gbit/s for each node",
-    silent="how many micro-batches a step has there: this is one of them, of 4096 tokens",
+    silent="which batch it was: 2,160 windows (table 5) are five micro-batches of two, 2,048 (sec. 3.1) do not divide",
 )
 GEMMA = PublishedLayout(
     "Gemma 2 27B",
@@ -286,7 +296,7 @@ GEMMA = PublishedLayout(
     node=None,
     intra=0.0,
     inter=0.0,
-    source="Gemma Team 2024, arXiv:2408.00118, tables 1 to 3: 6144 chips of TPU v5p",
+    source="Gemma Team 2024, arXiv:2408.00118, tables 1 to 3, sec. 3.3: 6144 chips of TPU v5p, as 8 x 24 x 32",
     silent="the batch, and how the two axes lie on the torus of chips",
 )
 LAYOUTS = (LLAMA_8K, LLAMA_128K, DEEPSEEK, OLMO)
