@@ -24,7 +24,7 @@ from reference.planning.counted import (
     DENSE,
     END,
     EXPERTS,
-    Counted,
+    CountedPlan,
     Part,
     counted,
     gathers_in,
@@ -109,10 +109,10 @@ CASES = {
     ),
 }
 cases = pytest.mark.parametrize("case", CASES)
-COUNTED: dict[str, Counted] = {}
+COUNTED: dict[str, CountedPlan] = {}
 
 
-def count(name: str) -> Counted:
+def count(name: str) -> CountedPlan:
     """A case, once for all tests."""
     if name not in COUNTED:
         case = CASES[name]
@@ -339,7 +339,7 @@ def test_a_step_sends_what_traces_of_real_steps_do(name: str, tied: bool) -> Non
     plan, config = STEPS[name], GPTConfig(8, 16, 4, 4, 24, tied=tied)
     p, t, schedule = plan.pipeline_parallel, plan.tensor_parallel, plan.timetable()
     if tied and schedule.placement[0] == schedule.placement[-1]:
-        return  # counted twice: see `Counted`
+        return  # counted twice: see `CountedPlan`
     mesh = Mesh({"pipe": p, "data": 8 // p // t, "tensor": t})
     slices = plan.sequence_parallel, plan.scatter_gather
     shape = StepShape(config, mesh, schedule, pieces_of(config, schedule.stages), 2, 8, *slices)
