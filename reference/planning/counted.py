@@ -102,7 +102,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageCounts:
     """Some blocks of a model, as multiples of parts."""
 
     parts: tuple[tuple[Part, int], ...]  # in the order of the model, and how many there are of each
@@ -136,7 +136,7 @@ class RankCount:
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedPlan:
     """A plan of a model, counted.
 
     Attributes:
@@ -155,11 +155,11 @@ class Counted:
         return self.plan.timetable()
 
     @cached_property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[StageCounts, ...]:
         """All stages of the pipeline, in order."""
         return tuple(self._stage(blocks) for blocks in pieces_of(self.config, self.schedule.stages))
 
-    def _stage(self, blocks: range) -> Stage:
+    def _stage(self, blocks: range) -> StageCounts:
         with_experts = sum(layer in blocks for layer in getattr(self.config, "expert_layers", ()))
         numbers = {
             BEGIN: blocks.start == 0,
@@ -167,7 +167,9 @@ class Counted:
             EXPERTS: with_experts,
             END: blocks.stop == self.config.layers,
         }
-        return Stage(tuple((self.parts[name], int(times)) for name, times in numbers.items() if name in self.parts))
+        return StageCounts(
+            tuple((self.parts[name], int(times)) for name, times in numbers.items() if name in self.parts)
+        )
 
     def rank(self, pipe: int = 0) -> RankCount:
         """A step of the rank at one place of the pipeline."""
@@ -240,7 +242,7 @@ def counted(
     sequence: int,
     windows: int,
     precision: Precision = PRECISIONS["bf16"],
-) -> Counted:
+) -> CountedPlan:
     """Count a step of one rank of each kind.
 
     Args:
@@ -263,7 +265,7 @@ def counted(
     meter = Meter()
     with world(ranks) as group, Uninitialised():
         bench = Bench(config, plan, sequence, windows, precision, meter, *groups_of_one(group, config, plan, meter))
-        return Counted(config, plan, {name: bench.part(name) for name in names_of_parts(config, plan)})
+        return CountedPlan(config, plan, {name: bench.part(name) for name in names_of_parts(config, plan)})
 
 
 def names_of_parts(config: GPTConfig, plan: Plan) -> list[str]:

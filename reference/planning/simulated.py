@@ -6,7 +6,7 @@ the schedule runs on paper (`pipeline_parallel.simulate`), and a step takes as l
     first stage     the table of tokens, besides its blocks
     last stage      the head and the loss
     each stage      as many blocks, with experts and without, as it has: numbers that need not divide
-    messages        of which each is on its way while ranks compute
+    messages        in flight while ranks compute
     experts         a rank waits for the busiest one of those that share them out: a sample for each layer and step
 
 So seconds are a distribution: `mean`, `p95`. What happens once a step (gradients, the optimizer) is that of `step`.

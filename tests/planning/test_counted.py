@@ -22,7 +22,7 @@ from reference.planning.counted import (
     DENSE,
     END,
     EXPERTS,
-    Counted,
+    CountedPlan,
     Part,
     counted,
     gathers_in,
@@ -107,10 +107,10 @@ CASES = {
     ),
 }
 cases = pytest.mark.parametrize("case", CASES)
-COUNTED: dict[str, Counted] = {}
+COUNTED: dict[str, CountedPlan] = {}
 
 
-def count(name: str) -> Counted:
+def count(name: str) -> CountedPlan:
     """A case, once for all tests."""
     if name not in COUNTED:
         case = CASES[name]
@@ -326,7 +326,7 @@ def test_a_step_sends_what_traces_of_real_steps_do(name: str, tied: bool) -> Non
     plan, config = STEPS[name], GPTConfig(8, 16, 4, 4, 24, tied=tied)
     p, schedule = plan.pipeline_parallel, plan.timetable()
     if tied and schedule.placement[0] == schedule.placement[-1]:
-        return  # counted twice: see `Counted`
+        return  # counted twice: see `CountedPlan`
     shape = StepShape(config, plan, 8, 2, 8, PRECISIONS["fp64"])
     one = counted(config, plan, 8, 8, 2, PRECISIONS["fp64"])
     for pipe in range(p):
