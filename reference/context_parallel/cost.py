@@ -138,7 +138,7 @@ def peak(method: ContextMethod, shape: AttentionShape, size: int, sum_size: int 
 
     Ulysses and USP have q, k and v of some heads and all neighbours' tokens besides, with copies of heads where they
     make any, and what their ring across has. When it has ended, this k and v and three of q's size are left: q and the
-    output, which wait for backward, the output on its way, and as much that arrives.
+    output, which wait for backward, the output in flight, and as much that arrives.
 
     Args:
         method, shape: what is computed.

@@ -174,7 +174,8 @@ def _of_stage(
 
 
 def made_again(job: Job, layouts: Layouts) -> Column:
-    """Bytes of one layer's activations while backward works on it, beyond what was kept of it."""
+    """Bytes of one layer while backward works on it: all of it, or the pairs of tokens that selection leaves out."""
     if layouts.recompute is Recompute.NONE:
         return 0.0 * layouts.pp
-    return _kept(job, layouts, Recompute.NONE) - layer_activations(job, layouts)
+    whole = _kept(job, layouts, Recompute.NONE)
+    return whole if layouts.recompute is Recompute.FULL else whole - layer_activations(job, layouts)

@@ -13,7 +13,7 @@ beginning and ending a tile of the result does not. Backward has two products fo
 gradient and for the weight's. What lies between products reads and writes numbers of 2 bytes, masks of 1.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -167,9 +167,14 @@ def mixture(job: Job, layouts: Layouts) -> Passes:
     rows = tokens / layouts.tp * layouts.etp * model.top_k
     put_in_order = between((HALF + HALF, HALF + HALF), 2 * rows * model.width, 4)  # and back
     routed = _fed(job, rows / here, model.expert_hidden / layouts.etp, here) + put_in_order
-    routed = routed + product(tokens / layouts.tp, model.width, model.experts)  # the router
+    routed = routed + router(job, layouts)
     shared = model.shared_experts * model.expert_hidden
     return routed + feed_forward(job, layouts, shared) if shared else routed
+
+
+def router(job: Job, layouts: Layouts) -> Passes:
+    """Logits of a layer's experts, for the rank's part of the tokens; no count of model FLOPs has them."""
+    return product(layouts.tokens(job) / layouts.tp, job.model.width, job.model.experts)
 
 
 def residuals(job: Job, layouts: Layouts) -> Passes:
@@ -194,8 +199,9 @@ def model_flops(job: Job) -> float:
     Megatron's and most papers' throughputs count (Narayanan et al. 2021, sec. 5.1; PaLM, Chowdhery et al. 2022,
     appendix B).
     """
-    one = Layouts()
-    flops = job.model.layers * mean_layer(job, one).forward.flops
+    one, counted = Layouts(), replace(job, attention=AttentionKernel.FLASH)  # whose pairs are no products
+    each = mean_layer(counted, one).forward.flops - expert_share(job) * router(job, one).forward.flops
+    flops = job.model.layers * each
     pairs = 4 * job.sequence**2 * job.model.attended * job.model.layers
     return float(3 * job.batch * (flops + pairs + head(job, one).forward.flops))
 
