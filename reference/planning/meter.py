@@ -6,12 +6,11 @@
     meter.take()            what that was, and the next count begins
 
 Each operation counts as one kernel that reads its inputs and writes its outputs; views are none. Products of matrices
-count apart from what lies between them. Attention is one kernel, as on a GPU: of what happens inside `Meter.attending`
+count apart from what lies between them. Attention is one kernel, as on a GPU: of what happens inside (`OneKernel`)
 its products count, and neither scores nor anything else that such a kernel never writes to memory.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,17 +80,8 @@ class Meter(TorchDispatchMode):
         """A collective or a message, of which this rank sends so many bytes."""
         self._count += Count(sent={axis: Volume(sent, 1)})
 
-    @contextmanager
-    def attending(self) -> Iterator[None]:
-        """Around what is one kernel of attention, or several with messages between them."""
-        before, self._attends = self._attends, True
-        try:
-            yield
-        finally:
-            self._attends = before
-
     def begin_attention(self, attends: bool) -> None:
-        """The same where no block of code is: from here on, or until here."""
+        """From here on what runs is inside a kernel of attention, or no longer."""
         self._attends = attends
 
     def __torch_dispatch__(self, op: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:

@@ -319,14 +319,13 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("name", STEPS)
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(
+    ("name", "tied"), [*((name, False) for name in STEPS), *((name, True) for name in STEPS if name != "folded back")]
+)
 def test_a_step_sends_what_traces_of_real_steps_do(name: str, tied: bool) -> None:
     """`composition.traffic` equals the trace of a step on eight ranks to the byte; here the same without the ranks."""
     plan, config = STEPS[name], GPTConfig(8, 16, 4, 4, 24, tied=tied)
-    p, schedule = plan.pipeline_parallel, plan.timetable()
-    if tied and schedule.placement[0] == schedule.placement[-1]:
-        return  # counted twice: see `CountedPlan`
+    p = plan.pipeline_parallel
     shape = StepShape(config, plan, 8, 2, 8, PRECISIONS["fp64"])
     one = counted(config, plan, 8, 8, 2, PRECISIONS["fp64"])
     for pipe in range(p):
