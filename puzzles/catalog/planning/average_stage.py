@@ -54,7 +54,8 @@ PUZZLE = Puzzle(
     statement="""
         A schedule without bubbles has more micro-batches in flight than 1F1B: stage i of p begins with 2 (p - i) - 1
         forwards before its first backward, or with the m of a step, if there are fewer. Where memory is short, fewer
-        will do. So a planner tells each stage how many it has room for, and never more than it wants. This one is wrong, and this is what is known of it:
+        will do. So a planner tells each stage how many it has room for, and never more than it wants. This one is
+        wrong, and this is what is known of it:
 
             a   the memory of all ranks together is as it says
             b   where stages are all alike, and the table and the head
