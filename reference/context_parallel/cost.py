@@ -137,8 +137,8 @@ def peak(method: ContextMethod, shape: AttentionShape, size: int, sum_size: int 
     what merges them.
 
     Ulysses and USP have q, k and v of some heads and all neighbours' tokens besides, with copies of heads where they
-    make any, and what their ring across has. When it has ended, this k and v and three of q's size are left: q and the
-    output, which wait for backward, the output in flight, and as much that arrives.
+    make any, and what their ring across has. When it has ended, this k and v are left, and four of q's size: q and the
+    output, which wait for backward, the output that is sent back, and what arrives.
 
     Args:
         method, shape: what is computed.
