@@ -32,7 +32,8 @@ learner needs, write the body of a simpler solution as `answer`.
 Values may depend on the group's size: `root=lambda n: {0, n - 1}`. Parameters read as `case.length`; `case.n` is the
 number of ranks. Cover odd world sizes, lengths that n does not divide, 1 rank, and a group that is not the world:
 `cases(worlds=(4,), members=(0, 2, 3), length=(5,))`. Put the case that explains best first: the first failure is what
-the learner reads. Three or four cases at each world size and one at 8 ranks: the whole check must stay below a second.
+the learner reads. Three or four cases at each world size, and one at 8 ranks where ranks say little: what is drawn has
+more of them, and the whole check must stay below a second.
 `python -m tests.grading.mutants <name>` makes small mistakes by rule and shows those that no case has noticed.
 
 **drawn.** A table of known cases must not be right, so each check draws some anew: `drawn(worlds=..., length=range(2,

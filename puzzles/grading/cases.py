@@ -141,7 +141,7 @@ class Drawn:
         return Case(world_size, chance.randrange(1 << 30), None, tuple(values))
 
 
-LARGE = (9, 9, 9, 12)  # more ranks than any case that a puzzle names; twelve take their time
+LARGE = (9, 9, 9, 10)  # more ranks than any case that a puzzle names, and no more: they share a core or two
 SMALL = (2, 3, 4, 5, 6, 7, 8)
 
 

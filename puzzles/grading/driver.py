@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_map_only
 
 from . import aliases, integrity, meters
 
+_COURSE = ("reference", "puzzles", "visualizations", "rankwise")
 _RUNS = ("reference.cluster.", "reference.trace.", "reference.errors.", "puzzles.grading.")  # what runs a rank
 MAX_BYTES = 1 << 28  # of one tensor that is reported
 _DTYPES = {torch.bool, torch.bfloat16} | {getattr(torch, f"{k}{b}") for k in ("int", "uint") for b in (8, 16, 32, 64)}
@@ -80,7 +81,7 @@ def concealed(given: Mapping[str, tuple[str, ...]]) -> Iterator[None]:
 
     A module of which names are given has these alone. So there is no answer to be found; the files can't be read.
     """
-    hidden = {name: module for name, module in sys.modules.items() if _of_course(name)}
+    hidden = {name: module for name, module in sys.modules.items() if name.startswith(_COURSE) and _of_course(name)}
     shown: dict[str, ModuleType] = {}
     for home, names in given.items():
         for parent in itertools.accumulate(home.split("."), "{}.{}".format):
@@ -102,7 +103,7 @@ def concealed(given: Mapping[str, tuple[str, ...]]) -> Iterator[None]:
 
 
 def _of_course(name: str) -> bool:
-    return name.partition(".")[0] in ("reference", "puzzles", "visualizations", "rankwise")
+    return name.partition(".")[0] in _COURSE
 
 
 def _report(job: Job, function: Callable[..., Any], arguments: dict[str, Any], group: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from . import driver, narrow, overlap, schedules, text, values, witness
 from .drives import plain
 from .pool import Pool
 from .puzzle import Case, Inputs, Measure, Puzzle
+from .sent import bytes_sent
 from .values import Comparison
 
 Ran = TypeVar("Ran")
@@ -96,8 +97,12 @@ class Run:
     @cached_property
     def worst_sender(self) -> int:
         """The rank that sends the most bytes."""
-        sent = self.trace.bytes_sent
-        return sent.index(max(sent))
+        return self.bytes_sent.index(max(self.bytes_sent))
+
+    @cached_property
+    def bytes_sent(self) -> list[int]:
+        """By global rank."""
+        return bytes_sent(self.trace)
 
     @cached_property
     def microseconds(self) -> float:
@@ -108,7 +113,7 @@ class Run:
     def measured(self, measure: Measure) -> float:
         """What this case cost: the worst rank counts."""
         if measure is Measure.BYTES_SENT:
-            return max(self.trace.bytes_sent)
+            return max(self.bytes_sent)
         if measure is Measure.STEPS:
             return self.trace.steps
         if measure is Measure.CALLS:

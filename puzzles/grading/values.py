@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
 from .drives import plain, tensors_of
 from .puzzle import RETURNS, Case, Inputs, Puzzle
@@ -111,13 +110,27 @@ def expectations(puzzle: Puzzle, case: Case, inputs: Inputs) -> tuple[dict[str, 
     Drives of their own report what they choose, so of them only what the oracle names is asked for.
     """
     assert puzzle.oracle is not None
-    said = puzzle.oracle(case, tree_map_only(Tensor, Tensor.clone, inputs))
+    said = puzzle.oracle(case, copied(inputs))
     if len(said) != case.n:
         raise ValueError(f"{puzzle.name}: the oracle gives values for {len(said)} of {case.n} ranks")
     named = [dict(each) if isinstance(each, Mapping) else {RETURNS: each} for each in said]
     if puzzle.drive is not plain:
         return tuple(named)
     return tuple({**_kept(puzzle, arguments, each), **each} for arguments, each in zip(inputs, named, strict=True))
+
+
+def copied(value: Any) -> Any:
+    """The same in containers of its own, with tensors of its own: lists, tuples, dicts, and what is in them.
+
+    Named tuples stay as they are, such as the thousands of actions of a schedule.
+    """
+    if isinstance(value, Tensor):
+        return value.clone()
+    if type(value) in (list, tuple):
+        return type(value)(map(copied, value))
+    if isinstance(value, dict):
+        return {key: copied(each) for key, each in value.items()}
+    return value
 
 
 def _kept(puzzle: Puzzle, arguments: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Tensor]:

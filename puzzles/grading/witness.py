@@ -16,6 +16,8 @@ from pathlib import Path
 from reference.cluster import Cluster
 from reference.trace import Event, Op, Trace
 
+from .sent import bytes_sent
+
 _HEADERS = 52  # bytes of IP and TCP, with timestamps, around the data of a packet
 _AROUND = 144  # bytes that gloo sends with each message: it tells that it is ready, what comes, and that it has come
 _CONNECTION = 24  # bytes by which the packets that open a connection are longer
@@ -101,7 +103,7 @@ def explained(trace: Trace, connections: int) -> int:
     """
     around = sum(_messages(event) for of_rank in trace.events for event in of_rank)
     more = sum(_more(event) for of_rank in trace.events for event in of_rank)
-    return sum(trace.bytes_sent) + _AROUND * around + _CONNECTION * connections + more
+    return sum(bytes_sent(trace)) + _AROUND * around + _CONNECTION * connections + more
 
 
 def _messages(event: Event) -> int:

@@ -46,6 +46,8 @@ class _Pickler(cloudpickle.Pickler):
     """cloudpickle, with the bytes of CPU tensors out of band and the caller's own modules by value."""
 
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, tuple):  # a named one: of these a schedule has thousands
+            return NotImplemented
         import torch
 
         if isinstance(obj, ModuleType) and sys.modules.get(obj.__name__) is obj and type(obj) is not ModuleType:

@@ -84,7 +84,7 @@ def test_what_is_drawn_may_depend_on_what_was_drawn_before() -> None:
     assert {dealt((), (one,), seed)[0].rank for seed in range(40)} == {0, 1, 2}
 
 
-@pytest.mark.parametrize("size", (6, 7, 9, 12))
+@pytest.mark.parametrize("size", (6, 7, 9, 10))
 def test_each_of_the_larger_worlds_is_met(size: int) -> None:
     tried = {case.world_size for name in catalog.names() for case in catalog.find(name).dealt(0).cases}
     assert size in tried
@@ -138,7 +138,7 @@ CHEATS = {  # puzzle, what replaces its solution's body or a line of it, and wha
     "right up to eight ranks": (
         "collectives.barrier",
         ("while distance < n:", "while distance < min(n, 8):"),
-        r"(9|12) ranks: rank \d+ may continue before rank \d+ has come",
+        r"(9|10) ranks: rank \d+ may continue before rank \d+ has come",
     ),
     "nothing new for one rank": (
         "collectives.differentiable_all_gather",

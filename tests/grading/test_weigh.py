@@ -17,6 +17,15 @@ HIDDEN = {  # puzzle: an edit of its solution that hides memory from the meters
         "    for layer, gradient in backward:\n",
         "    hidden = []\n    for layer, gradient in backward:\n        hidden.append(gradient.numpy().copy())\n",
     ),
+    "tensor_parallel.matmul_2d": (
+        "    dist.broadcast(piece, group=group, group_src=owner)\n",
+        "    dist.broadcast(piece, group=group, group_src=owner)\n    block.hidden = [*getattr(block, 'hidden', ()), "
+        "piece.numpy().copy()]\n",
+    ),
+    "zero.weight_sharded": (
+        "        upstream = upstream @ weight\n",
+        "        upstream = upstream @ weight\n        gradient.hidden = weight.numpy().copy()\n",
+    ),
     "zero_bubble.weight_stashing": (
         "    stash: dict[int, Tensor] = {}\n    for kind, micro_batch in line:\n",
         "    stash: dict[int, Tensor] = {}\n    hidden = []\n    for kind, micro_batch in line:\n"

@@ -151,9 +151,8 @@ PUZZLE = Puzzle(
         """,
     function=train,
     body=BROKEN,
-    cases=cases(worlds=(4,), batch=(2,), local=(2,), width=(3,), steps=(3,))
+    cases=cases(worlds=(4,), batch=(2,), local=(2,), width=(3,), steps=(2,))
     + cases(worlds=(2, 3, 1, 5), batch=(1,), local=(3,), width=(2,), steps=(2,))
-    + cases(worlds=(8,), batch=(1,), local=(1,), width=(2,), steps=(2,))
     + cases(worlds=(4,), members=(0, 2, 3), batch=(1,), local=(2,), width=(2,), steps=(2,)),
     drawn=on_any_ranks(batch=(1, 2), local=(2, 3), width=(2, 3), steps=(2,)),
     inputs=a_slice_and_the_weights,

@@ -83,7 +83,6 @@ PUZZLE = Puzzle(
         layout=("contiguous",),
         padding=(0, 3),
     )
-    + cases(worlds=(8,), **USUAL, kv_heads=(2,), layout=("zigzag",), padding=(0,))
     + cases(worlds=(4,), members=(0, 2, 3), **USUAL, kv_heads=(2,), layout=("contiguous",), padding=(0,)),
     drawn=on_any_ranks(
         batch=(1, 2),

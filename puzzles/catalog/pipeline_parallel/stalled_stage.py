@@ -76,7 +76,7 @@ OTHERS = {  # of which each check has one
     for hangs in (True, False)
 }
 MANY = {  # ranks, or micro-batches
-    "the last of 2,000 ranks hangs": Scene(orders.gpipe(2000, 15), "computing", (1999,), hangs="B1999.0"),
+    "the last of 6,000 ranks hangs": Scene(orders.gpipe(6000, 4), "computing", (5999,), hangs="B5999.0"),
     "lost among 5,000 micro-batches": Scene(orders.one_f_one_b(2, 5000), "message", (1, 0), lost="B1.4800"),
 }
 NAMED = SCENES | OTHERS | MANY
@@ -225,7 +225,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "each question goes through what all have done",
-            diagnosis=r"more than 2 s of processor time for scene=the last of 2,000 ranks hangs: .*the square of",
+            diagnosis=r"more than 2 s of processor time for scene=the last of 6,000 ranks hangs: .*the square of",
             edits=(
                 ("from reference", "from itertools import chain, islice\n\nfrom reference"),
                 ("lines[source][: done[source]]:", "chain.from_iterable(map(islice, lines, done)):"),

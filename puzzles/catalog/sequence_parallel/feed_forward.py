@@ -101,7 +101,6 @@ PUZZLE = Puzzle(
     function=feed_forward,
     cases=cases(worlds=(4,), batch=(2,), slice=(3,), width=(6,), hidden=(2,))
     + cases(worlds=(3, 2, 1), batch=(1,), slice=(4,), width=(5,), hidden=(3,))
-    + cases(worlds=(8,), batch=(1,), slice=(2,), width=(4,), hidden=(1,))
     + cases(worlds=(4,), members=(0, 2, 3), batch=(2,), slice=(2,), width=(4,), hidden=(3,)),
     drawn=on_any_ranks(batch=(1, 2), slice=range(2, 5), width=range(3, 7), hidden=(1, 2, 3)),
     large=case(4, batch=1, slice=1024, width=160, hidden=4, times=4),

@@ -95,7 +95,6 @@ PUZZLE = Puzzle(
     answer=SOLUTION,
     cases=cases(worlds=(4,), batch=(2,), slice=(3,), width=(5,), hidden=(2,))
     + cases(worlds=(3, 2, 1, 5), batch=(1,), slice=(2,), width=(4,), hidden=(3,))
-    + cases(worlds=(8,), batch=(2,), slice=(1,), width=(3,), hidden=(2,))
     + cases(worlds=(4,), members=(0, 2, 3), batch=(2,), slice=(2,), width=(3,), hidden=(2,)),
     drawn=on_any_ranks(batch=(1, 2), slice=(1, 2, 3), width=(3, 4), hidden=(2, 3)),
     large=case(2, batch=1, slice=5000, width=128, hidden=2, times=4),

@@ -26,7 +26,7 @@ def cut(x: Tensor, n: int, padding: float = 0.0) -> list[Tensor]:
     shard = shard_of(x.numel(), n)
     whole = torch.full((n * shard,), padding, dtype=x.dtype)
     whole[: x.numel()] = x.flatten()
-    return [each.clone() for each in whole.split(shard)] if shard else [whole] * n
+    return list(whole.split(shard)) if shard else [whole] * n
 
 
 def sample(case: Case, rank: int, numel: int) -> dict[str, Tensor]:

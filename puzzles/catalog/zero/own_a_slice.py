@@ -68,7 +68,6 @@ PUZZLE = Puzzle(
     function=zero_1,
     cases=cases(worlds=(4,), slice=(8, 5), steps=(3,))
     + cases(worlds=(3, 2, 1, 5), slice=(7,), steps=(2,))
-    + cases(worlds=(8,), slice=(3,), steps=(2,))
     + cases(worlds=(4,), members=(0, 2, 3), slice=(4,), steps=(2,)),
     drawn=on_any_ranks(slice=range(2, 9), steps=(2, 3)),
     large=case(4, slice=250_000, steps=2),

@@ -27,10 +27,15 @@ def tensors_of(arguments: Mapping[str, Any]) -> dict[str, Tensor]:
     for name, value in arguments.items():
         if isinstance(value, Tensor):
             found[name] = value
-        elif isinstance(value, list | tuple | Mapping):
+        elif _may_hold_tensors(value):
             inside = value.items() if isinstance(value, Mapping) else enumerate(value)
-            found |= tensors_of({f"{name}[{key}]": each for key, each in inside})
+            found |= tensors_of({f"{name}[{key}]": each for key, each in inside if _may_hold_tensors(each)})
     return found
+
+
+def _may_hold_tensors(value: Any) -> bool:
+    """True for tensors, lists, tuples and dicts; not for named tuples, such as the thousand actions of a schedule."""
+    return isinstance(value, Tensor | dict) or type(value) in (list, tuple)
 
 
 def there_and_back(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:

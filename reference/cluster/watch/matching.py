@@ -154,11 +154,12 @@ def disagreement(calls: dict[int, PostedCall]) -> RankError | None:
     """The error of a round whose calls do not fit together, or None."""
     posts = [calls[rank] for rank in sorted(calls)]
     for kind, of in _AGREEMENTS:
+        if all(of(post) == of(posts[0]) for post in posts[1:]):
+            continue
         groups: dict[object, list[PostedCall]] = defaultdict(list)
         for post in posts:
             groups[of(post)].append(post)
-        if len(groups) > 1:
-            return _unequal(kind, groups)
+        return _unequal(kind, groups)
     return _splits(calls) if posts[0].op == Op.ALL_TO_ALL else None
 
 

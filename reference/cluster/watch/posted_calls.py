@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from math import prod
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...trace import Event, Op, frames
@@ -47,8 +48,12 @@ class PostedCall:
     previous: "PostedCall | None" = field(default=None, repr=False)  # the call of this rank before
     waited: list["PostedCall"] = field(default_factory=list, repr=False)  # calls whose waits ended between the two
 
+    rank, op, peer, tag, group, group_name = (  # what is asked for a dozen times for each call takes no detour
+        property(attrgetter(f"event.{name}")) for name in ("rank", "op", "peer", "tag", "group", "group_name")
+    )
+
     def __getattr__(self, name: str) -> Any:
-        """What the event says: `post.rank`, `post.op`, `post.peer`."""
+        """What else the event says: `post.shape`, `post.reduce`."""
         return getattr(self.event, name)
 
     @property
