@@ -15,13 +15,15 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from functools import cache
+from math import inf
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("reference", "visualizations", "puzzles", "rankwise", "tests")
-SECONDS = 135  # after which no test begins; what is up then has to end, too
+SECONDS = 135  # from the start, after which no test begins; what is up then has to end, too
+LONG = 35  # seconds before that, after which none begins that is marked `long`
 TURN = 2  # tests that a file has before the next one has its turn: what they share is then made once for both
 FAR = 99  # imports away: no way leads here from what has changed
 
@@ -74,6 +76,12 @@ def users_in_course() -> dict[str, set[str]]:
     return users(path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 
 
+@cache
+def text_of(path: Path) -> str:
+    """What a file of tests says."""
+    return path.read_text(encoding="utf-8")
+
+
 def distances(touched: set[str], used_by: dict[str, set[str]]) -> dict[str, int]:
     """How many imports each file is away from the nearest that was touched."""
     found, todo = dict.fromkeys(touched, 0), deque(touched)
@@ -107,13 +115,18 @@ def first_parameters_first(items: Iterable[pytest.Item]) -> list[pytest.Item]:
 
 
 class Nearest:
-    """A plugin that puts the tests first that are nearest to what was touched, and stops when the time is up."""
+    """A plugin that puts the tests first that are nearest to what was touched, and stops when the time is up.
 
-    def __init__(self, touched: set[str]) -> None:
+    Args:
+        touched: files that have changed.
+        end: on the clock `time.monotonic`, when no test begins any more; never by default.
+    """
+
+    def __init__(self, touched: set[str], end: float = inf) -> None:
         self.touched, self.away = touched, distances(touched, users_in_course())
         self.chapters = {chapter_of(file) for file in touched} - {""}
         self.texts = {Path(file).name for file in touched if not file.endswith(".py")}
-        self.end = time.monotonic() + SECONDS
+        self.end = end
         self.near = self.done = 0
 
     def distance(self, item: pytest.Item) -> int:
@@ -122,7 +135,7 @@ class Nearest:
         if not self.touched:
             return 0
         about = {chapter_of(file), *re.split(r"[\[\].]", re.sub(r"\d+_", "", item.name))}
-        spoken_of = any(name in item.path.read_text(encoding="utf-8") for name in self.texts)
+        spoken_of = any(name in text_of(item.path) for name in self.texts)
         near = bool(about & self.chapters) or spoken_of
         return min(self.away.get(file, FAR), 1 if near else FAR)
 
@@ -139,9 +152,9 @@ class Nearest:
         items[:] = [item for item in sorted(near, key=order.__getitem__) if away[item] < FAR]
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self) -> bool | None:
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         """Pass over a test where the time is up."""
-        if time.monotonic() > self.end:
+        if time.monotonic() > self.end - LONG * (item.get_closest_marker("long") is not None):
             return True
         self.done += 1
         return None
@@ -149,8 +162,9 @@ class Nearest:
 
 def main(options: list[str]) -> int:
     """Run what is near, as far as the time goes. Returns pytest's exit code."""
+    end = time.monotonic() + SECONDS
     touched = changed()
-    nearest = Nearest(touched)
+    nearest = Nearest(touched, end)
     code = int(pytest.main(options, plugins=[nearest]))
     near = f"that {len(touched)} changed files touch" if touched else "of all chapters: nothing has changed"
     print(f"{nearest.done:,} of {nearest.near:,} tests {near}")

@@ -20,7 +20,8 @@ with contextlib.suppress(ImportError):  # `tests/gpu` does without it
     settings.load_profile("untimed")
 
 
-PRELOAD = ("torch._dynamo", "torch.distributed.checkpoint")  # what an optimizer and a checkpoint import: 1 s for a rank
+PRELOAD = ("torch._dynamo", "torch.distributed.checkpoint", "pytest", "reference.train")
+"""What an optimizer, a checkpoint, a file of tests and a training import: more than a second for each rank."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

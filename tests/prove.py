@@ -13,10 +13,12 @@ import sys
 import time
 from collections import Counter
 from datetime import date
+from pathlib import Path
 
 import pytest
 from pytest import ExitCode
 
+TESTS = Path(__file__).parent
 MOST = 6  # processes side by side: each has ranks of its own, 8 and more of them
 
 
@@ -50,13 +52,21 @@ def in_turn(options: list[str], day: int) -> list[str]:
     return options if any(option.startswith("--turn") for option in options) else [f"--turn={day}", *options]
 
 
+def where_alone(options: list[str]) -> list[str]:
+    """The files of tests that run alone: to collect all the others once more takes a quarter of a minute. None where
+    the options say which tests are meant."""
+    if any(Path(option.partition("::")[0]).exists() for option in options):
+        return []
+    return sorted(str(path) for path in TESTS.rglob("test_*.py") if "mark.alone" in path.read_text(encoding="utf-8"))
+
+
 def prove(options: list[str]) -> int:
     """Run the tests, with these options of pytest besides. Returns the exit code of the part that fails, or 0."""
     options = in_turn(options, date.today().toordinal())
     print(f"with {' '.join(options)}" if options else "with all that takes turns", flush=True)
     seconds, codes = Seconds(), []
     beside = ["-n", str(processes(os.cpu_count() or 1)), "--dist", "worksteal", "-m", "not alone"]
-    for part, chosen in {"side by side": beside, "alone": ["-m", "alone"]}.items():
+    for part, chosen in {"side by side": beside, "alone": ["-m", "alone", *where_alone(options)]}.items():
         begin = time.monotonic()
         codes.append(int(pytest.main([*chosen, *options], plugins=[seconds])))
         seconds.parts[part] = time.monotonic() - begin

@@ -1,13 +1,14 @@
 """`make check` asks those tests first that a change touches, and `make test` says where the time went."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from tests.check import FAR, ROOT, Nearest, distances, first_parameters_first, imported
-from tests.prove import MOST, Seconds, in_turn, processes, prove
+from tests.check import FAR, LONG, ROOT, Nearest, distances, first_parameters_first, imported
+from tests.prove import MOST, Seconds, in_turn, processes, prove, where_alone
 from tests.turns import long_first, out_of_turn
 
 
@@ -51,6 +52,13 @@ def test_what_a_change_touches_comes_first(touched: str, near: pytest.Item, fart
 def test_where_nothing_has_changed_each_test_is_as_near() -> None:
     nearest = Nearest(set())
     assert {nearest.distance(each) for each in (COST, *CARDS, *LESSONS)} == {0}
+
+
+def test_nothing_begins_when_the_time_is_up_and_what_takes_long_some_time_before() -> None:
+    short, long = COST, Item("t.py", "test_b", long=1)
+    for left, passed_over in ((LONG + 30, []), (LONG / 2, [long]), (-1, [short, long])):
+        nearest = Nearest(set(), end=time.monotonic() + left)
+        assert [item for item in (short, long) if nearest.pytest_runtest_protocol(item)] == passed_over
 
 
 def test_imports_are_followed_to_their_ends() -> None:
@@ -100,6 +108,12 @@ def test_the_day_has_its_turn_unless_one_asks_for_another_or_for_all() -> None:
 
 def test_one_process_waits_while_as_many_compute_as_there_are_cores() -> None:
     assert [processes(cores) for cores in (1, 2, 4, 64)] == [2, 3, 6, MOST]
+
+
+def test_what_runs_alone_is_looked_for_where_it_is_unless_one_says_where() -> None:
+    found = {str(Path(file).relative_to(ROOT)) for file in where_alone(["--turn=7", "-x", "-k", "zero"])}
+    assert "tests/cluster/test_lifetime.py" in found and "tests/zero/test_cost.py" not in found
+    assert where_alone(["--turn=7", str(ROOT / "tests" / "cluster")]) == []
 
 
 def test_minutes_are_told_by_part_and_seconds_by_folder() -> None:

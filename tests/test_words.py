@@ -47,8 +47,6 @@ ALLOWED = {
     "nobody called its wait()": "a verdict of the watch, which lesson 01's stored output shows",
     "Σ: sum of everybody's": "a legend of stored pictures",
     "; nobody waits": "a title of stored pictures",
-    ": nobody talks beyond its node": "a title of stored pictures",
-    "1 rank: nobody to talk to": "a title of stored pictures",
     "dearest(c": "a name in a learner's program",
     "key=dearest": "a name in a learner's program",
     "anybody = torch.tensor": "a name in a learner's program",

@@ -81,7 +81,7 @@ def finding(mesh: Mesh, ranks_per_node: int) -> str:
     inside = [name for name in reversed(axes) if stays(mesh, name, ranks_per_node)]
     across = [name for name in reversed(axes) if name not in inside]
     if not axes or not across:
-        return f"{len(mesh.ranks)} rank{'s' * (len(mesh.ranks) > 1)}: nobody talks beyond its node"
+        return f"{len(mesh.ranks)} rank{'s' * (len(mesh.ranks) > 1)}: no rank talks beyond its node"
     if not inside:
         return f"{len(mesh.ranks)} ranks in nodes of {ranks_per_node}: every axis goes from node to node"
     words = f"{_list(inside)} {'stay' if len(inside) > 1 else 'stays'} within a node"

@@ -57,7 +57,7 @@ def draw(network: Network, *, world_size: int | None = None, title: str = "") ->
 def finding(network: Network, ranks: int) -> str:
     """The default title: the two classes of link compared."""
     if ranks == 1:
-        return "1 rank: nobody to talk to"
+        return "1 rank: no other to talk to"
     one_node, alone = network.node(ranks - 1) == 0, network.ranks_per_node == 1
     if one_node or alone or network.intra == network.inter:
         link = network.intra if one_node else network.inter

@@ -93,6 +93,14 @@ class Picture(Figure):
 
     def png(self) -> bytes:
         """The picture as a PNG file, two pixels to a dot; the same bytes each time."""
+        palette = {"colors": 256, "method": Image.Quantize.MAXCOVERAGE, "dither": Image.Dither.NONE}
+        drawn = Image.fromarray(self.pixels()).convert("RGB").quantize(**palette)
+        file = io.BytesIO()
+        drawn.save(file, "PNG", compress_level=6)  # a third of the bytes of all colours
+        return file.getvalue()
+
+    def pixels(self) -> np.ndarray:
+        """The picture as it is drawn, two pixels to a dot: [rows, columns, RGBA] of 8 bits."""
         self.set_dpi(2 * DPI)  # words are not exactly twice as wide: the layout has to see them as they are drawn
         if (engine := self.get_layout_engine()) is not None:
             engine.execute(self)
@@ -100,11 +108,7 @@ class Picture(Figure):
         canvas = FigureCanvasAgg(self)
         canvas.draw()  # savefig would draw it twice
         self.set_dpi(DPI)
-        palette = {"colors": 256, "method": Image.Quantize.MAXCOVERAGE, "dither": Image.Dither.NONE}
-        drawn = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").quantize(**palette)
-        file = io.BytesIO()
-        drawn.save(file, "PNG", compress_level=6)  # a third of the bytes of all colours
-        return file.getvalue()
+        return np.asarray(canvas.buffer_rgba())
 
     def save(self, path: Path) -> None:
         """Write the PNG file."""

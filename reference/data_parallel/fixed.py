@@ -69,15 +69,17 @@ class Wrapped:
 
     def hide_gradients(self) -> None:
         """From now on each parameter's `grad` is one that refuses to be used: the real ones are elsewhere."""
-        for reference, stand_in in self._hidden:
-            if (parameter := reference()) is not None:
-                parameter.grad = stand_in
+        self._set_gradients([stand_in for _, stand_in in self._hidden])
 
     def begin_gradients(self) -> None:
         """Let autograd begin with a `grad` of its own."""
-        for reference, _ in self._hidden:
-            if (parameter := reference()) is not None:
-                parameter.grad = None
+        self._set_gradients([None] * len(self._hidden))
+
+    def _set_gradients(self, gradients: Sequence[Tensor | None]) -> None:
+        with torch._C.DisableTorchFunctionSubclass():  # for all at once: FSDP's parameters would each be asked
+            for (reference, _), gradient in zip(self._hidden, gradients, strict=True):
+                if (parameter := reference()) is not None:
+                    parameter.grad = gradient
 
     def _inside(self, module: nn.Module) -> tuple[dict[str, int], dict[str, tuple]]:
         """What identifies the module's own children and parameters."""

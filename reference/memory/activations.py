@@ -49,7 +49,7 @@ def attention(config: GPTConfig, batch: int, sequence: int, dtype: torch.dtype) 
     saved = [Saved("attention: output of the norm", tokens * config.width * size)]
     if dtype != torch.float64:  # in which the model has them anyway
         cos_sin = sequence * config.head_dim * size
-        saved += [Saved("attention: cos, sin for queries", cos_sin), Saved("attention: cos_sin for keys", cos_sin)]
+        saved += [Saved("attention: cos, sin for queries", cos_sin), Saved("attention: cos, sin for keys", cos_sin)]
     saved += [
         Saved("attention: queries, turned", queries),
         Saved("attention: keys, turned", keys),

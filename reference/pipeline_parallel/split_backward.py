@@ -56,15 +56,16 @@ class DeferredWeightGradients:
 
     def compute(self, key: Hashable) -> None:
         """Compute what was put aside: gradients add up in the parameters."""
-        for work in self._waiting.pop(key):
-            work()
+        with torch.no_grad():
+            for work in self._waiting.pop(key):
+                work()
 
     def forget(self) -> None:
         """Leave what was put aside undone."""
         self._waiting.clear()
 
     def defers(self, work: Callable[[], None]) -> bool:
-        """Put this aside, if backward is to be split. Else the layer, any layer, does it itself."""
+        """Put this aside, if backward is to be split. Else the layer, any layer, does it itself, within backward."""
         if self._key is None:
             return False
         self._waiting[self._key].append(work)
@@ -110,6 +111,8 @@ class Deferred(Around):
         """As those inside, and as `column_linear`."""
         if not self._splits([table]):
             return self.inside.logits(x, table)
+        if self._are_plain(x, [table]):
+            return self._product(x, table)
         outputs = (self.inside.logits(x, detached(table)),)
         return by_hand(x, outputs, lambda x, dys: self._later([table], lambda: (dys, self.inside.gather(x))))[0]
 
@@ -129,8 +132,7 @@ class Deferred(Around):
 
     def _add_gradient(self, weight: nn.Parameter, gradient: Tensor, x: Tensor) -> None:
         if weight.requires_grad:
-            with torch.no_grad():
-                self.inside.add_weight_gradient(weight, gradient, x)
+            self.inside.add_weight_gradient(weight, gradient, x)
 
     def _splits(self, layers: Sequence[Linear]) -> bool:
         return self.deferred.splits and any(layer.weight.requires_grad for layer in layers)
@@ -138,12 +140,10 @@ class Deferred(Around):
     def _later(self, layers: Sequence[Linear], factors: Callable[[], tuple[Sequence[Tensor], Tensor]]) -> None:
         """Bring the weights their gradients, later if that is possible. `factors` makes dy of each, and x of all."""
 
-        @torch.no_grad()
         def bring() -> None:
             gradients, x = factors()
             for layer, gradient in zip(layers, gradients, strict=True):
-                if layer.weight.requires_grad:
-                    self.inside.add_weight_gradient(layer.weight, gradient, x)
+                self._add_gradient(layer.weight, gradient, x)
 
         if not self.deferred.defers(bring):
             bring()

@@ -185,10 +185,11 @@ class FullySharded(ShardedUnits):
         call = recording.inside[-1] if recording.inside else None
         if call and unit not in call.needed:
             call.own.append(unit)
-        if call or in_backward():
-            self._make_whole([unit])
-        unit.wait_for_unshard()
-        require_ready(unit, name)
+        if not unit.ready:
+            if call or in_backward():
+                unit.unshard()
+            unit.wait_for_unshard()
+            require_ready(unit, name)
         return partial(self._used_again, recording.calls, call, unit)
 
     def _used_again(

@@ -68,13 +68,13 @@ class FlatParameters:
         """See `Lender`."""
         return self.used(self, name)
 
-    @torch.no_grad()
     def unshard(self) -> None:
         """Begin to make the parameters whole, unless they are."""
         if not self.whole:
             self.full.untyped_storage().resize_(self.full.nbytes)
-            own = self.shard.to(self.full.dtype)
-            self._under_way = self.communicator.start_all_gather(own, self.full)
+            with torch.no_grad():
+                own = self.shard.to(self.full.dtype)
+                self._under_way = self.communicator.start_all_gather(own, self.full)
             self.whole = True
 
     def wait_for_unshard(self) -> None:

@@ -30,6 +30,7 @@ def units(name: str, precision: str) -> list[int]:
     return {"naive": each, "flat": whole, "DDP": by_bucket, "DDP, one bucket": whole, "DDP, a bucket each": each}[name]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("n", range(1, MOST + 1))
 def test_each_form_sends_what_the_formula_says(ranks: Cluster, n: int) -> None:
     """In one or more micro-batches, since nothing is sent before the last; in the dtype of gradients."""

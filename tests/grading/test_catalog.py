@@ -50,7 +50,7 @@ def test_the_stub_fails(puzzle: Puzzle, own_pool: Pool) -> None:
     assert verdict.stage is Stage.UNSOLVED or puzzle.is_to_mend
 
 
-@pytest.mark.turns(8)
+@pytest.mark.turns(16)
 @pytest.mark.parametrize(("puzzle", "mistake"), MISTAKES, ids=named)
 def test_a_mistake_is_told_why(puzzle: Puzzle, mistake: Wrong, own_pool: Pool) -> None:
     """As a whole check tells it, or where a case that is drawn or large has another word, as the named ones do."""

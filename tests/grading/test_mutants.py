@@ -22,6 +22,7 @@ EQUIVALENT = {
 }
 
 
+@pytest.mark.turns(5)
 @pytest.mark.parametrize("name", PUZZLES)
 def test_mutants_are_rejected(name: str, quick_pool: Pool) -> None:
     puzzle = catalog.find(name)

@@ -5,16 +5,14 @@ those who read them elsewhere, and no controls, which need a kernel. What answer
 shows it when its cell is run.
 """
 
-import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import nbclient
 import nbformat
 
-from tests.lessons.course import LESSONS, ROOT, copy_course
+from tests.lessons.course import LESSONS, ROOT, copy_course, executed
 
 FOLDED = "run this cell to see what it shows"
 """The first line of outputs that are folded away: JupyterLab shows it beside the dots, and would show the answer."""
@@ -37,16 +35,6 @@ def answers(cells: list[Any]) -> set[int]:
         open_questions += source.count("predict(") - reveals
         answered = answered or bool(reveals)
     return {place for place in found if "predict(" not in "".join(cells[place]["source"])}
-
-
-def executed(course: Path, lesson: str) -> Any:
-    """The notebook as it looks after every cell has run."""
-    notebook = nbformat.read(course / "lessons" / lesson, as_version=4)
-    where = {"metadata": {"path": str(course / "lessons")}}
-    nbclient.NotebookClient(
-        notebook, timeout=300, kernel_name="python3", resources=where, record_timing=False, coalesce_streams=True
-    ).execute()
-    return notebook
 
 
 def cleaned(notebook: Any) -> Any:
@@ -81,7 +69,6 @@ def store(lesson: str, course: Path) -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         copied = copy_course(Path(folder, "course"), solved=False)
-        os.environ |= {"PYTHONPATH": str(copied), "IPYTHONDIR": str(copied / ".ipython")}
         for name in sys.argv[1:] or LESSONS:
             store(name, copied)
             print(name, flush=True)

@@ -153,4 +153,4 @@ def test_messages_that_cross_in_another_order_are_found() -> None:
 
 
 def test_a_large_pipeline_is_proved() -> None:
-    assert validate(one_f_one_b(64, 1024)).room == 1
+    assert validate(one_f_one_b(64, 256)).room == 1

@@ -29,6 +29,7 @@ def prove(cluster: Cluster, cases: Sequence[Case]) -> None:
         assert all(same_bits(record, found[0].record) for record, _ in found), case
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("t", range(1, 9))
 def test_any_number_of_ranks_equals_one_process(clusters: Clusters, t: int) -> None:
     """With as many key-value heads as ranks, with fewer, and with one for all; with and without a head of its own."""

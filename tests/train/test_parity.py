@@ -20,14 +20,14 @@ from reference.parallelize import Plan
 from reference.train import Training, batches_for, validation_loss
 
 Clusters = Callable[..., Cluster]
-TIED = TrainConfig(PRESETS["tiny"], steps=5, batch=12, sequence=16, warmup=2, precision=PRECISIONS["fp64"])
+TIED = TrainConfig(PRESETS["tiny"], steps=3, batch=12, sequence=16, warmup=2, precision=PRECISIONS["fp64"])
 UNTIED = replace(TIED, model=GPTConfig(layers=1, width=24, heads=3, kv_heads=3, hidden=40), seed=7)
 EXACT = 1e-10
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 @pytest.mark.parametrize("config", [TIED, UNTIED], ids=["tied", "untied"])
-def test_five_steps_on_any_number_of_ranks_equal_one_process(clusters: Clusters, world_size: int, config: TrainConfig):
+def test_a_training_on_any_number_of_ranks_equals_one_process(clusters: Clusters, world_size: int, config: TrainConfig):
     oracle = one_process(config)
     for record in clusters(world_size).run(on_rank.record, config):
         difference = largest_difference(record, oracle)

@@ -24,7 +24,7 @@ def drawn(picture: Picture, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, 
 
     with monkeypatch.context() as patch:
         patch.setattr(RendererAgg, "draw_text", note)
-        picture.png()
+        picture.pixels()
     return found
 
 

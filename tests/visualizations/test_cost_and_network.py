@@ -92,7 +92,7 @@ def test_each_rank_of_a_large_network_is_asked_for_its_node_once(monkeypatch):
 
 
 def test_one_rank_has_no_links():
-    assert network.finding(Network.of(NVLINK4), 1) == "1 rank: nobody to talk to"
+    assert network.finding(Network.of(NVLINK4), 1) == "1 rank: no other to talk to"
 
 
 def test_numbers_of_crossings_that_are_close_do_not_touch(monkeypatch):

@@ -54,8 +54,8 @@ def test_the_title_says_who_leaves_its_node() -> None:
     assert mesh.finding(CUBE, 4) == (
         "8 ranks in nodes of 4: tensor and data stay within a node, pipe goes from node to node"
     )
-    assert mesh.finding(Mesh({"data": 1}), 8) == "1 rank: nobody talks beyond its node"
-    assert mesh.finding(CUBE, 8) == "8 ranks: nobody talks beyond its node"
+    assert mesh.finding(Mesh({"data": 1}), 8) == "1 rank: no rank talks beyond its node"
+    assert mesh.finding(CUBE, 8) == "8 ranks: no rank talks beyond its node"
     assert mesh.finding(CUBE, 1) == "8 ranks in nodes of 1: every axis goes from node to node"
 
 

@@ -43,6 +43,7 @@ from .forms import FORMS, FULLY, OF_A_GPT, STAGES
 FEW = ("ZeRO-1", "ZeRO-2", "FSDP", "FSDP, gathered once", "FSDP by halves")  # for large groups, which take long
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("n", range(1, MOST + 1))
 def test_any_number_of_ranks_equals_one_process(ranks: Cluster, n: int) -> None:
     """With one to three micro-batches, of which some have a row more than others."""

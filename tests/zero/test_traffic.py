@@ -58,6 +58,7 @@ def test_the_units_are_all_of_the_model() -> None:
     assert sum(UNITS) == UNTIED.parameters == 1740
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("n", range(1, MOST + 1))
 def test_each_form_sends_what_the_formula_says(ranks: Cluster, n: int) -> None:
     """In the first step, when FSDP does not know what to fetch next, and in the second."""
