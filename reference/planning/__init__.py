@@ -48,11 +48,12 @@ What a step's seconds become in a training of weeks, and what a budget buys:
     answers/thumb.py          the field's rule of thumb, and its price
     answers/columns.py        the best of many plans at once
 
-Counted and simulated, one layout at a time
+Counted and simulated, one layout at a time:
 
     counted.py     costs of any plan, by running the code that trains on meta tensors
     meter.py       FLOPs, bytes and messages of what runs inside
     one_rank.py    one rank of any number, alone
     simulated.py   a step action by action: stages that differ, messages, uneven experts
+    local.py       steps on this machine, from rates that are measured once
     bubbles.py     what schedules wait for and hold, in closed form
 """
