@@ -48,6 +48,13 @@ def plan(
             show_default=False,
         ),
     ] = None,
+    calibrate: Annotated[
+        bool,
+        Option(
+            "--calibrate",
+            help="Measure this machine for half a minute: what products, memory and messages of training here take.",
+        ),
+    ] = False,
     json: Annotated[bool, Option("--json", help="Print or write JSON, for programs, instead of tables.")] = False,
 ) -> None:
     """Search all layouts of a training on GPUs: the fastest that fit, where time and memory go, and why not another.
@@ -58,9 +65,11 @@ def plan(
 
     if out and not json:
         raise BadInput(f"{out} is a file for --json")
-    if sum(map(bool, (rules, explain, rows))) > 1:
-        raise BadInput("--rules, --explain and --rows are three questions: ask one")
-    if rows:
+    if sum(map(bool, (rules, explain, rows, calibrate))) > 1:
+        raise BadInput("--rules, --explain, --rows and --calibrate are four questions: ask one")
+    if calibrate:
+        told = of_this_machine()
+    elif rows:
         answers = rows_of(rows)
         told = answers, of_rows(answers)
     elif rules:
@@ -120,6 +129,27 @@ def model_of(name: str) -> "GPTConfig":
     if name not in known:
         raise BadInput(f"no GPT is called {name!r}; there are {', '.join(known)}; --rows takes models of your own")
     return known[name] or preset(name)
+
+
+def of_this_machine() -> tuple[dict[str, Any], Iterator[str]]:
+    """Its rates, and what a step of the demo takes with them, by a few plans."""
+    from dataclasses import asdict
+
+    from reference.config import TrainConfig
+    from reference.models.config import preset
+    from reference.plan import DataParallelism, Plan
+    from reference.planning.local import calibrate, predict_here
+
+    rates, config = calibrate(), TrainConfig(preset("demo"))
+    plans = {
+        "1 rank": (1, Plan()),
+        "4 ranks, fsdp": (4, Plan(DataParallelism.FSDP)),
+        "4 ranks, tp 4": (4, Plan(tensor_parallel=4)),
+        "4 ranks, pp 4": (4, Plan(pipeline_parallel=4, micro_batches=8)),
+    }
+    seconds = {name: predict_here(rates, config, plan, ranks) for name, (ranks, plan) in plans.items()}
+    lines = [str(rates), *(f"a step of demo, {name}: {1e3 * took:.0f} ms" for name, took in seconds.items())]
+    return asdict(rates) | {"step_s": seconds}, iter(lines)
 
 
 def rows_of(path: Path) -> list[dict[str, object]]:
