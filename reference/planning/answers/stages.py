@@ -1,8 +1,8 @@
 """How many micro-batches each stage has room for: stages differ, and their mean is none of them.
 
-The first stage has the table and begins with most forwards, the last one has the head and needs room for one alone. A planner that
-divides the model by p gives every stage the same limit: it runs out of memory at the ends, and leaves memory unused
-between them (sail-sg/zero-bubble-pipeline-parallelism, issue 8).
+The first stage has the table and begins with most forwards, the last one has the head and needs room for one alone. A
+planner that divides the model by p gives every stage the same limit: it runs out of memory at the ends, and leaves
+memory unused between them (sail-sg/zero-bubble-pipeline-parallelism, issue 8).
 
 Qi et al. 2023 (arXiv:2401.10241), sec. 3, whose automatic schedule takes such a limit.
 """
