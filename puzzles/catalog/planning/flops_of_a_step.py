@@ -220,7 +220,7 @@ PUZZLE = Puzzle(
             edits=(("return 3 * (", "return 4 * ("),),
         ),
         Wrong(
-            "as many heads of keys as it has of queries",
+            "keys have as many heads as queries have",
             diagnosis=r"kv_heads=8.*expected \d+, got \d+",
             edits=(("(heads + kv_heads)", "2 * heads"),),
         ),
