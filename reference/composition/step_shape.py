@@ -9,10 +9,12 @@ Collectives are counted as rings and pairs of ranks, as a trace counts the libra
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 from torch import Tensor
 
-from reference.choices import Recompute
+from reference.choices import ContextMethod, Recompute
+from reference.context_parallel.layouts import Layout
 from reference.dtypes import accumulator
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS, Precision
@@ -21,9 +23,60 @@ from reference.models import ModelConfig, require_gpt
 from reference.models.moe_config import MoEConfig
 from reference.pipeline_parallel.schedule import Kind, Schedule
 from reference.pipeline_parallel.stages import pieces_of
-from reference.plan import DataParallelism, Plan
 from reference.trace import Op
 from reference.zero.cost import all_reduce, one_pass
+
+FORMS = ("naive", "flat", "ddp", "zero1", "zero2", "fsdp", "hsdp")
+"""Of data parallelism, by their names in a plan."""
+
+
+class PlanInNumbers(Protocol):
+    """What is asked of a `reference.plan.Plan`, which knows all chapters, so that none imports it."""
+
+    data_parallel: str  # one of `FORMS`
+    micro_batches: int
+    recompute: Recompute
+    tensor_parallel: int
+    sequence_parallel: bool
+    context_parallel: int
+    context_method: ContextMethod
+    expert_parallel: int
+    expert_tensor_parallel: int
+    expert_nodes: int
+    expert_chunks: int
+    pipeline_parallel: int
+    scatter_gather: bool
+
+    @property
+    def neighbours(self) -> int:
+        """Ranks that share out heads while tokens look at each other."""
+
+    @property
+    def shard_axes(self) -> tuple[str, ...]:
+        """Along which ranks hold different parts of what is updated; () for replicas."""
+
+    @property
+    def shards_parameters(self) -> bool:
+        """Whether no rank holds a whole model."""
+
+    @property
+    def split_axes(self) -> tuple[str, ...]:
+        """Along which ranks hold different parts of the model, or of what updates it."""
+
+    def require_fit(self, ranks: int, model: ModelConfig, sequence: int | None = None) -> None:
+        """Refuse what does not divide."""
+
+    def mesh(self, ranks: int, model: ModelConfig) -> Mesh:
+        """How ranks are arranged."""
+
+    def expert_mesh(self, ranks: int, model: ModelConfig) -> Mesh:
+        """How layers of experts see them."""
+
+    def layout(self, sequence: int) -> Layout:
+        """Which tokens each rank along the context axis holds."""
+
+    def timetable(self) -> Schedule:
+        """What the ranks of a pipeline compute in a step."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +156,7 @@ class StepShape:
     """
 
     config: ModelConfig
-    plan: Plan
+    plan: PlanInNumbers
     ranks: int
     windows: int
     sequence: int
@@ -114,7 +167,7 @@ class StepShape:
         if not isinstance(self.config, MoEConfig):
             require_gpt(self.config)
         self.plan.require_fit(self.ranks, self.config, self.sequence)
-        if not isinstance(self.plan.data_parallel, DataParallelism):
+        if self.plan.data_parallel not in FORMS:
             raise BadInput("what a function of one's own sends for gradients is not known: take a form that has a name")
         are_shared = self.plan.expert_parallel * self.plan.expert_tensor_parallel > 1
         missing = [layer for layer in self.config.expert_layers if layer not in self.chosen] if are_shared else []
@@ -200,6 +253,12 @@ class StepShape:
     def mixtures_on(self, rank: int) -> list[int]:
         """Those of them that have experts."""
         return [layer for layer in self.blocks_on(rank) if self.config.experts and self.config.has_experts(layer)]
+
+    def ends_of_table(self, rank: int) -> tuple[int, ...]:
+        """The two ranks of a pipeline that have a tied table, if this is one of them; () where one has both ends."""
+        pipe, placement = self.along(rank, "pp").ranks, self.schedule.placement
+        ends = tuple(sorted({pipe[placement[0]], pipe[placement[-1]]}))
+        return ends if len(ends) > 1 and rank in ends else ()
 
     def split_backwards(self, stage: int) -> int:
         """Of how many micro-batches the backward of a stage comes in halves."""

@@ -13,10 +13,10 @@
 | edp of experts |                                      |                         |                                  |
 
 That is section 3 of Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using
-Megatron-LM" (PTD-P), which counts layers alone, and it continues where the paper ends: the two ends of the model, the
-loss, tied tables, what scatter/gather (sec. 4.1) gathers again, gradients of norms with sequence parallelism, routers
-and counts, the norm of all gradients. So it equals the trace of a step to the byte, for any plan, from the second step
-on: in the first, stages tell each other the shape of what they send.
+Megatron-LM" (PTD-P), which counts layers alone. Here all else counts, too: the two ends of the model, the loss, tied
+tables, what scatter/gather (sec. 4.1) gathers again, gradients of norms with sequence parallelism, routers and counts,
+the norm of all gradients. So it equals the trace of a step to the byte, for any plan, from the second step on: in the
+first, stages tell each other the shape of what they send.
 
 `traffic_of_activations` and `traffic_of_gradients` have the rows, and take their formulas from each chapter's `cost`.
 Collectives count as rings (`step_shape`). Where a run takes others, as `collectives.fast.dispatch` does for small

@@ -17,6 +17,7 @@ own, over the ranks that hold the same ones; so has a table that both ends of a 
 Sizes are those of modules without memory, which are cut into buckets and units as the forms themselves cut them.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,12 +31,11 @@ from reference.expert_parallel.lifted import lift_experts
 from reference.mesh import EXPERT_GRADIENTS, GRADIENTS
 from reference.models import architecture, create
 from reference.models.layout import SplitExperts, split_of
-from reference.parallelize import TABLE, spec_in_plan
 from reference.pipeline_parallel.passes import Free, Gather, Reduce, Step, programmed
 from reference.pipeline_parallel.schedule import Action, Kind
 from reference.pipeline_parallel.stages import Stages, TiedTable, stage_of
-from reference.plan import DataParallelism
 from reference.sharding import Placement
+from reference.tensor_parallel.layout import spec_of
 from reference.tensor_parallel.ops import split_parameters
 from reference.zero.choice import units_of
 from reference.zero.unit import make_units
@@ -106,7 +106,7 @@ def _placement(shape: StepShape, rank: int, name: str, parameter: nn.Parameter) 
     """Where a rank's block of a parameter is."""
     is_of_experts = isinstance(split_of(name, shape.config.layout), SplitExperts)
     mesh = shape.experts if is_of_experts else shape.mesh
-    return Placement.of(parameter.shape, spec_in_plan(name, shape.config, shape.plan), mesh, rank)
+    return Placement.of(parameter.shape, spec_of(name, shape.config.layout), mesh, rank)
 
 
 def cut(part: PartOfModel, shape: StepShape) -> list[TravelsTogether]:
@@ -114,11 +114,11 @@ def cut(part: PartOfModel, shape: StepShape) -> list[TravelsTogether]:
     named = dict(part.module.named_parameters())
     names = {parameter: name for name, parameter in named.items()}
     match shape.plan.data_parallel:
-        case DataParallelism.FSDP | DataParallelism.HSDP:
+        case "fsdp" | "hsdp":
             return make_units(part.module, named, units_of(part.module), TravelsTogether)
-        case DataParallelism.NAIVE:
+        case "naive":
             cuts = [[parameter] for parameter in names]
-        case DataParallelism.FLAT:
+        case "flat":
             cuts = [list(names)] if names else []
         case _:
             cuts = in_order_of_use(list(names), BUCKET_BYTES)
@@ -127,7 +127,7 @@ def cut(part: PartOfModel, shape: StepShape) -> list[TravelsTogether]:
 
 def _of_form(shape: StepShape, rank: int, part: PartOfModel, together: TravelsTogether) -> Iterator[Traffic]:
     """What the form of data parallelism sends of one bucket or unit."""
-    form, numel = shape.plan.data_parallel, sum(parameter.numel() for parameter in together.parameters)
+    numel = sum(parameter.numel() for parameter in together.parameters)
     gradient, parameter = shape.precision.gradients.itemsize, shape.precision.compute.itemsize
     kind = " of experts" if part.is_of_experts else ""
     if not shape.plan.shards_parameters:
@@ -135,7 +135,7 @@ def _of_form(shape: StepShape, rank: int, part: PartOfModel, together: TravelsTo
         if not shape.plan.shard_axes:
             yield ranks.all_reduce(f"gradients{kind}", numel, gradient)
             return
-        every = form is DataParallelism.ZERO2 and part.stage is not None
+        every = shape.plan.data_parallel == "zero2" and part.stage is not None
         yield ranks.reduce_scatter(f"gradients{kind}", numel, gradient, shape.micro_batches if every else 1)
         yield ranks.all_gather(f"updated parameters{kind}", numel, parameter)
         return
@@ -164,7 +164,8 @@ def uses(shape: StepShape, rank: int, part: PartOfModel, unit: TravelsTogether) 
     Without a pipeline: before forward and before backward, twice as often if both ends of the model have the table.
     """
     if shape.plan.pipeline_parallel == 1:
-        ends = 2 if shape.config.tied and TABLE in unit.named else 1
+        names = Counter(id(parameter) for _, parameter in part.module.named_parameters(remove_duplicate=False))
+        ends = max(names[id(parameter)] for parameter in unit.parameters)  # that have a tied table
         return 2 * ends * shape.micro_batches, shape.micro_batches
     if part.stage is None:
         return 1, 1  # it stays whole until the step is over
@@ -226,7 +227,7 @@ def _partial_sums(shape: StepShape, rank: int, parts: Sequence[PartOfModel]) -> 
     for part in parts:
         for together in cut(part, shape):
             for name, numel in kept(shape, rank, part, together).items():
-                for ranks in partial_ranks(shape, rank, name):
+                for ranks in partial_ranks(shape, rank, part, name):
                     _, before = found.get(ranks.ranks, (ranks, 0))
                     found[ranks.ranks] = ranks, before + numel
     for ranks, numel in found.values():
@@ -244,12 +245,10 @@ def kept(shape: StepShape, rank: int, part: PartOfModel, together: TravelsTogeth
     return {names[piece.index]: piece.end - piece.begin for piece in pieces}
 
 
-def partial_ranks(shape: StepShape, rank: int, name: str) -> Iterator[RanksAlong]:
-    """Ranks that have each a part of a parameter's gradient after the data axes, by its spec."""
-    spec = spec_in_plan(name, shape.config, shape.plan)
+def partial_ranks(shape: StepShape, rank: int, part: PartOfModel, name: str) -> Iterator[RanksAlong]:
+    """Ranks that have each a part of a parameter's gradient after the data axes: by its spec, or at both ends."""
+    spec = spec_of(name, shape.config.layout, slices_tokens=shape.plan.sequence_parallel)
     if (ranks := shape.along(rank, *(axis for axis in shape.mesh.names if axis in spec.partial))).size > 1:
         yield ranks
-    if "pp_ends" in spec.partial:
-        pipe = shape.along(rank, "pp")
-        ends = sorted(pipe.ranks[shape.schedule.placement[stage]] for stage in (0, -1))
-        yield RanksAlong(("pp",), tuple(ends), ends.index(rank))
+    if part.stage is None and (ends := shape.ends_of_table(rank)):
+        yield RanksAlong(("pp",), ends, ends.index(rank))
