@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -29,6 +30,16 @@ class Point:
 
 class Colour(Enum):
     RED = 1
+
+
+class Move(NamedTuple):
+    """A tuple of a class that only this file knows."""
+
+    name: str
+    by: torch.Tensor
+
+    def doubled(self) -> "Move":
+        return self._replace(by=2 * self.by)
 
 
 def rank() -> int:
@@ -92,6 +103,11 @@ def test_results_keep_their_classes(clusters):
     assert isinstance(point, Point)
     assert point == Point(1, 1)
     assert colour is Colour.RED
+
+
+def test_named_tuples_travel_with_their_methods_and_tensors(clusters):
+    (move, size), *_ = clusters(2).run(lambda move, size: (move.doubled(), size), Move("left", torch.arange(3)), (2, 3))
+    assert type(move) is Move and move.name == "left" and move.by.tolist() == [0, 2, 4] and size == (2, 3)
 
 
 def test_methods_of_this_file_keep_working_after_results_have_come_back(clusters):
