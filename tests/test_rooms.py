@@ -52,7 +52,7 @@ MEETING_PLACES = (
     "ledger",
 )
 """Files beside the chapters that know all of them. The other files there are shared: every chapter may import those."""
-OF_WHOLE_PLANS = {"composition", "planning"}  # chapters that are about them, and stand above the meeting places
+OF_WHOLE_PLANS = {"planning"}  # chapters that are about them, and stand above the meeting places
 
 
 def test_every_chapter_of_the_reference_has_its_place_in_the_order() -> None:
