@@ -7,6 +7,7 @@ from reference.planning.predict import Prediction
 from reference.planning.refusals import gigabytes, percent, verdicts
 from reference.planning.rules import RULES, Advice
 from reference.planning.search import SearchResult
+from reference.planning.simulated import simulated
 
 LEAST = 0.005  # of a step, or of what a rank holds: smaller parts are not shown
 
@@ -52,6 +53,7 @@ def predictions(found: Sequence[Prediction]) -> Iterator[str]:
     rows = [
         (
             f"{float(each.seconds):.2f}",
+            by_action(each),
             f"{float(each.tokens_per_second):,.0f}",
             f"{float(each.tflops_per_gpu):.0f}",
             f"{100 * float(each.mfu):.1f}",
@@ -60,7 +62,19 @@ def predictions(found: Sequence[Prediction]) -> Iterator[str]:
         )
         for each in found
     ]
-    return aligned([("step s", "tokens/s", "TFLOP/s", "MFU %", "GB", "layout"), *rows], left=(5,))
+    return aligned([("step s", "by action", "tokens/s", "TFLOP/s", "MFU %", "GB", "layout"), *rows], left=(6,))
+
+
+MOST_ACTIONS = 100_000  # of a schedule that is simulated: a second
+
+
+def by_action(found: Prediction) -> str:
+    """Seconds of the same step where its pipeline is simulated action by action; nothing where it has none."""
+    layouts, job = found.layouts, found.job
+    actions = 2 * layouts.pp * layouts.chunks * layouts.micro_batches(job)
+    if layouts.pp == 1 or actions > MOST_ACTIONS or not float(layouts.micro_batches(job)).is_integer():
+        return ""
+    return f"{simulated(job, layouts).mean:.2f}"
 
 
 def parts(found: Mapping[str, float], unit: float) -> str:

@@ -75,7 +75,7 @@ class Prediction:
 def predict(job: Job, layouts: Layouts, constants: Constants | None = None) -> Prediction:
     """Seconds and memory of each layout, with the constants that were fitted for this GPU.
 
-    Layouts need not fit into memory, nor divide what they share: `search.refusals` says what stands against each.
+    Layouts need not fit into memory, nor divide what they share: `refusals.py` says what stands against each.
     """
     constants = of_gpu(job.cluster.gpu) if constants is None else constants
     return Prediction(job, layouts, step.parts(job, layouts, constants), memory.parts(job, layouts))

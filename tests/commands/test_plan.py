@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rankwise import cli
-from rankwise.planned import aligned
+from rankwise.planned import aligned, by_action
 from reference.models.config import preset
 from reference.planning.hardware import GpuCluster, gpu
 from reference.planning.job import Job
@@ -53,9 +53,9 @@ def test_the_best_layouts_of_a_search_are_printed_with_their_parts_and_what_rule
 
 
 def line_of(each: Prediction) -> str:
-    numbers = float(each.seconds), float(each.tokens_per_second), float(each.tflops_per_gpu)
-    return "{:.2f} {:,.0f} {:.0f} ".format(*numbers) + (
-        f"{100 * float(each.mfu):.1f} {float(each.bytes) / 1e9:.1f} {each.layouts}"
+    words = f"{float(each.seconds):.2f}", by_action(each), f"{float(each.tokens_per_second):,.0f}"
+    return " ".join(filter(None, words)) + (
+        f" {float(each.tflops_per_gpu):.0f} {100 * float(each.mfu):.1f} {float(each.bytes) / 1e9:.1f} {each.layouts}"
     )
 
 
@@ -123,7 +123,7 @@ def test_rows_of_a_file_become_a_list_in_their_order(capsys: pytest.CaptureFixtu
         (["--explain", "cats"], "'cats' says nothing of a layout"),
         (["--rows", "nowhere.csv"], "nowhere.csv cannot be read"),
         (["plan.json"], "plan.json is a file for --json"),
-        (["--rules", "--explain", "tp 2"], "--rules, --explain and --rows are three questions: ask one"),
+        (["--rules", "--explain", "tp 2"], "--rules, --explain, --rows and --calibrate are four questions: ask one"),
         (["--json", "/nowhere/plan.json", "--gpus", "8", "--model", "tiny"], "/nowhere/plan.json can't be written"),
     ],
 )
