@@ -98,11 +98,8 @@ def _fed(job: Job, layouts: Layouts) -> Column:
 
 def parts(job: Job, layouts: Layouts) -> Mapping[str, Column]:
     """Bytes of the fullest rank, by part."""
-    m, held, most = (
-        layouts.micro_batches(job),
-        stages.held(job, layouts),
-        in_flight(layouts, layouts.micro_batches(job)),
-    )
+    m, held = layouts.micro_batches(job), stages.held(job, layouts)
+    most = in_flight(layouts, m)
     first = _of_stage(job, layouts, held.layers - held.relief, most, has_table=True, has_head=layouts.pp == 1)
     second = _of_stage(job, layouts, held.layers, np.minimum(m, np.maximum(most - _less(layouts), 1)))
     last = _of_stage(job, layouts, held.layers - held.relief, np.minimum(m, _at_the_end(layouts)), has_head=True)

@@ -119,7 +119,8 @@ def parts(job: Job, layouts: Layouts, constants: Constants) -> Mapping[str, Colu
     head = np.where(p > 1, np.maximum(0.0, end - held.relief * each), end)  # beyond what other stages take
     data = _data_seconds(job, layouts, groups, constants, computing * held.layers)
     dense, experts = memory.held_parameters(job, layouts, held.layers)
-    updated = dense / np.where(layouts.sharding is Sharding.NONE, 1.0, layouts.dp * layouts.cp) + experts
+    if layouts.sharding is not Sharding.NONE:
+        dense, experts = dense / groups["dp"].ranks, experts / groups["edp"].ranks
     return {
         "layers": m * held.layers * computing,
         "head": m * head,
@@ -129,7 +130,7 @@ def parts(job: Job, layouts: Layouts, constants: Constants) -> Mapping[str, Colu
         "pp": m * pipe,
         "dp": data,
         "bubble": bubble(layouts, m, *thirds) * (1 - held.relief / (held.layers * np.maximum(p - 1, 1))),
-        "optimizer": updated * OPTIMIZER / job.cluster.gpu.bandwidth,
+        "optimizer": (dense + experts) * OPTIMIZER / job.cluster.gpu.bandwidth,
         "step": constants.step + 0.0 * m,
     }
 
