@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests import check
 from tests.check import FAR, LONG, ROOT, Nearest, distances, first_parameters_first, imported
 from tests.prove import MOST, Seconds, in_turn, processes, prove, where_alone
 from tests.turns import long_first, out_of_turn
@@ -59,6 +60,18 @@ def test_nothing_begins_when_the_time_is_up_and_what_takes_long_some_time_before
     for left, passed_over in ((LONG + 30, []), (LONG / 2, [long]), (-1, [short, long])):
         nearest = Nearest(set(), end=time.monotonic() + left)
         assert [item for item in (short, long) if nearest.pytest_runtest_protocol(item)] == passed_over
+
+
+def test_a_check_without_tests_is_no_success(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    def as_if(options: list[str], plugins: list[Nearest]) -> int:
+        (nearest,) = plugins
+        nearest.near, nearest.done = 5, ran
+        return 0
+
+    monkeypatch.setattr(check.pytest, "main", as_if)
+    for ran, code in ((0, pytest.ExitCode.NO_TESTS_COLLECTED), (3, 0)):
+        assert check.main([]) == code
+        assert ("proves nothing" in capsys.readouterr().out) == (not ran)
 
 
 def test_imports_are_followed_to_their_ends() -> None:

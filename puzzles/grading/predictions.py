@@ -41,7 +41,8 @@ class Prediction:
 
     def _repr_html_(self) -> str:
         style = "border-left:4px solid #0072B2;padding:0.3em 0.9em;margin:0.4em 0"
-        return f'<div style="{style}"><pre style="margin:0;background:none">{html.escape(str(self))}</pre></div>'
+        inside = "margin:0;background:none;word-break:normal;overflow-wrap:anywhere"
+        return f'<div style="{style}"><pre style="{inside}">{html.escape(str(self))}</pre></div>'
 
 
 def predict(question: str, *, course: Course | None = None, **numbers: Any) -> Prediction:

@@ -9,6 +9,7 @@ from .verdict import Stage, Verdict
 
 MAX_OUTPUT = 2000  # characters of what the ranks printed
 _LOOKS = {Stage.PASSED: ("✓", "#009E73"), Stage.UNSOLVED: ("·", "#767676")}  # Okabe-Ito: green; grey
+_REASON = "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;margin:0.4em 0;background:none;border:none"
 _WRONG = ("✗", "#D55E00")  # vermilion
 
 
@@ -52,7 +53,7 @@ def html(verdict: Verdict, note: str = "") -> str:
         f'<div style="border-left:4px solid {colour};padding:0.3em 0.9em;margin:0.4em 0;max-width:60em">',
         f'<div><b style="color:{colour}">{mark} {_plain(str(verdict.stage))}</b>'
         f" · <code>{_plain(verdict.name)}</code> · {verdict.seconds:.2f} s</div>",
-        f'<pre style="white-space:pre-wrap;margin:0.4em 0;background:none;border:none">{_plain(verdict.reason)}</pre>',
+        f'<pre style="{_REASON}">{_plain(verdict.reason)}</pre>',
         _table(verdict),
         f"<details><summary>printed</summary><pre>{_plain(verdict.output[:MAX_OUTPUT])}</pre></details>"
         if verdict.output
