@@ -7,7 +7,6 @@ from reference.planning.predict import Prediction
 from reference.planning.refusals import gigabytes, percent, verdicts
 from reference.planning.rules import RULES, Advice
 from reference.planning.search import SearchResult
-from reference.planning.simulated import simulated
 
 LEAST = 0.005  # of a step, or of what a rank holds: smaller parts are not shown
 
@@ -53,7 +52,6 @@ def predictions(found: Sequence[Prediction]) -> Iterator[str]:
     rows = [
         (
             f"{float(each.seconds):.2f}",
-            by_action(each),
             f"{float(each.tokens_per_second):,.0f}",
             f"{float(each.tflops_per_gpu):.0f}",
             f"{100 * float(each.mfu):.1f}",
@@ -62,7 +60,7 @@ def predictions(found: Sequence[Prediction]) -> Iterator[str]:
         )
         for each in found
     ]
-    return aligned([("step s", "by action", "tokens/s", "TFLOP/s", "MFU %", "GB", "layout"), *rows], left=(6,))
+    return aligned([("step s", "tokens/s", "TFLOP/s", "MFU %", "GB", "layout"), *rows], left=(5,))
 
 
 MOST_ACTIONS = 100_000  # of a schedule that is simulated: a second
@@ -72,6 +70,8 @@ def by_action(found: Prediction) -> str:
     """Seconds of the same step where its pipeline is simulated action by action; nothing where it has none."""
     layouts, job = found.layouts, found.job
     actions = 2 * layouts.pp * layouts.chunks * layouts.micro_batches(job)
+    from reference.planning.simulated import simulated  # takes torch, which a search does without
+
     if layouts.pp == 1 or actions > MOST_ACTIONS or not float(layouts.micro_batches(job)).is_integer():
         return ""
     return f"{simulated(job, layouts).mean:.2f}"
@@ -89,6 +89,11 @@ def of_layout(found: Prediction, best: Prediction | None) -> Iterator[str]:
     yield from predictions(both)
     yield ""
     names = ("this", "best")[: len(both)]
+    if stepped := [
+        f"{name} {seconds} s" for name, each in zip(names, both, strict=True) if (seconds := by_action(each))
+    ]:
+        yield f"simulated action by action: {', '.join(stepped)}"
+        yield ""
     yield from _beside("seconds of a step", names, [each.time for each in both], 1.0, 2)
     yield ""
     yield from _beside("GB of the fullest rank", names, [each.room for each in both], 1e9, 1)

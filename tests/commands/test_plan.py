@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rankwise import cli
-from rankwise.planned import aligned, by_action
+from rankwise.planned import aligned
 from reference.models.config import preset
 from reference.planning.hardware import GpuCluster, gpu
 from reference.planning.job import Job
