@@ -53,9 +53,9 @@ def test_the_best_layouts_of_a_search_are_printed_with_their_parts_and_what_rule
 
 
 def line_of(each: Prediction) -> str:
-    words = f"{float(each.seconds):.2f}", by_action(each), f"{float(each.tokens_per_second):,.0f}"
-    return " ".join(filter(None, words)) + (
-        f" {float(each.tflops_per_gpu):.0f} {100 * float(each.mfu):.1f} {float(each.bytes) / 1e9:.1f} {each.layouts}"
+    numbers = float(each.seconds), float(each.tokens_per_second), float(each.tflops_per_gpu)
+    return "{:.2f} {:,.0f} {:.0f} ".format(*numbers) + (
+        f"{100 * float(each.mfu):.1f} {float(each.bytes) / 1e9:.1f} {each.layouts}"
     )
 
 
