@@ -99,10 +99,10 @@ def _first(control: socket.socket, sockets: list[socket.socket], owner: int | No
     for other in sockets:
         if other is not control:
             other.close()
-    Machine(control, owner).serve()
+    FirstProcess(control, owner).serve()
 
 
-class Machine:
+class FirstProcess:
     """Starts programs on request, hands signals to them, and says how they ended.
 
     A request is {"argv", "environment", "directory"} with four file descriptors. The first of them is a channel to the
@@ -180,7 +180,7 @@ class Machine:
                 os.killpg(pid, number)
 
     def reap(self) -> None:
-        """Collect the dead, whoever started them, and report those that were asked for."""
+        """Collect all processes that have ended, and report those that the owner asked for."""
         with contextlib.suppress(ChildProcessError):
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = found

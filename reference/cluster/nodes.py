@@ -282,7 +282,8 @@ class Nodes:
             if code := self._start(machine, argv, {}, (commands, answer, answer)).wait(_START):
                 answer.seek(0)
                 why = answer.read().decode(errors="replace").strip().splitlines() or [f"exit code {code}"]
-                raise ClusterError(f"`{program}` can't make links here: {why[0]}")
+                hint = "; `sudo modprobe -a veth bridge sch_tbf` may add it" if "nknown" in why[0] else ""
+                raise ClusterError(f"`{program}` can't make links here: {why[0]}{hint}")
 
     def _start(
         self,

@@ -96,6 +96,11 @@ def test_a_machine_without_linux_or_iproute2_says_so(monkeypatch: pytest.MonkeyP
     assert "Linux" in Nodes.available().why_not and "darwin" in Nodes.available().why_not
 
 
+def test_a_kernel_that_lacks_a_kind_of_link_is_told_how_to_get_it(two: Nodes) -> None:
+    with pytest.raises(ClusterError, match=r"`ip` can't make links here: .*[Uu]nknown.*modprobe -a veth bridge"):
+        two._run(0, "ip", "link add name other type nosuchkind")
+
+
 FORBID = ["unshare", "-Ur", "sh", "-c", 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"', "sh"]
 ASK = "from reference.cluster.nodes import Nodes; print(Nodes.available().why_not)"
 
@@ -205,11 +210,14 @@ def rate_of(log: Path, seconds: float) -> float:
 def test_a_link_slows_down_is_cut_and_mended_while_it_carries_data(two: Nodes, stream: Path, patience: float) -> None:
     least = 0.6 / patience
     assert least < rate_of(stream, 1) / link_rate(RATE) < 1.1
-    two.slow(1, "10 Mb/s")
-    time.sleep(1)  # what waited in queues
-    assert least < rate_of(stream, 1) / link_rate("10 Mb/s") < 1.5
+    for end in (1, 0):
+        two.slow(end, "10 Mb/s")
+        time.sleep(1)  # what waited in queues
+        assert least < rate_of(stream, 1) / link_rate("10 Mb/s") < 1.5
+        two.slow(end, "100 Mb/s")
     two.cut(1)
-    two.slow(1, RATE)
+    for end in (1, 0):
+        two.slow(end, RATE)
     time.sleep(0.5)
     assert rate_of(stream, 0.5) == 0
     two.mend(1)
