@@ -234,11 +234,11 @@ DETACHED = "setsid sleep 99 & nohup sleep 99 >/dev/null 2>&1 & trap '' TERM INT 
 INSTANTS = {
     "while the nodes come up": "subprocess.Popen.wait = None; say('now'); n = Nodes(8, '1 Gb/s'); time.sleep(99)",
     "with detached programs": f"n = Nodes(2, '1 Gb/s'); n.start(1, ['sh', '-c', {DETACHED!r}]); time.sleep(99)",
-    "with a fork that holds all its files": """
+    "with another process that holds its sockets": """
         n = Nodes(2, '1 Gb/s')
         n.start(0, ['sleep', '99'])
-        if os.fork(): time.sleep(0.1); say('now')
-        else: os.environ.clear(); os.execv(sys.executable, [sys.executable, '-c', 'import time; time.sleep(3)'])
+        subprocess.Popen(['sleep', '20'], env={}, pass_fds=[control.fileno() for control in n._controls])
+        say('now')
         time.sleep(99)
     """,
 }
