@@ -173,6 +173,16 @@ def ranks() -> Iterator[Finding]:
     )
 
 
+def nodes() -> Iterator[Finding]:
+    """Several machines on this one, for the lessons on links between nodes."""
+    from reference.cluster import Nodes
+
+    if found := Nodes.available():
+        yield Finding(State.OK, "nodes: several machines on this one, with links of a chosen speed")
+    else:
+        yield Finding(State.NOTE, "no nodes with links of a chosen speed", found.why_not)
+
+
 def total() -> float:
     """The sum of all ranks."""
     import torch
@@ -194,5 +204,5 @@ def gpus() -> Iterator[Finding]:
         yield Finding(State.OK, f"GPU {index}: {torch.cuda.get_device_name(index)}")
 
 
-EXAMINATIONS = (python, packages, machine, kernel, walls, ranks, gpus)
+EXAMINATIONS = (python, packages, machine, kernel, walls, ranks, nodes, gpus)
 COMMANDS = (doctor,)

@@ -25,6 +25,7 @@ from .errors import (
     ThreadError,
     TimeLimit,
 )
+from .nodes import Nodes
 
 __all__ = [
     "Cluster",
@@ -37,6 +38,7 @@ __all__ = [
     "GroupError",
     "Interrupted",
     "MismatchError",
+    "Nodes",
     "NumericsError",
     "OutputFlood",
     "PeerError",

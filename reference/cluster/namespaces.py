@@ -54,7 +54,7 @@ def create() -> dict[str, int]:
 def _found(user: int, group: int) -> None:
     """Make this process the first of its namespaces, with the same user in them, and loopback up. Raises OSError."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _called("unshare", _USER | _NETWORK | _IPC)
+    called("unshare", _USER | _NETWORK | _IPC)
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
@@ -68,7 +68,7 @@ def _found(user: int, group: int) -> None:
 def enter(namespaces: dict[str, int]) -> None:
     """Move this process, which must have one thread, into namespaces. Raises OSError."""
     for kind, fd in namespaces.items():
-        _called("setns", fd, _SHARED[kind])
+        called("setns", fd, _SHARED[kind])
     ctypes.CDLL(None).prctl(_DUMPABLE, 1, 0, 0, 0)  # else it could not open its own files in /proc
 
 
@@ -90,7 +90,7 @@ def drop_capabilities() -> None:
     libc.prctl(_DUMPABLE, 1, 0, 0, 0)
 
 
-def _called(name: str, *arguments: int) -> None:
+def called(name: str, *arguments: int) -> None:
     """A function of the C library. Raises OSError where it fails."""
     libc = ctypes.CDLL(None, use_errno=True)
     if getattr(libc, name)(*arguments):

@@ -3,8 +3,11 @@
 import re
 import shutil
 
+import pytest
+
 from rankwise.commands import doctor
 from rankwise.commands.doctor import State
+from reference.cluster.nodes import Availability, Nodes
 
 
 def test_this_machine_can_run_the_course(capsys):
@@ -13,6 +16,7 @@ def test_this_machine_can_run_the_course(capsys):
     assert all(re.match(r"(ok|note) +\S", line) for line in lines), lines
     assert any("4 ranks all-reduce to 6" in line for line in lines)
     assert any("Python 3." in line for line in lines)
+    assert sum("nodes" in line and "links of a chosen speed" in line for line in lines) == 1
 
 
 def test_what_is_missing_comes_with_a_remedy(monkeypatch):
@@ -31,6 +35,13 @@ def test_ranks_that_do_not_work_are_wrong(monkeypatch):
     (finding,) = doctor.ranks()
     assert finding.state is State.WRONG
     assert "division by zero" in finding.remedy
+
+
+@pytest.mark.parametrize(("why_not", "state"), [("", State.OK), ("nodes need `tc`", State.NOTE)])
+def test_nodes_are_there_or_the_reason_is(why_not: str, state: State, monkeypatch):
+    monkeypatch.setattr(Nodes, "available", lambda: Availability(why_not))
+    (finding,) = doctor.nodes()
+    assert (finding.state, finding.remedy) == (state, why_not)
 
 
 def test_little_shared_memory_is_noted(monkeypatch):

@@ -38,7 +38,7 @@ _TABLE = """
 
 
 @dataclass(frozen=True)
-class Nodes:
+class MeasuredNodes:
     """An all-reduce of a large tensor on several nodes of eight GPUs. Bandwidths in bytes per second, one direction."""
 
     gpu: str
@@ -52,13 +52,13 @@ class Nodes:
 
 _EKMAN = "stas00/ml-engineering, network/README.md"
 NODES = (
-    Nodes("H800", 2, 200e9, 12.5e9, 8, 161e9, "NVIDIA/nccl-tests#153"),
-    Nodes("H800", 4, 200e9, 12.5e9, 8, 80e9, "NVIDIA/nccl-tests#160"),
-    Nodes("H200", 4, 450e9, 50e9, 8, 364.87e9, _EKMAN),
-    Nodes("B200", 4, 900e9, 50e9, 8, 381.8e9, _EKMAN),
-    Nodes("A100", 1, 300e9, 25e9, 8, 234.89e9, _EKMAN),
-    Nodes("H200", 1, 450e9, 50e9, 8, 367.2e9, _EKMAN + ", without NVLS"),
-    Nodes("B200", 1, 900e9, 50e9, 8, 682.2e9, _EKMAN + ", without NVLS"),
+    MeasuredNodes("H800", 2, 200e9, 12.5e9, 8, 161e9, "NVIDIA/nccl-tests#153"),
+    MeasuredNodes("H800", 4, 200e9, 12.5e9, 8, 80e9, "NVIDIA/nccl-tests#160"),
+    MeasuredNodes("H200", 4, 450e9, 50e9, 8, 364.87e9, _EKMAN),
+    MeasuredNodes("B200", 4, 900e9, 50e9, 8, 381.8e9, _EKMAN),
+    MeasuredNodes("A100", 1, 300e9, 25e9, 8, 234.89e9, _EKMAN),
+    MeasuredNodes("H200", 1, 450e9, 50e9, 8, 367.2e9, _EKMAN + ", without NVLS"),
+    MeasuredNodes("B200", 1, 900e9, 50e9, 8, 682.2e9, _EKMAN + ", without NVLS"),
 )
 """What NCCL was measured at with an algorithm of its choice, but for NVLS. The report of 4 nodes with all NICs does not
 name their GPUs: they are taken to be like those of the other report. NVLSTree, if forced, gave 310 GB/s
