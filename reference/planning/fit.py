@@ -7,8 +7,10 @@ less closely, since the rows do not tell all of them apart: an A100's near round
 guess, a later GPU's near those of the GPU before it. Each file counts as much as any other, however many rows it has,
 and so do all-reduces that were timed by themselves.
 
-Only files that begin with "train" are fitted to, and a table of all-reduces; those that begin with "validate" are
-predicted, and reported beside them.
+Only files that begin with "train" are fitted to, and a table of all-reduces. Those that begin with "validate" are
+predicted, and have chosen the form of the prediction and some guesses below: an H100's `tensor`, `products` and `inter`
+by four rows, an A100's `tensor` by these and by two papers' tables. So their errors are no test; rows that were never
+looked at are.
 
 | GPU   | fitted to                                                            | what is left as it was              |
 |-------|----------------------------------------------------------------------|-------------------------------------|
