@@ -8,7 +8,7 @@ through them, too.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, TypeVar
 
 import torch
@@ -187,11 +187,19 @@ def connect(backend: str, options: Any, timeout: timedelta | None = None) -> Pro
         engine = dist.ProcessGroupNCCL(store, rank, size, nccl)
     else:
         kind, device = ProcessGroup.BackendType.GLOO, "cpu"
-        engine = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+        gloo = dist.ProcessGroupGloo._Options()
+        gloo._devices, gloo._timeout = [_gloo_device()], timeout
+        engine = dist.ProcessGroupGloo(store, rank, size, gloo)
     group = ProcessGroup(store, rank, size)
     group._set_default_backend(kind)
     group._register_backend(torch.device(device), kind, engine)
     return group
+
+
+@cache
+def _gloo_device() -> Any:
+    """The device of all gloo groups of this process: each has a thread that wakes a hundred times a second."""
+    return dist.ProcessGroupGloo.create_default_device()
 
 
 def introduce(carrier: ProcessGroup, ranks: tuple[int, ...], backend: str) -> None:

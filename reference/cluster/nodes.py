@@ -37,6 +37,7 @@ _BURST, _LEAST_BURST = (
 _QUEUE, _LEAST_QUEUE = 0.2, 1 << 20  # what may wait for a link before packets are lost: seconds of the rate; bytes
 _UNITS = {"bit": 1.0, "b": 1.0, "byte": 8.0, "B": 8.0}
 _PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
+KILL = 9  # signal.SIGKILL, a name that Windows does not have
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kKMG]?)(bit|byte|b|B)(?:s?/s|ps|s)?\s*")
 _SLOWEST, _FASTEST = 1e5, 1e11  # bits per second
 _BOOT = """
@@ -101,7 +102,7 @@ class NodeProcess:
             self._hear()
         return self.returncode
 
-    def kill(self, number: int = signal.SIGKILL) -> None:
+    def kill(self, number: int = KILL) -> None:
         """Send a signal to it and to its session; one that ends it, unless told otherwise."""
         if self.poll() is None:
             try:
@@ -111,7 +112,7 @@ class NodeProcess:
 
     def _hear(self) -> None:
         """How it ended: as its node said or, where the node is gone, killed."""
-        self.returncode = _message(self._channel).get("ended", -signal.SIGKILL)
+        self.returncode = _message(self._channel).get("ended", -KILL)
         self._channel.close()
 
 

@@ -256,6 +256,8 @@ def counted(
     Raises:
         BadInput: if the plan does not fit, or what it does depends on values: where experts have a capacity.
     """
+    if not isinstance(config, GPTConfig):
+        raise BadInput(f"this counts what a GPT has (GPTConfig, MoEConfig), and not a model of {type(config).__name__}")
     plan.require_fit(ranks, config, sequence)
     if getattr(config, "capacity", 0) or plan.expert_nodes > 1:
         raise BadInput(
@@ -264,18 +266,18 @@ def counted(
         )
     meter = Meter()
     with world(ranks) as group, Uninitialised():
-        bench = Bench(config, plan, sequence, windows, precision, meter, *groups_of_one(group, config, plan, meter))
-        return CountedPlan(config, plan, {name: bench.part(name) for name in names_of_parts(config, plan)})
+        bench = Bench(config, plan, sequence, windows, precision, meter, *_groups_of_one(group, config, plan, meter))
+        return CountedPlan(config, plan, {name: bench.part(name) for name in _names_of_parts(config, plan)})
 
 
-def names_of_parts(config: GPTConfig, plan: Plan) -> list[str]:
+def _names_of_parts(config: GPTConfig, plan: Plan) -> list[str]:
     """Which kinds of parts there are."""
     layers = len(getattr(config, "expert_layers", ()))
     blocks = [DENSE] * (layers < config.layers) + [EXPERTS] * (layers > 0)
     return [BEGIN, *blocks, END] if plan.pipeline_parallel > 1 else [BEGIN, *blocks]
 
 
-def groups_of_one(
+def _groups_of_one(
     group: ProcessGroup, config: GPTConfig, plan: Plan, meter: Meter
 ) -> tuple[OwnGroups, OwnGroups | None]:
     """The groups of a rank, as `parallelize` has them; and as layers of experts see them, if there are any."""
@@ -436,19 +438,19 @@ class Bench:
 SHARED = ("float64", "uint64")  # cosines and sines, of which all blocks have one, and the random state of a kernel
 
 
-def both_ends(config: GPTConfig) -> nn.Module:
+def _both_ends(config: GPTConfig) -> nn.Module:
     """A model without blocks: what begins and what ends, where both are on one rank."""
     model = architecture(config)
     model.blocks = nn.ModuleList()
     return model
 
 
-def one_block(config: GPTConfig) -> nn.Module:
+def _one_block(config: GPTConfig) -> nn.Module:
     """The second block of a model, alone."""
     return stage_of(replace(config, tied=False), range(1, 2))
 
 
-_of_one_rank = {BEGIN: both_ends, DENSE: one_block, EXPERTS: one_block}
+_of_one_rank = {BEGIN: _both_ends, DENSE: _one_block, EXPERTS: _one_block}
 
 
 def seen(plan: Plan, sequence: int) -> float:

@@ -1,5 +1,6 @@
 """Groups that carry messages for hand-made ones: what torch is told of them, and that it forgets them."""
 
+import os
 import subprocess
 import sys
 from datetime import timedelta
@@ -65,16 +66,8 @@ class Engine:
 @pytest.mark.parametrize("kind", ["nccl", "gloo"])
 def test_a_timeout_is_given_to_either_backend(given, taken: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-
-    def gloo(store, rank, size, timeout):
-        asked.append(timeout)
-        return engine(store, rank, size, timeout=timeout)
-
-    engine = dist.ProcessGroupGloo
     monkeypatch.setattr(Engine, "asked", asked, raising=False)
     monkeypatch.setattr(dist, "ProcessGroupNCCL", Engine, raising=False)
-    if kind == "gloo":
-        monkeypatch.setattr(dist, "ProcessGroupGloo", gloo)
     options = SimpleNamespace(
         store=dist.HashStore(),
         group_rank=0,
@@ -83,7 +76,9 @@ def test_a_timeout_is_given_to_either_backend(given, taken: int, kind: str, monk
         global_ranks_in_group=[0],
         group_id="a",
     )
-    process_group.connect(kind, options, given)
+    group = process_group.connect(kind, options, given)
+    if kind == "gloo":
+        asked.append(group._get_backend(torch.device("cpu")).options._timeout)
     assert asked == [timedelta(seconds=taken)]
 
 
@@ -102,3 +97,17 @@ def test_an_older_torch_knows_the_names_of_today() -> None:
     command = [sys.executable, "-c", dedent(program)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def threads_of_groups(n: int) -> int:
+    """Threads that look for messages, once there are `n` more groups."""
+    for _ in range(n):
+        dist.new_group()
+    names = [Path(f"/proc/self/task/{task}/comm").read_text().strip() for task in os.listdir("/proc/self/task")]
+    return names.count("gloo_tcp_loop")
+
+
+def test_one_thread_looks_for_the_messages_of_all_groups(clusters: Clusters) -> None:
+    """A thread of each group would wake a hundred times a second: a hundred idle groups took 7 % of a core."""
+    cluster = clusters(2)
+    assert cluster.run(threads_of_groups, 20) == cluster.run(threads_of_groups, 0)

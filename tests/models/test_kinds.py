@@ -32,7 +32,9 @@ def formulas() -> Iterator[tuple[str, Callable[..., Any]]]:
         if str(place) in ROOMS_OF_THE_GPT:
             continue
         for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.FunctionDef) and "config: GPTConfig" in ast.unparse(node.args):
+            if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
+                continue
+            if "config: GPTConfig" in ast.unparse(node.args):
                 module = import_module(".".join(("reference", *place.with_suffix("").parts)))
                 yield f"{place}:{node.name}", getattr(module, node.name)
 
