@@ -107,7 +107,7 @@ def threads_of_groups(n: int) -> int:
     return names.count("gloo_tcp_loop")
 
 
-def test_one_thread_looks_for_the_messages_of_all_groups(clusters: Clusters) -> None:
+def test_one_thread_looks_for_the_messages_of_all_groups(clusters) -> None:
     """A thread of each group would wake a hundred times a second: a hundred idle groups took 7 % of a core."""
     cluster = clusters(2)
     assert cluster.run(threads_of_groups, 20) == cluster.run(threads_of_groups, 0)
