@@ -1,6 +1,7 @@
 """N ranks on this machine, kept warm: start, run a function, watch, restart."""
 
 from .arguments import EachRank
+from .call import Gone
 from .cluster import Cluster
 from .errors import (
     ClusterError,
@@ -34,6 +35,7 @@ __all__ = [
     "DriftError",
     "EachRank",
     "Forbidden",
+    "Gone",
     "GradientError",
     "GroupError",
     "Interrupted",

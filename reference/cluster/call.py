@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from ..trace import Event, Trace, frames
@@ -25,22 +26,35 @@ _CAUSE = 1.0  # the same, where ranks have only noticed that another one is gone
 _WATCHED_GRACE = 0.15  # the same, where the supervisor says when every other rank waits
 
 
+@dataclass(frozen=True)
+class Gone:
+    """In the place of a result: the rank's process has ended.
+
+    Attributes:
+        status: its exit code, or minus the signal that ended it.
+    """
+
+    status: int
+
+
 class RunningCall:
     """One function on its way through all ranks."""
 
-    def __init__(self, ranks: Ranks, timeout: float | None, plan: dict[str, Any], record: bool) -> None:
+    def __init__(
+        self, ranks: Ranks, timeout: float | None, plan: dict[str, Any], record: bool, mortal: bool = False
+    ) -> None:
         self.ranks, self.world_size, self.timeout = ranks, ranks.world_size, timeout
         self.supervisor = Supervisor(self.world_size) if plan["watch"] else None
         self.record = record or plan["watch"]
         self.load = pickling.loads_guarded if plan["untrusted"] else pickling.loads_result
-        self.reports = Reports(self.world_size)
+        self.reports = Reports(self.world_size, mortal=mortal)
         self.heard = 0  # the rank that has reported last
         self.begin = time.monotonic()
         self.patience = Patience(timeout, ranks.pids)
 
     def send(self, packed: Sequence[Packed], news: dict[str, Any]) -> None:
         """Hand the function to every rank, with what has changed around the caller."""
-        header = news | ({"record": True} if self.record else {})
+        header = news | ({"record": True} if self.record else {}) | ({"mortal": True} if self.reports.mortal else {})
         self.ranks.output.begin()
         self.ranks.calls += 1
         for rank, (payload, buffers) in enumerate(packed):
@@ -62,10 +76,14 @@ class RunningCall:
             with self.reading():
                 error.trace = self.supervisor.trace(self.begin) if self.supervisor else None
             raise
-        outcomes = [self.reports.outcomes[rank] for rank in range(self.world_size)]
+        outcomes = [self.reports.outcomes.get(rank) or self.gone(rank) for rank in range(self.world_size)]
         with self.reading():
             trace = Trace(self.world_size, tuple(o.events for o in outcomes), frozenset(range(self.world_size)))
         return [outcome.result for outcome in outcomes], trace
+
+    def gone(self, rank: int) -> Outcome:
+        """What there is of a rank whose process has ended."""
+        return Outcome(Gone(self.reports.exits[rank]), (), {}, 0, 0)
 
     def wait(self) -> None:
         """Until every rank has finished, or a failure has had the time to show its cause."""
@@ -166,7 +184,9 @@ class RunningCall:
 
     @property
     def dirty(self) -> bool:
-        """True where the call left something: a thread, or a message that no rank took. Start the ranks again."""
+        """True where the call left something: a thread, a message that no rank took, dead ranks. Start them again."""
+        if self.reports.mortal:
+            return True
         left = self.reports.outcomes.values()
         unheard = lost(outcome.messages for outcome in left)
         return unheard or len({outcome.rounds for outcome in left}) > 1 or any(outcome.threads for outcome in left)

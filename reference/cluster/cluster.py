@@ -11,11 +11,13 @@ from contextlib import contextmanager, suppress
 from types import EllipsisType, TracebackType
 from typing import Any, Self
 
+from ..errors import BadInput
 from ..trace import Trace
 from . import forkserver, idle
-from .arguments import packed
+from .arguments import Packed, packed
 from .call import RunningCall, definition, interrupted
 from .errors import ClusterError, RankError
+from .nodes import KILL, Nodes
 from .ranks import RankMessage, Ranks
 from .wire import MessageKind
 
@@ -55,8 +57,12 @@ class Cluster:
             ready: then the first call finds all that both touch in memory of the rank's own.
         untrusted: the functions are not the owner's own: wall the ranks in (see `confine`), so that they reach nothing
             outside and read no module but Python's, its packages' and those of `preload`; unpickle only plain data.
+        nodes: on how many nodes the ranks are, as many on each, in order: machines on this one with a network of their
+            own (see `nodes`); None for none. They can be cut off, mended, slowed down and killed while a call runs.
+        link: rate of each node's link in each direction.
 
     Raises:
+        BadInput: nodes or a rate that cannot be.
         ClusterError: the cluster can't be had, with the reason.
     """
 
@@ -70,6 +76,8 @@ class Cluster:
         preload: Sequence[str] = (),
         warm_up: str = "",
         untrusted: bool = False,
+        nodes: int | None = None,
+        link: str = "1 Gb/s",
     ) -> None:
         check_platform()
         check_process()
@@ -83,6 +91,7 @@ class Cluster:
         check_timeout(self.timeout)
         self._plan = {"device": device, "watch": watch, "preload": list(preload), "untrusted": untrusted}
         self._plan["warm_up"] = warm_up
+        self._nodes = None if nodes is None else self._divided(nodes, link)
         self._owner = os.getpid()
         self._closed = False
         self._lock = threading.Lock()
@@ -90,10 +99,18 @@ class Cluster:
         if device == "cpu":
             idle.watch_idle(self)
 
+    def _divided(self, nodes: int, link: str) -> Nodes:
+        """The nodes of this cluster. Raises BadInput and ClusterError."""
+        if self.world_size % nodes if nodes in range(1, self.world_size + 1) else True:
+            raise BadInput(f"{self.world_size} ranks can't be divided by {nodes} nodes, so that each has as many")
+        if self._plan["device"] != "cpu" or self._plan["untrusted"]:
+            raise ClusterError('nodes have ranks on device="cpu" that run the code of their owner (untrusted=False)')
+        return Nodes(nodes, link)
+
     def _start(self) -> None:
         self._used = time.monotonic()  # when they were last called, or started
         self._place = surroundings()
-        self._ranks = Ranks(self.world_size, self._plan | {"place": self._place})
+        self._ranks = Ranks(self.world_size, self._plan | {"place": self._place}, self._nodes)
         self._ready = 0  # ranks that have come up
         self.unenforced: tuple[str, ...] = ()  # of ranks that run untrusted code: which walls are missing here
         self._dirty = False  # True where they must be started again before the next call
@@ -113,6 +130,14 @@ class Cluster:
             raise ClusterError('only ranks on device="cpu" can be traced; on GPUs use torch.profiler')
         return self._call(fn, args, kwargs, record=True)
 
+    def survive(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+        """As `run`, and goes on where ranks die: returns the results of those that live, `Gone` for the others.
+
+        `fn` may end the world's group and begin another one. All ranks are started again afterwards.
+        """
+        results, _ = self._call(fn, args, kwargs, record=False, mortal=True)
+        return results
+
     def ready(self) -> list[int]:
         """Wait until the ranks are up. Returns their process ids, by rank.
 
@@ -128,6 +153,32 @@ class Cluster:
     def apart(self) -> bool:
         """True where the ranks, once they are up, share a network with no other process."""
         return self._plan["untrusted"] and not any(wall.startswith(("Linux", "a network")) for wall in self.unenforced)
+
+    @property
+    def nodes(self) -> Nodes:
+        """The nodes that the ranks are on. Raises ClusterError where they are on none."""
+        if self._nodes is None:
+            raise ClusterError(f"these ranks are on no nodes: make the cluster as Cluster({self.world_size}, nodes=2)")
+        return self._nodes
+
+    def cut(self, node: int) -> None:
+        """Pull the cable of a node, also while a call runs: packets are lost in both directions."""
+        self.nodes.cut(node)
+
+    def mend(self, node: int) -> None:
+        """Plug the cable of a node in again."""
+        self.nodes.mend(node)
+
+    def slow(self, node: int, rate: str) -> None:
+        """Give the link of a node another rate from now on, such as "20 Mb/s"."""
+        self.nodes.slow(node, rate)
+
+    def kill(self, node: int) -> None:
+        """Kill the ranks of a node, as a power cut would. The next call starts all ranks again."""
+        each = self.world_size // self.nodes.count
+        for pid in self.pids[self.nodes.known(node) * each :][:each]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, KILL)
 
     def renew(self) -> None:
         """Put new ranks in the place of these. Returns at once; they come up while the caller continues."""
@@ -167,6 +218,8 @@ class Cluster:
         if os.getpid() != self._owner:
             self._ranks.close()
             return
+        if self._nodes:
+            self._nodes.close()
         self._ranks.end()  # so that a call that runs lets go of them
         held = self._lock.acquire(timeout=_LETS_GO)
         self._ranks.kill(show=self._ready == self.world_size)  # else one may complain of another that is gone
@@ -203,22 +256,25 @@ class Cluster:
                 self._used = time.monotonic()
                 self._lock.release()
 
-    def _call(self, fn: Callable[..., Any], args: tuple, kwargs: dict, *, record: bool) -> tuple[list[Any], Trace]:
+    def _call(
+        self, fn: Callable[..., Any], args: tuple, kwargs: dict, *, record: bool, mortal: bool = False
+    ) -> tuple[list[Any], Trace]:
         with self._held():
             self._ranks.wake()
             try:
-                return self._attempt(fn, args, kwargs, record)
+                return self._attempt(packed(fn, args, kwargs, self.world_size), fn, record, mortal)
             except (ClusterError, RankError):
                 if self._closed:
                     raise ClusterError("the cluster was closed while it ran this call") from None
                 raise
 
-    def _attempt(self, fn: Callable[..., Any], args: tuple, kwargs: dict, record: bool) -> tuple[list[Any], Trace]:
-        sent = packed(fn, args, kwargs, self.world_size)
+    def _attempt(
+        self, sent: Sequence[Packed], fn: Callable[..., Any], record: bool, mortal: bool
+    ) -> tuple[list[Any], Trace]:
         try:
             self._settle()
             self._dirty = True  # until the call has ended well
-            call = RunningCall(self._ranks, self.timeout, self._plan, record)
+            call = RunningCall(self._ranks, self.timeout, self._plan, record, mortal)
             call.send(sent, self._moved())
             outcome = call.collect()
             self._dirty = call.dirty

@@ -19,7 +19,7 @@ import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from .namespaces import called
 from .server import die_with_parent, received
@@ -107,7 +107,8 @@ class FirstProcess:
 
     A request is {"argv", "environment", "directory"} with four file descriptors. The first of them is a channel to the
     owner, who gets {"started": pid} or {"failed": why}, then {"ended": exit code}; from it come numbers of signals, one
-    byte each, for the program and all of its session.
+    byte each, for the program and all of its session. Or it is {"namespace": kind} with a channel: the namespace comes
+    back, as an open file.
     """
 
     def __init__(self, control: socket.socket, owner: int | None) -> None:
@@ -141,7 +142,7 @@ class FirstProcess:
         return self.owner not in ready and (self.control.fileno() not in ready or self.take())
 
     def take(self) -> bool:
-        """Start what the next request asks for. False when the owner is gone."""
+        """Do what the next request asks for. False when the owner is gone."""
         try:
             request, fds, _, _ = socket.recv_fds(self.control, _MAX_REQUEST, _FDS)
         except OSError:
@@ -149,12 +150,21 @@ class FirstProcess:
         if not request:
             return False
         plan, channel = json.loads(request), socket.socket(fileno=fds[0])
+        if "namespace" in plan:
+            with channel, open(f"/proc/self/ns/{plan['namespace']}", "rb") as namespace:
+                socket.send_fds(channel, [b"1"], [namespace.fileno()])
+        else:
+            self.start(plan, channel, fds[1:])
+        return True
+
+    def start(self, plan: dict[str, Any], channel: socket.socket, files: list[int]) -> None:
+        """Start a program with its three files, and say on `channel` that it runs, or why not."""
         try:
             process = subprocess.Popen(
                 plan["argv"],
-                stdin=fds[1],
-                stdout=fds[2],
-                stderr=fds[3],
+                stdin=files[0],
+                stdout=files[1],
+                stderr=files[2],
                 env=plan["environment"],
                 cwd=plan["directory"],
                 start_new_session=True,
@@ -166,9 +176,8 @@ class FirstProcess:
             _tell(channel, started=process.pid)
             self.running[process.pid] = process, channel
             self.poll.register(channel, select.POLLIN)
-        for fd in fds[1:]:
+        for fd in files:
             os.close(fd)
-        return True
 
     def signal(self, pid: int, channel: socket.socket) -> None:
         """Hand on what the owner sends. Where it holds the process no longer, that runs on."""

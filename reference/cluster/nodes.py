@@ -26,6 +26,7 @@ from ..errors import BadInput
 from .errors import ClusterError
 
 MAX_NODES = 32
+DEVICE = "eth0"  # of the link, on each node
 PORT = 29500  # of torchrun's rendezvous, on node 0
 _NETWORK = "10.77.0."
 _START, _GONE = 60.0, 10.0  # seconds in which nodes must be there, and gone
@@ -39,6 +40,7 @@ _PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 KILL = 9  # signal.SIGKILL, a name that Windows does not have
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kKMG]?)(bit|byte|b|B)(?:s?/s|ps|s)?\s*")
 _SLOWEST, _FASTEST = 1e5, 1e11  # bits per second
+_CLOSED = "the nodes are closed, or gone"
 _BOOT = """
 import sys
 sys.path[:] = {path!r}
@@ -168,7 +170,7 @@ class Nodes:
 
     def address(self, node: int) -> str:
         """Where the other nodes find this one: an IPv4 address."""
-        return f"{_NETWORK}{self._known(node) + 1}"
+        return f"{_NETWORK}{self.known(node) + 1}"
 
     def start(
         self,
@@ -192,7 +194,7 @@ class Nodes:
             BadInput: there is no such node, or no such program.
             ClusterError: the nodes are closed, or gone.
         """
-        return self._start(self._known(node) + 1, argv, environment, (stdin, stdout, stderr))
+        return self._start(self.known(node) + 1, argv, environment, (stdin, stdout, stderr))
 
     def torchrun(self, node: int, ranks: int, port: int = PORT) -> list[str]:
         """The beginning of a command that starts `ranks` ranks on this node, of as many on each: add the script to it.
@@ -204,17 +206,17 @@ class Nodes:
         """
         return [
             *(sys.executable, "-m", "torch.distributed.run"),
-            *(f"--nnodes={self.count}", f"--node-rank={self._known(node)}", f"--nproc-per-node={ranks}"),
+            *(f"--nnodes={self.count}", f"--node-rank={self.known(node)}", f"--nproc-per-node={ranks}"),
             *(f"--master-addr={self.address(0)}", f"--master-port={port}"),
         ]
 
     def cut(self, node: int) -> None:
         """Pull the cable of a node: packets are lost in both directions, connections wait."""
-        self._run(0, "ip", f"link set dev port{self._known(node)} down")
+        self._run(0, "ip", f"link set dev port{self.known(node)} down")
 
     def mend(self, node: int) -> None:
         """Plug the cable in again. TCP notices when it next tries, later the longer the cut was."""
-        self._run(0, "ip", f"link set dev port{self._known(node)} up")
+        self._run(0, "ip", f"link set dev port{self.known(node)} up")
 
     def slow(self, node: int, rate: str) -> None:
         """Give the link of a node another rate from now on, slower or faster, in both directions.
@@ -222,7 +224,15 @@ class Nodes:
         Raises:
             BadInput: this is no rate.
         """
-        self._limit(self._known(node), link_rate(rate))
+        self._limit(self.known(node), link_rate(rate))
+
+    def namespaces(self) -> list[IO[bytes]]:
+        """What a process enters to be on a node, as open files: the users of all nodes, then each node's network.
+
+        Raises:
+            ClusterError: the nodes are closed, or gone.
+        """
+        return [self._namespace(0, "user"), *(self._namespace(node + 1, "net") for node in range(self.count))]
 
     def close(self) -> None:
         """Kill all that runs on the nodes, and wait until it is gone."""
@@ -234,7 +244,8 @@ class Nodes:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _known(self, node: int) -> int:
+    def known(self, node: int) -> int:
+        """The number of a node that there is. Raises BadInput for another one."""
         if node not in range(self.count):
             raise BadInput(f"there is no node {node}: there are 0 to {self.count - 1}")
         return node
@@ -293,26 +304,37 @@ class Nodes:
         files: tuple[int | IO[Any], ...],
     ) -> NodeProcess:
         command = [os.fspath(word) for word in argv]
-        names = {f"{library}_SOCKET_IFNAME": "eth0" for library in ("GLOO", "NCCL", "TP")}
+        names = {f"{library}_SOCKET_IFNAME": DEVICE for library in ("GLOO", "NCCL", "TP")}
         plan = {"argv": command, "environment": {**os.environ, **names, **environment}, "directory": os.getcwd()}
         with open(os.devnull, "r+b") as nothing:
-            descriptors = [nothing if file == subprocess.DEVNULL else file for file in files]
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            fds = [file if isinstance(file, int) else file.fileno() for file in (theirs, *descriptors)]
-            try:
-                socket.send_fds(self._controls[machine], [json.dumps(plan).encode()], fds)
-            except OSError as error:
-                ours.close()
-                raise ClusterError(f"the nodes are closed, or gone: {error.strerror}") from None
-            finally:
-                theirs.close()
-        said = _message(ours)
+            channel = self._ask(machine, plan, [nothing if file == subprocess.DEVNULL else file for file in files])
+        said = _message(channel)
         if "started" in said:
-            return NodeProcess(ours, command[0])
-        ours.close()
+            return NodeProcess(channel, command[0])
+        channel.close()
         if "failed" in said:
             raise BadInput(f"`{command[0]}` can't be started on a node: {said['failed']}")
-        raise ClusterError("the nodes are closed, or gone")
+        raise ClusterError(_CLOSED)
+
+    def _namespace(self, machine: int, kind: str) -> IO[bytes]:
+        with self._ask(machine, {"namespace": kind}, []) as channel:
+            _, fds, _, _ = socket.recv_fds(channel, 1, 1)
+        if not fds:
+            raise ClusterError(_CLOSED)
+        return os.fdopen(fds[0], "rb")
+
+    def _ask(self, machine: int, request: dict[str, Any], files: Sequence[int | IO[Any]]) -> socket.socket:
+        """Send a request with files to a first process. Returns the channel on which it answers."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        fds = [file if isinstance(file, int) else file.fileno() for file in (theirs, *files)]
+        try:
+            socket.send_fds(self._controls[machine], [json.dumps(request).encode()], fds)
+        except OSError as error:
+            ours.close()
+            raise ClusterError(f"{_CLOSED}: {error.strerror}") from None
+        finally:
+            theirs.close()
+        return ours
 
 
 def _message(channel: socket.socket) -> dict[str, Any]:

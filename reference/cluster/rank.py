@@ -25,6 +25,7 @@ from . import forkserver, pickling, process, wire
 from .confine import confine
 from .errors import Forbidden, GroupError, StrayProcess
 from .faults import Unpicklable, describe
+from .nodes import DEVICE
 from .watch.watcher import Watcher
 from .wire import MessageKind
 
@@ -39,9 +40,7 @@ def main(rank: int, plan: dict[str, Any], requests: int, output: int, dumps: int
     process.move(**plan["place"])
     channel = wire.MessageChannel(socket.socket(fileno=requests))
     world_size = plan["world_size"]
-    os.environ.update(
-        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_WORLD_SIZE=str(world_size)
-    )
+    os.environ.update(environment(rank, world_size, plan["nodes"]))
     recorder = make_recorder(rank, channel, plan)
     store = dist.FileStore(plan["store"], world_size)
     join(rank, world_size, store, plan, recorder)
@@ -55,6 +54,15 @@ def main(rank: int, plan: dict[str, Any], requests: int, output: int, dumps: int
         missing = confine(scratch, worker.refuse, alone=plan["apart"])
     channel.send(MessageKind.READY, json.dumps(missing).encode())
     worker.serve()
+
+
+def environment(rank: int, world_size: int, nodes: int) -> dict[str, str]:
+    """What torchrun would set for a rank, on a number of nodes; 0: on none, that is on this machine."""
+    on_node = world_size // (nodes or 1)
+    numbers = {"RANK": rank, "WORLD_SIZE": world_size, "LOCAL_RANK": rank % on_node, "LOCAL_WORLD_SIZE": on_node}
+    if nodes:
+        numbers |= {"GROUP_RANK": rank // on_node, "GROUP_WORLD_SIZE": nodes}
+    return {name: str(number) for name, number in numbers.items()} | ({"GLOO_SOCKET_IFNAME": DEVICE} if nodes else {})
 
 
 def make_recorder(rank: int, channel: wire.MessageChannel, plan: dict[str, Any]) -> Recorder:
@@ -142,7 +150,7 @@ class Worker:
         fn, args, kwargs = pickling.loads(body, buffers)
         threads = process.running_threads()
         record = header.get("record", False)
-        result = self.call(fn, args, kwargs, record)
+        result = self.call(fn, args, kwargs, record, header.get("mortal", False))
         self.flush()
         try:
             payload, out = pickling.dumps(result)
@@ -156,15 +164,16 @@ class Worker:
             more["rows"] = [call.event(self.rank).row() for call in self.recorder.calls]
         self.channel.send(MessageKind.RESULT, wire.with_header(more, payload), out)
 
-    def call(self, fn: Callable[..., Any], args: tuple, kwargs: dict[str, Any], record: bool) -> Any:
-        """`fn(*args, **kwargs)`, recorded or not, and a look at what it left behind."""
+    def call(self, fn: Callable[..., Any], args: tuple, kwargs: dict[str, Any], record: bool, mortal: bool) -> Any:
+        """`fn(*args, **kwargs)`, recorded or not, and a look at what it left behind: no group, where ranks may die."""
         file = getattr(getattr(fn, "__code__", None), "co_filename", "")
         noticing = nullcontext() if frames.machinery(file) else self.recorder.noticing()
         with self.recorder.recording() if record else nullcontext(), noticing:
             result = fn(*args, **kwargs)
             if self.forked:
                 raise SystemExit
-        self.check_group()
+        if not mortal:
+            self.check_group()
         self.check_children()
         return result
 

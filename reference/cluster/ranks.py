@@ -15,6 +15,7 @@ from typing import Any
 from ..trace import frames
 from . import forkserver, wire
 from .errors import ClusterError
+from .nodes import Nodes
 from .output import Output
 
 _CHUNK = 1 << 16  # what a pipe holds
@@ -67,7 +68,7 @@ def _pipe() -> tuple[io.FileIO, io.FileIO]:
 class Ranks:
     """Processes 0..n-1 of one generation, from fork to kill."""
 
-    def __init__(self, world_size: int, plan: dict[str, Any]) -> None:
+    def __init__(self, world_size: int, plan: dict[str, Any], nodes: Nodes | None = None) -> None:
         self.world_size = world_size
         self.pids: list[int] = []
         self.exits: dict[int, Exit] = {}
@@ -86,7 +87,10 @@ class Ranks:
                 given = [theirs.enter_context(channel)]
                 for _ in range(world_size):
                     given += map(theirs.enter_context, self._connect())
-                self._server = forkserver.fork(plan | {"world_size": world_size}, [file.fileno() for file in given])
+                if nodes:
+                    given += map(theirs.enter_context, nodes.namespaces())
+                request = plan | {"world_size": world_size, "nodes": nodes.count if nodes else 0}
+                self._server = forkserver.fork(request, [file.fileno() for file in given])
             except OSError as error:
                 self.close()
                 raise ClusterError(f"{world_size} ranks need {3 * world_size + 1} open files: {error}") from error

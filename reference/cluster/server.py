@@ -178,7 +178,7 @@ class Server:
         return not self.orphaned and (self.control.fileno() not in ready or self.fork())
 
     def fork(self) -> bool:
-        """Take one request: a JSON description and the file descriptors of the ranks. False when the owner is gone."""
+        """Take one request: a JSON description and the file descriptors of ranks and nodes. False when the owner is gone."""
         try:
             request, fds, _, _ = socket.recv_fds(self.control, _MAX_REQUEST, _MAX_FDS)
         except OSError:
@@ -190,10 +190,13 @@ class Server:
         self.poll.register(generation.channel, select.POLLIN)
         plan = json.loads(request) | {"store": generation.store}
         preload(plan["preload"])
+        size = plan["world_size"]
+        users, *networks = fds[1 + 3 * size :] or [-1]
         apart = namespaces.create() if plan["untrusted"] and LINUX else {}
+        homes = [{"user": users, "net": network} for network in networks] or [apart]
         try:
-            for rank in range(plan["world_size"]):
-                self.fork_rank(generation, rank, plan, fds[1:], apart)
+            for rank in range(size):
+                self.fork_rank(generation, rank, plan, fds[1:], homes[rank * len(homes) // size])
         except (OSError, IndexError) as error:  # no more processes, or no more file descriptors
             generation.send(failed=str(error))
             self.end([generation])
@@ -218,7 +221,7 @@ class Server:
             if os.getppid() != server:
                 os._exit(0)
             stores = [other.store_fd for other in self.generations if other is not generation]
-            self.forget([fd for fd in (*fds, *apart.values(), *stores) if fd not in mine])
+            self.forget({*fds, *apart.values(), *stores} - {*mine})
             from .rank import main
 
             main(rank, plan | {"apart": bool(apart)}, *mine)
@@ -227,7 +230,7 @@ class Server:
         finally:
             os._exit(70)
 
-    def forget(self, fds: list[int]) -> None:
+    def forget(self, fds: set[int]) -> None:
         """In a new rank: let go of what is the server's or another rank's."""
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM, ORPHANED):

@@ -49,6 +49,7 @@ class Reports:
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     faults: dict[int, RankError] = field(default_factory=dict)
     exits: dict[int, int] = field(default_factory=dict)  # exit code, or minus the signal
+    mortal: bool = False  # ranks may end: that is no failure
 
     @property
     def silent(self) -> list[int]:
@@ -60,7 +61,7 @@ class Reports:
     @property
     def failed(self) -> bool:
         """True once some rank has failed."""
-        return bool(self.faults or self.exits)
+        return bool(self.faults or (self.exits and not self.mortal))
 
 
 def from_fault(rank: int, fault: Mapping[str, Any]) -> RankError:
