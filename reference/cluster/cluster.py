@@ -131,7 +131,7 @@ class Cluster:
         return self._call(fn, args, kwargs, record=True)
 
     def survive(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
-        """As `run`, and goes on where ranks die: returns the results of those that live, `Gone` for the others.
+        """As `run`, where ranks may die: returns the results of those that live, and `Gone` for the others.
 
         `fn` may end the world's group and begin another one. All ranks are started again afterwards.
         """

@@ -178,7 +178,7 @@ class Server:
         return not self.orphaned and (self.control.fileno() not in ready or self.fork())
 
     def fork(self) -> bool:
-        """Take one request: a JSON description and the file descriptors of ranks and nodes. False when the owner is gone."""
+        """Take one request: a JSON description, and file descriptors. False when the owner is gone."""
         try:
             request, fds, _, _ = socket.recv_fds(self.control, _MAX_REQUEST, _MAX_FDS)
         except OSError:
