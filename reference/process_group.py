@@ -189,7 +189,8 @@ def connect(backend: str, options: Any, timeout: timedelta | None = None) -> Pro
     else:
         kind, device = ProcessGroup.BackendType.GLOO, "cpu"
         gloo = dist.ProcessGroupGloo._Options()
-        gloo._devices, gloo._timeout = _gloo_devices(), timeout
+        gloo._devices = _gloo_devices(os.getpid(), os.environ.get("GLOO_SOCKET_IFNAME", ""))
+        gloo._timeout = timeout
         engine = dist.ProcessGroupGloo(store, rank, size, gloo)
     group = ProcessGroup(store, rank, size)
     group._set_default_backend(kind)
@@ -198,15 +199,18 @@ def connect(backend: str, options: Any, timeout: timedelta | None = None) -> Pro
 
 
 @cache
-def _gloo_devices() -> list[Any]:
-    """The devices of all gloo groups of this process, as gloo takes them for each group anew.
+def _gloo_devices(process: int, interfaces: str) -> list[Any]:
+    """The devices of all gloo groups of a process; gloo by itself makes new ones for each group.
 
     A device has a thread that wakes a hundred times a second: those of a hundred idle groups take 7 % of a core.
+
+    Args:
+        process: its number; a fork of it has none of its threads, and needs devices of its own.
+        interfaces: names of networks, with commas between them; "" for what the host's name leads to.
     """
-    create, names = dist.ProcessGroupGloo.create_device, os.environ.get("GLOO_SOCKET_IFNAME", "")
-    if not names:
+    if not interfaces:
         return [dist.ProcessGroupGloo.create_default_device()]
-    return [create(interface=name) for name in names.split(",")]
+    return [dist.ProcessGroupGloo.create_device(interface=name) for name in interfaces.split(",")]
 
 
 def introduce(carrier: ProcessGroup, ranks: tuple[int, ...], backend: str) -> None:

@@ -1,6 +1,7 @@
 """Warm clusters that all tests share."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -34,6 +35,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if (turn := config.getoption("turn")) is not None and (left := out_of_turn(items, turn)):
         items[:] = [item for item in items if item not in set(left)]
         config.hook.pytest_deselected(items=left)
+
+
+@pytest.fixture
+def patience() -> float:
+    """How much longer than on a quiet machine things may take here."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 @pytest.fixture(scope="session")

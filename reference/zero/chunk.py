@@ -46,6 +46,10 @@ class Chunk(Tensor):
         self.held = held
         self._pieces = {torch.Size(box.begins): values for box, values in part.pieces(held)}
 
+    def boxes(self) -> list[tuple[Slices, Tensor]]:
+        """Where in the parameter its elements are, and a view of them in the form of each box."""
+        return [(Slices(tuple(begins), tuple(values.shape)), values) for begins, values in self._pieces.items()]
+
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         raise TypeError(f"a chunk is for saving and loading; {function} works on its `held`")

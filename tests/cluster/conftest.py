@@ -1,6 +1,5 @@
 """What the tests of the cluster share: no test hangs, and processes can be found again."""
 
-import os
 import signal
 from collections.abc import Iterator
 from typing import NoReturn
@@ -22,9 +21,3 @@ def alarm() -> Iterator[None]:
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
-
-
-@pytest.fixture
-def patience() -> float:
-    """How much longer than on a quiet machine things may take here."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))

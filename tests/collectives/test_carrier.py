@@ -111,3 +111,27 @@ def test_one_thread_looks_for_the_messages_of_all_groups(clusters) -> None:
     """A thread of each group would wake a hundred times a second: a hundred idle groups took 7 % of a core."""
     cluster = clusters(2)
     assert cluster.run(threads_of_groups, 20) == cluster.run(threads_of_groups, 0)
+
+
+def sums_in_forks(folder: str) -> list[int]:
+    """Two forks of a process that has a group make one of their own, as tests of torch's own do it."""
+    process_group.connect("gloo", of_ranks(dist.HashStore(), 0, 1))
+    forks = []
+    for rank in range(2):
+        forks.append(os.fork())
+        if not forks[-1]:
+            x = torch.ones(1)
+            group = process_group.connect("gloo", of_ranks(dist.FileStore(f"{folder}/store", 2), rank, 2))
+            group.allreduce([x]).wait()
+            os._exit(int(x))
+    return [os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) for fork in forks]
+
+
+def of_ranks(store: dist.Store, rank: int, size: int) -> SimpleNamespace:
+    """What torch says of a new group."""
+    return SimpleNamespace(store=store, group_rank=rank, group_size=size, timeout=timedelta(seconds=20))
+
+
+def test_a_fork_has_devices_of_its_own(clusters, tmp_path: Path) -> None:
+    """A thread does not live on in a fork: a group there would wait for a device that nobody serves."""
+    assert clusters(1).run(sums_in_forks, str(tmp_path)) == [[2, 2]]
