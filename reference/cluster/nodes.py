@@ -29,6 +29,7 @@ MAX_NODES = 32
 DEVICE = "eth0"  # of the link, on each node
 PORT = 29500  # of torchrun's rendezvous, on node 0
 _NETWORK = "10.77.0."
+SWITCH = f"{_NETWORK}254"  # address of the machine that joins the nodes
 _START, _GONE = 60.0, 10.0  # seconds in which nodes must be there, and gone
 _BURST, _LEAST_BURST = (
     2e-3,
@@ -196,6 +197,14 @@ class Nodes:
         """
         return self._start(self.known(node) + 1, argv, environment, (stdin, stdout, stderr))
 
+    def start_on_switch(self, argv: Sequence[str | os.PathLike[str]]) -> NodeProcess:
+        """Start a program on the machine that joins the nodes, which they reach by `SWITCH`: a store, a scheduler.
+
+        Raises:
+            BadInput, ClusterError: as `start`.
+        """
+        return self._start(0, argv, {}, (subprocess.DEVNULL, 1, 2))
+
     def torchrun(self, node: int, ranks: int, port: int = PORT) -> list[str]:
         """The beginning of a command that starts `ranks` ranks on this node, of as many on each: add the script to it.
 
@@ -271,7 +280,7 @@ class Nodes:
                 f"link set dev port{node} master switch up",
             )
         ]
-        bridge = ("link add name switch type bridge", "link set dev switch up")
+        bridge = ("link add name switch type bridge", f"address add {SWITCH}/24 dev switch", "link set dev switch up")
         self._run(0, "ip", *bridge, *cables)
         for node in range(self.count):
             address = f"address add {self.address(node)}/24 dev eth0"

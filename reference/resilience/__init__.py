@@ -1,0 +1,14 @@
+"""Resilience: what a training does when machines die, hang, are cut off, or compute wrong numbers.
+
+Among 16,384 GPUs one fails every three hours (Llama 3, 2024). Read `placement.py`, then `copies.py`, `membership.py`
+and `elastic.py`.
+
+    placement.py    on whose nodes copies lie, so that most losses lose nothing
+    reshard.py      from one layout to another without a disk
+    copies.py       each rank's state in memory, and on a neighbour's node
+    store.py        where those who take part leave words for each other
+    membership.py   who takes part: those who live agree on a list, round after round
+    elastic.py      training that goes on with those who are left
+
+    lab/faults.py   let a process die at the N-th point of its way
+"""

@@ -1,0 +1,295 @@
+"""Training that goes on with those who are left.
+
+    1. Agree who takes part (`membership`), make a world of them, lay the model out on it.
+    2. Fetch the newest state that is whole among them (`copies`).
+    3. Train; after each step keep what one has, in memory, and on a neighbour.
+    4. When somebody dies, hangs, is cut off or comes: back to 1.
+
+The processes stay, with all that they have imported and held. A batch is a function of the step, so a step that is done
+again reads what it read, and the losses equal those of a run that was laid out so from the start.
+
+Whoever waits for a dead rank must be woken. A gloo group cannot be aborted, and tells only those who talk to the dead
+one. So a thread looks at the membership, and hangs up all connections of the round once it is over: what waits on them
+fails at once, as `ncclCommAbort` does it for NCCL.
+"""
+
+import gc
+import os
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from reference.config import TrainConfig
+from reference.errors import BadInput
+from reference.groups import mine_of
+from reference.parallelize import Plan
+from reference.train import Training, summed
+
+from .copies import Copies, gathered
+from .membership import LEASE, Membership, Round, machine
+from .placement import grouped, of_ranks
+from .store import OUT_OF_REACH, Connect
+
+BEGUN, DONE = "begun", "done"  # words that are left in the store
+PATIENCE = 60.0  # seconds that one message may take where all members say that they live
+
+Layout = Callable[[int], tuple[int, Plan]]
+"""Of a number of ranks: how many of them train, and how the work is laid out over these. The others are spares."""
+
+
+@dataclass
+class Lap:
+    """A stretch of training in one round.
+
+    Attributes:
+        round: its number, and who took part.
+        ranks: how many of them trained.
+        first: the step that it began with; None where it ended before.
+        losses: nats per token, by step.
+        began, ended: `time.monotonic()`, when they had agreed, and after the last step.
+        why: what ended it.
+    """
+
+    round: Round
+    ranks: int
+    first: int | None = None
+    losses: dict[int, float] = field(default_factory=dict)
+    began: float = 0.0
+    ended: float = 0.0
+    why: str = ""
+
+
+def train_elastically(
+    config: TrainConfig,
+    layout: Layout,
+    connect: Connect,
+    name: str,
+    device: torch.device,
+    *,
+    copies: int = 2,
+    lease: float = LEASE,
+    at_first: int = 1,
+    after_step: Callable[[Training, int], None] = lambda training, step: None,
+) -> tuple[list[Lap], Training | None]:
+    """Train with all who call this, through one store; they may come and go.
+
+    Args:
+        config: what to learn.
+        layout: how the work is laid out on so many ranks.
+        connect: makes a client of the store, see `store`.
+        name: of this process. Ranks are in the order of names, so those of a node should have names that follow each
+            other.
+        device: where this process computes.
+        copies: of each rank's state, its own counted, each on another node where there are several.
+        lease: seconds without a word from a member, after which it has gone.
+        at_first: how many must have come before training begins.
+        after_step: called on each rank that trains, with the number of steps taken.
+
+    Returns:
+        The laps that this process took part in, and the training as it is in the end; None on a spare.
+
+    Raises:
+        BadInput: if a layout does not fit, or state is lost because all who held it are gone.
+    """
+    membership = Membership(connect, name, lease, at_first)
+    held, laps, training = Copies(), [], None
+    try:
+        while True:
+            laps.append(Lap(membership.agree(), 0, began=time.monotonic()))
+            if membership.told(DONE):
+                return laps, training
+            try:
+                with world(laps[-1].round, membership) as everybody:
+                    runner = _Runner(config, layout, held, copies, device, membership, laps[-1], after_step)
+                    training = runner.run(everybody)
+                    if runner.done:
+                        membership.tell(DONE)
+                        return laps, training
+            except RuntimeError as error:
+                if not (membership.over or broken(error)):
+                    raise
+                laps[-1].why = str(error)
+            finally:
+                laps[-1].ended = time.monotonic()
+    finally:
+        membership.close()
+
+
+class _Runner:
+    """One lap."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        layout: Layout,
+        held: Copies,
+        copies: int,
+        device: torch.device,
+        membership: Membership,
+        lap: Lap,
+        after_step: Callable[[Training, int], None],
+    ) -> None:
+        self.config, self.layout, self.held, self.copies, self.device = config, layout, held, copies, device
+        self.membership, self.lap, self.after_step = membership, lap, after_step
+        self.last = config.stop_after or config.steps
+        self.done = False
+
+    def run(self, everybody: dist.ProcessGroup) -> Training | None:
+        """Until all steps are taken, or somebody waits to be let in."""
+        self.lap.ranks, plan = self.layout(everybody.size())
+        group = mine_of(everybody, [tuple(range(self.lap.ranks))])
+        training = Training(self.config, group, self.device, plan) if group else None
+        step = self.held.restore(training, everybody)
+        if step is None and self.membership.told(BEGUN):
+            raise BadInput("all who held the state are gone: nobody is left who could go on")
+        self.lap.first = step or 0
+        if training:
+            nodes = gathered(machine(), group)
+            self.held.begin(group, of_ranks(grouped, nodes, self.copies), self.lap.round.number)
+            self.held.take(training, self.lap.first)
+            self.held.settle()
+            self.train(training, group)
+        dist.barrier()  # spares wait here; whoever has passed it is needed by nobody
+        return training
+
+    def train(self, training: Training, group: dist.ProcessGroup) -> None:
+        """Steps, from where they stand."""
+        for step in range(self.lap.first, self.last):
+            loss = training.backward(step)
+            training.update(step)
+            self.held.take(training, step + 1)
+            self.lap.losses[step] = summed(loss, training.loss_group)
+            if step == 0:  # all have asked whether somebody had begun
+                self.membership.tell(BEGUN)
+            self.after_step(training, step + 1)
+            if step + 1 < self.last and anybody(self.membership.guests, group):
+                self.held.settle()
+                self.lap.why = "somebody waits to be let in"
+                return
+        self.held.settle()
+        self.done = True
+
+
+class RoundOver(RuntimeError):
+    """This round is over, and the next one begins."""
+
+
+@contextmanager
+def world(of: Round, membership: Membership) -> Iterator[dist.ProcessGroup]:
+    """The members of a round as torch's world, connected to each other until the round is over."""
+    store = WhileItLasts(membership)  # must be held: torch has its C++ half alone
+    before = connections(membership.port)
+    membership.on_over(lambda: hang_up(connections(membership.port) - before))
+    try:
+        dist.init_process_group(
+            "gloo",
+            store=dist.PrefixStore(f"world {of.number}", store),
+            rank=of.members.index(membership.name),
+            world_size=len(of.members),
+            timeout=timedelta(seconds=PATIENCE),
+        )
+        yield dist.group.WORLD
+    finally:
+        membership.on_over(lambda: None)
+        hang_up(connections(membership.port) - before)  # what is under way ends now, on both sides
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        gc.collect()  # models and hooks hold groups
+
+
+class WhileItLasts(dist.Store):
+    """The store as ranks of a round see it that find each other: nobody waits there for one who has gone."""
+
+    def __init__(self, membership: Membership) -> None:
+        super().__init__()
+        self._membership, self._store = membership, membership.store
+
+    def set(self, key: str, value: bytes) -> None:
+        self._store.set(key, value)
+
+    def get(self, key: str) -> bytes:
+        self.wait([key])
+        return self._store.get(key)
+
+    def add(self, key: str, amount: int) -> int:
+        return self._store.add(key, amount)
+
+    def check(self, keys: list[str]) -> bool:
+        return self._store.check(keys)
+
+    def compare_set(self, key: str, expected: bytes, desired: bytes) -> bytes:
+        return self._store.compare_set(key, expected, desired)
+
+    def has_extended_api(self) -> bool:
+        return False
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        while not self._store.check(keys):
+            if self._membership.over:
+                raise RoundOver("a member has gone before all were connected")
+            time.sleep(0.001)
+
+
+def connections(besides: int) -> set[tuple[int, int]]:
+    """TCP connections of this process: file descriptors and inodes, by which one knows them again.
+
+    Args:
+        besides: a port; those to it are left out.
+    """
+    found = set()
+    for file in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError):
+            status = os.stat(f"/proc/self/fd/{file}")
+            if stat.S_ISSOCK(status.st_mode):
+                with socket.socket(fileno=os.dup(file)) as it:
+                    if it.family in (socket.AF_INET, socket.AF_INET6):
+                        port = it.getpeername()[1]  # OSError for one that listens: gloo would abort the process
+                        if port != besides:
+                            found.add((file, status.st_ino))
+    return found
+
+
+def hang_up(these: set[tuple[int, int]]) -> None:
+    """Shut connections: whoever waits on them, here and at the other end, fails."""
+    for file, inode in these:
+        with suppress(OSError):
+            if os.stat(f"/proc/self/fd/{file}").st_ino == inode:
+                with socket.socket(fileno=os.dup(file)) as it:
+                    it.shutdown(socket.SHUT_RDWR)
+
+
+def anybody(says: bool, group: dist.ProcessGroup) -> bool:
+    """Whether any rank says yes: then all of them hear it."""
+    flag = torch.tensor(int(says))
+    dist.all_reduce(flag, dist.ReduceOp.MAX, group=group)
+    return bool(flag)
+
+
+def broken(error: RuntimeError) -> bool:
+    """Whether an error says that a connection is lost, or silent."""
+    return isinstance(error, (RoundOver, dist.DistBackendError, *OUT_OF_REACH)) or "gloo" in str(error)
+
+
+def as_many_as_divide(config: TrainConfig, plan: Plan) -> Layout:
+    """Data parallelism over as many of the ranks as share the batch equally; the plan's other axes stay as they are.
+
+    Raises:
+        BadInput: by the layout, if there are fewer ranks than one replica has.
+    """
+
+    def layout(ranks: int) -> tuple[int, Plan]:
+        for used in range(ranks, 0, -1):
+            with suppress(BadInput):
+                plan.require_fit(used, config.model, config.sequence)
+                if config.batch % (plan.dp_size(used) * plan.micro_batches) == 0:
+                    return used, plan
+        raise BadInput(f"{ranks} ranks are too few for this plan, or share no batch of {config.batch} windows")
+
+    return layout

@@ -1,0 +1,39 @@
+"""Let a process die, hang or be stopped at the N-th point of its way: any function call of this project, or of torch's
+distributed part, is a point.
+
+A test that kills at random times hits what takes long. Points are everywhere: in the middle of a rendezvous, between
+two halves of a step, while a copy is unpacked. The way is the same each time, but for what threads do.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+PLACES = ("/reference/", "/torch/distributed/")
+
+
+class Points:
+    """Counts points from now on, on this thread.
+
+    Args:
+        at: the number of the point at which `do` is called; 0 for none.
+        do: what is to happen there; by default the process kills itself.
+    """
+
+    def __init__(self, at: int = 0, do: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGKILL)) -> None:
+        self.at, self.do, self.count = at, do, 0
+
+    def __enter__(self) -> "Points":
+        sys.setprofile(self._pass)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _pass(self, frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and any(place in frame.f_code.co_filename for place in PLACES):
+            self.count += 1
+            if self.count == self.at:
+                self.do()

@@ -1,0 +1,114 @@
+"""What tests of elastic training share: a small training in float64, on ranks to which something happens."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from reference.cluster import Cluster, Gone
+from reference.config import TrainConfig
+from reference.memory.precision import PRECISIONS
+from reference.models import preset
+from reference.plan import DataParallelism, Plan
+from reference.resilience.elastic import Lap, as_many_as_divide, train_elastically
+from reference.resilience.lab.faults import Points
+from reference.resilience.store import reach, serve
+from reference.train import Training, train
+
+STEPS = 6
+PRELOAD = ("torch._dynamo", "reference.resilience.elastic")
+SMALL = replace(preset("tiny"), layers=2, width=16, heads=2, kv_heads=2, hidden=32)
+CONFIG = TrainConfig(
+    steps=STEPS, batch=12, sequence=16, warmup=2, model=SMALL, precision=PRECISIONS["fp64"], data=str(Path(__file__))
+)
+FSDP = Plan(data_parallel=DataParallelism.FSDP)
+Happens = Callable[[int, Training | None, int], None]
+"""Told the rank, its training and how many steps it has taken."""
+
+
+def alone(config: TrainConfig) -> tuple[list[float], dict[str, torch.Tensor]]:
+    """Losses of all steps in one process, and its parameters in the end."""
+    losses: list[float] = []
+    store = dist.HashStore()
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        training = train(config, dist.group.WORLD, torch.device("cpu"), report=lambda step: losses.append(step.loss))
+        return losses, {part.name: part.master.detach().clone() for part in training.form.parts}
+    finally:
+        dist.destroy_process_group()
+
+
+@cache
+def expected(config: TrainConfig = CONFIG) -> tuple[list[float], dict[str, torch.Tensor]]:
+    """The same, once for each training."""
+    return alone(config)
+
+
+def nothing(rank: int, training: Training | None, step: int) -> None:
+    """Let a rank be."""
+
+
+def elastic(
+    port: int,
+    config: TrainConfig = CONFIG,
+    plan: Plan = FSDP,
+    happens: Happens = nothing,
+    points: dict[int, int] | None = None,
+    host: str = "127.0.0.1",
+    lease: float | None = None,
+) -> tuple[list[Lap], list[tuple[str, int, int, torch.Tensor]], int]:
+    """Train elastically on a rank of a cluster.
+
+    Args:
+        port, host: of the store.
+        happens: after each step.
+        points: of each rank that is to die, at which point of its way.
+
+    Returns:
+        Laps; this rank's parts of the parameters in the end, and where they begin and end; points it has passed.
+    """
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    dist.destroy_process_group()
+    more: dict[str, Any] = {} if lease is None else {"lease": lease}
+    with Points(at=(points or {}).get(rank, 0)) as passed:
+        laps, training = train_elastically(
+            config,
+            as_many_as_divide(config, plan),
+            partial(reach, host, port),
+            f"{rank:03}-{os.getpid()}",
+            torch.device("cpu"),
+            at_first=world_size,
+            after_step=lambda training, step: happens(rank, training, step),
+            **more,
+        )
+    parts = training.form.parts if training else ()
+    return laps, [(p.name, p.begin, p.end, p.master.detach().clone()) for p in parts], passed.count
+
+
+def run(cluster: Cluster, **options: Any) -> list[Any]:
+    """Train on all ranks of a cluster, with a store of its own."""
+    store = serve()
+    return cluster.survive(elastic, store.port, **options)
+
+
+def require_right(results: list[Any], config: TrainConfig = CONFIG) -> list[Lap]:
+    """See that those who live have learned what one process learns. Returns the laps of the first of them."""
+    losses, parameters = expected(config)
+    lived = [result for result in results if not isinstance(result, Gone)]
+    assert lived
+    for laps, parts, _ in lived:
+        for lap in laps:
+            for step, loss in lap.losses.items():
+                assert abs(loss - losses[step]) < 1e-10, (step, loss, losses[step])
+        for name, begin, end, values in parts:
+            whole = parameters[name].flatten()
+            held = values.flatten()[: max(0, min(end, whole.numel()) - begin)]
+            torch.testing.assert_close(held, whole[begin : begin + held.numel()], rtol=0, atol=1e-10)
+    done = {step for laps, _, _ in lived for lap in laps for step in lap.losses}
+    assert done == set(range(config.steps))
+    return lived[0][0]

@@ -1,0 +1,143 @@
+"""Training goes on with those who are left, and learns what a run learns that nothing has happened to."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from reference.cluster import Cluster, Gone, Nodes
+from reference.cluster.nodes import SWITCH
+from reference.plan import DataParallelism, Plan
+from reference.train import Training
+
+from .elastic_runs import PRELOAD, STEPS, elastic, require_right, run
+
+PORT = 29400  # of the store on the switch
+KILLED = Gone(-signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[Cluster]:
+    with Cluster(4, timeout=40, preload=PRELOAD) as cluster:
+        yield cluster
+
+
+def dies(when: dict[int, int]):
+    """Ranks that kill themselves after some steps."""
+
+    def happens(rank: int, training: Training | None, step: int) -> None:
+        if when.get(rank) == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return happens
+
+
+def test_where_nothing_happens_there_is_one_lap(four: Cluster) -> None:
+    laps = require_right(run(four))
+    assert [(lap.ranks, lap.first, len(lap.losses)) for lap in laps] == [(4, 0, STEPS)]
+
+
+@pytest.mark.parametrize("when", [{2: 3}, {0: 1}, {3: STEPS}, {1: 2, 3: 4}, {0: 2, 1: 3, 2: 4}], ids=str)
+def test_others_go_on_where_ranks_die(four: Cluster, when: dict[int, int]) -> None:
+    results = run(four, happens=dies(when))
+    assert [rank for rank, result in enumerate(results) if result == KILLED] == sorted(when)
+    laps = require_right(results)
+    assert laps[-1].ranks == {3: 3, 2: 2, 1: 1}[4 - len(when)]
+    for before, after in zip(laps, laps[1:], strict=False):
+        assert after.first >= max(before.losses, default=-1)  # at most one step is done again
+
+
+PLANS = {  # and how many of three ranks train by it: where two belong together, one waits as a spare
+    "replicas": (Plan(data_parallel=DataParallelism.DDP), 3),
+    "ZeRO-1": (Plan(data_parallel=DataParallelism.ZERO1), 3),
+    "tensor": (Plan(data_parallel=DataParallelism.FSDP, tensor_parallel=2), 2),
+    "pipeline": (Plan(pipeline_parallel=2, micro_batches=2), 2),
+    "context": (Plan(data_parallel=DataParallelism.FSDP, context_parallel=2), 2),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_any_plan_goes_on(four: Cluster, name: str) -> None:
+    plan, left = PLANS[name]
+    assert require_right(run(four, plan=plan, happens=dies({1: 2})))[-1].ranks == left
+
+
+def test_a_spare_takes_the_place_of_one_who_dies(four: Cluster) -> None:
+    """12 windows in 12 micro-batches are one replica of two stages on up to four ranks: two of them are spares."""
+    plan = Plan(pipeline_parallel=2, micro_batches=12)
+    laps = require_right(run(four, plan=plan, happens=dies({0: 3})))
+    assert [lap.ranks for lap in laps] == [2, 2]
+
+
+def test_two_who_die_at_once_may_be_too_many(four: Cluster) -> None:
+    """With two copies, the loss of both who hold a part is the end, and is said so."""
+    with pytest.raises(Exception, match=r"lost|gone"):
+        run(four, happens=dies({0: 3, 1: 3}))
+
+
+def hangs(after: int, who: int):
+    """A rank that stops for good, as one whose GPU hangs."""
+
+    def happens(rank: int, training: Training | None, step: int) -> None:
+        if rank == who and step == after:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    return happens
+
+
+def test_one_who_hangs_is_left_behind(four: Cluster) -> None:
+    results: list = []
+    call = threading.Thread(target=lambda: results.extend(run(four, happens=hangs(3, 2), lease=1.5)))
+    pids = four.ready()
+    call.start()
+    time.sleep(12)
+    os.kill(pids[2], signal.SIGKILL)  # else the call would wait for it
+    call.join(60)
+    assert results[2] == KILLED
+    assert require_right(results)[-1].ranks == 3
+
+
+def pauses(after: int, who: int, seconds: float):
+    """A rank that is stopped for some seconds, and goes on."""
+
+    def happens(rank: int, training: Training | None, step: int) -> None:
+        if step > after:
+            time.sleep(0.5)  # the others wait for it to come back
+        if rank == who and step == after:
+            pid = os.getpid()
+            if os.fork() == 0:
+                time.sleep(seconds)
+                os.kill(pid, signal.SIGCONT)
+                os._exit(0)
+            os.kill(pid, signal.SIGSTOP)
+            os.wait()
+
+    return happens
+
+
+def test_one_who_comes_back_is_let_in(four: Cluster) -> None:
+    results = run(four, happens=pauses(2, 1, 3.5), lease=1.5)
+    laps = require_right(results)
+    assert [lap.ranks for lap in laps if lap.losses][-1] == 4
+    assert 3 in [lap.ranks for lap in laps]
+
+
+available = Nodes.available()
+
+
+@pytest.mark.skipif(not available, reason=f"no nodes here: {available.why_not}")
+def test_a_node_dies_and_the_other_goes_on() -> None:
+    with Cluster(4, nodes=2, timeout=40, preload=PRELOAD) as cluster:
+        results = run_on(cluster, happens=dies({2: 3, 3: 3}))
+    assert results[2:] == [KILLED, KILLED]
+    assert require_right(results)[-1].ranks == 2
+
+
+def run_on(cluster: Cluster, **options) -> list:
+    """Train on nodes, with a store on the machine that joins them."""
+    cluster.nodes.start_on_switch([sys.executable, "-m", "reference.resilience.store", SWITCH, str(PORT)])
+    return cluster.survive(elastic, PORT, host=SWITCH, **options)

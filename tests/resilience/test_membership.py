@@ -1,0 +1,113 @@
+"""Those who live agree: on one list, whoever dies, hangs or comes."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+import torch.distributed as dist
+
+from reference.cluster import Cluster, Gone
+from reference.resilience.membership import Membership, Round
+from reference.resilience.store import reach, serve
+
+LEASE = 1.5
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    store = serve()
+    yield store.port
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[Cluster]:
+    with Cluster(4, timeout=60) as cluster:
+        yield cluster
+
+
+def member(port: int) -> Membership:
+    return Membership(partial(reach, "127.0.0.1", port), f"rank {dist.get_rank()}", LEASE)
+
+
+def first_round(port: int) -> Round:
+    return member(port).agree()
+
+
+def test_all_who_come_agree_on_one_list(four: Cluster, port: int) -> None:
+    assert set(four.run(first_round, port)) == {Round(1, tuple(f"rank {rank}" for rank in range(4)))}
+
+
+def without_the_dead(port: int, how: int) -> tuple[Round, float]:
+    mine = member(port)
+    mine.agree()
+    if dist.get_rank() == 2:
+        os.kill(os.getpid(), how)
+    began = time.monotonic()
+    while not mine.over:
+        time.sleep(0.001)
+    noticed = time.monotonic() - began
+    return mine.agree(), noticed
+
+
+def test_a_death_is_noticed_at_once_on_one_machine(four: Cluster, port: int, patience: float) -> None:
+    results = four.survive(without_the_dead, port, signal.SIGKILL)
+    assert results[2] == Gone(-signal.SIGKILL)
+    rounds, noticed = zip(*(result for rank, result in enumerate(results) if rank != 2), strict=True)
+    assert set(rounds) == {Round(2, ("rank 0", "rank 1", "rank 3"))}
+    assert max(noticed) < 0.5 * patience
+
+
+def returns_later(port: int, stopped: float) -> list[Round]:
+    """Rank 1 hangs for a while; the others go on, and take it back when it comes."""
+    mine = member(port)
+    rounds = [mine.agree()]
+    if dist.get_rank() == 1:
+        rounds.append(hang(mine, stopped))
+    else:
+        until(lambda: mine.over)
+        rounds.append(mine.agree())
+        until(lambda: mine.guests or mine.over)
+    if dist.get_rank() != 1:
+        rounds.append(mine.agree())
+    return rounds
+
+
+def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        time.sleep(0.001)
+
+
+def hang(mine: Membership, seconds: float) -> Round:
+    """Stop this process for some seconds, and agree with the others afterwards."""
+    pid = os.getpid()
+    if os.fork() == 0:
+        time.sleep(seconds)
+        os.kill(pid, signal.SIGCONT)
+        os._exit(0)
+    os.kill(pid, signal.SIGSTOP)
+    os.wait()
+    return mine.agree()
+
+
+def test_who_hangs_is_left_behind_and_comes_back(four: Cluster, port: int, patience: float) -> None:
+    rounds = four.survive(returns_later, port, LEASE + 1.5 * patience)
+    assert [r.members for r in rounds[0][:2]] == [tuple(f"rank {k}" for k in range(4)), ("rank 0", "rank 2", "rank 3")]
+    assert len({of_rank[-1] for of_rank in rounds}) == 1
+    assert rounds[1][-1].members == tuple(f"rank {rank}" for rank in range(4))
+
+
+def leaves(port: int) -> Round:
+    mine = member(port)
+    mine.agree()
+    if dist.get_rank() == 0:
+        mine.close()
+        return mine.round
+    until(lambda: mine.over)
+    return mine.agree()
+
+
+def test_who_leaves_is_missed(four: Cluster, port: int) -> None:
+    assert four.survive(leaves, port)[1:] == [Round(2, ("rank 1", "rank 2", "rank 3"))] * 3
