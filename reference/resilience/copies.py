@@ -32,6 +32,10 @@ KEPT = 2  # steps
 _TAG = 1700  # of messages between neighbours, which travel while a step is computed
 
 
+class StateLost(BadInput):
+    """No snapshot is whole among those who are left."""
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """What one rank had after a step.
@@ -106,7 +110,7 @@ class Copies:
             How many steps it has taken; None where no rank holds a snapshot: a training that begins.
 
         Raises:
-            BadInput: the same on every rank, if no snapshot is whole: too many of its holders are gone.
+            StateLost: the same on every rank, if no snapshot is whole: too many of its holders are gone.
         """
         mine = [(each.of_step, each.saved, list(each.values)) for each in self._held.values()]
         whole = merge(gathered(describe(training.form.parts if training else (), {}), group))
@@ -119,7 +123,7 @@ class Copies:
             if is_whole(whole, saved, (key for at, _, keys in said if at == of_step for key in keys)):
                 return self._restored(training, of_step, saved, group)
         latest = steps[0][0]
-        raise BadInput(f"the state after step {latest} is lost: those who held a part of it, and its copies, are gone")
+        raise StateLost(f"the state after step {latest} is lost: those who held a part of it, and its copies, are gone")
 
     def _restored(
         self,

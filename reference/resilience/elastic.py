@@ -32,7 +32,7 @@ from reference.groups import mine_of
 from reference.parallelize import Plan
 from reference.train import Training, summed
 
-from .copies import Copies, gathered
+from .copies import Copies, StateLost, gathered
 from .membership import LEASE, Membership, Round, machine
 from .placement import grouped, of_ranks
 from .store import OUT_OF_REACH, Connect
@@ -146,10 +146,7 @@ class _Runner:
         self.lap.ranks, plan = self.layout(everybody.size())
         group = mine_of(everybody, [tuple(range(self.lap.ranks))])
         training = Training(self.config, group, self.device, plan) if group else None
-        step = self.held.restore(training, everybody)
-        if step is None and self.membership.told(BEGUN):
-            raise BadInput("all who held the state are gone: nobody is left who could go on")
-        self.lap.first = step or 0
+        self.lap.first = self.restore(training, everybody)
         if training:
             nodes = gathered(machine(), group)
             self.held.begin(group, of_ranks(grouped, nodes, self.copies), self.lap.round.number)
@@ -158,6 +155,19 @@ class _Runner:
             self.train(training, group)
         dist.barrier()  # spares wait here; whoever has passed it is needed by nobody
         return training
+
+    def restore(self, training: Training | None, everybody: dist.ProcessGroup) -> int:
+        """From which step on to train: 0 where nobody has taken one. Raises StateLost."""
+        begun = self.membership.told(BEGUN)
+        try:
+            step = self.held.restore(training, everybody)
+        except StateLost:
+            if begun:
+                raise
+            return 0
+        if step is None and begun:
+            raise StateLost("all who held the state are gone: nobody is left who could go on")
+        return step or 0
 
     def train(self, training: Training, group: dist.ProcessGroup) -> None:
         """Steps, from where they stand."""

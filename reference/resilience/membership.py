@@ -123,7 +123,7 @@ class Membership:
             now = time.monotonic()
             since = now if here.news(self.store) else since
             living = self._watch.living()
-            enough = number > 1 or len(here.names) >= self.at_first
+            enough = number > 1 or self._watch.known >= self.at_first
             if enough and now - since >= SETTLED and here.names.issuperset(living):
                 self.store.compare_set(f"round/{number}", "", json.dumps(sorted(here.names.intersection(living))))
             time.sleep(LOOK)
@@ -160,6 +160,11 @@ class _Watch:
     def living(self) -> list[str]:
         """All who take part, by their beats."""
         return [name for name in list(self._beats) if self.lives(name)]
+
+    @property
+    def known(self) -> int:
+        """How many have ever come."""
+        return len(self._beats)
 
     def lives(self, name: str) -> bool:
         """Whether one has been heard lately. Of a process on this machine the kernel knows better."""

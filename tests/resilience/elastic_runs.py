@@ -18,6 +18,7 @@ from reference.plan import DataParallelism, Plan
 from reference.resilience.elastic import Lap, as_many_as_divide, train_elastically
 from reference.resilience.lab.faults import Points
 from reference.resilience.store import reach, serve
+from reference.sharding import Slices
 from reference.train import Training, train
 
 STEPS = 6
@@ -38,7 +39,7 @@ def alone(config: TrainConfig) -> tuple[list[float], dict[str, torch.Tensor]]:
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
         training = train(config, dist.group.WORLD, torch.device("cpu"), report=lambda step: losses.append(step.loss))
-        return losses, {part.name: part.master.detach().clone() for part in training.form.parts}
+        return losses, {part.name: part.master.detach().view(part.shape).clone() for part in training.form.parts}
     finally:
         dist.destroy_process_group()
 
@@ -61,7 +62,7 @@ def elastic(
     points: dict[int, int] | None = None,
     host: str = "127.0.0.1",
     lease: float | None = None,
-) -> tuple[list[Lap], list[tuple[str, int, int, torch.Tensor]], int]:
+) -> tuple[list[Lap], list[tuple[str, Slices, torch.Tensor]], int]:
     """Train elastically on a rank of a cluster.
 
     Args:
@@ -70,7 +71,7 @@ def elastic(
         points: of each rank that is to die, at which point of its way.
 
     Returns:
-        Laps; this rank's parts of the parameters in the end, and where they begin and end; points it has passed.
+        Laps; what this rank has of the parameters in the end, and where in them; points it has passed.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     dist.destroy_process_group()
@@ -87,7 +88,8 @@ def elastic(
             **more,
         )
     parts = training.form.parts if training else ()
-    return laps, [(p.name, p.begin, p.end, p.master.detach().clone()) for p in parts], passed.count
+    held = [(p.name, box, x.clone()) for p in parts for box, x in p.pieces(p.master.detach())]
+    return laps, held, passed.count
 
 
 def run(cluster: Cluster, **options: Any) -> list[Any]:
@@ -105,10 +107,8 @@ def require_right(results: list[Any], config: TrainConfig = CONFIG) -> list[Lap]
         for lap in laps:
             for step, loss in lap.losses.items():
                 assert abs(loss - losses[step]) < 1e-10, (step, loss, losses[step])
-        for name, begin, end, values in parts:
-            whole = parameters[name].flatten()
-            held = values.flatten()[: max(0, min(end, whole.numel()) - begin)]
-            torch.testing.assert_close(held, whole[begin : begin + held.numel()], rtol=0, atol=1e-10)
+        for name, box, values in parts:
+            torch.testing.assert_close(values, box.within(parameters[name]), rtol=0, atol=1e-10)
     done = {step for laps, _, _ in lived for lap in laps for step in lap.losses}
     assert done == set(range(config.steps))
     return lived[0][0]
