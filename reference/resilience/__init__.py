@@ -12,7 +12,8 @@ and `elastic.py`.
 
     lab/faults.py             let a process die at the N-th point of its way
     lab/history.py            what became of a training's time: steps that count, lost ones, saves, recovery
-    lab/measured_goodput.py   goodput under failures at random, from disk and elastic
+    lab/watched.py            trainings to which something happens, from disk and elastic
+    lab/measured_goodput.py   goodput under failures at random, beside the formula
     answers/neighbour.py      new ranks get back what the dead ones had
     answers/racks.py          copies on nodes that share no rack, and as few fatal losses as can be
     answers/two_levels.py     how often to copy, and how often to save

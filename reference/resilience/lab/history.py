@@ -22,6 +22,7 @@ class Mark(StrEnum):
     RESUMED = "resumed"  # the rank holds the state to train on from
     STEP = "step"
     SAVE = "save"
+    DIED = "died"  # written by one that is about to
 
 
 @dataclass(frozen=True)
@@ -136,21 +137,23 @@ class Diary:
         return sorted(found, key=lambda moment: moment.seconds)
 
 
-def told(moments: Iterable[Moment], deaths: Iterable[tuple[float, int]], ended: float | None = None) -> History:
+def told(moments: Iterable[Moment], deaths: Iterable[tuple[float, int]]) -> History:
     """What became of the time from the first moment to the last.
 
     Args:
         moments: of all ranks. On each rank steps follow each other since it has resumed.
-        deaths: `time.monotonic()`, and the rank; those before the first moment and after the last are left out.
-        ended: when the training ended; by default with the last moment.
+        deaths: of those that did not write so themselves: `time.monotonic()`, and the rank. Those before the first
+            moment and after the last are left out.
 
     Raises:
         BadInput: if there is no moment.
     """
-    ordered = sorted(moments, key=lambda moment: moment.seconds)
+    written = sorted(moments, key=lambda moment: moment.seconds)
+    ordered = [moment for moment in written if moment.mark is not Mark.DIED]
+    deaths = [*deaths, *((moment.seconds, moment.rank) for moment in written if moment.mark is Mark.DIED)]
     if not ordered:
         raise BadInput("there is no moment in this diary: no rank has come so far as to resume")
-    first, last = ordered[0].seconds, ended or ordered[-1].seconds
+    first, last = ordered[0].seconds, ordered[-1].seconds
     dead = sorted((at, rank) for at, rank in deaths if first <= at <= last)
     of_rank = defaultdict(list)
     for moment in ordered:
