@@ -1,5 +1,6 @@
 """Training goes on with those who are left, and learns what a run learns that nothing has happened to."""
 
+import itertools
 import os
 import signal
 import sys
@@ -47,7 +48,7 @@ def test_others_go_on_where_ranks_die(four: Cluster, when: dict[int, int]) -> No
     assert [rank for rank, result in enumerate(results) if result == KILLED] == sorted(when)
     laps = require_right(results)
     assert laps[-1].ranks == {3: 3, 2: 2, 1: 1}[4 - len(when)]
-    for before, after in zip(laps, laps[1:], strict=False):
+    for before, after in itertools.pairwise(laps):
         assert after.first >= max(before.losses, default=-1)  # at most one step is done again
 
 
