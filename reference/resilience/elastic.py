@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cache
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -30,6 +32,7 @@ from reference.config import TrainConfig
 from reference.errors import BadInput
 from reference.groups import mine_of
 from reference.parallelize import Plan
+from reference.process_group import connect
 from reference.train import Training, summed
 
 from .copies import Copies, StateLost, gathered
@@ -38,6 +41,7 @@ from .placement import grouped, of_ranks
 from .store import OUT_OF_REACH, Connect
 
 BEGUN, DONE = "begun", "done"  # words that are left in the store
+CONNECTED = 5.0  # seconds in which the ranks of a new group must have connected
 PATIENCE = 60.0  # seconds that one message may take where all members say that they live
 
 Layout = Callable[[int], tuple[int, Plan]]
@@ -199,11 +203,10 @@ def world(of: Round, membership: Membership) -> Iterator[dist.ProcessGroup]:
     membership.on_over(lambda: hang_up(connections(membership.port) - before))
     try:
         dist.init_process_group(
-            "gloo",
+            backend(),
             store=dist.PrefixStore(f"world {of.number}", store),
             rank=of.members.index(membership.name),
             world_size=len(of.members),
-            timeout=timedelta(seconds=PATIENCE),
         )
         yield dist.group.WORLD
     finally:
@@ -212,6 +215,22 @@ def world(of: Round, membership: Membership) -> Iterator[dist.ProcessGroup]:
         if dist.is_initialized():
             dist.destroy_process_group()
         gc.collect()  # models and hooks hold groups
+
+
+@cache
+def backend() -> str:
+    """A backend of torch's: gloo, but a group connects soon or not at all, and its messages may take longer.
+
+    For where a member dies while others connect to it, nothing can be hung up yet.
+    """
+
+    def create(options: Any, _: Any) -> dist.ProcessGroup:
+        group = connect(dist.Backend.GLOO, options, timedelta(seconds=CONNECTED))
+        group._get_backend(torch.device("cpu")).set_timeout(timedelta(seconds=PATIENCE))
+        return group
+
+    dist.Backend.register_backend("elastic", create, extended_api=True, devices=["cpu"])
+    return "elastic"
 
 
 class WhileItLasts(dist.Store):

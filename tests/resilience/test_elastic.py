@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ from reference.cluster.nodes import SWITCH
 from reference.plan import DataParallelism, Plan
 from reference.train import Training
 
-from .elastic_runs import PRELOAD, STEPS, elastic, require_right, run
+from .elastic_runs import CONFIG, PRELOAD, STEPS, elastic, require_right, run
 
 PORT = 29400  # of the store on the switch
 KILLED = Gone(-signal.SIGKILL)
@@ -142,3 +143,22 @@ def run_on(cluster: Cluster, **options) -> list:
     """Train on nodes, with a store on the machine that joins them."""
     cluster.nodes.start_on_switch([sys.executable, "-m", "reference.resilience.store", SWITCH, str(PORT)])
     return cluster.survive(elastic, PORT, host=SWITCH, **options)
+
+
+@pytest.mark.skipif(not available, reason=f"no nodes here: {available.why_not}")
+def test_a_node_that_is_cut_off_comes_back() -> None:
+    """Node 1 goes on alone as little as it may: it has no word from the store, and waits. Mended, it is let in."""
+    with Cluster(4, nodes=2, timeout=120, preload=PRELOAD) as cluster:
+        cluster.ready()
+        for seconds, do in ((6.0, cluster.cut), (12.0, cluster.mend)):
+            threading.Timer(seconds, do, [1]).start()
+        results = run_on(cluster, happens=slowly, config=replace(CONFIG, steps=24), lease=1.5)
+    laps = require_right(results, replace(CONFIG, steps=24))
+    sizes = [lap.ranks for lap in laps if lap.losses]
+    assert 2 in sizes and sizes[-1] == 4
+    assert all(step in {s for lap in result[0] for s in lap.losses} for result in results for step in (23,))
+
+
+def slowly(rank: int, training: Training, step: int) -> None:
+    """Take a second for each step."""
+    time.sleep(1.0)
