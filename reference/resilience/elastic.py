@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 
 from reference.config import TrainConfig
 from reference.errors import BadInput
@@ -107,9 +108,9 @@ def train_elastically(
     try:
         while True:
             laps.append(Lap(membership.agree(), 0, began=time.monotonic()))
-            if membership.told(DONE):
-                return laps, training
             try:
+                if membership.told(DONE):
+                    return laps, training
                 with world(laps[-1].round, membership) as everybody:
                     runner = _Runner(config, layout, held, copies, device, membership, laps[-1], after_step)
                     training = runner.run(everybody)
@@ -201,6 +202,7 @@ def world(of: Round, membership: Membership) -> Iterator[dist.ProcessGroup]:
     store = WhileItLasts(membership)  # must be held: torch has its C++ half alone
     before = connections(membership.port)
     membership.on_over(lambda: hang_up(connections(membership.port) - before))
+    c10d._world.group_count = 0  # groups are found by their numbers, and one that could not be made has counted
     try:
         dist.init_process_group(
             backend(),
