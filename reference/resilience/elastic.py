@@ -20,7 +20,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -34,7 +34,9 @@ from reference.errors import BadInput
 from reference.groups import mine_of
 from reference.parallelize import Plan
 from reference.process_group import connect
+from reference.saves import Saves
 from reference.train import Training, summed
+from reference.zero.checkpoint import latest
 
 from .copies import Copies, StateLost, gathered
 from .membership import LEASE, Membership, Round, machine
@@ -79,6 +81,8 @@ def train_elastically(
     device: torch.device,
     *,
     copies: int = 2,
+    copy_every: int = 1,
+    saves: Saves | None = None,
     lease: float = LEASE,
     at_first: int = 1,
     after_step: Callable[[Training, int], None] = lambda training, step: None,
@@ -93,6 +97,8 @@ def train_elastically(
             other.
         device: where this process computes.
         copies: of each rank's state, its own counted, each on another node where there are several.
+        copy_every: steps; those since the last copy are done again when somebody dies.
+        saves: checkpoints on a disk, which serve where all who held a part in memory are gone.
         lease: seconds without a word from a member, after which it has gone.
         at_first: how many must have come before training begins.
         after_step: called on each rank that trains, with the number of steps taken.
@@ -101,10 +107,15 @@ def train_elastically(
         The laps that this process took part in, and the training as it is in the end; None on a spare.
 
     Raises:
-        BadInput: if a layout does not fit, or state is lost because all who held it are gone.
+        BadInput: if a layout does not fit.
+        StateLost: all who held a part of the state are gone, and nothing was saved.
     """
+    if copy_every < 1:
+        raise BadInput(f"a copy is taken every 1 step or more, not {copy_every}")
+    keeps = _Keeps(Copies(), copies, copy_every, saves)
     membership = Membership(connect, name, lease, at_first)
-    held, laps, training = Copies(), [], None
+    laps: list[Lap] = []
+    training = None
     try:
         while True:
             laps.append(Lap(membership.agree(), 0, began=time.monotonic()))
@@ -112,7 +123,7 @@ def train_elastically(
                 if membership.told(DONE):
                     return laps, training
                 with world(laps[-1].round, membership) as everybody:
-                    runner = _Runner(config, layout, held, copies, device, membership, laps[-1], after_step)
+                    runner = _Runner(config, layout, keeps, device, membership, laps[-1], after_step)
                     training = runner.run(everybody)
                     if runner.done:
                         membership.tell(DONE)
@@ -127,6 +138,16 @@ def train_elastically(
         membership.close()
 
 
+@dataclass(frozen=True)
+class _Keeps:
+    """Where state is kept."""
+
+    held: Copies
+    copies: int
+    every: int  # steps between two copies
+    saves: Saves | None
+
+
 class _Runner:
     """One lap."""
 
@@ -134,14 +155,13 @@ class _Runner:
         self,
         config: TrainConfig,
         layout: Layout,
-        held: Copies,
-        copies: int,
+        keeps: _Keeps,
         device: torch.device,
         membership: Membership,
         lap: Lap,
         after_step: Callable[[Training, int], None],
     ) -> None:
-        self.config, self.layout, self.held, self.copies, self.device = config, layout, held, copies, device
+        self.config, self.layout, self.keeps, self.held, self.device = config, layout, keeps, keeps.held, device
         self.membership, self.lap, self.after_step = membership, lap, after_step
         self.last = config.stop_after or config.steps
         self.done = False
@@ -154,7 +174,7 @@ class _Runner:
         self.lap.first = self.restore(training, everybody)
         if training:
             nodes = gathered(machine(), group)
-            self.held.begin(group, of_ranks(grouped, nodes, self.copies), self.lap.round.number)
+            self.held.begin(group, of_ranks(grouped, nodes, self.keeps.copies), self.lap.round.number)
             self.held.take(training, self.lap.first)
             self.held.settle()
             self.train(training, group)
@@ -166,25 +186,32 @@ class _Runner:
         begun = self.membership.told(BEGUN)
         try:
             step = self.held.restore(training, everybody)
+            if step is None and begun:
+                raise StateLost("all who held the state are gone: nobody is left who could go on")
+            return step or 0
         except StateLost:
-            if begun:
+            if not begun:
+                return 0
+            if not (self.keeps.saves and latest(self.keeps.saves.folder)):
                 raise
-            return 0
-        if step is None and begun:
-            raise StateLost("all who held the state are gone: nobody is left who could go on")
-        return step or 0
+        return replace(self.keeps.saves, resume=True).begin(training) if training else 0
 
     def train(self, training: Training, group: dist.ProcessGroup) -> None:
         """Steps, from where they stand."""
+        saves = self.keeps.saves
         for step in range(self.lap.first, self.last):
             loss = training.backward(step)
             training.update(step)
-            self.held.take(training, step + 1)
+            if (step + 1) % self.keeps.every == 0 or step + 1 == self.last:
+                self.held.take(training, step + 1)
             self.lap.losses[step] = summed(loss, training.loss_group)
             if step == 0:  # all have asked whether somebody had begun
                 self.membership.tell(BEGUN)
+            if saves and saves.due(step + 1, self.last):
+                saves.save(training, step + 1)
             self.after_step(training, step + 1)
             if step + 1 < self.last and anybody(self.membership.guests, group):
+                self.held.take(training, step + 1)
                 self.held.settle()
                 self.lap.why = "somebody waits to be let in"
                 return

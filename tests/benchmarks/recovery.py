@@ -30,11 +30,11 @@ import torch.distributed as dist  # noqa: E402
 from reference.cluster import Cluster  # noqa: E402
 from reference.config import TrainConfig  # noqa: E402
 from reference.plan import DataParallelism, Plan  # noqa: E402
-from reference.resilience.elastic import as_many_as_divide, train_elastically  # noqa: E402
 from reference.report import StepReport  # noqa: E402
+from reference.resilience.elastic import as_many_as_divide, train_elastically  # noqa: E402
 from reference.resilience.store import reach, serve  # noqa: E402
 from reference.saves import Saves  # noqa: E402
-from reference.train import Training, train  # noqa: E402
+from reference.train import train  # noqa: E402
 
 RANKS, VICTIM, DEATH = 4, 2, 5
 CONFIG = TrainConfig(steps=10, batch=12)
@@ -92,7 +92,6 @@ def under_agent(folder: Path) -> None:
     resume = saved.exists() and any(saved.iterdir())
     dist.barrier()
     saves = Saves(saved, every=1, resume=resume)
-    steps = [0]
 
     def after(step: StepReport) -> None:
         if step.step > 1 or resume:  # the step before has been saved
