@@ -20,17 +20,23 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import cache
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 
 from reference.config import TrainConfig
 from reference.errors import BadInput
 from reference.groups import mine_of
 from reference.parallelize import Plan
+from reference.process_group import connect
+from reference.saves import Saves
 from reference.train import Training, summed
+from reference.zero.checkpoint import latest
 
 from .copies import Copies, StateLost, gathered
 from .membership import LEASE, Membership, Round, machine
@@ -38,6 +44,7 @@ from .placement import grouped, of_ranks
 from .store import OUT_OF_REACH, Connect
 
 BEGUN, DONE = "begun", "done"  # words that are left in the store
+CONNECTED = 5.0  # seconds in which the ranks of a new group must have connected
 PATIENCE = 60.0  # seconds that one message may take where all members say that they live
 
 Layout = Callable[[int], tuple[int, Plan]]
@@ -76,6 +83,8 @@ def train_elastically(
     device: torch.device,
     *,
     copies: int = 2,
+    copy_every: int = 1,
+    saves: Saves | None = None,
     lease: float = LEASE,
     at_first: int = 1,
     after_step: Callable[[Training, int], None] = lambda training, step: None,
@@ -90,6 +99,8 @@ def train_elastically(
             other.
         device: where this process computes.
         copies: of each rank's state, its own counted, each on another node where there are several.
+        copy_every: steps; those since the last copy are done again when somebody dies.
+        saves: checkpoints on a disk, which serve where all who held a part in memory are gone.
         lease: seconds without a word from a member, after which it has gone.
         at_first: how many must have come before training begins.
         after_step: called on each rank that trains, with the number of steps taken.
@@ -98,18 +109,23 @@ def train_elastically(
         The laps that this process took part in, and the training as it is in the end; None on a spare.
 
     Raises:
-        BadInput: if a layout does not fit, or state is lost because all who held it are gone.
+        BadInput: if a layout does not fit.
+        StateLost: all who held a part of the state are gone, and nothing was saved.
     """
+    if copy_every < 1:
+        raise BadInput(f"a copy is taken every 1 step or more, not {copy_every}")
+    keeps = _Keeps(Copies(), copies, copy_every, saves)
     membership = Membership(connect, name, lease, at_first)
-    held, laps, training = Copies(), [], None
+    laps: list[Lap] = []
+    training = None
     try:
         while True:
             laps.append(Lap(membership.agree(), 0, began=time.monotonic()))
-            if membership.told(DONE):
-                return laps, training
             try:
+                if membership.told(DONE):
+                    return laps, training
                 with world(laps[-1].round, membership) as everybody:
-                    runner = _Runner(config, layout, held, copies, device, membership, laps[-1], after_step)
+                    runner = _Runner(config, layout, keeps, device, membership, laps[-1], after_step)
                     training = runner.run(everybody)
                     if runner.done:
                         membership.tell(DONE)
@@ -124,6 +140,16 @@ def train_elastically(
         membership.close()
 
 
+@dataclass(frozen=True)
+class _Keeps:
+    """Where state is kept."""
+
+    held: Copies
+    copies: int
+    every: int  # steps between two copies
+    saves: Saves | None
+
+
 class _Runner:
     """One lap."""
 
@@ -131,14 +157,13 @@ class _Runner:
         self,
         config: TrainConfig,
         layout: Layout,
-        held: Copies,
-        copies: int,
+        keeps: _Keeps,
         device: torch.device,
         membership: Membership,
         lap: Lap,
         after_step: Callable[[Training, int], None],
     ) -> None:
-        self.config, self.layout, self.held, self.copies, self.device = config, layout, held, copies, device
+        self.config, self.layout, self.keeps, self.held, self.device = config, layout, keeps, keeps.held, device
         self.membership, self.lap, self.after_step = membership, lap, after_step
         self.last = config.stop_after or config.steps
         self.done = False
@@ -151,7 +176,7 @@ class _Runner:
         self.lap.first = self.restore(training, everybody)
         if training:
             nodes = gathered(machine(), group)
-            self.held.begin(group, of_ranks(grouped, nodes, self.copies), self.lap.round.number)
+            self.held.begin(group, of_ranks(grouped, nodes, self.keeps.copies), self.lap.round.number)
             self.held.take(training, self.lap.first)
             self.held.settle()
             self.lap.resumed = time.monotonic()
@@ -164,25 +189,32 @@ class _Runner:
         begun = self.membership.told(BEGUN)
         try:
             step = self.held.restore(training, everybody)
+            if step is None and begun:
+                raise StateLost("all who held the state are gone: nobody is left who could go on")
+            return step or 0
         except StateLost:
-            if begun:
+            if not begun:
+                return 0
+            if not (self.keeps.saves and latest(self.keeps.saves.folder)):
                 raise
-            return 0
-        if step is None and begun:
-            raise StateLost("all who held the state are gone: nobody is left who could go on")
-        return step or 0
+        return replace(self.keeps.saves, resume=True).begin(training) if training else 0
 
     def train(self, training: Training, group: dist.ProcessGroup) -> None:
         """Steps, from where they stand."""
+        saves = self.keeps.saves
         for step in range(self.lap.first, self.last):
             loss = training.backward(step)
             training.update(step)
-            self.held.take(training, step + 1)
+            if (step + 1) % self.keeps.every == 0 or step + 1 == self.last:
+                self.held.take(training, step + 1)
             self.lap.losses[step] = summed(loss, training.loss_group)
             if step == 0:  # all have asked whether somebody had begun
                 self.membership.tell(BEGUN)
+            if saves and saves.due(step + 1, self.last):
+                saves.save(training, step + 1)
             self.after_step(training, step + 1)
             if step + 1 < self.last and anybody(self.membership.guests, group):
+                self.held.take(training, step + 1)
                 self.held.settle()
                 self.lap.why = "somebody waits to be let in"
                 return
@@ -200,13 +232,13 @@ def world(of: Round, membership: Membership) -> Iterator[dist.ProcessGroup]:
     store = WhileItLasts(membership)  # must be held: torch has its C++ half alone
     before = connections(membership.port)
     membership.on_over(lambda: hang_up(connections(membership.port) - before))
+    c10d._world.group_count = 0  # groups are found by their numbers, and one that could not be made has counted
     try:
         dist.init_process_group(
-            "gloo",
+            backend(),
             store=dist.PrefixStore(f"world {of.number}", store),
             rank=of.members.index(membership.name),
             world_size=len(of.members),
-            timeout=timedelta(seconds=PATIENCE),
         )
         yield dist.group.WORLD
     finally:
@@ -215,6 +247,22 @@ def world(of: Round, membership: Membership) -> Iterator[dist.ProcessGroup]:
         if dist.is_initialized():
             dist.destroy_process_group()
         gc.collect()  # models and hooks hold groups
+
+
+@cache
+def backend() -> str:
+    """A backend of torch's: gloo, but a group connects soon or not at all, and its messages may take longer.
+
+    For where a member dies while others connect to it, nothing can be hung up yet.
+    """
+
+    def create(options: Any, _: Any) -> dist.ProcessGroup:
+        group = connect(dist.Backend.GLOO, options, timedelta(seconds=CONNECTED))
+        group._get_backend(torch.device("cpu")).set_timeout(timedelta(seconds=PATIENCE))
+        return group
+
+    dist.Backend.register_backend("elastic", create, extended_api=True, devices=["cpu"])
+    return "elastic"
 
 
 class WhileItLasts(dist.Store):

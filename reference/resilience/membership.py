@@ -33,7 +33,6 @@ _PATIENCE = 10.0  # seconds that a question to the store may take where nothing 
 SETTLED = 0.05  # seconds without another arrival, after which a list is proposed
 
 
-
 @dataclass(frozen=True)
 class Round:
     """A list that all of its members know.

@@ -105,8 +105,9 @@ def test_a_large_oracle_says_what_the_slow_one_says(name: str) -> None:
 
 
 def _numbers(answers: Sequence[Any]) -> list[Any]:
-    """Of each rank, as what can be compared."""
-    return [each.tolist() if isinstance(each, torch.Tensor) else each for each in answers]
+    """Of each rank, as what can be compared: numbers of a pair one by one."""
+    each = [value for answer in answers for value in (answer if isinstance(answer, tuple) else (answer,))]
+    return [value.tolist() if isinstance(value, torch.Tensor) else value for value in each]
 
 
 CHEATS = {  # puzzle, what replaces its solution's body or a line of it, and what must be said

@@ -1,10 +1,10 @@
 """What tests of elastic training share: a small training in float64, on ranks to which something happens."""
 
+import argparse  # its text is what is learned here
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ STEPS = 6
 PRELOAD = ("torch._dynamo", "reference.resilience.elastic")
 SMALL = replace(preset("tiny"), layers=2, width=16, heads=2, kv_heads=2, hidden=32)
 CONFIG = TrainConfig(
-    steps=STEPS, batch=12, sequence=16, warmup=2, model=SMALL, precision=PRECISIONS["fp64"], data=str(Path(__file__))
+    steps=STEPS, batch=12, sequence=16, warmup=2, model=SMALL, precision=PRECISIONS["fp64"], data=argparse.__file__
 )
 FSDP = Plan(data_parallel=DataParallelism.FSDP)
 Happens = Callable[[int, Training | None, int], None]
@@ -61,7 +61,7 @@ def elastic(
     happens: Happens = nothing,
     points: dict[int, int] | None = None,
     host: str = "127.0.0.1",
-    lease: float | None = None,
+    **options: Any,
 ) -> tuple[list[Lap], list[tuple[str, Slices, torch.Tensor]], int]:
     """Train elastically on a rank of a cluster.
 
@@ -69,13 +69,13 @@ def elastic(
         port, host: of the store.
         happens: after each step.
         points: of each rank that is to die, at which point of its way.
+        options: of `train_elastically`.
 
     Returns:
         Laps; what this rank has of the parameters in the end, and where in them; points it has passed.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     dist.destroy_process_group()
-    more: dict[str, Any] = {} if lease is None else {"lease": lease}
     with Points(at=(points or {}).get(rank, 0)) as passed:
         laps, training = train_elastically(
             config,
@@ -85,7 +85,7 @@ def elastic(
             torch.device("cpu"),
             at_first=world_size,
             after_step=lambda training, step: happens(rank, training, step),
-            **more,
+            **options,
         )
     parts = training.form.parts if training else ()
     held = [(p.name, box, x.clone()) for p in parts for box, x in p.pieces(p.master.detach())]

@@ -1,20 +1,24 @@
 """Training goes on with those who are left, and learns what a run learns that nothing has happened to."""
 
+import itertools
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from reference.cluster import Cluster, Gone, Nodes
 from reference.cluster.nodes import SWITCH
 from reference.plan import DataParallelism, Plan
+from reference.saves import Saves
 from reference.train import Training
 
-from .elastic_runs import PRELOAD, STEPS, elastic, require_right, run
+from .elastic_runs import CONFIG, PRELOAD, STEPS, elastic, require_right, run
 
 PORT = 29400  # of the store on the switch
 KILLED = Gone(-signal.SIGKILL)
@@ -47,7 +51,7 @@ def test_others_go_on_where_ranks_die(four: Cluster, when: dict[int, int]) -> No
     assert [rank for rank, result in enumerate(results) if result == KILLED] == sorted(when)
     laps = require_right(results)
     assert laps[-1].ranks == {3: 3, 2: 2, 1: 1}[4 - len(when)]
-    for before, after in zip(laps, laps[1:], strict=False):
+    for before, after in itertools.pairwise(laps):
         assert after.first >= max(before.losses, default=-1)  # at most one step is done again
 
 
@@ -77,6 +81,17 @@ def test_two_who_die_at_once_may_be_too_many(four: Cluster) -> None:
     """With two copies, the loss of both who hold a part is the end, and is said so."""
     with pytest.raises(Exception, match=r"lost|gone"):
         run(four, happens=dies({0: 3, 1: 3}))
+
+
+def test_a_disk_serves_where_memory_is_lost(four: Cluster, tmp_path: Path) -> None:
+    laps = require_right(run(four, happens=dies({0: 5, 1: 5}), saves=Saves(tmp_path, every=3)))
+    assert (laps[-1].ranks, laps[-1].first) == (2, 3)
+
+
+@pytest.mark.parametrize("every", [2, 4])
+def test_steps_since_the_last_copy_are_done_again(four: Cluster, every: int) -> None:
+    laps = require_right(run(four, happens=dies({2: 5}), copy_every=every))
+    assert laps[-1].first in ({2, 4} if every == 2 else {0, 4})
 
 
 def hangs(after: int, who: int):
@@ -141,3 +156,29 @@ def run_on(cluster: Cluster, **options) -> list:
     """Train on nodes, with a store on the machine that joins them."""
     cluster.nodes.start_on_switch([sys.executable, "-m", "reference.resilience.store", SWITCH, str(PORT)])
     return cluster.survive(elastic, PORT, host=SWITCH, **options)
+
+
+@pytest.mark.skipif(not available, reason=f"no nodes here: {available.why_not}")
+def test_a_node_that_is_cut_off_comes_back(tmp_path: Path) -> None:
+    """Node 1 does not go on alone: it has no word from the store, and waits. Mended, it is let in."""
+    config, begun = replace(CONFIG, steps=24), tmp_path / "begun"
+
+    def slowly(rank: int, training: Training, step: int) -> None:
+        begun.touch()
+        time.sleep(1.0)
+
+    with Cluster(4, nodes=2, timeout=200, preload=PRELOAD) as cluster:
+
+        def cut_and_mend() -> None:
+            while not begun.exists():
+                time.sleep(0.1)
+            cluster.cut(1)
+            time.sleep(8.0)
+            cluster.mend(1)
+
+        threading.Thread(target=cut_and_mend, daemon=True).start()
+        results = run_on(cluster, happens=slowly, config=config, lease=1.5)
+    laps = require_right(results, config)
+    sizes = [lap.ranks for lap in laps if lap.losses]
+    assert 2 in sizes and sizes[-1] == 4
+    assert all(config.steps - 1 in of_rank[-1].losses for of_rank, _, _ in results)

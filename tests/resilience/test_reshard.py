@@ -1,5 +1,6 @@
 """From any layout to any other one in memory: each rank gets exactly its elements."""
 
+import itertools
 import random
 from collections.abc import Iterator
 
@@ -18,14 +19,14 @@ WHOLE = torch.arange(35.0).view(SHAPE)
 def rows(parts: int) -> list[list[Key]]:
     """A matrix in as many blocks of rows."""
     begins = [7 * part // parts for part in range(parts + 1)]
-    boxes = [Slices((a, 0), (b - a, 5)) for a, b in zip(begins, begins[1:], strict=False)]
+    boxes = [Slices((a, 0), (b - a, 5)) for a, b in itertools.pairwise(begins)]
     return [[("w", box)] if box.sizes[0] else [] for box in boxes]
 
 
 def columns(parts: int) -> list[list[Key]]:
     """The same in blocks of columns."""
     begins = [5 * part // parts for part in range(parts + 1)]
-    boxes = [Slices((0, a), (7, b - a)) for a, b in zip(begins, begins[1:], strict=False)]
+    boxes = [Slices((0, a), (7, b - a)) for a, b in itertools.pairwise(begins)]
     return [[("w", box)] if box.sizes[1] else [] for box in boxes]
 
 

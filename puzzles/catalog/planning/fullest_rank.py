@@ -31,7 +31,8 @@ def both_ends(case, inputs):
     first = {"gpipe": m, "1f1b": min(p, m), "interleaved": min((v + 1) * p - 1, m * v)}[case.schedule]
     last = {"gpipe": m, "1f1b": 1, "interleaved": (v - 1) * p + 1}[case.schedule]
     of_one = case.layers // p // v * case.tokens * (case.inputs if case.recompute else case.kept)
-    both = 18 * (case.layers // p * case.weights + case.table) + case.tokens * case.kept * case.recompute
+    tables = case.table * (2 if p == 1 else 1)  # a rank alone is the first and the last
+    both = 18 * (case.layers // p * case.weights + tables) + case.tokens * case.kept * case.recompute
     ends = both + first * of_one, both + last * of_one + case.tokens * case.logits
     return [(0, ends[0]) if ends[0] >= ends[1] else (p - 1, ends[1])]
 
