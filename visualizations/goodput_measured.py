@@ -41,7 +41,7 @@ def draw(rows: Sequence[Measured], *, title: str = "") -> Picture:
     elastic = [row for row in rows if row.way == "elastic"]
     if elastic:
         places = [row.interval for row in elastic], [row.useful for row in elastic]
-        axes.plot(*places, marker=square, color=orange, label="elastic: a copy after each step", **look)
+        axes.plot(*places, marker=square, color=orange, label="elastic: copies in memory", **look)
     for name, interval, shape in (
         ("Young", float(young(cost.checkpoint, cost.gpu_mtbf)), "|"),
         ("Daly", float(daly(cost.checkpoint, cost.gpu_mtbf)), "x"),
@@ -53,7 +53,7 @@ def draw(rows: Sequence[Measured], *, title: str = "") -> Picture:
     ticks = [tick for tick in (0.03, 0.1, 0.3, 1, 3, 10, 30, 100) if curve[0] <= tick <= curve[-1]]
     axes.set_xticks(ticks, [duration_text(tick) for tick in ticks])
     axes.minorticks_off()
-    axes.set_xlabel("training between two checkpoints", fontsize=TEXT, loc="left")
+    axes.set_xlabel("training between two checkpoints, or copies", fontsize=TEXT, loc="left")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.0%}"))
     axes.set_ylabel("part of the time that is useful", fontsize=TEXT)
     axes.legend(

@@ -126,6 +126,10 @@ class Diary:
         with (self.folder / f"{rank}.txt").open("a") as file:
             file.write(f"{time.monotonic()} {rank} {mark} {step}\n")
 
+    def steps(self, since: float = 0.0) -> int:
+        """The most steps that a rank has taken, by what was written since then."""
+        return max((each.step for each in self.read() if each.mark is Mark.STEP and each.seconds > since), default=0)
+
     def read(self) -> list[Moment]:
         """All moments, in their order. A line that was cut off by a death is none."""
         found = []

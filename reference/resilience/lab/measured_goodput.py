@@ -105,10 +105,12 @@ def measure(intervals: Iterable[int], conditions: Conditions, trainings: int = 1
 
 
 def measure_elastic(conditions: Conditions, trainings: int = 1, spares: int = RANKS) -> Measured:
-    """The row of elastic training, with a copy after each step."""
+    """The row of elastic training, with copies as often as `conditions` say."""
     with Cluster(RANKS + spares, timeout=None, preload=PRELOAD) as cluster:
         several = [replace(conditions, seed=conditions.seed + number) for number in range(trainings)]
-        return summary("elastic", 1, (elastic(cluster, one, RANKS).history for one in several), conditions)
+        return summary(
+            "elastic", conditions.copy_every, (elastic(cluster, one, RANKS).history for one in several), conditions
+        )
 
 
 def costs(rows: Iterable[Measured]) -> Reliability:
@@ -143,8 +145,9 @@ def read(file: Path) -> list[Measured]:
 def main(file: Path = FILE) -> None:
     """Measure all rows of the lesson, and write each as soon as it is there."""
     few = replace(CONDITIONS, steps=CONDITIONS.steps // 4)  # there are no more spares than die in that time
-    rows = [measure_elastic(few, trainings=6)]
+    rows = []
     for every in EVERY:
+        rows.append(measure_elastic(replace(few, copy_every=every), trainings=4))
         rows += measure([every], CONDITIONS, trainings=2)
         write(rows, file)
     for row in rows:

@@ -35,8 +35,9 @@ from reference.saves import Saves
 from reference.train import Training
 from reference.zero import checkpoint_folder
 
+from ..copies import StateLost
 from ..elastic import Lap, train_elastically
-from ..membership import LEASE
+from ..membership import LEASE, runs
 from ..store import reach, serve
 from .history import Diary, History, Mark, Moment, told
 
@@ -64,6 +65,7 @@ class Conditions:
         seed: of the failures.
         dies: after how many steps which rank dies.
         lease: seconds without a word, after which an elastic training counts a member as gone.
+        copy_every: steps between two copies of an elastic training.
     """
 
     steps: int = 60
@@ -72,6 +74,7 @@ class Conditions:
     seed: int = 0
     dies: Mapping[int, int] | None = None
     lease: float = LEASE
+    copy_every: int = 1
 
 
 @dataclass(frozen=True)
@@ -126,26 +129,39 @@ def _from_checkpoint(diary: Diary, saved: Path, every: int, conditions: Conditio
     return losses
 
 
-def elastic(cluster: Cluster, conditions: Conditions, train_on: int | None = None) -> Watched:
+def elastic(
+    cluster: Cluster,
+    conditions: Conditions,
+    train_on: int | None = None,
+    meanwhile: Mapping[int, Callable[[], None]] | None = None,
+) -> Watched:
     """Train to the end with those who live; spares take the places of those who die, as long as there are some.
+
+    Where too many die at once, and a state is lost with all who held it, all begin from the start.
 
     Args:
         cluster: of those who train, and spares. On nodes, their ranks find each other over the switch.
         train_on: how many train, where so many live; all if left out. As many as divide a batch of 12.
+        meanwhile: what to do, in this process, after so many steps: cut a cable, for one.
     """
-    ranks = train_on or cluster.world_size
+    ranks, pids = train_on or cluster.world_size, []
     with tempfile.TemporaryDirectory() as folder:
-        diary, pids = Diary(Path(folder)), cluster.ready()
-        host, port, store = _store_for(cluster)
+        diary, begun = Diary(Path(folder)), time.monotonic()
 
         def may_die() -> list[tuple[int, int]]:
-            gone = {rank for _, rank in deaths}
-            left = [(rank, pid) for rank, pid in enumerate(pids) if rank not in gone]
-            begun = any(diary.folder.iterdir())
-            return left[:ranks] if begun and len(left) > 1 else []
+            left = [(rank, pid) for rank, pid in enumerate(pids) if runs(pid)]
+            return left[:ranks] if len(left) > 1 and diary.steps(begun) else []
 
-        with failing(may_die, conditions) as deaths:
-            results = cluster.survive(_elastically, host, port, diary, conditions, ranks)
+        with failing(may_die, conditions) as deaths, _doing(meanwhile or {}, diary):
+            while True:
+                pids[:], begun = cluster.ready(), time.monotonic()
+                host, port, store = _store_for(cluster)
+                try:
+                    results = cluster.survive(_elastically, host, port, diary, conditions, ranks)
+                    break
+                except RankError as error:
+                    if StateLost.__name__ not in str(error):
+                        raise
         del store  # it has served until now
         of_living = [laps for laps in results if not isinstance(laps, Gone)]
         losses = {step + 1: loss for laps in of_living for lap in laps for step, loss in lap.losses.items()}
@@ -155,11 +171,11 @@ def elastic(cluster: Cluster, conditions: Conditions, train_on: int | None = Non
 def _store_for(cluster: Cluster) -> tuple[str, int, object]:
     """Where a store listens that this cluster's ranks can reach, and what must be held as long."""
     try:
-        cluster.nodes.start_on_switch([sys.executable, "-m", "reference.resilience.store", SWITCH, str(PORT)])
-    except ClusterError:  # there are no nodes
+        nodes = cluster.nodes
+    except ClusterError:  # all are on this machine
         store = serve()
         return "127.0.0.1", store.port, store
-    return SWITCH, PORT, None
+    return SWITCH, PORT, nodes.start_on_switch([sys.executable, "-m", "reference.resilience.store", SWITCH, str(PORT)])
 
 
 def _elastically(host: str, port: int, diary: Diary, conditions: Conditions, train_on: int) -> list[Lap]:
@@ -172,24 +188,39 @@ def _elastically(host: str, port: int, diary: Diary, conditions: Conditions, tra
         diary.note(rank, Mark.STEP, step)
         _die_if(rank, step, conditions, diary)
 
-    laps, _ = train_elastically(
-        replace(CONFIG, steps=conditions.steps),
-        lambda ranks: (max(n for n in range(1, min(ranks, train_on) + 1) if CONFIG.batch % n == 0), PLAN),
-        partial(reach, host, port),
-        f"{rank:03}-{os.getpid()}",
-        torch.device("cpu"),
-        lease=conditions.lease,
-        at_first=world_size,
-        after_step=after_step,
-    )
+    with _quiet():
+        laps, _ = train_elastically(
+            replace(CONFIG, steps=conditions.steps),
+            lambda ranks: (max(n for n in range(1, min(ranks, train_on) + 1) if CONFIG.batch % n == 0), PLAN),
+            partial(reach, host, port),
+            f"{rank:03}-{os.getpid()}",
+            torch.device("cpu"),
+            copy_every=conditions.copy_every,
+            lease=conditions.lease,
+            at_first=world_size,
+            after_step=after_step,
+        )
     return laps
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Do not show what torch writes of a store that cannot be reached for a while: a page, each time."""
+    shown, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(shown, 2)
+        os.close(shown)
+        os.close(nowhere)
 
 
 def _die_if(rank: int, step: int, conditions: Conditions, diary: Diary) -> None:
     """End this process, as a fault of its machine would, if that is its fate, and was not before."""
     if (conditions.dies or {}).get(step) != rank:
         return
-    if not any(moment.mark is Mark.DIED and moment.step == step for moment in diary.read()):
+    if not any(moment.mark is Mark.DIED and moment.step == step for moment in diary.read()):  # but once
         diary.note(rank, Mark.DIED, step)
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -230,3 +261,24 @@ def failing(may_die: Callable[[], list[tuple[int, int]]], conditions: Conditions
         over.set()
         if conditions.between:
             thread.join()
+
+
+@contextmanager
+def _doing(what: Mapping[int, Callable[[], None]], diary: Diary) -> Iterator[None]:
+    """Do things once so many steps are written down, each once."""
+    over = threading.Event()
+
+    def run() -> None:
+        for after in sorted(what):
+            while diary.steps() < after:
+                if over.wait(0.02):
+                    return
+            what[after]()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
