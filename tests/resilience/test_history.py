@@ -47,6 +47,7 @@ def test_a_step_that_is_taken_twice_was_lost_and_is_done_again() -> None:
         (Deed.SAVE, 8.0, 8.5, 4),
     ]
     assert history.deaths == [(4.0, 1)]
+    assert history.taken == 5
 
 
 def test_parts_are_all_of_the_time() -> None:

@@ -95,6 +95,12 @@ class History:
         """Those that did something, or died."""
         return sorted({each.rank for each in self.stretches} | {rank for _, rank in self.deaths})
 
+    @property
+    def taken(self) -> int:
+        """How many steps the busiest rank has taken, those in vain counted."""
+        steps = [each.rank for each in self.stretches if each.step and each.deed in (Deed.STEP, Deed.AGAIN, Deed.LOST)]
+        return max(map(steps.count, self.ranks))
+
     def parts(self) -> dict[str, float]:
         """Seconds that went into "useful", "checkpoints", "rework" and "down", in the mean of ranks that trained.
 
