@@ -44,8 +44,8 @@ def spoilt_run(plan: Plan, rank: int, value: float) -> tuple[list[int], list[int
     """Steps that were left out, this rank's state after each, and what was named."""
     training, step, states, named = training_of(plan, EXACT), 0, [], []
     training.updates = SkipTogether(training)
+    spoil_gradient(training, rank, lambda: step, value)  # what autograd finds, before a watch can look at it
     watch = FirstNotFinite(training)
-    spoil_gradient(training, rank, lambda: step, value)
     for step in range(STEPS):
         watch.begin()
         taken = take_step(training, step)
