@@ -31,9 +31,11 @@ def train(
     the next step. (It has happened: fairscale#754.) Where it does not stop,
     replicas are no longer equal.
 
-    Mend it. A step is left out on all ranks if the sum of their gradients has
-    an element that is not finite, which may be so where each of them is finite;
-    else it is taken on all.
+    Mend it. A step is left out on all ranks if the gradient of any of them has
+    an element that is not finite; else it is taken on all. A NaN must not be
+    sent: it would make NaN of whatever it is added to, and no rank could say
+    where it began. So the ranks are watched here, and a message that holds one
+    is an error.
 
     Args:
         weight: [N], the same on every rank; updated in place with the mean of
@@ -44,7 +46,7 @@ def train(
 
     Returns: the steps that were left out, the same on every rank.
 
-    Budget: one message of N numbers for each step, and not one more.
+    Budget: one message of N + 1 numbers for each step, and not one more.
     """
     n, skipped = dist.get_world_size(group), []
     for step, gradient in enumerate(gradients):

@@ -18,5 +18,6 @@ Read `plain.py`, then `votes.py`. A rank that dies is noticed; one that computes
     answers/flipped_bit.py    rank, place and bit, from two integers of each rank
     answers/late.py           the rank that is late by its own work
     answers/elastic.py        who reads what when the number of ranks changes
+    answers/momentum.py       the optimizer of the one that heals
     answers/heal.py           a replica heals piece by piece, while the others continue
 """

@@ -124,6 +124,8 @@ PUZZLE = Puzzle(
             "everything is sent",
             diagnosis=r"right, but rank \d sent [\d,]+ B where [\d,]+ must do.*\n.*x need not travel",
             body="""
+                from collections import Counter
+
                 bits = x.view(torch.int32)
                 told = [torch.empty_like(bits) for _ in range(dist.get_world_size(group))]
                 dist.all_gather(told, bits, group=group)

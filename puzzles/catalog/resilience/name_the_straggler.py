@@ -20,11 +20,11 @@ def trace_of(case):
     groups = [range(first, first + case.width) for first in range(0, ranks, case.width)]
     for step in range(case.steps):
         for members in [*groups, range(ranks)]:
-            work = {rank: chance.randrange(80, 121) / 64 for rank in members}
+            work = {rank: chance.randrange(80, 81 + case.spread) / 64 for rank in members}
             if slow in members and step in (case.steps // 2, case.steps - 1):
                 work[slow] += case.delay
-            if case.tired and step == 0 and len(members) == ranks:  # one that is late once, and not the worst
-                work[(slow + 1) % ranks] += case.delay
+            if case.tired and step == 0 and len(members) == ranks:  # one that is very late, and once
+                work[(slow + 1) % ranks] += 1.5 * case.delay
             come = {rank: now[rank] + work[rank] for rank in members}
             end = max(come.values()) + 0.25
             leave = {rank: end for rank in members}
@@ -66,6 +66,8 @@ def calls(case):
 
 
 BY_MOMENTS = """
+    from statistics import median_low
+
     late = {}
     for call, came_to in enumerate(came):
         usual = median_low(came_to.values())
@@ -99,9 +101,10 @@ PUZZLE = Puzzle(
         Budget: lines that grow with the number of times that a rank comes to a call.
         """,
     function=name_the_straggler,
-    cases=cases(worlds=(1,), groups=(2,), width=(2, 3), steps=(4,), delay=(3.0,), tired=(False, True))
-    + cases(worlds=(1,), groups=(1, 4), width=(4,), steps=(3,), delay=(1.5,), tired=(False,))
-    + cases(worlds=(1,), groups=(3,), width=(1, 5), steps=(6,), delay=(0.5,), tired=(True,)),
+    cases=cases(worlds=(1,), groups=(2,), width=(2, 3), steps=(4,), delay=(3.0,), tired=(False, True), spread=(40,))
+    + cases(worlds=(1,), groups=(1, 4), width=(4,), steps=(3,), delay=(1.5,), tired=(False,), spread=(40,))
+    + cases(worlds=(1,), groups=(2,), width=(3,), steps=(4,), delay=(1.0,), tired=(False,), spread=(0,))
+    + cases(worlds=(1,), groups=(3,), width=(1, 5), steps=(6,), delay=(0.5,), tired=(True,), spread=(40,)),
     drawn=(
         drawn(
             worlds=(1,),
@@ -110,10 +113,11 @@ PUZZLE = Puzzle(
             steps=range(3, 9),
             delay=(0.5, 1.0, 2.0),
             tired=(True, False),
+            spread=(0, 40),
         ),
     ),
     scale=Scale(
-        cases(worlds=(1,), groups=(2,), width=(4000,), steps=(4,), delay=(2.0,), tired=(True,)),
+        cases(worlds=(1,), groups=(2,), width=(4000,), steps=(4,), delay=(2.0,), tired=(True,), spread=(40,)),
         "the square of the number of ranks in a call",
     ),
     inputs=two_lists,
@@ -177,6 +181,8 @@ PUZZLE = Puzzle(
             "all calls are searched for a rank's call before",
             diagnosis=r"right, but it runs [\d,]+ lines where [\d,]+ must do",
             body="""
+                from statistics import median_low
+
                 total, worst = {}, {}
                 for call, came_to in enumerate(came):
                     work = {}

@@ -15,7 +15,6 @@ BAD = {  # by step, what is wrong on which of n ranks
     "infinity on the first": lambda n: {0: {0: "inf"}, 3: {0: "-inf"}},
     "opposite infinities": lambda n: {2: {0: "inf", n - 1: "-inf"}},
     "NaN on all": lambda n: {2: dict.fromkeys(range(n), "nan")},
-    "too large together": lambda n: {1: dict.fromkeys(range(n), "3e38")},
 }
 
 
@@ -32,9 +31,9 @@ def one_process(case, inputs):
     """The same, where one process has all gradients."""
     weight, skipped = inputs[0]["weight"].clone(), []
     for step in range(STEPS):
-        total = torch.stack([each["gradients"][step] for each in inputs]).sum(0)
-        if total.isfinite().all():
-            weight -= 0.25 * total / case.n
+        gradients = torch.stack([each["gradients"][step] for each in inputs])
+        if gradients.isfinite().all():
+            weight -= 0.25 * gradients.sum(0) / case.n
         else:
             skipped.append(step)
     return [{"weight": weight, "returns": skipped} for _ in inputs]
@@ -59,8 +58,9 @@ PUZZLE = Puzzle(
         four ranks it stops in the middle of the night: three ranks wait in an all-reduce, and the fourth waits in the
         one of the next step. (It has happened: fairscale#754.) Where it does not stop, replicas are no longer equal.
 
-        Mend it. A step is left out on all ranks if the sum of their gradients has an element that is not finite, which
-        may be so where each of them is finite; else it is taken on all.
+        Mend it. A step is left out on all ranks if the gradient of any of them has an element that is not finite; else
+        it is taken on all. A NaN must not be sent: it would make NaN of whatever it is added to, and no rank could say
+        where it began. So the ranks are watched here, and a message that holds one is an error.
 
         Args:
             weight: [N], the same on every rank; updated in place with the mean of all ranks' gradients.
@@ -70,7 +70,7 @@ PUZZLE = Puzzle(
 
         Returns: the steps that were left out, the same on every rank.
 
-        Budget: one message of N numbers for each step, and not one more.
+        Budget: one message of N + 1 numbers for each step, and not one more.
         """,
     function=train,
     body=BROKEN,
@@ -78,7 +78,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(2, 3), bad=("NaN on the last", "opposite infinities"), length=(4,))
     + cases(worlds=(1, 8), bad=("infinity on the first",), length=(7,))
     + cases(worlds=(4,), members=(0, 2, 3), bad=("NaN on the last",), length=(5,)),
-    drawn=on_any_ranks(bad=[each for each in BAD if each != "too large together"], length=range(4, 12)),
+    drawn=on_any_ranks(bad=tuple(BAD), length=range(4, 12)),
     inputs=weights_and_gradients,
     oracle=one_process,
     scratch=("gradients",),
@@ -88,18 +88,21 @@ PUZZLE = Puzzle(
         Budget(
             Measure.CALLS,
             target=lambda case: STEPS,
-            why="no flag has to travel: what does a NaN of one rank make of the sum on all of them?",
+            why="whether a rank's gradient is finite fits into the message of the gradients",
         ),
         Budget(
             Measure.BYTES_SENT,
-            target=lambda case: STEPS * cost.of(ring).most(case.n, case.length, FLOAT),
-            why="no flag has to travel: the sum tells",
+            target=lambda case: STEPS * cost.of(ring).most(case.n, case.length + 1, FLOAT),
+            why="N + 1 numbers in each step are all that has to travel",
         ),
     ),
     hints=(
-        "Each rank must take part in each all-reduce, whatever it has. So who may decide before it?",
-        "What is NaN plus 3? Infinity plus 3? Infinity minus infinity? What stands on the other ranks afterwards?",
-        "Sum first. Then look whether the sum is finite: all ranks look at the same numbers.",
+        "Each rank must take part in each all-reduce, whatever it has. What may it send, if its gradient is NaN?",
+        "All ranks must know whether one of them has something that is not finite. That is one number from each, and "
+        "their sum tells. Does it need a message of its own?",
+        "`bad = not gradient.isfinite().all()`; send `torch.cat([brought, gradient.new_tensor([float(bad)])])`, where "
+        "`brought` is zeros or the gradient. After the all-reduce, the step counts where the last "
+        "element is 0, on all ranks alike.",
     ),
     wrong=(
         Wrong(
@@ -108,62 +111,60 @@ PUZZLE = Puzzle(
             body=BROKEN + "    # and the others wait\n",
         ),
         Wrong(
-            "each looks at its own gradient, after the sum has been sent",
-            diagnosis=r"weight must be the same on every rank|expected|NaN",
+            "the NaN is sent, for all to see",
+            diagnosis=r"the tensor holds NaN at index 1",
             body="""
                 n, skipped = dist.get_world_size(group), []
                 for step, gradient in enumerate(gradients):
-                    finite = gradient.isfinite().all()
                     dist.all_reduce(gradient, group=group)
-                    if not finite:
+                    if gradient.isfinite().all():
+                        weight -= rate * gradient / n
+                    else:
                         skipped.append(step)
-                        continue
-                    weight -= rate * gradient / n
                 return skipped
                 """,
         ),
         Wrong(
-            "zeros in the place of what is not finite",
+            "each looks at its own gradient alone",
             diagnosis=r"expected",
-            edits=(
-                ("        dist.all_reduce(", "        gradient.nan_to_num_(0.0, 0.0, 0.0)\n        dist.all_reduce("),
-            ),
+            edits=(("        if said[-1]:\n", "        if bad:\n"),),
+        ),
+        Wrong(
+            "zeros in the place of what is not finite, and the step is taken",
+            diagnosis=r"expected",
+            edits=(("        if said[-1]:\n", "        if False:\n"),),
         ),
         Wrong(
             "only NaN is looked for",
-            diagnosis=r"expected",
-            edits=(("gradient.isfinite().all()", "not gradient.isnan().any()"),),
+            diagnosis=r"holds -?inf|holds Inf|infinity|not finite|inf",
+            edits=(("not gradient.isfinite().all()", "gradient.isnan().any()"),),
         ),
         Wrong(
             "ranks that are well take the step without the others",
             diagnosis=r"expected",
-            body="""
-                skipped = []
-                for step, gradient in enumerate(gradients):
-                    finite = bool(gradient.isfinite().all())
-                    brought = gradient if finite else torch.zeros_like(gradient)
-                    said = torch.cat([brought, torch.tensor([float(finite)])])
-                    dist.all_reduce(said, group=group)
-                    if finite:
-                        weight -= rate * said[:-1] / said[-1]
-                    else:
-                        skipped.append(step)
-                return skipped
-                """,
+            edits=(
+                ("        if said[-1]:\n", "        if bad:\n"),
+                ("said[:-1] / n", "said[:-1] / (n - said[-1])"),
+            ),
+        ),
+        Wrong(
+            "left out only where all have failed",
+            diagnosis=r"expected",
+            edits=(("        if said[-1]:\n", "        if said[-1] == n:\n"),),
         ),
         Wrong(
             "a flag in front of each sum",
-            diagnosis=r"right, but a rank makes 8 calls where 4 must do.*\n.*no flag has to travel",
+            diagnosis=r"right, but a rank makes \d calls where 4 must do.*\n.*fits into the message",
             body="""
                 n, skipped = dist.get_world_size(group), []
                 for step, gradient in enumerate(gradients):
-                    dist.all_reduce(gradient, group=group)
                     bad = torch.tensor([int(not gradient.isfinite().all())])
                     dist.all_reduce(bad, group=group)
                     if bad:
                         skipped.append(step)
-                    else:
-                        weight -= rate * gradient / n
+                        continue
+                    dist.all_reduce(gradient, group=group)
+                    weight -= rate * gradient / n
                 return skipped
                 """,
         ),

@@ -117,7 +117,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "a replica that has failed does not update",
-            diagnosis=r"weight must be the same on every rank: rank 0 and rank \d differ|right on rank",
+            diagnosis=r"weight on rank 3 still holds its own input",
             edits=((TAKE, "    if good:\n        weight -= rate * said[:-1] / count\n"),),
         ),
         Wrong(

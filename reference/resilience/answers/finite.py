@@ -1,7 +1,8 @@
-"""A step that is not finite on one rank is left out on all: the sum itself tells each of them."""
+"""A step that is not finite on one rank is left out on all: whether it is rides in the gradient's message."""
 
 from collections.abc import Sequence
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
@@ -12,7 +13,7 @@ def train(weight: Tensor, gradients: Sequence[Tensor], rate: float, group: Proce
 
     Args:
         weight: [N], the same on every rank.
-        gradients: [N] of this rank, one for each step; infinite or NaN here and there. They are overwritten.
+        gradients: [N] of this rank, one for each step; infinite or NaN here and there.
         rate: of learning.
         group: n ranks.
 
@@ -21,9 +22,12 @@ def train(weight: Tensor, gradients: Sequence[Tensor], rate: float, group: Proce
     """
     n, skipped = dist.get_world_size(group), []
     for step, gradient in enumerate(gradients):
-        dist.all_reduce(gradient, group=group)
-        if gradient.isfinite().all():
-            weight -= rate * gradient / n
-        else:
+        bad = not gradient.isfinite().all()
+        brought = torch.zeros_like(gradient) if bad else gradient
+        said = torch.cat([brought, gradient.new_tensor([float(bad)])])
+        dist.all_reduce(said, group=group)
+        if said[-1]:
             skipped.append(step)
+        else:
+            weight -= rate * said[:-1] / n
     return skipped

@@ -7,11 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-
-def momentum_step(weight: Tensor, momentum: Tensor, gradient: Tensor, rate: float) -> None:
-    """A step of gradient descent with momentum, in place; each element by itself."""
-    momentum.mul_(0.9).add_(gradient)
-    weight.sub_(rate * momentum)
+from .momentum import momentum_step
 
 
 def heal(
