@@ -108,7 +108,7 @@ class Committed:
 
 
 @dataclass(frozen=True)
-class Said:
+class ReplicaSays:
     """What a replica says of itself in the first vote."""
 
     step: int  # that it is at; -1 for one that has just come
@@ -120,7 +120,7 @@ class Said:
         return json.dumps([self.step, self.gradient, self.pieces])
 
     @classmethod
-    def of(cls, answers: Sequence[str]) -> "Said":
+    def of(cls, answers: Sequence[str]) -> "ReplicaSays":
         """Of the ranks of one replica together."""
         steps, gradients, pieces = zip(*map(json.loads, answers), strict=True)
         return cls(max(steps), all(gradients), min(pieces))
@@ -193,7 +193,7 @@ class PerStep:
             self.troubles.append(error)
             return None
 
-    def sum(self, mine: Tensor | None, said: dict[int, Said]) -> Tensor:
+    def sum(self, mine: Tensor | None, said: dict[int, ReplicaSays]) -> Tensor:
         """The mean over all replicas that brought a gradient; one that has none learns it, and a piece of the state."""
         group = self._group_of(tuple(said))
         self._send_pieces(group, said)
@@ -201,7 +201,7 @@ class PerStep:
         group.allreduce([whole]).wait()
         return whole / sum(each.gradient for each in said.values())
 
-    def vote(self, said: dict[int, Said], has_sum: bool) -> bool:
+    def vote(self, said: dict[int, ReplicaSays], has_sum: bool) -> bool:
         """Whether the step counts: each replica of the round has the sum. The same answer on every rank."""
         answer = "yes" if has_sum else "no"
         members = self._ranks_of(said)
@@ -226,13 +226,13 @@ class PerStep:
             self.round += 1
         self._update(whole, said)
 
-    def _who_is_here(self, has_gradient: bool) -> dict[int, Said] | None:
+    def _who_is_here(self, has_gradient: bool) -> dict[int, ReplicaSays] | None:
         """The first vote: what each replica of this round says, or None where this one comes too late for it."""
         self._find_round()
-        answer = Said(self.step, has_gradient, self.held).text()
+        answer = ReplicaSays(self.step, has_gradient, self.held).text()
         members = self._ranks_of(self.here) if self.here else None
         answers = self.quorum.gather(f"round {self.round}: gradients", answer, members)
-        said = {replica: Said.of(words) for replica, words in self._by_replica(answers).items()}
+        said = {replica: ReplicaSays.of(words) for replica, words in self._by_replica(answers).items()}
         if self.replica not in said:
             self._be_new()
             return None
@@ -256,7 +256,7 @@ class PerStep:
         self.training.form.end_step()
         self.step, self.held, self.here, self.round = -1, 0, (), self.round + 1
 
-    def _update(self, whole: Tensor, said: dict[int, Said]) -> None:
+    def _update(self, whole: Tensor, said: dict[int, ReplicaSays]) -> None:
         """All have the sum: take the step, with the pieces that are here."""
         heals = self.held < self.pieces
         held = self.held + 1 if heals else self.held
@@ -277,7 +277,7 @@ class PerStep:
         """Of all gradients, and the loss."""
         return sum(part.master.numel() for part in self.parts) + 1
 
-    def _send_pieces(self, group: dist.ProcessGroupGloo, said: dict[int, Said]) -> None:
+    def _send_pieces(self, group: dist.ProcessGroupGloo, said: dict[int, ReplicaSays]) -> None:
         """The first replica that has all sends each that heals its next piece, as it is before this step."""
         replicas = list(said)
         donor = next(replica for replica in replicas if said[replica].pieces == self.pieces)
@@ -325,7 +325,7 @@ class PerStep:
             self._group.shutdown()
         self._group, self._members = None, ()
 
-    def _ranks_of(self, replicas: Sequence[int] | dict[int, Said]) -> list[int]:
+    def _ranks_of(self, replicas: Sequence[int] | dict[int, ReplicaSays]) -> list[int]:
         return [replica * self.width + place for replica in replicas for place in range(self.width)]
 
     def _by_replica(self, answers: dict[int, str]) -> dict[int, list[str]]:

@@ -67,14 +67,14 @@ class Suspicion:
 
 
 @dataclass(frozen=True)
-class Copies:
+class ReplicaAxes:
     """Along which axes of which mesh ranks hold the same."""
 
     mesh: Mesh
     axes: tuple[str, ...]
 
     @classmethod
-    def of(cls, name: str, config: ModelConfig, plan: Plan, ranks: int, of_update: bool) -> "Copies":
+    def of(cls, name: str, config: ModelConfig, plan: Plan, ranks: int, of_update: bool) -> "ReplicaAxes":
         """Of a parameter.
 
         Args:
@@ -100,7 +100,7 @@ class Held:
     """A tensor that a rank has, and which others should have it alike."""
 
     what: str
-    copies: Copies
+    copies: ReplicaAxes
     tensor: Tensor
     rests: bool  # whether nothing changes it from one update to the next
 
@@ -110,7 +110,7 @@ def held(training: Training) -> Iterator[Held]:
     config, plan, ranks = training.config.model, training.plan, training.group.size()
     masters = set()
     for part in training.form.parts:
-        copies = Copies.of(part.name, config, plan, ranks, of_update=True)
+        copies = ReplicaAxes.of(part.name, config, plan, ranks, of_update=True)
         whole = part.end - part.begin == part.shape.numel()
         where = part.name if whole else f"{part.name}[{part.begin}:{part.end}]"
         masters.add(part.master)
@@ -123,7 +123,7 @@ def held(training: Training) -> Iterator[Held]:
     if not plan.shards_parameters:
         for name, parameter in training.parameters.items():
             if parameter not in masters:
-                copies = Copies.of(name, config, plan, ranks, of_update=False)
+                copies = ReplicaAxes.of(name, config, plan, ranks, of_update=False)
                 yield Held(f"parameter {name}", copies, parameter.detach(), rests=True)
 
 
@@ -144,7 +144,7 @@ class Votes:
         config, plan, ranks = training.config.model, training.plan, training.group.size()
         names = [name for name, _ in create(architecture, config, device="meta").named_parameters()]
         kinds = (True,) if plan.shards_parameters else (True, False)
-        found = [Copies.of(name, config, plan, ranks, of_update) for of_update in kinds for name in names]
+        found = [ReplicaAxes.of(name, config, plan, ranks, of_update) for of_update in kinds for name in names]
         self.copies = [each for each in dict.fromkeys(found) if each.axes]  # in one order on all ranks
         self._sealed: dict[str, int] = {}
 
@@ -154,7 +154,7 @@ class Votes:
 
     def hold(self) -> list[Suspicion]:
         """What is wrong, and with which rank: the same on every rank, all of which call this. [] where all agree."""
-        prints: dict[Copies, dict[str, int]] = {copies: {} for copies in self.copies}
+        prints: dict[ReplicaAxes, dict[str, int]] = {copies: {} for copies in self.copies}
         broken = []
         for each in held(self.training):
             found = int(fingerprint(each.tensor))
@@ -177,7 +177,7 @@ class Votes:
         all_gather_single(rows, row, group=group)
         return rows.view(-1, len(mine)).tolist()
 
-    def _in_detail(self, prints: dict[Copies, dict[str, int]], broken: list[str]) -> list[Suspicion]:
+    def _in_detail(self, prints: dict[ReplicaAxes, dict[str, int]], broken: list[str]) -> list[Suspicion]:
         """Tensor by tensor: a rare and larger message."""
         told: list[tuple[list[dict[str, int]], list[str]]] = [None] * self.training.group.size()
         mine = [prints[copies] for copies in self.copies], broken

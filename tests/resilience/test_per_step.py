@@ -15,7 +15,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from reference.cluster import Cluster, Gone
 from reference.parallelize import DataParallelism, Plan
-from reference.resilience.per_step import Committed, NoReplica, PerStep, ReplicaBatches, Said
+from reference.resilience.per_step import Committed, NoReplica, PerStep, ReplicaBatches, ReplicaSays
 from reference.resilience.quorum import StoreQuorum
 from reference.resilience.together import SkipTogether
 from reference.train import Training
@@ -69,12 +69,12 @@ class Failing(PerStep):
         if self.fault and self.fault.place == place and self.step == AT:
             self.fault.happen()
 
-    def sum(self, mine: Tensor | None, said: dict[int, Said]) -> Tensor:
+    def sum(self, mine: Tensor | None, said: dict[int, ReplicaSays]) -> Tensor:
         self._group_of(tuple(said))  # the others are in it
         self.meet("sum")
         return super().sum(mine, said)
 
-    def vote(self, said: dict[int, Said], has_sum: bool) -> bool:
+    def vote(self, said: dict[int, ReplicaSays], has_sum: bool) -> bool:
         self.meet("vote")
         return super().vote(said, has_sum)
 

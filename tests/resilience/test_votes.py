@@ -11,7 +11,7 @@ from reference.mesh import Mesh
 from reference.parallelize import DataParallelism, Plan
 from reference.resilience.plain import outvoted
 from reference.resilience.snapshot import TrainingSnapshot
-from reference.resilience.votes import Copies, Suspicion, Votes, held
+from reference.resilience.votes import ReplicaAxes, Suspicion, Votes, held
 from reference.train import Training
 
 from .runs import BITS, CONFIG, flip, training_of
@@ -134,9 +134,9 @@ def test_along_which_axes_there_are_copies_the_spec_says(clusters: Clusters, nam
 def test_copies_of_a_parameter() -> None:
     plan = Plan(DataParallelism.HSDP, tensor_parallel=2)
     mesh: Mesh = plan.mesh(8, CONFIG.model)
-    update = Copies.of("norm.weight", CONFIG.model, plan, 8, of_update=True)
+    update = ReplicaAxes.of("norm.weight", CONFIG.model, plan, 8, of_update=True)
     assert update.groups == mesh.groups(*update.axes) and [len(group) for group in update.groups] == [4, 4]
-    matrix = Copies.of("blocks.0.attention.query.weight", CONFIG.model, plan, 8, of_update=True)
+    matrix = ReplicaAxes.of("blocks.0.attention.query.weight", CONFIG.model, plan, 8, of_update=True)
     assert [len(group) for group in matrix.groups] == [2] * 4
 
 
