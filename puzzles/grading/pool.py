@@ -47,6 +47,7 @@ PRELOAD = (
     "reference.pipeline_parallel.passes",
     "reference.pipeline_parallel.run",
     "reference.pipeline_parallel.schedule",
+    "reference.resilience.answers.momentum",
     "reference.sequence_parallel.plain",
     "reference.tensor_parallel.plain",
     "reference.zero.plain",
