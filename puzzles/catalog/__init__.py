@@ -134,6 +134,7 @@ CHAPTERS = (
     "expert_parallel",
     "composition",
     "planning",
+    "resilience",
 )
 
 
