@@ -24,6 +24,7 @@ PRELOAD = (
     "puzzles.grading.drives.pipeline_parallel",
     "puzzles.grading.drives.pipeline_programs",
     "puzzles.grading.drives.pipeline_steps",
+    "puzzles.grading.drives.resilience",
     "puzzles.grading.drives.sequence_parallel",
     "puzzles.grading.drives.tensor_parallel",
     "puzzles.grading.drives.zero",

@@ -2,6 +2,13 @@
 
 Among 16,384 GPUs one fails every three hours (Llama 3, 2024). Read `plain.py`, then by what goes wrong.
 
+A checkpoint is on a disk:
+
+    plain.py         a checkpoint that is there whole or not at all, written now or behind training
+    async_save.py    `plain.save_behind` for any plan: copy, write behind training, agree between steps
+    incremental.py   write only what has changed since the last full checkpoint
+    preemption.py    SIGTERM with a grace period: agree on a step, save, leave
+
 Somebody dies, hangs or is cut off:
 
     placement.py    on whose nodes copies lie, so that most losses lose nothing
@@ -16,7 +23,7 @@ Somebody dies, hangs or is cut off:
 
 Somebody computes wrongly, and nobody notices until it is compared:
 
-    plain.py              a vote, a sum with its checksum, a spike
+    plain_votes.py        a vote, a sum with its checksum, a spike
     votes.py              replicas that must be equal are compared, and a rank that is off is named
     relay.py              a communicator through which everything passes to another one
     checked_sums.py       a bit that flips while gradients are added up; the rank, in a ring
@@ -25,6 +32,8 @@ Somebody computes wrongly, and nobody notices until it is compared:
     stragglers_named.py   who makes the others wait, from a trace, and what the step would gain
     spikes.py             a loss spike: back to before it, and past the batches that it came with
 
+    answers/saving.py        checkpoints that are whole, and of their own step
+    answers/loading.py       any layout, the place in the data, and no change before all agree
     answers/commit.py        a step that counts on all replicas or on none
     answers/finite.py        a NaN on one rank, and no deadlock
     answers/flipped_bit.py   rank, place and bit, from two integers of each rank

@@ -41,7 +41,7 @@ from reference.errors import BadInput
 from reference.models.data import Batches
 from reference.train import Training
 
-from .plain import outvoted
+from .plain_votes import outvoted
 from .relay import Relay
 from .votes import Suspicion, digest
 

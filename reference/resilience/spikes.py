@@ -26,7 +26,7 @@ from reference.errors import BadInput, require_sizes
 from reference.report import Report, StepReport, silent
 from reference.train import Training
 
-from .plain import is_spike
+from .plain_votes import is_spike
 from .snapshot import TrainingSnapshot
 from .together import SkipTogether, Taken, take_step
 

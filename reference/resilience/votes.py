@@ -42,7 +42,7 @@ from reference.parallelize import spec_in_plan
 from reference.plan import Plan
 from reference.train import Training
 
-from .plain import outvoted
+from .plain_votes import outvoted
 
 
 @dataclass(frozen=True)

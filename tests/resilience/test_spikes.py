@@ -11,7 +11,7 @@ from reference.cluster import Cluster
 from reference.errors import BadInput
 from reference.models.data import Batches
 from reference.parallelize import DataParallelism, Plan
-from reference.resilience.plain import is_spike
+from reference.resilience.plain_votes import is_spike
 from reference.resilience.spikes import Spike, SpikeGuard, SpikePolicy, TooManySpikes
 
 from .runs import state_of, training_of

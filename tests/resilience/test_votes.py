@@ -9,7 +9,7 @@ import torch.distributed as dist
 from reference.cluster import Cluster
 from reference.mesh import Mesh
 from reference.parallelize import DataParallelism, Plan
-from reference.resilience.plain import outvoted
+from reference.resilience.plain_votes import outvoted
 from reference.resilience.snapshot import TrainingSnapshot
 from reference.resilience.votes import ReplicaAxes, Suspicion, Votes, held
 from reference.train import Training
