@@ -62,9 +62,11 @@ def run(arguments: list[str]) -> int:
     """Run one command line.
 
     Returns:
-        The exit code: 0, 1 for a failure on a rank, 2 for bad input, 130 after Ctrl-C.
+        The exit code: 0, 1 for a failure on a rank, 2 for bad input, 130 after Ctrl-C, 143 for a training that was told
+        to stop and has saved.
     """
     from reference.errors import BadInput
+    from reference.resilience.preemption import PREEMPTED, Preempted
 
     try:
         code = build()(arguments, prog_name="rankwise", standalone_mode=False)
@@ -74,6 +76,8 @@ def run(arguments: list[str]) -> int:
         return fail(f"{said} `rankwise --help` lists them." if unknown else said, BAD_INPUT)
     except BadInput as error:
         return fail(str(error), BAD_INPUT)
+    except Preempted as reason:
+        return fail(str(reason), PREEMPTED)
     except KeyboardInterrupt:
         code = INTERRUPTED
     except Exception as error:

@@ -14,6 +14,7 @@ from reference.errors import BadInput
 from reference.oracle import Record, on_ranks
 from reference.parallelize import DEFAULT_PLAN, Plan
 from reference.report import logger, silent
+from reference.resilience.preemption import Preempted
 from reference.saves import Saves
 from reference.train import TrainConfig, Training, validation_loss
 from reference.train import train as train_on_group
@@ -28,11 +29,11 @@ class Outcome:
     parameters: dict[str, Tensor] | None  # rank 0's, on the CPU
 
 
-def train_or_refuse(config: TrainConfig, log: Path, plan: Plan, saves: Saves | None) -> Outcome | BadInput:
-    """As `train`; what cannot work comes back as a value, which the owner may raise."""
+def train_or_refuse(config: TrainConfig, log: Path, plan: Plan, saves: Saves | None) -> Outcome | BadInput | Preempted:
+    """As `train`; what cannot work, or was told to stop, comes back as a value, which the owner may raise."""
     try:
         return train(config, log, plan, saves)
-    except BadInput as error:
+    except (BadInput, Preempted) as error:
         return error
 
 

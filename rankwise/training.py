@@ -1,6 +1,11 @@
 """Training on a cluster of this machine, as a person in front of a terminal sees it."""
 
+import os
+import signal
 import tempfile
+from collections.abc import Iterable
+from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,6 +22,7 @@ from reference.models.data import unigram_entropy
 from reference.models.files import home
 from reference.parallelize import Plan
 from reference.report import held_out
+from reference.resilience.preemption import Preempted, on_sigterm
 from reference.saves import Saves
 from reference.train import TrainConfig, batches_for
 
@@ -38,6 +44,7 @@ def train_on_cluster(
 
     Raises:
         BadInput: if this can't work here. What one process can see is seen before any rank is started.
+        Preempted: if this process was told to stop (SIGTERM), once the ranks have saved.
     """
     require_ranks(ranks)
     device = choose_device(device, ranks)
@@ -57,14 +64,22 @@ def train_on_cluster(
             console.print(f"{size}, {ranks} ranks, {where}")
             if goes_on:
                 console.print(goes_on, markup=False)
-            with following(log, config.steps, console):
+            told = on_sigterm(partial(tell, cluster.pids)) if saves else nullcontext()
+            with following(log, config.steps, console), told:
                 outcome = cluster.run(on_rank.train_or_refuse, config, log, plan, saves)[0]
-            if isinstance(outcome, BadInput):
+            if isinstance(outcome, BadInput | Preempted):
                 raise outcome
     console.print(
         f"{held_out(outcome.validation_loss)}; "
         f"knowing how frequent each byte is, and nothing else, gives {unigram_entropy(batches.text):.3f}"
     )
+
+
+def tell(pids: Iterable[int]) -> None:
+    """Send SIGTERM to ranks that are there: they agree on a step, save, and return."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
 
 
 def unpacked(config: TrainConfig) -> str:

@@ -32,9 +32,10 @@ from reference.models.data import unigram_entropy
 from reference.options import add_to, completed, configure, require_words, to_store
 from reference.parallelize import Plan
 from reference.report import held_out, printer, silent
+from reference.resilience.preemption import PREEMPTED, Preempted
 from reference.saves import Saves, saves_of
 from reference.train import TrainConfig, batches_for, train, validation_loss
-from reference.zero.checkpoint import by_first
+from reference.zero.agreement import by_first
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 REFUSED = "reference.launch: refused"  # a key of the store: rank 0 has said why
@@ -45,7 +46,7 @@ def main() -> int:
     """Train as the command line says.
 
     Returns:
-        The exit code: 0, 2 for bad input, 130 after Ctrl-C.
+        The exit code: 0, 2 for bad input, 130 after Ctrl-C, 143 for a run that was told to stop and has saved.
     """
     on_gpus.allow_connections()
     try:
@@ -58,6 +59,10 @@ def main() -> int:
             if dist.get_world_size() > 1:
                 leave(BAD_INPUT)  # perhaps alone
             return BAD_INPUT
+        except Preempted as reason:  # on every rank
+            say(f"reference.train: {reason}", sys.stderr)
+            dist.barrier()  # torchrun ends the others as soon as one has left: not before this is said
+            return PREEMPTED
     except KeyboardInterrupt:
         say("reference.train: interrupted", sys.stderr)
         leave(INTERRUPTED)  # the other ranks are leaving too: nothing is to be said to them
@@ -149,7 +154,7 @@ def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, Saves | None, torch.
         options = parse(arguments)
         device = choose_device(options["device"])
         kind = device.type
-        saves = saves_of(options["save"], options["save_every"], options["resume"])
+        saves = saves_of(options["save"], options["save_every"], options["resume"], options["save_in_background"])
         if saves:
             options = completed(options, given(arguments), saves.stored())
             saves = saves.of(to_store(options))

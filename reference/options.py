@@ -50,6 +50,9 @@ class Run:
     )
     save: str | None = option(None, "Save checkpoints in this folder.", stored=False)
     save_every: int | None = option(None, "Steps from one checkpoint to the next; 100 by default.")
+    save_in_background: bool = option(
+        False, "Write checkpoints while training continues: a step waits for a copy in memory, not for the disk."
+    )
     resume: bool = option(False, "Resume from the newest checkpoint in --save, with its options.", stored=False)
 
 

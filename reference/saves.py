@@ -6,7 +6,8 @@ reader: on any number of ranks, no sample is lost and none read twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,10 @@ from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.models.data import Batches
 from reference.models.files import home
+from reference.resilience.async_save import BackgroundCheckpoints
+from reference.resilience.preemption import Preempted, StopNotice, on_sigterm
 from reference.zero import checkpoint, checkpoint_folder
+from reference.zero.agreement import anywhere
 
 if TYPE_CHECKING:
     from reference.train import Training
@@ -29,6 +33,7 @@ class Saves:
     folder: Path
     every: int = 100  # steps; the last one is saved, too
     resume: bool = False  # resume from the newest in the folder
+    in_background: bool = False  # written while training continues
     options: Mapping[str, Any] = field(default_factory=dict, compare=False)  # of the command, for a run that resumes
 
     def __post_init__(self) -> None:
@@ -109,7 +114,8 @@ class Saves:
         if "offload_folder" in options:
             kept["offload_folder"] = str(Path(options["offload_folder"]).resolve())
         every = options.get("save_every")
-        return replace(self, options=kept, every=self.every if every is None else every)
+        in_background = options.get("save_in_background", self.in_background)
+        return replace(self, options=kept, every=self.every if every is None else every, in_background=in_background)
 
     def due(self, step: int, last: int) -> bool:
         """Whether to save after `step` steps, of `last`."""
@@ -121,13 +127,71 @@ class Saves:
         Raises:
             BadInput: if that cannot be done. Those before it are still there.
         """
-        extra = {
+        extra = self.extra(training)
+        checkpoint.save(self.folder, training.form, training.optimizer, step, extra, training.group)
+
+    def extra(self, training: Training) -> dict[str, Any]:
+        """What else than masters and optimizer it takes to resume."""
+        return {
             **{name: piece.state_dict() for name, piece in training.stateful.items()},
             "learned": learned(training.config, training.batches),
             "scheduled": scheduled(training.config),
             "options": dict(self.options),
         }
-        checkpoint.save(self.folder, training.form, training.optimizer, step, extra, training.group)
+
+
+@contextmanager
+def saving(saves: Saves | None, training: Training, last: int) -> Iterator[Callable[[int], None]]:
+    """Around the loop of a run: what to call at each boundary, on all ranks together, with the steps taken so far.
+
+    It saves when that is due, and when a rank was told to stop (SIGTERM). After the loop what is still being written is
+    waited for; where the loop has failed, it is not, since other ranks may be gone.
+
+    Raises:
+        BadInput: the same on every rank, if a checkpoint cannot be saved. Those before it are still there.
+        Preempted: on every rank, once the checkpoint of the step is there.
+    """
+    if saves is None:
+        yield lambda step: None
+        return
+    notice = StopNotice()
+    with on_sigterm(notice.give):
+        at_boundary = Boundary(saves, training, last, notice)
+        yield at_boundary
+        at_boundary.finish()
+
+
+class Boundary:
+    """What a run that saves does between two steps."""
+
+    def __init__(self, saves: Saves, training: Training, last: int, notice: StopNotice) -> None:
+        self.saves, self.training, self.last, self.notice = saves, training, last, notice
+        where = saves.folder, training.form, training.optimizer, training.group
+        self.background = BackgroundCheckpoints(*where) if saves.in_background else None
+
+    def __call__(self, step: int) -> None:
+        """All ranks call this together, after `step` steps."""
+        busy = self.background is not None and self.background.busy
+        stop, busy = anywhere([self.notice.given, busy], self.training.group)  # one message for both
+        if self.background and not busy:
+            self.background.proceed()
+        if stop or self.saves.due(step, self.last):
+            self.save(step)
+        if stop and step < self.last:
+            self.finish()
+            raise Preempted(f"told to stop: saved after step {step} in {self.saves.folder}; --resume continues there")
+
+    def save(self, step: int) -> None:
+        """Now, or behind training."""
+        if self.background:
+            self.background.save(step, self.saves.extra(self.training))
+        else:
+            self.saves.save(self.training, step)
+
+    def finish(self) -> None:
+        """Wait until every checkpoint is there."""
+        if self.background:
+            self.background.wait()
 
 
 def learned(config: TrainConfig, batches: Batches) -> dict[str, int | float | str]:
@@ -168,8 +232,8 @@ def changes(before: Mapping[str, int | float], now: Mapping[str, int | float]) -
     return [line + follows]
 
 
-def saves_of(folder: str | None, every: int | None, resume: bool) -> Saves | None:
-    """What --save, --save-every and --resume ask for; None where nothing is saved.
+def saves_of(folder: str | None, every: int | None, resume: bool, in_background: bool = False) -> Saves | None:
+    """What --save, --save-every, --resume and --save-in-background ask for; None where nothing is saved.
 
     Raises:
         BadInput: if there is no folder, or nothing in it to resume from.
@@ -178,9 +242,11 @@ def saves_of(folder: str | None, every: int | None, resume: bool) -> Saves | Non
         raise BadInput("checkpoints are saved in a folder, and --resume reads them there: name it with --save FOLDER")
     if folder is None and every is not None:
         raise BadInput("--save-every needs --save FOLDER: without a folder nothing is saved")
+    if folder is None and in_background:
+        raise BadInput("--save-in-background needs --save FOLDER: without a folder nothing is saved")
     if folder is None:
         return None
     place = Path(folder)
     if resume and not checkpoint_folder.checkpoints(place):
         raise BadInput(f"there is no checkpoint in {place} to resume from; without --resume a run begins there")
-    return Saves(place.resolve(), Saves.every if every is None else every, resume)
+    return Saves(place.resolve(), Saves.every if every is None else every, resume, in_background)

@@ -29,7 +29,7 @@ from reference.memory.offload import Offload, OffloadedOptimizer, offload_target
 from reference.models.data import Batches, file_text, python_text
 from reference.parallelize import DEFAULT_PLAN, Plan, parallelize
 from reference.report import Report, StepReport, silent
-from reference.saves import Saves
+from reference.saves import Saves, saving
 from reference.updates import EveryStep
 
 
@@ -158,18 +158,20 @@ def train(
 
     Raises:
         BadInput: if text, batch, plan and ranks do not fit, or a checkpoint cannot be saved or loaded.
+        Preempted: if a rank was told to stop (SIGTERM), once all have saved.
     """
     training = Training(config, group, device, plan)
     first, last = saves.begin(training) if saves else 0, config.stop_after or config.steps
     began = time.perf_counter()
-    for step in range(first, last):
-        loss = training.backward(step)
-        gradient_norm = training.update(step)
-        seconds, tokens = time.perf_counter() - began, (step + 1) * training.batches.tokens
-        load = (training.load.imbalance, training.load.dropped_share) if training.load else ()
-        report(StepReport(step + 1, summed(loss, training.loss_group), gradient_norm, tokens, seconds, first, *load))
-        if saves and saves.due(step + 1, last):
-            saves.save(training, step + 1)
+    with saving(saves, training, last) as at_boundary:
+        for step in range(first, last):
+            loss = training.backward(step)
+            gradient_norm = training.update(step)
+            seconds, tokens = time.perf_counter() - began, (step + 1) * training.batches.tokens
+            load = (training.load.imbalance, training.load.dropped_share) if training.load else ()
+            loss = summed(loss, training.loss_group)
+            report(StepReport(step + 1, loss, gradient_norm, tokens, seconds, first, *load))
+            at_boundary(step + 1)
     return training
 
 

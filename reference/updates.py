@@ -5,6 +5,7 @@ one that updates its own replica now, and all replicas together every so many st
 """
 
 import torch
+from torch import Tensor
 
 from reference.config import TrainConfig, learning_rate
 from reference.data_parallel.gradient_sync import GradientSync
@@ -35,15 +36,32 @@ class EveryStep:
 
     def step(self, step: int) -> float:
         """Update the parameters, and forget the gradients. Returns the norm of all gradients before clipping."""
+        norm, finite = self.measure()
+        self.finish(step, norm, finite)
+        return float(norm)
+
+    def measure(self) -> tuple[Tensor, bool]:
+        """The first half: gradients without the scale of the loss, their norm, and whether the scaler finds them good.
+
+        Both are the same on all ranks that hold different parts.
+        """
         gradients = [part.master.grad for part in self.form.parts]
         finite = self.scaler.unscale(gradients, self.form.shard_groups)
         counted = [part.master.grad for part in self.form.parts if part.is_primary]
-        norm = gradient_norm(counted, self.form.shard_groups, self.device)
-        if finite:
-            clip(gradients, norm, self.config.clip)
+        return gradient_norm(counted, self.form.shard_groups, self.device), finite
+
+    def finish(self, step: int, norm: Tensor, counts: bool) -> None:
+        """The second half: the update, if the step counts; and forget the gradients.
+
+        Args:
+            step: counted from 0.
+            norm: of all gradients.
+            counts: the same on every rank; False leaves the step out.
+        """
+        if counts:
+            clip([part.master.grad for part in self.form.parts], norm, self.config.clip)
             for masters in self.optimizer.param_groups:
                 masters["lr"] = learning_rate(self.config, step)
             self.optimizer.step()
-        self.scaler.update(finite)
+        self.scaler.update(counts)
         self.form.end_step()
-        return float(norm)

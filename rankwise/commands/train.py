@@ -26,7 +26,7 @@ def train(context: Context, **words: Any) -> None:
     from reference.options import completed, configure, to_store
     from reference.saves import saves_of
 
-    saves = saves_of(words["save"], words["save_every"], words["resume"])
+    saves = saves_of(words["save"], words["save_every"], words["resume"], words["save_in_background"])
     if saves:
         given = {name for name in words if context.get_parameter_source(name).name != "DEFAULT"}
         words = completed(words, given, saves.stored())

@@ -28,7 +28,7 @@ class Roll:
     """
 
     def __init__(self, title: str) -> None:
-        self.title, self._read = title, 0
+        self.title, self._read = title, set[int]()
         self.names: set[str] = set()
 
     def write(self, store: dist.Store, name: str) -> None:
@@ -38,11 +38,10 @@ class Roll:
     def news(self, store: dist.Store) -> list[str]:
         """The names that were written since this was asked last."""
         found = []
-        for place in range(self._read + 1, store.add(self.title, 0) + 1):
-            if not store.check([f"{self.title}/{place}"]):  # it is being written
-                break
-            found.append(store.get(f"{self.title}/{place}").decode())
-            self._read = place
+        for place in set(range(1, store.add(self.title, 0) + 1)) - self._read:
+            if store.check([f"{self.title}/{place}"]):  # else it is being written; or never, where its writer died
+                found.append(store.get(f"{self.title}/{place}").decode())
+                self._read.add(place)
         self.names.update(found)
         return found
 

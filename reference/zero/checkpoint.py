@@ -5,15 +5,16 @@ optimizer remembers. Where the cuts are is the only thing in which replicas, ZeR
 and without tensor parallelism, and `torch.distributed.checkpoint` (DCP) finds for each new box the old ones that it
 lies in. A vocabulary's padding is not saved: it depends on the number of ranks, and is zero everywhere.
 
-    save        describe, then write: each rank its share, and of what many have, one. At last, rename: now it is there
+    save        describe, then write: each rank its share, and of what many have, one. At last, rename: now it is there.
+                One step at a time (`in_steps`), so that another caller can let training continue in between
     load        compare the model, then every byte with its checksum; read aside; only then change anything
 
 Not saved: frozen parameters and buffers, since no form holds them; hyperparameters, since they are the business of the
 run that loads.
 """
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,13 +29,17 @@ from reference.data_parallel.gradient_sync import GradientSync
 from reference.errors import BadInput
 
 from . import checkpoint_folder
-from .checkpoint_folder import Fingerprint, latest
+from .agreement import by_first, together
+from .checkpoint_folder import latest
 from .checkpoint_state import SavedParameter, describe, difference, empty_chunks, held_chunks, install, lacking, merge
-from .chunk import Chunk, Writer
+from .checkpoint_write import Chunks, WritePlan, plan_of, seal, write
 
-__all__ = ["latest", "load", "save"]
+__all__ = ["by_first", "latest", "load", "save", "together"]
 
 T = TypeVar("T")
+
+Steps = Generator[Callable[[], Any], list[Any], Path]
+"""A save one step at a time: it yields what each rank does by itself, and is sent what that gave on all of them."""
 
 
 def save(
@@ -66,26 +71,91 @@ def save(
             Whatever checkpoints were in the folder are still there.
     """
     folder = Path(folder)
-    if keep < 1:
-        raise BadInput(f"a folder keeps 1 checkpoint or more, not {keep}")
+    contents = contents_of(form, optimizer, step, extra, group)
+    chunks = held_chunks(form.parts, optimizer.state)
+    return at_once(in_steps(folder, contents, plan_of(chunks, group), chunks, group, keep), group)
+
+
+def contents_of(
+    form: GradientSync, optimizer: Optimizer, step: int, extra: Mapping[str, Any], group: ProcessGroup
+) -> dict[str, Any]:
+    """All that a checkpoint says but the elements; values, which no later step changes. All ranks call this together.
+
+    Raises:
+        BadInput: the same on every rank, if something is not plain, or ranks do not agree.
+    """
     require_plain(extra)
     parameters = merge(together(lambda: describe(form.parts, optimizer.state), group))
-    contents = {
+    return {
         "step": int(step),
-        "extra": extra,
+        "extra": deepcopy(dict(extra)),
         "optimizer": kind_of(optimizer),
         "parameters": {name: asdict(saved) for name, saved in parameters.items()},
     }
+
+
+def in_steps(
+    folder: Path, contents: Mapping[str, Any], plan: WritePlan, chunks: Chunks, group: ProcessGroup, keep: int
+) -> Steps:
+    """Write, seal, delete what is too old. All ranks take these steps together; see `proceed`.
+
+    Returns:
+        The checkpoint.
+
+    Raises:
+        BadInput: on every rank. Nothing is left of what was not sealed, and what was there before is there still.
+    """
+    first = dist.get_rank(group) == 0
+    if keep < 1:
+        raise BadInput(f"a folder keeps 1 checkpoint or more, not {keep}")
     try:
-        checkpoint = write(folder, contents, held_chunks(form.parts, optimizer.state), group)
+        partial = by_first(lambda: checkpoint_folder.begin(folder), group)
+        try:
+            written = yield lambda: write(partial, plan, chunks)
+            checkpoint, *_ = yield lambda: seal(partial, plan, written, contents) if first else None
+        except BadInput:
+            by_first(lambda: checkpoint_folder.discard(partial), group)
+            raise
     except BadInput as error:
         last = latest(folder)
+        step = contents["step"]
         raise BadInput(f"step {step} was not saved: {error}; the last checkpoint is {last or 'none'}") from None
     try:
-        by_first(lambda: checkpoint_folder.keep_last(folder, keep), group)
+        yield lambda: checkpoint_folder.keep_last(folder, keep) if first else None
     except BadInput as error:
         raise BadInput(f"{checkpoint} was saved, but an old one could not be deleted: {error}") from None
     return checkpoint
+
+
+def at_once(steps: Steps, group: ProcessGroup) -> Path:
+    """Take all steps of a save, one after another. Returns the checkpoint."""
+    do = next(steps)
+    while callable(do):
+        do = proceed(steps, do, group)
+    return do
+
+
+def proceed(steps: Steps, done: Callable[[], Any], group: ProcessGroup) -> Callable[[], Any] | Path:
+    """Tell all ranks what has come of a step, and go to the next. All ranks call this together.
+
+    Args:
+        steps: of a save.
+        done: does this step on this rank; or waits until it is done, and returns or raises what came of it.
+
+    Returns:
+        What this rank does next, by itself; the checkpoint where the save has ended.
+
+    Raises:
+        BadInput: on every rank, if it cannot be saved.
+    """
+    try:
+        results = together(done, group)
+    except BadInput as error:
+        return steps.throw(error)
+    try:
+        return steps.send(results)
+    except StopIteration as end:
+        return end.value
 
 
 def load(
@@ -109,11 +179,38 @@ def load(
             the optimizer needs. Nothing has changed then.
     """
 
-    def found() -> tuple[Path, dict[str, Any]]:
-        checkpoint = checkpoint_folder.find(Path(folder))
-        return checkpoint, checkpoint_folder.contents(checkpoint)
+    checkpoint, contents = by_first(lambda: found(Path(folder)), group)
+    if "base" in contents:
+        raise BadInput(f"{checkpoint} holds only what has changed since {contents['base']['name']}: load it as such")
+    saved = require_fit(checkpoint, contents, form, optimizer, group)
+    chunks = empty_chunks(form.parts, saved)
+    read(checkpoint, chunks, group)
+    install(form.parts, optimizer, saved, chunks)
+    form.end_step()
+    return contents["step"], contents["extra"]
 
-    checkpoint, contents = by_first(found, group)
+
+def found(place: Path) -> tuple[Path, dict[str, Any]]:
+    """The checkpoint in a place, and what it says of itself.
+
+    Raises:
+        BadInput: if there is none, or it is damaged.
+    """
+    checkpoint = checkpoint_folder.find(place)
+    return checkpoint, checkpoint_folder.contents(checkpoint)
+
+
+def require_fit(
+    checkpoint: Path, contents: Mapping[str, Any], form: GradientSync, optimizer: Optimizer, group: ProcessGroup
+) -> dict[str, SavedParameter]:
+    """See that a checkpoint is of this model and this optimizer. All ranks call this together.
+
+    Returns:
+        What was saved of each parameter.
+
+    Raises:
+        BadInput: the same on every rank, with the first difference.
+    """
     saved = {name: SavedParameter.from_json(**each) for name, each in contents["parameters"].items()}
     if unlike := difference(saved, merge(together(lambda: describe(form.parts, {}), group))):
         raise BadInput(f"{checkpoint} is of another model: {unlike}")
@@ -121,77 +218,22 @@ def load(
         raise BadInput(f"{checkpoint} was saved with {contents['optimizer']}, and this is {kind_of(optimizer)}")
     if missing := next(filter(None, together(lambda: lacking(form.parts, optimizer, saved), group)), None):
         raise BadInput(f"{checkpoint} was saved with {contents['optimizer']} that kept {missing}")
+    return saved
+
+
+def read(checkpoint: Path, chunks: Mapping[str, Any], group: ProcessGroup) -> None:
+    """Compare every byte of a checkpoint with its checksum, each rank a share of the files; then read into `chunks`.
+
+    Raises:
+        BadInput: the same on every rank, if a file is damaged or cannot be read.
+    """
     share = checkpoint_folder.files(checkpoint)[dist.get_rank(group) :: dist.get_world_size(group)]
     together(lambda: checkpoint_folder.verify(checkpoint, share), group)
-    chunks = empty_chunks(form.parts, saved)
-    through_dcp(lambda: dcp.load(chunks, storage_reader=dcp.FileSystemReader(checkpoint), process_group=group))
-    install(form.parts, optimizer, saved, chunks)
-    form.end_step()
-    return contents["step"], contents["extra"]
-
-
-def write(folder: Path, contents: Mapping[str, Any], chunks: Mapping[str, Chunk], group: ProcessGroup) -> Path:
-    """Write what the ranks hold, to the end on all of them; otherwise nothing is left.
-
-    Raises:
-        BadInput: on every rank, if it cannot be written.
-    """
-    partial = by_first(lambda: checkpoint_folder.begin(folder), group)
-    try:
-        through_dcp(lambda: dcp.save(chunks, storage_writer=Writer(partial), process_group=group))
-        files = fingerprints(partial, group)
-        return by_first(lambda: checkpoint_folder.finish(partial, contents["step"], contents, files), group)
-    except BadInput:
-        by_first(lambda: checkpoint_folder.discard(partial), group)
-        raise
-
-
-def fingerprints(partial: Path, group: ProcessGroup) -> dict[str, Fingerprint]:
-    """Of all files that DCP has made, by name: each rank reads again what it has written."""
-    rank = dist.get_rank(group)
-    prefixes = (f"__{rank}_", ".metadata") if rank == 0 else (f"__{rank}_",)
-
-    def read() -> dict[str, Fingerprint]:
-        return {name: Fingerprint.of(partial / name) for name in os.listdir(partial) if name.startswith(prefixes)}
-
-    return {name: one for mine in together(read, group) for name, one in mine.items()}
-
-
-def together(do: Callable[[], T], group: ProcessGroup) -> list[T]:
-    """Do something on every rank, to the end on all of them or with the same error on all of them.
-
-    Returns:
-        What it returned on each rank.
-
-    Raises:
-        BadInput: if files or input were to blame on some rank.
-    """
-    rank, result, failure = dist.get_rank(group), None, None
-    try:
-        result = do()
-    except BadInput as error:
-        failure = str(error)
-    except OSError as error:
-        failure = f"rank {rank}: {error}"
-    everyone: list = [None] * dist.get_world_size(group)
-    dist.all_gather_object(everyone, (result, failure), group=group)
-    for _, failure in everyone:
-        if failure:
-            raise BadInput(failure)
-    return [result for result, _ in everyone]
-
-
-def by_first(do: Callable[[], T], group: ProcessGroup) -> T:
-    """Do something on rank 0, and tell the others what came of it.
-
-    Raises:
-        BadInput: on every rank, if files or input were to blame.
-    """
-    return together(lambda: do() if dist.get_rank(group) == 0 else None, group)[0]
+    through_dcp(lambda: dcp.load(dict(chunks), storage_reader=dcp.FileSystemReader(checkpoint), process_group=group))
 
 
 def through_dcp(do: Callable[[], Any]) -> None:
-    """Save or load. DCP tells every rank what has failed on any of them, by an exception that is no `Exception`.
+    """Load. DCP tells every rank what has failed on any of them, by an exception that is no `Exception`.
 
     Raises:
         BadInput: if files were to blame.

@@ -106,11 +106,16 @@ def discard(partial: Path) -> None:
 def keep_last(folder: Path, count: int) -> None:
     """Delete complete checkpoints, the oldest first, until there are `count`. Damaged ones stay, and count nothing.
 
+    What one of those that stay adds to (its "base") stays, too.
+
     Raises:
         OSError: if that cannot be.
     """
-    for old in complete(folder)[:-count]:
-        shutil.rmtree(old.rename(old.with_name(f".{old.name}-partial")))
+    found = readable(folder)
+    needed = {kept["base"]["name"] for kept in [*found.values()][-count:] if "base" in kept}
+    for old in [*found][:-count]:
+        if old.name not in needed:
+            shutil.rmtree(old.rename(old.with_name(f".{old.name}-partial")))
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -120,13 +125,17 @@ def checkpoints(folder: Path) -> list[Path]:
 
 def complete(folder: Path) -> list[Path]:
     """The checkpoints that have all their files in full length, the oldest first. What files hold is not looked at."""
-    found = []
+    return [*readable(folder)]
+
+
+def readable(folder: Path) -> dict[Path, dict[str, Any]]:
+    """The complete checkpoints, the oldest first, with their contents."""
+    found = {}
     for checkpoint in checkpoints(folder):
         try:
-            contents(checkpoint)
+            found[checkpoint] = contents(checkpoint)
         except BadInput:
             continue
-        found.append(checkpoint)
     return found
 
 

@@ -23,6 +23,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from reference.data_parallel.gradient_sync import ParameterShard
+from reference.memory.offload_targets import HostMemory
 from reference.sharding import Slices
 
 
@@ -43,8 +44,12 @@ class Chunk(Tensor):
         return Tensor._make_wrapper_subclass(cls, whole.sizes, dtype=held.dtype, device=held.device)
 
     def __init__(self, part: ParameterShard, held: Tensor) -> None:
-        self.held = held
-        self._pieces = {torch.Size(box.begins): values for box, values in part.pieces(held)}
+        self.part, self.held = part, held
+        self.pieces = {torch.Size(box.begins): values for box, values in part.pieces(held)}  # by where they begin
+
+    def on_host(self) -> "Chunk":
+        """Room for the same elements in the CPU's memory; its values are anything."""
+        return Chunk(self.part, HostMemory().allocate(self.held))
 
     def boxes(self) -> list[tuple[Slices, Tensor]]:
         """Where in the parameter its elements are, and a view of them in the form of each box."""
@@ -67,10 +72,10 @@ class Chunk(Tensor):
         ]
 
     def __create_chunk_list__(self) -> list[ChunkStorageMetadata]:
-        return [ChunkStorageMetadata(offsets, values.shape) for offsets, values in self._pieces.items()]
+        return [ChunkStorageMetadata(offsets, values.shape) for offsets, values in self.pieces.items()]
 
     def __get_tensor_shard__(self, index: MetadataIndex) -> Tensor:
-        return self._pieces[index.offset]
+        return self.pieces[index.offset]
 
 
 class Writer(FileSystemWriter):

@@ -161,11 +161,11 @@ def run_on(cluster: Cluster, **options) -> list:
 @pytest.mark.skipif(not available, reason=f"no nodes here: {available.why_not}")
 def test_a_node_that_is_cut_off_comes_back(tmp_path: Path) -> None:
     """Node 1 does not go on alone: it has no word from the store, and waits. Mended, it is let in."""
-    config, begun = replace(CONFIG, steps=24), tmp_path / "begun"
+    config, begun = replace(CONFIG, steps=16), tmp_path / "begun"
 
     def slowly(rank: int, training: Training, step: int) -> None:
         begun.touch()
-        time.sleep(1.0)
+        time.sleep(0.8)
 
     with Cluster(4, nodes=2, timeout=200, preload=PRELOAD) as cluster:
 
@@ -173,7 +173,7 @@ def test_a_node_that_is_cut_off_comes_back(tmp_path: Path) -> None:
             while not begun.exists():
                 time.sleep(0.1)
             cluster.cut(1)
-            time.sleep(8.0)
+            time.sleep(6.0)
             cluster.mend(1)
 
         threading.Thread(target=cut_and_mend, daemon=True).start()

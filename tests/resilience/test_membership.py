@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from reference.cluster import Cluster, Gone
 from reference.resilience.membership import Membership, Round
-from reference.resilience.store import reach, serve
+from reference.resilience.store import Roll, reach, serve
 
 LEASE = 1.5
 
@@ -111,3 +111,13 @@ def leaves(port: int) -> Round:
 
 def test_who_leaves_is_missed(four: Cluster, port: int) -> None:
     assert four.survive(leaves, port)[1:] == [Round(2, ("rank 1", "rank 2", "rank 3"))] * 3
+
+
+def test_a_name_that_was_never_written_hides_no_other(port: int) -> None:
+    """Its writer has died between taking a place and writing there."""
+    store, roll = reach("127.0.0.1", port, 5.0), Roll("names")
+    store.add("names", 1)
+    for name in ("a", "b"):
+        roll.write(store, name)
+    assert sorted(roll.news(store)) == ["a", "b"]
+    assert roll.news(store) == []

@@ -1,0 +1,160 @@
+"""Checkpoints that are written while training continues: a step waits for a copy in memory, and not for the disk.
+
+This is `plain.save_behind` with: any plan, checksums, the folder of `reference.zero.checkpoint_folder`, agreement
+without a wait, and one line where something fails.
+
+    save          all ranks, between two steps: copy what this rank will write into memory of its own
+    write         a thread on each rank, while training continues: its file, fsync, checksum. It sends no message
+    at_boundary   all ranks, between two later steps: once all have written, a thread on rank 0 seals (metadata,
+                  manifest, fsync, rename); at a boundary after that, it deletes what is too old
+
+What holds at every moment:
+
+- No later value gets in. Elements are copied before `save` returns, all else is text or numbers by then.
+- A checkpoint has its name only when all ranks' bytes are on the disk, and all ranks have said so. Older ones stay
+  until then.
+- Ranks agree in the main thread, between steps. A thread that called `all_reduce` on a group of the training would mix
+  its messages with those of the step.
+- One save at a time. One that is due while the last is still being written waits for it. To leave it out would let a
+  slow disk lose more steps than the interval says, without a word; a second copy would take the memory again.
+  (CheckFreq waits there, too.)
+
+The copy takes the memory of what this rank writes, once: the same memory serves every save. Of what all replicas hold,
+each copies the share that it writes. On a GPU the copy is in page-locked memory of the CPU.
+
+Mohan et al. 2021, "CheckFreq: frequent, fine-grained DNN checkpointing" (FAST).
+"""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import torch
+from torch.distributed import ProcessGroup
+from torch.optim import Optimizer
+
+from reference.data_parallel.gradient_sync import GradientSync
+from reference.zero.agreement import anywhere
+from reference.zero.checkpoint import Steps, contents_of, in_steps, proceed
+from reference.zero.checkpoint_state import held_chunks
+from reference.zero.checkpoint_write import Chunks, WritePlan, plan_of
+from reference.zero.chunk import Chunk
+
+
+class BackgroundCheckpoints:
+    """The checkpoints of one run, each written behind training. All ranks call each method together.
+
+    Args:
+        folder: of checkpoints, of this run alone, the same one for all ranks.
+        form: whose masters to save.
+        optimizer: over these masters.
+        group: all ranks of the form. Its messages are sent by the thread that calls, between two steps.
+        keep: so many of the last checkpoints stay in the folder.
+    """
+
+    def __init__(
+        self, folder: Path | str, form: GradientSync, optimizer: Optimizer, group: ProcessGroup, keep: int = 2
+    ) -> None:
+        self.folder, self.form, self.optimizer, self.group, self.keep = Path(folder), form, optimizer, group, keep
+        self.last: Path | None = None  # that was finished
+        self._copy = Copy(group)
+        self._steps: Steps | None = None  # of the save that is under way
+        self._doing: Future | None = None  # this rank's part of its present step
+
+    def save(self, step: int, extra: Mapping[str, Any]) -> None:
+        """Copy, and begin to write. Waits for the save before, if that is not finished.
+
+        Args:
+            step: how many were taken.
+            extra: as for `reference.zero.checkpoint.save`.
+
+        Raises:
+            BadInput: the same on every rank, if this cannot begin, or the save before has failed. The message names the
+                newest checkpoint that is there.
+        """
+        self.wait()
+        contents = contents_of(self.form, self.optimizer, step, extra, self.group)
+        plan, chunks = self._copy.of(held_chunks(self.form.parts, self.optimizer.state))
+        steps = in_steps(self.folder, contents, plan, chunks, self.group, self.keep)
+        self._doing = in_thread(next(steps))
+        self._steps = steps
+
+    @property
+    def busy(self) -> bool:
+        """Whether this rank's thread is at work."""
+        return self._doing is not None and not self._doing.done()
+
+    def at_boundary(self) -> None:
+        """Between two steps: continue the save that is under way if no rank's thread is at work. Never waits for one.
+
+        Raises:
+            BadInput: the same on every rank, if it has failed. The message names the newest checkpoint that is there.
+        """
+        if self._steps and not any(anywhere([self.busy], self.group)):
+            self.proceed()
+
+    def proceed(self) -> None:
+        """Wait for every rank's thread, and let it do what comes next. Without a save under way, nothing.
+
+        Raises:
+            BadInput: as `at_boundary`.
+        """
+        if self._steps is None:
+            return
+        steps, doing, self._steps, self._doing = self._steps, self._doing, None, None
+        after = proceed(steps, doing.result, self.group)
+        if callable(after):
+            self._steps, self._doing = steps, in_thread(after)
+        else:
+            self.last = after
+
+    def wait(self) -> Path | None:
+        """Until nothing is under way. Returns the last checkpoint of this run that was finished.
+
+        Raises:
+            BadInput: as `at_boundary`.
+        """
+        while self._steps:
+            self.proceed()
+        return self.last
+
+
+def in_thread(do: Callable[[], Any]) -> Future:
+    """Do something in a thread of its own, which ends with it. A process that exits waits for it."""
+    done: Future = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(do())
+        except BaseException as error:
+            done.set_exception(error)  # raised where the result is asked for
+
+    Thread(target=run, name="checkpoint").start()
+    return done
+
+
+class Copy:
+    """Memory for what this rank writes, and the plan of who writes what. Both serve as long as the shapes stay."""
+
+    def __init__(self, group: ProcessGroup) -> None:
+        self.group = group
+        self._shapes: dict[str, tuple] = {}
+        self._plan: WritePlan | None = None
+        self._room: dict[str, Chunk] = {}
+
+    @torch.no_grad()
+    def of(self, chunks: Chunks) -> tuple[WritePlan, Chunks]:
+        """Copy what this rank writes of `chunks`. All ranks call this together.
+
+        Returns:
+            The plan, and the copies, whose memory the next call uses again.
+        """
+        shapes = {name: (chunk.shape, chunk.dtype) for name, chunk in chunks.items()}
+        if any(anywhere([shapes != self._shapes], self.group)):  # the first time, and once the optimizer has state
+            self._plan, self._shapes = plan_of(chunks, self.group), shapes
+            self._room = {name: chunk.on_host() for name, chunk in self._plan.own(chunks).items()}
+        for name, room in self._room.items():
+            room.held.copy_(chunks[name].held)
+        return self._plan, self._room

@@ -1,0 +1,57 @@
+"""What all ranks decide together before one of them acts on it: everywhere, or nowhere.
+
+A rank that finds a file damaged, and raises alone, leaves the others waiting for it. So every rank first tells what it
+has found, and then all raise the same, or none does.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ProcessGroup
+
+from reference.collectives.compat import device_of
+from reference.errors import BadInput
+
+T = TypeVar("T")
+
+
+def together(do: Callable[[], T], group: ProcessGroup) -> list[T]:
+    """Do something on every rank, to the end on all of them or with the same error on all of them.
+
+    Returns:
+        What it returned on each rank.
+
+    Raises:
+        BadInput: if files or input were to blame on some rank.
+    """
+    rank, result, failure = dist.get_rank(group), None, None
+    try:
+        result = do()
+    except BadInput as error:
+        failure = str(error)
+    except OSError as error:
+        failure = f"rank {rank}: {error}"
+    everyone: list = [None] * dist.get_world_size(group)
+    dist.all_gather_object(everyone, (result, failure), group=group)
+    for _, failure in everyone:
+        if failure:
+            raise BadInput(failure)
+    return [result for result, _ in everyone]
+
+
+def by_first(do: Callable[[], T], group: ProcessGroup) -> T:
+    """Do something on rank 0, and tell the others what came of it.
+
+    Raises:
+        BadInput: on every rank, if files or input were to blame.
+    """
+    return together(lambda: do() if dist.get_rank(group) == 0 else None, group)[0]
+
+
+def anywhere(flags: Iterable[bool], group: ProcessGroup) -> list[bool]:
+    """Of each flag, whether it is true on any rank; the same answer on all of them, from one small message."""
+    raised = torch.tensor([*map(int, flags)], dtype=torch.int32, device=device_of(group))
+    dist.all_reduce(raised, op=dist.ReduceOp.MAX, group=group)
+    return [bool(flag) for flag in raised.tolist()]

@@ -1,0 +1,104 @@
+"""What a save costs training: ours, behind training and at once, beside `torch.distributed.checkpoint.async_save`.
+
+The demo model trains on 4 ranks by DDP, as `rankwise train` does it, and saves at every 10th step. A round is 10 steps
+and one save of the first of them, to its end: what is not written when the round is over is waited for, so that no
+program leaves its work to the next one. The programs take their rounds in turns, on the same ranks and the same model;
+a round takes as long as on its slowest rank; medians over several starts of the ranks. `without` saves nothing: what
+the others take longer is what a save costs. Ours has checksums, one folder that appears when all is on the disk, and
+an old one that goes then; torch's has none of these, and gets a new folder for each save.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import rows
+import torch
+import torch.distributed as dist
+from rows import Row
+
+from reference.choices import DataParallelism
+from reference.cluster import Cluster
+from reference.config import TrainConfig
+from reference.plan import Plan
+from reference.resilience.preemption import StopNotice
+from reference.saves import Boundary, Saves
+from reference.train import Training
+from reference.zero import checkpoint
+
+RANKS, EVERY, ROUNDS = 4, 10, 7
+LIMIT = 0.05  # of the time of ten steps
+IMPORTS = ("torch._dynamo", "torch.distributed.checkpoint", "reference.train")
+NAMES = ("without", "behind training", "at once", "torch async_save")
+
+
+def measure(report: Callable[[Row], None]) -> None:
+    """Four programs, and what a save costs of ten steps."""
+    starts = [on_new_ranks() for _ in range(rows.STARTS)]
+    found = rows.medians(rows.joined(starts))
+    without = found["without"]
+    cost = {name: max(0.0, found[name] - without) for name in NAMES[1:]}
+    report(rows.plain(f"{EVERY} steps of the demo, {RANKS} ranks, without a save", without, "s"))
+    ours = cost["behind training"]
+    report(rows.below("a save behind training, of these steps' time", 100 * ours / without, 100 * LIMIT, "%"))
+    report(rows.faster("a save behind training, against torch's async_save", ours, cost["torch async_save"], "s"))
+    report(rows.faster("a save behind training, against one at once", ours, cost["at once"], "s"))
+
+
+def on_new_ranks() -> dict[str, list[float]]:
+    """Of each program, the seconds of its rounds."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, Cluster(RANKS, preload=IMPORTS) as cluster:
+        return rows.of_ranks(cluster.run(on_rank, Path(folder)))
+
+
+def on_rank(folder: Path) -> dict[str, list[float]]:
+    """The seconds of each program's rounds on this rank."""
+    group = dist.group.WORLD
+    training = Training(TrainConfig(), group, torch.device("cpu"), Plan(DataParallelism.DDP))
+    where = training.form, training.optimizer
+    boundary = Boundary(Saves(folder / "background", every=10**9, in_background=True), training, 10**9, StopNotice())
+    peer = rows.plain_gloo()
+    taken = 0
+
+    def steps(after: Callable[[], object]) -> None:
+        nonlocal taken
+        for _ in range(EVERY):
+            training.backward(taken)
+            training.update(taken)
+            taken += 1
+            after()
+
+    def without() -> None:
+        steps(lambda: None)
+
+    def behind() -> None:
+        boundary.save(taken)
+        steps(lambda: boundary(taken))
+        boundary.finish()
+
+    def at_once() -> None:
+        checkpoint.save(folder / "at once", *where, taken, {}, group)
+        steps(lambda: None)
+
+    def torchs() -> None:
+        from torch.distributed.checkpoint import async_save
+
+        state = {"model": training.model.state_dict(), "optimizer": training.optimizer.state_dict()}
+        saved = async_save(state, checkpoint_id=folder / f"torch {taken}", process_group=peer)
+        steps(lambda: None)
+        saved.result()
+
+    def between() -> None:
+        dist.barrier()
+        if dist.get_rank() == 0:
+            for old in folder.glob("torch *"):
+                shutil.rmtree(old)
+        dist.barrier()
+
+    programs = dict(zip(NAMES, (without, behind, at_once, torchs), strict=True))
+    return rows.interleaved(programs, ROUNDS, between)
+
+
+if __name__ == "__main__":
+    rows.main("resilience", measure)
