@@ -1,4 +1,4 @@
-"""Who holds whose copy: nodes side by side, the states that each holds, and what a loss of some nodes leaves.
+"""Copies of state: nodes side by side, whose states each of them holds, and what a loss of some nodes leaves.
 
 A node is a box. The number at the top is its own state, the numbers below are copies of others'. A node that is lost is
 crossed out. A state of which no copy is left is vermilion wherever it was.
@@ -52,7 +52,7 @@ def draw(placements: Mapping[str, Placement], lost: Collection[int] = (), *, tit
 def finding(placements: Mapping[str, Placement], lost: Collection[int]) -> str:
     """The default title."""
     if not lost:
-        return "Who holds whose state: " + ", ".join(placements)
+        return "Whose states each node holds: " + ", ".join(placements)
     gone = f"Nodes {' and '.join(map(str, sorted(lost)))} are lost" if len(lost) > 1 else f"Node {min(lost)} is lost"
     said = [f"{name}: {_left(placement, lost)}" for name, placement in placements.items()]
     return f"{gone}. {'; '.join(said)}"

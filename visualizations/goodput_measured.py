@@ -7,13 +7,13 @@ from matplotlib.ticker import FuncFormatter
 
 from reference.errors import BadInput
 from reference.planning.goodput import best_interval, daly, goodput, young
-from reference.resilience.lab.measured_goodput import Measured, costs
+from reference.resilience.lab.measured_goodput import MeasuredGoodput, costs
 
 from .goodput import SAMPLES, duration_text
 from .style import SMALL, TEXT, Colour, Picture, figure, lines, plain
 
 
-def draw(rows: Sequence[Measured], *, title: str = "") -> Picture:
+def draw(rows: Sequence[MeasuredGoodput], *, title: str = "") -> Picture:
     """Trainings from disk, one dot for each interval, beside Daly's formula; elastic ones with marks of their own.
 
     Args:
@@ -67,7 +67,7 @@ def draw(rows: Sequence[Measured], *, title: str = "") -> Picture:
     return picture
 
 
-def finding(disk: Sequence[Measured]) -> str:
+def finding(disk: Sequence[MeasuredGoodput]) -> str:
     """The default title."""
     best, cost = max(disk, key=lambda row: row.useful), costs(disk)
     by_formula = float(best_interval(cost.checkpoint, cost.gpu_mtbf))

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from reference.errors import BadInput
-from reference.resilience.lab.history import Deed, History, Stretch
+from reference.resilience.lab.history import Deed, Stretch, TrainingHistory
 
 from .style import SMALL, TEXT, WIDTH, Colour, Picture, figure, fits, lanes, legend_below, seconds_text, time_axis, tint
 
@@ -34,7 +34,7 @@ WORDS = {
 }
 
 
-def draw(history: History, *, between: tuple[float, float] | None = None, title: str = "") -> Picture:
+def draw(history: TrainingHistory, *, between: tuple[float, float] | None = None, title: str = "") -> Picture:
     """The lanes of a training, rank 0 on top.
 
     Args:
@@ -67,13 +67,13 @@ def draw(history: History, *, between: tuple[float, float] | None = None, title:
     return picture
 
 
-def finding(history: History) -> str:
+def finding(history: TrainingHistory) -> str:
     """The default title."""
     parts = history.parts()
     words = {"useful": "useful", "checkpoints": "for checkpoints", "rework": "lost work", "down": "recovery"}
     said = ", ".join(f"{parts[part] / history.seconds:.0%} {word}" for part, word in words.items() if parts[part])
     deaths = len(history.deaths)
-    times = {0: "Nobody dies", 1: "One death"}.get(deaths, f"{deaths} deaths")
+    times = {0: "No rank dies", 1: "One death"}.get(deaths, f"{deaths} deaths")
     return f"{times} in {seconds_text(history.seconds)}: {said}"
 
 

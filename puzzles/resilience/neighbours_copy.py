@@ -28,8 +28,8 @@ def take_over(
     Now some ranks have died, and new processes have their numbers. They have
     room for both, and nothing in it. Give them what the dead ones had, so that
     all is as before, and the next loss finds a copy of everything again. If the
-    state of a rank is nowhere any more, nobody can continue: then all must say
-    so, and nobody may wait for anybody.
+    state of a rank is nowhere any more, none can continue: then all must say
+    so, and no rank may wait for another.
 
     Args:
         state: [3, N], weights and two moments of this rank. To be filled on new

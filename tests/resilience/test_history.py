@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from reference.errors import BadInput
-from reference.resilience.lab.history import Deed, Diary, Mark, Moment, Stretch, told
+from reference.resilience.lab.history import Deed, Diary, DiaryEntry, DiaryMark, Stretch, told
 
-RESUMED, STEP, SAVE = Mark.RESUMED, Mark.STEP, Mark.SAVE
+RESUMED, STEP, SAVE = DiaryMark.RESUMED, DiaryMark.STEP, DiaryMark.SAVE
 
 
-def diary(rank: int, *words: tuple[float, Mark, int]) -> list[Moment]:
-    return [Moment(seconds, rank, mark, step) for seconds, mark, step in words]
+def diary(rank: int, *words: tuple[float, DiaryMark, int]) -> list[DiaryEntry]:
+    return [DiaryEntry(seconds, rank, mark, step) for seconds, mark, step in words]
 
 
 FROM_DISK = [
@@ -80,12 +80,15 @@ def test_a_step_lost_twice_is_lost_twice() -> None:
 
 def test_what_is_written_is_read_and_a_line_that_was_cut_off_is_not(tmp_path: Path) -> None:
     written = Diary(tmp_path)
-    written.note(1, Mark.STEP, 7)
-    written.note(0, Mark.SAVE, 7)
+    written.note(1, DiaryMark.STEP, 7)
+    written.note(0, DiaryMark.SAVE, 7)
     with (tmp_path / "0.txt").open("a") as file:
         file.write("123.4 0 st")
     found = written.read()
-    assert [(moment.rank, moment.mark, moment.step) for moment in found] == [(1, Mark.STEP, 7), (0, Mark.SAVE, 7)]
+    assert [(moment.rank, moment.mark, moment.step) for moment in found] == [
+        (1, DiaryMark.STEP, 7),
+        (0, DiaryMark.SAVE, 7),
+    ]
 
 
 def test_an_empty_diary_is_refused() -> None:

@@ -9,12 +9,12 @@ from reference.cluster import Cluster
 from reference.planning.goodput import goodput
 from reference.resilience.lab import measured_goodput as lab
 from reference.resilience.lab import watched
-from reference.resilience.lab.history import Deed, History
+from reference.resilience.lab.history import Deed, TrainingHistory
 
 FEW = watched.Conditions(between=0.8, pace=0.02, steps=40, seed=3)
 
 
-def of(history: History, deed: Deed, rank: int = 0) -> list[int]:
+def of(history: TrainingHistory, deed: Deed, rank: int = 0) -> list[int]:
     """The steps of a rank's stretches of one kind."""
     return [each.step for each in history.stretches if each.deed is deed and each.rank == rank]
 
@@ -52,7 +52,7 @@ def test_where_nobody_dies_nothing_is_lost() -> None:
     assert (row.failures, row.down, row.rework) == (0, 0, 0)
 
 
-ROW = lab.Measured("from disk", 10, 0.05, 0.2, 0.5, 3.0, 4, 40.0, 0.8, 0.1, 0.04)
+ROW = lab.MeasuredGoodput("from disk", 10, 0.05, 0.2, 0.5, 3.0, 4, 40.0, 0.8, 0.1, 0.04)
 
 
 def test_rows_come_back_from_a_file(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from reference.errors import BadInput
 from reference.planning.goodput import goodput
-from reference.resilience.lab.history import Mark, Moment, told
-from reference.resilience.lab.measured_goodput import Measured, costs
+from reference.resilience.lab.history import DiaryEntry, DiaryMark, told
+from reference.resilience.lab.measured_goodput import MeasuredGoodput, costs
 from reference.resilience.placement import grouped, ring, share_survived
 from visualizations import copies, goodput_measured, recovery
 
@@ -18,13 +18,19 @@ BOTH = {"in groups": grouped(8, 2), "in a ring": ring(8, 2)}
 
 def history(ranks: int = 4):
     """Two steps, a save, a step that is lost with rank 1, and all of that once more."""
-    before = (0.0, Mark.RESUMED, 0), (0.5, Mark.STEP, 1), (1.0, Mark.STEP, 2), (1.3, Mark.SAVE, 2), (1.8, Mark.STEP, 3)
-    after = (3.0, Mark.RESUMED, 2), (3.5, Mark.STEP, 3), (4.0, Mark.STEP, 4), (4.3, Mark.SAVE, 4)
+    before = (
+        (0.0, DiaryMark.RESUMED, 0),
+        (0.5, DiaryMark.STEP, 1),
+        (1.0, DiaryMark.STEP, 2),
+        (1.3, DiaryMark.SAVE, 2),
+        (1.8, DiaryMark.STEP, 3),
+    )
+    after = (3.0, DiaryMark.RESUMED, 2), (3.5, DiaryMark.STEP, 3), (4.0, DiaryMark.STEP, 4), (4.3, DiaryMark.SAVE, 4)
     words = (*before, *after)
-    return told([Moment(at, rank, mark, step) for rank in range(ranks) for at, mark, step in words], [(2.0, 1)])
+    return told([DiaryEntry(at, rank, mark, step) for rank in range(ranks) for at, mark, step in words], [(2.0, 1)])
 
 
-ROW = Measured("from disk", 10, 0.1, 0.05, 0.5, 3.0, 8, 40.0, 0.72, 0.05, 0.1)
+ROW = MeasuredGoodput("from disk", 10, 0.1, 0.05, 0.5, 3.0, 8, 40.0, 0.72, 0.05, 0.1)
 ROWS = [replace(ROW, every=every, useful=u) for every, u in ((1, 0.5), (5, 0.75), (20, 0.6), (100, 0.3))]
 ELASTIC = replace(ROW, way="elastic", every=1, checkpoint=0.0, useful=0.93)
 

@@ -1,4 +1,4 @@
-"""resilience.neighbours_copy: whoever takes a dead rank's place gets its state from a neighbour's memory."""
+"""resilience.neighbours_copy: a new rank gets the dead one's state from a neighbour's memory."""
 
 from puzzles.grading.puzzle import POINT_TO_POINT, Budget, Measure, Puzzle, Wrong, cases, drawn
 from reference.resilience.answers.neighbour import take_over
@@ -33,7 +33,7 @@ def is_left(case):
 
 
 def as_before(case, inputs):
-    """All have what they had, or nobody has done anything."""
+    """All have what they had, or all is as it was after the loss."""
     if not is_left(case):
         return [{"returns": False, "state": mine["state"], "copy": mine["copy"]} for mine in inputs]
     return [
@@ -67,8 +67,8 @@ PUZZLE = Puzzle(
 
         Now some ranks have died, and new processes have their numbers. They have room for both, and nothing in it. Give
         them what the dead ones had, so that all is as before, and the next loss finds a copy of everything again. If
-        the state of a rank is nowhere any more, nobody can continue: then all must say so, and nobody may wait for
-        anybody.
+        the state of a rank is nowhere any more, none can continue: then all must say so, and no rank may wait for
+        another.
 
         Args:
             state: [3, N], weights and two moments of this rank. To be filled on new ranks.
@@ -101,7 +101,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.BYTES_SENT,
             target=most_sent,
-            why="only new ranks need anything: who has a neighbour among them sends, and nobody else",
+            why="only new ranks need anything: who has a neighbour among them sends, and no other rank",
         ),
         Budget(
             Measure.STEPS,

@@ -1,7 +1,7 @@
 """What became of a training's time: steps that count, steps that were lost, saves, and recovery.
 
 Ranks write down what they have done as they go (`Diary`), since one that dies leaves nothing else. Afterwards `told`
-looks back: a step that was taken, and from before which somebody later resumed, was lost; one that was taken a second
+looks back: a step that was taken, and from before which a rank later resumed, was lost; one that was taken a second
 time, and stands, was done again.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from reference.errors import BadInput
 
 
-class Mark(StrEnum):
+class DiaryMark(StrEnum):
     """What has just ended."""
 
     RESUMED = "resumed"  # the rank holds the state to train on from
@@ -26,7 +26,7 @@ class Mark(StrEnum):
 
 
 @dataclass(frozen=True)
-class Moment:
+class DiaryEntry:
     """A line of a diary.
 
     Attributes:
@@ -38,7 +38,7 @@ class Moment:
 
     seconds: float
     rank: int
-    mark: Mark
+    mark: DiaryMark
     step: int
 
 
@@ -77,7 +77,7 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class History:
+class TrainingHistory:
     """A training, as it went.
 
     Attributes:
@@ -127,27 +127,29 @@ class Diary:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def note(self, rank: int, mark: Mark, step: int) -> None:
+    def note(self, rank: int, mark: DiaryMark, step: int) -> None:
         """Write that something has just ended."""
         with (self.folder / f"{rank}.txt").open("a") as file:
             file.write(f"{time.monotonic()} {rank} {mark} {step}\n")
 
     def steps(self, since: float = 0.0) -> int:
         """The most steps that a rank has taken, by what was written since then."""
-        return max((each.step for each in self.read() if each.mark is Mark.STEP and each.seconds > since), default=0)
+        return max(
+            (each.step for each in self.read() if each.mark is DiaryMark.STEP and each.seconds > since), default=0
+        )
 
-    def read(self) -> list[Moment]:
+    def read(self) -> list[DiaryEntry]:
         """All moments, in their order. A line that was cut off by a death is none."""
         found = []
         for file in self.folder.glob("*.txt"):
             for line in file.read_text().splitlines():
                 words = line.split()
-                if len(words) == 4 and words[2] in set(Mark):
-                    found.append(Moment(float(words[0]), int(words[1]), Mark(words[2]), int(words[3])))
+                if len(words) == 4 and words[2] in set(DiaryMark):
+                    found.append(DiaryEntry(float(words[0]), int(words[1]), DiaryMark(words[2]), int(words[3])))
         return sorted(found, key=lambda moment: moment.seconds)
 
 
-def told(moments: Iterable[Moment], deaths: Iterable[tuple[float, int]]) -> History:
+def told(moments: Iterable[DiaryEntry], deaths: Iterable[tuple[float, int]]) -> TrainingHistory:
     """What became of the time from the first moment to the last.
 
     Args:
@@ -159,8 +161,8 @@ def told(moments: Iterable[Moment], deaths: Iterable[tuple[float, int]]) -> Hist
         BadInput: if there is no moment.
     """
     written = sorted(moments, key=lambda moment: moment.seconds)
-    ordered = [moment for moment in written if moment.mark is not Mark.DIED]
-    deaths = [*deaths, *((moment.seconds, moment.rank) for moment in written if moment.mark is Mark.DIED)]
+    ordered = [moment for moment in written if moment.mark is not DiaryMark.DIED]
+    deaths = [*deaths, *((moment.seconds, moment.rank) for moment in written if moment.mark is DiaryMark.DIED)]
     if not ordered:
         raise BadInput("there is no moment in this diary: no rank has come so far as to resume")
     first, last = ordered[0].seconds, ordered[-1].seconds
@@ -168,13 +170,13 @@ def told(moments: Iterable[Moment], deaths: Iterable[tuple[float, int]]) -> Hist
     of_rank = defaultdict(list)
     for moment in ordered:
         of_rank[moment.rank].append(moment)
-    resumed = [moment for moment in ordered if moment.mark is Mark.RESUMED]
+    resumed = [moment for moment in ordered if moment.mark is DiaryMark.RESUMED]
     stretches = []
     for rank, mine in of_rank.items():
         died = [at for at, who in dead if who == rank]
         taken: set[int] = set()
         for before, moment in pairwise(mine):
-            if moment.mark is Mark.RESUMED:
+            if moment.mark is DiaryMark.RESUMED:
                 stretches += _cut_off(rank, before.seconds, moment, [at for at, _ in dead])
                 continue
             deed = _deed(moment, resumed, taken)
@@ -182,12 +184,12 @@ def told(moments: Iterable[Moment], deaths: Iterable[tuple[float, int]]) -> Hist
         if died and died[-1] > mine[-1].seconds:
             stretches.append(Stretch(rank, Deed.LOST, mine[-1].seconds, died[-1]))
     moved = [Stretch(s.rank, s.deed, s.begin - first, s.end - first, s.step) for s in stretches]
-    return History(moved, [(at - first, rank) for at, rank in dead], last - first)
+    return TrainingHistory(moved, [(at - first, rank) for at, rank in dead], last - first)
 
 
-def _deed(moment: Moment, resumed: Iterable[Moment], taken: set[int]) -> Deed:
+def _deed(moment: DiaryEntry, resumed: Iterable[DiaryEntry], taken: set[int]) -> Deed:
     """What the stretch before a moment was, by what came later. Notes the step in `taken`."""
-    if moment.mark is Mark.SAVE:
+    if moment.mark is DiaryMark.SAVE:
         return Deed.SAVE
     again = moment.step in taken
     taken.add(moment.step)
@@ -196,7 +198,7 @@ def _deed(moment: Moment, resumed: Iterable[Moment], taken: set[int]) -> Deed:
     return Deed.AGAIN if again else Deed.STEP
 
 
-def _cut_off(rank: int, since: float, moment: Moment, deaths: Iterable[float]) -> list[Stretch]:
+def _cut_off(rank: int, since: float, moment: DiaryEntry, deaths: Iterable[float]) -> list[Stretch]:
     """From a last word, over the death that cut it off, until the rank has resumed."""
     died = next((at for at in deaths if since <= at <= moment.seconds), since)
     lost = [Stretch(rank, Deed.LOST, since, died)] if died > since else []

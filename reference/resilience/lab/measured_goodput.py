@@ -19,17 +19,18 @@ from statistics import mean
 from reference.cluster import Cluster
 from reference.planning.goodput import Reliability
 
-from .history import Deed, History
+from .history import Deed, TrainingHistory
 from .watched import PRELOAD, Conditions, elastic, from_disk
 
 RANKS = 4  # that train
-EVERY = (12, 1, 4, 40)  # steps between two checkpoints
-CONDITIONS = Conditions(steps=360, between=3.0)
+EVERY = (12, 1, 40, 4)  # steps between two checkpoints
+COPY_EVERY = (1, 12)  # steps between two copies of elastic trainings
+CONDITIONS = Conditions(steps=480, between=6.0)
 FILE = Path(__file__).with_name("measured_goodput.csv")
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredGoodput:
     """A training under failures.
 
     Attributes:
@@ -62,7 +63,7 @@ class Measured:
         return self.every * self.step
 
 
-def summary(way: str, every: int, histories: Iterable[History], conditions: Conditions) -> Measured:
+def summary(way: str, every: int, histories: Iterable[TrainingHistory], conditions: Conditions) -> MeasuredGoodput:
     """One row, of one training or of several that went on under the same conditions."""
     several = list(histories)
     seconds = sum(each.seconds for each in several)
@@ -73,7 +74,7 @@ def summary(way: str, every: int, histories: Iterable[History], conditions: Cond
         found = [stretch.seconds for each in several for stretch in each.stretches if stretch.deed in deeds]
         return mean(found) if found else 0.0
 
-    return Measured(
+    return MeasuredGoodput(
         way,
         every,
         in_the_mean(Deed.STEP, Deed.AGAIN),
@@ -88,7 +89,7 @@ def summary(way: str, every: int, histories: Iterable[History], conditions: Cond
     )
 
 
-def measure(intervals: Iterable[int], conditions: Conditions, trainings: int = 1) -> list[Measured]:
+def measure(intervals: Iterable[int], conditions: Conditions, trainings: int = 1) -> list[MeasuredGoodput]:
     """A row for each number of steps between checkpoints.
 
     Args:
@@ -104,7 +105,7 @@ def measure(intervals: Iterable[int], conditions: Conditions, trainings: int = 1
     return rows
 
 
-def measure_elastic(conditions: Conditions, trainings: int = 1, spares: int = RANKS) -> Measured:
+def measure_elastic(conditions: Conditions, trainings: int = 1, spares: int = RANKS) -> MeasuredGoodput:
     """The row of elastic training, with copies as often as `conditions` say."""
     with Cluster(RANKS + spares, timeout=None, preload=PRELOAD) as cluster:
         several = [replace(conditions, seed=conditions.seed + number) for number in range(trainings)]
@@ -113,7 +114,7 @@ def measure_elastic(conditions: Conditions, trainings: int = 1, spares: int = RA
         )
 
 
-def costs(rows: Iterable[Measured]) -> Reliability:
+def costs(rows: Iterable[MeasuredGoodput]) -> Reliability:
     """What the formula is to know of trainings from disk: checkpoints and recoveries in the mean of all rows.
 
     All ranks together are its one GPU, which fails every M seconds.
@@ -124,21 +125,22 @@ def costs(rows: Iterable[Measured]) -> Reliability:
     return Reliability(disk[0].between, mean(row.checkpoint for row in disk), restart=down)
 
 
-def write(rows: Iterable[Measured], file: Path) -> None:
+def write(rows: Iterable[MeasuredGoodput], file: Path) -> None:
     """As a table of comma-separated values."""
     with file.open("w", newline="") as opened:
-        table = csv.DictWriter(opened, [field.name for field in fields(Measured)], lineterminator="\n")
+        table = csv.DictWriter(opened, [field.name for field in fields(MeasuredGoodput)], lineterminator="\n")
         table.writeheader()
         table.writerows(
             {key: f"{x:.5g}" if isinstance(x, float) else x for key, x in asdict(row).items()} for row in rows
         )
 
 
-def read(file: Path) -> list[Measured]:
+def read(file: Path) -> list[MeasuredGoodput]:
     """What `write` has written."""
     with file.open(newline="") as opened:
         return [
-            Measured(*(field.type(row[field.name]) for field in fields(Measured))) for row in csv.DictReader(opened)
+            MeasuredGoodput(*(field.type(row[field.name]) for field in fields(MeasuredGoodput)))
+            for row in csv.DictReader(opened)
         ]
 
 
@@ -147,8 +149,10 @@ def main(file: Path = FILE) -> None:
     few = replace(CONDITIONS, steps=CONDITIONS.steps // 4)  # there are no more spares than die in that time
     rows = []
     for every in EVERY:
-        rows.append(measure_elastic(replace(few, copy_every=every), trainings=4))
         rows += measure([every], CONDITIONS, trainings=2)
+        write(rows, file)
+    for every in COPY_EVERY:
+        rows.append(measure_elastic(replace(few, copy_every=every), trainings=6))
         write(rows, file)
     for row in rows:
         print(row)

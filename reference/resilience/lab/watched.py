@@ -39,7 +39,7 @@ from ..copies import StateLost
 from ..elastic import Lap, train_elastically
 from ..membership import LEASE, runs
 from ..store import reach, serve
-from .history import Diary, History, Mark, Moment, told
+from .history import Diary, DiaryEntry, DiaryMark, TrainingHistory, told
 
 PRELOAD = ("torch._dynamo", "reference.resilience.lab.watched")
 CONFIG = TrainConfig(
@@ -86,7 +86,7 @@ class Watched:
         losses: nats per token, by number of steps taken; from disk, of those since the last start alone.
     """
 
-    history: History
+    history: TrainingHistory
     losses: Mapping[int, float]
 
 
@@ -114,18 +114,18 @@ def _from_checkpoint(diary: Diary, saved: Path, every: int, conditions: Conditio
     saves = Saves(saved, every, resume=checkpoint_folder.latest(saved) is not None)
     training = Training(replace(CONFIG, steps=conditions.steps), dist.group.WORLD, torch.device("cpu"), PLAN)
     first = saves.begin(training)
-    diary.note(rank, Mark.RESUMED, first)
+    diary.note(rank, DiaryMark.RESUMED, first)
     for step in range(first, conditions.steps):
         loss = training.backward(step)
         training.update(step)
         time.sleep(conditions.pace)
         dist.all_reduce(loss, group=training.loss_group)
         losses[step + 1] = float(loss)
-        diary.note(rank, Mark.STEP, step + 1)
+        diary.note(rank, DiaryMark.STEP, step + 1)
         _die_if(rank, step + 1, conditions, diary)
         if saves.due(step + 1, conditions.steps):
             saves.save(training, step + 1)
-            diary.note(rank, Mark.SAVE, step + 1)
+            diary.note(rank, DiaryMark.SAVE, step + 1)
     return losses
 
 
@@ -185,7 +185,7 @@ def _elastically(host: str, port: int, diary: Diary, conditions: Conditions, tra
 
     def after_step(_: Training, step: int) -> None:
         time.sleep(conditions.pace)
-        diary.note(rank, Mark.STEP, step)
+        diary.note(rank, DiaryMark.STEP, step)
         _die_if(rank, step, conditions, diary)
 
     with _quiet():
@@ -220,17 +220,17 @@ def _die_if(rank: int, step: int, conditions: Conditions, diary: Diary) -> None:
     """End this process, as a fault of its machine would, if that is its fate, and was not before."""
     if (conditions.dies or {}).get(step) != rank:
         return
-    if not any(moment.mark is Mark.DIED and moment.step == step for moment in diary.read()):  # but once
-        diary.note(rank, Mark.DIED, step)
+    if not any(moment.mark is DiaryMark.DIED and moment.step == step for moment in diary.read()):  # but once
+        diary.note(rank, DiaryMark.DIED, step)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def resumed(of_living: Iterable[Iterable[Lap]]) -> Iterator[Moment]:
+def resumed(of_living: Iterable[Iterable[Lap]]) -> Iterator[DiaryEntry]:
     """When ranks resumed, by the laps of those who live to tell, one of each round."""
     rounds = {lap.round.number: lap for laps in of_living for lap in laps if lap.resumed}
     for lap in rounds.values():
         for member in lap.round.members[: lap.ranks]:
-            yield Moment(lap.resumed, int(member.partition("-")[0]), Mark.RESUMED, lap.first or 0)
+            yield DiaryEntry(lap.resumed, int(member.partition("-")[0]), DiaryMark.RESUMED, lap.first or 0)
 
 
 @contextmanager
