@@ -233,7 +233,7 @@ def run(config: TrainConfig, plan: Plan, saves: Saves | None, device: torch.devi
     """Train, and let rank 0 say how it goes."""
     first = dist.get_rank() == 0
     world_size = dist.get_world_size()
-    for warning in order_warnings(names_of(everywhere(Whereabouts.here())), plan, config.model):
+    for warning in order_warnings(names_of(whereabouts_of_all()), plan, config.model):
         say(f"reference.train: warning: {warning}", sys.stderr)
     batches = batches_for(config, plan.dp_size(world_size))
     goes_on = by_first(lambda: saves.check(config, batches) if saves else "", dist.group.WORLD)
@@ -247,10 +247,10 @@ def run(config: TrainConfig, plan: Plan, saves: Saves | None, device: torch.devi
     say(held_out(validation_loss(training)))
 
 
-def everywhere(place: Whereabouts) -> list[Whereabouts]:
-    """The places of all ranks, which all call this."""
-    places = [place] * dist.get_world_size()
-    dist.all_gather_object(places, place)
+def whereabouts_of_all() -> list[Whereabouts]:
+    """Where each rank is, by rank; all of them call this."""
+    places = [Whereabouts.here()] * dist.get_world_size()
+    dist.all_gather_object(places, Whereabouts.here())
     return places
 
 

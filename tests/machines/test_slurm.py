@@ -1,6 +1,8 @@
 """What Slurm runs on each node, under a stand-in: its environment and `scontrol`, on two nodes of this machine."""
 
 import os
+import re
+import shutil
 import subprocess
 import textwrap
 from pathlib import Path
@@ -82,6 +84,7 @@ def test_the_batch_script_starts_one_task_on_each_node(tmp_path: Path, gpus: dic
     assert "#SBATCH --nodes=2" in directives and "#SBATCH --ntasks-per-node=1" in directives
 
 
+@pytest.mark.long
 def test_two_nodes_of_slurm_train_as_one_process_does(
     two: Nodes, tmp_path: Path, text: Path, right: list[float]
 ) -> None:
@@ -95,3 +98,25 @@ def test_two_nodes_of_slurm_train_as_one_process_does(
     assert "4 ranks, cpu" in ended(runs, said)
     assert "warning" not in said.read_text()
     assert losses(log) == pytest.approx(right, rel=1e-10)
+
+
+def nodes_of_slurm() -> int:
+    """How many nodes a Slurm has that answers here."""
+    if not shutil.which("sinfo"):
+        return 0
+    listed = subprocess.run(
+        ["sinfo", "--noheader", "--Node", "--states=idle", "--format=%n"], capture_output=True, text=True
+    )
+    return len(set(listed.stdout.split()))
+
+
+@pytest.mark.long
+@pytest.mark.skipif(nodes_of_slurm() < 2, reason="no Slurm with two idle nodes answers here")
+def test_slurm_itself_trains_as_one_process_does(tmp_path: Path, text: Path, right: list[float]) -> None:
+    said = tmp_path / "said"
+    command = ["sbatch", "--wait", f"--output={said}", "--cpus-per-task=2", BATCH, *OPTIONS, "--data", str(text)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr + said.read_text()
+    assert "4 ranks, cpu" in said.read_text()
+    shown = [float(loss) for loss in re.findall(r"^step .* loss ([\d.]+)", said.read_text(), re.M)]
+    assert shown == pytest.approx(right, abs=1e-3)  # three digits are shown

@@ -27,6 +27,7 @@ def test_the_page_has_a_command_for_each_node_and_one_for_its_links() -> None:
     assert COMMANDS[0].replace("--node-rank=0", "--node-rank=1") == COMMANDS[1]
 
 
+@pytest.mark.long
 def test_two_nodes_train_as_one_process_does(two: Nodes, tmp_path: Path, text: Path, right: list[float]) -> None:
     log, said = tmp_path / "losses", tmp_path / "said"
     runs = []
@@ -40,6 +41,7 @@ def test_two_nodes_train_as_one_process_does(two: Nodes, tmp_path: Path, text: P
     assert losses(log) == pytest.approx(right, rel=1e-10)
 
 
+@pytest.mark.long
 def test_tensor_parallelism_across_nodes_gets_one_line_that_names_it(two: Nodes, tmp_path: Path, text: Path) -> None:
     said = tmp_path / "said"
     with said.open("w") as out:
@@ -53,6 +55,8 @@ def test_tensor_parallelism_across_nodes_gets_one_line_that_names_it(two: Nodes,
     assert "tensor parallelism crosses nodes: ranks 0, 1 are on node 0 and node 1" in lines[0]
 
 
+@pytest.mark.alone
+@pytest.mark.long
 def test_the_doctor_names_a_slow_node(tmp_path: Path) -> None:
     if not (found := Nodes.available()):
         pytest.skip(found.why_not)
