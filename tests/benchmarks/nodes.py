@@ -38,21 +38,22 @@ from reference.models import GPTConfig
 from reference.models.moe_config import Balance, MoEConfig
 from reference.networks.lab.on_nodes import FREE, Program, between_barriers, cut, node_model, settle
 from reference.plan import DataParallelism, PipelineSchedule, Plan
+from reference.trace import Network
 from reference.train import Training, summed
 
 NODES, PER_NODE = (2, 4), 2
-RATES = ("50 Mb/s", "100 Mb/s", "200 Mb/s")
-BYTES = 1 << 21  # of a collective's whole tensor
-ROUNDS = 5
+SIZES = {"50 Mb/s": 1 << 21, "100 Mb/s": 1 << 22, "200 Mb/s": 1 << 23}
+"""Bytes of a collective's whole tensor, by rate: a third of a second of it, in which TCP has found its pace."""
+ROUNDS = 3
 DOMINATES = 0.1  # share of its time that a program takes at most where links are free
 MOST = 8.0  # per cent, of the median error where the link dominates
 
 
-def collectives(nodes: int) -> dict[str, Program]:
-    """Each algorithm of `reference.collectives`, on one tensor; called by each rank."""
+def collectives(nodes: int, size: int) -> dict[str, Program]:
+    """Each algorithm of `reference.collectives`, on one tensor of so many bytes; called by each rank."""
     group, n = dist.group.WORLD, dist.get_world_size()
-    whole, other = torch.ones(BYTES // 4), torch.ones(BYTES // 4)
-    own = torch.ones(BYTES // 4 // n)
+    whole, other = torch.ones(size // 4), torch.ones(size // 4)
+    own = torch.ones(size // 4 // n)
     first = dist.get_rank() == 0
     chunks, collected = (whole, other) if first else (None, None)
     levels = Groups(group, Mesh({"node": nodes, "inside": PER_NODE}))
@@ -130,22 +131,22 @@ def step_of(config: TrainConfig, plan: Plan) -> Program:
     return step
 
 
-def programs(nodes: int) -> dict[str, Program]:
+def programs(nodes: int, size: int) -> dict[str, Program]:
     """All that is measured; called by each rank."""
     trainings = {name: step_of(*what) for name, what in steps(nodes).items()}
-    return collectives(nodes) | trainings
+    return collectives(nodes, size) | trainings
 
 
-def one_by_one(nodes: int) -> list[str]:
+def one_by_one(nodes: int, size: int) -> list[str]:
     """On a rank, to be traced: each program between barriers. Returns their names."""
-    made = programs(nodes)
+    made = programs(nodes, size)
     between_barriers([lambda program=program: program for program in made.values()])
     return list(made)
 
 
-def in_turns(nodes: int) -> dict[str, list[float]]:
+def in_turns(nodes: int, size: int) -> dict[str, list[float]]:
     """On a rank: the seconds of each run of each program."""
-    return rows.interleaved(programs(nodes), ROUNDS, settle)
+    return rows.interleaved(programs(nodes, size), ROUNDS, settle)
 
 
 def measure(report: Callable[[Row], None]) -> None:
@@ -157,28 +158,40 @@ def measure(report: Callable[[Row], None]) -> None:
             report(rows.plain(f"{nodes} nodes, α between them", model.alpha, "s"))
             report(rows.plain(f"{nodes} nodes, α within one", model.intra.alpha, "s"))
             report(rows.plain(f"{nodes} nodes, β within one", model.intra.beta / 1e6, "MB/s"))
-            names, trace = cluster.trace(one_by_one, nodes)
-            traces = dict(zip(names[0], cut(trace, len(names[0])), strict=True))
-            free = rows.medians(rows.of_ranks(cluster.run(in_turns, nodes)))
-            for rate in RATES:
-                for node in range(nodes):
-                    cluster.slow(node, rate)
-                found = rows.medians(rows.of_ranks(cluster.run(in_turns, nodes)))
-                for name, seconds in found.items():
-                    replayed = traces[name].replay(model.network(rate)).duration
+            for rate, size in SIZES.items():
+                network = model.network(rate)
+                for name, (replayed, seconds, free) in at_rate(cluster, network, rate, size).items():
                     label = f"{nodes} nodes, {rate}, {name}"
-                    if free[name] <= DOMINATES * seconds:
+                    if free <= DOMINATES * seconds:
                         errors[nodes, rate, name] = 100 * abs(replayed / seconds - 1)
                     else:
-                        label += f" (does not count: {rows.quantity(free[name], 's')} with a free link)"
+                        label += f" (does not count: {rows.quantity(free, 's')} with a free link)"
                     report(rows.beside(label, replayed, seconds, "s"))
     summarise(errors, report)
+
+
+def at_rate(cluster: Cluster, network: Network, rate: str, size: int) -> dict[str, tuple[float, float, float]]:
+    """The seconds of each program: replayed, measured, and measured where links are free."""
+    nodes = cluster.nodes.count
+    slow(cluster, FREE)
+    names, trace = cluster.trace(one_by_one, nodes, size)
+    traces = dict(zip(names[0], cut(trace, len(names[0])), strict=True))
+    free = rows.medians(rows.of_ranks(cluster.run(in_turns, nodes, size)))
+    slow(cluster, rate)
+    found = rows.medians(rows.of_ranks(cluster.run(in_turns, nodes, size)))
+    return {name: (traces[name].replay(network).duration, found[name], free[name]) for name in traces}
+
+
+def slow(cluster: Cluster, rate: str) -> None:
+    """Give all links this rate."""
+    for node in range(cluster.nodes.count):
+        cluster.slow(node, rate)
 
 
 def summarise(errors: Mapping[tuple[int, str, str], float], report: Callable[[Row], None]) -> None:
     """Median errors, in per cent, by nodes and rate, by program, and of all."""
     for nodes in NODES:
-        for rate in RATES:
+        for rate in SIZES:
             some = [error for (count, at, _), error in errors.items() if (count, at) == (nodes, rate)]
             if some:
                 report(rows.plain(f"median error, {nodes} nodes, {rate}, {len(some)} programs", median(some), "%"))
