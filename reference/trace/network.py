@@ -21,7 +21,8 @@ What a link of a machine in an office has besides, as data:
 - `packets`: a message is cut, and each piece has a header. `TCP_ON_ETHERNET` carries 1448 bytes in 1514.
 - `burst`: a link whose rate a token bucket sets (as clouds do, and `tc tbf`) lets so many bytes pass at once after a
   pause: the bucket fills at the rate `beta`, up to `burst`, and each byte takes one token out of it.
-- `Network.shared`: all ranks of a node share one link to the others, as where there is one network card.
+- `Network.shared`: all ranks of a node share one link to the others, as where there is one network card. Messages that
+  are under way at the same time then share it evenly, as connections of TCP do.
 """
 
 from dataclasses import dataclass
@@ -137,6 +138,10 @@ class Network:
         if self.shared and not inside:
             return ("out of node", self.node(src), inside), ("into node", self.node(dst), inside)
         return ("out", src, inside), ("in", dst, inside)
+
+    def flows(self, src: int, dst: int) -> bool:
+        """Whether a message shares its ports with others that are under way, instead of waiting until they are free."""
+        return self.link(src, dst).burst > 0 or (self.shared and self.node(src) != self.node(dst))
 
     def __str__(self) -> str:
         if self.nodes == 1:

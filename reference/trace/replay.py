@@ -3,7 +3,9 @@
 The rules:
 - A rank goes through its own calls in program order, in no time, until a wait holds it up.
 - A message starts when both sides have posted it and every port that it needs is free. It keeps them busy to its end.
-- Where a port has a token bucket, what it holds passes at once: the bucket fills while the port is idle.
+- But on links that carry several messages at once (`Network.flows`) no message waits for a port: all that are under way
+  through it share it evenly, each as fast as the fuller of its two ports lets it. Their latency follows. Where such a
+  port has a token bucket, what it holds passes at once: the bucket fills while the port is idle.
 - Messages that could start at the same moment do so by (moment they were ready, sender, sender's tick).
 - A wait returns when all messages of its call have ended.
 - First come, first served is not the best order: where messages are in each other's way, a slower link may let another
@@ -39,8 +41,9 @@ class Price(NamedTuple):
 
     latency: int
     transmission: int  # of all its bytes, one after the other
-    ports: tuple = ()  # that it keeps busy
-    burst: int = 0  # of a port's token bucket, as the time in which it fills
+    ports: tuple = ()  # that it keeps busy, or shares
+    flows: bool = False  # True: it shares them
+    burst: int = 0  # of a shared port's token bucket, as the time in which it fills
 
 
 Cost = Callable[[int, int, int], Price]
@@ -124,7 +127,8 @@ def replay(calls: Sequence[Sequence[Lowered]], network: Network, returned: froze
     def cost(src: int, dst: int, size: int) -> Price:
         link = network.link(src, dst)
         latency, whole = int(link.alpha * SECOND), int(link.time(size) * SECOND)
-        return Price(latency, whole - latency, network.ports(src, dst), int(link.burst / link.beta * SECOND))
+        burst = int(link.burst / link.beta * SECOND)
+        return Price(latency, whole - latency, network.ports(src, dst), network.flows(src, dst), burst)
 
     result = run(calls, cost)
     waiting = [(since, call) for since, call in result.stuck if call.event.rank not in returned]
@@ -190,7 +194,9 @@ class _Model:
         self.fresh: list[Flight] = []  # became ready since the last look
         self.queued: dict[tuple, dict[Flight, None]] = defaultdict(dict)  # port -> flights that wait for it
         self.busy: set[tuple] = set()
-        self.buckets: dict[tuple, tuple[int, int]] = defaultdict(lambda: (FULL, 0))  # port -> tokens, and when
+        self.flowing: dict[Flight, int] = {}  # through shared ports: units of transmission that are left
+        self.sharing: dict[tuple, int] = defaultdict(int)  # port -> how many of these
+        self.buckets: dict[tuple, tuple[int, int]] = defaultdict(lambda: (FULL, 0))  # port -> tokens, and since when
 
     def go(self) -> None:
         """Let time pass until nothing moves any more."""
@@ -199,8 +205,8 @@ class _Model:
             self._advance(rank)
         while True:
             self._start(freed)
-            if self.in_flight:
-                freed = self._land()
+            if self.in_flight or self.flowing:
+                freed = self._land() if self._flow() else []
             elif not self._let_go():
                 return
 
@@ -255,6 +261,9 @@ class _Model:
         self.fresh = []
         for flight in sorted(candidates, key=lambda f: f.priority):
             ports = flight.price.ports
+            if flight.price.flows:
+                self._enter(flight)
+                continue
             if any(port in self.busy for port in ports):
                 for port in ports:
                     self.queued[port][flight] = None
@@ -262,20 +271,49 @@ class _Model:
             for port in ports:
                 self.queued[port].pop(flight, None)
                 self.busy.add(port)
-            flight.begin, flight.end = self.now, self._end_of(flight.price)
-            self.started += 1
-            heappush(self.in_flight, (flight.end, self.started, flight))
+            flight.begin = self.now
+            self._arrive(flight, self.now + flight.price.latency + flight.price.transmission)
 
-    def _end_of(self, price: Price) -> int:
-        """When a message that starts now has passed its ports; takes out of their token buckets what it needs."""
-        begin = self.now + price.latency
-        if not price.burst:
-            return begin + price.transmission
-        tokens = [min(price.burst, held + begin - at) for held, at in (self.buckets[port] for port in price.ports)]
-        lasts = max(price.transmission - min(tokens), 0)
-        for port, held in zip(price.ports, tokens, strict=True):
-            self.buckets[port] = held + lasts - price.transmission, begin + lasts
-        return begin + lasts
+    def _arrive(self, flight: Flight, end: int) -> None:
+        """Let a message end then."""
+        flight.end = end
+        self.started += 1
+        heappush(self.in_flight, (end, self.started, flight))
+
+    def _enter(self, flight: Flight) -> None:
+        """Send a message through ports that others may be using; what their token buckets hold passes at once."""
+        flight.begin, price = self.now, flight.price
+        for port in price.ports:
+            tokens, since = self.buckets[port]
+            self.buckets[port] = min(price.burst, tokens if self.sharing[port] else tokens + self.now - since), self.now
+        at_once = min(price.transmission, *(self.buckets[port][0] for port in price.ports))
+        for port in price.ports:
+            self.buckets[port] = self.buckets[port][0] - at_once, self.now
+            self.sharing[port] += 1
+        self.flowing[flight] = price.transmission - at_once
+
+    def _flow(self) -> bool:
+        """Go to the next moment at which a message through shared ports has left them, or to that of an arrival before.
+
+        Returns:
+            Whether it is an arrival.
+        """
+        slower = {flight: max(self.sharing[port] for port in flight.price.ports) for flight in self.flowing}
+        ends = {flight: self.now + left * slower[flight] for flight, left in self.flowing.items()}
+        until = min(ends.values(), default=None)
+        if until is None or (self.in_flight and self.in_flight[0][0] < until):
+            until = self.in_flight[0][0]
+        for flight in self.flowing:
+            self.flowing[flight] -= (until - self.now) // slower[flight]
+        self.now = until
+        left = [flight for flight, end in ends.items() if end == until]
+        for flight in left:
+            del self.flowing[flight]
+            for port in flight.price.ports:
+                self.sharing[port] -= 1
+                self.buckets[port] = self.buckets[port][0], until
+            self._arrive(flight, until + flight.price.latency)
+        return not left
 
     def _land(self) -> list[tuple]:
         """Go to the next moment at which messages end; resume ranks that waited for them. Returns the freed ports."""

@@ -105,7 +105,7 @@ def nodes_of_slurm() -> int:
     if not shutil.which("sinfo"):
         return 0
     listed = subprocess.run(
-        ["sinfo", "--noheader", "--Node", "--states=idle", "--format=%n"], capture_output=True, text=True
+        ["sinfo", "--noheader", "--Node", "--states=idle", "--format=%N"], capture_output=True, text=True
     )
     return len(set(listed.stdout.split()))
 
