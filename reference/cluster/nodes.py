@@ -80,7 +80,8 @@ def link_model(text: str, alpha: float) -> Link:
         BadInput: this is no rate.
     """
     rate = link_rate(text)
-    return Link(f"a link of {text}", alpha, rate, _burst(rate), TCP_ON_ETHERNET)
+    *_, buffer = Path("/proc/sys/net/ipv4/tcp_wmem").read_text().split() if sys.platform == "linux" else "0"
+    return Link(f"a link of {text}", alpha, rate, _burst(rate), TCP_ON_ETHERNET, float(buffer))
 
 
 def _burst(rate: float) -> float:

@@ -21,6 +21,7 @@ What a link of a machine in an office has besides, as data:
 - `packets`: a message is cut, and each piece has a header. `TCP_ON_ETHERNET` carries 1448 bytes in 1514.
 - `burst`: a link whose rate a token bucket sets (as clouds do, and `tc tbf`) lets so many bytes pass at once after a
   pause: the bucket fills at the rate `beta`, up to `burst`, and each byte takes one token out of it.
+- `buffer`: a kernel takes bytes before it has sent them, so a program may continue while the last of them wait there.
 - `Network.shared`: all ranks of a node share one link to the others, as where there is one network card. Messages that
   are under way at the same time then share it evenly, as connections of TCP do.
 """
@@ -55,6 +56,7 @@ class Link:
     beta: float
     burst: float = 0.0  # bytes that pass at once after a pause
     packets: Packets | None = None  # None: a message is sent as it is
+    buffer: float = 0.0  # bytes of a message that its sender need not wait for
 
     def __post_init__(self) -> None:
         if not self.alpha >= 0 or isinf(self.alpha):
@@ -141,7 +143,8 @@ class Network:
 
     def flows(self, src: int, dst: int) -> bool:
         """Whether a message shares its ports with others that are under way, instead of waiting until they are free."""
-        return self.link(src, dst).burst > 0 or (self.shared and self.node(src) != self.node(dst))
+        link = self.link(src, dst)
+        return link.burst > 0 or link.buffer > 0 or (self.shared and self.node(src) != self.node(dst))
 
     def __str__(self) -> str:
         if self.nodes == 1:

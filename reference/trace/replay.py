@@ -3,9 +3,7 @@
 The rules:
 - A rank goes through its own calls in program order, in no time, until a wait holds it up.
 - A message starts when both sides have posted it and every port that it needs is free. It keeps them busy to its end.
-- But on links that carry several messages at once (`Network.flows`) no message waits for a port: all that are under way
-  through it share it evenly, each as fast as the fuller of its two ports lets it. Their latency follows. Where such a
-  port has a token bucket, what it holds passes at once: the bucket fills while the port is idle.
+- But through ports of links that carry several messages at once (`Network.flows`) they flow as `shared_ports` says.
 - Messages that could start at the same moment do so by (moment they were ready, sender, sender's tick).
 - A wait returns when all messages of its call have ended.
 - First come, first served is not the best order: where messages are in each other's way, a slower link may let another
@@ -30,10 +28,10 @@ from typing import NamedTuple
 from .events import Event, Op
 from .native import Half, Lowered, describe
 from .network import Network
+from .shared_ports import SharedPorts
 from .timeline import Interval, Timeline, Transfer, horizon, lane
 
 SECOND = 1 << 80  # a float duration above 8 ns is exact in this unit
-FULL = 1 << 200  # tokens of a bucket before the first message: more than any holds
 
 
 class Price(NamedTuple):
@@ -44,6 +42,7 @@ class Price(NamedTuple):
     ports: tuple = ()  # that it keeps busy, or shares
     flows: bool = False  # True: it shares them
     burst: int = 0  # of a shared port's token bucket, as the time in which it fills
+    buffer: int = 0  # of the sender, as the time in which it empties
 
 
 Cost = Callable[[int, int, int], Price]
@@ -65,6 +64,7 @@ class Flight:
     ready: int | None = None  # None: never happened
     begin: int | None = None
     end: int | None = None
+    buffered: bool = False  # True: its sender waits for it no longer
 
     @property
     def priority(self) -> tuple:
@@ -127,8 +127,8 @@ def replay(calls: Sequence[Sequence[Lowered]], network: Network, returned: froze
     def cost(src: int, dst: int, size: int) -> Price:
         link = network.link(src, dst)
         latency, whole = int(link.alpha * SECOND), int(link.time(size) * SECOND)
-        burst = int(link.burst / link.beta * SECOND)
-        return Price(latency, whole - latency, network.ports(src, dst), network.flows(src, dst), burst)
+        burst, buffer = (int(size / link.beta * SECOND) for size in (link.burst, link.buffer))
+        return Price(latency, whole - latency, network.ports(src, dst), network.flows(src, dst), burst, buffer)
 
     result = run(calls, cost)
     waiting = [(since, call) for since, call in result.stuck if call.event.rank not in returned]
@@ -194,9 +194,7 @@ class _Model:
         self.fresh: list[Flight] = []  # became ready since the last look
         self.queued: dict[tuple, dict[Flight, None]] = defaultdict(dict)  # port -> flights that wait for it
         self.busy: set[tuple] = set()
-        self.flowing: dict[Flight, int] = {}  # through shared ports: units of transmission that are left
-        self.sharing: dict[tuple, int] = defaultdict(int)  # port -> how many of these
-        self.buckets: dict[tuple, tuple[int, int]] = defaultdict(lambda: (FULL, 0))  # port -> tokens, and since when
+        self.shared = SharedPorts()
 
     def go(self) -> None:
         """Let time pass until nothing moves any more."""
@@ -205,7 +203,7 @@ class _Model:
             self._advance(rank)
         while True:
             self._start(freed)
-            if self.in_flight or self.flowing:
+            if self.in_flight or self.shared.left:
                 freed = self._land() if self._flow() else []
             elif not self._let_go():
                 return
@@ -262,7 +260,7 @@ class _Model:
         for flight in sorted(candidates, key=lambda f: f.priority):
             ports = flight.price.ports
             if flight.price.flows:
-                self._enter(flight)
+                self.shared.add(flight, self.now)
                 continue
             if any(port in self.busy for port in ports):
                 for port in ports:
@@ -280,40 +278,31 @@ class _Model:
         self.started += 1
         heappush(self.in_flight, (end, self.started, flight))
 
-    def _enter(self, flight: Flight) -> None:
-        """Send a message through ports that others may be using; what their token buckets hold passes at once."""
-        flight.begin, price = self.now, flight.price
-        for port in price.ports:
-            tokens, since = self.buckets[port]
-            self.buckets[port] = min(price.burst, tokens if self.sharing[port] else tokens + self.now - since), self.now
-        at_once = min(price.transmission, *(self.buckets[port][0] for port in price.ports))
-        for port in price.ports:
-            self.buckets[port] = self.buckets[port][0] - at_once, self.now
-            self.sharing[port] += 1
-        self.flowing[flight] = price.transmission - at_once
-
     def _flow(self) -> bool:
-        """Go to the next moment at which a message through shared ports has left them, or to that of an arrival before.
+        """Go to the next moment at which something happens to messages that share ports, or to an arrival before it.
 
         Returns:
             Whether it is an arrival.
         """
-        slower = {flight: max(self.sharing[port] for port in flight.price.ports) for flight in self.flowing}
-        ends = {flight: self.now + left * slower[flight] for flight, left in self.flowing.items()}
-        until = min(ends.values(), default=None)
+        until, reached = self.shared.next(self.now)
         if until is None or (self.in_flight and self.in_flight[0][0] < until):
-            until = self.in_flight[0][0]
-        for flight in self.flowing:
-            self.flowing[flight] -= (until - self.now) // slower[flight]
+            until, reached = self.in_flight[0][0], []
+        self.shared.advance(until - self.now)
         self.now = until
-        left = [flight for flight, end in ends.items() if end == until]
-        for flight in left:
-            del self.flowing[flight]
-            for port in flight.price.ports:
-                self.sharing[port] -= 1
-                self.buckets[port] = self.buckets[port][0], until
-            self._arrive(flight, until + flight.price.latency)
-        return not left
+        for flight in reached:
+            if flight.buffered or not self.shared.left[flight]:
+                self.shared.remove(flight, self.now)
+                self._arrive(flight, self.now + flight.price.latency)
+            else:
+                flight.buffered = True
+                self._done(flight.send)
+        return not reached
+
+    def _done(self, progress: _Progress) -> None:
+        """A half of a call is done: its rank may continue."""
+        progress.missing -= 1
+        self._next_round(progress)
+        self._advance(self.ranks[progress.event.rank])
 
     def _land(self) -> list[tuple]:
         """Go to the next moment at which messages end; resume ranks that waited for them. Returns the freed ports."""
@@ -323,7 +312,7 @@ class _Model:
             landed.append(heappop(self.in_flight)[2])
         for flight in landed:
             self.busy.difference_update(flight.price.ports)
-            for progress in (flight.send, flight.recv):
+            for progress in (flight.recv,) if flight.buffered else (flight.send, flight.recv):
                 progress.missing -= 1
                 self._next_round(progress)
         for rank in sorted({r for flight in landed for r in (flight.src, flight.dst)}):
