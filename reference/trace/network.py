@@ -63,8 +63,10 @@ class Link:
             raise ValueError(f"alpha of {self.name!r} is a latency in seconds, 0 or more, not {self.alpha}")
         if not self.beta > 0:
             raise ValueError(f"beta of {self.name!r} is a bandwidth in bytes per second, above 0, not {self.beta}")
-        if not self.burst >= 0 or isinf(self.burst):
-            raise ValueError(f"burst of {self.name!r} is a number of bytes, 0 or more, not {self.burst}")
+        for name in ("burst", "buffer"):
+            size = getattr(self, name)
+            if not size >= 0 or isinf(size):
+                raise ValueError(f"{name} of {self.name!r} is a number of bytes, 0 or more, not {size}")
 
     def time(self, size: int) -> float:
         """Seconds that a message of `size` bytes takes when no burst is left."""
