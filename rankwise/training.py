@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterable
 from contextlib import nullcontext, suppress
@@ -13,24 +14,32 @@ from rich.console import Console
 
 from rankwise import on_rank
 from rankwise.progress import following
-from rankwise.ranks import require_ranks
+from rankwise.ranks import OnNodes, require_ranks, where_possible
 from reference.cluster import Cluster
 from reference.errors import BadInput
 from reference.limits import host_memory, require_memory
 from reference.models import files
 from reference.models.data import unigram_entropy
 from reference.models.files import home
+from reference.node_order import order_warnings
 from reference.parallelize import Plan
 from reference.report import held_out
 from reference.resilience.preemption import Preempted, on_sigterm
 from reference.saves import Saves
 from reference.train import TrainConfig, batches_for
 
+NO_NODES = OnNodes()
 OPTIMIZER = ("torch._dynamo",)  # what torch imports when the first optimizer is made: once here, not on each rank
 
 
 def train_on_cluster(
-    config: TrainConfig, plan: Plan, saves: Saves | None, ranks: int, device: str, log: Path | None
+    config: TrainConfig,
+    plan: Plan,
+    saves: Saves | None,
+    ranks: int,
+    device: str,
+    log: Path | None,
+    on_nodes: OnNodes = NO_NODES,
 ) -> None:
     """Train, and say how it went.
 
@@ -41,13 +50,14 @@ def train_on_cluster(
         ranks: number of processes.
         device: "auto", "cpu" or "cuda".
         log: keeps every step, if given.
+        on_nodes: where the ranks are. Where this machine can't have nodes, they are on none.
 
     Raises:
         BadInput: if this can't work here. What one process can see is seen before any rank is started.
         Preempted: if this process was told to stop (SIGTERM), once the ranks have saved.
     """
     require_ranks(ranks)
-    device = choose_device(device, ranks)
+    device = choose_device(device, ranks, on_nodes)
     plan.require_fit(ranks, config.model, config.sequence)
     batches = batches_for(config, plan.dp_size(ranks), plan.micro_batches)
     if device == "cpu":
@@ -56,12 +66,15 @@ def train_on_cluster(
         raise BadInput(f"--log would overwrite the text {config.data}")
     console = Console(soft_wrap=True, highlight=False)
     goes_on = saves.check(config, batches) if saves else ""
+    on_nodes = where_possible(on_nodes)
     with tempfile.TemporaryDirectory() as folder:
         log = begun_log(log or Path(folder, "steps.jsonl"), keep=bool(goes_on))
-        with Cluster(ranks, device=device, timeout=None, preload=OPTIMIZER) as cluster:
+        with Cluster(ranks, device=device, timeout=None, preload=OPTIMIZER, **on_nodes.options) as cluster:
             where = place_of(cluster.run(on_rank.own_device), device)
             size = f"{config.model.parameters:,} parameters, {len(batches.text):,} bytes of text{unpacked(config)}"
-            console.print(f"{size}, {ranks} ranks, {where}")
+            console.print(f"{size}, {ranks} ranks{on_nodes}, {where}")
+            for warning in order_warnings(on_nodes.names(ranks), plan, config.model):
+                print(f"rankwise: warning: {warning}", file=sys.stderr, flush=True)
             if goes_on:
                 console.print(goes_on, markup=False)
             told = on_sigterm(partial(tell, cluster.pids)) if saves else nullcontext()
@@ -105,12 +118,16 @@ def place_of(devices: list[torch.device], chosen: str) -> str:
     return chosen
 
 
-def choose_device(wanted: str, ranks: int) -> str:
-    """ "cuda" if every rank can have a GPU of its own, else "cpu".
+def choose_device(wanted: str, ranks: int, on_nodes: OnNodes = NO_NODES) -> str:
+    """ "cuda" if every rank can have a GPU of its own, and is on no node of this machine; else "cpu".
 
     Raises:
-        BadInput: if GPUs are demanded and there are too few.
+        BadInput: if GPUs are demanded and there are too few, or the ranks are to be on nodes.
     """
+    if on_nodes.nodes:
+        if wanted == "cuda":
+            raise BadInput("--nodes has ranks that compute on the CPU: leave out --device cuda")
+        return "cpu"
     gpus = torch.cuda.device_count()
     if wanted == "cuda" and gpus < ranks:
         raise BadInput(f"--device cuda takes a GPU for each of {ranks} ranks, and torch sees {gpus}")

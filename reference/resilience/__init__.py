@@ -1,6 +1,8 @@
 """Resilience: training that continues, whatever dies, and is right, whatever flips.
 
-Among 16,384 GPUs one fails every three hours (Llama 3, 2024). Read `plain.py`, then by what goes wrong.
+Among 16,384 GPUs one fails every three hours (Llama 3, 2024).
+
+Read `plain.py`, then what is of interest: each group of files stands alone.
 
 A checkpoint is on a disk:
 
@@ -9,19 +11,19 @@ A checkpoint is on a disk:
     incremental.py   write only what has changed since the last full checkpoint
     preemption.py    SIGTERM with a grace period: agree on a step, save, leave
 
-Somebody dies, hangs or is cut off:
+A rank dies, hangs or is cut off:
 
     placement.py    on whose nodes copies lie, so that most losses lose nothing
     reshard.py      from one layout to another without a disk
     copies.py       each rank's state in memory, and on a neighbour's node
     store.py        where those who take part leave words for each other
-    membership.py   who takes part: those who live agree on a list, round after round
-    elastic.py      training that continues with those who are left
+    membership.py   those who live agree on a list, round after round
+    elastic.py      training that continues with the ranks that are left
     quorum.py       one answer for all, also where ranks die while it is asked for
     per_step.py     replicas vote on each step; one that returns heals while the others continue
     snapshot.py     what a rank must remember to take its steps again
 
-Somebody computes wrongly, and nobody notices until it is compared:
+A rank computes wrongly, which is not seen until it is compared:
 
     plain_votes.py        a vote, a sum with its checksum, a spike
     votes.py              replicas that must be equal are compared, and a rank that is off is named

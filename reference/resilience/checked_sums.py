@@ -1,7 +1,7 @@
 """Sums that are checked: a bit that flips while gradients are added up is found, and in a ring the rank is named.
 
-This is `plain.sum_with_checksum` with: any communicator and reduce-scatter, a bound on what rounding may change, and
-a ring whose messages carry their checksums.
+This is `plain_votes.sum_with_checksum` with: any communicator and reduce-scatter, a bound on what rounding may change,
+and a ring whose messages carry their checksums.
 
 The sum of all elements of a sum is the sum of the sums of its parts. So a rank adds up what it brings, all ranks add up
 these numbers, and a rank that has the result adds it up, too (Huang & Abraham 1984, "Algorithm-based fault tolerance

@@ -5,7 +5,7 @@ nodes is near, and what a rank holds is small beside it: a copy after every step
 2023, https://doi.org/10.1145/3600006.3613145). While a copy travels, the next step is computed.
 
 A copy counts when everything of its step is found among those who live. Two steps are kept, so that one of them always
-counts, whenever somebody dies. What is read back is cut anew for the ranks that are left (`reshard`).
+counts, whenever a rank dies. What is read back is cut anew for the ranks that are left (`reshard`).
 """
 
 import pickle
@@ -68,7 +68,7 @@ class Snapshot:
         return self.step, self.layout
 
 
-class Copies:
+class MemoryCopies:
     """The snapshots that a rank holds: its own, and those of neighbours.
 
     They outlive the process groups over which they came: `begin` is called with each new one.
@@ -87,7 +87,7 @@ class Copies:
         self._held_for = [rank for rank, holders in enumerate(placement) if me in holders and rank != me]
 
     def take(self, training: "Training", step: int) -> None:
-        """Keep what this rank has after `step` steps, and send it on its way. All ranks call this together."""
+        """Keep what this rank has after `step` steps, and begin to send it. All ranks call this together."""
         self.settle()
         mine = Snapshot.of(training, step, self._layout)
         self._keep(self._group.rank(), mine)
@@ -153,7 +153,7 @@ class Copies:
 
 
 class _Exchange:
-    """A snapshot on its way to those who keep it, and theirs on their way here.
+    """A snapshot that travels to those who keep it, while theirs travel here.
 
     First each learns how long the description is that it will receive, then the rest travels while others compute.
     """

@@ -1,14 +1,14 @@
-"""Training that goes on with those who are left.
+"""Training that continues with the ranks that are left.
 
     1. Agree who takes part (`membership`), make a world of them, lay the model out on it.
     2. Fetch the newest state that is whole among them (`copies`).
     3. Train; after each step keep what one has, in memory, and on a neighbour.
-    4. When somebody dies, hangs, is cut off or comes: back to 1.
+    4. When one dies, hangs, is cut off or comes: back to 1.
 
 The processes stay, with all that they have imported and held. A batch is a function of the step, so a step that is done
 again reads what it read, and the losses equal those of a run that was laid out so from the start.
 
-Whoever waits for a dead rank must be woken. A gloo group cannot be aborted, and tells only those who talk to the dead
+Ranks that wait for a dead one must be woken. A gloo group cannot be aborted, and tells only those who talk to the dead
 one. So a thread looks at the membership, and hangs up all connections of the round once it is over: what waits on them
 fails at once, as `ncclCommAbort` does it for NCCL.
 """
@@ -38,7 +38,7 @@ from reference.saves import Saves
 from reference.train import Training, summed
 from reference.zero.checkpoint import latest
 
-from .copies import Copies, StateLost, gathered
+from .copies import MemoryCopies, StateLost, gathered
 from .membership import LEASE, Membership, Round, machine
 from .placement import grouped, of_ranks
 from .store import OUT_OF_REACH, Connect
@@ -99,7 +99,7 @@ def train_elastically(
             other.
         device: where this process computes.
         copies: of each rank's state, its own counted, each on another node where there are several.
-        copy_every: steps; those since the last copy are done again when somebody dies.
+        copy_every: steps; those since the last copy are done again when a rank dies.
         saves: checkpoints on a disk, which serve where all who held a part in memory are gone.
         lease: seconds without a word from a member, after which it has gone.
         at_first: how many must have come before training begins.
@@ -114,7 +114,7 @@ def train_elastically(
     """
     if copy_every < 1:
         raise BadInput(f"a copy is taken every 1 step or more, not {copy_every}")
-    keeps = _Keeps(Copies(), copies, copy_every, saves)
+    keeps = _Keeps(MemoryCopies(), copies, copy_every, saves)
     membership = Membership(connect, name, lease, at_first)
     laps: list[Lap] = []
     training = None
@@ -124,9 +124,9 @@ def train_elastically(
             try:
                 if membership.told(DONE):
                     return laps, training
-                with world(laps[-1].round, membership) as everybody:
+                with world(laps[-1].round, membership) as members:
                     runner = _Runner(config, layout, keeps, device, membership, laps[-1], after_step)
-                    training = runner.run(everybody)
+                    training = runner.run(members)
                     if runner.done:
                         membership.tell(DONE)
                         return laps, training
@@ -144,7 +144,7 @@ def train_elastically(
 class _Keeps:
     """Where state is kept."""
 
-    held: Copies
+    held: MemoryCopies
     copies: int
     every: int  # steps between two copies
     saves: Saves | None
@@ -168,12 +168,12 @@ class _Runner:
         self.last = config.stop_after or config.steps
         self.done = False
 
-    def run(self, everybody: dist.ProcessGroup) -> Training | None:
-        """Until all steps are taken, or somebody waits to be let in."""
-        self.lap.ranks, plan = self.layout(everybody.size())
-        group = mine_of(everybody, [tuple(range(self.lap.ranks))])
+    def run(self, members: dist.ProcessGroup) -> Training | None:
+        """Until all steps are taken, or a guest waits to be let in."""
+        self.lap.ranks, plan = self.layout(members.size())
+        group = mine_of(members, [tuple(range(self.lap.ranks))])
         training = Training(self.config, group, self.device, plan) if group else None
-        self.lap.first = self.restore(training, everybody)
+        self.lap.first = self.restore(training, members)
         if training:
             nodes = gathered(machine(), group)
             self.held.begin(group, of_ranks(grouped, nodes, self.keeps.copies), self.lap.round.number)
@@ -181,16 +181,16 @@ class _Runner:
             self.held.settle()
             self.lap.resumed = time.monotonic()
             self.train(training, group)
-        dist.barrier()  # spares wait here; whoever has passed it is needed by nobody
+        dist.barrier()  # spares wait here; after it no rank is needed by another
         return training
 
-    def restore(self, training: Training | None, everybody: dist.ProcessGroup) -> int:
-        """From which step on to train: 0 where nobody has taken one. Raises StateLost."""
+    def restore(self, training: Training | None, members: dist.ProcessGroup) -> int:
+        """From which step on to train: 0 where none was taken. Raises StateLost."""
         begun = self.membership.told(BEGUN)
         try:
-            step = self.held.restore(training, everybody)
+            step = self.held.restore(training, members)
             if step is None and begun:
-                raise StateLost("all who held the state are gone: nobody is left who could go on")
+                raise StateLost("all ranks that held the state are gone: none is left that could continue")
             return step or 0
         except StateLost:
             if not begun:
@@ -208,15 +208,15 @@ class _Runner:
             if (step + 1) % self.keeps.every == 0 or step + 1 == self.last:
                 self.held.take(training, step + 1)
             self.lap.losses[step] = summed(loss, training.loss_group)
-            if step == 0:  # all have asked whether somebody had begun
+            if step == 0:  # all have asked whether one had begun
                 self.membership.tell(BEGUN)
             if saves and saves.due(step + 1, self.last):
                 saves.save(training, step + 1)
             self.after_step(training, step + 1)
-            if step + 1 < self.last and anybody(self.membership.guests, group):
+            if step + 1 < self.last and any_rank(self.membership.guests, group):
                 self.held.take(training, step + 1)
                 self.held.settle()
-                self.lap.why = "somebody waits to be let in"
+                self.lap.why = "a guest waits to be let in"
                 return
         self.held.settle()
         self.done = True
@@ -266,7 +266,7 @@ def backend() -> str:
 
 
 class WhileItLasts(dist.Store):
-    """The store as ranks of a round see it that find each other: nobody waits there for one who has gone."""
+    """The store as ranks of a round see it that find each other: none waits there for one that has gone."""
 
     def __init__(self, membership: Membership) -> None:
         super().__init__()
@@ -318,7 +318,7 @@ def connections(besides: int) -> set[tuple[int, int]]:
 
 
 def hang_up(these: set[tuple[int, int]]) -> None:
-    """Shut connections: whoever waits on them, here and at the other end, fails."""
+    """Shut connections: what waits on them, here and at the other end, fails."""
     for file, inode in these:
         with suppress(OSError):
             if os.stat(f"/proc/self/fd/{file}").st_ino == inode:
@@ -326,7 +326,7 @@ def hang_up(these: set[tuple[int, int]]) -> None:
                     it.shutdown(socket.SHUT_RDWR)
 
 
-def anybody(says: bool, group: dist.ProcessGroup) -> bool:
+def any_rank(says: bool, group: dist.ProcessGroup) -> bool:
     """Whether any rank says yes: then all of them hear it."""
     flag = torch.tensor(int(says))
     dist.all_reduce(flag, dist.ReduceOp.MAX, group=group)

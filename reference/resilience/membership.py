@@ -1,15 +1,15 @@
-"""Who takes part: those who live agree on a list, round after round, through a store that outlives them all.
+"""Membership: those who live agree on a list, round after round, through a store that outlives them all.
 
-Training needs one list of ranks that all of them know. When somebody dies, hangs, is cut off or comes, the round is
+Training needs one list of ranks that all of them know. When one dies, hangs, is cut off or comes, the round is
 over, and those who live agree on the next list (TorchElastic calls it rendezvous, torchft a quorum):
 
-    1. Each says that it lives, again and again (a beat). Whoever has not been heard for a `lease` does not take part.
-    2. To end a round is to arrive at the next one. Who sees a member arrive there leaves, too.
+    1. Each says that it lives, again and again (a beat). One that was not heard for a `lease` does not take part.
+    2. To end a round is to arrive at the next one. A rank that sees a member arrive there leaves, too.
     3. Once all who live have arrived, any of them proposes those who have. The store keeps the first proposal
        (compare and set): that is the list, also for those who made another one.
-    4. Who comes too late for it arrives at the round after.
+    4. One that comes too late for it arrives at the round after.
 
-A beat is a number that counts up, and everybody measures with a clock of its own how long it has stood still: no two
+A beat is a number that counts up, and each measures with a clock of its own how long it has stood still: no two
 clocks are compared, and none may jump (`time.monotonic`). No clock can tell a slow rank from a dead one; a rank that
 was only slow comes back as a guest, and no state is lost, for whatever it did after its round it did alone.
 """
@@ -80,12 +80,12 @@ class Membership:
 
     @property
     def over(self) -> bool:
-        """Whether a member has left the round, or has gone: who goes on, goes on alone."""
+        """Whether a member has left the round, or has gone: those who continue are alone."""
         return self._watch.over.is_set()
 
     @property
     def guests(self) -> bool:
-        """Whether somebody waits to be let in: the members should leave together, after a step."""
+        """Whether a guest waits to be let in: the members should leave together, after a step."""
         return self._watch.guests.is_set()
 
     def on_over(self, do: Callable[[], None]) -> None:
@@ -100,7 +100,7 @@ class Membership:
         self.store.set(f"word/{word}", "")
 
     def told(self, word: str) -> bool:
-        """Whether anybody has left this word."""
+        """Whether this word was left."""
         return self.store.check([f"word/{word}"])
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class Membership:
 
 
 def arrivals(number: int) -> Roll:
-    """Who waits for a round, or is in it."""
+    """The names of those that wait for a round, or are in it."""
     return Roll(f"arrivals/{number}")
 
 
@@ -215,7 +215,7 @@ class _Watch:
                 self._beats[name] = beat, time.monotonic()
 
     def _judge(self, watched: Round) -> None:
-        """See whether a round is over, or somebody waits for the next one."""
+        """See whether a round is over, or a guest waits for the next one."""
         if not watched.number:
             return
         if self.over.is_set():  # what has begun to wait since must be woken, too

@@ -1,8 +1,8 @@
-"""From one layout to another without a disk: each rank fetches what it needs from whoever holds it.
+"""From one layout to another without a disk: each rank fetches what it needs from those who hold it.
 
 What a rank holds of a parameter, or of what the optimizer remembers of it, are boxes of elements
 (`reference.sharding.Slices`). Ranks of one layout hold boxes that are equal or have nothing in common; those of another
-layout lie across them. Everybody learns who holds and who needs what; from these two lists each finds out for itself
+layout lie across them. All learn which rank holds and which needs what; from these two lists each finds out for itself
 what it sends and receives, in the same order as the others.
 """
 
@@ -20,7 +20,7 @@ Key = tuple[str, Slices]
 
 
 @dataclass(frozen=True)
-class Transfer:
+class BoxTransfer:
     """Elements that travel from rank to rank."""
 
     source: int
@@ -38,8 +38,8 @@ def overlap(a: Slices, b: Slices) -> Slices | None:
     return Slices(begins, sizes) if min(sizes) > 0 else None
 
 
-def transfers(held: Sequence[Sequence[Key]], needed: Sequence[Sequence[Key]]) -> list[Transfer]:
-    """Who sends what to whom.
+def transfers(held: Sequence[Sequence[Key]], needed: Sequence[Sequence[Key]]) -> list[BoxTransfer]:
+    """Which rank sends what to which.
 
     Args:
         held: what each rank has.
@@ -57,7 +57,7 @@ def transfers(held: Sequence[Sequence[Key]], needed: Sequence[Sequence[Key]]) ->
             for there, ranks in holders.get(name, {}).items():
                 if common := overlap(box, there):
                     source = target if target in ranks else ranks[target % len(ranks)]
-                    found.append(Transfer(source, target, (name, there), (name, box), common))
+                    found.append(BoxTransfer(source, target, (name, there), (name, box), common))
     return found
 
 
@@ -90,7 +90,7 @@ def fetch(held: Mapping[Key, Tensor], needed: Mapping[Key, Tensor], group: dist.
         request.wait()
 
 
-def _unpack(message: Tensor, pieces: Sequence[Transfer], needed: Mapping[Key, Tensor]) -> None:
+def _unpack(message: Tensor, pieces: Sequence[BoxTransfer], needed: Mapping[Key, Tensor]) -> None:
     """Put the elements of a message where they belong."""
     begin = 0
     for piece in pieces:

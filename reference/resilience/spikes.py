@@ -1,6 +1,6 @@
 """A spike of the loss: go back to before it, and leave out the batches that it came with.
 
-This is `plain.is_spike` with: a training that goes back, and batches that are left out.
+This is `plain_votes.is_spike` with: a training that goes back, and batches that are left out.
 
 PaLM met about 20 spikes. "We re-started training from a checkpoint roughly 100 steps before the spike started, and
 skipped roughly 200-500 data batches, which cover the batches that were seen before and during the spike" (Chowdhery et

@@ -2,7 +2,7 @@
 
     python -m reference.resilience.store HOST PORT      on a machine that all reach, and that does not train
 
-It is torch's `TCPStore`, a dictionary behind a port. Whoever hosts it must not die: it is to a training what etcd or a
+It is torch's `TCPStore`, a dictionary behind a port. Its host must not die: it is to a training what etcd or a
 lighthouse (torchft) is, and small enough to be watched.
 """
 

@@ -1,6 +1,6 @@
 """Votes of replicas: what ranks should hold alike is compared, and a rank that holds something else is named.
 
-This is `plain.outvoted` with: all that a training holds, under any plan; one small message where nothing is wrong.
+This is `plain_votes.outvoted` with: all that a training holds, under any plan; one small message where all is right.
 
 A processor that computes wrongly, or a bit that flips in memory, stops nothing. The loss still falls, and the weights
 are those of no run (Hochschild et al. 2021, "Cores that don't count"; Dixit et al. 2021, "Silent data corruptions at

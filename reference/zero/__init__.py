@@ -19,6 +19,8 @@ ZeRO-2 2, or 1 + K where gradients stay in shards; FSDP 3K, or 2K where units st
     checkpoint.py               save under any plan, load under any other
     checkpoint_state.py         what a checkpoint holds: masters, and what the optimizer remembers
     checkpoint_folder.py        a folder whose last good checkpoint survives
+    checkpoint_write.py         what ranks write, at once or behind training
+    agreement.py                do something on every rank, to the end on all of them or with one error
     chunk.py                    pieces of parameters as torch's distributed checkpoint sees them
     answers/just_in_time.py     steps on the way to `plain.fully_sharded`: gather, prefetch, weights in shards
     answers/on_shards.py        hybrid sharding, clipping in shards, loading shards of another world size

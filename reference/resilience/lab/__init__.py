@@ -1,1 +1,1 @@
-"""Instruments of this chapter: what breaks a training, or measures how it goes on. No engine imports them."""
+"""Instruments of this chapter: what breaks a training, or measures how it continues. No engine imports them."""
