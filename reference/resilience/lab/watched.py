@@ -66,6 +66,7 @@ class Conditions:
         dies: after how many steps which rank dies.
         lease: seconds without a word, after which an elastic training counts a member as gone.
         copy_every: steps between two copies of an elastic training.
+        save_every: steps between its checkpoints on disk, for what no copy survives; None for none.
     """
 
     steps: int = 60
@@ -75,6 +76,7 @@ class Conditions:
     dies: Mapping[int, int] | None = None
     lease: float = LEASE
     copy_every: int = 1
+    save_every: int | None = None
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,8 @@ def elastic(
 ) -> Watched:
     """Train to the end with those who live; spares take the places of those who die, as long as there are some.
 
-    Where too many die at once, and a state is lost with all who held it, all begin from the start.
+    Where too many die at once, and a state is lost with all who held it, all go back to the last checkpoint on disk, if
+    there are any, or begin from the start.
 
     Args:
         cluster: of those who train, and spares. On nodes, their ranks find each other over the switch.
@@ -160,7 +163,7 @@ def elastic(
                     results = cluster.survive(_elastically, host, port, diary, conditions, ranks)
                     break
                 except RankError as error:
-                    if StateLost.__name__ not in str(error):
+                    if store is None or StateLost.__name__ not in str(error):
                         raise
         del store  # it has served until now
         of_living = [laps for laps in results if not isinstance(laps, Gone)]
@@ -175,7 +178,8 @@ def _store_for(cluster: Cluster) -> tuple[str, int, object]:
     except ClusterError:  # all are on this machine
         store = serve()
         return "127.0.0.1", store.port, store
-    return SWITCH, PORT, nodes.start_on_switch([sys.executable, "-m", "reference.resilience.store", SWITCH, str(PORT)])
+    nodes.start_on_switch([sys.executable, "-m", "reference.resilience.store", SWITCH, str(PORT)])
+    return SWITCH, PORT, None
 
 
 def _elastically(host: str, port: int, diary: Diary, conditions: Conditions, train_on: int) -> list[Lap]:
@@ -188,6 +192,7 @@ def _elastically(host: str, port: int, diary: Diary, conditions: Conditions, tra
         diary.note(rank, DiaryMark.STEP, step)
         _die_if(rank, step, conditions, diary)
 
+    saves = Saves(diary.folder / "saved", conditions.save_every) if conditions.save_every else None
     with _quiet():
         laps, _ = train_elastically(
             replace(CONFIG, steps=conditions.steps),
@@ -196,6 +201,7 @@ def _elastically(host: str, port: int, diary: Diary, conditions: Conditions, tra
             f"{rank:03}-{os.getpid()}",
             torch.device("cpu"),
             copy_every=conditions.copy_every,
+            saves=saves,
             lease=conditions.lease,
             at_first=world_size,
             after_step=after_step,
