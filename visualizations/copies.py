@@ -53,7 +53,8 @@ def finding(placements: Mapping[str, Placement], lost: Collection[int]) -> str:
     """The default title."""
     if not lost:
         return "Whose states each node holds: " + ", ".join(placements)
-    gone = f"Nodes {' and '.join(map(str, sorted(lost)))} are lost" if len(lost) > 1 else f"Node {min(lost)} is lost"
+    *others, last = sorted(lost)
+    gone = f"Nodes {', '.join(map(str, others))} and {last} are lost" if others else f"Node {last} is lost"
     said = [f"{name}: {_left(placement, lost)}" for name, placement in placements.items()]
     return f"{gone}. {'; '.join(said)}"
 

@@ -178,7 +178,8 @@ def _store_for(cluster: Cluster) -> tuple[str, int, object]:
     except ClusterError:  # all are on this machine
         store = serve()
         return "127.0.0.1", store.port, store
-    nodes.start_on_switch([sys.executable, "-m", "reference.resilience.store", SWITCH, str(PORT)])
+    command = f"exec {sys.executable} -m reference.resilience.store {SWITCH} {PORT}"
+    nodes.start_on_switch(["sh", "-c", f"{command} > /dev/null 2>&1"])  # it warns of names that addresses do not have
     return SWITCH, PORT, None
 
 
