@@ -53,7 +53,7 @@ class Chunk(Tensor):
 
     def boxes(self) -> list[tuple[Slices, Tensor]]:
         """Where in the parameter its elements are, and a view of them in the form of each box."""
-        return [(Slices(tuple(begins), tuple(values.shape)), values) for begins, values in self._pieces.items()]
+        return [(Slices(tuple(begins), tuple(values.shape)), values) for begins, values in self.pieces.items()]
 
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
