@@ -1,7 +1,8 @@
 """How fast the links between nodes are: each pair of nodes is measured in both directions, and the slow node is named.
 
 One rank of each node takes part. In each round of a tournament every node is in one pair at most, so that no pair is in
-another one's way; after n-1 rounds (n of them for an odd number) each has met each.
+another one's way; after n-1 rounds (n of them for an odd number) each has met each. The fastest of a node's pairs says
+what its own link carries: so of two nodes that have but each other, none can be blamed.
 """
 
 import os

@@ -71,6 +71,9 @@ class OnThisMachine:
         "With --nodes: the rate of each node's link, such as 200Mbit; 1Gbit by default.",
         within=("ranks", "nodes"),
     )
+    elastic: bool = option(
+        False, "Where ranks die, continue with those that are left: each keeps a copy of its state on a neighbour."
+    )
     log: Path | None = option(
         None, "Write each step's loss and speed into this file, a JSON object a line.", stored=False
     )

@@ -22,6 +22,7 @@ def train(context: Context, **words: Any) -> None:
     """
     require_ranks(words["ranks"])
     require_words(words)
+    from rankwise.elastic_training import train_elastically_here
     from rankwise.training import train_on_cluster
     from reference.options import completed, configure, to_store
     from reference.saves import saves_of
@@ -33,6 +34,8 @@ def train(context: Context, **words: Any) -> None:
         saves = saves.of(to_store(words))
     config, plan = configure(**words)
     on_nodes = require_nodes(words["nodes"], words["link"], words["ranks"])
+    if words["elastic"]:
+        return train_elastically_here(config, plan, saves, words["ranks"], words["log"], on_nodes)
     train_on_cluster(config, plan, saves, words["ranks"], words["device"], words["log"], on_nodes)
 
 

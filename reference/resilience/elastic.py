@@ -34,6 +34,7 @@ from reference.errors import BadInput
 from reference.groups import mine_of
 from reference.parallelize import Plan
 from reference.process_group import connect
+from reference.report import StepReport
 from reference.saves import Saves
 from reference.train import Training, summed
 from reference.zero.checkpoint import latest
@@ -47,6 +48,7 @@ BEGUN, DONE = "begun", "done"  # words that are left in the store
 CONNECTED = 5.0  # seconds in which the ranks of a new group must have connected
 PATIENCE = 60.0  # seconds that one message may take where all members say that they live
 
+AfterStep = Callable[[Training, StepReport], None]
 Layout = Callable[[int], tuple[int, Plan]]
 """Of a number of ranks: how many of them train, and how the work is laid out over these. The others are spares."""
 
@@ -87,7 +89,7 @@ def train_elastically(
     saves: Saves | None = None,
     lease: float = LEASE,
     at_first: int = 1,
-    after_step: Callable[[Training, int], None] = lambda training, step: None,
+    after_step: AfterStep = lambda training, step: None,
 ) -> tuple[list[Lap], Training | None]:
     """Train with all who call this, through one store; they may come and go.
 
@@ -103,7 +105,7 @@ def train_elastically(
         saves: checkpoints on a disk, which serve where all who held a part in memory are gone.
         lease: seconds without a word from a member, after which it has gone.
         at_first: how many must have come before training begins.
-        after_step: called on each rank that trains, with the number of steps taken.
+        after_step: called on each rank that trains, after each step.
 
     Returns:
         The laps that this process took part in, and the training as it is in the end; None on a spare.
@@ -161,7 +163,7 @@ class _Runner:
         device: torch.device,
         membership: Membership,
         lap: Lap,
-        after_step: Callable[[Training, int], None],
+        after_step: AfterStep,
     ) -> None:
         self.config, self.layout, self.keeps, self.held, self.device = config, layout, keeps, keeps.held, device
         self.membership, self.lap, self.after_step = membership, lap, after_step
@@ -201,10 +203,10 @@ class _Runner:
 
     def train(self, training: Training, group: dist.ProcessGroup) -> None:
         """Steps, from where they stand."""
-        saves = self.keeps.saves
+        saves, tokens, began = self.keeps.saves, training.batches.tokens, time.perf_counter()
         for step in range(self.lap.first, self.last):
             loss = training.backward(step)
-            training.update(step)
+            norm = training.update(step)
             if (step + 1) % self.keeps.every == 0 or step + 1 == self.last:
                 self.held.take(training, step + 1)
             self.lap.losses[step] = summed(loss, training.loss_group)
@@ -212,7 +214,10 @@ class _Runner:
                 self.membership.tell(BEGUN)
             if saves and saves.due(step + 1, self.last):
                 saves.save(training, step + 1)
-            self.after_step(training, step + 1)
+            seconds = time.perf_counter() - began
+            loss = self.lap.losses[step]
+            report = StepReport(step + 1, loss, norm, (step + 1) * tokens, seconds, self.lap.first)
+            self.after_step(training, report)
             if step + 1 < self.last and any_rank(self.membership.guests, group):
                 self.held.take(training, step + 1)
                 self.held.settle()

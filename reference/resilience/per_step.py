@@ -53,7 +53,7 @@ from .quorum import StoreQuorum
 from .snapshot import copied, install
 from .together import SkipTogether
 
-ALL = "all"  # of the pieces of a replica's state
+ROUNDS = 10  # of one step: where hearts beat and sums fail so often, the network is cut
 
 
 class NoReplica(RuntimeError):
@@ -211,8 +211,11 @@ class PerStep:
 
     def _take_step(self) -> None:
         """One step, in as many rounds as it takes."""
-        mine, counts = self.compute(), False
+        mine, counts, rounds = self.compute(), False, 0
         while not counts:
+            rounds += 1
+            if rounds > ROUNDS:
+                raise NoReplica(f"step {self.step} failed {ROUNDS} times: {self.here} are alive, and cannot talk")
             said = self._who_is_here(mine is not None)
             if said is None:
                 return

@@ -17,10 +17,10 @@ ZeRO-2 2, or 1 + K where gradients stay in shards; FSDP 3K, or 2K where units st
     ignored.py                  parameters that stay whole on every rank
     cost.py                     what each strategy sends and keeps, exactly
     checkpoint.py               save under any plan, load under any other
+    checkpoint_write.py         how one gets to the disk: plan, write, seal
     checkpoint_state.py         what a checkpoint holds: masters, and what the optimizer remembers
     checkpoint_folder.py        a folder whose last good checkpoint survives
-    checkpoint_write.py         what ranks write, at once or behind training
-    agreement.py                do something on every rank, to the end on all of them or with one error
+    agreement.py                what all ranks decide together before one of them acts
     chunk.py                    pieces of parameters as torch's distributed checkpoint sees them
     answers/just_in_time.py     steps on the way to `plain.fully_sharded`: gather, prefetch, weights in shards
     answers/on_shards.py        hybrid sharding, clipping in shards, loading shards of another world size

@@ -71,7 +71,7 @@ def on_rank(port: int, folder: str) -> None:
         f"rank {rank}",
         torch.device("cpu"),
         at_first=RANKS,
-        after_step=lambda training, step: note(Path(folder), rank, step),
+        after_step=lambda training, step: note(Path(folder), rank, step.step),
     )
 
 

@@ -18,10 +18,9 @@ import torch
 import torch.distributed as dist
 from rows import Row
 
-from reference.choices import DataParallelism
 from reference.cluster import Cluster
 from reference.config import TrainConfig
-from reference.plan import Plan
+from reference.parallelize import DataParallelism, Plan
 from reference.resilience.preemption import StopNotice
 from reference.saves import Boundary, Saves
 from reference.train import Training

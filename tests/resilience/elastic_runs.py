@@ -84,7 +84,7 @@ def elastic(
             f"{rank:03}-{os.getpid()}",
             torch.device("cpu"),
             at_first=world_size,
-            after_step=lambda training, step: happens(rank, training, step),
+            after_step=lambda training, step: happens(rank, training, step.step),
             **options,
         )
     parts = training.form.parts if training else ()

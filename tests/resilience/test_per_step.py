@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -193,6 +194,33 @@ def test_one_that_returns_heals_while_the_others_continue(three: Cluster, cluste
     brought = [(0, 1)] * (joined + pieces) + [EVERYONE] * (steps - joined - pieces)
     assert [each.brought for each in others] == brought
     hold(endings, 3, brought, clusters)
+
+
+def stopped_for_a_while(steps: int) -> Ending:
+    return train_with(None, steps)
+
+
+def test_one_that_was_left_behind_returns(three: Cluster, clusters: Clusters) -> None:
+    """A replica whose process stands still for longer than the others are patient finds itself out, and heals."""
+    steps = 250
+    pid = three.ready()[CULPRIT]
+    threading.Timer(1.0, os.kill, [pid, signal.SIGSTOP]).start()
+    threading.Timer(1.0 + PATIENCE + 1.5, os.kill, [pid, signal.SIGCONT]).start()
+    endings = three.survive(stopped_for_a_while, steps)
+    others, own = endings[0][0], [each.step for each in endings[CULPRIT][0]]
+    assert [each.step for each in others] == [*range(steps)]
+    missed = sorted({*range(steps)} - {*own})
+    assert missed and missed == [*range(missed[0], missed[-1] + 1)] and own[-1] == steps - 1
+    brought = [each.brought for each in others]
+    pieces = 4
+    assert brought == (
+        [EVERYONE] * missed[0]
+        + [OTHERS] * (len(missed) + pieces)
+        + [EVERYONE] * (steps - missed[0] - len(missed) - pieces)
+    )
+    losses, _ = clusters(1).run(in_one_process, 3, brought)[0]
+    assert [each.loss for each in others] == pytest.approx(losses, rel=1e-8)
+    assert len({state for _, state, _ in endings}) == 1
 
 
 def nobody_can(way: str) -> str:

@@ -1,6 +1,7 @@
 """NaN or infinity on one rank: all ranks leave the step out, in the same step, and it is named where it began."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reference.cluster import Cluster
+from reference.memory.precision import PRECISIONS
 from reference.parallelize import DataParallelism, Plan
 from reference.resilience.together import FirstNotFinite, NotFinite, SkipTogether, take_step
 from reference.train import Training
@@ -163,3 +165,18 @@ def until_it_is_enough(most: int) -> str:
 def test_all_stop_in_the_same_step(clusters: Clusters, most: int) -> None:
     said = f"gradients are infinite or NaN in {most + 1} steps in a row, up to step {most}"
     assert clusters(2).run(until_it_is_enough, most) == [said] * 2
+
+
+def with_a_large_scale() -> tuple[list[int], float, int]:
+    """In fp16, from a scale that overflows at first."""
+    training = training_of(PLANS["ddp"], replace(EXACT, precision=PRECISIONS["fp16"]))
+    training.updates = SkipTogether(training, most=0)
+    training.scaler.factor = 2.0**30
+    for step in range(30):
+        take_step(training, step)
+    return training.updates.skipped, training.scaler.factor, state_of(training)
+
+
+def test_a_scale_that_overflows_is_the_scalers_affair(clusters: Clusters) -> None:
+    found = clusters(2).run(with_a_large_scale)
+    assert found[0] == found[1] and found[0][0] == [] and found[0][1] < 2.0**30

@@ -13,7 +13,7 @@ NAMES = ("weight", "exp_avg", "exp_avg_sq")
 
 
 def rows_of(case):
-    """Rows of each tensor: the moments have as many as their weight, another weight fewer."""
+    """Rows of each tensor: a weight and its moments have equally many, another weight fewer."""
     return dict.fromkeys(NAMES, case.rows) | {"head": case.head}
 
 

@@ -1,0 +1,38 @@
+"""`rankwise train --elastic`: a rank is killed from outside, and the others train to the end."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+HOUSE = Path(__file__).parents[2]
+START = [sys.executable, "-c", "from rankwise.cli import main; main()"]
+COMMAND = ("train", "--ranks", "4", "--data-parallel", "fsdp", "--batch", "12", "--sequence", "16")
+
+
+def test_the_others_continue_where_a_rank_is_killed(tmp_path: Path) -> None:
+    text, log = tmp_path / "text", tmp_path / "log"
+    text.write_bytes(bytes(range(256)) * 40)
+    command = [*START, *COMMAND, "--steps", "400", "--data", str(text), "--log", str(log), "--elastic"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HOUSE) as running:
+        said = ""
+        for line in running.stdout:
+            said += line
+            if line.startswith("step") and " 1/400" not in line:
+                break
+        victim = re.search(r"processes are \d+, (\d+)", said)
+        os.kill(int(victim[1]), signal.SIGKILL)
+        said += running.communicate(timeout=200)[0]
+    assert running.returncode == 0
+    assert "rank 1 has died" in said
+    assert re.search(r"4 ranks became 3 after step \d+: [\d.]+ s until they had agreed", said)
+    assert "nats per byte" in said
+
+
+def test_it_says_what_cannot_be() -> None:
+    command = [*START, *COMMAND, "--elastic", "--tensor-parallel", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=HOUSE, timeout=100)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
