@@ -31,6 +31,7 @@ from reference.config import TrainConfig
 from reference.memory.precision import PRECISIONS
 from reference.models import preset
 from reference.plan import DataParallelism, Plan
+from reference.report import StepReport
 from reference.saves import Saves
 from reference.train import Training
 from reference.zero import checkpoint_folder
@@ -188,10 +189,10 @@ def _elastically(host: str, port: int, diary: Diary, conditions: Conditions, tra
     rank, world_size = dist.get_rank(), dist.get_world_size()
     dist.destroy_process_group()
 
-    def after_step(_: Training, step: int) -> None:
+    def after_step(_: Training, report: StepReport) -> None:
         time.sleep(conditions.pace)
-        diary.note(rank, DiaryMark.STEP, step)
-        _die_if(rank, step, conditions, diary)
+        diary.note(rank, DiaryMark.STEP, report.step)
+        _die_if(rank, report.step, conditions, diary)
 
     saves = Saves(diary.folder / "saved", conditions.save_every) if conditions.save_every else None
     with _quiet():
