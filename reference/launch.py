@@ -29,6 +29,7 @@ from reference import on_gpus
 from reference.errors import BadInput
 from reference.limits import host_memory, require_memory
 from reference.models.data import unigram_entropy
+from reference.node_order import Whereabouts, names_of, order_warnings
 from reference.options import add_to, completed, configure, require_words, to_store
 from reference.parallelize import Plan
 from reference.report import held_out, printer, silent
@@ -232,6 +233,8 @@ def run(config: TrainConfig, plan: Plan, saves: Saves | None, device: torch.devi
     """Train, and let rank 0 say how it goes."""
     first = dist.get_rank() == 0
     world_size = dist.get_world_size()
+    for warning in order_warnings(names_of(whereabouts_of_all()), plan, config.model):
+        say(f"reference.train: warning: {warning}", sys.stderr)
     batches = batches_for(config, plan.dp_size(world_size))
     goes_on = by_first(lambda: saves.check(config, batches) if saves else "", dist.group.WORLD)
     # all of the text is read for the entropy: the others wait as long as gloo does, which is longer than NCCL would
@@ -242,6 +245,13 @@ def run(config: TrainConfig, plan: Plan, saves: Saves | None, device: torch.devi
     report = printer(config.steps, every=max(1, config.steps // 20)) if first else silent
     training = train(config, dist.group.WORLD, device, plan, report, saves)
     say(held_out(validation_loss(training)))
+
+
+def whereabouts_of_all() -> list[Whereabouts]:
+    """Where each rank is, by rank; all of them call this."""
+    places = [Whereabouts.here()] * dist.get_world_size()
+    dist.all_gather_object(places, Whereabouts.here())
+    return places
 
 
 def say(text: str, stream=None) -> None:

@@ -50,6 +50,7 @@ MEETING_PLACES = (
     "updates",
     "on_mesh",
     "ledger",
+    "node_order",
 )
 """Files beside the chapters that know all of them. The other files there are shared: every chapter may import those."""
 OF_WHOLE_PLANS = {"planning"}  # chapters that are about them, and stand above the meeting places
