@@ -1,5 +1,6 @@
 """Training on a cluster of this machine, as a person in front of a terminal sees it."""
 
+import sys
 import tempfile
 from pathlib import Path
 
@@ -8,23 +9,31 @@ from rich.console import Console
 
 from rankwise import on_rank
 from rankwise.progress import following
-from rankwise.ranks import require_ranks
+from rankwise.ranks import OnNodes, require_ranks, where_possible
 from reference.cluster import Cluster
 from reference.errors import BadInput
 from reference.limits import host_memory, require_memory
 from reference.models import files
 from reference.models.data import unigram_entropy
 from reference.models.files import home
+from reference.node_order import order_warnings
 from reference.parallelize import Plan
 from reference.report import held_out
 from reference.saves import Saves
 from reference.train import TrainConfig, batches_for
 
+NO_NODES = OnNodes()
 OPTIMIZER = ("torch._dynamo",)  # what torch imports when the first optimizer is made: once here, not on each rank
 
 
 def train_on_cluster(
-    config: TrainConfig, plan: Plan, saves: Saves | None, ranks: int, device: str, log: Path | None
+    config: TrainConfig,
+    plan: Plan,
+    saves: Saves | None,
+    ranks: int,
+    device: str,
+    log: Path | None,
+    on_nodes: OnNodes = NO_NODES,
 ) -> None:
     """Train, and say how it went.
 
@@ -35,12 +44,13 @@ def train_on_cluster(
         ranks: number of processes.
         device: "auto", "cpu" or "cuda".
         log: keeps every step, if given.
+        on_nodes: where the ranks are. Where this machine can't have nodes, they are on none.
 
     Raises:
         BadInput: if this can't work here. What one process can see is seen before any rank is started.
     """
     require_ranks(ranks)
-    device = choose_device(device, ranks)
+    device = device_on_nodes(device) if on_nodes.nodes else choose_device(device, ranks)
     plan.require_fit(ranks, config.model, config.sequence)
     batches = batches_for(config, plan.dp_size(ranks), plan.micro_batches)
     if device == "cpu":
@@ -49,12 +59,15 @@ def train_on_cluster(
         raise BadInput(f"--log would overwrite the text {config.data}")
     console = Console(soft_wrap=True, highlight=False)
     goes_on = saves.check(config, batches) if saves else ""
+    on_nodes = where_possible(on_nodes)
     with tempfile.TemporaryDirectory() as folder:
         log = begun_log(log or Path(folder, "steps.jsonl"), keep=bool(goes_on))
-        with Cluster(ranks, device=device, timeout=None, preload=OPTIMIZER) as cluster:
+        with Cluster(ranks, device=device, timeout=None, preload=OPTIMIZER, **on_nodes.options) as cluster:
             where = place_of(cluster.run(on_rank.own_device), device)
             size = f"{config.model.parameters:,} parameters, {len(batches.text):,} bytes of text{unpacked(config)}"
-            console.print(f"{size}, {ranks} ranks, {where}")
+            console.print(f"{size}, {ranks} ranks{on_nodes}, {where}")
+            for warning in order_warnings(on_nodes.names(ranks), plan, config.model):
+                print(f"rankwise: warning: {warning}", file=sys.stderr, flush=True)
             if goes_on:
                 console.print(goes_on, markup=False)
             with following(log, config.steps, console):
@@ -88,6 +101,17 @@ def place_of(devices: list[torch.device], chosen: str) -> str:
             here = device.type
             raise BadInput(f"{chosen} was chosen, and rank {rank} computes on {here}: say --device {here}")
     return chosen
+
+
+def device_on_nodes(wanted: str) -> str:
+    """ "cpu", on which ranks on nodes compute.
+
+    Raises:
+        BadInput: if GPUs are demanded.
+    """
+    if wanted == "cuda":
+        raise BadInput("--nodes has ranks that compute on the CPU: leave out --device cuda")
+    return "cpu"
 
 
 def choose_device(wanted: str, ranks: int) -> str:

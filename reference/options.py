@@ -58,6 +58,16 @@ class OnThisMachine:
     """What `rankwise train` asks besides, since it starts the ranks itself."""
 
     ranks: int = option(4, "Processes that train together; with --device cuda each has a GPU of its own.")
+    nodes: int | None = option(
+        None,
+        "Put the ranks on so many nodes: machines on this one, each with a network of its own (Linux).",
+        within=("ranks",),
+    )
+    link: str | None = option(
+        None,
+        "With --nodes: the rate of each node's link, such as 200Mbit; 1Gbit by default.",
+        within=("ranks", "nodes"),
+    )
     log: Path | None = option(
         None, "Write each step's loss and speed into this file, a JSON object a line.", stored=False
     )

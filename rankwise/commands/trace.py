@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 if TYPE_CHECKING:
+    from rankwise.ranks import OnNodes
     from reference.trace import Trace
 
 
@@ -27,6 +28,13 @@ def trace(
     out: Annotated[Path, Option(help="Where to put the picture and the trace for ui.perfetto.dev.")] = Path(
         "out/trace"
     ),
+    nodes: Annotated[
+        int | None,
+        Option(help="Put the ranks on so many nodes: machines on this one, each with a network of its own (Linux)."),
+    ] = None,
+    link: Annotated[
+        str | None, Option(help="With --nodes: the rate of each node's link, such as 200Mbit; 1Gbit by default.")
+    ] = None,
     ledger: Annotated[
         bool,
         Option(
@@ -40,7 +48,8 @@ def trace(
 
     The program may have a function for each rank, be written for torchrun, or start its ranks itself (mp.spawn).
     """
-    from rankwise.training import require_ranks, require_writable
+    from rankwise.ranks import require_nodes, require_ranks, where_possible
+    from rankwise.training import require_writable
     from reference.errors import BadInput
     from visualizations import timeline
 
@@ -50,7 +59,8 @@ def trace(
     picture, exported = out / "timeline.png", out / "trace.json"
     for path in (picture, exported):
         require_writable(path)
-    returned, said = traced(file, function, ranks)
+    on_nodes = where_possible(require_nodes(nodes, link, None if starts_ranks(file, function) else ranks))
+    returned, said = traced(file, function, ranks, on_nodes)
     if not any(said.events):
         what = f"{file}: its ranks said nothing to each other, so there is nothing to draw"
         raise BadInput(f"{what}; --function names what each rank runs")
@@ -58,6 +68,8 @@ def trace(
         sent, received = said.bytes_sent[rank], said.bytes_received[rank]
         print(f"rank {rank}: {len(said.events[rank])} calls, {sent:,} B sent, {received:,} B received")
     print(f"{len(said.messages)} messages in {said.steps} steps")
+    if on_nodes.nodes:
+        print_between(said, on_nodes)
     timeline.draw(said.timeline()).save(picture)
     said.save(exported)
     print(f"drawn in {picture}; open {exported} at ui.perfetto.dev")
@@ -87,7 +99,25 @@ def print_ledger(file: Path, returned: list, said: "Trace") -> None:
     print("each part is in each sum once")
 
 
-def traced(file: Path, function: str | None, ranks: int) -> tuple[list, "Trace"]:
+def print_between(said: "Trace", on_nodes: "OnNodes") -> None:
+    """What each node has sent to the others."""
+    each = said.world_size // on_nodes.nodes
+    sent = [0] * on_nodes.nodes
+    for message in said.messages:
+        if message.src // each != message.dst // each:
+            sent[message.src // each] += message.bytes
+    for node, size in enumerate(sent):
+        print(f"node {node}: {size:,} B sent to other nodes, over a link of {on_nodes.link}")
+
+
+def starts_ranks(file: Path, function: str | None) -> bool:
+    """Whether a program starts its ranks itself."""
+    from rankwise import own_ranks
+
+    return function is None and own_ranks.style_of(source_of(file)) is own_ranks.Style.STARTS
+
+
+def traced(file: Path, function: str | None, ranks: int, on_nodes: "OnNodes") -> tuple[list, "Trace"]:
     """What the ranks of a program return, and say to each other, however it comes by them.
 
     Raises:
@@ -98,12 +128,11 @@ def traced(file: Path, function: str | None, ranks: int) -> tuple[list, "Trace"]
     from reference.cluster import Cluster
     from reference.errors import BadInput
 
-    style = own_ranks.style_of(source_of(file))
-    if style is Style.STARTS and function is None:
+    if starts_ranks(file, function):
         traces = []
 
         def run(work: list[bytes]) -> None:
-            with Cluster(len(work), watch=True, timeout=60) as cluster:
+            with Cluster(len(work), watch=True, timeout=60, **on_nodes.options) as cluster:
                 traces.append(cluster.trace(own_ranks.run_given, work))
 
         with running(file):
@@ -112,8 +141,8 @@ def traced(file: Path, function: str | None, ranks: int) -> tuple[list, "Trace"]
             what = f"{file} has started no ranks when it was run"
             raise BadInput(f"{what}; --function names what each rank runs")
         return max(traces, key=lambda made: sum(map(len, made[1].events)))
-    with Cluster(ranks, watch=True, timeout=60) as cluster:
-        if style is not Style.FUNCTION:
+    with Cluster(ranks, watch=True, timeout=60, **on_nodes.options) as cluster:
+        if own_ranks.style_of(source_of(file)) is not Style.FUNCTION:
             return cluster.trace(own_ranks.run_program, str(file), function)
         return cluster.trace(function_of(file, function or "main"))
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer import Context
 
-from rankwise.ranks import require_ranks
+from rankwise.ranks import require_nodes, require_ranks
 from reference.fields import Option
 from reference.options import GROUPS, OnThisMachine, grouped, require_words
 
@@ -32,7 +32,8 @@ def train(context: Context, **words: Any) -> None:
         words = completed(words, given, saves.stored())
         saves = saves.of(to_store(words))
     config, plan = configure(**words)
-    train_on_cluster(config, plan, saves, words["ranks"], words["device"], words["log"])
+    on_nodes = require_nodes(words["nodes"], words["link"], words["ranks"])
+    train_on_cluster(config, plan, saves, words["ranks"], words["device"], words["log"], on_nodes)
 
 
 def as_typer_reads_it(groups: Mapping[str, tuple[type, ...]]) -> Signature:

@@ -101,8 +101,7 @@ class Cluster:
 
     def _divided(self, nodes: int, link: str) -> Nodes:
         """The nodes of this cluster. Raises BadInput and ClusterError."""
-        if self.world_size % nodes if nodes in range(1, self.world_size + 1) else True:
-            raise BadInput(f"{self.world_size} ranks can't be divided by {nodes} nodes, so that each has as many")
+        check_nodes(self.world_size, nodes)
         if self._plan["device"] != "cpu" or self._plan["untrusted"]:
             raise ClusterError('nodes have ranks on device="cpu" that run the code of their owner (untrusted=False)')
         return Nodes(nodes, link)
@@ -349,6 +348,12 @@ def check_world_size(world_size: int) -> None:
     """Raises ClusterError for a number of ranks that no cluster has."""
     if isinstance(world_size, bool) or not isinstance(world_size, int) or not 1 <= world_size <= MAX_RANKS:
         raise ClusterError(f"a cluster has 1 to {MAX_RANKS} ranks, not {world_size!r}")
+
+
+def check_nodes(world_size: int, nodes: int) -> None:
+    """Raises BadInput for a number of nodes that can't have as many ranks each."""
+    if nodes not in range(1, world_size + 1) or world_size % nodes:
+        raise BadInput(f"{world_size} ranks can't be divided by {nodes} nodes, so that each has as many")
 
 
 def check_timeout(timeout: float | None) -> None:
