@@ -23,6 +23,7 @@ from types import MappingProxyType, TracebackType
 from typing import IO, Any, Self
 
 from ..errors import BadInput
+from ..trace import TCP_ON_ETHERNET, Link
 from .errors import ClusterError
 
 MAX_NODES = 32
@@ -66,6 +67,27 @@ def link_rate(text: str) -> float:
     if not _SLOWEST <= bits <= _FASTEST:
         raise BadInput(f"a link of {text!r} can't be had: from '100 kb/s' to '100 Gb/s' it can")
     return bits / 8
+
+
+def link_model(text: str, alpha: float) -> Link:
+    """The link of a node as a replay takes it: its rate and its token bucket, what TCP sends besides a message, and how
+    much of one it buffers (`net.ipv4.tcp_wmem`).
+
+    Args:
+        text: its rate, as for `link_rate`.
+        alpha: what a message takes however small it is, in seconds, as measured: a model of the kernel has none.
+
+    Raises:
+        BadInput: this is no rate.
+    """
+    rate = link_rate(text)
+    *_, buffer = Path("/proc/sys/net/ipv4/tcp_wmem").read_text().split() if sys.platform == "linux" else "0"
+    return Link(f"a link of {text}", alpha, rate, _burst(rate), TCP_ON_ETHERNET, float(buffer))
+
+
+def _burst(rate: float) -> float:
+    """Bytes of a link's token bucket."""
+    return max(_BURST * rate, _LEAST_BURST)
 
 
 @dataclass(frozen=True)
@@ -279,8 +301,8 @@ class Nodes:
 
     def _limit(self, node: int, rate: float) -> None:
         """Let a node's link carry `rate` bytes per second in each direction."""
-        burst, queue = max(_BURST * rate, _LEAST_BURST), max(_QUEUE * rate, _LEAST_QUEUE)
-        bucket = f"root tbf rate {rate * 8:.0f}bit burst {burst:.0f} limit {queue:.0f}"
+        queue = max(_QUEUE * rate, _LEAST_QUEUE)
+        bucket = f"root tbf rate {rate * 8:.0f}bit burst {_burst(rate):.0f} limit {queue:.0f}"
         self._run(node + 1, "tc", f"qdisc replace dev eth0 {bucket}")
         self._run(0, "tc", f"qdisc replace dev port{node} {bucket}")
 

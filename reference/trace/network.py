@@ -16,10 +16,35 @@ The β are what the hardware is sold as; NCCL measures about 80 % of NVLink's (3
 ring's all-reduce of 16 GiB). The α of NCCL are those of one ring step with protocol LL128 (`src/graph/tuning.cc`, table
 `hwLat`). Full bandwidth comes with protocol Simple, whose steps take 3.4 µs on NVLink and 14 µs between nodes: no
 protocol has both, so where latency and bytes count alike, times are too short, by up to 3.5 times between nodes.
+
+What a link of a machine in an office has besides, as data:
+- `packets`: a message is cut, and each piece has a header. `TCP_ON_ETHERNET` carries 1448 bytes in 1514.
+- `burst`: a link whose rate a token bucket sets (as clouds do, and `tc tbf`) lets so many bytes pass at once after a
+  pause: the bucket fills at the rate `beta`, up to `burst`, and each byte takes one token out of it.
+- `buffer`: a kernel takes bytes before it has sent them, so a program may continue while the last of them wait there.
+- `Network.shared`: all ranks of a node share one link to the others, as where there is one network card. Messages that
+  are under way at the same time then share it evenly, as connections of TCP do.
 """
 
 from dataclasses import dataclass
-from math import isinf
+from math import ceil, isinf
+
+
+@dataclass(frozen=True, slots=True)
+class Packets:
+    """How a link cuts a message: each packet carries `payload` bytes, and `header` bytes besides."""
+
+    payload: int
+    header: int
+
+    def on_the_wire(self, size: int) -> int:
+        """Bytes that a message of `size` bytes is on the link."""
+        return size + ceil(size / self.payload) * self.header
+
+
+TCP_ON_ETHERNET = Packets(payload=1500 - 20 - 32, header=14 + 20 + 32)
+"""Of 1500 bytes, the largest that Ethernet carries (MTU), IPv4 takes 20, and TCP 32 with its clocks (RFC 7323); before
+them stand Ethernet's own 14. A real cable adds 24 (preamble, checksum, gap), which no token bucket counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +54,23 @@ class Link:
     name: str
     alpha: float
     beta: float
+    burst: float = 0.0  # bytes that pass at once after a pause
+    packets: Packets | None = None  # None: a message is sent as it is
+    buffer: float = 0.0  # bytes of a message that its sender need not wait for
 
     def __post_init__(self) -> None:
         if not self.alpha >= 0 or isinf(self.alpha):
             raise ValueError(f"alpha of {self.name!r} is a latency in seconds, 0 or more, not {self.alpha}")
         if not self.beta > 0:
             raise ValueError(f"beta of {self.name!r} is a bandwidth in bytes per second, above 0, not {self.beta}")
+        for name in ("burst", "buffer"):
+            size = getattr(self, name)
+            if not size >= 0 or isinf(size):
+                raise ValueError(f"{name} of {self.name!r} is a number of bytes, 0 or more, not {size}")
 
     def time(self, size: int) -> float:
-        """Seconds that a message of `size` bytes takes."""
-        return self.alpha + size / self.beta
+        """Seconds that a message of `size` bytes takes when no burst is left."""
+        return self.alpha + (self.packets.on_the_wire(size) if self.packets else size) / self.beta
 
 
 NVLINK4 = Link("NVLink 4", alpha=1.9e-6, beta=450e9)
@@ -52,13 +84,15 @@ class Network:
     """Ranks in nodes: `intra` links two ranks of one node, `inter` two ranks of different nodes.
 
     Ranks fill nodes in order: rank r lives in node `r // ranks_per_node`. Each rank has its own port to the network
-    between nodes, as in a cluster with one network card for each GPU.
+    between nodes, as in a cluster with one network card for each GPU; where the network is `shared`, each node has one
+    for all of its ranks.
     """
 
     intra: Link
     inter: Link
     ranks_per_node: int | None = None  # None: all ranks in one node
     world_size: int | None = None  # None: as many as the trace has
+    shared: bool = False  # True: a node has one port out and one in, towards other nodes
 
     def __post_init__(self) -> None:
         for name in ("ranks_per_node", "world_size"):
@@ -78,7 +112,7 @@ class Network:
 
     @classmethod
     def cluster(cls, nodes: int, ranks_per_node: int, intra: Link = NVLINK4, inter: Link = INFINIBAND_NDR) -> "Network":
-        """`nodes` nodes of `ranks_per_node` ranks; by default H100 nodes on InfiniBand."""
+        """`nodes` nodes of `ranks_per_node` ranks; by default H100 nodes on InfiniBand, with a card for each GPU."""
         if not all(isinstance(number, int) and number >= 1 for number in (nodes, ranks_per_node)):
             raise ValueError(f"a cluster is whole nodes of whole ranks, 1 or more, not {nodes} x {ranks_per_node}")
         return cls(intra, inter, ranks_per_node, nodes * ranks_per_node)
@@ -105,7 +139,14 @@ class Network:
     def ports(self, src: int, dst: int) -> tuple[tuple[str, int, bool], tuple[str, int, bool]]:
         """The two ports that a message keeps busy: out of `src` and into `dst`, of the class of their link."""
         inside = self.node(src) == self.node(dst)
+        if self.shared and not inside:
+            return ("out of node", self.node(src), inside), ("into node", self.node(dst), inside)
         return ("out", src, inside), ("in", dst, inside)
+
+    def flows(self, src: int, dst: int) -> bool:
+        """Whether a message shares its ports with others that are under way, instead of waiting until they are free."""
+        link = self.link(src, dst)
+        return link.burst > 0 or link.buffer > 0 or (self.shared and self.node(src) != self.node(dst))
 
     def __str__(self) -> str:
         if self.nodes == 1:

@@ -3,6 +3,7 @@
 The rules:
 - A rank goes through its own calls in program order, in no time, until a wait holds it up.
 - A message starts when both sides have posted it and every port that it needs is free. It keeps them busy to its end.
+- But through ports of links that carry several messages at once (`Network.flows`) they flow as `shared_ports` says.
 - Messages that could start at the same moment do so by (moment they were ready, sender, sender's tick).
 - A wait returns when all messages of its call have ended.
 - First come, first served is not the best order: where messages are in each other's way, a slower link may let another
@@ -22,16 +23,30 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from .events import Event, Op
 from .native import Half, Lowered, describe
 from .network import Network
+from .shared_ports import SharedPorts
 from .timeline import Interval, Timeline, Transfer, horizon, lane
 
 SECOND = 1 << 80  # a float duration above 8 ns is exact in this unit
 
-Cost = Callable[[int, int, int], tuple[int, tuple]]
-"""(src, dst, bytes) -> (duration in units, the ports that the message keeps busy)."""
+
+class Price(NamedTuple):
+    """What a message costs, in units of time."""
+
+    latency: int
+    transmission: int  # of all its bytes, one after the other
+    ports: tuple = ()  # that it keeps busy, or shares
+    flows: bool = False  # True: it shares them
+    burst: int = 0  # of a shared port's token bucket, as the time in which it fills
+    buffer: int = 0  # of the sender, as the time in which it empties
+
+
+Cost = Callable[[int, int, int], Price]
+"""(src, dst, bytes) -> what the message costs."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,11 +60,11 @@ class Flight:
     recv: "_Progress"
     order: tuple[int, int]  # the sender's tick and round
     posted: int = 0  # sides that are there, 0 to 2
-    duration: int = 0
-    ports: tuple = ()
+    price: Price | None = None  # from when it is posted by both
     ready: int | None = None  # None: never happened
     begin: int | None = None
     end: int | None = None
+    buffered: bool = False  # True: its sender waits for it no longer
 
     @property
     def priority(self) -> tuple:
@@ -109,8 +124,11 @@ def run(calls: Sequence[Sequence[Lowered]], cost: Cost) -> ReplayRun:
 def replay(calls: Sequence[Sequence[Lowered]], network: Network, returned: frozenset[int] = frozenset()) -> Timeline:
     """Run the calls of all ranks on `network`, and say what each rank did when. `returned` ranks are never stuck."""
 
-    def cost(src: int, dst: int, size: int) -> tuple[int, tuple]:
-        return int(network.time(src, dst, size) * SECOND), network.ports(src, dst)
+    def cost(src: int, dst: int, size: int) -> Price:
+        link = network.link(src, dst)
+        latency, whole = int(link.alpha * SECOND), int(link.time(size) * SECOND)
+        burst, buffer = (int(size / link.beta * SECOND) for size in (link.burst, link.buffer))
+        return Price(latency, whole - latency, network.ports(src, dst), network.flows(src, dst), burst, buffer)
 
     result = run(calls, cost)
     waiting = [(since, call) for since, call in result.stuck if call.event.rank not in returned]
@@ -176,6 +194,7 @@ class _Model:
         self.fresh: list[Flight] = []  # became ready since the last look
         self.queued: dict[tuple, dict[Flight, None]] = defaultdict(dict)  # port -> flights that wait for it
         self.busy: set[tuple] = set()
+        self.shared = SharedPorts()
 
     def go(self) -> None:
         """Let time pass until nothing moves any more."""
@@ -184,8 +203,8 @@ class _Model:
             self._advance(rank)
         while True:
             self._start(freed)
-            if self.in_flight:
-                freed = self._land()
+            if self.in_flight or self.shared.left:
+                freed = self._land() if self._flow() else []
             elif not self._let_go():
                 return
 
@@ -229,7 +248,7 @@ class _Model:
         flight.posted += 1
         if flight.posted == 2:
             flight.ready = self.now
-            flight.duration, flight.ports = self.cost(flight.src, flight.dst, flight.bytes)
+            flight.price = self.cost(flight.src, flight.dst, flight.bytes)
             self.fresh.append(flight)
 
     def _start(self, freed: Iterable[tuple]) -> None:
@@ -239,16 +258,51 @@ class _Model:
             candidates.update(self.queued[port])
         self.fresh = []
         for flight in sorted(candidates, key=lambda f: f.priority):
-            if any(port in self.busy for port in flight.ports):
-                for port in flight.ports:
+            ports = flight.price.ports
+            if flight.price.flows:
+                self.shared.add(flight, self.now)
+                continue
+            if any(port in self.busy for port in ports):
+                for port in ports:
                     self.queued[port][flight] = None
                 continue
-            for port in flight.ports:
+            for port in ports:
                 self.queued[port].pop(flight, None)
                 self.busy.add(port)
-            flight.begin, flight.end = self.now, self.now + flight.duration
-            self.started += 1
-            heappush(self.in_flight, (flight.end, self.started, flight))
+            flight.begin = self.now
+            self._arrive(flight, self.now + flight.price.latency + flight.price.transmission)
+
+    def _arrive(self, flight: Flight, end: int) -> None:
+        """Let a message end then."""
+        flight.end = end
+        self.started += 1
+        heappush(self.in_flight, (end, self.started, flight))
+
+    def _flow(self) -> bool:
+        """Go to the next moment at which something happens to messages that share ports, or to an arrival before it.
+
+        Returns:
+            Whether it is an arrival.
+        """
+        until, reached = self.shared.next(self.now)
+        if until is None or (self.in_flight and self.in_flight[0][0] < until):
+            until, reached = self.in_flight[0][0], []
+        self.shared.advance(until - self.now)
+        self.now = until
+        for flight in reached:
+            if flight.buffered or not self.shared.left[flight]:
+                self.shared.remove(flight, self.now)
+                self._arrive(flight, self.now + flight.price.latency)
+            else:
+                flight.buffered = True
+                self._done(flight.send)
+        return not reached
+
+    def _done(self, progress: _Progress) -> None:
+        """A half of a call is done: its rank may continue."""
+        progress.missing -= 1
+        self._next_round(progress)
+        self._advance(self.ranks[progress.event.rank])
 
     def _land(self) -> list[tuple]:
         """Go to the next moment at which messages end; resume ranks that waited for them. Returns the freed ports."""
@@ -257,13 +311,13 @@ class _Model:
         while self.in_flight and self.in_flight[0][0] == self.now:
             landed.append(heappop(self.in_flight)[2])
         for flight in landed:
-            self.busy.difference_update(flight.ports)
-            for progress in (flight.send, flight.recv):
+            self.busy.difference_update(flight.price.ports)
+            for progress in (flight.recv,) if flight.buffered else (flight.send, flight.recv):
                 progress.missing -= 1
                 self._next_round(progress)
         for rank in sorted({r for flight in landed for r in (flight.src, flight.dst)}):
             self._advance(self.ranks[rank])
-        return [port for flight in landed for port in flight.ports]
+        return [port for flight in landed for port in flight.price.ports]
 
     def _let_go(self) -> bool:
         """Nothing moves, but waits that hold ranks up did return in the real run: let sends go, or if none is, all."""

@@ -12,7 +12,7 @@ from . import chrome, measured
 from .events import Event, Op
 from .native import COUNTED_AS, Lowered, lower
 from .network import Network
-from .replay import ReplayRun, replay, run
+from .replay import Price, ReplayRun, replay, run
 from .timeline import Timeline
 
 
@@ -70,7 +70,7 @@ class Trace:
     @cached_property
     def _stepped(self) -> ReplayRun:
         """The run on a model where every message takes one unit and none is in another's way."""
-        return run(self._lowered, lambda src, dst, size: (1, ()))
+        return run(self._lowered, lambda src, dst, size: Price(0, 1))
 
     @cached_property
     def messages(self) -> tuple[Message, ...]:

@@ -9,7 +9,18 @@ from math import ceil, log2
 
 import pytest
 
-from reference.trace import ETHERNET_100G, INFINIBAND_NDR, NVLINK4, Link, Network, Op, SpanKind, Timeline, Trace
+from reference.trace import (
+    ETHERNET_100G,
+    INFINIBAND_NDR,
+    NVLINK4,
+    TCP_ON_ETHERNET,
+    Link,
+    Network,
+    Op,
+    SpanKind,
+    Timeline,
+    Trace,
+)
 
 from . import programs as p
 
@@ -79,6 +90,119 @@ def test_links_of_two_classes_do_not_share_a_port():
             rank.recv(0, 1000)
 
     assert p.trace(4, rank_0_sends_to_both).replay(network).duration == exactly(4e-6)
+
+
+def swap_across(rank: p.Rank) -> None:
+    """Of 2 nodes of 2 ranks: each rank swaps 1000 float32 with the one of its number on the other node."""
+    other = (rank.rank + 2) % 4
+    rank.exchange(other, 1000, other, 1000)
+
+
+@pytest.mark.parametrize(("shared", "times"), [(False, 1), (True, 2)])
+def test_ranks_of_a_node_share_one_link_where_there_is_one(shared: bool, times: int):
+    network = Network(Link("in", 0, 1e12), Link("out", 0, 1e9), ranks_per_node=2, shared=shared)
+    assert p.trace(4, swap_across).replay(network).duration == exactly(times * 4e-6)
+
+
+SHARED = Network(Link("in", 0, 1e12), Link("out", 0, 1e9), ranks_per_node=2, shared=True)
+BUFFERED = replace(SHARED, inter=replace(SHARED.inter, buffer=8e3))
+
+
+def test_messages_share_a_link_evenly_whichever_began_first():
+    """Rank 0 sends 12 kB and rank 1 4 kB, each at half of the rate until the small one is there, after 8 µs."""
+    numel = {0: 3000, 1: 1000}
+
+    def program(rank):
+        if rank.rank < 2:
+            rank.send(rank.rank + 2, numel[rank.rank])
+        else:
+            rank.recv(rank.rank - 2, numel[rank.rank - 2])
+
+    ends = {transfer.src: transfer.end for transfer in p.trace(4, program).replay(SHARED).transfers}
+    assert ends == {1: exactly(8e-6), 0: exactly(16e-6)}
+
+
+def to_two_nodes(rank: p.Rank) -> None:
+    """Of 4 nodes of 2 ranks: rank 0 sends to two of them, one after the other; the first passes it on to the last."""
+    if rank.rank == 0:
+        rank.send(2, 1000)
+        rank.send(4, 1000)
+    if rank.rank in (2, 4):
+        rank.recv(0, 1000)
+    if rank.rank == 2:
+        rank.send(6, 1000)
+    if rank.rank == 6:
+        rank.recv(2, 1000)
+
+
+def test_a_sender_with_a_buffer_does_not_wait_and_its_messages_share_the_link():
+    """Without, the first message arrives after 4 µs, and is passed on while the second one is under way: 8 in all."""
+    trace = p.trace(8, to_two_nodes)
+    assert trace.replay(SHARED).duration == exactly(8e-6)
+    assert trace.replay(BUFFERED).duration == exactly(12e-6)
+
+
+def test_a_buffer_holds_the_end_of_a_large_message():
+    """Of 12 kB the sender waits for the first 4: after 4 µs it sends to another node, at half of the rate of both."""
+
+    def program(rank):
+        if rank.rank == 0:
+            rank.send(2, 3000)
+            rank.send(4, 1000)
+        elif rank.rank in (2, 4):
+            rank.recv(0, {2: 3000, 4: 1000}[rank.rank])
+
+    ends = {transfer.dst: transfer.end for transfer in p.trace(6, program).replay(BUFFERED).transfers}
+    assert ends == {4: exactly(12e-6), 2: exactly(16e-6)}
+
+
+def test_messages_to_the_same_rank_follow_each_other():
+    ends = [
+        transfer.end for transfer in p.trace(6, lambda rank: one_way_to(2, rank, 1000, 1000)).replay(BUFFERED).transfers
+    ]
+    assert ends == [exactly(4e-6), exactly(8e-6)]
+
+
+def one_way_to(target: int, rank: p.Rank, *sizes: int) -> None:
+    """Rank 0 sends so many float32 to a rank, message after message."""
+    for size in sizes:
+        if rank.rank == 0:
+            rank.send(target, size)
+        elif rank.rank == target:
+            rank.recv(0, size)
+
+
+def test_a_message_between_nodes_has_headers():
+    assert [TCP_ON_ETHERNET.on_the_wire(size) for size in (0, 1, 1448, 1449)] == [0, 67, 1514, 1581]
+    link = Link("out", ALPHA, 1e9, packets=TCP_ON_ETHERNET)
+    trace = p.trace(2, lambda rank: rank.exchange(1 - rank.rank, 1000, 1 - rank.rank, 1000))
+    assert trace.replay(Network.of(link)).duration == exactly(ALPHA + (4000 + 3 * 66) / 1e9)
+
+
+BUCKET = Link("a token bucket", ALPHA, BETA, burst=1e4)  # which fills in 10 µs
+
+
+def one_way(*sizes: int) -> Callable[[p.Rank], None]:
+    """Rank 0 sends so many float32, message after message; rank 1 receives."""
+    return lambda rank: one_way_to(1, rank, *sizes)
+
+
+@pytest.mark.parametrize(("numel", "seconds"), [(1000, ALPHA), (2500, ALPHA), (10_000, ALPHA + 30_000 / BETA)])
+def test_what_a_full_bucket_holds_passes_at_once(numel: int, seconds: float):
+    assert p.trace(2, one_way(numel)).replay(Network.of(BUCKET)).duration == exactly(seconds)
+
+
+def test_a_bucket_fills_while_the_link_is_idle_and_not_beyond():
+    """The latency before the second message is as long as it takes to fill: half of that fills half."""
+    slow, quick = Network.of(BUCKET), Network.of(replace(BUCKET, alpha=ALPHA / 2))
+    assert p.trace(2, one_way(10_000, 10_000)).replay(slow).duration == exactly(2 * (ALPHA + 30_000 / BETA))
+    assert p.trace(2, one_way(10_000, 10_000)).replay(quick).duration == exactly(ALPHA + (30_000 + 35_000) / BETA)
+
+
+def test_messages_that_follow_each_other_hide_their_latencies_in_the_bucket():
+    """Once it is empty, a link that a token bucket limits carries its rate whatever is between two messages."""
+    seconds = p.trace(2, one_way(*[2000] * 100)).replay(Network.of(replace(BUCKET, alpha=ALPHA / 2))).duration
+    assert seconds == exactly(ALPHA / 2 + (100 * 8000 - 10_000) / BETA)
 
 
 def test_a_ring_through_a_cluster_goes_at_the_speed_of_its_slowest_link():
@@ -225,6 +349,9 @@ def test_a_network_says_what_is_wrong_with_it():
         Network.uniform(alpha=-1, beta=1)
     with pytest.raises(ValueError, match="bandwidth in bytes per second"):
         Network.uniform(alpha=0, beta=0)
+    for wrong in ({"burst": -1}, {"buffer": float("inf")}):
+        with pytest.raises(ValueError, match="a number of bytes, 0 or more"):
+            Link("link", 0, 1, **wrong)
     for network in (lambda: Network(NVLINK4, NVLINK4, 0), lambda: Network.uniform(0, 1, -3)):
         with pytest.raises(ValueError, match="of a network is a whole number, 1 or more, or None"):
             network()
