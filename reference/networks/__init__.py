@@ -1,6 +1,7 @@
 """What communication costs: a latency for each message, a time for each byte, and what follows from the two.
 
-Read `plain.py`; the others ask the same of other networks. All of them are formulas: they send nothing.
+Read `plain.py`; the others ask the same of other networks. All of them are formulas, and send nothing; what does send
+is in `lab`.
 
     plain.py                α-β: seconds of four all-reduces, from ranks, bytes, latency and bandwidth
     hierarchical.py         `plain.ring_time` with two levels of links: within nodes first
@@ -9,6 +10,7 @@ Read `plain.py`; the others ask the same of other networks. All of them are form
     answers/bandwidth.py    from seconds to algbw and busbw of nccl-tests
     answers/cheapest.py     which all-reduce for which size, and where two of them cross
     answers/estimate.py     α and β from a ping-pong
+    lab/on_nodes.py         programs on nodes of this machine: measured, and replayed
     lab/published.py        what others have measured on large machines
 """
 

@@ -58,6 +58,11 @@ def below(name: str, ours: float, limit: float, unit: str) -> Row:
     return faster(name, ours, limit, unit, bar=1.0)
 
 
+def beside(name: str, predicted: float, measured: float, unit: str) -> Row:
+    """A prediction, as ours, beside what was measured. `ratio` is predicted / measured, and best at 1."""
+    return Row(name, predicted, measured, unit, predicted / measured, None, True)
+
+
 def plain(name: str, ours: float, unit: str) -> Row:
     """A number that is only reported."""
     return Row(name, ours, None, unit, None, None, True)
