@@ -36,7 +36,14 @@ class Finding:
 
 
 def doctor() -> int:
-    """Test whether this machine can run the course, and say what to do where it can't."""
+    """Test whether this machine can run the course, and say what to do where it can't.
+
+    Under torchrun on several nodes (`torchrun ... --no-python rankwise doctor`): measure the links between them.
+    """
+    if int(os.environ.get("GROUP_WORLD_SIZE", 1)) > 1:
+        for finding in links():
+            print(finding, flush=True)
+        return 0
     findings = []
     for examine in EXAMINATIONS:
         for finding in examine():
@@ -202,6 +209,28 @@ def gpus() -> Iterator[Finding]:
         yield Finding(State.NOTE, "no GPU", "all lessons run without; tests/gpu is skipped")
     for index in range(count):
         yield Finding(State.OK, f"GPU {index}: {torch.cuda.get_device_name(index)}")
+
+
+def links() -> Iterator[Finding]:
+    """The links between the nodes of this job, on its rank 0."""
+    import torch.distributed as dist
+
+    from rankwise.between_nodes import measured_links, rate_text
+
+    dist.init_process_group("gloo")
+    found = measured_links()
+    if found is not None and dist.get_rank() == 0:
+        for a, b in found.pairs():
+            rates = f"{rate_text(found.rate[a][b])} there, {rate_text(found.rate[b][a])} back"
+            late = f"{1e3 * max(found.latency[a][b], found.latency[b][a]):.2g} ms"
+            yield Finding(State.OK, f"{found.names[a]} - {found.names[b]}: {rates}, {late}")
+        slow = [*found.slow()]
+        for what in slow:
+            yield Finding(State.NOTE, what, "look at its cable, its port, its driver's speed and what else uses it")
+        if not slow:
+            yield Finding(State.OK, "no node and no link is much slower than the others")
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 EXAMINATIONS = (python, packages, machine, kernel, walls, ranks, nodes, gpus)
