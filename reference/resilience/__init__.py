@@ -43,5 +43,12 @@ A rank computes wrongly, which is not seen until it is compared:
     answers/elastic.py       who reads what when the number of ranks changes
     answers/momentum.py      the optimizer of the one that heals
     answers/heal.py          a replica heals piece by piece, while the others continue
-    lab/faults.py            let a process die at the N-th point of its way
+    answers/neighbour.py     new ranks get back what the dead ones had
+    answers/racks.py         copies on nodes that share no rack, and as few fatal losses as can be
+    answers/two_levels.py    how often to copy, and how often to save
+
+    lab/faults.py             let a process die at the N-th point of its way
+    lab/history.py            what became of a training's time: steps that count, lost ones, saves, recovery
+    lab/watched.py            trainings to which something happens, from disk and elastic
+    lab/measured_goodput.py   goodput under failures at random, beside the formula
 """

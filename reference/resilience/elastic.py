@@ -63,6 +63,7 @@ class Lap:
         first: the step that it began with; None where it ended before.
         losses: nats per token, by step.
         began, ended: `time.monotonic()`, when they had agreed, and after the last step.
+        resumed: when all held the state to train on from; 0 where it ended before.
         why: what ended it.
     """
 
@@ -72,6 +73,7 @@ class Lap:
     losses: dict[int, float] = field(default_factory=dict)
     began: float = 0.0
     ended: float = 0.0
+    resumed: float = 0.0
     why: str = ""
 
 
@@ -179,6 +181,7 @@ class _Runner:
             self.held.begin(group, of_ranks(grouped, nodes, self.keeps.copies), self.lap.round.number)
             self.held.take(training, self.lap.first)
             self.held.settle()
+            self.lap.resumed = time.monotonic()
             self.train(training, group)
         dist.barrier()  # spares wait here; after it no rank is needed by another
         return training
