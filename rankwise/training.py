@@ -57,7 +57,7 @@ def train_on_cluster(
         Preempted: if this process was told to stop (SIGTERM), once the ranks have saved.
     """
     require_ranks(ranks)
-    device = choose_device(device, ranks, on_nodes)
+    device = device_on_nodes(device) if on_nodes.nodes else choose_device(device, ranks)
     plan.require_fit(ranks, config.model, config.sequence)
     batches = batches_for(config, plan.dp_size(ranks), plan.micro_batches)
     if device == "cpu":
@@ -118,16 +118,23 @@ def place_of(devices: list[torch.device], chosen: str) -> str:
     return chosen
 
 
-def choose_device(wanted: str, ranks: int, on_nodes: OnNodes = NO_NODES) -> str:
-    """ "cuda" if every rank can have a GPU of its own, and is on no node of this machine; else "cpu".
+def device_on_nodes(wanted: str) -> str:
+    """ "cpu", on which ranks on nodes compute.
 
     Raises:
-        BadInput: if GPUs are demanded and there are too few, or the ranks are to be on nodes.
+        BadInput: if GPUs are demanded.
     """
-    if on_nodes.nodes:
-        if wanted == "cuda":
-            raise BadInput("--nodes has ranks that compute on the CPU: leave out --device cuda")
-        return "cpu"
+    if wanted == "cuda":
+        raise BadInput("--nodes has ranks that compute on the CPU: leave out --device cuda")
+    return "cpu"
+
+
+def choose_device(wanted: str, ranks: int) -> str:
+    """ "cuda" if every rank can have a GPU of its own, else "cpu".
+
+    Raises:
+        BadInput: if GPUs are demanded and there are too few.
+    """
     gpus = torch.cuda.device_count()
     if wanted == "cuda" and gpus < ranks:
         raise BadInput(f"--device cuda takes a GPU for each of {ranks} ranks, and torch sees {gpus}")

@@ -71,7 +71,8 @@ def link_rate(text: str) -> float:
 
 
 def link_model(text: str, alpha: float) -> Link:
-    """The link of a node as a replay takes it: its rate and its token bucket, and what TCP sends besides a message.
+    """The link of a node as a replay takes it: its rate and its token bucket, what TCP sends besides a message, and how
+    much of one it buffers (`net.ipv4.tcp_wmem`).
 
     Args:
         text: its rate, as for `link_rate`.

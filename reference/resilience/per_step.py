@@ -27,7 +27,7 @@ nothing else but the norm of all gradients, which it has. After the last piece i
 |------------------------------|-------------------------------------------------------------------|
 | votes                        | through the store, no message between ranks                       |
 | sum                          | 2 (m-1)/m · Ψ, and the loss                                        |
-| a replica heals in p pieces  | its state / p from one replica: with Adam in fp32 3Ψ/p             |
+| a replica heals in p pieces  | its state / p from one replica: with Adam in fp32 about 3Ψ/p       |
 
 A failure costs the time until it is noticed: a dead rank's heartbeat, or the timeout of a group whose member is gone.
 Not here: replicas of several ranks whose own collectives hang (the others leave them behind; they end by the timeout of

@@ -19,9 +19,9 @@ equal bit by bit. Which ranks hold copies of a parameter, its `Spec` says: those
 A seal is what a rank remembers of its own state: 64 bits for each tensor, taken after an update. What is otherwise
 before the next one has changed at rest, and the rank says so itself.
 
-What votes cannot say: of two replicas, which is wrong; only its broken seal decides. What went wrong inside an update
-of a shard that no other rank has: no copy is left to compare with. Nor where a flip is in a copy that is overwritten
-before the vote. So vote after backward and before the update.
+What votes cannot say: of two replicas, which is wrong. A broken seal decides, or for gradients an audit. What went
+wrong inside an update of a shard that no other rank has: no copy is left to compare with. Nor what was flipped in a
+copy that is overwritten before the vote. So vote after backward and before the update.
 
 Where all agree, a rank sends 8 (b+1) (n-1) bytes: n ranks, and b sets of axes along which there are copies, 1 to 4.
 """

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from reference.cluster import ClusterError
-from reference.cluster.nodes import Availability, Nodes, link_rate
+from reference.cluster.nodes import Availability, Nodes, link_model, link_rate
 from reference.errors import BadInput
 from reference.networks import flat_ring_time
 
@@ -80,6 +80,14 @@ def test_what_is_no_rate_is_refused(text: object) -> None:
 def test_a_rate_that_no_link_has_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="from '100 kb/s' to '100 Gb/s'"):
         link_rate(text)
+
+
+def test_the_model_of_a_link_has_its_rate_and_its_bucket() -> None:
+    model = link_model("200 Mb/s", 1e-4)
+    assert (model.alpha, model.beta, model.burst) == (1e-4, 25e6, 50e3)  # 2 ms
+    assert model.time(1448) == 1e-4 + 1514 / 25e6
+    assert link_model("1 Mb/s", 0).burst == 4096  # more than a packet
+    assert model.buffer > 1 << 16 or sys.platform != "linux"
 
 
 @pytest.mark.parametrize("count", [0, -1, 33])

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 from rankwise.cli import run
-from rankwise.ranks import OnNodes
-from rankwise.training import choose_device
+from rankwise.training import device_on_nodes
 from reference.cluster import Nodes
 from reference.cluster.nodes import Availability
-from reference.errors import BadInput
 from reference.models.data import python_text
 
 available = Nodes.available()
@@ -96,8 +94,7 @@ def test_where_no_nodes_can_be_had_it_runs_without_and_says_why(
     assert "rank" in said.out and not re.search(r"^node|on 2 nodes", said.out, re.M)
 
 
-def test_ranks_on_nodes_compute_on_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
-    assert [choose_device("auto", 4, OnNodes(nodes)) for nodes in (None, 2)] == ["cuda", "cpu"]
-    with pytest.raises(BadInput, match="leave out --device cuda"):
-        choose_device("cuda", 4, OnNodes(2))
+def test_ranks_on_nodes_compute_on_cpus(small: list[str], capsys: pytest.CaptureFixture) -> None:
+    assert device_on_nodes("auto") == "cpu"
+    assert run([*small, "--nodes", "2", "--device", "cuda"]) == 2
+    assert "--nodes has ranks that compute on the CPU: leave out --device cuda" in capsys.readouterr().err

@@ -1,21 +1,28 @@
-"""Kill a rank at each of many points of its way: `python -m tests.resilience.all_points 200`.
+"""Kill a rank at each of many points of its way: `python -m tests.resilience.all_points 200`, or `... 50 hang`.
 
-Ranks are killed in turn, at points that lie evenly on the way of a training of six steps on four ranks, from its first
-rendezvous to its last word. After each, the others must have learned what one process learns.
+In turn, at points that lie evenly on the way of a training of six steps on four ranks, from its first rendezvous to its
+last word. After each, the others must have learned what one process learns.
 """
 
 import sys
 import time
+from functools import partial
 
 from reference.cluster import Cluster, Gone
+from reference.resilience.lab.faults import hang
 
 from .elastic_runs import PRELOAD, require_right, run
 
 COMING = 200  # points before a rank has told the others of itself: who dies there was never there
 
 
-def main(points: int) -> int:
-    """Kill at so many points. Returns how many runs went wrong."""
+HUNG = 12.0  # seconds, after which one that hangs is ended: the call would wait for it
+LEASE = 2.0  # seconds without a word, where ranks hang
+
+
+def main(points: int, how: str) -> int:
+    """Kill, or let hang, at so many points. Returns how many runs went wrong."""
+    options = {"at_point": partial(hang, HUNG), "lease": LEASE} if how == "hang" else {}
     wrong = 0
     with Cluster(4, timeout=60, preload=PRELOAD) as cluster:
         way = min(passed for _, _, passed in run(cluster))
@@ -24,7 +31,7 @@ def main(points: int) -> int:
             rank, at = number % 4, COMING + (way - COMING) * number // points
             began = time.monotonic()
             try:
-                results = run(cluster, points={rank: at})
+                results = run(cluster, points={rank: at}, **options)
                 laps = require_right(results)
                 died = "died" if isinstance(results[rank], Gone) else "had left before"
                 told = f"{died}; {len(laps)} laps on {', '.join(str(lap.ranks) for lap in laps)} ranks"
@@ -37,4 +44,5 @@ def main(points: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(bool(main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)))
+    count, how = [*sys.argv[1:], *("200", "kill")[len(sys.argv) - 1 :]]
+    sys.exit(bool(main(int(count), how)))

@@ -16,7 +16,7 @@ from reference.memory.precision import PRECISIONS
 from reference.models import preset
 from reference.plan import DataParallelism, Plan
 from reference.resilience.elastic import Lap, as_many_as_divide, train_elastically
-from reference.resilience.lab.faults import Points
+from reference.resilience.lab.faults import Points, die
 from reference.resilience.store import reach, serve
 from reference.sharding import Slices
 from reference.train import Training, train
@@ -60,6 +60,7 @@ def elastic(
     plan: Plan = FSDP,
     happens: Happens = nothing,
     points: dict[int, int] | None = None,
+    at_point: Callable[[], None] = die,
     host: str = "127.0.0.1",
     **options: Any,
 ) -> tuple[list[Lap], list[tuple[str, Slices, torch.Tensor]], int]:
@@ -68,7 +69,8 @@ def elastic(
     Args:
         port, host: of the store.
         happens: after each step.
-        points: of each rank that is to die, at which point of its way.
+        points: of each rank to which something is to happen, at which point of its way.
+        at_point: what happens there.
         options: of `train_elastically`.
 
     Returns:
@@ -76,7 +78,7 @@ def elastic(
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     dist.destroy_process_group()
-    with Points(at=(points or {}).get(rank, 0)) as passed:
+    with Points((points or {}).get(rank, 0), at_point) as passed:
         laps, training = train_elastically(
             config,
             as_many_as_divide(config, plan),

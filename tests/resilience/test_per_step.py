@@ -18,6 +18,7 @@ from reference.cluster import Cluster, Gone
 from reference.parallelize import DataParallelism, Plan
 from reference.resilience.per_step import Committed, NoReplica, PerStep, ReplicaBatches, ReplicaSays
 from reference.resilience.quorum import StoreQuorum
+from reference.resilience.snapshot import copied, nbytes
 from reference.resilience.together import SkipTogether
 from reference.train import Training
 
@@ -194,6 +195,21 @@ def test_one_that_returns_heals_while_the_others_continue(three: Cluster, cluste
     brought = [(0, 1)] * (joined + pieces) + [EVERYONE] * (steps - joined - pieces)
     assert [each.brought for each in others] == brought
     hold(endings, 3, brought, clusters)
+
+
+def bytes_of_pieces(pieces: int) -> tuple[list[int], int, int]:
+    """Of a state after a step, as it is sent; and elements and parts of the model."""
+    one = replica(pieces=pieces)
+    one.run(1)
+    one.quorum.close()
+    parts = [[copied(one.training, part) for part in one.parts[piece::pieces]] for piece in range(pieces)]
+    return [nbytes(each) for each in parts], sum(part.master.numel() for part in one.parts), len(one.parts)
+
+
+def test_all_pieces_together_are_the_state_once(clusters: Clusters) -> None:
+    """Weight and two moments in 8 bytes, and for each parameter its number of steps in 4."""
+    sizes, elements, parts = clusters(1).run(bytes_of_pieces, 3)[0]
+    assert sum(sizes) == 3 * 8 * elements + 4 * parts and all(sizes)
 
 
 def stopped_for_a_while(steps: int) -> Ending:

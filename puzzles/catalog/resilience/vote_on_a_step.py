@@ -111,7 +111,7 @@ PUZZLE = Puzzle(
             edits=(("gradient if good else torch.zeros_like(gradient)", "gradient * float(good)"),),
         ),
         Wrong(
-            "divided by all ranks",
+            "a replica that is gone is counted forever (torchft#63)",
             diagnosis=r"weight\[0\]: expected",
             edits=(("said[:-1] / count", "said[:-1] / dist.get_world_size(group)"),),
         ),

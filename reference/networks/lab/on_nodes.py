@@ -6,8 +6,13 @@
     print(on_nodes({"ring": ring}, ranks=8, nodes=2, link="200 Mb/s")["ring"])     # measured 85 ms, replayed 83 ms
 
 The model of the network is made of what is known (the rate that was asked for, the token bucket of each cable, headers,
-one link for all ranks of a node) and of what kernel and processors of this machine add, which is measured: α between
-nodes, α and β within one. Nothing is fitted. A replay computes nothing, so it says too little where ranks compute much.
+the sender's buffer, one link for all ranks of a node, shared evenly) and of what kernel and processors of this machine
+add, which is measured: α between nodes, α and β within one. Nothing is fitted. A replay computes nothing, so it says
+too little where ranks compute much.
+
+What the model leaves out: acknowledgements (66 bytes for every second packet at most, 2.3 % of the other direction),
+pauses of congestion control, and a kernel that comes late to a token bucket because other programs use the processors
+(a bucket makes up for 2 ms). All three show where both directions of a link are busy, as in a ring.
 """
 
 import statistics

@@ -8,10 +8,26 @@ two halves of a step, while a copy is unpacked. The way is the same each time, b
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from types import FrameType
 
 PLACES = ("/reference/", "/torch/distributed/")
+
+
+def die() -> None:
+    """End this process at once, as a power cut would."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hang(seconds: float) -> None:
+    """Stop this process, all of its threads; a child ends it after some seconds."""
+    process = os.getpid()
+    if os.fork() == 0:
+        time.sleep(seconds)
+        os.kill(process, signal.SIGKILL)
+        os._exit(0)
+    os.kill(process, signal.SIGSTOP)
 
 
 class Points:
@@ -22,7 +38,7 @@ class Points:
         do: what is to happen there; by default the process kills itself.
     """
 
-    def __init__(self, at: int = 0, do: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGKILL)) -> None:
+    def __init__(self, at: int = 0, do: Callable[[], None] = die) -> None:
         self.at, self.do, self.count = at, do, 0
 
     def __enter__(self) -> "Points":
