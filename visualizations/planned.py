@@ -121,8 +121,6 @@ def _bars(plans: Mapping[str, Mapping[str, np.ndarray]], faces: Mapping[str, str
     picture = figure(1.25 + 0.34 * len(plans), title)
     axes = plain(picture.add_subplot())
     axes.grid(False, axis="y")
-    longest = max(sum(map(float, parts.values())) for parts in plans.values())
-    seen = [part for part in faces if any(float(parts[part]) > 0.004 * longest for parts in plans.values())]
     for row, parts in enumerate(plans.values()):
         left = 0.0
         for part, face in faces.items():
@@ -131,10 +129,17 @@ def _bars(plans: Mapping[str, Mapping[str, np.ndarray]], faces: Mapping[str, str
             left += size
     axes.set_yticks(range(len(plans)), list(plans), fontsize=SMALL)
     axes.set_ylim(len(plans) - 0.4, -0.6)
-    handles = [Patch(facecolor=faces[part], edgecolor="#999999", linewidth=0.4, label=part) for part in seen]
-    place = {"loc": "lower left", "bbox_to_anchor": (0, 1.04), "ncols": 6, "handlelength": 1.1, "columnspacing": 1.0}
-    axes.legend(handles=handles, frameon=False, fontsize=SMALL, labelcolor=Colour.INK, **place)
+    name_parts(axes, [{part: float(size) for part, size in parts.items()} for parts in plans.values()], faces, 6)
     return picture, axes
+
+
+def name_parts(axes: Axes, bars: Sequence[Mapping[str, float]], faces: Mapping[str, str], columns: int) -> None:
+    """A legend above: the parts that are large enough to be seen in one of these bars, in so many columns."""
+    longest = max(sum(parts.values()) for parts in bars)
+    seen = [part for part in faces if any(parts[part] > 0.001 * longest for parts in bars)]
+    handles = [Patch(facecolor=faces[part], edgecolor="#999999", linewidth=0.4, label=part) for part in seen]
+    place = {"loc": "lower left", "bbox_to_anchor": (0, 1.04), "ncols": columns, "columnspacing": 1.0}
+    axes.legend(handles=handles, frameon=False, fontsize=SMALL, labelcolor=Colour.INK, handlelength=1.1, **place)
 
 
 _CENTRED = {"ha": "center", "va": "center", "zorder": 4, "clip_on": True}
@@ -250,7 +255,7 @@ def frontier(plans: Sequence[Prediction], *, title: str = "") -> Picture:
     axes = plain(picture.add_subplot())
     sizes, times = [float(plan.bytes) for plan in near], [float(plan.seconds) for plan in near]
     axes.step(sizes, times, where="post", color=Colour.FORWARD, linewidth=1.2, zorder=2)
-    axes.plot(sizes, times, "o", color=Colour.FORWARD, markersize=5, markeredgecolor="white", zorder=3)
+    axes.plot(sizes, times, "o", color=Colour.FORWARD, markersize=3.5, markeredgewidth=0, zorder=3)
     for at, side, up in ((0, "left", 0), (len(near) - 1, "right", 12)):
         place = {"xytext": (8 if side == "left" else 0, up), "textcoords": "offset points", "ha": side, "va": "center"}
         axes.annotate(str(near[at].layouts), (sizes[at], times[at]), fontsize=SMALL, color=Colour.INK, **place)

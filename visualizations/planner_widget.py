@@ -18,7 +18,7 @@ from reference.planning.rows import require_possible
 
 from . import explorer
 from .explorer import Explorer, Menu, Slider
-from .planned import ROOM, TIME
+from .planned import ROOM, TIME, name_parts
 from .style import SMALL, TEXT, Colour, Picture, bytes_text, figure, ink_on, plain, seconds_text
 
 MODELS = ("llama3-8b", "llama3-70b", "llama3-405b", "qwen2-7b", "qwen2-72b")
@@ -71,36 +71,44 @@ class Choice(explorer.Choice):
         fits = "fits" if over <= 0 else f"needs {bytes_text(over)} too much"
         lost = {part: float(plan.time[part]) for part in ("tp", "cp", "pp", "dp", "bubble")}
         most = max(lost, key=lost.__getitem__)
-        why = f"; most is lost to {most}, {lost[most] / float(plan.seconds):.0%}" if lost[most] else ""
+        part = lost[most] / float(plan.seconds)
+        why = f"; most is lost to {most}, {part:.0%}" if part >= 0.005 else ""
         step = f"{seconds_text(float(plan.seconds))} a step ({seconds_text(low)} to {seconds_text(high)})"
         return f"It {fits}; {step}, MFU {float(plan.mfu):.0%}{why}"
 
     def draw(self) -> Picture:
         """Two bars: memory of the fullest rank against the GPU's, and a step by part."""
-        picture = figure(2.6, self.finding)
+        picture = figure(3.2, self.finding)
         above, below = picture.subplots(2, 1)
         limit = self.plan.job.cluster.gpu.memory
         _bar(above, {part: float(size) for part, size in self.plan.room.items()}, ROOM, bytes_text, limit)
         above.axvline(limit, color=Colour.ERROR, linewidth=1.4, zorder=5)
         above.set_xlim(0, 1.15 * max(float(self.plan.bytes), limit))
-        above.set_title(f"memory of the fullest rank, and the GPU's {bytes_text(limit)}", fontsize=TEXT, loc="left")
+        above.set_title(f"memory of the fullest rank, and the GPU's {bytes_text(limit)}", **_ABOVE)
         _bar(below, {part: float(seconds) for part, seconds in self.plan.time.items()}, TIME, seconds_text)
         below.set_xlim(0, 1.02 * float(self.plan.seconds))
-        below.set_title("a step: what is computed, and what is waited for", fontsize=TEXT, loc="left")
+        below.set_title("a step: what is computed, and what is waited for", **_ABOVE)
         return picture
 
 
-def _bar(axes: Any, parts: Mapping[str, float], faces: Mapping[str, str], text: Any, widest: float = 0.0) -> None:
-    """One bar, with the names of parts that have room for them."""
+_ABOVE: Mapping[str, Any] = MappingProxyType({"fontsize": TEXT, "loc": "left", "pad": 26})  # of the legend
+
+
+def _bar(axes: Any, parts: Mapping[str, float], faces: Mapping[str, str], text: Any, limit: float = 0.0) -> None:
+    """One bar, with the sizes of parts that have room for them, and a legend of all that can be seen."""
     whole, left = sum(parts.values()), 0.0
     plain(axes).grid(False, axis="y")
     axes.set_yticks([])
     for part, size in parts.items():
         axes.barh(0, size, 0.6, left, color=faces[part], edgecolor="white", linewidth=0.5, zorder=3)
-        if size > 0.13 * max(whole, widest):
+        begin, end = left, left + size
+        if begin < limit < end:  # its words stand beside the line, where there is more room
+            begin, end = max((begin, limit), (limit, end), key=lambda ends: ends[1] - ends[0])
+        if end - begin > 0.13 * max(whole, limit):
             words = {"fontsize": SMALL, "color": ink_on(faces[part]), "ha": "center", "va": "center", "zorder": 4}
-            axes.text(left + size / 2, 0, f"{part}\n{text(size)}", clip_on=True, **words)
+            axes.text((begin + end) / 2, 0, f"{part}\n{text(size)}", clip_on=True, **words)
         left += size
+    name_parts(axes, [parts], faces, len(faces))
     axes.xaxis.set_major_formatter(lambda value, _: text(value))
 
 

@@ -76,6 +76,28 @@ def test_the_widget_draws_its_choice(choice: dict, monkeypatch: pytest.MonkeyPat
     assert_readable(planner_widget.Choice(**choice).draw(), monkeypatch)
 
 
+def test_the_widget_names_each_part_that_can_be_seen() -> None:
+    """A part that is too narrow for its name is in the legend: no colour is left without words."""
+    choice = planner_widget.Choice()
+    parts = (choice.plan.room, choice.plan.time)
+    for axes, known in zip(choice.draw().axes, parts, strict=True):
+        named = {text.get_text() for text in axes.get_legend().get_texts()}
+        whole = sum(map(float, known.values()))
+        assert named == {part for part, size in known.items() if float(size) > 0.001 * whole}
+        inside = {text.get_text().partition("\n")[0] for text in axes.texts}
+        assert inside < named, "some are too narrow"
+
+
+def test_words_stand_beside_the_line_of_what_a_gpu_has() -> None:
+    choice = planner_widget.Choice(model="llama3-8b", gpus=8, batch=32, tp=1, pp=1, recompute="selective")
+    axes = choice.draw().axes[0]
+    limit = axes.transData.transform((choice.plan.job.cluster.gpu.memory, 0))[0]
+    boxes = {text.get_text().partition("\n")[0]: text.get_window_extent() for text in axes.texts}
+    assert "activations" in boxes, "the line goes through this part"
+    assert not [name for name, box in boxes.items() if box.x0 < limit < box.x1]
+    assert "lost to" not in choice.finding, "nothing worth a word is"
+
+
 def test_a_choice_that_cannot_be_is_said() -> None:
     explorer = planner_widget.explore()
     with pytest.raises(BadInput, match="512 GPUs do not divide"):
