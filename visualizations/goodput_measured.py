@@ -1,4 +1,8 @@
-"""Goodput over the interval between checkpoints: dots are measured, the line is the formula."""
+"""Goodput over the interval between checkpoints: dots are measured, the line and hollow marks are the formula.
+
+The line has the mean costs of all runs. On a busy machine a checkpoint and a recovery take longer in one run than in
+another: a hollow mark has the costs of its own run, and may be held against its dot.
+"""
 
 from collections.abc import Sequence
 
@@ -33,15 +37,18 @@ def draw(rows: Sequence[MeasuredGoodput], *, title: str = "") -> Picture:
     axes = plain(picture.add_subplot())
     (blue, dash, dot), (orange, _, square) = lines(2)
     useful = goodput(cost, 1, curve).useful
-    axes.plot(curve, useful, color=blue, linestyle=dash, linewidth=1.8, label="formula", zorder=2)
+    axes.plot(curve, useful, color=blue, linestyle=dash, linewidth=1.8, label="formula, with mean costs", zorder=2)
+    by_itself = [float(goodput(costs([row]), 1, row.interval).useful) for row in disk]
+    hollow = {"linestyle": "none", "marker": dot, "markersize": 8, "markerfacecolor": "none", "zorder": 5}
+    label = "formula, with the costs of this run"
+    axes.plot([row.interval for row in disk], by_itself, color=Colour.INK, label=label, **hollow)
     look = {"linestyle": "none", "markersize": 7, "markeredgecolor": "white", "zorder": 4}
-    axes.plot(
-        [row.interval for row in disk], [row.useful for row in disk], marker=dot, color=blue, label="from disk", **look
-    )
+    measured = [row.interval for row in disk], [row.useful for row in disk]
+    axes.plot(*measured, marker=dot, color=blue, label="from disk, measured", **look)
     elastic = [row for row in rows if row.way == "elastic"]
     if elastic:
         places = [row.interval for row in elastic], [row.useful for row in elastic]
-        axes.plot(*places, marker=square, color=orange, label="elastic: copies in memory", **look)
+        axes.plot(*places, marker=square, color=orange, label="elastic, measured", **look)
     for name, interval, shape in (
         ("Young", float(young(cost.checkpoint, cost.gpu_mtbf)), "|"),
         ("Daly", float(daly(cost.checkpoint, cost.gpu_mtbf)), "x"),

@@ -86,11 +86,13 @@ def test_the_title_adds_up() -> None:
 
 def test_the_line_is_the_formula_and_dots_are_measured() -> None:
     lines = {line.get_label(): line for line in PICTURES["goodput"]().axes[0].lines}
-    x, y = lines["formula"].get_xydata().T
+    x, y = lines["formula, with mean costs"].get_xydata().T
     assert y == pytest.approx(goodput(costs(ROWS), 1, x).useful)
-    intervals, useful = lines["from disk"].get_xydata().T
+    intervals, useful = lines["from disk, measured"].get_xydata().T
     assert intervals == pytest.approx([row.interval for row in ROWS])
     assert useful == pytest.approx([row.useful for row in ROWS])
+    _, own = lines["formula, with the costs of this run"].get_xydata().T
+    assert own == pytest.approx([float(goodput(costs([row]), 1, row.interval).useful) for row in ROWS])
 
 
 @pytest.mark.parametrize(

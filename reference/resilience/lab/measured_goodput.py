@@ -152,7 +152,7 @@ def main(file: Path = FILE) -> None:
         rows += measure([every], CONDITIONS, trainings=2)
         write(rows, file)
     for every in COPY_EVERY:
-        rows.append(measure_elastic(replace(few, copy_every=every), trainings=6))
+        rows.append(measure_elastic(replace(few, copy_every=every), trainings=5))
         write(rows, file)
     for row in rows:
         print(row)

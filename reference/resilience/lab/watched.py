@@ -106,8 +106,14 @@ def from_disk(cluster: Cluster, every: int, conditions: Conditions) -> Watched:
         losses: dict[int, float] = {}
         with failing(lambda: list(enumerate(cluster.pids)), conditions) as deaths:
             while conditions.steps not in losses:
-                with suppress(RankError):
+                known = len(deaths)
+                try:
                     losses |= cluster.run(_from_checkpoint, diary, saved, every, conditions)[0]
+                except ClusterError:  # ranks that were killed before they were up
+                    if len(deaths) == known:
+                        raise
+                except RankError:
+                    continue
         return Watched(told(diary.read(), deaths), losses)
 
 
