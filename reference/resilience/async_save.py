@@ -32,13 +32,15 @@ from threading import Thread
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
-from reference.data_parallel.gradient_sync import GradientSync
+from reference.data_parallel.gradient_sync import GradientSync, ParameterShard
+from reference.memory.offload_targets import HostMemory
 from reference.zero.agreement import anywhere
 from reference.zero.checkpoint import Steps, contents_of, in_steps, proceed
-from reference.zero.checkpoint_state import held_chunks
+from reference.zero.checkpoint_state import held_values
 from reference.zero.checkpoint_write import Chunks, WritePlan, plan_of
 from reference.zero.chunk import Chunk
 
@@ -76,7 +78,7 @@ class BackgroundCheckpoints:
         """
         self.wait()
         contents = contents_of(self.form, self.optimizer, step, extra, self.group)
-        plan, chunks = self._copy.of(held_chunks(self.form.parts, self.optimizer.state))
+        plan, chunks = self._copy.of(held_values(self.form.parts, self.optimizer.state))
         steps = in_steps(self.folder, contents, plan, chunks, self.group, self.keep)
         self._doing = in_thread(next(steps))
         self._steps = steps
@@ -145,16 +147,21 @@ class Copy:
         self._room: dict[str, Chunk] = {}
 
     @torch.no_grad()
-    def of(self, chunks: Chunks) -> tuple[WritePlan, Chunks]:
-        """Copy what this rank writes of `chunks`. All ranks call this together.
+    def of(self, held: Mapping[str, tuple[ParameterShard, Tensor]]) -> tuple[WritePlan, Chunks]:
+        """Copy what this rank writes of what it holds. All ranks call this together.
 
         Returns:
             The plan, and the copies, whose memory the next call uses again.
         """
-        shapes = {name: (chunk.shape, chunk.dtype) for name, chunk in chunks.items()}
+        shapes = {name: (values.shape, values.dtype) for name, (_, values) in held.items()}
         if any(anywhere([shapes != self._shapes], self.group)):  # the first time, and once the optimizer has state
+            chunks = {name: Chunk(part, values) for name, (part, values) in held.items()}
             self._plan, self._shapes = plan_of(chunks, self.group), shapes
-            self._room = {name: chunk.on_host() for name, chunk in self._plan.own(chunks).items()}
+            self._room = {name: self.room_for(*held[name]) for name in self._plan.own(chunks)}
         for name, room in self._room.items():
-            room.held.copy_(chunks[name].held)
+            room.held.copy_(held[name][1])
         return self._plan, self._room
+
+    def room_for(self, part: ParameterShard, values: Tensor) -> Chunk:
+        """Memory of the CPU for these elements of a part; what is in it is anything."""
+        return Chunk(part, HostMemory().allocate(values))

@@ -15,7 +15,6 @@ run that loads.
 
 from collections.abc import Callable, Generator, Mapping
 from copy import deepcopy
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -90,7 +89,7 @@ def contents_of(
         "step": int(step),
         "extra": deepcopy(dict(extra)),
         "optimizer": kind_of(optimizer),
-        "parameters": {name: asdict(saved) for name, saved in parameters.items()},
+        "parameters": {name: vars(saved) for name, saved in parameters.items()},
     }
 
 

@@ -107,14 +107,19 @@ def lacking(parts: Iterable[ParameterShard], optimizer: Optimizer, saved: Mappin
     return None
 
 
-def held_chunks(parts: Iterable[ParameterShard], state: State) -> dict[str, Chunk]:
-    """What this rank has, by the name in the checkpoint; views where that is possible."""
-    once, chunks = _numbers(parts, state), {}
+def held_values(parts: Iterable[ParameterShard], state: State) -> dict[str, tuple[ParameterShard, Tensor]]:
+    """What this rank has, by the name in the checkpoint: of which part, and its elements, flat; views if possible."""
+    once, found = _numbers(parts, state), {}
     for part in _not_empty(parts):
         elements, _ = _split(part, state, once)
         for name, values in {None: part.master, **elements}.items():
-            chunks[_key(part, name)] = Chunk(part, values.detach().flatten())
-    return chunks
+            found[_key(part, name)] = part, values.detach().flatten()
+    return found
+
+
+def held_chunks(parts: Iterable[ParameterShard], state: State) -> dict[str, Chunk]:
+    """The same, as DCP wants to see it."""
+    return {name: Chunk(part, values) for name, (part, values) in held_values(parts, state).items()}
 
 
 def empty_chunks(parts: Iterable[ParameterShard], saved: Mapping[str, SavedParameter]) -> dict[str, Chunk]:

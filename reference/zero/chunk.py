@@ -23,7 +23,6 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from reference.data_parallel.gradient_sync import ParameterShard
-from reference.memory.offload_targets import HostMemory
 from reference.sharding import Slices
 
 
@@ -44,12 +43,8 @@ class Chunk(Tensor):
         return Tensor._make_wrapper_subclass(cls, whole.sizes, dtype=held.dtype, device=held.device)
 
     def __init__(self, part: ParameterShard, held: Tensor) -> None:
-        self.part, self.held = part, held
+        self.held = held
         self.pieces = {torch.Size(box.begins): values for box, values in part.pieces(held)}  # by where they begin
-
-    def on_host(self) -> "Chunk":
-        """Room for the same elements in the CPU's memory; its values are anything."""
-        return Chunk(self.part, HostMemory().allocate(self.held))
 
     def boxes(self) -> list[tuple[Slices, Tensor]]:
         """Where in the parameter its elements are, and a view of them in the form of each box."""

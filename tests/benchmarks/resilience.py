@@ -34,7 +34,7 @@ NAMES = ("without", "behind training", "at once", "torch async_save")
 
 def measure(report: Callable[[Row], None]) -> None:
     """Four programs, and what a save costs of ten steps."""
-    starts = [on_new_ranks() for _ in range(rows.STARTS)]
+    starts = [on_new_ranks(ROUNDS) for _ in range(rows.STARTS)]
     found = rows.medians(rows.joined(starts))
     without = found["without"]
     cost = {name: max(0.0, found[name] - without) for name in NAMES[1:]}
@@ -45,13 +45,13 @@ def measure(report: Callable[[Row], None]) -> None:
     report(rows.faster("a save behind training, against one at once", ours, cost["at once"], "s"))
 
 
-def on_new_ranks() -> dict[str, list[float]]:
+def on_new_ranks(rounds: int) -> dict[str, list[float]]:
     """Of each program, the seconds of its rounds."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, Cluster(RANKS, preload=IMPORTS) as cluster:
-        return rows.of_ranks(cluster.run(on_rank, Path(folder)))
+        return rows.of_ranks(cluster.run(on_rank, Path(folder), rounds))
 
 
-def on_rank(folder: Path) -> dict[str, list[float]]:
+def on_rank(folder: Path, rounds: int) -> dict[str, list[float]]:
     """The seconds of each program's rounds on this rank."""
     group = dist.group.WORLD
     training = Training(TrainConfig(), group, torch.device("cpu"), Plan(DataParallelism.DDP))
@@ -96,7 +96,7 @@ def on_rank(folder: Path) -> dict[str, list[float]]:
         dist.barrier()
 
     programs = dict(zip(NAMES, (without, behind, at_once, torchs), strict=True))
-    return rows.interleaved(programs, ROUNDS, between)
+    return rows.interleaved(programs, rounds, between)
 
 
 if __name__ == "__main__":

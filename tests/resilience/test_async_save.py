@@ -17,7 +17,7 @@ from reference.cluster import Cluster
 from reference.data_parallel import gather_full
 from reference.errors import BadInput
 from reference.report import read_log
-from reference.resilience.async_save import BackgroundCheckpoints
+from reference.resilience.async_save import BackgroundCheckpoints, Copy
 from reference.zero import checkpoint, checkpoint_folder
 from reference.zero.checkpoint import latest, load
 from reference.zero.chunk import Chunk
@@ -97,7 +97,7 @@ def test_a_copy_that_is_none_would_show(eight: Cluster, tmp_path: Path) -> None:
 
     def without_a_copy(folder: Path) -> tuple[bool, float] | None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Chunk, "on_host", lambda chunk: chunk)
+            patch.setattr(Copy, "room_for", lambda copy, part, values: Chunk(part, values))
             return saved_then_spoilt(folder, Run("zero1", 2))
 
     assert [same for same, _ in eight.run(without_a_copy, tmp_path)[:2]] == [False, False]
