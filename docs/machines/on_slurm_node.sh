@@ -3,7 +3,8 @@
 set -euo pipefail
 
 # The first node of the job hosts the rendezvous. Slurm keeps the list short (gpu[01-04]); scontrol writes it out.
-head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+nodes=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+head=${nodes%%$'\n'*}
 # Jobs that share a node need ports of their own. The numbers of jobs follow each other, so these differ.
 port=$((29500 + SLURM_JOB_ID % 1000))
 # Processes that share a machine must not each take all of its cores.
