@@ -4,8 +4,9 @@ A checkpoint on a disk costs so much that it is taken seldom, and all steps sinc
 nodes is near, and what a rank holds is small beside it: a copy after every step loses no step (Gemini: Wang et al.
 2023, https://doi.org/10.1145/3600006.3613145). While a copy travels, the next step is computed.
 
-A copy counts when everything of its step is found among those who live. Two steps are kept, so that one of them always
-counts, whenever a rank dies. What is read back is cut anew for the ranks that are left (`reshard`).
+A copy counts when everything of its step is found among those who live. Three steps are kept: the newest still
+travels, and where one rank has it, another may still receive the one before. What is read back is cut anew for the
+ranks that are left (`reshard`), and copies in the old cut are kept until all have one in the new.
 """
 
 import pickle
@@ -28,7 +29,7 @@ from .reshard import Key, fetch
 if TYPE_CHECKING:
     from reference.train import Training
 
-KEPT = 2  # steps
+KEPT = 3  # steps
 _TAG = 1700  # of messages between neighbours, which travel while a step is computed
 
 
@@ -146,10 +147,14 @@ class MemoryCopies:
         return of_step[0]
 
     def _keep(self, owner: int, snapshot: Snapshot) -> None:
-        """Hold one more, and let go of what is older than the last two steps."""
+        """Hold one more, and let go of what no rank can need any more.
+
+        A rank that has a second step of a layout has taken it together with all others: they have the first one.
+        """
         self._held[snapshot.of_step, owner] = snapshot
-        newest = sorted({at for at, _ in self._held})[-KEPT:]
-        self._held = {key: each for key, each in self._held.items() if key[0] in newest}
+        newest = sorted({at for at, _ in self._held if at[1] == self._layout})[-KEPT:]
+        old = set() if len(newest) > 1 else {at for at, _ in self._held if at[1] != self._layout}
+        self._held = {key: each for key, each in self._held.items() if key[0] in {*newest, *old}}
 
 
 class _Exchange:

@@ -200,9 +200,9 @@ class _Watch:
                     self.store.set(f"beat/{self.name}", str(count))
                     self._look()
                 self._judge(watched)
-            except OUT_OF_REACH:  # so are the others, as far as this process can know
+            except RuntimeError:  # the store is out of reach: so are the others, as far as this process can know
                 self._finish(watched)
-                with suppress(OUT_OF_REACH):
+                with suppress(RuntimeError):
                     self.store = self.connect(self.lease)
 
     def _look(self) -> None:
