@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from reference.trace import Event, Network, Op, Trace
 from reference.trace.native import Half, Lowered, lower
-from reference.trace.replay import run
+from reference.trace.replay import Price, run
 
 NAME = "work"  # under which a drive reports its notes
 NETWORK = Network.uniform(alpha=10e-6, beta=100e6, name="a slow link")
@@ -64,8 +64,10 @@ def microseconds(trace: Trace, work: Mapping[int, Sequence[Note]], network: Netw
     for rank, notes in work.items():
         calls[rank] += _as_messages(rank, notes, spread)
 
-    def cost(src: int, dst: int, size: int) -> tuple[int, tuple]:
-        return (size, ()) if src == dst else (_nanoseconds(network.time(src, dst, size)), network.ports(src, dst))
+    def cost(src: int, dst: int, size: int) -> Price:
+        if src == dst:
+            return Price(0, size)
+        return Price(0, _nanoseconds(network.time(src, dst, size)), network.ports(src, dst))
 
     return max((flight.end for flight in run(calls, cost).flights), default=0) / 1000
 
