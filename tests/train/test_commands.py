@@ -20,8 +20,10 @@ from reference import launch
 from reference.cluster import Cluster, RankError
 from reference.config import TrainConfig
 from reference.errors import BadInput
+from reference.fields import options_of
 from reference.memory.precision import PRECISIONS
 from reference.models import PRESETS, preset
+from reference.options import OnThisMachine
 from reference.oracle import one_process
 from reference.plan import PipelineSchedule
 from reference.report import read_log
@@ -265,7 +267,10 @@ def test_bench_becomes_the_benchmark_so_that_signals_reach_it(monkeypatch: pytes
 
 def test_both_commands_have_the_same_defaults():
     ours = {name: parameter.default for name, parameter in signature(train).parameters.items()}
-    assert launch.parse([]) == {name: value for name, value in ours.items() if name not in ("context", "ranks", "log")}
+    of_this_machine = {option.name for option in options_of(OnThisMachine)}
+    assert launch.parse([]) == {
+        name: value for name, value in ours.items() if name not in {"context", *of_this_machine}
+    }
 
 
 def test_help_names_every_schedule():

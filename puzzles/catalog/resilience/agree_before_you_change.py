@@ -3,7 +3,7 @@
 import torch.distributed as dist
 
 from puzzles.grading.drives.resilience import with_a_checkpoint
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.resilience.answers.loading import load_together
 
 NAMES = ("weight", "bias", "exp_avg")
@@ -62,6 +62,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(5, 8), length=(2,), damaged=ALL[2:4])
     + cases(worlds=(4,), members=(0, 2, 3), length=(3,), damaged=ALL[:2]),
     drawn=on_any_ranks(length=range(1, 9), damaged=ALL),
+    large=case(2, length=3_000_000, damaged="nothing"),
     inputs=a_checkpoint_and_a_state,
     oracle=all_or_none,
     tolerance=0,

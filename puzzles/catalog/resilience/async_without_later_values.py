@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from puzzles.grading.drives.resilience import behind_training
-from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.resilience.answers.saving import save_behind
 
 from .common import comes_before, logs_of
@@ -93,6 +93,7 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(3, 2, 4, 1, 5, 8), length=(4,), batch=(24,))
     + cases(worlds=(4,), members=(0, 2, 3), length=(3,), batch=(8,)),
     drawn=on_any_ranks(length=range(1, 9), batch=range(1, 99)),
+    large=case(2, length=4_500_000, batch=24),
     inputs=state_of_a_rank,
     judge=as_it_was,
     drive=behind_training,

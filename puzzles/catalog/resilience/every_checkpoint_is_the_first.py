@@ -2,8 +2,8 @@
 
 import torch.distributed as dist
 
-from puzzles.grading.drives.resilience import a_training
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.drives.resilience import a_training, told
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.resilience.answers.saving import train
 
 
@@ -14,7 +14,7 @@ def what_each_step_leaves(case, inputs):
         now, written = [x.clone() for x in each["state"].values()], []
         for step in range(1, case.steps + 1):
             now = [2 * x + 1 for x in now]
-            written.append([step, *(x.tolist() for x in now)])
+            written.append([step, *map(told, now)])
         found.append({"written": written, "state": now})
     return found
 
@@ -57,6 +57,7 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(2, 3, 1, 4, 5), length=(4,), steps=(3,))
     + cases(worlds=(4,), members=(0, 2, 3), length=(3,), steps=(4,)),
     drawn=on_any_ranks(length=range(1, 9), steps=range(2, 6)),
+    large=case(2, length=9_000_000, steps=3),
     inputs=lambda case, rank: {
         "steps": case.steps,
         "state": {"weight": case.tensor(rank, case.length), "bias": case.tensor(rank, 2, name="bias")},

@@ -5,7 +5,7 @@ from math import ceil
 import torch
 
 from puzzles.grading.drives.resilience import with_rows_in_files
-from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, case, cases, on_any_ranks
 from reference.resilience.answers.loading import reshard
 
 WIDTH = 3
@@ -95,6 +95,7 @@ PUZZLE = Puzzle(
     + cases(worlds=(4,), saved_by=(4,), rows=(6,), head=(3,), dtype=(torch.int64,))
     + cases(worlds=(4,), members=(0, 2, 3), saved_by=(4,), rows=(7,), head=(1,)),
     drawn=on_any_ranks(saved_by=range(1, 9), rows=range(3, 40), head=range(1, 9)),
+    large=case(3, saved_by=4, rows=900_000, head=4),
     inputs=files_of_the_old_ranks,
     oracle=cut_anew,
     tolerance=0,

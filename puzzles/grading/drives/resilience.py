@@ -6,6 +6,8 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
+MOST_TOLD = 64  # values of a tensor, of which a verdict is told all
+
 
 class DiskLog:
     """What a rank asks of the disk that all ranks share, and after how many ticks of this rank.
@@ -114,6 +116,12 @@ def later(state: dict[str, Tensor], counters: dict[str, int]) -> None:
         counters[name] += 1
 
 
+def told(x: Tensor) -> list[float]:
+    """What was written: all values, or of a large tensor how many, the first and the last. A tensor would count as the
+    caller's memory."""
+    return x.tolist() if x.numel() <= MOST_TOLD else [x.numel(), float(x[0]), float(x[-1])]
+
+
 def a_training(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
     """Give the function `update`, a thread `behind`, and `write`. Compare, as "written", what each checkpoint holds."""
     state, written, thread = arguments["state"], [], Behind()
@@ -123,9 +131,7 @@ def a_training(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[
             x.mul_(2).add_(1)
 
     def write(step: int, tensors: dict[str, Tensor]) -> None:
-        written.append(
-            [step, *(tensors[name].tolist() for name in state)]
-        )  # a list: a tensor would count as the caller's
+        written.append([step, *(told(tensors[name]) for name in state)])
 
     function(**arguments, update=update, behind=thread.begin, write=write)
     thread.end()
