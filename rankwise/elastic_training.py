@@ -32,7 +32,13 @@ PORT = 29400  # of the store, where ranks are on nodes: on the machine that join
 
 
 def train_elastically_here(
-    config: TrainConfig, plan: Plan, saves: Saves | None, ranks: int, log: Path | None, on_nodes: OnNodes = NO_NODES
+    config: TrainConfig,
+    plan: Plan,
+    saves: Saves | None,
+    ranks: int,
+    device: str,
+    log: Path | None,
+    on_nodes: OnNodes = NO_NODES,
 ) -> None:
     """Train, whatever ranks die, and say how it went. Arguments and errors are those of `train_on_cluster`.
 
@@ -40,17 +46,24 @@ def train_elastically_here(
         BadInput: also where all ranks that held a part of the state have died, and nothing was saved.
     """
     require_ranks(ranks)
+    if device == "cuda":
+        raise BadInput("--elastic trains on CPUs, over gloo: leave out --device cuda")
+    if saves and saves.in_background:
+        raise BadInput("--elastic writes checkpoints at once: leave out --save-in-background")
     plan.require_fit(ranks, config.model, config.sequence)
     batches = batches_for(config, plan.dp_size(ranks), plan.micro_batches)
     require_memory(config, plan, host_memory())
+    resumes = saves.check(config, batches) if saves else ""
     console = Console(soft_wrap=True, highlight=False)
     on_nodes = where_possible(on_nodes)
     with tempfile.TemporaryDirectory() as folder:
-        log = begun_log(log or Path(folder, "steps.jsonl"))
+        log = begun_log(log or Path(folder, "steps.jsonl"), keep=bool(resumes))
         with Cluster(ranks, device="cpu", timeout=None, preload=PRELOAD, **on_nodes.options) as cluster:
             pids = cluster.ready()
             console.print(f"{config.model.parameters:,} parameters, {ranks} ranks{on_nodes}, cpu")
             console.print(f"their processes are {', '.join(map(str, pids))}: kill one, and the others continue")
+            if resumes:
+                console.print(resumes, markup=False)
             host, port, _store = store_for(cluster, on_nodes)
             with following(log, config.steps, console):
                 results = cluster.survive(on_rank, config, plan, saves, log, host, port)

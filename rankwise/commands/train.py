@@ -35,7 +35,7 @@ def train(context: Context, **words: Any) -> None:
     config, plan = configure(**words)
     on_nodes = require_nodes(words["nodes"], words["link"], words["ranks"])
     if words["elastic"]:
-        return train_elastically_here(config, plan, saves, words["ranks"], words["log"], on_nodes)
+        return train_elastically_here(config, plan, saves, words["ranks"], words["device"], words["log"], on_nodes)
     train_on_cluster(config, plan, saves, words["ranks"], words["device"], words["log"], on_nodes)
 
 

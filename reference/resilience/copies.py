@@ -24,7 +24,7 @@ from reference.zero.checkpoint_state import SavedParameter, describe, empty_chun
 from reference.zero.chunk import Chunk
 
 from .placement import Placement
-from .reshard import Key, fetch
+from .reshard import Key, as_bytes, fetch
 
 if TYPE_CHECKING:
     from reference.train import Training
@@ -168,7 +168,7 @@ class _Exchange:
     ) -> None:
         head = replace(mine, values={key: (x.dtype, x.shape) for key, x in mine.values.items()})
         text = torch.frombuffer(bytearray(pickle.dumps(head)), dtype=torch.uint8)
-        flat = torch.cat([torch.empty(0, dtype=torch.uint8), *(_bytes(x) for x in mine.values.values())])
+        flat = torch.cat([torch.empty(0, dtype=torch.uint8), *(as_bytes(x) for x in mine.values.values())])
         length = torch.tensor([text.numel(), flat.numel()])
         self._sent = [
             dist.isend(x, group=group, group_dst=holder, tag=_TAG + k)
@@ -233,7 +233,3 @@ def _unpacked(text: Tensor, flat: Tensor) -> Snapshot:
         values[key] = flat[begin:end].clone().view(dtype).view(shape)
         begin = end
     return replace(head, values=values)
-
-
-def _bytes(values: Tensor) -> Tensor:
-    return values.contiguous().view(-1).view(torch.uint8)

@@ -102,7 +102,8 @@ def train_elastically(
         device: where this process computes.
         copies: of each rank's state, its own counted, each on another node where there are several.
         copy_every: steps; those since the last copy are done again when a rank dies.
-        saves: checkpoints on a disk, which serve where all who held a part in memory are gone.
+        saves: checkpoints on a disk, which serve where all who held a part in memory are gone; and to begin with, where
+            they are to be resumed. They are written at once.
         lease: seconds without a word from a member, after which it has gone.
         at_first: how many must have come before training begins.
         after_step: called on each rank that trains, after each step.
@@ -188,18 +189,17 @@ class _Runner:
 
     def restore(self, training: Training | None, members: dist.ProcessGroup) -> int:
         """From which step on to train: 0 where none was taken. Raises StateLost."""
-        begun = self.membership.told(BEGUN)
+        begun, saves = self.membership.told(BEGUN), self.keeps.saves
+        on_disk = saves and (begun or saves.resume) and latest(saves.folder)
         try:
-            step = self.held.restore(training, members)
-            if step is None and begun:
+            if (step := self.held.restore(training, members)) is not None:
+                return step
+            if begun and not on_disk:
                 raise StateLost("all ranks that held the state are gone: none is left that could continue")
-            return step or 0
         except StateLost:
-            if not begun:
-                return 0
-            if not (self.keeps.saves and latest(self.keeps.saves.folder)):
+            if begun and not on_disk:
                 raise
-        return replace(self.keeps.saves, resume=True).begin(training) if training else 0
+        return replace(saves, resume=True).begin(training) if on_disk and training else 0
 
     def train(self, training: Training, group: dist.ProcessGroup) -> None:
         """Steps, from where they stand."""
@@ -210,7 +210,7 @@ class _Runner:
             if (step + 1) % self.keeps.every == 0 or step + 1 == self.last:
                 self.held.take(training, step + 1)
             self.lap.losses[step] = summed(loss, training.loss_group)
-            if step == 0:  # all have asked whether one had begun
+            if step == self.lap.first:  # all have asked whether one had begun
                 self.membership.tell(BEGUN)
             if saves and saves.due(step + 1, self.last):
                 saves.save(training, step + 1)

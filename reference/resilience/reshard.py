@@ -75,7 +75,7 @@ def fetch(held: Mapping[Key, Tensor], needed: Mapping[Key, Tensor], group: dist.
     for source, target in dict.fromkeys((t.source, t.target) for t in planned):
         pieces = [t for t in planned if (t.source, t.target) == (source, target)]
         if me == source:
-            message = torch.cat([_bytes(_within(held[t.held], t.held[1], t.common)) for t in pieces])
+            message = torch.cat([as_bytes(_within(held[t.held], t.held[1], t.common)) for t in pieces])
             if me == target:
                 _unpack(message, pieces, needed)
             else:
@@ -106,5 +106,6 @@ def _within(values: Tensor, box: Slices, common: Slices) -> Tensor:
     return Slices(begins, common.sizes).within(values)
 
 
-def _bytes(values: Tensor) -> Tensor:
+def as_bytes(values: Tensor) -> Tensor:
+    """The same memory, flat, as bytes."""
     return values.contiguous().view(-1).view(torch.uint8)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HOUSE = Path(__file__).parents[2]
 START = [sys.executable, "-c", "from rankwise.cli import main; main()"]
 COMMAND = ("train", "--ranks", "4", "--data-parallel", "fsdp", "--batch", "12", "--sequence", "16")
@@ -36,3 +38,33 @@ def test_it_says_what_cannot_be() -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=HOUSE, timeout=100)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--device", "cuda"], "leave out --device cuda"),
+        (["--save", "FOLDER", "--save-in-background"], "leave out --save-in-background"),
+    ],
+    ids=" ".join,
+)
+def test_what_it_does_otherwise_is_refused(tmp_path: Path, more: list[str], said: str) -> None:
+    given = [str(tmp_path) if word == "FOLDER" else word for word in more]
+    done = subprocess.run(
+        [*START, *COMMAND, "--elastic", *given], capture_output=True, text=True, cwd=HOUSE, timeout=100
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert said in done.stderr
+
+
+def test_it_resumes_and_overwrites_nothing(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_bytes(bytes(range(256)) * 40)
+    command = [*START, *COMMAND, "--elastic", "--data", str(text), "--steps", "4", "--save", str(tmp_path / "run")]
+    first, again, resumed = (
+        subprocess.run([*command, *more], capture_output=True, text=True, cwd=HOUSE, timeout=100)
+        for more in ([], [], ["--resume", "--steps", "6"])
+    )
+    assert first.returncode == 0
+    assert again.returncode == 2 and "--resume" in again.stderr
+    assert resumed.returncode == 0 and "resuming after step 4" in resumed.stdout
