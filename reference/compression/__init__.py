@@ -1,0 +1,16 @@
+"""Compression: training that sends fewer bits, and computes with fewer.
+
+A gradient in 4 bits is an eighth of one in 32, and a step between nodes with slow links takes as much less.
+
+Read `plain.py`, then what is of interest: each group of files stands alone.
+
+Fewer bits, between ranks:
+
+    plain.py      blocks of integers with a scale, rounding by chance, a sum that is quantised once
+    elements.py   numbers of 4 and 8 bits: which there are, and how one rounds to them
+    formats.py    `plain.quantise` in bytes for any length: int8, int4, fp8, MXFP8, NVFP4
+
+Gradients with memory:
+
+Low precision and whole matrices:
+"""
