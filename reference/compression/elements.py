@@ -16,6 +16,7 @@ Micikevicius et al. 2022, "FP8 Formats for Deep Learning", arXiv 2209.05433; OCP
 Specification 1.0, 2023.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -43,11 +44,11 @@ class Element:
     dtype: torch.dtype | None = None
 
     def step(self, x: Tensor) -> Tensor | float:
-        """The distance between the two numbers that enclose x."""
+        """The distance between the two numbers that enclose x, which is in float32."""
         if self.fraction is None:
             return 1.0
         exponent = torch.frexp(x).exponent.sub_(1).clamp_min_(self.smallest_exponent)  # x = ± 1.mmm · 2^exponent
-        return torch.ldexp(torch.ones((), dtype=x.dtype), exponent - self.fraction)
+        return power_of_two(exponent - self.fraction)
 
     def round(self, x: Tensor, seed: int | None = None) -> Tensor:
         """The number nearest to each of x, of two the even one; what is larger than the largest becomes the largest.
@@ -60,6 +61,11 @@ class Element:
         steps = x / step
         rounded = steps.round() if seed is None else (steps + chance(x.shape, seed)).floor()
         return (rounded * step).clamp_(-self.largest, self.largest)
+
+    def round_up(self, x: Tensor) -> Tensor:
+        """The smallest number that is x or more, or else the largest that there is."""
+        step = self.step(x)
+        return ((x / step).ceil() * step).clamp_(-self.largest, self.largest)
 
     def to_bytes(self, values: Tensor) -> Tensor:
         """Bytes of numbers that `round` gave: [..., n] -> [..., n], or half of n, rounded up; NaN is any."""
@@ -96,12 +102,17 @@ _TABLES = {None: torch.tensor([*range(8), *range(-8, 0)]).float(), 1: torch.cat(
 """The 16 numbers of 4 bits, by the bits of their fraction."""
 
 
-def chance(shape: torch.Size, seed: int) -> Tensor:
+def power_of_two(exponent: Tensor) -> Tensor:
+    """2^exponent in float32, exactly: of exponents from -126 to 127 in int32."""
+    return ((exponent + 127) << 23).view(torch.float32)
+
+
+def chance(shape: Sequence[int], seed: int) -> Tensor:
     """Numbers from 0 to below 1, in float32, each made of the seed and of its place alone: the same whoever asks.
 
     A hash of 32 bits (the finaliser of MurmurHash3, Appleby 2011); its upper 24 bits are what float32 can hold.
     """
-    x = torch.arange(shape.numel(), dtype=torch.int64) + (seed * 0x9E3779B9 & _MASK)
+    x = torch.arange(math.prod(shape), dtype=torch.int64) + seed * 0x9E3779B9 & _MASK
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         x = (x ^ (x >> shift)) * factor & _MASK
     return ((x ^ (x >> 16)) >> 8).float().mul_(2.0**-24).view(shape)

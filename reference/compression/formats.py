@@ -12,15 +12,15 @@ bytes, which is what travels.
 | nvfp4            | E2M1    | E4M3, of 16; and float32 for the whole row | 4.5                 |
 
 A scale is max|x| / largest, so that the largest number of a block can be said, and at least 2^-126, whose reciprocal is
-finite: blocks of zeros, and of numbers so small that float32 has few bits for them, become zeros. NaN or infinity in a
-block makes its scale NaN, and all of the block: what is not finite must not arrive as if it were.
+finite: blocks of zeros, and of numbers so small that float32 has few bits for them, become zeros. NaN or infinity makes
+its scale NaN, and all numbers that share it: what is not finite must not arrive as if it were.
 
 fp8 of a tensor, of its rows, or of blocks is one format with another `block`: `Scaled(E4M3, None)` has one scale for
 each row of what it is given, so a flat tensor has one, and a matrix one for each of its rows.
 
 OCP Microscaling Formats (MX) Specification 1.0, 2023, for E8M0. It rounds the exponent of a scale down, and what is
-larger than the largest number is cut off; here it is rounded up, as torchao's RCEIL does, and nothing is. NVIDIA 2025,
-"Pretraining Large Language Models with NVFP4", arXiv 2509.25149.
+larger than the largest number is cut off; here scales are rounded up, and nothing is. NVIDIA 2025, "Pretraining Large
+Language Models with NVFP4", arXiv 2509.25149.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ from torch import Tensor
 
 from reference.errors import BadInput
 
-from .elements import E2M1, E4M3, E5M2, INT4, INT8, Element
+from .elements import E2M1, E4M3, E5M2, INT4, INT8, Element, power_of_two
 
 TINY = torch.finfo(torch.float32).tiny
 HUGE = torch.finfo(torch.float32).max
@@ -89,22 +89,29 @@ class Scaled:
 
     def nbytes(self, numel: int) -> int:
         codes, blocks = -(-numel * self.element.bits // 8), self._blocks(numel)
+        if not numel:
+            return 0
         return codes + {ScaleKind.FLOAT32: 4 * blocks, ScaleKind.E8M0: blocks, ScaleKind.E4M3: blocks + 4}[self.scale]
 
     def encode(self, x: Tensor, seed: int | None = None) -> Tensor:
         if not x.is_floating_point():
             raise BadInput(f"{x.dtype} is not quantised: send it as it is")
         numel, blocks = x.shape[-1], self._in_blocks(x.float())
+        if not numel:
+            return x.new_empty(x.shape, dtype=torch.uint8)
         written, scales = self._scales(blocks.abs().amax(-1))
         rounded = self.element.round(blocks / scales.unsqueeze(-1), seed)
         codes = self.element.to_bytes(rounded.flatten(-2)[..., :numel])
         return torch.cat((codes, written), -1)
 
     def decode(self, payload: Tensor, numel: int) -> Tensor:
+        if not numel:
+            return payload.float()
         codes = -(-numel * self.element.bits // 8)
-        values = self.element.from_bytes(payload[..., :codes].contiguous(), numel)
-        scales = self._read_scales(payload[..., codes:].contiguous())
-        return (self._in_blocks(values) * scales.unsqueeze(-1)).flatten(-2)[..., :numel]
+        values = self.element.from_bytes(payload[..., :codes], numel)
+        scales = self._read_scales(payload[..., codes:].clone())
+        numbers = (self._in_blocks(values) * scales.unsqueeze(-1)).flatten(-2)[..., :numel]
+        return numbers.clamp_(-HUGE, HUGE)  # of float32's largest, the next number may be too large for it
 
     def error_bound(self, x: Tensor, by_chance: bool = False) -> Tensor:
         """Half of a step, or a whole one by chance, at each number; and what float32 loses on the way, 2^-22 of it.
@@ -112,14 +119,13 @@ class Scaled:
         Steps are of the numbers that there are, times the scale. Chance may end above the number, where steps may be
         twice as wide: that is a whole step, too.
         """
+        if not x.shape[-1]:
+            return x.float()
         blocks = self._in_blocks(x.float())
         _, scales = self._scales(blocks.abs().amax(-1))
         scales = scales.unsqueeze(-1)
-        ratio = blocks / scales.clamp_min(TINY)
-        step = self.element.step(ratio) * (1.0 if by_chance else 0.5)
-        beyond = (ratio.abs() - self.element.largest).clamp_min(0.0)  # where a scale was rounded down
-        steps = torch.maximum(beyond, torch.as_tensor(step)) + self.element.largest * 2.0**-22
-        return torch.where(scales > 0, steps * scales, blocks.abs()).flatten(-2)[..., : x.shape[-1]]
+        steps = self.element.step(blocks / scales) * (1.0 if by_chance else 0.5) + self.element.largest * 2.0**-22
+        return (steps * scales + torch.zeros_like(blocks)).flatten(-2)[..., : x.shape[-1]]
 
     def _blocks(self, numel: int) -> int:
         return -(-numel // self._block(numel))
@@ -137,7 +143,7 @@ class Scaled:
     def _scales(self, largest: Tensor) -> tuple[Tensor, Tensor]:
         """The scales of blocks with these largest numbers, [..., blocks]: as bytes of each row, and as they are read.
 
-        Where a scale is zero, as E4M3 may be, so is what the block becomes.
+        What few bits round, they round up: no number of a block is too large for its scale.
         """
         scales = _of_largest(largest, self.element.largest)
         match self.scale:
@@ -149,7 +155,7 @@ class Scaled:
                 written = torch.where(scales.isnan(), 255, exponent + 127).to(torch.uint8)
             case ScaleKind.E4M3:
                 of_row = _of_largest(largest.amax(-1, keepdim=True), self.element.largest * E4M3.largest)
-                of_blocks = E4M3.to_bytes(E4M3.round(scales / of_row))
+                of_blocks = E4M3.to_bytes(E4M3.round_up((scales / of_row).clamp_min_(2.0**-9)))
                 written = torch.cat((of_blocks, _as_bytes(of_row)), -1)
         return written, self._read_scales(written)
 
@@ -158,11 +164,10 @@ class Scaled:
             case ScaleKind.FLOAT32:
                 return written.view(torch.float32)
             case ScaleKind.E8M0:
-                powers = torch.ldexp(torch.ones((), device=written.device), written.int() - 127)
-                return powers.masked_fill_(written == 255, torch.nan)
+                return power_of_two(written.int() - 127).masked_fill_(written == 255, torch.nan)
             case ScaleKind.E4M3:
-                of_row = written[..., -4:].contiguous().view(torch.float32)
-                return E4M3.from_bytes(written[..., :-4].contiguous(), written.shape[-1] - 4) * of_row
+                of_row = written[..., -4:].clone().view(torch.float32)
+                return E4M3.from_bytes(written[..., :-4], written.shape[-1] - 4) * of_row
 
 
 def _of_largest(largest: Tensor, number: float) -> Tensor:
