@@ -29,6 +29,18 @@ class PrecisionName(StrEnum):
     FP64 = "fp64"
 
 
+class WireFormat(StrEnum):
+    """In which numbers parameters or gradients travel. See `reference.compression.formats`."""
+
+    NONE = "none"  # as they are
+    INT8 = "int8"
+    INT4 = "int4"
+    E4M3 = "e4m3"
+    E5M2 = "e5m2"
+    MXFP8 = "mxfp8"
+    NVFP4 = "nvfp4"
+
+
 class ContextMethod(StrEnum):
     """How tokens on different ranks look at each other."""
 

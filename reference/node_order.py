@@ -102,6 +102,15 @@ def _inner_axes(ranks: int, plan: Plan, model: "ModelConfig") -> Iterator[tuple[
     if plan.data_parallel is DataParallelism.HSDP and mesh.size("dp_shard") > 1:
         cure = "let --dp-replicate be the number of nodes, or a multiple of it"
         yield "sharding within replicas (hsdp)", mesh.groups("dp_shard"), cure
+    shards = ("dp_shard", "cp")
+    for size, what in (
+        (plan.secondary_shards, "the second copy (hpZ)"),
+        (plan.ranks_per_node, "the sum in a node (qgZ)"),
+    ):
+        if size > 1:
+            view = mesh.view({"node": mesh.size(*shards) // size, "inside": size}, of=shards)
+            cure = "let --secondary-shards and --ranks-per-node be at most the {most} ranks of a node, and divide them"
+            yield what, view.groups("inside"), cure
     if plan.expert_parallel > 1:
         inside = plan.expert_parallel // plan.expert_nodes
         whole = plan.expert_mesh(ranks, model)

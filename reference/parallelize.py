@@ -9,9 +9,11 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from reference import on_gpus
-from reference.choices import ContextMethod
+from reference.choices import ContextMethod, WireFormat
 from reference.collectives.communicator import Communicator
 from reference.collectives.default import Communicate, over
+from reference.compression.formats import FORMATS
+from reference.compression.quantised import Quantised, QuantisedOnNodes
 from reference.context_parallel.attention import ContextAttention
 from reference.context_parallel.methods import context_attention
 from reference.context_parallel.ops import ContextParallel
@@ -53,8 +55,11 @@ from reference.zero.choice import units_of
 
 __all__ = ["DEFAULT_PLAN", "DataParallelism", "Parallel", "PipelineSchedule", "Plan", "parallelize"]
 
+SHARDS = ("dp_shard", "cp")  # ranks that share parameters
 TABLE = "embedding.weight"  # of a tied model, also its head
 USP_RING, USP_HEADS = "cp_ring", "cp_heads"  # of ranks that share windows: a ring across, and neighbours
+HPZ = "hpz"  # of ranks that share parameters: those of a node, with a second copy
+QGZ_NODES, QGZ_INSIDE = "qgz_nodes", "qgz_inside"  # likewise: across nodes, and inside one, to sum gradients
 EP_NODES, EP_INSIDE = "ep_nodes", "ep_inside"  # of ranks that share out experts: across nodes, and inside one
 Loss = Callable[[Tensor, Tensor, int], Tensor]
 
@@ -193,6 +198,13 @@ def groups_of(plan: Plan, group: ProcessGroup, config: ModelConfig, communicate:
         families = {USP_RING: plan.context_parallel // plan.neighbours, USP_HEADS: plan.neighbours}
         for axis in families:
             groups.add(axis, mine_of(group, groups.mesh.view(families, of=("cp",)).groups(axis)))
+    for size, names in ((plan.secondary_shards, (None, HPZ)), (plan.ranks_per_node, (QGZ_NODES, QGZ_INSIDE))):
+        if size > 1:
+            families = dict(zip(("nodes", "inside"), (groups.mesh.size(*SHARDS) // size, size), strict=True))
+            view = groups.mesh.view(families, of=SHARDS)
+            for name, axis in zip(names, families, strict=True):
+                if name:
+                    groups.add(name, mine_of(group, view.groups(axis)))
     if plan.pipeline_parallel > 1 and config.tied:
         ends = ends_of(group, groups.mesh, plan.timetable())
         if ends is not None:
@@ -318,10 +330,10 @@ def _forms(
     make_form: Callable[..., DataParallel],
 ) -> list[Along]:
     """Data parallelism over all that a model keeps, and over the experts that were lifted from it, if there are any."""
-    ranks = DataRanks.of(groups, GRADIENTS, ("dp_shard", "cp"))
+    ranks = DataRanks.of(groups, plan, GRADIENTS, SHARDS)
     forms = [Along(_over_stages(model, partial(make_form, ranks=ranks)), plan.shard_axes)]
     if of_experts and (lifted or plan.pipeline_parallel > 1):  # ranks of a pipeline sum norms alike, whatever they have
-        ranks = DataRanks.of(of_experts, EXPERT_GRADIENTS, ("edp",))
+        ranks = DataRanks.of(of_experts, plan, EXPERT_GRADIENTS, ("edp",))
         over_experts = _over_experts(model, lifted, partial(make_form, ranks=ranks))
         forms.append(Along(over_experts, plan.expert_shard_axes, of_experts))
     return forms
@@ -375,12 +387,24 @@ class DataRanks:
     all: Communicator  # that find a part of each gradient
     shards: Communicator  # those of them that share out what they hold
     replicas: Communicator | None  # those that hold the same shard, for hybrid sharding
+    node: Communicator | None = None  # those that share a second copy
 
     @classmethod
-    def of(cls, groups: Groups, gradients: tuple[str, ...], shards: tuple[str, ...]) -> "DataRanks":
-        """Along axes of a mesh."""
+    def of(cls, groups: Groups, plan: Plan, gradients: tuple[str, ...], shards: tuple[str, ...]) -> "DataRanks":
+        """Along axes of a mesh. What they say to share parameters is in as few bits as the plan says."""
         replicas = groups.communicator("dp_replicate") if groups.mesh.size("dp_replicate") > 1 else None
-        return cls(groups.communicator(*gradients), groups.communicator(*shards), replicas)
+        node = groups.communicator(HPZ) if groups.is_beside(HPZ) else None
+        return cls(groups.communicator(*gradients), _in_fewer_bits(groups, plan, shards), replicas, node)
+
+
+def _in_fewer_bits(groups: Groups, plan: Plan, shards: tuple[str, ...]) -> Communicator:
+    """What ranks that share parameters talk through."""
+    communicator = groups.communicator(*shards)
+    gathered, reduced = FORMATS.get(plan.quantize_weights), FORMATS.get(plan.quantize_gradients)
+    if plan.ranks_per_node > 1:
+        levels = groups.communicator(QGZ_INSIDE), groups.communicator(QGZ_NODES)
+        return QuantisedOnNodes(communicator, *levels, gathered, reduced, FORMATS[WireFormat.INT8])
+    return Quantised(communicator, gathered, reduced) if gathered or reduced else communicator
 
 
 def _form(
@@ -410,7 +434,7 @@ def _form(
         case DataParallelism.ZERO2:
             return Sharded(model, data, ZeroStage.GRADIENTS, precision)
         case DataParallelism.FSDP | DataParallelism.HSDP:
-            options = {"replicas": ranks.replicas, "value": value, "device": device}
+            options = {"replicas": ranks.replicas, "value": value, "device": device, "node": ranks.node}
             if plan.pipeline_parallel > 1:
                 return FullyShardedByProgram(model, ranks.shards, precision, **options)
             units = units_of(model) if within else None  # one layer of experts is a unit, and no model in one piece

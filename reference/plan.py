@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from reference.choices import ContextLayout, ContextMethod, Offload, Recompute
+from reference.choices import ContextLayout, ContextMethod, Offload, Recompute, WireFormat
 from reference.errors import BadInput
 from reference.fields import option, require_64_bits, require_members
 from reference.mesh import TENSOR, Mesh
@@ -78,6 +78,8 @@ MOST_ACTIONS = 1_000_000  # of a schedule: a proof takes some 15 seconds
 class Plan:
     """How the work is laid out: it decides speed, memory and messages, and never what is learned.
 
+    Fewer bits are the exception: what is rounded on its way is learned with an error.
+
     Raises:
         BadInput: if the numbers make no sense.
     """
@@ -93,6 +95,28 @@ class Plan:
         None,
         "With --data-parallel hsdp: how many copies of the model there are; 2 by default.",
         within=("data_parallel",),
+    )
+    quantize_weights: WireFormat = option(
+        WireFormat.NONE,
+        "With --data-parallel fsdp: in which numbers parameters are gathered, {words} (qwZ of ZeRO++).",
+        within=("data_parallel",),
+    )
+    secondary_shards: int = option(
+        1,
+        "With --data-parallel fsdp: ranks of a node, which keep a second copy of the parameters in each step, from "
+        "which they gather (hpZ of ZeRO++); 1 is none.",
+        within=("data_parallel",),
+    )
+    quantize_gradients: WireFormat = option(
+        WireFormat.NONE,
+        "With --data-parallel fsdp: in which numbers gradients travel to where they are summed, {words} (qgZ of "
+        "ZeRO++).",
+        within=("data_parallel",),
+    )
+    ranks_per_node: int = option(
+        1,
+        "With --quantize-gradients: ranks of a node, which sum gradients in int8 before they leave it; 1 is one level.",
+        within=("data_parallel", "quantize_gradients"),
     )
     tensor_parallel: int = option(1, "How many ranks share each matrix, and read the same windows. Lesson 07.")
     sequence_parallel: bool = option(
@@ -160,6 +184,7 @@ class Plan:
             raise BadInput(f"dp_replicate is of hsdp, not of {self.data_parallel}")
         if self.replicas < 1:
             raise BadInput(f"a model has at least 1 replica, not {self.dp_replicate}")
+        self._check_bits()
         if self.tensor_parallel < 1:
             raise BadInput(f"tensor parallelism takes at least 1 rank, not {self.tensor_parallel}")
         if self.sequence_parallel and self.tensor_parallel == 1:
@@ -176,6 +201,20 @@ class Plan:
             raise BadInput(f"a rank has 1 stage or more, not {self.stages_per_rank}")
         if self.pipeline_parallel == 1 and self.schedule is not PipelineSchedule.ONE_F_ONE_B:
             raise BadInput(f"{self.schedule} is a schedule of pipelines: it takes pipeline parallelism of 2 or more")
+
+    def _check_bits(self) -> None:
+        if min(self.secondary_shards, self.ranks_per_node) < 1:
+            raise BadInput(f"a node has 1 rank or more, not {min(self.secondary_shards, self.ranks_per_node)}")
+        if self.sends_fewer_bits and self.data_parallel is not DataParallelism.FSDP:
+            raise BadInput(
+                f"quantised weights and gradients and secondary shards are of fsdp, not of {self.data_parallel}: take "
+                "--data-parallel fsdp"
+            )
+        if self.ranks_per_node > 1 and self.quantize_gradients is WireFormat.NONE:
+            raise BadInput(
+                "ranks per node say where gradients are summed before few bits of them leave: they take "
+                "--quantize-gradients"
+            )
 
     def _check_context(self) -> None:
         if self.context_parallel < 1:
@@ -242,6 +281,19 @@ class Plan:
         if self.dp_size(ranks) % self.replicas:
             raise BadInput(f"{self.dp_size(ranks)} ranks do not divide into {self.replicas} replicas of the model")
         self._require_expert_ranks(ranks)
+        self._require_nodes(ranks, model)
+
+    def _require_nodes(self, ranks: int, model: "ModelConfig") -> None:
+        """See that ranks that share parameters divide into nodes."""
+        shards = self.dp_size(ranks) // self.replicas * self.context_parallel
+        for size in (self.secondary_shards, self.ranks_per_node):
+            if shards % size:
+                raise BadInput(f"{shards} ranks that share parameters do not divide into nodes of {size}")
+            if size > 1 and model.experts:
+                raise BadInput(
+                    "experts are shared among other ranks than the rest, in nodes of another size: take secondary "
+                    "shards and ranks per node of 1"
+                )
 
     def _require_experts(self, model: "ModelConfig") -> None:
         """See that a model has the experts that are to be shared out."""
@@ -358,6 +410,12 @@ class Plan:
         """All axes along which ranks hold different parts of the model, or of what updates it."""
         pipe = ("pp",) if self.pipeline_parallel > 1 else ()
         return (*pipe, *self.shard_axes, *(TENSOR if self.tensor_parallel > 1 else ()))
+
+    @property
+    def sends_fewer_bits(self) -> bool:
+        """True where what a step of FSDP sends is not what its formula says: see `reference.compression.cost`."""
+        quantises = {self.quantize_weights, self.quantize_gradients} != {WireFormat.NONE}
+        return quantises or max(self.secondary_shards, self.ranks_per_node) > 1
 
     @property
     def shards_parameters(self) -> bool:

@@ -169,6 +169,10 @@ class StepShape:
         self.plan.require_fit(self.ranks, self.config, self.sequence)
         if self.plan.data_parallel not in FORMS:
             raise BadInput("what a function of one's own sends for gradients is not known: take a form that has a name")
+        if self.plan.sends_fewer_bits:
+            raise BadInput(
+                "what a plan with fewer bits sends is a formula of compression.cost: this one has whole elements"
+            )
         are_shared = self.plan.expert_parallel * self.plan.expert_tensor_parallel > 1
         missing = [layer for layer in self.config.expert_layers if layer not in self.chosen] if are_shared else []
         if missing:

@@ -9,6 +9,8 @@ Fewer bits, between ranks:
     plain.py      blocks of integers with a scale, rounding by chance, a sum that is quantised once
     elements.py   numbers of 4 and 8 bits: which there are, and how one rounds to them
     formats.py    `plain.quantise` in bytes for any length: int8, int4, fp8, MXFP8, NVFP4
+    quantised.py  `plain.reduce_scatter_once` as a communicator: gathers and sums, on one level of links or on two
+    cost.py       what a step of FSDP sends with fewer bits (ZeRO++), and what a second copy takes
 
 Gradients with memory:
 

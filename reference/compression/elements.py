@@ -17,6 +17,7 @@ Specification 1.0, 2023.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch

@@ -50,11 +50,13 @@ def layout_of(job: Job, plan: Plan) -> Layouts:
     """The layout of a plan on the GPUs of a job. What changes no count is left out, as how a window is shared.
 
     Raises:
-        BadInput: for hybrid sharding and a learner's own form, of which nothing is predicted, and for a batch that does
-            not divide.
+        BadInput: for hybrid sharding, fewer bits and a learner's own form, of which nothing is predicted, and for a
+            batch that does not divide.
     """
     if plan.data_parallel not in SHARDINGS:
         raise BadInput(f"nothing is predicted of {plan.data_parallel}: take one of {', '.join(SHARDINGS)}")
+    if plan.sends_fewer_bits:
+        raise BadInput("nothing is predicted of quantised weights and gradients or secondary shards: leave them out")
     dp = plan.dp_size(job.cluster.gpus)
     if dp == 0 or job.batch % (dp * plan.micro_batches):
         raise BadInput(f"{job.batch} windows do not divide among {dp} replicas of {plan.micro_batches} micro-batches")

@@ -73,6 +73,7 @@ class FullySharded(ShardedUnits):
         device: where to keep shards; that of the model by default.
         ignored: parameters that stay whole on every rank, as in plain data parallelism.
         within: the model whose call is a forward, where `model` holds a few of its modules.
+        node: ranks that keep a second copy of what a step has gathered first, and gather from each other then.
 
     Raises:
         BadInput: for units that no hook could gather in time, a model without values, and parameters that are not in
@@ -94,8 +95,9 @@ class FullySharded(ShardedUnits):
         device: torch.device | None = None,
         ignored: Collection[nn.Parameter] = (),
         within: nn.Module | None = None,
+        node: ProcessGroup | Communicator | None = None,
     ) -> None:
-        super().__init__(model, group, precision, units, replicas, value, device, ignored)
+        super().__init__(model, group, precision, units, replicas, value, device, ignored, node)
         if units is None:
             warn_of_one_unit(model, self.modules)
         self._reshard_after_forward, self._prefetch = reshard_after_forward, prefetch

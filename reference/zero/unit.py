@@ -2,6 +2,10 @@
 
 *How can autograd save a weight that is freed?* What it saves is a view of the unit's flat tensor. Freeing takes away
 the memory behind the view (`untyped_storage().resize_(0)`), gathering gives it memory again, with the same values.
+
+*Why gather between nodes twice what has not changed?* With a `node`, what the first gather of a step has brought stays
+in the node: each of its s ranks keeps an s-th of it, in the dtype that is computed in, and all later gathers of the
+step are among them (hpZ; Wang et al. 2023, "ZeRO++", arXiv 2306.10209, sec. 3.2).
 """
 
 from collections.abc import Callable, Sequence
@@ -31,6 +35,7 @@ class FlatParameters:
         group: the n ranks that share them, or a communicator of them.
         precision: gathered in `precision.compute`, kept in `precision.master`.
         device: where the shard is kept and the parameters are gathered.
+        node: ranks of this one's node, as many as divide n, which gather again what one gather of a step has brought.
     """
 
     def __init__(
@@ -40,8 +45,11 @@ class FlatParameters:
         group: ProcessGroup | Communicator,
         precision: Precision,
         device: torch.device,
+        node: ProcessGroup | Communicator | None = None,
     ) -> None:
         self.communicator, self.names = over(group), list(named)
+        self.node = None if node is None else over(node)
+        self._second: Tensor | None = None  # this rank's part of the node's copy
         self.layout = FlatLayout.of(list(named.values()), group.size())
         self.shard = self._cut(value, torch.zeros(self.layout.shard, dtype=precision.master, device=device))
         self.full = torch.empty(self.layout.numel, dtype=precision.compute, device=device)
@@ -73,8 +81,11 @@ class FlatParameters:
         if not self.whole:
             self.full.untyped_storage().resize_(self.full.nbytes)
             with torch.no_grad():
-                own = self.shard.to(self.full.dtype)
-                self._under_way = self.communicator.start_all_gather(own, self.full)
+                if self._second is None:
+                    own = self.shard.to(self.full.dtype)
+                    self._under_way = self.communicator.start_all_gather(own, self.full)
+                else:
+                    self._under_way = self.node.start_all_gather(self._second, self.full)
             self.whole = True
 
     def wait_for_unshard(self) -> None:
@@ -82,6 +93,8 @@ class FlatParameters:
         if self._under_way:
             self._under_way()
             self._under_way = None
+            if self.node and self._second is None:
+                self._second = self.full.tensor_split(self.node.size())[self.node.rank()].clone()
 
     def reshard(self) -> None:
         """Keep nothing but the shard."""
@@ -89,6 +102,10 @@ class FlatParameters:
             self.wait_for_unshard()
             self.full.untyped_storage().resize_(0)
             self.whole = False
+
+    def forget(self) -> None:
+        """Drop the node's copy: the shard has changed, or will."""
+        self._second = None
 
     def _cut(self, value: Value, shard: Tensor) -> Tensor:
         """Fill this rank's shard from whole values, one parameter at a time; the padding stays as it is."""

@@ -48,6 +48,7 @@ class ShardedUnits(ABC):
         value: of a parameter, by name and shape, where the model is on the meta device.
         device: where to keep shards; that of the model by default.
         ignored: parameters that stay whole on every rank, as in plain data parallelism.
+        node: ranks that keep a second copy of what a step has gathered first, and gather from each other then.
 
     Raises:
         BadInput: for units that no hook could gather in time, a model without values, and parameters that are not in
@@ -65,6 +66,7 @@ class ShardedUnits(ABC):
         value: Value | None = None,
         device: torch.device | None = None,
         ignored: Collection[nn.Parameter] = (),
+        node: ProcessGroup | Communicator | None = None,
     ) -> None:
         self.shard_groups, self._rank = (over(group).group,), group.rank()
         every = dict(model.named_parameters())
@@ -76,7 +78,7 @@ class ShardedUnits(ABC):
         require_values(named, value, device)
         value = value or (lambda name, shape: named[name])
         self.units = make_units(
-            model, named, self.modules, lambda own: FlatParameters(own, value, group, precision, device)
+            model, named, self.modules, lambda own: FlatParameters(own, value, group, precision, device, node)
         )
         for unit in self.units:
             unit.used = self._used
@@ -149,6 +151,8 @@ class ShardedUnits(ABC):
     def end_step(self) -> None:
         """Forget the gradients, and what is still gathered: the next forward gathers what the update has made."""
         self.reshard_all_but(())
+        for unit in self.units:
+            unit.forget()
         for part in self.parts:
             part.master.grad = None
         self._ignored.end_step()
