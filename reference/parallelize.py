@@ -393,6 +393,9 @@ class DataRanks:
     def of(cls, groups: Groups, plan: Plan, gradients: tuple[str, ...], shards: tuple[str, ...]) -> "DataRanks":
         """Along axes of a mesh. What they say to share parameters is in as few bits as the plan says."""
         replicas = groups.communicator("dp_replicate") if groups.mesh.size("dp_replicate") > 1 else None
+        reduced = FORMATS.get(plan.quantize_gradients)
+        if replicas and reduced:
+            replicas = Quantised(replicas, reduced=reduced)
         node = groups.communicator(HPZ) if groups.is_beside(HPZ) else None
         return cls(groups.communicator(*gradients), _in_fewer_bits(groups, plan, shards), replicas, node)
 

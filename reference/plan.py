@@ -98,19 +98,19 @@ class Plan:
     )
     quantize_weights: WireFormat = option(
         WireFormat.NONE,
-        "With --data-parallel fsdp: in which numbers parameters are gathered, {words} (qwZ of ZeRO++).",
+        "With --data-parallel fsdp or hsdp: in which numbers parameters are gathered, {words} (qwZ of ZeRO++).",
         within=("data_parallel",),
     )
     secondary_shards: int = option(
         1,
-        "With --data-parallel fsdp: ranks of a node, which keep a second copy of the parameters in each step, from "
-        "which they gather (hpZ of ZeRO++); 1 is none.",
+        "With --data-parallel fsdp or hsdp: ranks of a node, which keep a second copy of the parameters in each step, "
+        "from which they gather (hpZ of ZeRO++); 1 is none.",
         within=("data_parallel",),
     )
     quantize_gradients: WireFormat = option(
         WireFormat.NONE,
-        "With --data-parallel fsdp: in which numbers gradients travel to where they are summed, {words} (qgZ of "
-        "ZeRO++).",
+        "With --data-parallel fsdp or hsdp: in which numbers gradients travel to where they are summed, {words} (qgZ "
+        "of ZeRO++).",
         within=("data_parallel",),
     )
     ranks_per_node: int = option(
@@ -205,10 +205,10 @@ class Plan:
     def _check_bits(self) -> None:
         if min(self.secondary_shards, self.ranks_per_node) < 1:
             raise BadInput(f"a node has 1 rank or more, not {min(self.secondary_shards, self.ranks_per_node)}")
-        if self.sends_fewer_bits and self.data_parallel is not DataParallelism.FSDP:
+        if self.sends_fewer_bits and not self.shards_parameters:
             raise BadInput(
-                f"quantised weights and gradients and secondary shards are of fsdp, not of {self.data_parallel}: take "
-                "--data-parallel fsdp"
+                f"quantised weights and gradients and secondary shards are of fsdp and hsdp, not of "
+                f"{self.data_parallel}: take --data-parallel fsdp"
             )
         if self.ranks_per_node > 1 and self.quantize_gradients is WireFormat.NONE:
             raise BadInput(

@@ -49,7 +49,7 @@ class FlatParameters:
     ) -> None:
         self.communicator, self.names = over(group), list(named)
         self.node = None if node is None else over(node)
-        self._second: Tensor | None = None  # this rank's part of the node's copy
+        self.second_copy: Tensor | None = None  # this rank's part of the node's copy
         self.layout = FlatLayout.of(list(named.values()), group.size())
         self.shard = self._cut(value, torch.zeros(self.layout.shard, dtype=precision.master, device=device))
         self.full = torch.empty(self.layout.numel, dtype=precision.compute, device=device)
@@ -81,11 +81,11 @@ class FlatParameters:
         if not self.whole:
             self.full.untyped_storage().resize_(self.full.nbytes)
             with torch.no_grad():
-                if self._second is None:
+                if self.second_copy is None:
                     own = self.shard.to(self.full.dtype)
                     self._under_way = self.communicator.start_all_gather(own, self.full)
                 else:
-                    self._under_way = self.node.start_all_gather(self._second, self.full)
+                    self._under_way = self.node.start_all_gather(self.second_copy, self.full)
             self.whole = True
 
     def wait_for_unshard(self) -> None:
@@ -93,8 +93,8 @@ class FlatParameters:
         if self._under_way:
             self._under_way()
             self._under_way = None
-            if self.node and self._second is None:
-                self._second = self.full.tensor_split(self.node.size())[self.node.rank()].clone()
+            if self.node and self.second_copy is None:
+                self.second_copy = self.full.tensor_split(self.node.size())[self.node.rank()].clone()
 
     def reshard(self) -> None:
         """Keep nothing but the shard."""
@@ -105,7 +105,7 @@ class FlatParameters:
 
     def forget(self) -> None:
         """Drop the node's copy: the shard has changed, or will."""
-        self._second = None
+        self.second_copy = None
 
     def _cut(self, value: Value, shard: Tensor) -> Tensor:
         """Fill this rank's shard from whole values, one parameter at a time; the padding stays as it is."""

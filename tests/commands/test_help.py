@@ -14,7 +14,7 @@ from typer.models import ParameterInfo
 
 from rankwise import cli
 from rankwise.commands.train import train
-from reference.choices import ContextLayout, ContextMethod
+from reference.choices import ContextLayout, ContextMethod, WireFormat
 from reference.memory.offload import Offload
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
@@ -103,6 +103,8 @@ def test_lists_of_words_are_the_references_own() -> None:
         "recompute": list(Recompute),
         "precision": list(PRECISIONS),
         "offload": list(Offload),
+        "quantize_weights": list(WireFormat),
+        "quantize_gradients": list(WireFormat),
         "device": ["auto", "cpu", "cuda"],  # `rankwise.training.choose_device`
         "scatter_gather": ["on", "off"],
     }

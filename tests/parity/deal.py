@@ -99,6 +99,7 @@ def dealt(number: int, most_ranks: int = 8, layers: int = 8, seed: int = 0, prec
         scatter_gather=drawn.random() < 0.5,
         **shared_windows(drawn, c, model.heads // t),
         **shared_experts(drawn, d // (replicas or 1) * c * t, model),
+        **second_copy(drawn, form, d // (replicas or 1) * c, model),
     )
     config = TrainConfig(
         replace(model, layers=layers, tied=drawn.random() < 0.5, dropout=drawn.choice((0.0, 0.2))),
@@ -110,6 +111,13 @@ def dealt(number: int, most_ranks: int = 8, layers: int = 8, seed: int = 0, prec
         precision=PRECISIONS[precision or PRECISIONS_IN_TURN[number % 5]],
     )
     return Deal(p * d * c * t, config, plan)
+
+
+def second_copy(drawn: Random, form: DataParallelism, shards: int, model: GPTConfig) -> dict[str, Any]:
+    """How many of so many ranks that share parameters keep a second copy together: {} for none."""
+    if form not in (DataParallelism.FSDP, DataParallelism.HSDP) or isinstance(model, MoEConfig):
+        return {}
+    return {"secondary_shards": drawn.choice([n for n in range(1, shards + 1) if shards % n == 0])}
 
 
 def shared_windows(drawn: Random, ranks: int, heads: int) -> dict[str, Any]:

@@ -17,7 +17,8 @@ NUMBERS = [
     first + place for place in range(len(SCHEDULES)) for first in range(0, TURNS * len(SCHEDULES), len(SCHEDULES))
 ]
 """Each fifth of them are plans that are dealt one after the other: of each schedule one, of every other kind some."""
-NOT_DEALT = {"offload_folder"}  # where, and not what
+NOT_DEALT = {"offload_folder", "quantize_weights", "quantize_gradients", "ranks_per_node"}
+"""Where, and not what; and what rounds: `tests.compression` holds it to bounds of its own."""
 
 
 @pytest.mark.turns(TURNS)

@@ -38,6 +38,7 @@ CROSSES = {
         "tensor parallelism crosses nodes: ranks 0, 1, 2, 3, 4, 5, 6, 7 are on a and b",
     ),
     "hsdp": (Plan(DataParallelism.HSDP, dp_replicate=1), r"sharding within replicas \(hsdp\) crosses nodes"),
+    "second copies": (Plan(DataParallelism.FSDP, secondary_shards=8), r"the second copy \(hpZ\) crosses nodes"),
     "ulysses": (Plan(context_parallel=8, context_method=ContextMethod.ULYSSES), "all-to-all of heads crosses nodes"),
 }
 
