@@ -12,7 +12,7 @@ from reference import on_gpus
 from reference.choices import ContextMethod, WireFormat
 from reference.collectives.communicator import Communicator
 from reference.collectives.default import Communicate, over
-from reference.compression.formats import FORMATS
+from reference.compression.fast.tiles import TILED
 from reference.compression.quantised import Quantised, QuantisedOnNodes
 from reference.context_parallel.attention import ContextAttention
 from reference.context_parallel.methods import context_attention
@@ -393,7 +393,7 @@ class DataRanks:
     def of(cls, groups: Groups, plan: Plan, gradients: tuple[str, ...], shards: tuple[str, ...]) -> "DataRanks":
         """Along axes of a mesh. What they say to share parameters is in as few bits as the plan says."""
         replicas = groups.communicator("dp_replicate") if groups.mesh.size("dp_replicate") > 1 else None
-        reduced = FORMATS.get(plan.quantize_gradients)
+        reduced = TILED.get(plan.quantize_gradients)
         if replicas and reduced:
             replicas = Quantised(replicas, reduced=reduced)
         node = groups.communicator(HPZ) if groups.is_beside(HPZ) else None
@@ -403,10 +403,10 @@ class DataRanks:
 def _in_fewer_bits(groups: Groups, plan: Plan, shards: tuple[str, ...]) -> Communicator:
     """What ranks that share parameters talk through."""
     communicator = groups.communicator(*shards)
-    gathered, reduced = FORMATS.get(plan.quantize_weights), FORMATS.get(plan.quantize_gradients)
+    gathered, reduced = TILED.get(plan.quantize_weights), TILED.get(plan.quantize_gradients)
     if plan.ranks_per_node > 1:
         levels = groups.communicator(QGZ_INSIDE), groups.communicator(QGZ_NODES)
-        return QuantisedOnNodes(communicator, *levels, gathered, reduced, FORMATS[WireFormat.INT8])
+        return QuantisedOnNodes(communicator, *levels, gathered, reduced, TILED[WireFormat.INT8])
     return Quantised(communicator, gathered, reduced) if gathered or reduced else communicator
 
 

@@ -11,6 +11,7 @@ Fewer bits, between ranks:
     formats.py    `plain.quantise` in bytes for any length: int8, int4, fp8, MXFP8, NVFP4
     quantised.py  `plain.reduce_scatter_once` as a communicator: gathers and sums, on one level of links or on two
     cost.py       what a step of FSDP sends with fewer bits (ZeRO++), and what a second copy takes
+    fast/tiles.py    `formats` tile by tile, at the speed of memory
     lab/volume.py    what leaves a node in a step, counted and published
 
 Gradients with memory:

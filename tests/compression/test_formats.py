@@ -8,6 +8,7 @@ from torch import Tensor
 
 from reference.compression import plain
 from reference.compression.elements import E4M3, E5M2, INT8, Element, chance
+from reference.compression.fast.tiles import TILE, TILED
 from reference.compression.formats import FORMATS, HUGE, TINY, Scaled, ScaleKind
 from reference.errors import BadInput
 
@@ -121,3 +122,18 @@ def test_chance_is_of_the_seed_and_the_place() -> None:
 def test_integers_are_not_quantised() -> None:
     with pytest.raises(BadInput, match="send it as it is"):
         FORMATS["int8"].encode(torch.arange(3))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_tiles_give_the_same_bytes(name: str) -> None:
+    """But for codes of what is not finite, whose scale is NaN."""
+    plainly, tiled = FORMATS[name], TILED[name]
+    unfit = normal(1000)
+    unfit[10] = math.inf
+    long = normal(TILE + 777)
+    for x in (*HARD.values(), long, long.bfloat16(), long.double(), unfit):
+        payload = tiled.encode(x)
+        assert x is unfit or torch.equal(payload, plainly.encode(x))
+        numel = x.shape[-1]
+        assert torch.equal(tiled.decode(payload, numel).nan_to_num(7), plainly.decode(payload, numel).nan_to_num(7))
+        assert tiled.decode(payload, numel).isnan().sum() == plainly.decode(plainly.encode(x), numel).isnan().sum()

@@ -1,0 +1,111 @@
+"""The bytes of `formats`, tile by tile: what a pass over memory brings is used by all that needs it.
+
+`formats` goes over the whole tensor six times and more, each time through memory. Here 64 thousand numbers are read
+once, and stay in the core's cache until their bytes are written. Two integers of 4 bits are joined within one of 16
+bits, and fp8 is made by the processor's conversion, which rounds as `elements` does by hand.
+
+What is rounded by chance, and NVFP4, whose scales need the whole row first, is left to `formats`.
+"""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from ..formats import FORMATS, HUGE, Scaled, ScaleKind
+
+TILE = 1 << 16  # numbers: 256 KiB of float32, and as much for what is made of them
+
+
+class Tiled(Scaled):
+    """The same format: the same bytes, and the same numbers back."""
+
+    def encode(self, x: Tensor, seed: int | None = None) -> Tensor:
+        if seed is not None or not self._is_tiled(x):
+            return super().encode(x, seed)
+        numel = x.shape[-1]
+        payload = torch.empty((*x.shape[:-1], self.nbytes(numel)), dtype=torch.uint8)
+        for row, written in zip(x.reshape(-1, numel), payload.view(-1, payload.shape[-1]), strict=True):
+            self._encode_row(row, written)
+        return payload
+
+    def decode(self, payload: Tensor, numel: int) -> Tensor:
+        if not self._is_tiled(payload):
+            return super().decode(payload, numel)
+        out = torch.empty((*payload.shape[:-1], numel))
+        for written, row in zip(payload.reshape(-1, payload.shape[-1]), out.view(-1, numel), strict=True):
+            self._decode_row(written, row)
+        return out
+
+    def _is_tiled(self, x: Tensor) -> bool:
+        """Whether it can be done here: on a CPU, in blocks that begin at whole bytes."""
+        is_known = self.element.dtype is not None or self.element.fraction is None
+        is_whole = self.block is not None and self.block % 2 == 0 and self.scale is not ScaleKind.E4M3
+        return (
+            is_known and is_whole and x.is_cpu and x.numel() > 0 and (x.is_floating_point() or x.dtype == torch.uint8)
+        )
+
+    def _encode_row(self, row: Tensor, written: Tensor) -> None:
+        codes, scales = self._parts(written, len(row))
+        room = torch.empty(min(TILE, len(row)))
+        for begin, end, block in self._tiles(len(row)):
+            x = row[begin:end].float().view(-1, block)
+            ratio = room[: end - begin].view_as(x)
+            of_blocks, read = self._scales(torch.amax(torch.abs(x, out=ratio), 1))
+            first = len(of_blocks) // len(x) * (begin // self.block)
+            scales[first : first + len(of_blocks)] = of_blocks
+            torch.div(x, read.unsqueeze(1), out=ratio)
+            self._write(ratio.view(-1), codes[self._bytes(begin) : self._bytes(end)])
+
+    def _decode_row(self, written: Tensor, row: Tensor) -> None:
+        codes, scales = self._parts(written, len(row))
+        read = self._read_scales(scales.clone())
+        for begin, end, block in self._tiles(len(row)):
+            numbers = self._read(codes[self._bytes(begin) : self._bytes(end)], end - begin).view(-1, block)
+            first, out = begin // self.block, row[begin:end].view(-1, block)
+            torch.mul(numbers, read[first : first + len(numbers)].unsqueeze(1), out=out)
+            out.clamp_(-HUGE, HUGE)
+
+    def _parts(self, written: Tensor, numel: int) -> tuple[Tensor, Tensor]:
+        return written[: self._bytes(numel)], written[self._bytes(numel) :]
+
+    def _bytes(self, numel: int) -> int:
+        """Of the codes of so many numbers."""
+        return -(-numel * self.element.bits // 8)
+
+    def _tiles(self, numel: int) -> Iterator[tuple[int, int, int]]:
+        """Begin, end and length of blocks of each tile; the last block of a row, if it is shorter, by itself."""
+        whole, step = numel // self.block * self.block, max(1, TILE // self.block) * self.block
+        for begin in range(0, whole, step):
+            yield begin, min(begin + step, whole), self.block
+        if whole < numel:
+            yield whole, numel, numel - whole
+
+    def _write(self, ratio: Tensor, codes: Tensor) -> None:
+        """Round in place, and write."""
+        if self.element.fraction is not None:
+            codes.view(self.element.dtype).copy_(ratio.clamp_(-self.element.largest, self.element.largest))
+        elif self.element.bits == 8:
+            codes.view(torch.int8).copy_(ratio.round_())
+        else:
+            integers = ratio.round_().to(torch.int8)
+            if len(integers) % 2:
+                integers = torch.nn.functional.pad(integers, (0, 1))
+            pairs = integers.view(torch.int16)
+            codes.copy_((pairs & 0x0F) | ((pairs >> 4) & 0xF0))
+
+    def _read(self, codes: Tensor, numel: int) -> Tensor:
+        if self.element.fraction is not None:
+            return codes.view(self.element.dtype).float()
+        if self.element.bits == 8:
+            return codes.view(torch.int8)
+        pairs = codes.to(torch.int16)
+        integers = ((pairs & 0x0F) | ((pairs & 0xF0) << 4)).view(torch.int8)[:numel]
+        return (integers ^ 8) - 8  # from two's complement of 4 bits
+
+
+TILED: Mapping[str, Tiled] = MappingProxyType(
+    {name: Tiled(each.element, each.block, each.scale) for name, each in FORMATS.items()}
+)
+"""As `formats.FORMATS`."""
