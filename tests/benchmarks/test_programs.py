@@ -9,6 +9,7 @@ import pytest
 FOLDER = Path(__file__).parent
 ONCE = {
     "pipeline": "of['on_new_ranks'](replace(of['LOADS'][-1], rounds=1))",
+    "compression": "Cluster(4).run(of['in_turns'], 1)",
     "context_parallel": "Cluster(4).run(of['on_rank'], replace(of['LOADS'][-1], rounds=1), ContextLayout.ZIGZAG)",
     "expert_parallel": "Cluster(4).run(of['on_rank'], replace(of['LOADS'][-2], rounds=1))",
     "nodes": "Cluster(4).run(of['one_by_one'], 2, 1 << 10)",
