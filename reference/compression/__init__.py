@@ -12,6 +12,8 @@ Fewer bits, between ranks:
     quantised.py  `plain.reduce_scatter_once` as a communicator: gathers and sums, on one level of links or on two
     cost.py       what a step of FSDP sends with fewer bits (ZeRO++), and what a second copy takes
     fast/tiles.py    `formats` tile by tile, at the speed of memory
+    answers/bits.py              chance that is right on average; codes between ranks, on one level and on two
+    answers/zero_plus_plus.py    which second copy, and what leaves a node
     lab/volume.py    what leaves a node in a step, counted and published
 
 Gradients with memory:
