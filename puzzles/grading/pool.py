@@ -15,6 +15,7 @@ from reference.cluster import Cluster
 PRELOAD = (
     "puzzles.grading.driver",
     "puzzles.grading.drives",
+    "puzzles.grading.drives.compression",
     "puzzles.grading.drives.context_heads",
     "puzzles.grading.drives.context_parallel",
     "puzzles.grading.drives.data_parallel",
@@ -38,6 +39,8 @@ PRELOAD = (
     "reference.collectives.reduce_scatter",
     "reference.collectives.reduction",
     "reference.composition.plain",
+    "reference.compression.answers.bits",
+    "reference.compression.plain",
     "reference.context_parallel.answers.exchange",
     "reference.context_parallel.plain",
     "reference.data_parallel.initial",

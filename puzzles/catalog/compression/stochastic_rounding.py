@@ -137,7 +137,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "the mean of sixteen draws",
-            diagnosis=r"keeps alive|not beside it|was rounded up",
+            diagnosis=r"right, but it keeps alive [\d,]+ B where [\d,]+ must do",
             edits=(
                 (
                     "    chance = torch.rand(x.shape, generator=generator, dtype=torch.float64)\n",

@@ -136,13 +136,18 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "message by message",
-            diagnosis=r"the number of steps must not grow with the number of nodes",
-            edits=(
-                (
-                    "gather = (nodes * ranks - 1) * (shard + scales if weights else 2 * shard)",
-                    "gather = sum(shard + scales if weights else 2 * shard for _ in range(nodes * ranks - 1))",
-                ),
-            ),
+            diagnosis=r"right, but it runs [\d,]+ lines where 16 must do|the number of steps must not grow with the number of nodes",
+            body="""
+                scales, total = 4 * shard // block, 0
+                for _ in range(nodes * ranks - 1):
+                    total += (1 if second else 2) * (shard + scales if weights else 2 * shard)
+                    if not gradients:
+                        total += 2 * shard
+                for _ in range(ranks * (nodes - 1)):
+                    if gradients:
+                        total += shard // 2 + scales
+                return total
+                """,
         ),
     ),
 )
