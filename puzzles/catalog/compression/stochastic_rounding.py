@@ -23,6 +23,11 @@ def apart(found: Tensor, expected: float, deviation: float) -> bool:
 
 
 def as_often_as_it_should(case, inputs, outputs, trace):
+    """What must hold of the three results."""
+    return list(claims(case, inputs, outputs))
+
+
+def claims(case, inputs, outputs):
     """What holds of every result, then of their mean, then of neighbours."""
     x, returned = inputs[0]["x"], outputs[0]["returns"]
     is_like = isinstance(returned, list) and all(

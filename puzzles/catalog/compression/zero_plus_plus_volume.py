@@ -136,7 +136,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "message by message",
-            diagnosis=r"right, but it runs [\d,]+ lines where 16 must do|the number of steps must not grow with the number of nodes",
+            diagnosis=r"right, but it runs [\d,]+ lines where 16 must do|steps must not grow with the number of nodes",
             body="""
                 scales, total = 4 * shard // block, 0
                 for _ in range(nodes * ranks - 1):
