@@ -21,7 +21,7 @@ def round_by_chance(x: Tensor, seed: int) -> Tensor:
     the mean is right.
 
     Args:
-        x: any finite numbers in float32, up to a million. It stays as it is.
+        x: any finite numbers in float32, up to two million. It stays as it is.
         seed: what chance follows from: the same `x` and seed give the same
             result, another seed another one.
             `torch.Generator().manual_seed(seed)` is a source of chance of one's

@@ -8,7 +8,7 @@ from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, case, 
 from reference.compression.answers.bits import round_by_chance
 
 VALUES = (0.25, -0.25, 3.0, 0.5, -7.125, 100.9, 0.001, -0.75)
-LARGE = (2.0**19 + 0.25, -(2.0**19) - 0.75, 2.0**15 + 0.125)
+LARGE = (2.0**20 + 0.25, -(2.0**20) - 0.75, 2.0**15 + 0.125)
 SIGMAS = 5.5  # of a normal distribution: once in thirty million
 
 
@@ -64,7 +64,7 @@ PUZZLE = Puzzle(
         comes. Round it up once in four times, and the mean is right.
 
         Args:
-            x: any finite numbers in float32, up to a million. It stays as it is.
+            x: any finite numbers in float32, up to two million. It stays as it is.
             seed: what chance follows from: the same `x` and seed give the same result, another seed another one.
                 `torch.Generator().manual_seed(seed)` is a source of chance of one's own.
 
@@ -97,7 +97,7 @@ PUZZLE = Puzzle(
         "Let u be equally distributed from 0 to 1. How often is floor(0.25 + u) equal to 1?",
         "floor(x + u) does it, for negative numbers too; truncation does not. A u for each number, from a generator "
         "with the seed.",
-        "float32 holds 24 bits: 524,288.25 + u has two bits left for its fraction. Add in float64.",
+        "float32 holds 24 bits: 1,048,576.25 + u has three bits left for its fraction. Add in float64.",
     ),
     wrong=(
         Wrong(

@@ -12,7 +12,7 @@ def round_by_chance(x: Tensor, seed: int) -> Tensor:
     """Each number rounded to an integer beside it, right on average.
 
     Args:
-        x: any finite numbers in float32, up to a million.
+        x: any finite numbers in float32, up to two million.
         seed: what chance follows from.
 
     Returns:
