@@ -78,7 +78,7 @@ MOST_ACTIONS = 1_000_000  # of a schedule: a proof takes some 15 seconds
 class Plan:
     """How the work is laid out: it decides speed, memory and messages, and never what is learned.
 
-    Fewer bits are the exception: what is rounded on its way is learned with an error.
+    Fewer bits are the exception: what travels rounded is learned with an error.
 
     Raises:
         BadInput: if the numbers make no sense.

@@ -25,7 +25,7 @@ def quantise(x: Tensor, block: int, largest: int) -> tuple[Tensor, Tensor]:
     Three kinds of blocks need care. All zeros have no largest number to divide
     by. Where max|x| is tiny, s is so small that 1 / s is infinite: let s be at
     least `torch.finfo(torch.float32).tiny`, also for zeros. And where a block
-    holds NaN or infinity, nobody may take what arrives for numbers: s is NaN
+    holds NaN or infinity, what arrives must not look like numbers: s is NaN
     then, and all its integers are 0.
 
     Args:

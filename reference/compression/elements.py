@@ -109,7 +109,7 @@ def power_of_two(exponent: Tensor) -> Tensor:
 
 
 def chance(shape: Sequence[int], seed: int) -> Tensor:
-    """Numbers from 0 to below 1, in float32, each made of the seed and of its place alone: the same whoever asks.
+    """Numbers from 0 to below 1, in float32, each made of the seed and of its place alone: each rank can make them.
 
     A hash of 32 bits (the finaliser of MurmurHash3, Appleby 2011); its upper 24 bits are what float32 can hold.
     """

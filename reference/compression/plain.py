@@ -5,7 +5,7 @@ between -q and q: q is 127 in 8 bits, 7 in 4. What arrives is off by s/2 at most
 those of its own block alone, so blocks are short; a scale of 4 bytes for each of 256 numbers is 1/8 bit a number.
 
 Integers of different scales do not add up. So a sum is made of what was dequantised, and each number should be
-quantised once on its way: a reduce-scatter in a ring rounds partial sums n-1 times, one by all-to-all rounds each
+quantised once: a reduce-scatter in a ring rounds partial sums n-1 times, one by all-to-all rounds each
 rank's numbers once, and sends as much.
 
 Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization", arXiv 2110.02861; Wang et al. 2023, "ZeRO++",

@@ -27,8 +27,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from reference.collectives.communicator import Communicator, Finish
-from reference.collectives.reduction import SUM
+from reference.collectives.communicator import SUM, Communicator, Finish
 from reference.dtypes import accumulator
 from reference.errors import BadInput
 from reference.resilience.relay import Relay

@@ -1,4 +1,4 @@
-"""Numbers in few bits on their way between ranks: chance that is right on average, two levels, and what travels."""
+"""Numbers in few bits between ranks: chance that is right on average, two levels, and what travels."""
 
 import torch
 import torch.distributed as dist
