@@ -6,15 +6,15 @@ Read `plain.py`, then what is of interest: each group of files stands alone.
 
 Fewer bits, between ranks:
 
-    plain.py      blocks of integers with a scale, rounding by chance, a sum that is quantised once
-    elements.py   numbers of 4 and 8 bits: which there are, and how one rounds to them
-    formats.py    `plain.quantise` in bytes for any length: int8, int4, fp8, MXFP8, NVFP4
-    quantised.py  `plain.reduce_scatter_once` as a communicator: gathers and sums, on one level of links or on two
-    cost.py       what a step of FSDP sends with fewer bits (ZeRO++), and what a second copy takes
-    fast/tiles.py    `formats` tile by tile, at the speed of memory
+    plain.py                     blocks of integers with a scale, rounding by chance, a sum that is quantised once
+    elements.py                  numbers of 4 and 8 bits: which there are, and how one rounds to them
+    formats.py                   `plain.quantise` in bytes for any length: int8, int4, fp8, MXFP8, NVFP4
+    quantised.py                 `plain.reduce_scatter_once` as a communicator: gathers, and sums on one level or two
+    cost.py                      what a step of FSDP sends with fewer bits (ZeRO++), and what a second copy takes
+    fast/tiles.py                `formats` tile by tile, at the speed of memory
     answers/bits.py              chance that is right on average; codes between ranks, on one level and on two
     answers/zero_plus_plus.py    which second copy, and what leaves a node
-    lab/volume.py    what leaves a node in a step, counted and published
+    lab/volume.py                what leaves a node in a step, counted and published
 
 Gradients with memory:
 

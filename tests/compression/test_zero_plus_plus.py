@@ -76,6 +76,24 @@ def test_a_second_copy_changes_nothing(clusters: Clusters, plan: Plan, communica
         assert max(largest_difference(mine, oracle).values()) < 1e-10
 
 
+NEAR = {
+    "hsdp": replace(ALL, data_parallel=HSDP, dp_replicate=2),
+    "matrices split": replace(ALL, tensor_parallel=2),
+    "pipeline": replace(ALL, pipeline_parallel=2, micro_batches=4),
+    "windows shared": replace(ALL, context_parallel=2, micro_batches=2),
+}
+
+
+def test_fewer_bits_go_with_all_axes(clusters: Clusters) -> None:
+    """Three steps are near those of one process: what is added twice, or not at all, is off by more."""
+    oracle = one_process(EXACT)
+    for name, plan in NEAR.items():
+        mine = clusters(4).run(lambda plan=plan: on_ranks(EXACT, dist.group.WORLD, plan=plan))[0]
+        found = largest_difference(mine, oracle)
+        assert 1e-10 < found["losses"] < 0.01, (name, found)
+        assert found["gradient norms"] < 0.1, (name, found)
+
+
 BF16 = Precision(torch.bfloat16, torch.bfloat16, torch.float32)
 
 
