@@ -1,7 +1,8 @@
 """Fewer bits: how fast a core writes and reads them, and what they make of a step between two nodes.
 
 Formats are measured on one core, on 16 MB of float32; GB/s are of these. `peer` is the bar of 1 GB/s, for what ZeRO++
-sends; the others are listed.
+sends; the others are listed. int8 stands beside torchao's own quantisation in the same blocks, where that is installed:
+it is no part of the environment, `pip install --no-deps --target FOLDER torchao` makes a folder for `PYTHONPATH`.
 
 A step is one of 4 ranks on two nodes of this machine, at the rate that is named, of a model whose tokens are few: so
 what travels dominates. Parameters and gradients are in bf16. All programs live on the same ranks and take turns; a
@@ -9,6 +10,7 @@ step takes as long as on its slowest rank; medians. `ours` is ZeRO++ (8 bits for
 4 bits for gradients between nodes), `peer` the same without it.
 """
 
+import importlib.util
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -17,6 +19,7 @@ import rows
 import torch
 import torch.distributed as dist
 from rows import Row
+from torch import Tensor
 
 from reference.choices import WireFormat
 from reference.cluster import Cluster
@@ -55,6 +58,8 @@ PLANS: Mapping[str, Plan] = MappingProxyType(
 def measure(report: Callable[[Row], None]) -> None:
     """Formats, then steps at each rate."""
     formats(report)
+    if importlib.util.find_spec("torchao"):
+        against_torchao(report)
     with Cluster(RANKS, nodes=NODES, link=FREE, timeout=3600, preload=("torch._dynamo",)) as cluster:
         for rate in RATES:
             for node in range(NODES):
@@ -76,6 +81,38 @@ def formats(report: Callable[[Row], None]) -> None:
         speed = x.nbytes / seconds / 1e9
         is_sent = name.split()[1] in SENT
         report(rows.more(name, speed, 1.0, "GB/s", bar=1.0) if is_sent else rows.plain(name, speed, "GB/s"))
+
+
+def against_torchao(report: Callable[[Row], None]) -> None:
+    """GB/s of float32 in blocks of int8, written and read, beside torchao's."""
+    torch.set_num_threads(1)
+    x, form = torch.randn(NUMBERS, generator=torch.Generator().manual_seed(0)), TILED["int8"]
+    written, theirs = form.encode(x), torchao_written(x)
+    for name, calls in {
+        "write": {"ours": partial(form.encode, x), "torchao": partial(torchao_written, x)},
+        "read": {"ours": partial(form.decode, written, NUMBERS), "torchao": partial(torchao_read, *theirs)},
+    }.items():
+        found = rows.medians(rows.interleaved(calls, REPEATS))
+        ours, peer = (x.nbytes / found[each] / 1e9 for each in ("ours", "torchao"))
+        report(rows.more(f"{name} int8 against torchao", ours, peer, "GB/s"))
+
+
+def torchao_written(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Integers, scales and zeros of torchao's blocks."""
+    from torchao.quantization.quant_primitives import MappingType, choose_qparams_affine, quantize_affine
+
+    block = (TILED["int8"].block,)
+    scales, zeros = choose_qparams_affine(
+        x, MappingType.SYMMETRIC, block, torch.int8, -127, 127, scale_dtype=torch.float32
+    )
+    return quantize_affine(x, block, scales, zeros, torch.int8, -127, 127), scales, zeros
+
+
+def torchao_read(codes: Tensor, scales: Tensor, zeros: Tensor) -> Tensor:
+    """The numbers again."""
+    from torchao.quantization.quant_primitives import dequantize_affine
+
+    return dequantize_affine(codes, (TILED["int8"].block,), scales, zeros, torch.int8, -127, 127)
 
 
 def in_turns(rounds: int) -> dict[str, list[float]]:
