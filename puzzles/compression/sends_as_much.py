@@ -29,8 +29,8 @@ def gather_quantised(x: Tensor, block: int, group: ProcessGroup) -> Tensor:
         d   on a slow link a step takes exactly as long as before
 
     So a test of the loss passes, and so does one of the values. Count bytes,
-    and mend it: the same numbers, and an n-th of what is sent now for each
-    rank, or nearly so.
+    and mend it: the same numbers, and little more than a quarter of what is
+    sent now.
 
     Given are `quantise(x, block, largest)`, which returns integers in int8 and
     a scale for each block, and `dequantise(codes, scales)`, which returns

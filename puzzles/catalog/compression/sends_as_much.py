@@ -43,8 +43,8 @@ PUZZLE = Puzzle(
             c   what arrives has 255 values to a block at most
             d   on a slow link a step takes exactly as long as before
 
-        So a test of the loss passes, and so does one of the values. Count bytes, and mend it: the same numbers, and an
-        n-th of what is sent now for each rank, or nearly so.
+        So a test of the loss passes, and so does one of the values. Count bytes, and mend it: the same numbers, and
+        little more than a quarter of what is sent now.
 
         Given are `quantise(x, block, largest)`, which returns integers in int8 and a scale for each block, and
         `dequantise(codes, scales)`, which returns numbers in float32.
