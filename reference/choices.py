@@ -1,4 +1,4 @@
-"""What a run can choose in the chapter on memory, as words, which a command line knows without torch."""
+"""What a run can choose, as words, which a command line knows without torch."""
 
 from enum import StrEnum
 
@@ -27,6 +27,13 @@ class PrecisionName(StrEnum):
     BF16 = "bf16"
     FP16 = "fp16"
     FP64 = "fp64"
+
+
+class Optimizer(StrEnum):
+    """How parameters are updated."""
+
+    ADAMW = "adamw"
+    MUON = "muon"  # matrices of hidden layers whole, by `reference.zero.whole_matrices`; AdamW for all else
 
 
 class ContextMethod(StrEnum):

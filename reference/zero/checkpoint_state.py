@@ -19,6 +19,7 @@ from reference.memory.offload import OffloadedOptimizer
 from reference.memory.state_names import state_names
 
 from .chunk import Chunk
+from .whole_matrices import WholeMatrices
 
 State = Mapping[nn.Parameter, Mapping[str, Any]]
 """What an optimizer remembers, by master and by name."""
@@ -166,7 +167,7 @@ def _remember(optimizer: Optimizer, state: State) -> None:
 
 def _maker(optimizer: Optimizer) -> Callable[[nn.Parameter], Optimizer]:
     """What makes another optimizer of the same class and options; of offloaded state, what it would be otherwise."""
-    if isinstance(optimizer, OffloadedOptimizer):
+    if isinstance(optimizer, OffloadedOptimizer | WholeMatrices):
         return optimizer.make
     kind = type(optimizer)
     taken = inspect.signature(kind).parameters
