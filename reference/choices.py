@@ -34,6 +34,7 @@ class Optimizer(StrEnum):
 
     ADAMW = "adamw"
     MUON = "muon"  # matrices of hidden layers whole, by `reference.zero.whole_matrices`; AdamW for all else
+    SHAMPOO = "shampoo"  # likewise
 
 
 class ContextMethod(StrEnum):

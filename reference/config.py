@@ -43,7 +43,7 @@ class TrainConfig:
     warmup: int = option(20, "Steps in which the learning rate rises.")
     optimizer: Optimizer = option(
         Optimizer.ADAMW,
-        "How to update parameters: {words}. Muon makes the updates of matrices orthogonal. Lesson 06.",
+        "How to update parameters: {words}. muon and shampoo look at whole matrices. Lesson 06.",
     )
     weight_decay: float = option(0.1, "Weight decay, as a multiple of the learning rate.")
     clip: float = option(1.0, "Longest gradient: a longer one is scaled down to this norm; inf for no limit.")

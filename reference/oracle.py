@@ -170,12 +170,21 @@ def _muon(matrix: Tensor, gradient: Tensor, state: dict[str, Tensor], rate: floa
     plain_matrices.muon(matrix, gradient, momentum, rate, decay)
 
 
+def _shampoo(matrix: Tensor, gradient: Tensor, state: dict[str, Tensor], rate: float, decay: float) -> None:
+    if not state:
+        rows, columns = matrix.shape
+        sums = {"rows": matrix.new_zeros(rows, rows), "columns": matrix.new_zeros(columns, columns)}
+        state.update(momentum=torch.zeros_like(matrix), **sums)
+    plain_matrices.shampoo(matrix, gradient, **state, rate=rate, decay=decay)
+
+
 def plain_optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optimizer:
     """What updates a whole model in one process."""
     options = {"betas": (0.9, 0.95), "weight_decay": config.weight_decay}
     make = {
         Optimizer.ADAMW: lambda: torch.optim.AdamW(model.parameters(), **options),
         Optimizer.MUON: lambda: PlainMatrices(model, _muon, **options),
+        Optimizer.SHAMPOO: lambda: PlainMatrices(model, _shampoo, **options),
     }
     return make[config.optimizer]()
 

@@ -11,7 +11,7 @@ ranks and micro-batches, before backward. Parts of the loss and of the gradients
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -36,7 +36,7 @@ from reference.parallelize import DEFAULT_PLAN, Plan, parallelize
 from reference.report import Report, StepReport, silent
 from reference.saves import Saves, saving
 from reference.updates import EveryStep
-from reference.zero.whole_matrices import MuonRule, Rule, WholeMatrices
+from reference.zero.whole_matrices import Muon, Rule, Shampoo, WholeMatrices
 
 
 class Training:
@@ -214,7 +214,11 @@ def optimizer_for(config: TrainConfig, plan: Plan, form: GradientSync, everyone:
         BadInput: if the plan has no room for it.
     """
     options = {"lr": config.learning_rate, "betas": (0.9, 0.95), "weight_decay": config.weight_decay}
-    make = {Optimizer.ADAMW: _adamw, Optimizer.MUON: partial(_whole_matrices, rule=MuonRule)}
+    make = {
+        Optimizer.ADAMW: _adamw,
+        Optimizer.MUON: partial(_whole_matrices, Muon(config.precision.compute)),
+        Optimizer.SHAMPOO: partial(_whole_matrices, Shampoo()),
+    }
     return make[config.optimizer](config, plan, form, everyone, options)
 
 
@@ -229,21 +233,20 @@ def _adamw(
 
 
 def _whole_matrices(
+    rule: Rule,
     config: TrainConfig,
     plan: Plan,
     form: GradientSync,
     everyone: Communicator,
     options: Mapping[str, Any],
-    rule: Callable[..., Rule],
 ) -> torch.optim.Optimizer:
-    """An optimizer of whole matrices, whose products are computed in the dtype of the model's on GPUs and CPUs."""
+    """An optimizer that looks at whole matrices."""
     if plan.offload is not Offload.NONE:
         raise BadInput(
             f"what is offloaded is updated element by element, and {config.optimizer} looks at whole matrices: take "
             "--optimizer adamw, or --offload none"
         )
-    compute = config.precision.compute
-    return WholeMatrices(form.parts, everyone, rule(compute), options)
+    return WholeMatrices(form.parts, everyone, rule, options)
 
 
 def summed(x: Tensor, group: dist.ProcessGroup) -> float:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from reference.data_parallel.gradient_sync import ParameterShard
+from reference.data_parallel.gradient_sync import GradientSync, ParameterShard
 from reference.errors import BadInput
 from reference.memory.offload import OffloadedOptimizer
 from reference.memory.state_names import state_names
@@ -51,6 +51,11 @@ class SavedParameter:
 
     def __str__(self) -> str:
         return f"{self.dtype} {list(self.shape)}"
+
+
+def saved_parts(form: GradientSync, optimizer: Optimizer) -> tuple[ParameterShard, ...]:
+    """What is saved: the parts of a form; and what an optimizer has for whole matrices, which is on their owners."""
+    return (*form.parts, *(optimizer.parts if isinstance(optimizer, WholeMatrices) else ()))
 
 
 def describe(parts: Iterable[ParameterShard], state: State) -> dict[str, SavedParameter]:

@@ -157,6 +157,15 @@ def newton_schulz_flops(rows: int, columns: int, rounds: int = 5) -> float:
     return rounds * (4 * small**2 * large + 2 * small**3)
 
 
+def shampoo_flops(rows: int, columns: int) -> float:
+    """FLOPs of a step of Shampoo on a whole matrix.
+
+    Two squares, a product from the left and one from the right; of each square the eigenvectors, about 9 n³ (Golub and
+    Van Loan 2013, "Matrix computations", section 8.3), and a product to make a root of them.
+    """
+    return 4 * rows * columns * (rows + columns) + 11 * (rows**3 + columns**3)
+
+
 def whole_matrices(
     numels: Sequence[int], owners: Sequence[int], held: Sequence[Sequence[int]], copies: int, rank: int
 ) -> int:

@@ -21,7 +21,7 @@ from torch.distributed import ProcessGroup
 
 QUINTIC = (3.4445, -4.7750, 2.0315)  # Jordan's: steepest at zero; singular values end between 0.68 and 1.14
 ROUNDS, MOMENTUM, TINY = 5, 0.95, 1e-7
-DECAY, FLOOR = 0.95, 1e-12  # of Shampoo's sums; eigenvalues below this part of the largest count as that
+DECAY, FLOOR = 0.95, 1e-6  # of Shampoo's sums; eigenvalues below this part of the largest count as that
 
 
 def newton_schulz(matrix: Tensor, rounds: int = ROUNDS) -> Tensor:
@@ -75,6 +75,14 @@ def shampoo_direction(gradient: Tensor, rows: Tensor, columns: Tensor) -> Tensor
     columns.lerp_(gradient.mT @ gradient, 1 - DECAY)
     direction = inverse_root(rows) @ gradient @ inverse_root(columns)
     return direction * (min(gradient.shape) ** 0.5 / direction.norm().clamp(min=TINY))
+
+
+def shampoo(
+    weight: Tensor, gradient: Tensor, momentum: Tensor, rows: Tensor, columns: Tensor, rate: float, decay: float
+) -> None:
+    """One step of Shampoo on a whole matrix, in place on all but the gradient."""
+    momentum.lerp_(shampoo_direction(gradient, rows, columns) * muon_scale(*weight.shape), 1 - MOMENTUM)
+    weight.mul_(1 - rate * decay).sub_(momentum, alpha=rate)
 
 
 def deal(costs: Sequence[float], owners: int) -> list[int]:

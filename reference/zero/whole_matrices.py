@@ -22,16 +22,19 @@ from torch.optim import AdamW, Optimizer
 from reference.collectives.communicator import Communicator
 from reference.data_parallel.gradient_sync import ParameterShard
 
-from .cost import newton_schulz_flops
+from .cost import newton_schulz_flops, shampoo_flops
 from .matrix_routes import Exchange, Matrix, is_matrix
-from .plain_matrices import MOMENTUM, muon_scale, newton_schulz
+from .plain_matrices import MOMENTUM, muon_scale, newton_schulz, shampoo_direction
 
 BUFFER = "momentum_buffer"  # as torch calls it
 State = dict[str, Any]
 
 
 class Rule(Protocol):
-    """How matrices are updated."""
+    """How matrices are updated. Its class is what a checkpoint calls the optimizer."""
+
+    def begin(self, owned: Sequence[Matrix], dtype: torch.dtype, device: torch.device) -> list[ParameterShard]:
+        """Make what an owner remembers of its matrices beside what is cut as they are: parts of a checkpoint."""
 
     def cost(self, rows: int, columns: int) -> float:
         """Of `whole`, in FLOPs."""
@@ -46,7 +49,7 @@ class Rule(Protocol):
         """By what an element moves, as a multiple of the learning rate."""
 
 
-class MuonRule:
+class Muon:
     """Momentum with Nesterov's look ahead, made orthogonal.
 
     Args:
@@ -56,6 +59,10 @@ class MuonRule:
 
     def __init__(self, compute: torch.dtype | None = None, scale: Callable[[int, int], float] = muon_scale) -> None:
         self.compute, self.scale = compute, scale
+
+    def begin(self, owned: Sequence[Matrix], dtype: torch.dtype, device: torch.device) -> list[ParameterShard]:
+        """Owners remember nothing."""
+        return []
 
     def cost(self, rows: int, columns: int) -> float:
         """Five rounds of Newton-Schulz."""
@@ -75,6 +82,51 @@ class MuonRule:
     def after(self, state: State, direction: Tensor) -> Tensor:
         """As it is."""
         return direction
+
+
+class Shampoo:
+    """Gradients between inverse roots of what rows and columns have in common, then momentum.
+
+    The owner keeps two squares of a matrix; a checkpoint has them under names of their own, and any owner loads them.
+
+    Args:
+        scale: of the update of a matrix of so many rows and columns.
+    """
+
+    def __init__(self, scale: Callable[[int, int], float] = muon_scale) -> None:
+        self.scale = scale
+        self._sums: dict[Matrix, tuple[Tensor, Tensor]] = {}
+
+    def begin(self, owned: Sequence[Matrix], dtype: torch.dtype, device: torch.device) -> list[ParameterShard]:
+        """The decaying sums of GGᵀ and of GᵀG."""
+        parts = []
+        for matrix in owned:
+            sums = []
+            for side, length in (("rows", matrix.rows), ("columns", matrix.columns)):
+                square = torch.zeros(length, length, dtype=dtype, device=device)
+                sums.append(nn.Parameter(square, requires_grad=False))
+                name = f"{side} of {matrix.name}" + ("" if matrix.expert is None else f"[{matrix.expert}]")
+                parts.append(ParameterShard(name, square.shape, 0, square.numel(), sums[-1]))
+            self._sums[matrix] = tuple(sums)
+        return parts
+
+    def cost(self, rows: int, columns: int) -> float:
+        """Products, and eigenvectors of both squares."""
+        return shampoo_flops(rows, columns)
+
+    def before(self, state: State, gradient: Tensor) -> Tensor:
+        """As it is."""
+        return gradient
+
+    def whole(self, matrix: Matrix, x: Tensor) -> Tensor:
+        """Between roots, and as large as updates of AdamW."""
+        return shampoo_direction(x, *self._sums[matrix]) * self.scale(matrix.rows, matrix.columns)
+
+    def after(self, state: State, direction: Tensor) -> Tensor:
+        """Momentum."""
+        if BUFFER not in state:
+            state[BUFFER] = torch.zeros_like(direction)
+        return state[BUFFER].lerp_(direction, 1 - MOMENTUM)
 
 
 class WholeMatrices(Optimizer):
@@ -100,6 +152,9 @@ class WholeMatrices(Optimizer):
         self.rule, self.matrices = rule, [part for part in parts if belongs(part.name, part.shape)]
         others = [part.master for part in parts if not belongs(part.name, part.shape)]
         self.exchange = Exchange(self.matrices, communicator, rule.cost)
+        like = next((part.master for part in parts), torch.empty(0))
+        self.kind = type(rule)
+        self.parts = rule.begin(self.exchange.owned, like.dtype, like.device)  # of a checkpoint, beside the form's
         spare = [] if others else [nn.Parameter(torch.empty(0))]  # a rank may have none, and AdamW wants one
         self._adamw = AdamW([*others, *spare], fused=True, **options)
         of_adamw = self._adamw.param_groups[0] | {"whole": False}
