@@ -27,6 +27,7 @@ ZeRO-2 2, or 1 + K where gradients stay in shards; FSDP 3K, or 2K where units st
     chunk.py                    pieces of parameters as torch's distributed checkpoint sees them
     answers/just_in_time.py     steps on the way to `plain.fully_sharded`: gather, prefetch, weights in shards
     answers/on_shards.py        hybrid sharding, clipping in shards, loading shards of another world size
+    answers/matrices.py         a matrix goes to its owner and back; whose is which
     lab/measured_step.py        what a rank really keeps of a model that ranks share
     lab/elementwise.py          which optimizers may be given a shard, by experiment
     lab/quadratic.py            a loss with a gradient of one line
