@@ -37,6 +37,14 @@ class Optimizer(StrEnum):
     SHAMPOO = "shampoo"  # likewise
 
 
+class LinearNumbers(StrEnum):
+    """Of what numbers the products of linear layers are. See `reference.compression.low_bits`."""
+
+    SAME = "same"  # as everything else: those of the precision
+    FP8 = "fp8"
+    INT8 = "int8"
+
+
 class ContextMethod(StrEnum):
     """How tokens on different ranks look at each other."""
 

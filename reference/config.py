@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reference.choices import Optimizer, PrecisionName
+from reference.choices import LinearNumbers, Optimizer, PrecisionName
 from reference.errors import BadInput
 from reference.fields import option, require_64_bits, require_members
 from reference.models import preset
@@ -50,6 +50,10 @@ class TrainConfig:
     seed: int = option(0, "Seed of the first weights, of the order of the text and of dropout.")
     precision: "Precision" = option(
         "fp32", "Numbers to compute with: {words}.", words=PrecisionName, value_of=precision
+    )
+    linear: LinearNumbers = option(
+        LinearNumbers.SAME,
+        "Numbers that linear layers multiply: {words}; same is as --precision. Weights get gradients in full.",
     )
 
     def __post_init__(self) -> None:

@@ -18,12 +18,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from reference.choices import Optimizer
+from reference.choices import LinearNumbers, Optimizer
 from reference.collectives.default import Communicate, over
+from reference.compression.plain_low_bits import FP8, INT8, Numbers, linear
 from reference.config import TrainConfig, learning_rate
 from reference.data_parallel import gather_full
 from reference.expert_parallel.balancing import Balancing
 from reference.models import architecture, create, token_loss
+from reference.models.ops import Linear, Ops, equip
 from reference.parallelize import DEFAULT_PLAN, Plan
 from reference.train import Training, batches_for, summed
 from reference.zero import plain_matrices
@@ -113,6 +115,8 @@ def one_process(config: TrainConfig, readers: int = 1, micro_batches: int = 1) -
     """
     batches = batches_for(config, world_size=1)
     model = create(architecture, config.model, config.seed, dtype=config.precision.master)
+    if config.linear is not LinearNumbers.SAME:
+        equip(model, lambda _: PlainLowBits(FP8 if config.linear is LinearNumbers.FP8 else INT8))
     optimizer = plain_optimizer(config, model)
     balancing = Balancing(model, config.model) if config.model.experts else None
 
@@ -136,6 +140,22 @@ def one_process(config: TrainConfig, readers: int = 1, micro_batches: int = 1) -
 
     steps = config.stop_after or config.steps
     return record(model, alone(model, optimizer, loss, steps, clip=config.clip, rate=partial(learning_rate, config)))
+
+
+class PlainLowBits(Ops):
+    """Linear layers by products of 8-bit numbers."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self.numbers = numbers
+
+    def column_linear(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
+        """[B, S, D] -> [B, S, F_i] each."""
+        return tuple(self.row_linear(x, layer) for layer in layers)
+
+    def row_linear(self, x: Tensor, layer: Linear) -> Tensor:
+        """[B, S, F] -> [B, S, D]."""
+        made = linear(x, layer.weight, self.numbers)
+        return made if layer.bias is None else made + layer.bias
 
 
 class PlainMatrices(torch.optim.AdamW):

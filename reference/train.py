@@ -65,7 +65,15 @@ class Training:
         plan.require_fit(group.size(), config.model, config.sequence)
         self.batches = batches_for(config, plan.dp_size(group.size()), plan.micro_batches)
         parallel = parallelize(
-            config.model, plan, group, device, config.precision, config.seed, communicate, config.sequence
+            config.model,
+            plan,
+            group,
+            device,
+            config.precision,
+            config.seed,
+            communicate,
+            config.sequence,
+            config.linear,
         )
         self.model, self.loss, self.form = parallel.model, parallel.loss, parallel.form
         self.data, self.loss_group = parallel.data, parallel.loss_group
