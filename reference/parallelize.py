@@ -13,6 +13,7 @@ from reference import on_gpus
 from reference.choices import ContextMethod, LinearNumbers
 from reference.collectives.communicator import Communicator
 from reference.collectives.default import Communicate, over
+from reference.compression.gathered import EightBits
 from reference.compression.low_bits import LowBits
 from reference.compression.plain_low_bits import FP8, INT8
 from reference.context_parallel.attention import ContextAttention
@@ -53,6 +54,7 @@ from reference.tensor_parallel.ops import TensorParallel, split_parameters
 from reference.tensor_parallel.region import Region
 from reference.zero import FullySharded, FullyShardedByProgram, Sharded, ZeroStage
 from reference.zero.choice import units_of
+from reference.zero.unit import Rounded
 
 __all__ = ["DEFAULT_PLAN", "DataParallelism", "Parallel", "PipelineSchedule", "Plan", "parallelize"]
 
@@ -177,6 +179,9 @@ def lay_out(
     equip(model, lambda _: ops_of(plan, region, deferred, _context(plan, groups, sequence), experts, low_bits))
     lifted = lift_experts(model) if of_experts else {}
     make_form = partial(_form, plan=plan, precision=precision, value=value, device=device)
+    if linear is not LinearNumbers.SAME and plan.shards_parameters:
+        shards = groups.communicator("dp_shard", "cp", *TENSOR)
+        make_form = partial(make_form, rounded=EightBits(NUMBERS[linear], shards))
     forms = _forms(model, lifted, plan, groups, of_experts, make_form)
     form = forms[0].form
     if is_pipeline or is_split or of_experts:
@@ -411,11 +416,13 @@ def _form(
     value: Callable[[str, torch.Size], Tensor],
     device: torch.device,
     within: nn.Module | None = None,
+    rounded: Rounded | None = None,
 ) -> DataParallel:
     """The form of data parallelism, over some of this rank's parameters.
 
     Args:
         within: the model that is called, where `model` holds a few of its modules.
+        rounded: how FSDP gathers what is rounded before it is computed with.
     """
     data = ranks.all
     match plan.data_parallel:
@@ -430,7 +437,7 @@ def _form(
         case DataParallelism.ZERO2:
             return Sharded(model, data, ZeroStage.GRADIENTS, precision)
         case DataParallelism.FSDP | DataParallelism.HSDP:
-            options = {"replicas": ranks.replicas, "value": value, "device": device}
+            options = {"replicas": ranks.replicas, "value": value, "device": device, "rounded": rounded}
             if plan.pipeline_parallel > 1:
                 return FullyShardedByProgram(model, ranks.shards, precision, **options)
             units = units_of(model) if within else None  # one layer of experts is a unit, and no model in one piece
