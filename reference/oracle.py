@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from reference.choices import LinearNumbers, Optimizer
 from reference.collectives.default import Communicate, over
-from reference.compression.plain_low_bits import FP8, INT8, Numbers, linear
+from reference.compression.plain_low_bits import FP8, INT8, EightBitNumbers, linear
 from reference.config import TrainConfig, learning_rate
 from reference.data_parallel import gather_full
 from reference.expert_parallel.balancing import Balancing
@@ -145,7 +145,7 @@ def one_process(config: TrainConfig, readers: int = 1, micro_batches: int = 1) -
 class PlainLowBits(Ops):
     """Linear layers by products of 8-bit numbers."""
 
-    def __init__(self, numbers: Numbers) -> None:
+    def __init__(self, numbers: EightBitNumbers) -> None:
         self.numbers = numbers
 
     def column_linear(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:

@@ -36,7 +36,7 @@ from reference.parallelize import DEFAULT_PLAN, Plan, parallelize
 from reference.report import Report, StepReport, silent
 from reference.saves import Saves, saving
 from reference.updates import EveryStep
-from reference.zero.whole_matrices import Muon, Rule, Shampoo, WholeMatrices
+from reference.zero.whole_matrices import MatrixRule, Muon, Shampoo, WholeMatrices
 
 
 class Training:
@@ -241,7 +241,7 @@ def _adamw(
 
 
 def _whole_matrices(
-    rule: Rule,
+    rule: MatrixRule,
     config: TrainConfig,
     plan: Plan,
     form: GradientSync,

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reference.collectives.communicator import Communicator, Finish
-from reference.compression.plain_low_bits import Numbers, codes, scale_of
+from reference.compression.plain_low_bits import EightBitNumbers, codes, scale_of
 from reference.zero.unit import FlatParameters
 
 
@@ -30,7 +30,7 @@ class EightBits:
         communicator: of all ranks that hold parts of one matrix.
     """
 
-    def __init__(self, numbers: Numbers, communicator: Communicator) -> None:
+    def __init__(self, numbers: EightBitNumbers, communicator: Communicator) -> None:
         self.numbers, self.communicator = numbers, communicator
         self._scales: dict[FlatParameters, Tensor] = {}  # of each parameter of a unit
 

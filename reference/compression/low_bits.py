@@ -28,7 +28,7 @@ from torch.autograd.function import once_differentiable
 
 from reference.collectives.communicator import Communicator
 from reference.compression.fast.products import has_kernel, product
-from reference.compression.plain_low_bits import Numbers, codes, rounded, scale_of
+from reference.compression.plain_low_bits import EightBitNumbers, codes, rounded, scale_of
 from reference.models.ops import Around, Linear, Ops, Product
 
 
@@ -43,7 +43,7 @@ class LowBits(Around):
 
     plain_products = False
 
-    def __init__(self, inside: Ops, numbers: Numbers, tensor: Communicator | None = None) -> None:
+    def __init__(self, inside: Ops, numbers: EightBitNumbers, tensor: Communicator | None = None) -> None:
         super().__init__(inside)
         self.numbers, self.tensor = numbers, tensor
 
@@ -147,7 +147,7 @@ class ByKernel(Function):
     """`apply(x, weight, numbers)`: the same on one rank, with products of codes."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, numbers: Numbers) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, numbers: EightBitNumbers) -> Tensor:
         scale = scale_of(weight.abs().amax(), numbers)
         few = codes(weight, scale, numbers)
         ctx.save_for_backward(x, few, scale)
@@ -163,7 +163,7 @@ class ByKernel(Function):
         return of_input, gradient.flatten(0, -2).T @ x.flatten(0, -2) if learns else None, None
 
 
-def _times(x: Tensor, weight: Tensor, weight_scale: Tensor, numbers: Numbers) -> Tensor:
+def _times(x: Tensor, weight: Tensor, weight_scale: Tensor, numbers: EightBitNumbers) -> Tensor:
     """Tokens, each with its scale, by codes of a weight."""
     scale = scale_of(x.abs().amax(-1, keepdim=True), numbers)
     return product(codes(x, scale, numbers), scale, weight, weight_scale, x.dtype)

@@ -25,18 +25,20 @@ from torch.autograd import Function
 
 
 @dataclass(frozen=True)
-class Numbers:
+class EightBitNumbers:
     """A kind of 8-bit numbers."""
 
     dtype: torch.dtype
     largest: float
 
 
-FP8 = Numbers(torch.float8_e4m3fn, 448.0)  # 3 bits of a mantissa; beside it for gradients E5M2, which few still take
-INT8 = Numbers(torch.int8, 127.0)
+FP8 = EightBitNumbers(
+    torch.float8_e4m3fn, 448.0
+)  # 3 bits of a mantissa; beside it for gradients E5M2, which few still take
+INT8 = EightBitNumbers(torch.int8, 127.0)
 
 
-def scale_of(amax: Tensor, numbers: Numbers) -> Tensor:
+def scale_of(amax: Tensor, numbers: EightBitNumbers) -> Tensor:
     """The smallest power of two with which numbers up to `amax` do not overflow; 1 for zeros, NaN for NaN and inf."""
     mantissa, exponent = torch.frexp(amax / numbers.largest)  # of 0.5 to below 1
     exponent = (exponent - (mantissa == 0.5).int()).clamp(min=-100)  # whose reciprocal is finite, too
@@ -44,19 +46,19 @@ def scale_of(amax: Tensor, numbers: Numbers) -> Tensor:
     return torch.where(amax.isfinite(), torch.where(amax > 0, scale, 1.0), torch.nan)
 
 
-def codes(x: Tensor, scale: Tensor, numbers: Numbers) -> Tensor:
+def codes(x: Tensor, scale: Tensor, numbers: EightBitNumbers) -> Tensor:
     """The 8-bit numbers next to x / scale. What is larger than the largest becomes that one."""
     scaled = (x / scale).clamp(-numbers.largest, numbers.largest)
     return (scaled.nan_to_num().round() if numbers.dtype is torch.int8 else scaled).to(numbers.dtype)
 
 
-def rounded(x: Tensor, amax: Tensor, numbers: Numbers) -> Tensor:
+def rounded(x: Tensor, amax: Tensor, numbers: EightBitNumbers) -> Tensor:
     """`x` as 8-bit numbers with the scale for `amax` say it: codes times scale."""
     scale = scale_of(amax, numbers)
     return codes(x, scale, numbers).to(x.dtype) * scale
 
 
-def rows(x: Tensor, numbers: Numbers) -> Tensor:
+def rows(x: Tensor, numbers: EightBitNumbers) -> Tensor:
     """Each row of `x` with a scale of its own, rounded."""
     return rounded(x, x.abs().amax(-1, keepdim=True), numbers)
 
@@ -65,7 +67,7 @@ class PlainLinear(Function):
     """`apply(x, weight, numbers)`: x Wᵀ as said above."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, numbers: Numbers) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, numbers: EightBitNumbers) -> Tensor:
         few = rounded(weight, weight.abs().amax(), numbers)
         ctx.save_for_backward(x, few)
         ctx.numbers = numbers
@@ -78,7 +80,7 @@ class PlainLinear(Function):
         return rows(gradient, ctx.numbers) @ few, of_weight, None
 
 
-def linear(x: Tensor, weight: Tensor, numbers: Numbers) -> Tensor:
+def linear(x: Tensor, weight: Tensor, numbers: EightBitNumbers) -> Tensor:
     """[..., in] and [out, in] -> [..., out], by products of 8-bit numbers; see above for its backward."""
     return PlainLinear.apply(x, weight, numbers)
 
@@ -97,7 +99,7 @@ class DelayedScale:
     Micikevicius et al. 2022, section 3; NVIDIA's Transformer Engine calls it `DelayedScaling`.
     """
 
-    def __init__(self, numbers: Numbers, steps: int = 16, margin: int = 0) -> None:
+    def __init__(self, numbers: EightBitNumbers, steps: int = 16, margin: int = 0) -> None:
         self.numbers, self.margin = numbers, margin
         self.history: deque[float] = deque(maxlen=steps)
         self._now = 0.0

@@ -26,7 +26,7 @@ from reference.sharding import Slices
 from .agreement import together
 
 
-class Matrix(NamedTuple):
+class WholeMatrix(NamedTuple):
     """A whole matrix: a parameter, or an expert's of one that has a matrix for each."""
 
     name: str
@@ -35,10 +35,10 @@ class Matrix(NamedTuple):
     columns: int
 
 
-class Held(NamedTuple):
+class HeldPiece(NamedTuple):
     """A box of a matrix that a rank holds."""
 
-    matrix: Matrix
+    matrix: WholeMatrix
     box: Slices  # of the matrix
 
     @property
@@ -56,32 +56,32 @@ def is_matrix(name: str, shape: Sequence[int]) -> bool:
     return ".blocks." in f".{name}" and len(shape) in (2, 3) and min(shape[-2:]) > 1
 
 
-def pieces_of(part: ParameterShard, values: Tensor) -> list[tuple[Held, Tensor]]:
+def pieces_of(part: ParameterShard, values: Tensor) -> list[tuple[HeldPiece, Tensor]]:
     """What a part has of each of its matrices, and views of `values`, as many as the part has elements."""
     found = []
     for box, view in part.pieces(values):
         experts = [None] if len(part.shape) == 2 else range(box.begins[0], box.begins[0] + box.sizes[0])
         for number, expert in enumerate(experts):
-            matrix = Matrix(part.name, expert, *part.shape[-2:])
+            matrix = WholeMatrix(part.name, expert, *part.shape[-2:])
             inside = Slices(box.begins[-2:], box.sizes[-2:])
-            found.append((Held(matrix, inside), view if expert is None else view[number]))
+            found.append((HeldPiece(matrix, inside), view if expert is None else view[number]))
     return found
 
 
 @dataclass(frozen=True)
-class Routes:
+class MatrixRoutes:
     """The way of every piece, the same on every rank."""
 
-    held: Sequence[Sequence[Held]]  # by rank: the pieces that it has, in its own order
-    owner: Mapping[Matrix, int]
+    held: Sequence[Sequence[HeldPiece]]  # by rank: the pieces that it has, in its own order
+    owner: Mapping[WholeMatrix, int]
     there: Sequence[Sequence[Sequence[int]]]  # [from][to]: numbers of pieces of `from` that `to` owns and needs
     back: Sequence[Sequence[Sequence[int]]]  # [from][to]: numbers of pieces of `to` that `from` owns
 
     @classmethod
-    def of(cls, held: Sequence[Sequence[Held]], cost: Callable[[int, int], float]) -> "Routes":
+    def of(cls, held: Sequence[Sequence[HeldPiece]], cost: Callable[[int, int], float]) -> "MatrixRoutes":
         """Of what each rank holds, with the cost of a matrix of so many rows and columns."""
         n = len(held)
-        holders: dict[Held, list[int]] = {}
+        holders: dict[HeldPiece, list[int]] = {}
         for rank, pieces in enumerate(held):
             for piece in pieces:
                 holders.setdefault(piece, []).append(rank)
@@ -111,9 +111,9 @@ class Routes:
         return found
 
 
-def owners_of(held: Sequence[Sequence[Held]], cost: Callable[[int, int], float]) -> dict[Matrix, int]:
+def owners_of(held: Sequence[Sequence[HeldPiece]], cost: Callable[[int, int], float]) -> dict[WholeMatrix, int]:
     """Deal matrices by cost, the dearest first, among the ranks that are tied together by matrices that they share."""
-    having: dict[Matrix, dict[int, int]] = {}  # elements of it, by rank
+    having: dict[WholeMatrix, dict[int, int]] = {}  # elements of it, by rank
     for rank, pieces in enumerate(held):
         for piece in pieces:
             of = having.setdefault(piece.matrix, {})
@@ -133,7 +133,7 @@ def owners_of(held: Sequence[Sequence[Held]], cost: Callable[[int, int], float])
     return owner
 
 
-class Exchange:
+class MatrixExchange:
     """Lets owners compute on whole matrices what all ranks hold pieces of.
 
     Args:
@@ -148,11 +148,11 @@ class Exchange:
         self.parts, self.communicator = parts, communicator
         shapes = [torch.empty(part.end - part.begin, device="meta") for part in parts]
         mine = [held for part, x in zip(parts, shapes, strict=True) for held, _ in pieces_of(part, x)]
-        self.routes = Routes.of(together(lambda: mine, communicator.group), cost)
+        self.routes = MatrixRoutes.of(together(lambda: mine, communicator.group), cost)
         self.rank = communicator.rank()
         self.owned = [matrix for matrix, owner in self.routes.owner.items() if owner == self.rank]
 
-    def __call__(self, values: Sequence[Tensor], compute: Callable[[Matrix, Tensor], Tensor]) -> list[Tensor]:
+    def __call__(self, values: Sequence[Tensor], compute: Callable[[WholeMatrix, Tensor], Tensor]) -> list[Tensor]:
         """What owners make of the matrices, cut as `values` are: one tensor for each part, of its shape.
 
         Args:

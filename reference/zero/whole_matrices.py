@@ -23,17 +23,17 @@ from reference.collectives.communicator import Communicator
 from reference.data_parallel.gradient_sync import ParameterShard
 
 from .cost import newton_schulz_flops, shampoo_flops
-from .matrix_routes import Exchange, Matrix, is_matrix
+from .matrix_routes import MatrixExchange, WholeMatrix, is_matrix
 from .plain_matrices import MOMENTUM, muon_scale, newton_schulz, shampoo_direction
 
 BUFFER = "momentum_buffer"  # as torch calls it
 State = dict[str, Any]
 
 
-class Rule(Protocol):
+class MatrixRule(Protocol):
     """How matrices are updated. Its class is what a checkpoint calls the optimizer."""
 
-    def begin(self, owned: Sequence[Matrix], dtype: torch.dtype, device: torch.device) -> list[ParameterShard]:
+    def begin(self, owned: Sequence[WholeMatrix], dtype: torch.dtype, device: torch.device) -> list[ParameterShard]:
         """Make what an owner remembers of its matrices beside what is cut as they are: parts of a checkpoint."""
 
     def cost(self, rows: int, columns: int) -> float:
@@ -42,7 +42,7 @@ class Rule(Protocol):
     def before(self, state: State, gradient: Tensor) -> Tensor:
         """What the owner needs of an element, from its gradient and `state`, which may change: of one shape."""
 
-    def whole(self, matrix: Matrix, x: Tensor) -> Tensor:
+    def whole(self, matrix: WholeMatrix, x: Tensor) -> Tensor:
         """What the owner makes of a matrix (rows, columns)."""
 
     def after(self, state: State, direction: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ class Muon:
     def __init__(self, compute: torch.dtype | None = None, scale: Callable[[int, int], float] = muon_scale) -> None:
         self.compute, self.scale = compute, scale
 
-    def begin(self, owned: Sequence[Matrix], dtype: torch.dtype, device: torch.device) -> list[ParameterShard]:
+    def begin(self, owned: Sequence[WholeMatrix], dtype: torch.dtype, device: torch.device) -> list[ParameterShard]:
         """Owners remember nothing."""
         return []
 
@@ -75,7 +75,7 @@ class Muon:
         state[BUFFER].lerp_(gradient, 1 - MOMENTUM)
         return gradient.lerp(state[BUFFER], MOMENTUM)
 
-    def whole(self, matrix: Matrix, x: Tensor) -> Tensor:
+    def whole(self, matrix: WholeMatrix, x: Tensor) -> Tensor:
         """Nearly orthogonal, and as large as updates of AdamW."""
         return newton_schulz(x.to(self.compute or x.dtype)).to(x.dtype) * self.scale(matrix.rows, matrix.columns)
 
@@ -95,9 +95,9 @@ class Shampoo:
 
     def __init__(self, scale: Callable[[int, int], float] = muon_scale) -> None:
         self.scale = scale
-        self._sums: dict[Matrix, tuple[Tensor, Tensor]] = {}
+        self._sums: dict[WholeMatrix, tuple[Tensor, Tensor]] = {}
 
-    def begin(self, owned: Sequence[Matrix], dtype: torch.dtype, device: torch.device) -> list[ParameterShard]:
+    def begin(self, owned: Sequence[WholeMatrix], dtype: torch.dtype, device: torch.device) -> list[ParameterShard]:
         """The decaying sums of GGᵀ and of GᵀG."""
         parts = []
         for matrix in owned:
@@ -118,7 +118,7 @@ class Shampoo:
         """As it is."""
         return gradient
 
-    def whole(self, matrix: Matrix, x: Tensor) -> Tensor:
+    def whole(self, matrix: WholeMatrix, x: Tensor) -> Tensor:
         """Between roots, and as large as updates of AdamW."""
         return shampoo_direction(x, *self._sums[matrix]) * self.scale(matrix.rows, matrix.columns)
 
@@ -144,14 +144,14 @@ class WholeMatrices(Optimizer):
         self,
         parts: Iterable[ParameterShard],
         communicator: Communicator,
-        rule: Rule,
+        rule: MatrixRule,
         options: Mapping[str, Any] = MappingProxyType({"lr": 1e-3}),
         belongs: Callable[[str, Sequence[int]], bool] = is_matrix,
     ) -> None:
         parts = list(parts)
         self.rule, self.matrices = rule, [part for part in parts if belongs(part.name, part.shape)]
         others = [part.master for part in parts if not belongs(part.name, part.shape)]
-        self.exchange = Exchange(self.matrices, communicator, rule.cost)
+        self.exchange = MatrixExchange(self.matrices, communicator, rule.cost)
         like = next((part.master for part in parts), torch.empty(0))
         self.kind = type(rule)
         self.parts = rule.begin(self.exchange.owned, like.dtype, like.device)  # of a checkpoint, beside the form's
@@ -186,7 +186,7 @@ class WholeMatrices(Optimizer):
 class _Kept(Optimizer):
     """Takes a step of one parameter, to show what is kept of it."""
 
-    def __init__(self, parameter: nn.Parameter, rule: Rule, options: Mapping[str, Any]) -> None:
+    def __init__(self, parameter: nn.Parameter, rule: MatrixRule, options: Mapping[str, Any]) -> None:
         self._rule = rule
         super().__init__([parameter], dict(options))
 

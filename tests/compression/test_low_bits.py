@@ -16,7 +16,7 @@ from reference.compression.plain_low_bits import (
     FP8,
     INT8,
     DelayedScale,
-    Numbers,
+    EightBitNumbers,
     linear,
     pack,
     rows,
@@ -101,7 +101,7 @@ def test_replicas_say_nothing_about_scales(clusters: Clusters) -> None:
 
 
 @pytest.mark.parametrize("numbers", [FP8, INT8], ids=["fp8", "int8"])
-def test_a_number_is_off_by_what_its_format_says(numbers: Numbers) -> None:
+def test_a_number_is_off_by_what_its_format_says(numbers: EightBitNumbers) -> None:
     x = torch.randn(64, 48, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     off, amax = (rows(x, numbers) - x).abs(), x.abs().amax(-1, keepdim=True)
     scale = scale_of(amax, numbers)
@@ -113,7 +113,7 @@ def test_a_number_is_off_by_what_its_format_says(numbers: Numbers) -> None:
 
 
 @pytest.mark.parametrize("numbers", [FP8, INT8], ids=["fp8", "int8"])
-def test_nothing_finite_comes_from_what_is_not(numbers: Numbers) -> None:
+def test_nothing_finite_comes_from_what_is_not(numbers: EightBitNumbers) -> None:
     x = torch.tensor([[0.0, 0.0], [1.0, torch.nan], [2.0, torch.inf], [1e-45, 0.0], [3e38, 1.0]])
     zeros, nan, inf, tiny, huge = rows(x, numbers)
     assert not zeros.any() and tiny.isfinite().all() and huge.isfinite().all()

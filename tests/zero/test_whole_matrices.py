@@ -23,7 +23,7 @@ from reference.report import read_log
 from reference.saves import Saves
 from reference.train import Training
 from reference.zero import cost, plain_matrices
-from reference.zero.matrix_routes import Matrix, is_matrix
+from reference.zero.matrix_routes import WholeMatrix, is_matrix
 from reference.zero.plain_matrices import deal, newton_schulz
 from reference.zero.whole_matrices import Muon, WholeMatrices
 
@@ -204,7 +204,9 @@ def test_it_is_the_muon_of_torch(shape: tuple[int, int], adjust: str, monkeypatc
     peer = torch.optim.Muon([theirs], lr=0.1, weight_decay=0.1, adjust_lr_fn=adjust)
     for seed in range(1, 4):
         gradient = theirs.grad = normal(*shape, seed=seed)
-        mine.mul_(1 - 0.1 * 0.1).sub_(rule.whole(Matrix("", None, *shape), rule.before(state, gradient)), alpha=0.1)
+        mine.mul_(1 - 0.1 * 0.1).sub_(
+            rule.whole(WholeMatrix("", None, *shape), rule.before(state, gradient)), alpha=0.1
+        )
         peer.step()
     assert torch.allclose(mine, theirs.detach(), rtol=1e-10, atol=1e-10)
 

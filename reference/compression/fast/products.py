@@ -7,13 +7,13 @@ additions: scales are powers of two.
 import torch
 from torch import Tensor
 
-from reference.compression.plain_low_bits import FP8, INT8, Numbers
+from reference.compression.plain_low_bits import FP8, INT8, EightBitNumbers
 
 HOPPER = (9, 0)
 MULTIPLE = 16  # of sides, that fp8 kernels take; int8 on GPUs takes multiples of 8, and more than 16 rows
 
 
-def has_kernel(x: Tensor, weight: Tensor, numbers: Numbers) -> bool:
+def has_kernel(x: Tensor, weight: Tensor, numbers: EightBitNumbers) -> bool:
     """Whether a kernel takes the product of codes of x [..., in] with those of a weight [out, in]."""
     rows = x.numel() // x.shape[-1]
     fits = all(side % MULTIPLE == 0 for side in weight.shape)
