@@ -311,6 +311,13 @@ def _low_bits(linear: LinearNumbers, plan: Plan, groups: Groups) -> Callable[[Op
     """What rounds the factors of linear layers' products, around other ops."""
     if linear is LinearNumbers.SAME:
         return None
+    if (copies := groups.mesh.size("tp_copy")) > 1:
+        most = plan.tensor_parallel // copies
+        raise BadInput(
+            f"where {copies} ranks have the same heads of keys and values, each finds a part of their gradient, and "
+            f"parts cannot be rounded before they are added up: take up to {most} tensor-parallel ranks, or "
+            "--linear same"
+        )
     tensor = groups.communicator(*TENSOR) if plan.tensor_parallel > 1 else None
     return partial(LowBits, numbers=NUMBERS[linear], tensor=tensor)
 

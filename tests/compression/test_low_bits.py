@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -43,7 +44,7 @@ LAYERS = EightBits(FP8, None)
 PLANS = {
     "ddp": Plan(FORMS.DDP),
     "fsdp": Plan(FORMS.FSDP),
-    "tp": Plan(tensor_parallel=4),
+    "ddp, tp": Plan(FORMS.DDP, tensor_parallel=2),
     "fsdp, sp": Plan(FORMS.FSDP, tensor_parallel=2, sequence_parallel=True),
     "async": Plan(tensor_parallel=2, sequence_parallel=True, async_tensor_parallel=True),
     "zero bubble": Plan(FORMS.ZERO1, pipeline_parallel=2, micro_batches=2, schedule=PipelineSchedule.ZB_H1),
@@ -57,6 +58,12 @@ def test_any_plan_learns_what_one_process_learns(clusters: Clusters, plan: Plan,
     config = replace(CONFIG, linear=kind)
     difference = largest_difference(clusters(4).run(on_rank.record, config, plan)[0], one_process(config))
     assert max(difference.values()) < EXACT, difference
+
+
+def test_parts_of_a_gradient_are_not_rounded(clusters: Clusters) -> None:
+    """With more ranks than heads of keys: a sum of rounded parts is not the rounded sum."""
+    refused = clusters(4).run(on_rank.train_or_refuse, CONFIG, Path("unused"), Plan(tensor_parallel=4), None)
+    assert "parts cannot be rounded before they are added up: take up to 2 tensor-parallel ranks" in str(refused[0])
 
 
 def gathered(clusters: Clusters, config: TrainConfig, plan: Plan) -> dict[str, int]:
