@@ -1,0 +1,7 @@
+"""Puzzles of the chapter `compression`: training that sends fewer bits, and computes with fewer."""
+
+ORDER = (
+    "fp8_scale",
+    "delayed_scale",
+    "straight_through",
+)
