@@ -41,8 +41,9 @@ PUZZLE = Puzzle(
     statement="""
         To round a tensor to fp8 one needs a scale before the product, and the largest number only after one has looked
         at all of it: a pass over memory more, and between ranks a message more. Delayed scaling takes the largest
-        number of the last steps instead, and looks at the present one behind the product. If numbers grow faster than the past
-        knows, they overflow: they are cut off at the largest that there is, 448 times the scale, and nothing is said.
+        number of the last steps instead, and looks at the present one behind the product. If numbers grow faster than
+        the past knows, they overflow: they are cut off at the largest that there is, 448 times the scale, and nothing
+        is said.
 
         Write down what a run would have met. The scale of a step is 2^exponent, the smallest power of two for which the
         largest of the last `steps` steps before it is at most 448 times the scale; then `margin` more, to leave room.
