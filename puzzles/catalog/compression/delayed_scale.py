@@ -85,7 +85,7 @@ PUZZLE = Puzzle(
     wrong=(
         Wrong(
             "knows the present step",
-            diagnosis=r"run=grows[\s\S]*expected",
+            diagnosis=r"result\[1\]\[0\]: expected -8, got -7",
             edits=(("known = window[0][1] if window else now", "known = max(window[0][1], now) if window else now"),),
         ),
         Wrong(
@@ -122,6 +122,8 @@ PUZZLE = Puzzle(
             "looks at the whole history in each step",
             diagnosis=r"right, but",
             body="""
+                from math import frexp
+
                 found = []
                 for step, now in enumerate(largest):
                     known = 0.0

@@ -125,7 +125,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "a message for each matrix",
-            diagnosis=r"right, but it takes \d+ .*must do[\s\S]*one tensor",
+            diagnosis=r"right, but (rank \d sent|it takes) [\d,]+ .*must do",
             edits=(
                 (REDUCED, "    for each in largest:\n        dist.all_reduce(each, dist.ReduceOp.MAX, group=group)\n"),
             ),
