@@ -1,6 +1,6 @@
 """Compression: training that sends fewer bits, and computes with fewer.
 
-Products of 8 bits are twice as fast as those of 16, and a weight that is gathered in 8 bits is a quarter of one in 32.
+A weight that is gathered in 8 bits is a quarter of one in 32.
 
 Read `plain.py`, then what is of interest: each group of files stands alone.
 

@@ -3,5 +3,6 @@
 ORDER = (
     "fp8_scale",
     "delayed_scale",
+    "eight_bit_state",
     "straight_through",
 )

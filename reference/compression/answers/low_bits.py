@@ -65,3 +65,33 @@ def straight_through(x: Tensor, scale: float, largest: int) -> Tensor:
     """
     inside = x.clamp(-largest * scale, largest * scale)
     return inside + ((inside / scale).round() * scale - inside).detach()
+
+
+def adam_8_bit(
+    parameters: Tensor,
+    gradient: Tensor,
+    first: tuple[Tensor, Tensor],
+    second: tuple[Tensor, Tensor],
+    rate: float,
+    step: int,
+) -> None:
+    """One step of Adam whose moments are kept in 8 bits, block by block; in place on all but the gradient.
+
+    Args:
+        parameters, gradient: flat, a whole number of blocks.
+        first: codes in int8 of m, one for each parameter, and a scale for each block: m = code · scale.
+        second: the same of the root of v.
+        rate: of learning.
+        step: counted from 1.
+
+    Dettmers et al. 2022, "8-bit optimizers via block-wise quantization" (2110.02861).
+    """
+    blocks = len(first[1])
+    views = (x.view(blocks, -1) for x in (parameters, gradient, first[0], second[0]))
+    for number, (p, g, m_codes, r_codes) in enumerate(zip(*views, strict=True)):
+        m = 0.9 * (m_codes * first[1][number]) + 0.1 * g
+        v = 0.99 * (r_codes * second[1][number]).square() + 0.01 * g.square()
+        p -= rate * (m / (1 - 0.9**step)) / ((v / (1 - 0.99**step)).sqrt() + 1e-8)
+        for values, (codes, scales) in ((m, (m_codes, first[1])), (v.sqrt_(), (r_codes, second[1]))):
+            scales[number] = values.abs().amax() / 127
+            codes.copy_((values / scales[number].clamp(min=1e-30)).round())
