@@ -22,9 +22,9 @@ def deal_matrices(shapes: list[tuple[int, int]], owners: int) -> list[int]:
     in turn, or by elements, leaves ranks idle.
 
     Deal as follows, which is never more than a third worse than the best: the
-    dearest matrix first, and of equally dear ones the first in the list; each
-    to the rank that has the least so far, and of those that have equally
-    little, to the lowest.
+    most expensive matrix first, and of equally expensive ones the first in the
+    list; each to the rank that has the least so far, and of those that have
+    equally little, to the lowest.
 
     Args:
         shapes: (rows, columns) of each matrix.

@@ -7,7 +7,7 @@ other once what they hold, each works out the same routes from that, and a form 
 
     boxes       of a matrix, several ranks may hold the same one, as replicas do: one of them sends it
     owner       among the ranks that are tied together by matrices that they share: `deal` by cost, and among equals
-                whoever holds most of it
+                the one that holds most of it
     there       pieces to owners: one all-to-all, with which a shard sends what it holds of others' matrices
     back        what owners have made, to all that hold a box of it: another one
 """
@@ -112,7 +112,7 @@ class MatrixRoutes:
 
 
 def owners_of(held: Sequence[Sequence[HeldPiece]], cost: Callable[[int, int], float]) -> dict[WholeMatrix, int]:
-    """Deal matrices by cost, the dearest first, among the ranks that are tied together by matrices that they share."""
+    """Deal matrices by cost, the most expensive first, among ranks that are tied together by those that they share."""
     having: dict[WholeMatrix, dict[int, int]] = {}  # elements of it, by rank
     for rank, pieces in enumerate(held):
         for piece in pieces:

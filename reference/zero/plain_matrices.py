@@ -86,9 +86,10 @@ def shampoo(
 
 
 def deal(costs: Sequence[float], owners: int) -> list[int]:
-    """The owner of each matrix: the dearest first, each to whom has least to do; the lowest number among equals.
+    """The owner of each matrix: the most expensive first, each to the owner with least to do.
 
-    Nobody has more than 4/3 of the best that can be done (Graham 1969, "Bounds on multiprocessing timing anomalies").
+    Among equals, the lowest number. None has more than 4/3 of the best that can be done (Graham 1969, "Bounds on
+    multiprocessing timing anomalies").
     """
     load, found = [0.0] * owners, [0] * len(costs)
     for number in sorted(range(len(costs)), key=lambda number: -costs[number]):

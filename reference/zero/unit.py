@@ -24,7 +24,7 @@ Value = Callable[[str, torch.Size], Tensor]
 
 
 class Rounded(Protocol):
-    """How parameters travel that whoever computes with them rounds anyway: see `reference.compression.gathered`."""
+    """How parameters travel that are rounded before a product in any case: see `reference.compression.gathered`."""
 
     def takes(self, name: str, shape: torch.Size) -> bool:
         """Whether a parameter is one of them."""

@@ -91,9 +91,9 @@ PUZZLE = Puzzle(
     ),
     hints=(
         "`codes.view(blocks, -1)` has a block in each row, and is a view: what is written there is written in `codes`.",
-        "What is rounded first, and used then, adds an error to each update. Which two lines must stand in which order?",
-        "`scales[number] = values.abs().amax() / 127`, then `codes.copy_((values / scales[number].clamp(min=1e-30))"
-        ".round())`: copy_ makes integers of whole numbers.",
+        "What is rounded first, and used then, adds an error to each update. In which order must two lines stand?",
+        "`scales[number] = values.abs().amax() / 127`, then "
+        "`codes.copy_((values / scales[number].clamp(min=1e-30)).round())`: copy_ makes integers of whole numbers.",
     ),
     wrong=(
         Wrong(

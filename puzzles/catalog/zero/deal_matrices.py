@@ -30,18 +30,18 @@ def shapes_of(case):
 
 
 def one_after_another(case, inputs):
-    """Look at all ranks for each matrix, the dearest first."""
+    """Look at all ranks for each matrix, the most expensive first."""
     shapes, loads = inputs[0]["shapes"], [0] * case.owners
     left, found = list(range(len(shapes))), [None] * len(shapes)
     cost = {i: sorted(shapes[i])[0] ** 2 * (sorted(shapes[i])[0] + 2 * sorted(shapes[i])[1]) for i in left}
     while left:
-        dearest = left[0]
+        costliest = left[0]
         for other in left:
-            if cost[other] > cost[dearest]:
-                dearest = other
+            if cost[other] > cost[costliest]:
+                costliest = other
         rank = loads.index(min(loads))
-        found[dearest], loads[rank] = rank, loads[rank] + cost[dearest]
-        left.remove(dearest)
+        found[costliest], loads[rank] = rank, loads[rank] + cost[costliest]
+        left.remove(costliest)
     return [found]
 
 
@@ -64,9 +64,9 @@ PUZZLE = Puzzle(
         same. So matrices with equally many elements may cost very different amounts, and to deal them out in turn, or
         by elements, leaves ranks idle.
 
-        Deal as follows, which is never more than a third worse than the best: the dearest matrix first, and of equally
-        dear ones the first in the list; each to the rank that has the least so far, and of those that have equally
-        little, to the lowest.
+        Deal as follows, which is never more than a third worse than the best: the most expensive matrix first, and of
+        equally expensive ones the first in the list; each to the rank that has the least so far, and of those that have
+        equally little, to the lowest.
 
         Args:
             shapes: (rows, columns) of each matrix.
@@ -99,7 +99,7 @@ PUZZLE = Puzzle(
         ),
     ),
     hints=(
-        "Sort by cost. Python's `sorted` keeps the order of equal ones: by what key does the dearest come first?",
+        "Sort by cost. Python's `sorted` keeps the order of equal ones: what key puts the most expensive first?",
         "Which rank is next? A heap of pairs (load, rank) has the one with the least load on top, and of equal "
         "ones the lowest rank.",
         "`load, rank = loads[0]`, then `heapq.heapreplace(loads, (load + cost, rank))`.",
