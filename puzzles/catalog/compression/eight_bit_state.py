@@ -85,7 +85,7 @@ PUZZLE = Puzzle(
     budgets=(
         Budget(
             Measure.PEAK_BYTES,
-            target=lambda case: 8 * 12 * case.block + 4096,
+            target=lambda case: 8 * (10 * case.block + 8),
             why="one block after another: a block in full is small, all of them are what was to be saved",
         ),
     ),
