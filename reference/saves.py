@@ -203,12 +203,12 @@ def learned(config: TrainConfig, batches: Batches) -> dict[str, int | float | st
     precision = next((name for name, known in PRECISIONS.items() if known == config.precision), str(config.precision))
     return {
         "precision": precision,
-        "numbers of linear layers": str(config.linear),
         "dropout": config.model.dropout,
         "batch": config.batch,
         "sequence": config.sequence,
         "seed": config.seed,
         "text": batches.fingerprint,
+        "numbers of linear layers": str(config.linear),
     }
 
 
