@@ -1,4 +1,4 @@
-"""What a run can choose in the chapter on memory, as words, which a command line knows without torch."""
+"""What a run can choose, as words, which a command line knows without torch."""
 
 from enum import StrEnum
 
@@ -39,6 +39,22 @@ class WireFormat(StrEnum):
     E5M2 = "e5m2"
     MXFP8 = "mxfp8"
     NVFP4 = "nvfp4"
+
+
+class Optimizer(StrEnum):
+    """How parameters are updated."""
+
+    ADAMW = "adamw"
+    MUON = "muon"  # matrices of hidden layers whole, by `reference.zero.whole_matrices`; AdamW for all else
+    SHAMPOO = "shampoo"  # likewise
+
+
+class LinearNumbers(StrEnum):
+    """Of what numbers the products of linear layers are. See `reference.compression.low_bits`."""
+
+    SAME = "same"  # as everything else: those of the precision
+    FP8 = "fp8"
+    INT8 = "int8"
 
 
 class ContextMethod(StrEnum):

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reference.choices import PrecisionName
+from reference.choices import LinearNumbers, Optimizer, PrecisionName
 from reference.errors import BadInput
-from reference.fields import option, require_64_bits
+from reference.fields import option, require_64_bits, require_members
 from reference.models import preset
 
 if TYPE_CHECKING:
@@ -41,15 +41,24 @@ class TrainConfig:
         3e-3, "Highest learning rate, reached after --warmup steps; then it falls to a tenth."
     )
     warmup: int = option(20, "Steps in which the learning rate rises.")
-    weight_decay: float = option(0.1, "Weight decay of AdamW, as a multiple of the learning rate.")
+    optimizer: Optimizer = option(
+        Optimizer.ADAMW,
+        "How to update parameters: {words}. muon and shampoo look at whole matrices. Lesson 06.",
+    )
+    weight_decay: float = option(0.1, "Weight decay, as a multiple of the learning rate.")
     clip: float = option(1.0, "Longest gradient: a longer one is scaled down to this norm; inf for no limit.")
     seed: int = option(0, "Seed of the first weights, of the order of the text and of dropout.")
     precision: "Precision" = option(
         "fp32", "Numbers to compute with: {words}.", words=PrecisionName, value_of=precision
     )
+    linear: LinearNumbers = option(
+        LinearNumbers.SAME,
+        "Numbers that linear layers multiply: {words}; same is as --precision. Weights get gradients in full.",
+    )
 
     def __post_init__(self) -> None:
         require_64_bits(self)
+        require_members(self)
         if self.steps < 1:
             raise BadInput(f"training takes at least 1 step, not {self.steps}")
         if self.stop_after is not None and not 1 <= self.stop_after <= self.steps:

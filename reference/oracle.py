@@ -12,19 +12,24 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from reference.choices import LinearNumbers, Optimizer
 from reference.collectives.default import Communicate, over
+from reference.compression.plain_low_bits import FP8, INT8, EightBitNumbers, linear
 from reference.config import TrainConfig, learning_rate
 from reference.data_parallel import gather_full
 from reference.expert_parallel.balancing import Balancing
 from reference.models import architecture, create, token_loss
+from reference.models.ops import Linear, Ops, equip
 from reference.parallelize import DEFAULT_PLAN, Plan
 from reference.train import Training, batches_for, summed
+from reference.zero import plain_matrices
+from reference.zero.matrix_routes import is_matrix
 
 SMALLEST = 1e-6
 """Of the largest value of all tensors: a tensor below that is compared with that. Where a window repeats one byte, the
@@ -110,7 +115,9 @@ def one_process(config: TrainConfig, readers: int = 1, micro_batches: int = 1) -
     """
     batches = batches_for(config, world_size=1)
     model = create(architecture, config.model, config.seed, dtype=config.precision.master)
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=config.weight_decay)
+    if config.linear is not LinearNumbers.SAME:
+        equip(model, lambda _: PlainLowBits(FP8 if config.linear is LinearNumbers.FP8 else INT8))
+    optimizer = plain_optimizer(config, model)
     balancing = Balancing(model, config.model) if config.model.experts else None
 
     def read(step: int, k: int) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -133,6 +140,73 @@ def one_process(config: TrainConfig, readers: int = 1, micro_batches: int = 1) -
 
     steps = config.stop_after or config.steps
     return record(model, alone(model, optimizer, loss, steps, clip=config.clip, rate=partial(learning_rate, config)))
+
+
+class PlainLowBits(Ops):
+    """Linear layers by products of 8-bit numbers."""
+
+    def __init__(self, numbers: EightBitNumbers) -> None:
+        self.numbers = numbers
+
+    def column_linear(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
+        """[B, S, D] -> [B, S, F_i] each."""
+        return tuple(self.row_linear(x, layer) for layer in layers)
+
+    def row_linear(self, x: Tensor, layer: Linear) -> Tensor:
+        """[B, S, F] -> [B, S, D]."""
+        made = linear(x, layer.weight, self.numbers)
+        return made if layer.bias is None else made + layer.bias
+
+
+class PlainMatrices(torch.optim.AdamW):
+    """AdamW for all but matrices of hidden layers, which `update` takes whole, one at a time.
+
+    Args:
+        model: whole.
+        update: a matrix, its gradient, what is remembered of it, learning rate and decay.
+    """
+
+    def __init__(self, model: nn.Module, update: Callable[..., None], **options: Any) -> None:
+        self.update, named = update, list(model.named_parameters())
+        super().__init__([p for name, p in named if not is_matrix(name, p.shape)], **options)
+        self.matrices = [p for name, p in named if is_matrix(name, p.shape)]
+        self.remembered: dict[tuple[nn.Parameter, int], dict[str, Tensor]] = {}
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One step."""
+        super().step()
+        (options,) = self.param_groups
+        for parameter in self.matrices:
+            experts = parameter.view(-1, *parameter.shape[-2:])
+            gradients = torch.zeros_like(experts) if parameter.grad is None else parameter.grad.view_as(experts)
+            for number, (matrix, gradient) in enumerate(zip(experts, gradients, strict=True)):
+                state = self.remembered.setdefault((parameter, number), {})
+                self.update(matrix, gradient, state, options["lr"], options["weight_decay"])
+
+
+def _muon(matrix: Tensor, gradient: Tensor, state: dict[str, Tensor], rate: float, decay: float) -> None:
+    momentum = state.setdefault("momentum", torch.zeros_like(matrix))
+    plain_matrices.muon(matrix, gradient, momentum, rate, decay)
+
+
+def _shampoo(matrix: Tensor, gradient: Tensor, state: dict[str, Tensor], rate: float, decay: float) -> None:
+    if not state:
+        rows, columns = matrix.shape
+        sums = {"rows": matrix.new_zeros(rows, rows), "columns": matrix.new_zeros(columns, columns)}
+        state.update(momentum=torch.zeros_like(matrix), **sums)
+    plain_matrices.shampoo(matrix, gradient, **state, rate=rate, decay=decay)
+
+
+def plain_optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optimizer:
+    """What updates a whole model in one process."""
+    options = {"betas": (0.9, 0.95), "weight_decay": config.weight_decay}
+    make = {
+        Optimizer.ADAMW: lambda: torch.optim.AdamW(model.parameters(), **options),
+        Optimizer.MUON: lambda: PlainMatrices(model, _muon, **options),
+        Optimizer.SHAMPOO: lambda: PlainMatrices(model, _shampoo, **options),
+    }
+    return make[config.optimizer]()
 
 
 def on_ranks(

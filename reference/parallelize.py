@@ -3,16 +3,20 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial, reduce
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from reference import on_gpus
-from reference.choices import ContextMethod, WireFormat
+from reference.choices import ContextMethod, LinearNumbers, WireFormat
 from reference.collectives.communicator import Communicator
 from reference.collectives.default import Communicate, over
 from reference.compression.fast.tiles import TILED
+from reference.compression.gathered import EightBits
+from reference.compression.low_bits import LowBits
+from reference.compression.plain_low_bits import FP8, INT8
 from reference.compression.quantised import Quantised, QuantisedOnNodes
 from reference.context_parallel.attention import ContextAttention
 from reference.context_parallel.methods import context_attention
@@ -52,6 +56,7 @@ from reference.tensor_parallel.ops import TensorParallel, split_parameters
 from reference.tensor_parallel.region import Region
 from reference.zero import FullySharded, FullyShardedByProgram, Sharded, ZeroStage
 from reference.zero.choice import units_of
+from reference.zero.unit import Rounded
 
 __all__ = ["DEFAULT_PLAN", "DataParallelism", "Parallel", "PipelineSchedule", "Plan", "parallelize"]
 
@@ -61,6 +66,7 @@ USP_RING, USP_HEADS = "cp_ring", "cp_heads"  # of ranks that share windows: a ri
 HPZ = "hpz"  # of ranks that share parameters: those of a node, with a second copy
 QGZ_NODES, QGZ_INSIDE = "qgz_nodes", "qgz_inside"  # likewise: across nodes, and inside one, to sum gradients
 EP_NODES, EP_INSIDE = "ep_nodes", "ep_inside"  # of ranks that share out experts: across nodes, and inside one
+NUMBERS = MappingProxyType({LinearNumbers.FP8: FP8, LinearNumbers.INT8: INT8})
 Loss = Callable[[Tensor, Tensor, int], Tensor]
 
 
@@ -87,6 +93,7 @@ def parallelize(
     seed: int = 0,
     communicate: Communicate = over,
     sequence: int | None = None,
+    linear: LinearNumbers = LinearNumbers.SAME,
 ) -> Parallel:
     """Build a model as `plan` says, with the initial weights that one process would have.
 
@@ -99,6 +106,7 @@ def parallelize(
         seed: of the weights.
         communicate: makes the communicator of a group of ranks; all that strategies say goes through these.
         sequence: tokens of a window. Only context parallelism, whose ranks hold parts of it, must know.
+        linear: of what numbers the products of linear layers are.
 
     Raises:
         BadInput: if the plan does not fit the number of ranks or the model.
@@ -112,7 +120,7 @@ def parallelize(
             of_experts.connect(device)
     dtype = precision.compute if plan.shards_parameters else precision.master
     model = create(partial(_part_of, plan=plan, groups=groups), config, seed, "meta", dtype)
-    laid = lay_out(model, config, plan, groups, of_experts, device, precision, seed, sequence)
+    laid = lay_out(model, config, plan, groups, of_experts, device, precision, seed, sequence, linear)
     if plan.pipeline_parallel > 1:
         engine, inference = _pipelines(model, plan, groups, device, laid.deferred, laid.of_stages)
     else:
@@ -145,12 +153,13 @@ def lay_out(
     precision: Precision,
     seed: int = 0,
     sequence: int | None = None,
+    linear: LinearNumbers = LinearNumbers.SAME,
 ) -> LaidOut:
     """Give a model on the meta device, in place, the ops and the blocks of parameters that a plan gives this rank.
 
     Args:
         model: the whole, or the stages of a rank of a pipeline.
-        config, plan, device, precision, seed, sequence: as for `parallelize`.
+        config, plan, device, precision, seed, sequence, linear: as for `parallelize`.
         groups: of this rank.
         of_experts: the same as layers of experts see the ranks, if there are any.
     """
@@ -171,9 +180,13 @@ def lay_out(
     deferred = DeferredWeightGradients() if is_pipeline else None
     region = _region(plan, groups, overlap=on_gpus.is_gpu(device)) if is_split else None
     experts = _experts(config, plan, groups, of_experts) if of_experts else None
-    equip(model, lambda _: ops_of(plan, region, deferred, _context(plan, groups, sequence), experts))
+    low_bits = _low_bits(linear, plan, groups)
+    equip(model, lambda _: ops_of(plan, region, deferred, _context(plan, groups, sequence), experts, low_bits))
     lifted = lift_experts(model) if of_experts else {}
     make_form = partial(_form, plan=plan, precision=precision, value=value, device=device)
+    if linear is not LinearNumbers.SAME and plan.shards_parameters:
+        shards = groups.communicator("dp_shard", "cp", *TENSOR)
+        make_form = partial(make_form, rounded=EightBits(NUMBERS[linear], shards))
     forms = _forms(model, lifted, plan, groups, of_experts, make_form)
     form = forms[0].form
     if is_pipeline or is_split or of_experts:
@@ -259,6 +272,7 @@ def ops_of(
     deferred: DeferredWeightGradients | None,
     context: ContextAttention | None = None,
     experts: Callable[[Ops], Ops] | None = None,
+    low_bits: Callable[[Ops], Ops] | None = None,
 ) -> Ops:
     """What the layers of a model ask for what they compute: the one list of what stands around what.
 
@@ -267,11 +281,14 @@ def ops_of(
         region: of the tensor axes, if there are any.
         deferred: where weight gradients of a pipeline's stages wait, if it is one.
         context: how tokens look at those of other ranks, if ranks share windows.
+        low_bits: around ops, such as round what they multiply, if that is wished for.
         experts: around ops, such as bring tokens to experts on other ranks, if there are any.
     """
     inside_out: list[Callable[[Ops], Ops]] = [
         # These make the products, on one rank or on several: so they stand inside.
         lambda ops: TensorParallel(region) if region else Fused() if deferred else ops,
+        # Rounds what those multiply, in forward and backward.
+        lambda ops: low_bits(ops) if low_bits else ops,
         # Tokens look at each other in here alone: everything else treats those that this rank has.
         lambda ops: ContextParallel(ops, context) if context else ops,
         # Experts are in here alone, likewise.
@@ -300,6 +317,21 @@ def _context(plan: Plan, groups: Groups, sequence: int | None) -> ContextAttenti
         raise BadInput("context parallelism shares out windows: say how many tokens one has")
     pair = [groups.communicator(USP_HEADS), groups.communicator(USP_RING)] if groups.is_beside(USP_RING) else []
     return context_attention(plan.context_method, plan.layout(sequence), groups.communicator("cp"), *pair)
+
+
+def _low_bits(linear: LinearNumbers, plan: Plan, groups: Groups) -> Callable[[Ops], Ops] | None:
+    """What rounds the factors of linear layers' products, around other ops."""
+    if linear is LinearNumbers.SAME:
+        return None
+    if (copies := groups.mesh.size("tp_copy")) > 1:
+        most = plan.tensor_parallel // copies
+        raise BadInput(
+            f"where {copies} ranks have the same heads of keys and values, each finds a part of their gradient, and "
+            f"parts cannot be rounded before they are added up: take up to {most} tensor-parallel ranks, or "
+            "--linear same"
+        )
+    tensor = groups.communicator(*TENSOR) if plan.tensor_parallel > 1 else None
+    return partial(LowBits, numbers=NUMBERS[linear], tensor=tensor)
 
 
 def _loss(groups: Groups, config: ModelConfig) -> Loss:
@@ -418,11 +450,13 @@ def _form(
     value: Callable[[str, torch.Size], Tensor],
     device: torch.device,
     within: nn.Module | None = None,
+    rounded: Rounded | None = None,
 ) -> DataParallel:
     """The form of data parallelism, over some of this rank's parameters.
 
     Args:
         within: the model that is called, where `model` holds a few of its modules.
+        rounded: how FSDP gathers what is rounded before it is computed with.
     """
     data = ranks.all
     match plan.data_parallel:
@@ -437,7 +471,13 @@ def _form(
         case DataParallelism.ZERO2:
             return Sharded(model, data, ZeroStage.GRADIENTS, precision)
         case DataParallelism.FSDP | DataParallelism.HSDP:
-            options = {"replicas": ranks.replicas, "value": value, "device": device, "node": ranks.node}
+            options = {
+                "replicas": ranks.replicas,
+                "value": value,
+                "device": device,
+                "rounded": rounded,
+                "node": ranks.node,
+            }
             if plan.pipeline_parallel > 1:
                 return FullyShardedByProgram(model, ranks.shards, precision, **options)
             units = units_of(model) if within else None  # one layer of experts is a unit, and no model in one piece

@@ -197,8 +197,8 @@ class Boundary:
 def learned(config: TrainConfig, batches: Batches) -> dict[str, int | float | str]:
     """Settings that must be as before when a run resumes.
 
-    With another precision or dropout it would learn something else. The rest decides which tokens a step reads: samples
-    would be lost or read twice.
+    With another precision, other numbers or another dropout it would learn something else. The rest decides which
+    tokens a step reads: samples would be lost or read twice.
     """
     precision = next((name for name, known in PRECISIONS.items() if known == config.precision), str(config.precision))
     return {
@@ -208,6 +208,7 @@ def learned(config: TrainConfig, batches: Batches) -> dict[str, int | float | st
         "sequence": config.sequence,
         "seed": config.seed,
         "text": batches.fingerprint,
+        "numbers of linear layers": str(config.linear),
     }
 
 

@@ -11,12 +11,17 @@ ranks and micro-batches, before backward. Parts of the loss and of the gradients
 """
 
 import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from reference import on_gpus
+from reference.choices import Optimizer
+from reference.collectives.communicator import Communicator
 from reference.collectives.default import Communicate, over
 from reference.config import TrainConfig
 from reference.data_parallel import GradientSync
@@ -31,6 +36,7 @@ from reference.parallelize import DEFAULT_PLAN, Plan, parallelize
 from reference.report import Report, StepReport, silent
 from reference.saves import Saves, saving
 from reference.updates import EveryStep
+from reference.zero.whole_matrices import MatrixRule, Muon, Shampoo, WholeMatrices
 
 
 class Training:
@@ -59,13 +65,21 @@ class Training:
         plan.require_fit(group.size(), config.model, config.sequence)
         self.batches = batches_for(config, plan.dp_size(group.size()), plan.micro_batches)
         parallel = parallelize(
-            config.model, plan, group, device, config.precision, config.seed, communicate, config.sequence
+            config.model,
+            plan,
+            group,
+            device,
+            config.precision,
+            config.seed,
+            communicate,
+            config.sequence,
+            config.linear,
         )
         self.model, self.loss, self.form = parallel.model, parallel.loss, parallel.form
         self.data, self.loss_group = parallel.data, parallel.loss_group
         self.context_rank = plan.mesh(group.size(), config.model).coordinates(group.rank())["cp"]
         self.engine, self.inference, self.parameters = parallel.engine, parallel.inference, parallel.parameters
-        self.optimizer = optimizer_for(config, plan, self.form)
+        self.optimizer = optimizer_for(config, plan, self.form, communicate(group))
         self.scaler = scaler_of(config.precision)
         self.updates = EveryStep(config, self.form, self.optimizer, self.scaler, device)
         self.balancing = Balancing(self.model, config.model, over(group)) if config.model.experts else None
@@ -196,13 +210,51 @@ def batches_for(config: TrainConfig, world_size: int, accumulate: int = 1) -> Ba
     return Batches.of(text, config.sequence, config.batch, config.seed, config.model.objective)
 
 
-def optimizer_for(config: TrainConfig, plan: Plan, form: GradientSync) -> torch.optim.Optimizer:
+def optimizer_for(config: TrainConfig, plan: Plan, form: GradientSync, everyone: Communicator) -> torch.optim.Optimizer:
+    """The optimizer that a run has chosen, over the masters of a form. All ranks call this together.
+
+    Args:
+        config, plan: of the run.
+        form: whose parts to update.
+        everyone: all ranks of the plan.
+
+    Raises:
+        BadInput: if the plan has no room for it.
+    """
+    options = {"lr": config.learning_rate, "betas": (0.9, 0.95), "weight_decay": config.weight_decay}
+    make = {
+        Optimizer.ADAMW: _adamw,
+        Optimizer.MUON: partial(_whole_matrices, Muon(config.precision.compute)),
+        Optimizer.SHAMPOO: partial(_whole_matrices, Shampoo()),
+    }
+    return make[config.optimizer](config, plan, form, everyone, options)
+
+
+def _adamw(
+    config: TrainConfig, plan: Plan, form: GradientSync, everyone: Communicator, options: Mapping[str, Any]
+) -> torch.optim.Optimizer:
     """AdamW (Loshchilov and Hutter 2019), with beta_2 = 0.95, as usual for language models."""
     masters = [part.master for part in form.parts] or [torch.nn.Parameter(torch.empty(0))]  # a rank may have no part
-    options = {"lr": config.learning_rate, "betas": (0.9, 0.95), "weight_decay": config.weight_decay}
     if plan.offload is Offload.NONE:
         return torch.optim.AdamW(masters, fused=True, **options)  # one pass over memory, not one for each operation
     return OffloadedOptimizer(torch.optim.AdamW, masters, offload_target(plan.offload, plan.offload_folder), **options)
+
+
+def _whole_matrices(
+    rule: MatrixRule,
+    config: TrainConfig,
+    plan: Plan,
+    form: GradientSync,
+    everyone: Communicator,
+    options: Mapping[str, Any],
+) -> torch.optim.Optimizer:
+    """An optimizer that looks at whole matrices."""
+    if plan.offload is not Offload.NONE:
+        raise BadInput(
+            f"what is offloaded is updated element by element, and {config.optimizer} looks at whole matrices: take "
+            "--optimizer adamw, or --offload none"
+        )
+    return WholeMatrices(form.parts, everyone, rule, options)
 
 
 def summed(x: Tensor, group: dist.ProcessGroup) -> float:

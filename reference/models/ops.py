@@ -53,6 +53,8 @@ class Ops:
     stream: a strategy may leave a rank fewer tokens there, and fewer features between the two matrices of a pair.
     """
 
+    plain_products = True  # whether a linear layer is a product of what is here, and nothing else
+
     def embedding(self, tokens: Tensor, table: nn.Embedding) -> Tensor:
         """[B, S] of integers -> [B, S, D] outside."""
         return F.embedding(tokens, table.weight)
@@ -166,6 +168,11 @@ class Around(Ops):
 
     def __init__(self, inside: Ops) -> None:
         self.inside = inside
+
+    @property
+    def plain_products(self) -> bool:
+        """As those inside."""
+        return self.inside.plain_products
 
     def embedding(self, tokens: Tensor, table: nn.Embedding) -> Tensor:
         """As those inside."""

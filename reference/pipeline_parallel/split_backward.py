@@ -18,7 +18,7 @@ from reference.dtypes import autocasts
 from reference.errors import BadInput
 from reference.memory.fast.fused import Fused
 from reference.memory.weight_gradients import by_hand, detached, product_by_hand
-from reference.models.ops import PLAIN, Around, Linear, Ops, adopt, equip, innermost
+from reference.models.ops import PLAIN, Around, Linear, Ops, adopt, equip
 
 
 class DeferredWeightGradients:
@@ -86,7 +86,7 @@ class Deferred(Around):
     def __init__(self, inside: Ops, deferred: DeferredWeightGradients) -> None:
         super().__init__(inside)
         self.deferred = deferred
-        self._on_one_rank = type(innermost(inside)) in (Ops, Fused)
+        self._on_one_rank = inside.plain_products
 
     def column_linear(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
         """As those inside. For the weights, the input is gathered later."""

@@ -20,7 +20,15 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reference.errors import BadInput
-from reference.zero.checkpoint_state import SavedParameter, describe, empty_chunks, held_chunks, install, merge
+from reference.zero.checkpoint_state import (
+    SavedParameter,
+    describe,
+    empty_chunks,
+    held_chunks,
+    install,
+    merge,
+    saved_parts,
+)
 from reference.zero.chunk import Chunk
 
 from .placement import Placement
@@ -58,10 +66,10 @@ class Snapshot:
     @classmethod
     def of(cls, training: "Training", step: int, layout: int) -> "Snapshot":
         """Of a training between two steps."""
-        form, state = training.form, training.optimizer.state
-        values = {key: x.to("cpu", copy=True) for key, x in boxes(held_chunks(form.parts, state)).items()}
+        parts, state = saved_parts(training.form, training.optimizer), training.optimizer.state
+        values = {key: x.to("cpu", copy=True) for key, x in boxes(held_chunks(parts, state)).items()}
         extra = {name: piece.state_dict() for name, piece in training.stateful.items()}
-        return cls(step, layout, describe(form.parts, state), values, pickle.loads(pickle.dumps(extra)))
+        return cls(step, layout, describe(parts, state), values, pickle.loads(pickle.dumps(extra)))
 
     @property
     def of_step(self) -> tuple[int, int]:
@@ -114,7 +122,7 @@ class MemoryCopies:
             StateLost: the same on every rank, if no snapshot is whole: too many of its holders are gone.
         """
         mine = [(each.of_step, each.saved, list(each.values)) for each in self._held.values()]
-        whole = merge(gathered(describe(training.form.parts if training else (), {}), group))
+        whole = merge(gathered(describe(saved_parts(training.form, training.optimizer) if training else (), {}), group))
         said = [each for of_rank in gathered(mine, group) for each in of_rank]
         if not said:
             return None
@@ -135,12 +143,12 @@ class MemoryCopies:
     ) -> int:
         mine = [each for (at, _), each in self._held.items() if at == of_step]
         held = {key: values for each in mine for key, values in each.values.items()}
-        chunks = empty_chunks(training.form.parts, saved) if training else {}
+        chunks = empty_chunks(saved_parts(training.form, training.optimizer), saved) if training else {}
         fetch(held, boxes(chunks), group)
         extra = next(filter(None, gathered(mine[0].extra if mine else None, group)), {})
         if not training:
             return of_step[0]
-        install(training.form.parts, training.optimizer, saved, chunks)
+        install(saved_parts(training.form, training.optimizer), training.optimizer, saved, chunks)
         training.form.end_step()
         for name, piece in training.stateful.items():
             piece.load_state_dict(extra[name])

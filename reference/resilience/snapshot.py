@@ -13,6 +13,7 @@ from torch import Tensor
 
 from reference.data_parallel.gradient_sync import ParameterShard
 from reference.train import Training
+from reference.zero.checkpoint_state import saved_parts
 
 Values = dict[str, Any]
 """Of one part: its master, and what the optimizer has for it, by name: tensors and numbers."""
@@ -36,11 +37,11 @@ class TrainingSnapshot:
     def of(cls, training: Training) -> "TrainingSnapshot":
         """Copy it, between two steps."""
         stateful = {name: piece.state_dict() for name, piece in training.stateful.items()}
-        return cls(tuple(copied(training, part) for part in training.form.parts), stateful)
+        return cls(tuple(copied(training, part) for part in saved_parts(training.form, training.optimizer)), stateful)
 
     def restore(self, training: Training) -> None:
         """Let a training be again as it was, between two steps. All ranks call it."""
-        for part, values in zip(training.form.parts, self.parts, strict=True):
+        for part, values in zip(saved_parts(training.form, training.optimizer), self.parts, strict=True):
             install(training, part, values)
         for name, piece in training.stateful.items():
             piece.load_state_dict(self.stateful[name])

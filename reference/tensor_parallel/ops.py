@@ -28,6 +28,8 @@ class TensorParallel(Ops):
     Weights are read when they are needed: other parameters in their place (FSDP) are understood.
     """
 
+    plain_products = False
+
     def __init__(self, region: Region) -> None:
         self.region = region
 

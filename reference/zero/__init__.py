@@ -13,6 +13,9 @@ ZeRO-2 2, or 1 + K where gradients stay in shards; FSDP 3K, or 2K where units st
     module_calls.py             the calls of a micro-batch, from which hooks tell what is needed next
     by_program.py               a driver by a program: the stages of a pipeline
     choice.py                   which modules make a unit
+    plain_matrices.py           optimizers that look at a whole matrix: Muon, Shampoo
+    matrix_routes.py            which rank owns which matrix, and how its pieces get there and back
+    whole_matrices.py           `plain_matrices.muon` under any plan
     lent.py                     parameters that have values only while their unit is whole
     ignored.py                  parameters that stay whole on every rank
     cost.py                     what each strategy sends and keeps, exactly
@@ -24,6 +27,7 @@ ZeRO-2 2, or 1 + K where gradients stay in shards; FSDP 3K, or 2K where units st
     chunk.py                    pieces of parameters as torch's distributed checkpoint sees them
     answers/just_in_time.py     steps on the way to `plain.fully_sharded`: gather, prefetch, weights in shards
     answers/on_shards.py        hybrid sharding, clipping in shards, loading shards of another world size
+    answers/matrices.py         a matrix goes to its owner and back; whose is which
     lab/measured_step.py        what a rank really keeps of a model that ranks share
     lab/elementwise.py          which optimizers may be given a shard, by experiment
     lab/quadratic.py            a loss with a gradient of one line
@@ -36,7 +40,7 @@ What the forms of data parallelism need from a model, which may be any `nn.Modul
 | its parameters stay those, as frozen  | yes                  | yes            | yes                              |
 | all parameters are used in every step | yes, or `unused`     | no: zeros      | no: zeros                        |
 | parameters are real numbers           | those that learn     | those          | floating point, or `ignored`     |
-| the optimizer is elementwise          | no                   | yes            | yes                              |
+| elementwise, or of `whole_matrices`   | no                   | yes            | yes                              |
 | every rank has a batch                | no, see `uneven`     | no             | yes; one may count zero          |
 | blocks                                | no                   | no             | in an `nn.ModuleList`, or named  |
 | values are loaded                     | before (*)           | before (*)     | before wrapping                  |

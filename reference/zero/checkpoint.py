@@ -30,7 +30,17 @@ from reference.errors import BadInput
 from . import checkpoint_folder
 from .agreement import by_first, together
 from .checkpoint_folder import latest
-from .checkpoint_state import SavedParameter, describe, difference, empty_chunks, held_chunks, install, lacking, merge
+from .checkpoint_state import (
+    SavedParameter,
+    describe,
+    difference,
+    empty_chunks,
+    held_chunks,
+    install,
+    lacking,
+    merge,
+    saved_parts,
+)
 from .checkpoint_write import Chunks, WritePlan, plan_of, seal, write
 
 __all__ = ["by_first", "latest", "load", "save", "together"]
@@ -71,7 +81,7 @@ def save(
     """
     folder = Path(folder)
     contents = contents_of(form, optimizer, step, extra, group)
-    chunks = held_chunks(form.parts, optimizer.state)
+    chunks = held_chunks(saved_parts(form, optimizer), optimizer.state)
     return at_once(in_steps(folder, contents, plan_of(chunks, group), chunks, group, keep), group)
 
 
@@ -84,7 +94,7 @@ def contents_of(
         BadInput: the same on every rank, if something is not plain, or ranks do not agree.
     """
     require_plain(extra)
-    parameters = merge(together(lambda: describe(form.parts, optimizer.state), group))
+    parameters = merge(together(lambda: describe(saved_parts(form, optimizer), optimizer.state), group))
     return {
         "step": int(step),
         "extra": deepcopy(dict(extra)),
@@ -182,9 +192,9 @@ def load(
     if "base" in contents:
         raise BadInput(f"{checkpoint} holds only what has changed since {contents['base']['name']}: load it as such")
     saved = require_fit(checkpoint, contents, form, optimizer, group)
-    chunks = empty_chunks(form.parts, saved)
+    chunks = empty_chunks(saved_parts(form, optimizer), saved)
     read(checkpoint, chunks, group)
-    install(form.parts, optimizer, saved, chunks)
+    install(saved_parts(form, optimizer), optimizer, saved, chunks)
     form.end_step()
     return contents["step"], contents["extra"]
 
@@ -210,11 +220,11 @@ def require_fit(
     Raises:
         BadInput: the same on every rank, with the first difference.
     """
-    saved = {name: SavedParameter.from_json(**each) for name, each in contents["parameters"].items()}
-    if unlike := difference(saved, merge(together(lambda: describe(form.parts, {}), group))):
-        raise BadInput(f"{checkpoint} is of another model: {unlike}")
     if contents["optimizer"] != kind_of(optimizer):
         raise BadInput(f"{checkpoint} was saved with {contents['optimizer']}, and this is {kind_of(optimizer)}")
+    saved = {name: SavedParameter.from_json(**each) for name, each in contents["parameters"].items()}
+    if unlike := difference(saved, merge(together(lambda: describe(saved_parts(form, optimizer), {}), group))):
+        raise BadInput(f"{checkpoint} is of another model: {unlike}")
     if missing := next(filter(None, together(lambda: lacking(form.parts, optimizer, saved), group)), None):
         raise BadInput(f"{checkpoint} was saved with {contents['optimizer']} that kept {missing}")
     return saved

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from reference.data_parallel.gradient_sync import ParameterShard
+from reference.data_parallel.gradient_sync import GradientSync, ParameterShard
 from reference.errors import BadInput
 from reference.memory.offload import OffloadedOptimizer
 from reference.memory.state_names import state_names
 
 from .chunk import Chunk
+from .whole_matrices import WholeMatrices
 
 State = Mapping[nn.Parameter, Mapping[str, Any]]
 """What an optimizer remembers, by master and by name."""
@@ -50,6 +51,11 @@ class SavedParameter:
 
     def __str__(self) -> str:
         return f"{self.dtype} {list(self.shape)}"
+
+
+def saved_parts(form: GradientSync, optimizer: Optimizer) -> tuple[ParameterShard, ...]:
+    """What is saved: the parts of a form; and what an optimizer has for whole matrices, which is on their owners."""
+    return (*form.parts, *(optimizer.parts if isinstance(optimizer, WholeMatrices) else ()))
 
 
 def describe(parts: Iterable[ParameterShard], state: State) -> dict[str, SavedParameter]:
@@ -166,7 +172,7 @@ def _remember(optimizer: Optimizer, state: State) -> None:
 
 def _maker(optimizer: Optimizer) -> Callable[[nn.Parameter], Optimizer]:
     """What makes another optimizer of the same class and options; of offloaded state, what it would be otherwise."""
-    if isinstance(optimizer, OffloadedOptimizer):
+    if isinstance(optimizer, OffloadedOptimizer | WholeMatrices):
         return optimizer.make
     kind = type(optimizer)
     taken = inspect.signature(kind).parameters

@@ -151,6 +151,47 @@ def hsdp(units: Sequence[int], shards: int, replicas: int, micro_batches: int = 
     return replace(inside, reduced=inside.reduced + across, steps=steps)
 
 
+def newton_schulz_flops(rows: int, columns: int, rounds: int = 5) -> float:
+    """FLOPs of Newton-Schulz on a whole matrix: in each round XXᵀ, its square, and a product of that with X."""
+    small, large = sorted((rows, columns))
+    return rounds * (4 * small**2 * large + 2 * small**3)
+
+
+def shampoo_flops(rows: int, columns: int) -> float:
+    """FLOPs of a step of Shampoo on a whole matrix.
+
+    Two squares, a product from the left and one from the right; of each square the eigenvectors, about 9 n³ (Golub and
+    Van Loan 2013, "Matrix computations", section 8.3), and a product to make a root of them.
+    """
+    return 4 * rows * columns * (rows + columns) + 11 * (rows**3 + columns**3)
+
+
+def whole_matrices(
+    numels: Sequence[int], owners: Sequence[int], held: Sequence[Sequence[int]], copies: int, rank: int
+) -> int:
+    """Elements that a rank sends in a step so that each matrix is updated by one rank that has it whole.
+
+    Pieces of matrices that others own go there, from one of the ranks that hold them; what this rank has made of its
+    own goes to all that hold any of it. Replicas send nothing there, and everything back.
+
+    Args:
+        numels: elements of each matrix.
+        owners: the rank that owns it.
+        held: by matrix, how many of its elements each rank holds.
+        copies: of the model, each of which one owner's pieces come from. Owners have their pieces from their own copy:
+            ranks [k n / copies, (k + 1) n / copies) are one.
+        rank: that sends.
+    """
+    n, sent = len(held[0]), 0
+    size = n // copies
+    for numel, owner, of in zip(numels, owners, held, strict=True):
+        if owner == rank:
+            sent += sum(of) - of[rank]
+        elif owner // size == rank // size and of[owner] < numel:
+            sent += of[rank]
+    return sent
+
+
 def _sharded(units: Sequence[int], n: int, gathers: int, reductions: int, passing: int) -> StepCost:
     passed, shard = sum(one_pass(unit, n) for unit in units), _padded(units, n) // n
     return StepCost(

@@ -42,7 +42,7 @@ from .module_calls import (
     tensors_in,
     who_needs_what,
 )
-from .unit import FlatParameters, Value
+from .unit import FlatParameters, Rounded, Value
 from .units import ShardedUnits, require_ready
 
 NOTHING_COMPUTED = (
@@ -72,6 +72,7 @@ class FullySharded(ShardedUnits):
         value: of a parameter, by name and shape, where the model is on the meta device.
         device: where to keep shards; that of the model by default.
         ignored: parameters that stay whole on every rank, as in plain data parallelism.
+        rounded: how parameters travel that are rounded before anything is computed with them.
         within: the model whose call is a forward, where `model` holds a few of its modules.
         node: ranks that keep a second copy of what a step has gathered first, and gather from each other then.
 
@@ -94,10 +95,11 @@ class FullySharded(ShardedUnits):
         value: Value | None = None,
         device: torch.device | None = None,
         ignored: Collection[nn.Parameter] = (),
+        rounded: Rounded | None = None,
         within: nn.Module | None = None,
         node: ProcessGroup | Communicator | None = None,
     ) -> None:
-        super().__init__(model, group, precision, units, replicas, value, device, ignored, node)
+        super().__init__(model, group, precision, units, replicas, value, device, ignored, rounded, node)
         if units is None:
             warn_of_one_unit(model, self.modules)
         self._reshard_after_forward, self._prefetch = reshard_after_forward, prefetch

@@ -9,6 +9,7 @@ step are among them (hpZ; Wang et al. 2023, "ZeRO++", arXiv 2306.10209, sec. 3.2
 """
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,19 @@ Value = Callable[[str, torch.Size], Tensor]
 """The whole value of a parameter, from its name and shape."""
 
 
+class Rounded(Protocol):
+    """How parameters travel that are rounded before a product in any case: see `reference.compression.gathered`."""
+
+    def takes(self, name: str, shape: torch.Size) -> bool:
+        """Whether a parameter is one of them."""
+
+    def agree(self, units: Sequence["FlatParameters"]) -> None:
+        """Shards have changed, of these units of such parameters. All ranks call this together."""
+
+    def start_gather(self, unit: "FlatParameters") -> Finish:
+        """Begin to make a unit's parameters whole, from the ranks' shards."""
+
+
 class FlatParameters:
     """Parameters within a flat tensor that has memory only while it is needed.
 
@@ -35,6 +49,7 @@ class FlatParameters:
         group: the n ranks that share them, or a communicator of them.
         precision: gathered in `precision.compute`, kept in `precision.master`.
         device: where the shard is kept and the parameters are gathered.
+        rounded: how they travel, where that is not as they are.
         node: ranks of this one's node, as many as divide n, which gather again what one gather of a step has brought.
     """
 
@@ -45,8 +60,10 @@ class FlatParameters:
         group: ProcessGroup | Communicator,
         precision: Precision,
         device: torch.device,
+        rounded: Rounded | None = None,
         node: ProcessGroup | Communicator | None = None,
     ) -> None:
+        self.rounded = rounded
         self.communicator, self.names = over(group), list(named)
         self.node = None if node is None else over(node)
         self.second_copy: Tensor | None = None  # this rank's part of the node's copy
@@ -81,7 +98,9 @@ class FlatParameters:
         if not self.whole:
             self.full.untyped_storage().resize_(self.full.nbytes)
             with torch.no_grad():
-                if self.second_copy is None:
+                if self.rounded:
+                    self._under_way = self.rounded.start_gather(self)
+                elif self.second_copy is None:
                     own = self.shard.to(self.full.dtype)
                     self._under_way = self.communicator.start_all_gather(own, self.full)
                 else:
@@ -91,9 +110,10 @@ class FlatParameters:
     def wait_for_unshard(self) -> None:
         """Return when they are whole."""
         if self._under_way:
-            self._under_way()
+            with torch.no_grad():
+                self._under_way()
             self._under_way = None
-            if self.node and self.second_copy is None:
+            if self.node and self.second_copy is None and not self.rounded:
                 self.second_copy = self.full.tensor_split(self.node.size())[self.node.rank()].clone()
 
     def reshard(self) -> None:
@@ -135,15 +155,17 @@ def make_units(
     named: dict[str, nn.Parameter],
     modules: Sequence[Sequence[nn.Module]],
     make: Callable[[dict[str, nn.Parameter]], FlatParameters],
+    apart: Callable[[str, torch.Size], bool] = lambda name, shape: False,
 ) -> list[FlatParameters]:
     """A unit for each group of modules, and before them one for what they leave; the first with a parameter owns it.
 
-    Their parameters take the place of those in `model`, which are `named`.
+    Their parameters take the place of those in `model`, which are `named`. Those that travel in another way, for which
+    `apart` is true, have units of their own.
     """
     left, units = dict(named), []
     for group in [*modules, [model]]:
         made = []
-        for own in split(left, group):
+        for own in split(left, group, apart):
             made.append(make(own))
             replace(model, dict(zip(own.values(), made[-1].parameters, strict=True)))
             left = {name: parameter for name, parameter in left.items() if name not in own}
@@ -159,11 +181,17 @@ def replace(model: nn.Module, new: dict[nn.Parameter, nn.Parameter]) -> None:
                 setattr(module, name, new[parameter])
 
 
-def split(named: dict[str, nn.Parameter], modules: Sequence[nn.Module]) -> list[dict[str, nn.Parameter]]:
-    """The parameters of `modules` among `named`: the trainable ones and the frozen ones, where there are any."""
+def split(
+    named: dict[str, nn.Parameter],
+    modules: Sequence[nn.Module],
+    apart: Callable[[str, torch.Size], bool] = lambda name, shape: False,
+) -> list[dict[str, nn.Parameter]]:
+    """The parameters of `modules` among `named`: trainable and frozen, `apart` and not, where there are any."""
     inside = {parameter for module in modules for parameter in module.parameters()}
-    kinds: dict[bool, dict[str, nn.Parameter]] = {True: {}, False: {}}
+    kinds: dict[tuple[bool, bool], dict[str, nn.Parameter]] = {}
+    for kind in ((True, False), (True, True), (False, False), (False, True)):
+        kinds[kind] = {}
     for name, parameter in named.items():
         if parameter in inside:
-            kinds[parameter.requires_grad][name] = parameter
+            kinds[parameter.requires_grad, apart(name, parameter.shape)][name] = parameter
     return [kind for kind in kinds.values() if kind]

@@ -33,7 +33,7 @@ from .choice import require_units, units_of
 from .ignored import Ignored, without
 from .lent import INSTEAD, Prehook
 from .shards import ShardedGradients, parts_of
-from .unit import FlatParameters, Value, make_units, require_values
+from .unit import FlatParameters, Rounded, Value, make_units, require_values
 
 
 class ShardedUnits(ABC):
@@ -48,6 +48,7 @@ class ShardedUnits(ABC):
         value: of a parameter, by name and shape, where the model is on the meta device.
         device: where to keep shards; that of the model by default.
         ignored: parameters that stay whole on every rank, as in plain data parallelism.
+        rounded: how parameters travel that are rounded before anything is computed with them.
         node: ranks that keep a second copy of what a step has gathered first, and gather from each other then.
 
     Raises:
@@ -66,6 +67,7 @@ class ShardedUnits(ABC):
         value: Value | None = None,
         device: torch.device | None = None,
         ignored: Collection[nn.Parameter] = (),
+        rounded: Rounded | None = None,
         node: ProcessGroup | Communicator | None = None,
     ) -> None:
         self.shard_groups, self._rank = (over(group).group,), group.rank()
@@ -77,9 +79,17 @@ class ShardedUnits(ABC):
         require_real(named)
         require_values(named, value, device)
         value = value or (lambda name, shape: named[name])
-        self.units = make_units(
-            model, named, self.modules, lambda own: FlatParameters(own, value, group, precision, device, node)
-        )
+
+        def apart(name: str, shape: torch.Size) -> bool:
+            return rounded is not None and rounded.takes(name, shape)
+
+        def unit_of(own: dict[str, nn.Parameter]) -> FlatParameters:
+            way = rounded if all(apart(name, parameter.shape) for name, parameter in own.items()) else None
+            return FlatParameters(own, value, group, precision, device, way, node)
+
+        self.units = make_units(model, named, self.modules, unit_of, apart)
+        self._rounded = rounded
+        self._agree()
         for unit in self.units:
             unit.used = self._used
 
@@ -160,6 +170,12 @@ class ShardedUnits(ABC):
         self._gradients.forget()
         self._buckets.forget()
         self._step.end_step()
+        self._agree()
+
+    def _agree(self) -> None:
+        """Find scales for what travels rounded: shards are new, or have changed."""
+        if self._rounded is not None:
+            self._rounded.agree([unit for unit in self.units if unit.rounded])
 
     def gradients(self) -> list[Tensor]:
         """Buckets and shards that hold gradients now."""

@@ -1,4 +1,4 @@
-"""Puzzles of the chapter `compression`: fewer bits."""
+"""Puzzles of the chapter `compression`: training that sends fewer bits, and computes with fewer."""
 
 ORDER = (
     "block_quantiser",
@@ -8,4 +8,8 @@ ORDER = (
     "second_copy",
     "zero_plus_plus_volume",
     "sends_as_much",
+    "fp8_scale",
+    "delayed_scale",
+    "eight_bit_state",
+    "straight_through",
 )

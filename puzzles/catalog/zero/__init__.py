@@ -11,5 +11,7 @@ ORDER = (
     "hybrid_shard",
     "clip_by_norm",
     "load_elsewhere",
+    "whole_matrix",
+    "deal_matrices",
     "communication_volume",
 )

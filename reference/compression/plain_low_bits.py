@@ -1,0 +1,155 @@
+"""Numbers of 8 bits with a scale, in one process: linear layers, delayed scales, an optimizer's state, rounding.
+
+A number x is kept as a code, the 8-bit number next to x / scale. The scale is the smallest power of two with which the
+largest of those that share it does not overflow: to divide by it rounds nothing, and code times scale is exact in 16
+bits. Of a linear layer y = x Wᵀ two products are of codes, and the third is not:
+
+    y = x̂ Ŵᵀ          x̂: each token has a scale, Ŵ: the matrix has one
+    dx = dŷ Ŵ          dŷ: each token has a scale
+    dW = dyᵀ x         in full: it adds up errors over all tokens, and over steps (Wortsman et al. 2023)
+
+A token's scale depends on no other token. So who else is in the batch, or on which rank, changes nothing.
+
+Micikevicius et al. 2022, "FP8 formats for deep learning" (2209.05433); Wortsman et al. 2023, "Stable and low-precision
+training for large-scale vision-language models" (2304.13013); Dettmers et al. 2022, "8-bit optimizers via block-wise
+quantization" (2110.02861).
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+
+@dataclass(frozen=True)
+class EightBitNumbers:
+    """A kind of 8-bit numbers."""
+
+    dtype: torch.dtype
+    largest: float
+
+
+FP8 = EightBitNumbers(
+    torch.float8_e4m3fn, 448.0
+)  # 3 bits of a mantissa; beside it for gradients E5M2, which few still take
+INT8 = EightBitNumbers(torch.int8, 127.0)
+
+
+def scale_of(amax: Tensor, numbers: EightBitNumbers) -> Tensor:
+    """The smallest power of two with which numbers up to `amax` do not overflow; 1 for zeros, NaN for NaN and inf."""
+    mantissa, exponent = torch.frexp(amax / numbers.largest)  # of 0.5 to below 1
+    exponent = (exponent - (mantissa == 0.5).int()).clamp(min=-100)  # whose reciprocal is finite, too
+    scale = torch.ldexp(torch.ones_like(amax), exponent)
+    return torch.where(amax.isfinite(), torch.where(amax > 0, scale, 1.0), torch.nan)
+
+
+def codes(x: Tensor, scale: Tensor, numbers: EightBitNumbers) -> Tensor:
+    """The 8-bit numbers next to x / scale. What is larger than the largest becomes that one."""
+    scaled = (x / scale).clamp(-numbers.largest, numbers.largest)
+    return (scaled.nan_to_num().round() if numbers.dtype is torch.int8 else scaled).to(numbers.dtype)
+
+
+def rounded(x: Tensor, amax: Tensor, numbers: EightBitNumbers) -> Tensor:
+    """`x` as 8-bit numbers with the scale for `amax` say it: codes times scale."""
+    scale = scale_of(amax, numbers)
+    return codes(x, scale, numbers).to(x.dtype) * scale
+
+
+def rows(x: Tensor, numbers: EightBitNumbers) -> Tensor:
+    """Each row of `x` with a scale of its own, rounded."""
+    return rounded(x, x.abs().amax(-1, keepdim=True), numbers)
+
+
+class PlainLinear(Function):
+    """`apply(x, weight, numbers)`: x Wᵀ as said above."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, numbers: EightBitNumbers) -> Tensor:
+        few = rounded(weight, weight.abs().amax(), numbers)
+        ctx.save_for_backward(x, few)
+        ctx.numbers = numbers
+        return rows(x, numbers) @ few.T
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, few = ctx.saved_tensors
+        of_weight = gradient.flatten(0, -2).T @ x.flatten(0, -2)
+        return rows(gradient, ctx.numbers) @ few, of_weight, None
+
+
+def linear(x: Tensor, weight: Tensor, numbers: EightBitNumbers) -> Tensor:
+    """[..., in] and [out, in] -> [..., out], by products of 8-bit numbers; see above for its backward."""
+    return PlainLinear.apply(x, weight, numbers)
+
+
+class DelayedScale:
+    """A scale from the past: the largest of the last steps, so that no look at the numbers comes before their product.
+
+    What grows faster than the history knows overflows, and is cut off at the largest number: `margin` powers of two are
+    left free for that. Under an average of 8 bits one step of such numbers is rarely noticed, which is the trouble.
+
+    Args:
+        numbers: of 8 bits.
+        steps: that are remembered.
+        margin: factors of two between the largest number known and the largest that there is.
+
+    Micikevicius et al. 2022, section 3; NVIDIA's Transformer Engine calls it `DelayedScaling`.
+    """
+
+    def __init__(self, numbers: EightBitNumbers, steps: int = 16, margin: int = 0) -> None:
+        self.numbers, self.margin = numbers, margin
+        self.history: deque[float] = deque(maxlen=steps)
+        self._now = 0.0
+
+    def round(self, x: Tensor) -> Tensor:
+        """`x` as codes with the scale of the past say it; the largest of it is noted for later."""
+        self._now = max(self._now, float(x.abs().amax()))
+        known = max(self.history, default=self._now)  # in the first step there is no past
+        scale = scale_of(torch.tensor(known, dtype=x.dtype), self.numbers) * 2.0**self.margin
+        return codes(x, scale, self.numbers).to(x.dtype) * scale
+
+    def end_step(self, amax: float | None = None) -> None:
+        """Remember the step's largest number: of all ranks that have a part of the tensor, if `amax` says it."""
+        self.history.append(self._now if amax is None else amax)
+        self._now = 0.0
+
+    def state_dict(self) -> dict[str, list[float]]:
+        """What it takes to resume."""
+        return {"history": list(self.history)}
+
+    def load_state_dict(self, state: dict[str, list[float]]) -> None:
+        """Remember what another one did."""
+        self.history = deque(state["history"], maxlen=self.history.maxlen)
+
+
+def stochastic_bf16(x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """float32 to bfloat16, up or down by chance, so that the mean is right: an update of 2^-12 is not always lost.
+
+    bfloat16 is the first half of float32's bits. A random second half, added, carries into the first as often as it
+    should. What is not finite stays as it is.
+    """
+    noise = torch.randint(0, 1 << 16, x.shape, generator=generator, dtype=torch.int32, device=x.device)
+    bits = (x.view(torch.int32) + noise) & ~0xFFFF
+    return torch.where(x.isfinite(), bits.view(torch.float32), x).to(torch.bfloat16)
+
+
+BLOCK = 256  # numbers of an optimizer's state that share a scale
+
+
+def pack(x: Tensor, block: int = BLOCK) -> tuple[Tensor, Tensor]:
+    """An optimizer's state in 8 bits: codes of the flat `x`, padded to whole blocks, and a scale for each block.
+
+    Dettmers's codes are spread like the numbers of Adam's moments, many of which are small beside the largest: so are
+    those of E4M3, which reach from 448 down to 2^-9. Scales are no powers of two: nothing is multiplied by them twice.
+    """
+    padded = torch.nn.functional.pad(x.flatten(), (0, -x.numel() % block)).view(-1, block)
+    scales = (padded.abs().amax(1, keepdim=True) / FP8.largest).clamp(min=torch.finfo(torch.float32).tiny)
+    return codes(padded, scales, FP8), scales
+
+
+def unpack(packed: Tensor, scales: Tensor, like: Tensor) -> Tensor:
+    """The state again, in the form and the dtype of `like`."""
+    return (packed.to(like.dtype) * scales).flatten()[: like.numel()].view_as(like)
