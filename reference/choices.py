@@ -45,3 +45,15 @@ class ContextLayout(StrEnum):
     ZIGZAG = "zigzag"
     STRIPED = "striped"
     DOCUMENTS = "documents"  # zigzag within each document
+
+
+class Compress(StrEnum):
+    """What is sent of gradients where replicas sum them. See `reference.compression.memory`."""
+
+    NONE = "none"  # all, as it is
+    BF16 = "bf16"  # all, rounded
+    FP16 = "fp16"
+    ONE_BIT = "one-bit"  # signs, in two stages; what is not sent is remembered, in these and all that follow
+    TOP_K = "top-k"  # the largest elements, with their places
+    RANDOM_K = "random-k"  # elements that a seed chooses
+    POWER_SGD = "powersgd"  # two thin matrices

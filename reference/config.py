@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reference.choices import PrecisionName
+from reference.choices import Compress, PrecisionName
 from reference.errors import BadInput
-from reference.fields import option, require_64_bits
+from reference.fields import option, require_64_bits, require_members
 from reference.models import preset
 
 if TYPE_CHECKING:
@@ -47,8 +47,18 @@ class TrainConfig:
     precision: "Precision" = option(
         "fp32", "Numbers to compute with: {words}.", words=PrecisionName, value_of=precision
     )
+    compress: Compress = option(
+        Compress.NONE, "What replicas send of gradients to sum them: {words}. What they do not send, they remember."
+    )
+    compress_rank: int = option(
+        4, "With --compress powersgd: the rank of what is sent of a matrix.", within=("compress",)
+    )
+    compress_share: float = option(
+        0.01, "With --compress top-k or random-k: the share of elements that is sent.", within=("compress",)
+    )
 
     def __post_init__(self) -> None:
+        require_members(self)
         require_64_bits(self)
         if self.steps < 1:
             raise BadInput(f"training takes at least 1 step, not {self.steps}")
@@ -68,6 +78,19 @@ class TrainConfig:
             raise BadInput(f"tokens are bytes here, and this model has a vocabulary of {self.model.vocabulary:,}")
         if self.model.longest is not None and self.sequence > self.model.longest:
             raise BadInput(f"this model knows {self.model.longest} positions, and a window has {self.sequence} tokens")
+
+        self._check_compression()
+
+    def _check_compression(self) -> None:
+        if self.compress_rank < 1:
+            raise BadInput(f"PowerSGD sends a rank of 1 or more, not {self.compress_rank}")
+        if not 0 < self.compress_share <= 1:
+            raise BadInput(f"a share of elements is more than 0 and at most 1, not {self.compress_share}")
+        if self.compress is not Compress.NONE and self.precision.scaled:
+            raise BadInput(
+                "the scale of the loss changes in fp16, and what is left of a gradient would be in the scale of a "
+                "step before: compress in bf16 or fp32"
+            )
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:

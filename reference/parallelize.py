@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial, reduce
+from math import inf
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +13,13 @@ from reference import on_gpus
 from reference.choices import ContextMethod
 from reference.collectives.communicator import Communicator
 from reference.collectives.default import Communicate, over
+from reference.compression.compressed import Compressed
+from reference.compression.memory import MakeCompressor
 from reference.context_parallel.attention import ContextAttention
 from reference.context_parallel.methods import context_attention
 from reference.context_parallel.ops import ContextParallel
 from reference.data_parallel.gradient_sync import DataParallel, GradientSync
-from reference.data_parallel.replicated import DistributedDataParallel, Replicated, naive, through
+from reference.data_parallel.replicated import BUCKET_BYTES, DistributedDataParallel, Replicated, naive, through
 from reference.engine import Engine, ForwardOnly, OneStage
 from reference.errors import BadInput
 from reference.expert_parallel.dispatch import Dispatch
@@ -56,6 +59,9 @@ __all__ = ["DEFAULT_PLAN", "DataParallelism", "Parallel", "PipelineSchedule", "P
 TABLE = "embedding.weight"  # of a tied model, also its head
 USP_RING, USP_HEADS = "cp_ring", "cp_heads"  # of ranks that share windows: a ring across, and neighbours
 EP_NODES, EP_INSIDE = "ep_nodes", "ep_inside"  # of ranks that share out experts: across nodes, and inside one
+TOGETHER = {DataParallelism.NAIVE: 0, DataParallelism.FLAT: inf, DataParallelism.DDP: BUCKET_BYTES}
+"""Bytes of parameters whose compressed gradients travel together."""
+
 Loss = Callable[[Tensor, Tensor, int], Tensor]
 
 
@@ -82,6 +88,7 @@ def parallelize(
     seed: int = 0,
     communicate: Communicate = over,
     sequence: int | None = None,
+    compressor: MakeCompressor | None = None,
 ) -> Parallel:
     """Build a model as `plan` says, with the initial weights that one process would have.
 
@@ -94,6 +101,7 @@ def parallelize(
         seed: of the weights.
         communicate: makes the communicator of a group of ranks; all that strategies say goes through these.
         sequence: tokens of a window. Only context parallelism, whose ranks hold parts of it, must know.
+        compressor: sums the gradients of replicas, where they are not sent as they are.
 
     Raises:
         BadInput: if the plan does not fit the number of ranks or the model.
@@ -107,7 +115,7 @@ def parallelize(
             of_experts.connect(device)
     dtype = precision.compute if plan.shards_parameters else precision.master
     model = create(partial(_part_of, plan=plan, groups=groups), config, seed, "meta", dtype)
-    laid = lay_out(model, config, plan, groups, of_experts, device, precision, seed, sequence)
+    laid = lay_out(model, config, plan, groups, of_experts, device, precision, seed, sequence, compressor)
     if plan.pipeline_parallel > 1:
         engine, inference = _pipelines(model, plan, groups, device, laid.deferred, laid.of_stages)
     else:
@@ -140,12 +148,13 @@ def lay_out(
     precision: Precision,
     seed: int = 0,
     sequence: int | None = None,
+    compressor: MakeCompressor | None = None,
 ) -> LaidOut:
     """Give a model on the meta device, in place, the ops and the blocks of parameters that a plan gives this rank.
 
     Args:
         model: the whole, or the stages of a rank of a pipeline.
-        config, plan, device, precision, seed, sequence: as for `parallelize`.
+        config, plan, device, precision, seed, sequence, compressor: as for `parallelize`.
         groups: of this rank.
         of_experts: the same as layers of experts see the ranks, if there are any.
     """
@@ -168,7 +177,7 @@ def lay_out(
     experts = _experts(config, plan, groups, of_experts) if of_experts else None
     equip(model, lambda _: ops_of(plan, region, deferred, _context(plan, groups, sequence), experts))
     lifted = lift_experts(model) if of_experts else {}
-    make_form = partial(_form, plan=plan, precision=precision, value=value, device=device)
+    make_form = partial(_form, plan=plan, precision=precision, value=value, device=device, compressor=compressor)
     forms = _forms(model, lifted, plan, groups, of_experts, make_form)
     form = forms[0].form
     if is_pipeline or is_split or of_experts:
@@ -391,13 +400,17 @@ def _form(
     value: Callable[[str, torch.Size], Tensor],
     device: torch.device,
     within: nn.Module | None = None,
+    compressor: MakeCompressor | None = None,
 ) -> DataParallel:
     """The form of data parallelism, over some of this rank's parameters.
 
     Args:
+        compressor: sums gradients, where they are not sent as they are.
         within: the model that is called, where `model` holds a few of its modules.
     """
     data = ranks.all
+    if compressor:
+        return Compressed(model, data, compressor, precision, TOGETHER[plan.data_parallel])
     match plan.data_parallel:
         case DataParallelism.NAIVE:
             return Replicated(model, data, precision, partial(naive, all_reduce=through(data)))

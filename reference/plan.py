@@ -6,9 +6,9 @@ from enum import StrEnum
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from reference.choices import ContextLayout, ContextMethod, Offload, Recompute
+from reference.choices import Compress, ContextLayout, ContextMethod, Offload, Recompute
 from reference.errors import BadInput
-from reference.fields import option, require_64_bits, require_members
+from reference.fields import listed, option, require_64_bits, require_members
 from reference.mesh import TENSOR, Mesh
 from reference.pipeline_parallel import orders
 from reference.pipeline_parallel.schedule import Schedule
@@ -70,6 +70,9 @@ class PipelineSchedule(StrEnum):
 
 LOOPED = (PipelineSchedule.INTERLEAVED, PipelineSchedule.INTERLEAVED_EVEN, PipelineSchedule.BREADTH_FIRST)
 """Those that leave open how many stages a rank has."""
+
+REPLICATED = (DataParallelism.NAIVE, DataParallelism.FLAT, DataParallelism.DDP)
+"""Those that leave every rank the whole sum of gradients."""
 
 MOST_ACTIONS = 1_000_000  # of a schedule: a proof takes some 15 seconds
 
@@ -242,6 +245,19 @@ class Plan:
         if self.dp_size(ranks) % self.replicas:
             raise BadInput(f"{self.dp_size(ranks)} ranks do not divide into {self.replicas} replicas of the model")
         self._require_expert_ranks(ranks)
+
+    def require_compression(self, compress: Compress) -> None:
+        """See whether gradients can be sent compressed.
+
+        Raises:
+            BadInput: where no ranks sum whole gradients for all of them.
+        """
+        if compress is not Compress.NONE and self.data_parallel not in REPLICATED:
+            form = self.data_parallel if isinstance(self.data_parallel, DataParallelism) else "a function of one's own"
+            raise BadInput(
+                f"--compress {compress} gives all replicas the whole sum of their gradients, and {form} does not sum "
+                f"so: take --data-parallel {listed(REPLICATED)}"
+            )
 
     def _require_experts(self, model: "ModelConfig") -> None:
         """See that a model has the experts that are to be shared out."""

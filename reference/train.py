@@ -18,8 +18,10 @@ from torch import Tensor
 
 from reference import on_gpus
 from reference.collectives.default import Communicate, over
+from reference.compression.choice import compressor_of
 from reference.config import TrainConfig
 from reference.data_parallel import GradientSync
+from reference.data_parallel.remembered import nothing_remembered
 from reference.dtypes import accumulator
 from reference.engine import Batch
 from reference.errors import BadInput
@@ -57,9 +59,18 @@ class Training:
     ) -> None:
         self.config, self.group, self.device, self.plan = config, group, device, plan
         plan.require_fit(group.size(), config.model, config.sequence)
+        plan.require_compression(config.compress)
         self.batches = batches_for(config, plan.dp_size(group.size()), plan.micro_batches)
         parallel = parallelize(
-            config.model, plan, group, device, config.precision, config.seed, communicate, config.sequence
+            config.model,
+            plan,
+            group,
+            device,
+            config.precision,
+            config.seed,
+            communicate,
+            config.sequence,
+            compressor_of(config),
         )
         self.model, self.loss, self.form = parallel.model, parallel.loss, parallel.form
         self.data, self.loss_group = parallel.data, parallel.loss_group
@@ -115,9 +126,9 @@ class Training:
             parts.append(self.loss(logits, batch.targets, self.batches.tokens))
             return self.scaler.scale(parts[-1])
 
-        with self.config.precision.products():
+        with self.config.precision.products(), nothing_remembered(self.form):
             self.engine.warm_up(lambda k: batch.inputs, like, loss)
-        self.form.reduce_gradients()
+            self.form.reduce_gradients()
         self.form.end_step()
 
     def _batch(self, step: int, k: int) -> Batch:

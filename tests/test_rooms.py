@@ -36,7 +36,7 @@ def test_a_room_imports_only_rooms_that_it_may(room: str) -> None:
 CHAPTERS = (
     "ranks", "collectives", "networks", "memory", "data_parallel", "zero", "tensor_parallel", "sequence_parallel",
     "pipeline_parallel", "zero_bubble", "context_parallel", "expert_parallel", "composition", "planning",
-    "resilience",
+    "resilience", "compression",
 )  # fmt: skip
 MEETING_PLACES = (
     "plan",

@@ -66,7 +66,7 @@ class ShardedUnits(ABC):
         device: torch.device | None = None,
         ignored: Collection[nn.Parameter] = (),
     ) -> None:
-        self.shard_groups, self._rank = (over(group).group,), group.rank()
+        self.shard_groups, self.remembered, self._rank = (over(group).group,), (), group.rank()
         every = dict(model.named_parameters())
         named = without(every, ignored)
         self.modules = units_of(model) if units is None else units

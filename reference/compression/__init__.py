@@ -1,0 +1,14 @@
+"""Compression: training that sends fewer bits, and computes with fewer.
+
+Read `plain.py`, then what is of interest: each group of files stands alone.
+
+Gradients with memory:
+
+    plain_memory.py    error feedback, votes, 1 bit in two stages, top-k and one step of PowerSGD, in one process
+    memory.py          compressors: `plain_memory.sum_with_feedback` over real ranks, with a memory that has names
+    compressed.py      the form of data parallelism whose gradients a compressor sums
+    sparse.py          few elements: the largest with their places, or some that a seed chooses
+    signs.py           one bit of each element: votes, and a sum in two stages
+    low_rank.py        PowerSGD: two thin matrices
+    choice.py          which compressor a run has
+"""

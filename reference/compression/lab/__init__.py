@@ -1,0 +1,1 @@
+"""Instruments of this chapter. No engine imports them."""
