@@ -15,7 +15,6 @@ from rich.console import Console
 from rankwise.progress import following
 from rankwise.ranks import OnNodes, require_ranks, where_possible
 from rankwise.training import NO_NODES, OPTIMIZER, begun_log
-from reference.choices import Compress
 from reference.cluster import Cluster, Gone
 from reference.cluster.nodes import SWITCH
 from reference.errors import BadInput
@@ -52,8 +51,10 @@ def train_elastically_here(
     if saves and saves.in_background:
         raise BadInput("--elastic writes checkpoints at once: leave out --save-in-background")
     plan.require_fit(ranks, config.model, config.sequence)
-    if config.compress is not Compress.NONE:
-        raise BadInput("--elastic keeps no copies of what was not sent of gradients: leave out --compress")
+    if config.is_compressed:
+        raise BadInput(
+            "--elastic keeps no copies of what was not sent of gradients: leave out --compress, and --optimizer"
+        )
     batches = batches_for(config, plan.dp_size(ranks), plan.micro_batches)
     require_memory(config, plan, host_memory())
     resumes = saves.check(config, batches) if saves else ""

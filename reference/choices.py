@@ -29,6 +29,20 @@ class PrecisionName(StrEnum):
     FP64 = "fp64"
 
 
+class Optimizer(StrEnum):
+    """How parameters are updated."""
+
+    ADAMW = "adamw"
+    SGD = "sgd"  # for signs, which say no more than a direction
+    ONE_BIT_ADAM = "one-bit-adam"  # its momentum travels in 1 bit, by `reference.compression.one_bit_adam`
+    ZERO_ONE_ADAM = "zero-one-adam"  # likewise
+    ONE_BIT_LAMB = "one-bit-lamb"  # likewise
+
+
+MOMENTUM_TRAVELS = (Optimizer.ONE_BIT_ADAM, Optimizer.ZERO_ONE_ADAM, Optimizer.ONE_BIT_LAMB)
+"""Optimizers of replicas that bring their gradients into one momentum."""
+
+
 class ContextMethod(StrEnum):
     """How tokens on different ranks look at each other."""
 
@@ -57,3 +71,5 @@ class Compress(StrEnum):
     TOP_K = "top-k"  # the largest elements, with their places
     RANDOM_K = "random-k"  # elements that a seed chooses
     POWER_SGD = "powersgd"  # two thin matrices
+    DEMO = "demo"  # the largest cosine coefficients of the momentum; sums are signs, for sgd
+    MAJORITY_VOTE = "majority-vote"  # signs, and no memory; sums are signs, for sgd

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.choices import Compress
 from reference.compression.choice import compression_of
 from reference.config import TrainConfig
 from reference.errors import BadInput
@@ -204,7 +203,7 @@ def learned(config: TrainConfig, batches: Batches) -> dict[str, int | float | st
     would be lost or read twice.
     """
     precision = next((name for name, known in PRECISIONS.items() if known == config.precision), str(config.precision))
-    compressed = {"compress": compression_of(config)} if config.compress is not Compress.NONE else {}
+    compressed = {"compress": compression_of(config)} if config.is_compressed else {}
     return compressed | {
         "precision": precision,
         "dropout": config.model.dropout,

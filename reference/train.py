@@ -11,14 +11,17 @@ ranks and micro-batches, before backward. Parts of the loss and of the gradients
 """
 
 import time
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from reference import on_gpus
+from reference.choices import Optimizer
 from reference.collectives.default import Communicate, over
 from reference.compression.choice import compressor_of
+from reference.compression.one_bit_adam import Momenta, OneBitAdam, OneBitLamb, ZeroOneAdam
 from reference.config import TrainConfig
 from reference.data_parallel import GradientSync
 from reference.data_parallel.remembered import nothing_remembered
@@ -59,7 +62,7 @@ class Training:
     ) -> None:
         self.config, self.group, self.device, self.plan = config, group, device, plan
         plan.require_fit(group.size(), config.model, config.sequence)
-        plan.require_compression(config.compress)
+        plan.require_compression(config)
         self.batches = batches_for(config, plan.dp_size(group.size()), plan.micro_batches)
         parallel = parallelize(
             config.model,
@@ -70,13 +73,14 @@ class Training:
             config.seed,
             communicate,
             config.sequence,
-            compressor_of(config),
+            compressor_of(config, momenta := Momenta()),
         )
         self.model, self.loss, self.form = parallel.model, parallel.loss, parallel.form
         self.data, self.loss_group = parallel.data, parallel.loss_group
         self.context_rank = plan.mesh(group.size(), config.model).coordinates(group.rank())["cp"]
         self.engine, self.inference, self.parameters = parallel.engine, parallel.inference, parallel.parameters
         self.optimizer = optimizer_for(config, plan, self.form)
+        momenta.attach(self.form.parts, self.optimizer)
         self.scaler = scaler_of(config.precision)
         self.updates = EveryStep(config, self.form, self.optimizer, self.scaler, device)
         self.balancing = Balancing(self.model, config.model, over(group)) if config.model.experts else None
@@ -208,11 +212,24 @@ def batches_for(config: TrainConfig, world_size: int, accumulate: int = 1) -> Ba
 
 
 def optimizer_for(config: TrainConfig, plan: Plan, form: GradientSync) -> torch.optim.Optimizer:
-    """AdamW (Loshchilov and Hutter 2019), with beta_2 = 0.95, as usual for language models."""
+    """The optimizer that a run has chosen: AdamW (Loshchilov and Hutter 2019), with beta_2 = 0.95, or another one."""
     masters = [part.master for part in form.parts] or [torch.nn.Parameter(torch.empty(0))]  # a rank may have no part
     options = {"lr": config.learning_rate, "betas": (0.9, 0.95), "weight_decay": config.weight_decay}
+    if config.optimizer is Optimizer.SGD:
+        options.pop("betas")
+    if config.optimizer in (Optimizer.ONE_BIT_ADAM, Optimizer.ONE_BIT_LAMB):
+        options["freeze_after"] = config.exact_steps
+    make = {
+        Optimizer.ADAMW: partial(torch.optim.AdamW, fused=True),  # one pass over memory, not one for each operation
+        Optimizer.SGD: torch.optim.SGD,
+        Optimizer.ONE_BIT_ADAM: OneBitAdam,
+        Optimizer.ZERO_ONE_ADAM: ZeroOneAdam,
+        Optimizer.ONE_BIT_LAMB: OneBitLamb,
+    }[config.optimizer]
     if plan.offload is Offload.NONE:
-        return torch.optim.AdamW(masters, fused=True, **options)  # one pass over memory, not one for each operation
+        return make(masters, **options)
+    if config.optimizer is not Optimizer.ADAMW:
+        raise BadInput(f"--offload keeps the state of adamw, not of {config.optimizer}: leave it out")
     return OffloadedOptimizer(torch.optim.AdamW, masters, offload_target(plan.offload, plan.offload_folder), **options)
 
 

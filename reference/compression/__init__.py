@@ -10,5 +10,7 @@ Gradients with memory:
     sparse.py          few elements: the largest with their places, or some that a seed chooses
     signs.py           one bit of each element: votes, and a sum in two stages
     low_rank.py        PowerSGD: two thin matrices
+    cosines.py         DeMo: the largest cosines of each rank's momentum
+    one_bit_adam.py    1-bit Adam, 0/1 Adam and 1-bit LAMB: momenta in 1 bit, once the variance is known
     choice.py          which compressor a run has
 """

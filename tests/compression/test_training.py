@@ -159,7 +159,7 @@ def test_a_plan_without_whole_sums_is_refused(plan: Plan, config: TrainConfig, r
 def test_a_setting_that_makes_no_sense_is_refused() -> None:
     with pytest.raises(BadInput, match="a rank of 1 or more, not 0"):
         replace(CONFIG, compress_rank=0)
-    with pytest.raises(BadInput, match="more than 0 and at most 1, not 1.5"):
+    with pytest.raises(BadInput, match=r"more than 0 and at most 1, not 1\.5"):
         replace(CONFIG, compress_share=1.5)
     with pytest.raises(BadInput, match="scale of the loss changes in fp16"):
         replace(CONFIG, compress=Compress.POWER_SGD, precision=PRECISIONS["fp16"])
