@@ -13,4 +13,12 @@ Gradients with memory:
     cosines.py         DeMo: the largest cosines of each rank's momentum
     one_bit_adam.py    1-bit Adam, 0/1 Adam and 1-bit LAMB: momenta in 1 bit, once the variance is known
     choice.py          which compressor a run has
+
+    answers/feedback.py      what was not sent goes with the next gradient
+    answers/bits.py          signs in bits, which the following ones are given
+    answers/vote.py          the majority's sign, a bit there and a bit back
+    answers/one_bit.py       an all-reduce in 1 bit, with two memories
+    answers/two_phases.py    1-bit Adam
+    answers/largest.py       the largest elements, with their places
+    answers/subspace.py      a step of PowerSGD
 """
