@@ -58,10 +58,10 @@ PUZZLE = Puzzle(
     title="1-bit Adam's two phases",
     statement="""
         Adam's step is `rate * m / (v.sqrt() + EPS)`, with `m = B1 m + (1 - B1) g` and `v = B2 v + (1 - B2) g²`, g being
-        the sum of all ranks' gradients. In 1 bit g² would be the same everywhere. But after some steps v changes little,
-        and m is linear in g. So: the first `freeze_after` steps are exact, g travels as it is, and v is learned. In all
-        later steps v stays as it is. Each rank brings its own gradient into its part of the momentum, and the momentum
-        travels in 1 bit, with error feedback from one such step to the next.
+        the sum of all ranks' gradients. In 1 bit g² would be the same everywhere. But after some steps v changes
+        little, and m is linear in g. So: the first `freeze_after` steps are exact, g travels as it is, and v is
+        learned. In all later steps v stays as it is. Each rank brings its own gradient into its part of the momentum,
+        and the momentum travels in 1 bit, with error feedback from one such step to the next.
 
         1 bit cannot say zero. An element that has had no gradient in all exact steps has v = 0, and what signs make of
         its momentum would be divided by EPS. Its momentum stays 0.

@@ -31,7 +31,7 @@ PUZZLE = Puzzle(
         4 bytes, as int32, if it is not sent as int64, as torch has it.
 
         Args:
-            x: [N] float32 of this rank. Afterwards it has zeros where an element was sent: what is left is the residual.
+            x: [N] float32 of this rank. Afterwards it has zeros where an element was sent: the rest is the residual.
             k: 1 to N.
             group: n ranks. Any n.
 
@@ -59,8 +59,8 @@ PUZZLE = Puzzle(
     ),
     hints=(
         "`x.abs().topk(k).indices` are places, as int64. What if N is less than two billion?",
-        "`places.to(torch.int32).view(torch.float32)` are the same bytes as float32: so they fit beside values. Only do "
-        "not compute with them.",
+        "`places.to(torch.int32).view(torch.float32)` are the same bytes as float32: so they fit beside values. Only "
+        "do not compute with them.",
         "All-gather [2, k] of values and places; for each rank, `total[its places] += its values`.",
     ),
     wrong=(
