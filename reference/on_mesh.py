@@ -78,7 +78,7 @@ class OnMesh:
 
     @property
     def remembered(self) -> list[Remembered]:
-        """What the forms remember, as of the whole model."""
+        """What the forms remember, where the mesh has it."""
         return [self._remembered(each) for form in self._forms for each in form.remembered]
 
     @contextmanager
@@ -108,7 +108,7 @@ class OnMesh:
         return [gradient for form in self._forms for gradient in form.gradients()]
 
     def _remembered(self, each: Remembered) -> Remembered:
-        """Something that a form remembers, where the mesh has it."""
+        """One thing that a form remembers, with its place in the whole model."""
         part = next(part for part in self.parts if part.name == each.part.name)
         holder, holders = 0, 1
         for communicator in self._seen[part.name]:

@@ -24,10 +24,9 @@ def majority_vote(gradient: Tensor, group: ProcessGroup) -> Tensor:
     negative: one bit. The step goes where most ranks say. (A rank that has gone
     mad has one vote of n.)
 
-    A ring cannot add up bits on its way: the sum of three bits is no bit. So
-    let each rank be the server of a chunk of N/n elements: it gets the votes
-    for it from all, counts them, and sends all the outcome, which is one bit
-    again.
+    A ring cannot add up bits: the sum of three bits is no bit. So let each rank
+    be the server of a chunk of N/n elements: it gets the votes for it from all,
+    counts them, and sends all the outcome, which is one bit again.
 
     Given are `pack(x)`, which makes bytes [..., L/8] of `x` [..., L], a bit of
     1 for each element that is 0 or more; and `unpack(bytes)`, which makes 1 and

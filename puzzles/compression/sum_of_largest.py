@@ -25,7 +25,7 @@ def sum_of_largest(x: Tensor, k: int, group: ProcessGroup) -> Tensor:
 
     Args:
         x: [N] float32 of this rank. Afterwards it has zeros where an element
-            was sent: what is left is the residual.
+            was sent: the rest is the residual.
         k: 1 to N.
         group: n ranks. Any n.
 

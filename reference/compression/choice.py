@@ -39,7 +39,7 @@ def compressor_of(config: TrainConfig, momenta: Momenta) -> MakeCompressor | Non
 
 
 def compression_of(config: TrainConfig) -> str:
-    """The same in words, for a checkpoint: a run that resumes must go on alike."""
+    """The same in words, for a checkpoint: a run that resumes must continue alike."""
     if config.optimizer in (Optimizer.ONE_BIT_ADAM, Optimizer.ONE_BIT_LAMB):
         return f"{config.optimizer}, exact for {config.exact_steps} steps"
     match config.compress:

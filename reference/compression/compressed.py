@@ -47,7 +47,7 @@ class Compressed(Replicated):
 
     @property
     def remembered(self) -> Sequence[Remembered]:
-        """What the compressor goes on with in the next step."""
+        """What the compressor needs in the next step."""
         return self.compressor.remembered()
 
     def _known(self, parameter: nn.Parameter, dtype: torch.dtype) -> Known:

@@ -32,7 +32,7 @@ from .memory import Compressor, Known, all_reduce_bytes, generator_of, spread
 from .plain_memory import orthogonalise
 
 
-class Matrices(NamedTuple):
+class MatricesOfShape(NamedTuple):
     """Gradients of one call that are matrices of one shape."""
 
     places: list[int]  # in the call
@@ -65,7 +65,7 @@ class PowerSGD(Compressor):
             raise BadInput(f"PowerSGD approximates by a rank of 1 or more, not {rank}")
         super().__init__(communicator)
         self.rank, self.seed = rank, seed
-        self.matrices: list[list[Matrices]] = []  # of each call, by shape
+        self.matrices: list[list[MatricesOfShape]] = []  # of each call, by shape
         self.small: list[list[int]] = []  # of each call, places of gradients that travel as they are
 
     def prepare(self, call: Sequence[Known]) -> None:
@@ -81,13 +81,13 @@ class PowerSGD(Compressor):
             found.append(self._room([*places], call))
         self.matrices.append(found)
 
-    def _room(self, places: list[int], call: Sequence[Known]) -> Matrices:
+    def _room(self, places: list[int], call: Sequence[Known]) -> MatricesOfShape:
         of = [call[place] for place in places]
         shapes = [matrix_shape(known.shape) for known in of]
         q = torch.cat([self._first_q(known, *shape) for known, shape in zip(of, shapes, strict=True)])
         m, (_, a, b) = sum(count for count, *_ in shapes), shapes[0]
         wanted = torch.zeros(m, a, b, dtype=of[0].dtype, device=of[0].device)
-        return Matrices(places, [k.name for k in of], [k.shape for k in of], wanted, q, q.clone())
+        return MatricesOfShape(places, [k.name for k in of], [k.shape for k in of], wanted, q, q.clone())
 
     def _first_q(self, known: Known, count: int, _: int, b: int) -> Tensor:
         values = torch.randn(count, b, self.rank, generator=generator_of(self.seed, known.name), dtype=torch.float64)

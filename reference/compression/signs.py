@@ -1,6 +1,6 @@
 """One bit of each element: votes, and a sum in two stages with a memory on both ways.
 
-A sum of bits is no bit, so a ring cannot add them up on its way. Instead each rank is the server of a chunk:
+A sum of bits is no bit, so a ring cannot add them up. Instead each rank is the server of a chunk:
 
     to servers     an all-to-all: rank i sends chunk j of its bits to rank j         (n - 1)/n N/8 bytes
     from servers   an all-gather: rank j sends the bits of its result to all         (n - 1)/n N/8 bytes

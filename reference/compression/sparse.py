@@ -116,7 +116,7 @@ class RandomK(FewElements):
         return torch.randperm(known.shape.numel(), generator=generator)[: self.count(known)]
 
     def remembered(self) -> list[Remembered]:
-        """How many steps there were, too: a run that resumes goes on with other elements than one that begins."""
+        """How many steps there were, too: a run that resumes takes other elements than one that begins."""
         taken = [Remembered.of("taken", name, count, about=About.PARAMETER) for name, count in self.taken.items()]
         return super().remembered() + taken
 

@@ -52,7 +52,7 @@ class Remembered:
         Args:
             kind: of values.
             name: of the parameter.
-            values: which go on being changed in place.
+            values: which are changed in place later, too.
             shape: of the whole parameter, where they are about its elements.
             begin: the first of these.
             options: the other fields.

@@ -108,6 +108,16 @@ PUZZLE = Puzzle(
             edits=(("        residual -= sent\n", "        residual = residual - sent\n"),),
         ),
         Wrong(
+            "one half after the other",
+            diagnosis=r"right, but a rank makes \d+ calls",
+            edits=(
+                (
+                    "dist.all_reduce(sent, group=group)",
+                    "for part in sent.tensor_split(2):\n            dist.all_reduce(part, group=group)",
+                ),
+            ),
+        ),
+        Wrong(
             "what was compressed is the sum",
             diagnosis=r"expected",
             edits=(

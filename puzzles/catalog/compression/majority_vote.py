@@ -3,9 +3,9 @@
 import torch.distributed as dist
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
-from reference.compression import plain_memory
 from reference.compression.answers.bits import pack, unpack
 from reference.compression.answers.vote import majority_vote
+from reference.compression.plain_memory import majority_vote as by_all
 
 from .gradients import two_ways
 
@@ -17,7 +17,7 @@ def gradient_of(case, rank):
 
 def of_one_process(case, inputs):
     """One process has all gradients."""
-    outcome = plain_memory.majority_vote([each["gradient"] for each in inputs])
+    outcome = by_all([each["gradient"] for each in inputs])
     return [{"returns": outcome} for _ in inputs]
 
 
@@ -28,7 +28,7 @@ PUZZLE = Puzzle(
         In signSGD a rank says of each element of its gradient only whether it is negative: one bit. The step goes
         where most ranks say. (A rank that has gone mad has one vote of n.)
 
-        A ring cannot add up bits on its way: the sum of three bits is no bit. So let each rank be the server of a chunk
+        A ring cannot add up bits: the sum of three bits is no bit. So let each rank be the server of a chunk
         of N/n elements: it gets the votes for it from all, counts them, and sends all the outcome, which is one bit
         again.
 
@@ -54,7 +54,7 @@ PUZZLE = Puzzle(
         Budget(
             Measure.BYTES_SENT,
             target=lambda case: two_ways(case.n, case.bytes),
-            why="a bit for each element on the way to its server, and one on the way back",
+            why="a bit for each element to its server, and one back",
         ),
         Budget(Measure.CALLS, target=lambda case: 2, why="an all-to-all and an all-gather"),
     ),

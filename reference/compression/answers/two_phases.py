@@ -7,7 +7,9 @@ from torch.distributed import ProcessGroup
 
 from .one_bit import one_bit_all_reduce
 
-B1, B2, EPS = 0.9, 0.95, 1e-8
+B1 = 0.9
+B2 = 0.95
+EPS = 1e-8
 
 
 def one_bit_adam(
