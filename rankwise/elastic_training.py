@@ -51,6 +51,10 @@ def train_elastically_here(
     if saves and saves.in_background:
         raise BadInput("--elastic writes checkpoints at once: leave out --save-in-background")
     plan.require_fit(ranks, config.model, config.sequence)
+    if config.is_compressed:
+        raise BadInput(
+            "--elastic keeps no copies of what was not sent of gradients: leave out --compress, and --optimizer"
+        )
     batches = batches_for(config, plan.dp_size(ranks), plan.micro_batches)
     require_memory(config, plan, host_memory())
     resumes = saves.check(config, batches) if saves else ""

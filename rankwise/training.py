@@ -59,6 +59,7 @@ def train_on_cluster(
     require_ranks(ranks)
     device = device_on_nodes(device) if on_nodes.nodes else choose_device(device, ranks)
     plan.require_fit(ranks, config.model, config.sequence)
+    plan.require_compression(config)
     batches = batches_for(config, plan.dp_size(ranks), plan.micro_batches)
     if device == "cpu":
         require_memory(config, plan, host_memory())

@@ -47,6 +47,14 @@ class Optimizer(StrEnum):
     ADAMW = "adamw"
     MUON = "muon"  # matrices of hidden layers whole, by `reference.zero.whole_matrices`; AdamW for all else
     SHAMPOO = "shampoo"  # likewise
+    SGD = "sgd"  # for signs, which say no more than a direction
+    ONE_BIT_ADAM = "one-bit-adam"  # its momentum travels in 1 bit, by `reference.compression.one_bit_adam`
+    ZERO_ONE_ADAM = "zero-one-adam"  # likewise
+    ONE_BIT_LAMB = "one-bit-lamb"  # likewise
+
+
+MOMENTUM_TRAVELS = (Optimizer.ONE_BIT_ADAM, Optimizer.ZERO_ONE_ADAM, Optimizer.ONE_BIT_LAMB)
+"""Optimizers of replicas that bring their gradients into one momentum."""
 
 
 class LinearNumbers(StrEnum):
@@ -73,3 +81,17 @@ class ContextLayout(StrEnum):
     ZIGZAG = "zigzag"
     STRIPED = "striped"
     DOCUMENTS = "documents"  # zigzag within each document
+
+
+class Compress(StrEnum):
+    """What is sent of gradients where replicas sum them. See `reference.compression.memory`."""
+
+    NONE = "none"  # all, as it is
+    BF16 = "bf16"  # all, rounded
+    FP16 = "fp16"
+    ONE_BIT = "one-bit"  # signs, in two stages; what is not sent is remembered, in these and all that follow
+    TOP_K = "top-k"  # the largest elements, with their places
+    RANDOM_K = "random-k"  # elements that a seed chooses
+    POWER_SGD = "powersgd"  # two thin matrices
+    DEMO = "demo"  # the largest cosine coefficients of the momentum; sums are signs, for sgd
+    MAJORITY_VOTE = "majority-vote"  # signs, and no memory; sums are signs, for sgd

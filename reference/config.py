@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reference.choices import LinearNumbers, Optimizer, PrecisionName
+from reference.choices import MOMENTUM_TRAVELS, Compress, LinearNumbers, Optimizer, PrecisionName
 from reference.errors import BadInput
 from reference.fields import option, require_64_bits, require_members
 from reference.models import preset
@@ -55,6 +55,22 @@ class TrainConfig:
         LinearNumbers.SAME,
         "Numbers that linear layers multiply: {words}; same is as --precision. Weights get gradients in full.",
     )
+    compress: Compress = option(
+        Compress.NONE, "What replicas send of gradients to sum them: {words}. What they do not send, they remember."
+    )
+    compress_rank: int = option(
+        4, "With --compress powersgd: the rank of what is sent of a matrix.", within=("compress",)
+    )
+    compress_share: float = option(
+        0.01, "With --compress top-k or random-k: the share of elements that is sent.", within=("compress",)
+    )
+
+    freeze_after: int | None = option(
+        None,
+        "With --optimizer one-bit-adam or one-bit-lamb: steps that are exact, before momenta travel in 1 bit; a fifth "
+        "of all by default.",
+        within=("optimizer",),
+    )
 
     def __post_init__(self) -> None:
         require_64_bits(self)
@@ -77,6 +93,33 @@ class TrainConfig:
             raise BadInput(f"tokens are bytes here, and this model has a vocabulary of {self.model.vocabulary:,}")
         if self.model.longest is not None and self.sequence > self.model.longest:
             raise BadInput(f"this model knows {self.model.longest} positions, and a window has {self.sequence} tokens")
+
+        self._check_compression()
+
+    def _check_compression(self) -> None:
+        if self.compress_rank < 1:
+            raise BadInput(f"PowerSGD sends a rank of 1 or more, not {self.compress_rank}")
+        if not 0 < self.compress_share <= 1:
+            raise BadInput(f"a share of elements is more than 0 and at most 1, not {self.compress_share}")
+        if self.freeze_after is not None and self.freeze_after < 1:
+            raise BadInput(f"a variance is learned in 1 step or more, not in {self.freeze_after}")
+        if self.optimizer in MOMENTUM_TRAVELS and self.compress is not Compress.NONE:
+            raise BadInput(f"{self.optimizer} has sums of its own: leave out --compress {self.compress}")
+        if self.is_compressed and self.precision.scaled:
+            raise BadInput(
+                "the scale of the loss changes in fp16, and what is left of a gradient would be in the scale of a "
+                "step before: compress in bf16 or fp32"
+            )
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether replicas send less than their gradients, and remember the rest."""
+        return self.compress is not Compress.NONE or self.optimizer in MOMENTUM_TRAVELS
+
+    @property
+    def exact_steps(self) -> int:
+        """So many steps learn the variance, before it is frozen."""
+        return max(1, self.steps // 5) if self.freeze_after is None else self.freeze_after
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:

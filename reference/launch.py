@@ -178,6 +178,7 @@ def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, Saves | None, torch.
             saves = saves.of(to_store(options))
         config, plan = configure(**options)
         plan.require_fit(dist.get_world_size(), config.model, config.sequence)
+        plan.require_compression(config)
         text = batches_for(config, plan.dp_size(dist.get_world_size()), plan.micro_batches).fingerprint
         if kind == "cpu":
             require_memory(config, plan, host_memory(), ranks_here() / dist.get_world_size())

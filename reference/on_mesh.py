@@ -17,6 +17,7 @@ from torch import Tensor
 
 from reference.collectives.communicator import Communicator
 from reference.data_parallel.gradient_sync import DataParallel, GradientSync, ParameterShard
+from reference.data_parallel.remembered import Remembered
 from reference.data_parallel.replicated import flat
 from reference.groups import Groups
 from reference.sharding import Placement
@@ -69,9 +70,16 @@ class OnMesh:
         self.units = [unit for form in self._forms for unit in form.units]
         self.partial: dict[Communicator, list[ParameterShard]] = {}  # parts whose gradients are summed over these ranks
         of = {part.name: along.groups or groups for along in forms for part in along.form.parts}
+        self._seen: dict[str, list[Communicator]] = {}  # of each parameter: over which ranks parts of gradients add up
         for part in self.parts:
-            for communicator in partial_groups(placed[part.name], of[part.name]):
+            self._seen[part.name] = partial_groups(placed[part.name], of[part.name])
+            for communicator in self._seen[part.name]:
                 self.partial.setdefault(communicator, []).append(part)
+
+    @property
+    def remembered(self) -> list[Remembered]:
+        """What the forms remember, where the mesh has it."""
+        return [self._remembered(each) for form in self._forms for each in form.remembered]
 
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:
@@ -98,6 +106,14 @@ class OnMesh:
     def gradients(self) -> list[Tensor]:
         """The buffers in which gradients are at this moment."""
         return [gradient for form in self._forms for gradient in form.gradients()]
+
+    def _remembered(self, each: Remembered) -> Remembered:
+        """One thing that a form remembers, with its place in the whole model."""
+        part = next(part for part in self.parts if part.name == each.part.name)
+        holder, holders = 0, 1
+        for communicator in self._seen[part.name]:
+            holder, holders = holder * communicator.size() + communicator.rank(), holders * communicator.size()
+        return each.placed(part, holder, holders)
 
     def _placed(self, part: ParameterShard, where: Placement, along: Along, groups: Groups) -> ParameterShard:
         """The part as one of the whole model."""

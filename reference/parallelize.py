@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial, reduce
+from math import inf
 from types import MappingProxyType
 
 import torch
@@ -13,16 +14,18 @@ from reference import on_gpus
 from reference.choices import ContextMethod, LinearNumbers, WireFormat
 from reference.collectives.communicator import Communicator
 from reference.collectives.default import Communicate, over
+from reference.compression.compressed import Compressed
 from reference.compression.fast.tiles import TILED
 from reference.compression.gathered import EightBits
 from reference.compression.low_bits import LowBits
+from reference.compression.memory import MakeCompressor
 from reference.compression.plain_low_bits import FP8, INT8
 from reference.compression.quantised import Quantised, QuantisedOnNodes
 from reference.context_parallel.attention import ContextAttention
 from reference.context_parallel.methods import context_attention
 from reference.context_parallel.ops import ContextParallel
 from reference.data_parallel.gradient_sync import DataParallel, GradientSync
-from reference.data_parallel.replicated import DistributedDataParallel, Replicated, naive, through
+from reference.data_parallel.replicated import BUCKET_BYTES, DistributedDataParallel, Replicated, naive, through
 from reference.engine import Engine, ForwardOnly, OneStage
 from reference.errors import BadInput
 from reference.expert_parallel.dispatch import Dispatch
@@ -67,6 +70,9 @@ HPZ = "hpz"  # of ranks that share parameters: those of a node, with a second co
 QGZ_NODES, QGZ_INSIDE = "qgz_nodes", "qgz_inside"  # likewise: across nodes, and inside one, to sum gradients
 EP_NODES, EP_INSIDE = "ep_nodes", "ep_inside"  # of ranks that share out experts: across nodes, and inside one
 NUMBERS = MappingProxyType({LinearNumbers.FP8: FP8, LinearNumbers.INT8: INT8})
+TOGETHER = {DataParallelism.NAIVE: 0, DataParallelism.FLAT: inf, DataParallelism.DDP: BUCKET_BYTES}
+"""Bytes of parameters whose compressed gradients travel together."""
+
 Loss = Callable[[Tensor, Tensor, int], Tensor]
 
 
@@ -94,6 +100,7 @@ def parallelize(
     communicate: Communicate = over,
     sequence: int | None = None,
     linear: LinearNumbers = LinearNumbers.SAME,
+    compressor: MakeCompressor | None = None,
 ) -> Parallel:
     """Build a model as `plan` says, with the initial weights that one process would have.
 
@@ -107,6 +114,7 @@ def parallelize(
         communicate: makes the communicator of a group of ranks; all that strategies say goes through these.
         sequence: tokens of a window. Only context parallelism, whose ranks hold parts of it, must know.
         linear: of what numbers the products of linear layers are.
+        compressor: sums the gradients of replicas, where they are not sent as they are.
 
     Raises:
         BadInput: if the plan does not fit the number of ranks or the model.
@@ -120,7 +128,7 @@ def parallelize(
             of_experts.connect(device)
     dtype = precision.compute if plan.shards_parameters else precision.master
     model = create(partial(_part_of, plan=plan, groups=groups), config, seed, "meta", dtype)
-    laid = lay_out(model, config, plan, groups, of_experts, device, precision, seed, sequence, linear)
+    laid = lay_out(model, config, plan, groups, of_experts, device, precision, seed, sequence, linear, compressor)
     if plan.pipeline_parallel > 1:
         engine, inference = _pipelines(model, plan, groups, device, laid.deferred, laid.of_stages)
     else:
@@ -154,12 +162,13 @@ def lay_out(
     seed: int = 0,
     sequence: int | None = None,
     linear: LinearNumbers = LinearNumbers.SAME,
+    compressor: MakeCompressor | None = None,
 ) -> LaidOut:
     """Give a model on the meta device, in place, the ops and the blocks of parameters that a plan gives this rank.
 
     Args:
         model: the whole, or the stages of a rank of a pipeline.
-        config, plan, device, precision, seed, sequence, linear: as for `parallelize`.
+        config, plan, device, precision, seed, sequence, linear, compressor: as for `parallelize`.
         groups: of this rank.
         of_experts: the same as layers of experts see the ranks, if there are any.
     """
@@ -183,7 +192,7 @@ def lay_out(
     low_bits = _low_bits(linear, plan, groups)
     equip(model, lambda _: ops_of(plan, region, deferred, _context(plan, groups, sequence), experts, low_bits))
     lifted = lift_experts(model) if of_experts else {}
-    make_form = partial(_form, plan=plan, precision=precision, value=value, device=device)
+    make_form = partial(_form, plan=plan, precision=precision, value=value, device=device, compressor=compressor)
     if linear is not LinearNumbers.SAME and plan.shards_parameters:
         shards = groups.communicator("dp_shard", "cp", *TENSOR)
         make_form = partial(make_form, rounded=EightBits(NUMBERS[linear], shards))
@@ -451,14 +460,18 @@ def _form(
     device: torch.device,
     within: nn.Module | None = None,
     rounded: Rounded | None = None,
+    compressor: MakeCompressor | None = None,
 ) -> DataParallel:
     """The form of data parallelism, over some of this rank's parameters.
 
     Args:
+        compressor: sums gradients, where they are not sent as they are.
         within: the model that is called, where `model` holds a few of its modules.
         rounded: how FSDP gathers what is rounded before it is computed with.
     """
     data = ranks.all
+    if compressor:
+        return Compressed(model, data, compressor, precision, TOGETHER[plan.data_parallel])
     match plan.data_parallel:
         case DataParallelism.NAIVE:
             return Replicated(model, data, precision, partial(naive, all_reduce=through(data)))

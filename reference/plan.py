@@ -6,9 +6,17 @@ from enum import StrEnum
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from reference.choices import ContextLayout, ContextMethod, Offload, Recompute, WireFormat
+from reference.choices import (
+    MOMENTUM_TRAVELS,
+    Compress,
+    ContextLayout,
+    ContextMethod,
+    Offload,
+    Recompute,
+    WireFormat,
+)
 from reference.errors import BadInput
-from reference.fields import option, require_64_bits, require_members
+from reference.fields import listed, option, require_64_bits, require_members
 from reference.mesh import TENSOR, Mesh
 from reference.pipeline_parallel import orders
 from reference.pipeline_parallel.schedule import Schedule
@@ -16,6 +24,7 @@ from reference.zero_bubble import building_blocks
 from reference.zero_bubble import orders as zero_bubble
 
 if TYPE_CHECKING:
+    from reference.config import TrainConfig
     from reference.context_parallel.layouts import Layout
     from reference.models import ModelConfig
 
@@ -70,6 +79,12 @@ class PipelineSchedule(StrEnum):
 
 LOOPED = (PipelineSchedule.INTERLEAVED, PipelineSchedule.INTERLEAVED_EVEN, PipelineSchedule.BREADTH_FIRST)
 """Those that leave open how many stages a rank has."""
+
+REPLICATED = (DataParallelism.NAIVE, DataParallelism.FLAT, DataParallelism.DDP)
+"""Those that leave every rank the whole sum of gradients."""
+
+NOT_OF_PARTS = (*MOMENTUM_TRAVELS, Compress.DEMO, Compress.MAJORITY_VOTE)
+"""What does not come to a sum: parts of it that other axes have would not add up."""
 
 MOST_ACTIONS = 1_000_000  # of a schedule: a proof takes some 15 seconds
 
@@ -294,6 +309,28 @@ class Plan:
                     "experts are shared among other ranks than the rest, in nodes of another size: take secondary "
                     "shards and ranks per node of 1"
                 )
+
+    def require_compression(self, config: "TrainConfig") -> None:
+        """See whether replicas can send less than their gradients.
+
+        Raises:
+            BadInput: where no ranks sum whole gradients for all of them; or where gradients of one parameter are parts
+                that are summed once more.
+        """
+        if not config.is_compressed:
+            return
+        word = config.compress if config.compress is not Compress.NONE else config.optimizer
+        if self.data_parallel not in REPLICATED:
+            form = self.data_parallel if isinstance(self.data_parallel, DataParallelism) else "a function of one's own"
+            raise BadInput(
+                f"{word} gives all replicas the whole sum of their gradients, and {form} does not sum so: take "
+                f"--data-parallel {listed(REPLICATED)}"
+            )
+        if word in NOT_OF_PARTS and (self.tensor_parallel > 1 or self.pipeline_parallel > 1 or config.model.experts):
+            raise BadInput(
+                f"with {word} replicas agree on more than a sum, and where ranks of a tensor axis or of a pipeline "
+                "have parts of a gradient, these must add up: take data parallelism alone, of a model without experts"
+            )
 
     def _require_experts(self, model: "ModelConfig") -> None:
         """See that a model has the experts that are to be shared out."""

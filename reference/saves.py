@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reference.compression.choice import compression_of
 from reference.config import TrainConfig
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
@@ -81,7 +82,8 @@ class Saves:
         contents = checkpoint_folder.contents(checkpoint_folder.find(self.folder))
         known = contents["extra"]["learned"]
         self._same_model(contents["extra"].get("options", {}))
-        for name, here in learned(config, batches).items():
+        wanted = {name: "none" for name in known if name == "compress"} | learned(config, batches)
+        for name, here in wanted.items():
             if name not in known:  # an older checkpoint
                 raise BadInput(f"{self.folder} does not tell the {name} of its run: save a new run somewhere else")
             if known[name] != here:
@@ -201,7 +203,8 @@ def learned(config: TrainConfig, batches: Batches) -> dict[str, int | float | st
     tokens a step reads: samples would be lost or read twice.
     """
     precision = next((name for name, known in PRECISIONS.items() if known == config.precision), str(config.precision))
-    return {
+    compressed = {"compress": compression_of(config)} if config.is_compressed else {}
+    return compressed | {
         "precision": precision,
         "dropout": config.model.dropout,
         "batch": config.batch,

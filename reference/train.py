@@ -11,7 +11,7 @@ ranks and micro-batches, before backward. Parts of the loss and of the gradients
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -23,8 +23,11 @@ from reference import on_gpus
 from reference.choices import Optimizer
 from reference.collectives.communicator import Communicator
 from reference.collectives.default import Communicate, over
+from reference.compression.choice import compressor_of
+from reference.compression.one_bit_adam import Momenta, OneBitAdam, OneBitLamb, ZeroOneAdam
 from reference.config import TrainConfig
 from reference.data_parallel import GradientSync
+from reference.data_parallel.remembered import nothing_remembered
 from reference.dtypes import accumulator
 from reference.engine import Batch
 from reference.errors import BadInput
@@ -63,6 +66,7 @@ class Training:
     ) -> None:
         self.config, self.group, self.device, self.plan = config, group, device, plan
         plan.require_fit(group.size(), config.model, config.sequence)
+        plan.require_compression(config)
         self.batches = batches_for(config, plan.dp_size(group.size()), plan.micro_batches)
         parallel = parallelize(
             config.model,
@@ -74,12 +78,14 @@ class Training:
             communicate,
             config.sequence,
             config.linear,
+            compressor_of(config, momenta := Momenta()),
         )
         self.model, self.loss, self.form = parallel.model, parallel.loss, parallel.form
         self.data, self.loss_group = parallel.data, parallel.loss_group
         self.context_rank = plan.mesh(group.size(), config.model).coordinates(group.rank())["cp"]
         self.engine, self.inference, self.parameters = parallel.engine, parallel.inference, parallel.parameters
         self.optimizer = optimizer_for(config, plan, self.form, communicate(group))
+        momenta.attach(self.form.parts, self.optimizer)
         self.scaler = scaler_of(config.precision)
         self.updates = EveryStep(config, self.form, self.optimizer, self.scaler, device)
         self.balancing = Balancing(self.model, config.model, over(group)) if config.model.experts else None
@@ -129,9 +135,9 @@ class Training:
             parts.append(self.loss(logits, batch.targets, self.batches.tokens))
             return self.scaler.scale(parts[-1])
 
-        with self.config.precision.products():
+        with self.config.precision.products(), nothing_remembered(self.form):
             self.engine.warm_up(lambda k: batch.inputs, like, loss)
-        self.form.reduce_gradients()
+            self.form.reduce_gradients()
         self.form.end_step()
 
     def _batch(self, step: int, k: int) -> Batch:
@@ -222,10 +228,15 @@ def optimizer_for(config: TrainConfig, plan: Plan, form: GradientSync, everyone:
         BadInput: if the plan has no room for it.
     """
     options = {"lr": config.learning_rate, "betas": (0.9, 0.95), "weight_decay": config.weight_decay}
+    exact = {"freeze_after": config.exact_steps}
     make = {
         Optimizer.ADAMW: _adamw,
         Optimizer.MUON: partial(_whole_matrices, Muon(config.precision.compute)),
         Optimizer.SHAMPOO: partial(_whole_matrices, Shampoo()),
+        Optimizer.SGD: partial(_in_memory, without_betas(torch.optim.SGD)),
+        Optimizer.ONE_BIT_ADAM: partial(_in_memory, partial(OneBitAdam, **exact)),
+        Optimizer.ZERO_ONE_ADAM: partial(_in_memory, ZeroOneAdam),
+        Optimizer.ONE_BIT_LAMB: partial(_in_memory, partial(OneBitLamb, **exact)),
     }
     return make[config.optimizer](config, plan, form, everyone, options)
 
@@ -234,10 +245,34 @@ def _adamw(
     config: TrainConfig, plan: Plan, form: GradientSync, everyone: Communicator, options: Mapping[str, Any]
 ) -> torch.optim.Optimizer:
     """AdamW (Loshchilov and Hutter 2019), with beta_2 = 0.95, as usual for language models."""
-    masters = [part.master for part in form.parts] or [torch.nn.Parameter(torch.empty(0))]  # a rank may have no part
     if plan.offload is Offload.NONE:
-        return torch.optim.AdamW(masters, fused=True, **options)  # one pass over memory, not one for each operation
-    return OffloadedOptimizer(torch.optim.AdamW, masters, offload_target(plan.offload, plan.offload_folder), **options)
+        return torch.optim.AdamW(masters_of(form), fused=True, **options)  # one pass over memory, not one an operation
+    target = offload_target(plan.offload, plan.offload_folder)
+    return OffloadedOptimizer(torch.optim.AdamW, masters_of(form), target, **options)
+
+
+def _in_memory(
+    make: Callable[..., torch.optim.Optimizer],
+    config: TrainConfig,
+    plan: Plan,
+    form: GradientSync,
+    everyone: Communicator,
+    options: Mapping[str, Any],
+) -> torch.optim.Optimizer:
+    """An optimizer whose state stays beside the model."""
+    if plan.offload is not Offload.NONE:
+        raise BadInput(f"--offload keeps the state of adamw, not of {config.optimizer}: leave it out")
+    return make(masters_of(form), **options)
+
+
+def without_betas(make: Callable[..., torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
+    """An optimizer that has no moments."""
+    return lambda masters, betas, **options: make(masters, **options)
+
+
+def masters_of(form: GradientSync) -> list[torch.nn.Parameter]:
+    """What to update; a rank may have no part, and torch wants one."""
+    return [part.master for part in form.parts] or [torch.nn.Parameter(torch.empty(0))]
 
 
 def _whole_matrices(

@@ -7,6 +7,7 @@ backward.
     plain.py                    a hook on each parameter, then buckets
     gradient_sync.py            what a form is: parts with masters, a micro-batch, reduce_gradients, end_step
     replicated.py               `plain` with mixed precision, micro-batches, unused and frozen parameters: DDP
+    remembered.py               what a form keeps from step to step, beside masters, and how a checkpoint calls it
     buckets.py                  gradients side by side, launched in one order while backward runs
     flat_layout.py              several tensors in one flat one, cut into equal shards
     fixed.py                    a model that changes after wrapping is an error with a name

@@ -59,6 +59,7 @@ class GradientSync(Protocol):
     parts: tuple[ParameterShard, ...]  # what this rank updates
     shard_groups: tuple[ProcessGroup, ...]  # axes along which ranks hold different parts; () where every rank holds all
     units: Sequence[Any]  # what is gathered and freed, see `reference.zero.unit`; () where parameters stay whole
+    remembered: Sequence[Any]  # from step to step, beside masters: `Remembered`; () where gradients are sent whole
 
     def reduce_gradients(self) -> None:
         """Wait. Afterwards each master's `grad` is the gradient of the whole batch: the sum over all ranks."""

@@ -91,7 +91,7 @@ class Replicated:
         RuntimeError: where a step is not what `StepOrder` says.
     """
 
-    shard_groups, units = (), ()
+    shard_groups, units, remembered = (), (), ()
 
     def __init__(
         self,

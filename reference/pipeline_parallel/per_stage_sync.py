@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from torch import Tensor
 
 from reference.data_parallel.gradient_sync import DataParallel
+from reference.data_parallel.remembered import Remembered
 
 
 class PerStageSync:
@@ -27,6 +28,11 @@ class PerStageSync:
         self.shard_groups = self._all[0].shard_groups if self._all else ()
         self.units = [unit for form in self._all for unit in form.units]
         self.shards_parameters = bool(self.units)
+
+    @property
+    def remembered(self) -> list[Remembered]:
+        """Delegates to the forms of all stages."""
+        return [each for form in self._all for each in form.remembered]
 
     def backward_of(self, stage: int, last: bool) -> AbstractContextManager[None]:
         """Around the backward of a stage: the micro-batch of its own form. A stage without parameters has none."""

@@ -40,7 +40,8 @@ from reference.data_parallel.gradient_sync import GradientSync, ParameterShard
 from reference.memory.offload_targets import HostMemory
 from reference.zero.agreement import anywhere
 from reference.zero.checkpoint import Steps, contents_of, in_steps, proceed
-from reference.zero.checkpoint_state import held_values, saved_parts
+from reference.zero.checkpoint_remembered import held_parts
+from reference.zero.checkpoint_state import held_values
 from reference.zero.checkpoint_write import Chunks, WritePlan, plan_of
 from reference.zero.chunk import Chunk
 
@@ -78,7 +79,7 @@ class BackgroundCheckpoints:
         """
         self.wait()
         contents = contents_of(self.form, self.optimizer, step, extra, self.group)
-        plan, chunks = self._copy.of(held_values(saved_parts(self.form, self.optimizer), self.optimizer.state))
+        plan, chunks = self._copy.of(held_values(held_parts(self.form, self.optimizer), self.optimizer.state))
         steps = in_steps(self.folder, contents, plan, chunks, self.group, self.keep)
         self._doing = in_thread(next(steps))
         self._steps = steps

@@ -32,8 +32,10 @@ from reference.data_parallel.gradient_sync import GradientSync
 from reference.errors import BadInput
 from reference.zero import checkpoint_folder
 from reference.zero.agreement import anywhere, by_first, together
-from reference.zero.checkpoint import at_once, contents_of, found, in_steps, read, require_fit
+from reference.zero.checkpoint import at_once, contents_of, found, in_steps, read, remembered_in, require_fit
 from reference.zero.checkpoint_folder import SUMS, Fingerprint
+from reference.zero.checkpoint_remembered import held_parts, rooms
+from reference.zero.checkpoint_remembered import install as install_remembered
 from reference.zero.checkpoint_state import empty_chunks, held_chunks, install, saved_parts
 from reference.zero.checkpoint_write import Chunks, plan_of
 
@@ -75,7 +77,7 @@ class IncrementalCheckpoints:
     def save(self, step: int, extra: Mapping[str, Any]) -> Path:
         """Save a checkpoint, a full one if it must be. Arguments and errors as for `reference.zero.checkpoint.save`."""
         contents = contents_of(self.form, self.optimizer, step, extra, self.group)
-        chunks = held_chunks(saved_parts(self.form, self.optimizer), self.optimizer.state)
+        chunks = held_chunks(held_parts(self.form, self.optimizer), self.optimizer.state)
         now = {place: checksum(block) for place, block in blocks_of(chunks, self.block)}
         if self._must_be_full(now):
             saved = self._write(contents, chunks)
@@ -112,11 +114,13 @@ def load(
     """
     (checkpoint, contents), base = by_first(lambda: with_base(Path(folder)), group)
     saved = require_fit(checkpoint, contents, form, optimizer, group)
-    chunks = empty_chunks(saved_parts(form, optimizer), saved)
-    read(base, chunks, group)
+    chunks, memory = empty_chunks(saved_parts(form, optimizer), saved), rooms(form, remembered_in(contents))
+    both = {**chunks, **{key: chunk for room in memory for key, chunk in room.items()}}
+    read(base, both, group)
     if base != checkpoint:
-        overlay(checkpoint, contents["changed"], chunks, group)
+        overlay(checkpoint, contents["changed"], both, group)
     install(saved_parts(form, optimizer), optimizer, saved, chunks)
+    install_remembered(form, memory)
     form.end_step()
     return contents["step"], contents["extra"]
 

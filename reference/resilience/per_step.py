@@ -154,6 +154,8 @@ class PerStep:
     ) -> None:
         require_sizes(pieces=pieces)
         width, replicas = quorum.together, quorum.ranks // quorum.together
+        if training.config.is_compressed:
+            raise BadInput("what a replica did not send of a gradient is lost with it: send gradients as they are")
         if training.config.model.experts:
             raise BadInput("routers would count the tokens of one replica alone: take a model without experts")
         if training.config.batch % replicas:

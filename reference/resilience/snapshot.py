@@ -28,16 +28,20 @@ class TrainingSnapshot:
     Attributes:
         parts: of each part of this rank.
         stateful: of the scaler, and of what else a checkpoint keeps by name.
+        remembered: what the form has not sent of gradients.
     """
 
     parts: tuple[Values, ...]
     stateful: dict[str, Any]
+    remembered: tuple[Tensor, ...] = ()
 
     @classmethod
     def of(cls, training: Training) -> "TrainingSnapshot":
         """Copy it, between two steps."""
         stateful = {name: piece.state_dict() for name, piece in training.stateful.items()}
-        return cls(tuple(copied(training, part) for part in saved_parts(training.form, training.optimizer)), stateful)
+        parts = tuple(copied(training, part) for part in saved_parts(training.form, training.optimizer))
+        remembered = tuple(each.values.clone() for each in training.form.remembered)
+        return cls(parts, stateful, remembered)
 
     def restore(self, training: Training) -> None:
         """Let a training be again as it was, between two steps. All ranks call it."""
@@ -45,6 +49,8 @@ class TrainingSnapshot:
             install(training, part, values)
         for name, piece in training.stateful.items():
             piece.load_state_dict(self.stateful[name])
+        for each, values in zip(training.form.remembered, self.remembered, strict=True):
+            each.values.copy_(values)
         training.form.end_step()
 
 

@@ -22,6 +22,7 @@ ZeRO-2 2, or 1 + K where gradients stay in shards; FSDP 3K, or 2K where units st
     checkpoint.py               save under any plan, load under any other
     checkpoint_write.py         how one gets to the disk: plan, write, seal
     checkpoint_state.py         what a checkpoint holds: masters, and what the optimizer remembers
+    checkpoint_remembered.py    what a form remembers besides, such as what was not sent of a gradient
     checkpoint_folder.py        a folder whose last good checkpoint survives
     agreement.py                what all ranks decide together before one of them acts
     chunk.py                    pieces of parameters as torch's distributed checkpoint sees them

@@ -30,6 +30,8 @@ from reference.errors import BadInput
 from . import checkpoint_folder
 from .agreement import by_first, together
 from .checkpoint_folder import latest
+from .checkpoint_remembered import held_parts, rooms
+from .checkpoint_remembered import install as install_remembered
 from .checkpoint_state import (
     SavedParameter,
     describe,
@@ -81,7 +83,7 @@ def save(
     """
     folder = Path(folder)
     contents = contents_of(form, optimizer, step, extra, group)
-    chunks = held_chunks(saved_parts(form, optimizer), optimizer.state)
+    chunks = held_chunks(held_parts(form, optimizer), optimizer.state)
     return at_once(in_steps(folder, contents, plan_of(chunks, group), chunks, group, keep), group)
 
 
@@ -95,11 +97,13 @@ def contents_of(
     """
     require_plain(extra)
     parameters = merge(together(lambda: describe(saved_parts(form, optimizer), optimizer.state), group))
+    remembered = merge(together(lambda: describe([each.as_saved() for each in form.remembered], {}), group))
     return {
         "step": int(step),
         "extra": deepcopy(dict(extra)),
         "optimizer": kind_of(optimizer),
         "parameters": {name: vars(saved) for name, saved in parameters.items()},
+        "remembered": {key: vars(saved) for key, saved in remembered.items()},
     }
 
 
@@ -192,9 +196,10 @@ def load(
     if "base" in contents:
         raise BadInput(f"{checkpoint} holds only what has changed since {contents['base']['name']}: load it as such")
     saved = require_fit(checkpoint, contents, form, optimizer, group)
-    chunks = empty_chunks(saved_parts(form, optimizer), saved)
-    read(checkpoint, chunks, group)
+    chunks, memory = empty_chunks(saved_parts(form, optimizer), saved), rooms(form, remembered_in(contents))
+    read(checkpoint, {**chunks, **{key: chunk for room in memory for key, chunk in room.items()}}, group)
     install(saved_parts(form, optimizer), optimizer, saved, chunks)
+    install_remembered(form, memory)
     form.end_step()
     return contents["step"], contents["extra"]
 
@@ -228,6 +233,11 @@ def require_fit(
     if missing := next(filter(None, together(lambda: lacking(form.parts, optimizer, saved), group)), None):
         raise BadInput(f"{checkpoint} was saved with {contents['optimizer']} that kept {missing}")
     return saved
+
+
+def remembered_in(contents: Mapping[str, Any]) -> dict[str, SavedParameter]:
+    """What a form has remembered, by key, as a checkpoint tells of it; nothing in an older one."""
+    return {key: SavedParameter.from_json(**each) for key, each in contents.get("remembered", {}).items()}
 
 
 def read(checkpoint: Path, chunks: Mapping[str, Any], group: ProcessGroup) -> None:

@@ -83,7 +83,7 @@ class Sharded:
         RuntimeError: where a step is not what `StepOrder` says.
     """
 
-    units = ()
+    units, remembered = (), ()
 
     def __init__(
         self,

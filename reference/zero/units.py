@@ -70,7 +70,7 @@ class ShardedUnits(ABC):
         rounded: Rounded | None = None,
         node: ProcessGroup | Communicator | None = None,
     ) -> None:
-        self.shard_groups, self._rank = (over(group).group,), group.rank()
+        self.shard_groups, self.remembered, self._rank = (over(group).group,), (), group.rank()
         every = dict(model.named_parameters())
         named = without(every, ignored)
         self.modules = units_of(model) if units is None else units
