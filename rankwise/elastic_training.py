@@ -25,7 +25,7 @@ from reference.report import StepReport, held_out, logger
 from reference.resilience.elastic import Lap, as_many_as_divide, train_elastically
 from reference.resilience.store import reach, serve
 from reference.saves import Saves
-from reference.train import TrainConfig, Training, batches_for, validation_loss
+from reference.train import TrainConfig, Training, batches_for, require_fit, validation_loss
 
 PRELOAD = (*OPTIMIZER, "reference.resilience.elastic")
 PORT = 29400  # of the store, where ranks are on nodes: on the machine that joins them
@@ -50,7 +50,9 @@ def train_elastically_here(
         raise BadInput("--elastic trains on CPUs, over gloo: leave out --device cuda")
     if saves and saves.in_background:
         raise BadInput("--elastic writes checkpoints at once: leave out --save-in-background")
-    plan.require_fit(ranks, config.model, config.sequence)
+    if config.islands > 1:
+        raise BadInput("--elastic lays all ranks out anew where some die: islands need --islands 1, or no --elastic")
+    require_fit(config, plan, ranks)
     batches = batches_for(config, plan.dp_size(ranks), plan.micro_batches)
     require_memory(config, plan, host_memory())
     resumes = saves.check(config, batches) if saves else ""
