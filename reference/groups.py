@@ -79,7 +79,7 @@ class Groups:
 def mine_of(group: ProcessGroup, groups: Sequence[tuple[int, ...]]) -> ProcessGroup | None:
     """Make groups of ranks of `group`, whose ranks all call this; returns the one that this rank is in, if any.
 
-    Where `group` is not all ranks, others make groups at the same time, and nobody waits for those of others.
+    Where `group` is not all ranks, others make groups at the same time, and no rank waits for those of others.
     """
     members, mine = dist.get_process_group_ranks(group), None
     is_part = group.size() < dist.get_world_size()

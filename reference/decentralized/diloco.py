@@ -9,7 +9,7 @@ which is `plain.local_sgd`.
 | data parallelism, n islands     | 2 (n-1)/n · Ψ, where Ψ is what it holds of a model  |
 | local SGD, DiLoCo               | the same / H, in the numbers of `wire`              |
 
-Each rank keeps the anchor and the velocity, 2Ψ, and takes the outer step itself: nobody sends parameters.
+Each rank keeps the anchor and the velocity, 2Ψ, and takes the outer step itself: no parameters are sent.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from reference.choices import Outer
 
-from .meeting import Meeting, Moment, fill, flat
+from .meeting import AfterStep, Meeting, fill, flat
 from .plain import nesterov
 from .wire import mean
 
@@ -32,8 +32,8 @@ class Diloco(Meeting):
     def begin(self) -> None:
         self.kept = {ANCHOR: self.copies(), VELOCITY: self.zeros()}
 
-    def after(self, moment: Moment) -> bool:
-        if not moment.ends:
+    def after(self, at: AfterStep) -> bool:
+        if not at.ends:
             return False
         everything = range(len(self.parts))
         self.step(everything, mean(self.changed(everything), self.across, self.meets.wire))

@@ -11,7 +11,7 @@ Bytes as for DiLoCo; the link has the time of H steps for them.
 from typing import Any
 
 from .diloco import Diloco
-from .meeting import Moment, fill, flat
+from .meeting import AfterStep, fill, flat
 from .streaming import SENT, UnderWay
 from .wire import mean, mean_in_stages
 
@@ -26,18 +26,18 @@ class Eager(Diloco):
         self.kept |= {SENT: self.zeros(), OWN: self.zeros()}
         self.under_way: UnderWay | None = None
 
-    def after(self, moment: Moment) -> bool:
-        if not moment.ends:
+    def after(self, at: AfterStep) -> bool:
+        if not at.ends:
             return False
         everything, n = range(len(self.parts)), self.across.size()
         changed = self.changed(everything)
         before = self.under_way.wait() - flat(self.kept[OWN]) / n if self.under_way else 0  # of the others
-        if not moment.last:
-            self.under_way = UnderWay(mean_in_stages(changed.clone(), self.across, self.meets.wire), moment.taken)
+        if not at.last:
+            self.under_way = UnderWay(mean_in_stages(changed.clone(), self.across, self.meets.wire), at.taken)
             self.under_way.advance()
             fill(self.kept[OWN], changed)
         self.step(everything, before + changed / n)
-        if moment.last:
+        if at.last:
             self.under_way = None
             fill(self.masters, mean(flat(self.masters), self.across))
         return True

@@ -12,7 +12,7 @@ by an all-reduce of pulls: 2 (n-1)/n · Ψ / H bytes a step. What is learned is 
 
 import torch
 
-from .meeting import Meeting, Moment, fill, flat
+from .meeting import AfterStep, Meeting, fill, flat
 from .wire import mean
 
 
@@ -23,14 +23,14 @@ class ElasticAveraging(Meeting):
         self.kept = {"centre": self.copies()}
 
     @torch.no_grad()
-    def after(self, moment: Moment) -> bool:
-        if not moment.ends:
+    def after(self, at: AfterStep) -> bool:
+        if not at.ends:
             return False
         own, centre = flat(self.masters), flat(self.kept["centre"])
         pull, strength = own - centre, self.meets.elasticity
         fill(self.masters, own - strength / self.across.size() * pull)
         centre += strength * mean(pull, self.across)
         fill(self.kept["centre"], centre)
-        if moment.last:
+        if at.last:
             fill(self.masters, centre)
         return True

@@ -30,7 +30,7 @@ from reference.models.data import Batches, ReplicaBatches
 from .diloco import Diloco
 from .eager import Eager
 from .elastic_averaging import ElasticAveraging
-from .meeting import Meeting, Moment, fill, flat
+from .meeting import AfterStep, Meeting, fill, flat
 from .noloco import PairsOfIslands
 from .rounds import ends_of_rounds
 from .sparta import SparseAveraging
@@ -134,8 +134,8 @@ class MeetingUpdates:
         norm, taken = self.inner.step(step), step + 1
         if taken == self.synchronous:
             self.meeting.begin()
-        moment = Moment(taken - self.synchronous, taken in ends_of_rounds(self.config), taken == self.config.steps)
-        if taken > self.synchronous and self.meeting.parts and self.meeting.after(moment):
+        at = AfterStep(taken - self.synchronous, taken in ends_of_rounds(self.config), taken == self.config.steps)
+        if taken > self.synchronous and self.meeting.parts and self.meeting.after(at):
             self.inner.form.end_step()  # the model computes with what they have become
         return norm
 

@@ -19,7 +19,7 @@ from reference.islands import Meets
 
 
 @dataclass(frozen=True)
-class Moment:
+class AfterStep:
     """Where a run is when an inner step has been taken."""
 
     taken: int  # inner steps so far, since islands have trained by themselves
@@ -59,7 +59,7 @@ class Meeting(ABC):
         """Islands are equal, and begin to train by themselves: fill `kept`."""
 
     @abstractmethod
-    def after(self, moment: Moment) -> bool:
+    def after(self, at: AfterStep) -> bool:
         """An inner step has been taken. Returns whether masters have been changed."""
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""NoLoCo: islands meet in pairs, drawn anew each round, and nobody waits for all.
+"""NoLoCo: islands meet in pairs, drawn anew each round, and no island waits for all.
 
-This is `plain.diloco` with: a partner instead of everybody, and an outer step that also pulls the two anchors together,
+This is `plain.diloco` with: a partner instead of all, and an outer step that also pulls the two anchors together,
 since nothing else would keep islands close (Kolehmainen et al. 2025, arXiv:2506.10911):
 
     velocity = α velocity - β (mean change of the pair, old - new) - γ (anchor - mean anchor of the pair)
@@ -17,7 +17,7 @@ import random
 
 import torch
 
-from .meeting import Meeting, Moment, fill, flat
+from .meeting import AfterStep, Meeting, fill, flat
 from .wire import mean
 
 
@@ -28,18 +28,18 @@ class PairsOfIslands(Meeting):
         self.kept = {"anchor": self.copies(), "outer_velocity": self.zeros()}
 
     @torch.no_grad()
-    def after(self, moment: Moment) -> bool:
-        if not moment.ends:
+    def after(self, at: AfterStep) -> bool:
+        if not at.ends:
             return False
         anchor, velocity = flat(self.kept["anchor"]), flat(self.kept["outer_velocity"])
         own = torch.stack([anchor - flat(self.masters), anchor])
-        change, middle = (own + self.exchanged(own, moment.taken)) / 2
+        change, middle = (own + self.exchanged(own, at.taken)) / 2
         rate, momentum = self.meets.outer_rate, self.meets.outer_momentum
         velocity = momentum * velocity - rate * change - (1 + momentum / 2) * (anchor - middle)
         anchor = anchor + velocity
         fill(self.kept["anchor"], anchor)
         fill(self.kept["outer_velocity"], velocity)
-        fill(self.masters, mean(anchor, self.across) if moment.last else anchor)
+        fill(self.masters, mean(anchor, self.across) if at.last else anchor)
         return True
 
     def exchanged(self, own: torch.Tensor, taken: int) -> torch.Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from reference.data_parallel.gradient_sync import ParameterShard
 
-from .meeting import Meeting, Moment, fill, flat
+from .meeting import AfterStep, Meeting, fill, flat
 from .wire import mean
 
 
@@ -25,13 +25,13 @@ class SparseAveraging(Meeting):
         """Nothing is kept: what is drawn follows from the step."""
 
     @torch.no_grad()
-    def after(self, moment: Moment) -> bool:
-        if not moment.ends:
+    def after(self, at: AfterStep) -> bool:
+        if not at.ends:
             return False
-        if moment.last:
+        if at.last:
             fill(self.masters, mean(flat(self.masters), self.across))
             return True
-        drawn = [self.drawn(part, moment.taken) for part in self.parts]
+        drawn = [self.drawn(part, at.taken) for part in self.parts]
         values = [master.view(-1)[which] for master, which in zip(self.masters, drawn, strict=True)]
         means = mean(flat(values), self.across).split([len(each) for each in values])
         for master, which, value in zip(self.masters, drawn, means, strict=True):

@@ -1,4 +1,4 @@
-"""Streaming DiLoCo: a fragment of the layers at a time, while inner steps go on.
+"""Streaming DiLoCo: a fragment of the layers at a time, while inner steps continue.
 
 This is `plain.diloco` with: fragments that are sent at different times, so that the link is never asked for a whole
 model at once; a delay between sending and using, in which islands train; few bits. Douillard et al. 2025,
@@ -26,7 +26,7 @@ from typing import Any
 from torch import Tensor
 
 from .diloco import Diloco
-from .meeting import Moment, fill, flat
+from .meeting import AfterStep, fill, flat
 from .wire import Stages, mean, mean_in_stages
 
 SENT = "sent_fragment"
@@ -74,30 +74,30 @@ class Streaming(Diloco):
         count = self.meets.fragments
         return [[i for i, layer in enumerate(layers) if layer % count == fragment] for fragment in range(count)]
 
-    def after(self, moment: Moment) -> bool:
+    def after(self, at: AfterStep) -> bool:
         changed = False
         for fragment in range(self.meets.fragments):
             if not self.members[fragment]:  # of a pipeline's rank that has none of its layers
                 continue
-            changed |= self.send_or_use(fragment, moment)
+            changed |= self.send_or_use(fragment, at)
         return changed
 
-    def send_or_use(self, fragment: int, moment: Moment) -> bool:
+    def send_or_use(self, fragment: int, at: AfterStep) -> bool:
         """What a step asks of a fragment. Returns whether it was used."""
         which, delay = self.members[fragment], self.meets.overlap_steps
         used = False
         if sent := self.under_way.get(fragment):
-            if moment.taken == sent.sent + delay or moment.last:
+            if at.taken == sent.sent + delay or at.last:
                 self.use(fragment, self.meets.keep_own)
                 used = True
-            elif moment.taken == sent.sent + (delay + 1) // 2:
+            elif at.taken == sent.sent + (delay + 1) // 2:
                 sent.advance()
-        if moment.last:
+        if at.last:
             self.step(which, mean(self.changed(which), self.across, self.meets.wire))
             return True
-        if self.due(fragment, moment.taken):
+        if self.due(fragment, at.taken):
             self.under_way[fragment] = UnderWay(
-                mean_in_stages(self.changed(which), self.across, self.meets.wire), moment.taken
+                mean_in_stages(self.changed(which), self.across, self.meets.wire), at.taken
             )
             self.under_way[fragment].advance()
             if delay == 0:
