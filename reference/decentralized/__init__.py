@@ -15,10 +15,13 @@ Islands, groups of ranks that train by themselves and meet now and then:
     sparta.py               a few parameters at each step, and no word of which
     noloco.py               in pairs
     islands.py              the outermost axis of the mesh: what a training has to do with other islands
+    absences.py             islands that come and go, with none that waits for another
     parabola.py             the smallest thing that an island can train
 
     answers/alone.py        islands that train alone and meet, and after how many steps
     answers/outer.py        the outer step, its gradient and its momentum
     answers/streams.py      less at a time, and later
     answers/counted.py      when islands are data parallelism, and what they send in a day
+
+    lab/quality.py          what islands cost in loss, beside synchronous data parallelism
 """
