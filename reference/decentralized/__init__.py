@@ -24,4 +24,5 @@ Islands, groups of ranks that train by themselves and meet now and then:
     answers/counted.py      when islands are data parallelism, and what they send in a day
 
     lab/quality.py          what islands cost in loss, beside synchronous data parallelism
+    lab/intellect.py        shares of time that INTELLECT-1 has published, from a replay
 """

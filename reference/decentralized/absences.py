@@ -103,7 +103,7 @@ class IslandsThatComeAndGo:
         raise TimeoutError(f"step {self.step}: {ATTEMPTS} sums failed, and islands {self.here} are there")
 
     def said(self) -> dict[int, int] | None:
-        """The first vote: the step of each island that takes part, -1 of one that comes back. None if it is too late."""
+        """The first vote: the step of each island that takes part, -1 of one that comes back. None where it is late."""
         if self.here:
             self.store.set("round", str(self.round))
         elif found := self.quorum.read("round"):
