@@ -1,5 +1,6 @@
 """A node that is cut off and comes back: no island hangs, and all end with the same parameters."""
 
+import sys
 import threading
 import time
 from pathlib import Path
@@ -11,25 +12,24 @@ from torch.distributed import distributed_c10d as c10d
 
 from reference.choices import Outer
 from reference.cluster import Cluster
-from reference.cluster.nodes import Nodes
+from reference.cluster.nodes import SWITCH, Nodes
 from reference.config import TrainConfig
 from reference.decentralized.absences import IslandsThatComeAndGo
 from reference.errors import BadInput
-from reference.plan import Plan
 from reference.resilience.quorum import StoreQuorum
+from reference.resilience.store import reach
 from reference.train import Training
 
 from .one_process import config_of, far_apart, on_ranks
 
 CPU, PATIENCE, CUT = torch.device("cpu"), 1.0, 3
-ROUNDS, H = 40, 2
+ROUNDS, H, PORT = 40, 2, 29400
 
 
 class Noted(IslandsThatComeAndGo):
     """Writes down who has met; the first island waits in each round until all of a test has happened."""
 
     folder: Path | None = None
-    losses: tuple[float, ...] = ()
 
     def meet(self) -> None:
         before = len(self.met)
@@ -41,11 +41,12 @@ class Noted(IslandsThatComeAndGo):
                 time.sleep(0.1)
 
 
-def come_and_go(config: TrainConfig, folder: str | None, plan: Plan = Plan(), together: int = 1):  # noqa: B008
-    """On each rank: whom it met, its anchors, and what it raised."""
-    store = dist.PrefixStore("come and go", c10d._get_default_store())
+def come_and_go(config: TrainConfig, folder: str | None, together: int = 1, host: str | None = None):
+    """On each rank: whom it met, its parameters, and what it raised."""
+    default = reach(host, PORT, 60) if host else c10d._get_default_store()
+    store = dist.PrefixStore("come and go", default)
     quorum = StoreQuorum(store, dist.get_rank(), dist.get_world_size(), PATIENCE, together)
-    island = Noted(Training(config, dist.group.WORLD, CPU, plan), quorum, store)
+    island = Noted(Training(config, dist.group.WORLD, CPU), quorum, store)
     island.folder = folder and Path(folder)
     met = island.run()
     quorum.close()
@@ -72,9 +73,11 @@ def test_a_node_is_cut_off_and_returns(tmp_path: Path) -> None:
         pytest.skip(found.why_not)
     config = config_of(Outer.DILOCO, 4, steps=ROUNDS * H, inner_steps=H)
     with Cluster(4, nodes=4, preload=("torch._dynamo", "reference.train"), timeout=120) as cluster:
-        cluster.ready()
+        cluster.nodes.start_on_switch([sys.executable, "-m", "reference.resilience.store", SWITCH, str(PORT)])
         results: list = []
-        run = threading.Thread(target=lambda: results.extend(cluster.run(come_and_go, config, str(tmp_path))))
+        run = threading.Thread(
+            target=lambda: results.extend(cluster.run(come_and_go, config, str(tmp_path), 1, SWITCH))
+        )
         run.start()
         try:
             until(lambda: seen(tmp_path, "0123"))
@@ -99,9 +102,7 @@ def test_a_node_is_cut_off_and_returns(tmp_path: Path) -> None:
 def test_where_all_are_there_it_is_diloco(clusters) -> None:
     four, config = clusters(4), config_of(Outer.DILOCO, 2)
     whole = four.run(on_ranks, config)
-    for (met, parameters, troubles), (expected, _) in zip(
-        four.run(come_and_go, config, None, Plan(), 2), whole, strict=True
-    ):
+    for (met, parameters, troubles), (expected, _) in zip(four.run(come_and_go, config, None, 2), whole, strict=True):
         assert met == [(3, (0, 1)), (6, (0, 1)), (7, (0, 1))] and not troubles
         assert far_apart(parameters, expected) < 1e-12
 

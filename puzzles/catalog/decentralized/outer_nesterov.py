@@ -95,7 +95,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "a velocity of its own on each island",
-            diagnosis=r"velocity\[\d\]: expected",
+            diagnosis=r"must be the same on every rank|velocity\[\d\]: expected",
             edits=(("add_(mean)", "add_(gradient)"),),
         ),
         Wrong(

@@ -1,4 +1,4 @@
-"""Less at a time, and later: a fragment of the layers, a message under way, a few elements that nobody names."""
+"""Less at a time, and later: a fragment of the layers, a message under way, a few elements and no word of which."""
 
 import torch
 import torch.distributed as dist
