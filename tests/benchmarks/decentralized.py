@@ -69,11 +69,11 @@ def round_of(config: TrainConfig) -> Callable[[], None]:
 
 def of_round(config: TrainConfig) -> int:
     """Steps of one call of `round_of`."""
-    return 2 if config.outer is Outer.NONE else H
+    return 2 if config.outer is Outer.NONE else config.meets.inner_steps
 
 
 def once(config: TrainConfig) -> None:
-    """On each rank, to be traced: a round."""
+    """On each rank, to be traced: a round, or two synchronous steps."""
     round_of(config)()
 
 
