@@ -15,6 +15,7 @@ from rich.console import Console
 from rankwise.progress import following
 from rankwise.ranks import OnNodes, require_ranks, where_possible
 from rankwise.training import NO_NODES, OPTIMIZER, begun_log
+from reference.choices import Outer
 from reference.cluster import Cluster, Gone
 from reference.cluster.nodes import SWITCH
 from reference.errors import BadInput
@@ -50,8 +51,10 @@ def train_elastically_here(
         raise BadInput("--elastic trains on CPUs, over gloo: leave out --device cuda")
     if saves and saves.in_background:
         raise BadInput("--elastic writes checkpoints at once: leave out --save-in-background")
-    if config.islands > 1:
-        raise BadInput("--elastic lays all ranks out anew where some die: islands need --islands 1, or no --elastic")
+    if config.outer is not Outer.NONE:
+        raise BadInput(
+            f"--elastic lays out anew the ranks that are left, and knows no islands: no --outer {config.outer}"
+        )
     require_fit(config, plan, ranks)
     batches = batches_for(config, plan.dp_size(ranks), plan.micro_batches)
     require_memory(config, plan, host_memory())
