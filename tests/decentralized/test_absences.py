@@ -24,6 +24,14 @@ from .one_process import config_of, far_apart, on_ranks
 
 CPU, PATIENCE, CUT = torch.device("cpu"), 2.0, 3
 ROUNDS, H, PORT = 40, 2, 29400
+STORE = """
+import sys, time
+from datetime import timedelta
+import torch.distributed as dist
+options = {"is_master": True, "wait_for_workers": False, "timeout": timedelta(seconds=300)}
+store = dist.TCPStore(sys.argv[1], int(sys.argv[2]), **options)
+time.sleep(3600)
+"""  # as `reference.resilience.store` does, with more patience: it looks for itself by names that nodes do not have
 
 
 class Noted(IslandsThatComeAndGo):
@@ -43,7 +51,7 @@ class Noted(IslandsThatComeAndGo):
 
 def come_and_go(config: TrainConfig, folder: str | None, together: int = 1, host: str | None = None):
     """On each rank: whom it met, its parameters, and what it raised."""
-    default = reach(host, PORT, 60) if host else c10d._get_default_store()
+    default = reach(host, PORT, 300) if host else c10d._get_default_store()
     store = dist.PrefixStore("come and go", default)
     quorum = StoreQuorum(store, dist.get_rank(), dist.get_world_size(), PATIENCE, together)
     island = Noted(Training(config, dist.group.WORLD, CPU), quorum, store)
@@ -73,7 +81,7 @@ def test_a_node_is_cut_off_and_returns(tmp_path: Path) -> None:
         pytest.skip(found.why_not)
     config = config_of(Outer.DILOCO, 4, steps=ROUNDS * H, inner_steps=H)
     with Cluster(4, nodes=4, preload=("torch._dynamo", "reference.train"), timeout=120) as cluster:
-        cluster.nodes.start_on_switch([sys.executable, "-m", "reference.resilience.store", SWITCH, str(PORT)])
+        cluster.nodes.start_on_switch([sys.executable, "-c", STORE, SWITCH, str(PORT)])
         results: list = []
         run = threading.Thread(
             target=lambda: results.extend(cluster.run(come_and_go, config, str(tmp_path), 1, SWITCH))
