@@ -15,6 +15,7 @@ from rich.console import Console
 from rankwise.progress import following
 from rankwise.ranks import OnNodes, require_ranks, where_possible
 from rankwise.training import NO_NODES, OPTIMIZER, begun_log
+from reference.choices import Outer
 from reference.cluster import Cluster, Gone
 from reference.cluster.nodes import SWITCH
 from reference.errors import BadInput
@@ -25,7 +26,7 @@ from reference.report import StepReport, held_out, logger
 from reference.resilience.elastic import Lap, as_many_as_divide, train_elastically
 from reference.resilience.store import reach, serve
 from reference.saves import Saves
-from reference.train import TrainConfig, Training, batches_for, validation_loss
+from reference.train import TrainConfig, Training, batches_for, require_fit, validation_loss
 
 PRELOAD = (*OPTIMIZER, "reference.resilience.elastic")
 PORT = 29400  # of the store, where ranks are on nodes: on the machine that joins them
@@ -50,11 +51,15 @@ def train_elastically_here(
         raise BadInput("--elastic trains on CPUs, over gloo: leave out --device cuda")
     if saves and saves.in_background:
         raise BadInput("--elastic writes checkpoints at once: leave out --save-in-background")
-    plan.require_fit(ranks, config.model, config.sequence)
+    if config.outer is not Outer.NONE:
+        raise BadInput(
+            f"--elastic lays out anew the ranks that are left, and knows no islands: no --outer {config.outer}"
+        )
     if config.is_compressed:
         raise BadInput(
             "--elastic keeps no copies of what was not sent of gradients: leave out --compress, and --optimizer"
         )
+    require_fit(config, plan, ranks)
     batches = batches_for(config, plan.dp_size(ranks), plan.micro_batches)
     require_memory(config, plan, host_memory())
     resumes = saves.check(config, batches) if saves else ""

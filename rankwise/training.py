@@ -16,6 +16,7 @@ from rankwise import on_rank
 from rankwise.progress import following
 from rankwise.ranks import OnNodes, require_ranks, where_possible
 from reference.cluster import Cluster
+from reference.decentralized.islands import island_size
 from reference.errors import BadInput
 from reference.limits import host_memory, require_memory
 from reference.models import files
@@ -26,7 +27,7 @@ from reference.parallelize import Plan
 from reference.report import held_out
 from reference.resilience.preemption import Preempted, on_sigterm
 from reference.saves import Saves
-from reference.train import TrainConfig, batches_for
+from reference.train import TrainConfig, batches_for, require_fit
 
 NO_NODES = OnNodes()
 OPTIMIZER = ("torch._dynamo",)  # what torch imports when the first optimizer is made: once here, not on each rank
@@ -58,8 +59,7 @@ def train_on_cluster(
     """
     require_ranks(ranks)
     device = device_on_nodes(device) if on_nodes.nodes else choose_device(device, ranks)
-    plan.require_fit(ranks, config.model, config.sequence)
-    plan.require_compression(config)
+    require_fit(config, plan, ranks)
     batches = batches_for(config, plan.dp_size(ranks), plan.micro_batches)
     if device == "cpu":
         require_memory(config, plan, host_memory())
@@ -74,7 +74,8 @@ def train_on_cluster(
             where = place_of(cluster.run(on_rank.own_device), device)
             size = f"{config.model.parameters:,} parameters, {len(batches.text):,} bytes of text{unpacked(config)}"
             console.print(f"{size}, {ranks} ranks{on_nodes}, {where}")
-            for warning in order_warnings(on_nodes.names(ranks), plan, config.model):
+            of_island = on_nodes.names(ranks)[: island_size(config, ranks)]
+            for warning in order_warnings(of_island, plan, config.model):
                 print(f"rankwise: warning: {warning}", file=sys.stderr, flush=True)
             if goes_on:
                 console.print(goes_on, markup=False)

@@ -95,3 +95,32 @@ class Compress(StrEnum):
     POWER_SGD = "powersgd"  # two thin matrices
     DEMO = "demo"  # the largest cosine coefficients of the momentum; sums are signs, for sgd
     MAJORITY_VOTE = "majority-vote"  # signs, and no memory; sums are signs, for sgd
+
+
+class Outer(StrEnum):
+    """What islands that train by themselves do together at the end of a round. See `reference.decentralized`."""
+
+    NONE = "none"  # there is one island, and no round
+    LOCAL_SGD = "local-sgd"  # the mean of their parameters
+    DILOCO = "diloco"  # a step of an outer optimizer with the mean of what they have changed
+    STREAMING = "streaming"  # likewise, a fragment of the layers at a time, while they train on
+    EAGER = "eager"  # likewise, all of it, and what an island has changed itself counts at once
+    EASGD = "easgd"  # islands and a centre pull each other
+    SPARTA = "sparta"  # the mean of a few parameters drawn anew each time
+    NOLOCO = "noloco"  # in pairs drawn anew each time
+
+
+class Wire(StrEnum):
+    """In which numbers islands say what they have changed."""
+
+    FULL = "full"  # those of the masters
+    BF16 = "bf16"
+    INT8 = "int8"
+    INT4 = "int4"
+
+
+class RoundLength(StrEnum):
+    """How the inner steps of a round change in the course of training."""
+
+    CONSTANT = "constant"
+    QSR = "qsr"  # longer as the learning rate falls

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from reference.choices import MOMENTUM_TRAVELS, Compress, LinearNumbers, Optimizer, PrecisionName
 from reference.errors import BadInput
 from reference.fields import option, require_64_bits, require_members
+from reference.islands import IslandOptions
 from reference.models import preset
 
 if TYPE_CHECKING:
@@ -22,8 +23,11 @@ def precision(name: str) -> "Precision":
 
 
 @dataclass(frozen=True)
-class TrainConfig:
-    """Everything that decides what is learned. The number of ranks is not part of it: it changes nothing."""
+class TrainConfig(IslandOptions):
+    """Everything that decides what is learned. The number of ranks is not part of it: it changes nothing.
+
+    The number of islands does: each takes steps of its own, with its part of each batch.
+    """
 
     model: "ModelConfig" = option(
         "demo",
@@ -75,6 +79,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         require_64_bits(self)
         require_members(self)
+        super().__post_init__()
         if self.steps < 1:
             raise BadInput(f"training takes at least 1 step, not {self.steps}")
         if self.stop_after is not None and not 1 <= self.stop_after <= self.steps:

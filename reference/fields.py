@@ -89,8 +89,9 @@ SWITCH = MappingProxyType({"on": True, "off": False})
 
 @cache
 def options_of(declared: type) -> tuple[Option, ...]:
-    """The options among the fields of a dataclass, in their order."""
-    return tuple(_option(each) for each in fields(declared) if "text" in each.metadata)
+    """The options among the fields of a dataclass, in the order of its arguments."""
+    in_order = sorted(fields(declared), key=lambda each: each.kw_only)
+    return tuple(_option(each) for each in in_order if "text" in each.metadata)
 
 
 def _option(declared: Field) -> Option:

@@ -77,10 +77,16 @@ class Groups:
 
 
 def mine_of(group: ProcessGroup, groups: Sequence[tuple[int, ...]]) -> ProcessGroup | None:
-    """Make groups of ranks of `group`, whose ranks all call this; returns the one that this rank is in, if any."""
+    """Make groups of ranks of `group`, whose ranks all call this; returns the one that this rank is in, if any.
+
+    Where `group` is not all ranks, others make groups at the same time, and no rank waits for those of others.
+    """
     members, mine = dist.get_process_group_ranks(group), None
+    is_part = group.size() < dist.get_world_size()
     for ranks in groups:
-        made = dist.new_group([members[rank] for rank in ranks])
+        if is_part and group.rank() not in ranks:
+            continue
+        made = dist.new_group([members[rank] for rank in ranks], use_local_synchronization=is_part)
         if group.rank() in ranks:
             mine = made
     return mine

@@ -27,6 +27,7 @@ import torch.distributed as dist
 import torch.distributed.nn.functional
 
 from reference import on_gpus
+from reference.decentralized.islands import island_size
 from reference.errors import BadInput
 from reference.limits import host_memory, require_memory
 from reference.models.data import unigram_entropy
@@ -36,7 +37,7 @@ from reference.parallelize import Plan
 from reference.report import held_out, printer, silent
 from reference.resilience.preemption import PREEMPTED, Preempted
 from reference.saves import Saves, saves_of
-from reference.train import TrainConfig, batches_for, train, validation_loss
+from reference.train import TrainConfig, batches_for, require_fit, train, validation_loss
 from reference.zero import checkpoint_folder
 from reference.zero.agreement import anywhere, by_first
 
@@ -177,8 +178,7 @@ def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, Saves | None, torch.
             options = completed(options, given(arguments), saves.stored())
             saves = saves.of(to_store(options))
         config, plan = configure(**options)
-        plan.require_fit(dist.get_world_size(), config.model, config.sequence)
-        plan.require_compression(config)
+        require_fit(config, plan, dist.get_world_size())
         text = batches_for(config, plan.dp_size(dist.get_world_size()), plan.micro_batches).fingerprint
         if kind == "cpu":
             require_memory(config, plan, host_memory(), ranks_here() / dist.get_world_size())
@@ -256,7 +256,8 @@ def run(config: TrainConfig, plan: Plan, saves: Saves | None, device: torch.devi
     """Train, and let rank 0 say how it goes."""
     first = dist.get_rank() == 0
     world_size = dist.get_world_size()
-    for warning in order_warnings(names_of(whereabouts_of_all()), plan, config.model):
+    of_island = names_of(whereabouts_of_all())[: island_size(config, world_size)]
+    for warning in order_warnings(of_island, plan, config.model):
         say(f"reference.train: warning: {warning}", sys.stderr)
     batches = batches_for(config, plan.dp_size(world_size))
     goes_on = by_first(lambda: saves.check(config, batches) if saves else "", dist.group.WORLD)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reference.choices import Outer
 from reference.compression.choice import compression_of
 from reference.config import TrainConfig
 from reference.errors import BadInput
@@ -68,7 +69,7 @@ class Saves:
         checkpoint.by_first(lambda: self.check(training.config, training.batches), training.group)
         if not self.resume:
             return 0
-        step, extra = checkpoint.load(self.folder, training.form, training.optimizer, training.group)
+        step, extra = checkpoint.load(self.folder, training.saved, training.optimizer, training.group)
         for name, piece in training.stateful.items():
             piece.load_state_dict(extra[name])
         return step
@@ -88,6 +89,8 @@ class Saves:
                 raise BadInput(f"{self.folder} does not tell the {name} of its run: save a new run somewhere else")
             if known[name] != here:
                 raise BadInput(f"{self.folder} is of a run with {name} {known[name]}, and this has {here}")
+        if "islands" in known and config.outer is Outer.NONE:
+            raise BadInput(f"{self.folder} is of a run with islands {known['islands']}, and this has none")
         step, last = contents["step"], config.stop_after or config.steps
         left = "" if step < last else f": nothing is left to train, this run ends after step {last}"
         line = "; ".join([f"resuming after step {step}{left}", *checkpoint_folder.damages(self.folder)])
@@ -130,7 +133,7 @@ class Saves:
             BadInput: if that cannot be done. Those before it are still there.
         """
         extra = self.extra(training)
-        checkpoint.save(self.folder, training.form, training.optimizer, step, extra, training.group)
+        checkpoint.save(self.folder, training.saved, training.optimizer, step, extra, training.group)
 
     def extra(self, training: Training) -> dict[str, Any]:
         """What else than masters and optimizer it takes to resume."""
@@ -168,7 +171,7 @@ class Boundary:
 
     def __init__(self, saves: Saves, training: Training, last: int, notice: StopNotice) -> None:
         self.saves, self.training, self.last, self.notice = saves, training, last, notice
-        where = saves.folder, training.form, training.optimizer, training.group
+        where = saves.folder, training.saved, training.optimizer, training.group
         self.background = BackgroundCheckpoints(*where) if saves.in_background else None
 
     def __call__(self, step: int) -> None:
@@ -212,6 +215,7 @@ def learned(config: TrainConfig, batches: Batches) -> dict[str, int | float | st
         "seed": config.seed,
         "text": batches.fingerprint,
         "numbers of linear layers": str(config.linear),
+        **({} if config.outer is Outer.NONE else {"islands": config.islands, "outer": str(config.outer)}),
     }
 
 

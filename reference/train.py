@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reference import on_gpus
-from reference.choices import Optimizer
+from reference.choices import Compress, Optimizer, Outer
 from reference.collectives.communicator import Communicator
 from reference.collectives.default import Communicate, over
 from reference.compression.choice import compressor_of
@@ -28,6 +28,7 @@ from reference.compression.one_bit_adam import Momenta, OneBitAdam, OneBitLamb, 
 from reference.config import TrainConfig
 from reference.data_parallel import GradientSync
 from reference.data_parallel.remembered import nothing_remembered
+from reference.decentralized.islands import MeetingUpdates, Outside, island_size
 from reference.dtypes import accumulator
 from reference.engine import Batch
 from reference.errors import BadInput
@@ -46,7 +47,7 @@ class Training:
     """A model on the ranks of `group`, which all make one and take the same steps, each with its part of the batch.
 
     Args:
-        config: what to learn.
+        config: what to learn. With islands each has its own model, and `loss_group` is of this rank's.
         group: n ranks that share each batch; one rank is as good as many.
         device: where this rank computes.
         plan: how the work is laid out.
@@ -65,9 +66,10 @@ class Training:
         communicate: Communicate = over,
     ) -> None:
         self.config, self.group, self.device, self.plan = config, group, device, plan
-        plan.require_fit(group.size(), config.model, config.sequence)
-        plan.require_compression(config)
-        self.batches = batches_for(config, plan.dp_size(group.size()), plan.micro_batches)
+        require_fit(config, plan, group.size())
+        outside = Outside(config, group, communicate)
+        self.batches = outside.batches(batches_for(config, plan.dp_size(group.size()), plan.micro_batches))
+        group = outside.group  # from here on: the ranks of this one's island
         parallel = parallelize(
             config.model,
             plan,
@@ -88,11 +90,15 @@ class Training:
         momenta.attach(self.form.parts, self.optimizer)
         self.scaler = scaler_of(config.precision)
         self.updates = EveryStep(config, self.form, self.optimizer, self.scaler, device)
+        self.saved = outside.saved(self.form)
         self.balancing = Balancing(self.model, config.model, over(group)) if config.model.experts else None
         self.load: StepLoad | None = None  # of experts, in the step before
         self.stateful = {"scaler": self.scaler}  # what a checkpoint keeps by name, besides masters and optimizer
         if self.balancing:
             self.stateful["balancing"] = self.balancing
+        if config.outer is not Outer.NONE:
+            self.updates = MeetingUpdates(self.updates, outside.meeting(self.form, self.optimizer), config)
+            self.stateful["islands"] = self.updates
         if self.engine.needs_warm_up and on_gpus.is_gpu(device):
             self.warm_up()
 
@@ -187,12 +193,28 @@ def train(
         for step in range(first, last):
             loss = training.backward(step)
             gradient_norm = training.update(step)
-            seconds, tokens = time.perf_counter() - began, (step + 1) * training.batches.tokens
+            seconds = time.perf_counter() - began
+            tokens = (step + 1) * training.batches.tokens * config.islands
             load = (training.load.imbalance, training.load.dropped_share) if training.load else ()
             loss = summed(loss, training.loss_group)
             report(StepReport(step + 1, loss, gradient_norm, tokens, seconds, first, *load))
             at_boundary(step + 1)
     return training
+
+
+def require_fit(config: TrainConfig, plan: Plan, ranks: int) -> None:
+    """See whether so many ranks can be laid out as a plan says, in islands if there are any.
+
+    Raises:
+        BadInput: that says what does not divide, or does not go together.
+    """
+    plan.require_fit(island_size(config, ranks), config.model, config.sequence)
+    plan.require_compression(config)
+    if config.outer is not Outer.NONE and (config.is_compressed or config.optimizer is not Optimizer.ADAMW):
+        word = config.compress if config.compress is not Compress.NONE else config.optimizer
+        raise BadInput(f"islands meet with parameters and moments of adamw, and keep nothing of {word}: leave it out")
+    if config.outer is not Outer.NONE and plan.offload is not Offload.NONE:
+        raise BadInput("islands keep anchors beside the optimizer's state, which must not be elsewhere: no --offload")
 
 
 def to_device(x: Tensor, device: torch.device) -> Tensor:

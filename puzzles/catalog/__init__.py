@@ -136,6 +136,7 @@ CHAPTERS = (
     "planning",
     "resilience",
     "compression",
+    "decentralized",
 )
 
 

@@ -48,6 +48,7 @@ PRELOAD = (
     "reference.context_parallel.plain",
     "reference.data_parallel.initial",
     "reference.data_parallel.replicated",
+    "reference.decentralized.parabola",
     "reference.expert_parallel.answers.exchange",
     "reference.memory.recompute",
     "reference.models.dropout",

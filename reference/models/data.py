@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -194,3 +194,33 @@ class Batches:
         places = self._places(windows)
         tokens = torch.from_numpy(self.text[places].astype(np.int64))
         return self.objective.examples(tokens, self._seeds(places, step))
+
+
+@dataclass(frozen=True, eq=False)
+class ReplicaBatches:
+    """The windows of one of several replicas, which share each batch.
+
+    Args:
+        whole: what all replicas together read.
+        replica, replicas: which of how many.
+    """
+
+    whole: Batches
+    replica: int
+    replicas: int
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.whole, name)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that this replica predicts in a step: by these it divides its losses."""
+        return self.whole.tokens // self.replicas
+
+    def of_step(self, step: int, rank: int = 0, world_size: int = 1) -> tuple[Tensor, Tensor]:
+        """As for `Batches`: of the ranks of this replica."""
+        return self.whole.of_step(step, self.replica * world_size + rank, self.replicas * world_size)
+
+    def dropout_seeds(self, step: int, rank: int = 0, world_size: int = 1) -> Tensor:
+        """As for `Batches`."""
+        return self.whole.dropout_seeds(step, self.replica * world_size + rank, self.replicas * world_size)

@@ -39,14 +39,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from reference.errors import BadInput, require_sizes
-from reference.models.data import Batches
+from reference.models.data import ReplicaBatches
 from reference.train import Training, summed
 
 from .quorum import StoreQuorum
@@ -58,36 +57,6 @@ ROUNDS = 10  # of one step: where hearts beat and sums fail so often, the networ
 
 class NoReplica(RuntimeError):
     """No replica has the state, or none could compute the step. All that are left raise it together."""
-
-
-@dataclass(frozen=True, eq=False)
-class ReplicaBatches:
-    """The windows of one of several replicas, which share each batch.
-
-    Args:
-        whole: what all replicas together read.
-        replica, replicas: which of how many.
-    """
-
-    whole: Batches
-    replica: int
-    replicas: int
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.whole, name)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens that this replica predicts in a step: by these it divides its losses."""
-        return self.whole.tokens // self.replicas
-
-    def of_step(self, step: int, rank: int = 0, world_size: int = 1) -> tuple[Tensor, Tensor]:
-        """As for `Batches`: of the ranks of this replica."""
-        return self.whole.of_step(step, self.replica * world_size + rank, self.replicas * world_size)
-
-    def dropout_seeds(self, step: int, rank: int = 0, world_size: int = 1) -> Tensor:
-        """As for `Batches`."""
-        return self.whole.dropout_seeds(step, self.replica * world_size + rank, self.replicas * world_size)
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ import pytest
 
 from rankwise.commands.train import as_typer_reads_it, train
 from reference import launch
-from reference.choices import ContextMethod, PrecisionName, Recompute
+from reference.choices import ContextMethod, Outer, PrecisionName, Recompute
 from reference.config import TrainConfig
 from reference.errors import BadInput
 from reference.fields import Option, option, options_of
+from reference.islands import TAKEN_BY
 from reference.memory.precision import PRECISIONS
 from reference.models import PRESETS, GPTConfig
 from reference.options import OPTIONS, OnThisMachine, Run, add_to, completed, configure, to_store
@@ -84,8 +85,12 @@ NEEDED = {
     "context_method": "usp",
     "context_neighbours": 3,
     "expert_parallel": 6,
+    "outer": "streaming",
+    "inner_steps": 10,
+    "overlap_steps": 3,
 }
 """Words that are no default, for options that do not take just any, or not with others."""
+AS_WORDS = ("round_length", "wire")
 
 
 def another(each: Option) -> Any:
@@ -99,6 +104,7 @@ def another(each: Option) -> Any:
 
 def test_what_is_typed_becomes_the_config_and_the_plan() -> None:
     words = {each.name: another(each) for declared in (TrainConfig, GPTConfig, Plan) for each in options_of(declared)}
+    words = {name: word for name, word in words.items() if NEEDED["outer"] in TAKEN_BY.get(name, NEEDED["outer"])}
     typed = [part for name, word in words.items() for part in (OPTIONS[name].flag, str(word))[: 2 - (word is True)]]
     config, plan = configure(**launch.parse(typed))
     assert config.model == replace(PRESETS["tiny"], dropout=0.5)
@@ -107,6 +113,15 @@ def test_what_is_typed_becomes_the_config_and_the_plan() -> None:
     assert not plan.scatter_gather
     for name in words.keys() - {"model", "precision", "scatter_gather"}:
         assert made[name] == words[name] != OPTIONS[name].default, name
+
+
+@pytest.mark.parametrize("name", TAKEN_BY)
+def test_an_option_of_a_way_to_meet_is_taken_by_each_that_has_a_use_for_it(name: str) -> None:
+    for outer in TAKEN_BY[name]:
+        words = {name: str(another(OPTIONS[name])), "outer": str(outer), "islands": "2"}
+        typed = [part for each, word in words.items() for part in (OPTIONS[each].flag, word)]
+        config, _ = configure(**launch.parse(typed))
+        assert getattr(config, name) == getattr(config.meets, name) == OPTIONS[name].read(another(OPTIONS[name]))
 
 
 def test_nothing_typed_is_the_default() -> None:
@@ -170,6 +185,8 @@ def test_what_a_help_says_is_there_by_default_is_there() -> None:
         "context_neighbours": Plan(context_parallel=4, context_method=ContextMethod.USP).neighbours,
         "save_every": Saves.every,
     }
+    meets = TrainConfig(outer=Outer.STREAMING).meets
+    known |= {name: getattr(meets, name) for name in TAKEN_BY if getattr(meets, name) and name not in AS_WORDS}
     assert {name for name, each in OPTIONS.items() if re.search(r"\d+ by default", each.help)} == set(known)
     for name, number in known.items():
         assert f"; {number} by default." in OPTIONS[name].help

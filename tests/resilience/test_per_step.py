@@ -15,8 +15,9 @@ from torch import Tensor
 from torch.distributed import distributed_c10d as c10d
 
 from reference.cluster import Cluster, Gone
+from reference.models.data import ReplicaBatches
 from reference.parallelize import DataParallelism, Plan
-from reference.resilience.per_step import Committed, NoReplica, PerStep, ReplicaBatches, ReplicaSays
+from reference.resilience.per_step import Committed, NoReplica, PerStep, ReplicaSays
 from reference.resilience.quorum import StoreQuorum
 from reference.resilience.snapshot import copied, nbytes
 from reference.resilience.together import SkipTogether

@@ -1,0 +1,153 @@
+"""Islands: the outermost axis of the mesh. Inside, any plan; across, a meeting at the end of each round.
+
+    8 ranks, 2 islands, FSDP 2 x tensor parallelism 2 inside
+
+    island 0    0  1  2  3          a batch is shared by all 8; inside an island gradients are sums over its part,
+    island 1    4  5  6  7          as if there were no other one. Rank 1 meets rank 5, which holds the same parts.
+
+`Outside` is what a training needs of it: its own group of ranks, its part of each batch, the policy that stands where
+`reference.updates.EveryStep` does, and the form as a checkpoint sees it: of each island all parameters, moments,
+anchors and velocities, under names of their own. So one folder has all islands, each may be resharded to another plan,
+and another number of islands is another model.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.distributed import ProcessGroup
+from torch.optim import Optimizer
+
+from reference.choices import Outer
+from reference.collectives.default import Communicate, over
+from reference.config import TrainConfig
+from reference.data_parallel.gradient_sync import GradientSync
+from reference.errors import BadInput
+from reference.groups import Groups
+from reference.mesh import Mesh
+from reference.models.data import Batches, ReplicaBatches
+
+from .diloco import Diloco
+from .eager import Eager
+from .elastic_averaging import ElasticAveraging
+from .meeting import AfterStep, Meeting, fill, flat
+from .noloco import PairsOfIslands
+from .rounds import ends_of_rounds
+from .sparta import SparseAveraging
+from .streaming import Streaming
+from .wire import mean
+
+KINDS: dict[Outer, type[Meeting]] = {
+    Outer.LOCAL_SGD: Diloco,
+    Outer.DILOCO: Diloco,
+    Outer.STREAMING: Streaming,
+    Outer.EAGER: Eager,
+    Outer.EASGD: ElasticAveraging,
+    Outer.SPARTA: SparseAveraging,
+    Outer.NOLOCO: PairsOfIslands,
+}
+
+
+def island_size(config: TrainConfig, ranks: int) -> int:
+    """How many of so many ranks an island has.
+
+    Raises:
+        BadInput: if they do not divide, or the model is one that islands cannot train.
+    """
+    if ranks % config.islands:
+        raise BadInput(f"{ranks} ranks do not divide into {config.islands} islands: take a multiple")
+    if config.outer is not Outer.NONE and config.model.experts:
+        raise BadInput("routers of islands would balance their experts each for itself: take a model without experts")
+    return ranks // config.islands
+
+
+class Outside:
+    """What one rank has to do with other islands.
+
+    Args:
+        config: of the run.
+        group: all ranks, which all call this.
+        communicate: makes what ranks talk through.
+
+    Raises:
+        BadInput: if they make no islands.
+    """
+
+    def __init__(self, config: TrainConfig, group: ProcessGroup, communicate: Communicate = over) -> None:
+        inside = island_size(config, group.size())
+        groups = Groups(group, Mesh({"island": config.islands, "inside": inside}), communicate)
+        self.config, self.island = config, groups.at["island"]
+        self.group, across = groups.along("inside"), groups.along("island")
+        self.across = groups.communicator_of(across)
+
+    def batches(self, whole: Batches) -> Batches | ReplicaBatches:
+        """What this island reads."""
+        islands = self.config.islands
+        return whole if islands == 1 else ReplicaBatches(whole, self.island, islands)
+
+    def saved(self, form: GradientSync) -> "GradientSync | OfIsland":
+        """A form as a checkpoint sees it."""
+        return form if self.config.islands == 1 else OfIsland(form, self.island)
+
+    def meeting(self, form: GradientSync, optimizer: Optimizer) -> Meeting:
+        """What islands do together."""
+        parts = [part for part in form.parts if part.master.numel()]
+        return KINDS[self.config.outer](parts, optimizer, self.across, self.config.meets, self.config.seed)
+
+
+class OfIsland:
+    """A form whose parameters are those of an island.
+
+    Args:
+        form: of its ranks.
+        island: which one, from 0.
+    """
+
+    def __init__(self, form: GradientSync, island: int) -> None:
+        self._form = form
+        self.parts = tuple(replace(part, name=f"island {island}.{part.name}") for part in form.parts)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._form, name)
+
+
+class MeetingUpdates:
+    """A policy of updates: an inner step, and what islands do together after it.
+
+    In the first `synchronous_steps` they share gradients, as data parallelism does, and are equal (post-local SGD: Lin
+    et al. 2020, arXiv:1808.07217). Then rounds begin.
+
+    Args:
+        inner: takes an island's own step.
+        meeting: of islands.
+        config: of the run.
+    """
+
+    def __init__(self, inner: Any, meeting: Meeting, config: TrainConfig) -> None:
+        self.inner, self.meeting, self.config = inner, meeting, config
+        self.synchronous = config.meets.synchronous_steps
+
+    def step(self, step: int) -> float:
+        """As for `EveryStep`. Returns the norm of this island's gradients."""
+        if step < self.synchronous:
+            self.share_gradients()
+        norm, taken = self.inner.step(step), step + 1
+        if taken == self.synchronous:
+            self.meeting.begin()
+        at = AfterStep(taken - self.synchronous, taken in ends_of_rounds(self.config), taken == self.config.steps)
+        if taken > self.synchronous and self.meeting.parts and self.meeting.after(at):
+            self.inner.form.end_step()  # the model computes with what they have become
+        return norm
+
+    @torch.no_grad()
+    def share_gradients(self) -> None:
+        """Of each master the mean over islands: an island's own is that of its part of the batch."""
+        gradients = [master.grad for master in self.meeting.masters]
+        if gradients:
+            fill(gradients, mean(flat(gradients), self.meeting.across))
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.meeting.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.meeting.load_state_dict(state)

@@ -1,0 +1,165 @@
+"""What a run says of its islands: groups of ranks that train by themselves, and meet at the end of a round."""
+
+from dataclasses import dataclass
+
+from reference.choices import Outer, RoundLength, Wire
+from reference.errors import BadInput
+from reference.fields import option
+
+WITH_OUTER_OPTIMIZER = (Outer.DILOCO, Outer.STREAMING, Outer.EAGER, Outer.NOLOCO)
+TAKEN_BY = {
+    "inner_steps": tuple(each for each in Outer if each is not Outer.NONE),
+    "round_length": (Outer.LOCAL_SGD, Outer.DILOCO, Outer.EAGER, Outer.EASGD, Outer.NOLOCO),
+    "synchronous_steps": tuple(each for each in Outer if each is not Outer.NONE),
+    "outer_rate": WITH_OUTER_OPTIMIZER,
+    "outer_momentum": WITH_OUTER_OPTIMIZER,
+    "wire": (Outer.LOCAL_SGD, Outer.DILOCO, Outer.STREAMING, Outer.EAGER),
+    "fragments": (Outer.STREAMING,),
+    "overlap_steps": (Outer.STREAMING,),
+    "keep_own": (Outer.STREAMING,),
+    "elasticity": (Outer.EASGD,),
+    "sparse_share": (Outer.SPARTA,),
+}
+"""Which ways of meeting have a use for an option."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IslandOptions:
+    """How many islands there are, and how they meet. None stands for what the paper of the method takes.
+
+    Raises:
+        BadInput: if the numbers make no sense, or are of another way to meet.
+    """
+
+    islands: int = option(
+        1, "Groups of ranks, each with a plan of its own and its part of each batch, that meet by --outer. Lesson 16."
+    )
+    outer: Outer = option(Outer.NONE, "What --islands do together at the end of a round: {words}.", within=("islands",))
+    inner_steps: int | None = option(
+        None, "With --outer: steps of a round, with sparta 1; 50 by default.", within=("islands", "outer")
+    )
+    round_length: RoundLength | None = option(
+        None,
+        "With --outer: how rounds change, {words}; with qsr one of a learning rate r has the quarter of the peak's "
+        "over r, squared, but --inner-steps at least.",
+        within=("islands", "outer"),
+    )
+    synchronous_steps: int | None = option(
+        None,
+        "With --outer: in so many steps at the beginning islands share gradients, as data parallelism does.",
+        within=("islands", "outer"),
+    )
+    outer_rate: float | None = option(
+        None, "Learning rate of the outer optimizer; 0.7 by default.", within=("islands", "outer")
+    )
+    outer_momentum: float | None = option(
+        None, "Nesterov momentum of the outer optimizer, with noloco 0.5; 0.9 by default.", within=("islands", "outer")
+    )
+    wire: Wire | None = option(
+        None, "Numbers in which islands say what they have changed: {words}.", within=("islands", "outer")
+    )
+    fragments: int | None = option(
+        None,
+        "With --outer streaming: in so many parts, layer by layer, a model is sent; 2 by default.",
+        within=("islands", "outer"),
+    )
+    overlap_steps: int | None = option(
+        None,
+        "With --outer streaming: inner steps between sending a fragment and using what has come; 1 by default.",
+        within=("islands", "outer"),
+    )
+    keep_own: float | None = option(
+        None,
+        "With --outer streaming: the weight of an island's own parameters beside those of all, without overlap 0; "
+        "0.5 by default.",
+        within=("islands", "outer"),
+    )
+    elasticity: float | None = option(
+        None,
+        "With --outer easgd: how far the centre moves to the mean of all islands; 0.9 by default.",
+        within=("islands", "outer"),
+    )
+    sparse_share: float | None = option(
+        None,
+        "With --outer sparta: the share of parameters that islands average; 0.005 by default.",
+        within=("islands", "outer"),
+    )
+
+    def __post_init__(self) -> None:
+        if self.islands < 1:
+            raise BadInput(f"there is 1 island or more, not {self.islands}")
+        if self.islands > 1 and self.outer is Outer.NONE:
+            raise BadInput(f"{self.islands} islands never meet: say how, such as --outer diloco")
+        for name, methods in TAKEN_BY.items():
+            if getattr(self, name) is not None and self.outer not in methods:
+                flag = f"--{name.replace('_', '-')}"
+                raise BadInput(f"{flag} is of --outer {', '.join(methods)}, not of {self.outer}")
+        if self.outer is not Outer.NONE:
+            self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        meets = self.meets
+        for name in ("inner_steps", "fragments"):
+            if getattr(meets, name) < 1:
+                raise BadInput(f"{name.replace('_', ' ')} are 1 or more, not {getattr(meets, name)}")
+        for name in ("synchronous_steps", "overlap_steps"):
+            if getattr(meets, name) < 0:
+                raise BadInput(f"{name.replace('_', ' ')} are 0 or more, not {getattr(meets, name)}")
+        if not meets.outer_rate > 0:
+            raise BadInput(f"an outer learning rate is positive, not {meets.outer_rate}")
+        if not 0 <= meets.outer_momentum < 1:
+            raise BadInput(f"an outer momentum is at least 0 and less than 1, not {meets.outer_momentum}")
+        if not 0 <= meets.keep_own < 1:
+            raise BadInput(f"an island keeps a weight of at least 0 and less than 1 of its own, not {meets.keep_own}")
+        if not 0 < meets.elasticity < 1:
+            raise BadInput(f"elasticity is between 0 and 1, not {meets.elasticity}")
+        if not 0 < meets.sparse_share <= 1:
+            raise BadInput(f"a share of parameters is more than 0 and at most 1, not {meets.sparse_share}")
+        if self.outer is Outer.STREAMING and not meets.overlap_steps < meets.inner_steps:
+            raise BadInput(
+                f"a fragment is sent every {meets.inner_steps} steps: it is under way for fewer, not for "
+                f"{meets.overlap_steps}"
+            )
+        if self.outer is Outer.STREAMING and meets.fragments > meets.inner_steps:
+            raise BadInput(f"in {meets.inner_steps} steps one fragment each can be sent, not {meets.fragments}")
+        if self.outer is Outer.NOLOCO and self.islands % 2:
+            raise BadInput(f"islands meet in pairs: take an even number of them, not {self.islands}")
+
+    @property
+    def meets(self) -> "Meets":
+        """The same with a value for each option."""
+        kind = self.outer
+        defaults = {
+            "inner_steps": 1 if kind is Outer.SPARTA else 50,
+            "round_length": RoundLength.CONSTANT,
+            "synchronous_steps": 0,
+            "outer_rate": 0.7,
+            "outer_momentum": 0.5 if kind is Outer.NOLOCO else 0.9,
+            "wire": Wire.FULL,
+            "fragments": 2 if kind is Outer.STREAMING else 1,
+            "overlap_steps": 1 if kind is Outer.STREAMING else 0,
+            "elasticity": 0.9,
+            "sparse_share": 0.005,
+        }
+        said = {name: getattr(self, name) for name in TAKEN_BY}
+        found = defaults | {name: value for name, value in said.items() if value is not None}
+        found.setdefault("keep_own", 0.5 if found["overlap_steps"] else 0.0)
+        return Meets(kind, **found)
+
+
+@dataclass(frozen=True)
+class Meets:
+    """How islands meet: `IslandOptions` without anything left open."""
+
+    outer: Outer
+    inner_steps: int
+    round_length: RoundLength
+    synchronous_steps: int
+    outer_rate: float
+    outer_momentum: float
+    wire: Wire
+    fragments: int
+    overlap_steps: int
+    keep_own: float
+    elasticity: float
+    sparse_share: float

@@ -1,0 +1,117 @@
+"""Islands in one process: a model and an optimizer for each, and a function that does what they do together.
+
+It shares nothing with the engines but the model and the batches: the outer optimizer is `torch.optim.SGD`.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from reference.choices import Outer
+from reference.config import TrainConfig, learning_rate
+from reference.data_parallel import gather_full
+from reference.memory.precision import PRECISIONS
+from reference.models import PRESETS, architecture, create, token_loss
+from reference.parallelize import DEFAULT_PLAN, Plan
+from reference.train import Training, batches_for
+
+Models = list[nn.Module]
+Meet = Callable[[int, Models], None]
+"""Islands meet after so many steps."""
+
+STEPS, H = 7, 3
+ENDS = (3, 6, 7)
+EXACT = TrainConfig(
+    PRESETS["tiny"], steps=STEPS, batch=8, sequence=16, warmup=2, clip=0.5, precision=PRECISIONS["fp64"]
+)
+
+
+def config_of(outer: Outer, islands: int = 2, **options) -> TrainConfig:
+    """A short run in float64."""
+    return replace(EXACT, outer=outer, islands=islands, **({"inner_steps": H} | options))
+
+
+def alone(config: TrainConfig, meet: Meet, make=torch.optim.AdamW) -> Models:
+    """Train islands side by side. Returns their models."""
+    batches, islands = batches_for(config, config.islands), config.islands
+    models = [create(architecture, config.model, config.seed, dtype=torch.float64) for _ in range(islands)]
+    options = {"betas": (0.9, 0.95), "weight_decay": config.weight_decay} if make is torch.optim.AdamW else {}
+    optimizers = [make(model.parameters(), lr=1.0, **options) for model in models]
+    for step in range(config.steps):
+        for island, (model, optimizer) in enumerate(zip(models, optimizers, strict=True)):
+            tokens, targets = batches.of_step(step, island, islands)
+            optimizer.zero_grad()
+            token_loss(model(tokens), targets, batches.tokens // islands).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), config.clip)
+            optimizer.param_groups[0]["lr"] = learning_rate(config, step)
+            optimizer.step()
+        with torch.no_grad():
+            meet(step + 1, models)
+    return models
+
+
+def named(model: nn.Module) -> dict[str, Tensor]:
+    return dict(model.named_parameters())
+
+
+def means(models: Models) -> dict[str, Tensor]:
+    """Of each parameter, over islands."""
+    return {name: torch.stack([named(model)[name].detach() for model in models]).mean(0) for name in named(models[0])}
+
+
+def all_take(models: Models, values: dict[str, Tensor]) -> None:
+    for model in models:
+        for name, parameter in named(model).items():
+            parameter.copy_(values[name])
+
+
+class OuterSGD:
+    """A global model, and torch's own optimizer on it."""
+
+    def __init__(self, like: nn.Module, rate: float, momentum: float) -> None:
+        self.anchors = {name: nn.Parameter(p.detach().clone()) for name, p in named(like).items()}
+        nesterov = momentum > 0
+        self.optimizers = {
+            name: torch.optim.SGD([p], lr=rate, momentum=momentum, nesterov=nesterov)
+            for name, p in self.anchors.items()
+        }
+
+    def step(self, name: str, gradient: Tensor) -> Tensor:
+        self.anchors[name].grad = gradient.clone()
+        self.optimizers[name].step()
+        return self.anchors[name].detach()
+
+
+def initial(config: TrainConfig) -> nn.Module:
+    return create(architecture, config.model, config.seed, dtype=torch.float64)
+
+
+def on_ranks(
+    config: TrainConfig, plan: Plan = DEFAULT_PLAN, stop: int | None = None, inside=None
+) -> tuple[dict[str, Tensor], list[float]]:
+    """Train on the world; the parameters of this rank's island, and its parts of losses.
+
+    Args:
+        config, plan: of the run.
+        stop: after so many steps.
+        inside: the inner optimizer; AdamW by default.
+    """
+    training = Training(config, dist.group.WORLD, torch.device("cpu"), plan)
+    if inside is not None:
+        policy = getattr(training.updates, "inner", training.updates)
+        policy.optimizer = inside([part.master for part in training.form.parts])
+    losses = []
+    for step in range(stop or config.steps):
+        losses.append(float(training.backward(step)))
+        training.update(step)
+    return gather_full(training.form), losses
+
+
+def far_apart(found: dict[str, Tensor], model: nn.Module | dict[str, Tensor]) -> float:
+    """The largest difference of any element."""
+    wanted = named(model) if isinstance(model, nn.Module) else model
+    assert found.keys() == wanted.keys()
+    return max(float((found[name] - wanted[name].detach()).abs().max()) for name in found)

@@ -1,0 +1,73 @@
+"""What islands send, from the trace: the formula, and not one byte more between the meetings."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from reference.choices import Outer, Wire
+from reference.cluster import Cluster
+from reference.config import TrainConfig
+from reference.decentralized.wire import wire_bytes
+from reference.plan import Plan
+from reference.trace import Op
+from reference.train import Training
+
+from .one_process import config_of
+
+Clusters = Callable[..., Cluster]
+ROUNDS, H, DOUBLE = 2, 3, 8
+
+
+@pytest.fixture(scope="module")
+def four(clusters: Clusters) -> Iterator[Cluster]:
+    yield clusters(4)
+
+
+def some_rounds(config: TrainConfig, plan: Plan = Plan()) -> list[int]:  # noqa: B008
+    """Two rounds that end before the run does. Returns the numbers of this rank's masters."""
+    training = Training(config, dist.group.WORLD, torch.device("cpu"), plan)
+    dist.barrier()
+    for step in range(ROUNDS * H):
+        training.backward(step)
+        training.update(step)
+    dist.barrier()
+    return [part.master.numel() for part in training.form.parts]
+
+
+def sent(cluster: Cluster, config: TrainConfig) -> tuple[int, int]:
+    """Bytes that the busiest rank sends in two rounds, and the elements that it has."""
+    numels, trace = cluster.trace(some_rounds, replace(config, steps=100, inner_steps=H))
+    assert {event.op for events in trace.events for event in events} >= {Op.BARRIER}
+    return max(trace.bytes_sent), sum(numels[0])
+
+
+@pytest.mark.parametrize("islands", [2, 4])
+def test_diloco_sends_a_sum_of_all_parameters_each_round(four: Cluster, islands: int) -> None:
+    """Ranks of islands of one send nothing else. With two ranks in each, gradients are summed inside at each step."""
+    found, numel = sent(four, config_of(Outer.DILOCO, islands))
+    inside = 0 if islands == 4 else 2 * 1 / 2 * numel * DOUBLE * H * ROUNDS
+    assert found == pytest.approx(ROUNDS * wire_bytes(numel, islands, Wire.FULL, DOUBLE) + inside, rel=2e-3)
+
+
+def test_few_bits_are_few_bytes(four: Cluster) -> None:
+    for wire, fewer in ((Wire.BF16, 3.8), (Wire.INT8, 7.6), (Wire.INT4, 15)):
+        found, numel = sent(four, config_of(Outer.DILOCO, 4, wire=wire))
+        assert found == pytest.approx(ROUNDS * wire_bytes(numel, 4, wire), rel=2e-3)
+        assert wire_bytes(numel, 4, Wire.FULL, DOUBLE) / wire_bytes(numel, 4, wire) > fewer
+
+
+def test_no_mask_travels(four: Cluster) -> None:
+    """SPARTA sends the values of what is drawn; a mask of bytes alone would be five times as much."""
+    found, numel = sent(four, config_of(Outer.SPARTA, 4, sparse_share=0.02))
+    assert found == pytest.approx(ROUNDS * 2 * 3 / 4 * 0.02 * numel * DOUBLE, rel=0.15)
+
+
+def test_pairs_send_to_one_partner_alone(four: Cluster) -> None:
+    _, trace = four.trace(some_rounds, config_of(Outer.NOLOCO, 4, steps=100, inner_steps=H))
+    pairs = [{(m.src, m.dst) for m in trace.messages if m.src == rank and m.bytes > 1 << 16} for rank in range(4)]
+    assert all(1 <= len(found) <= ROUNDS for found in pairs)
+    numel = sum(four.run(some_rounds, config_of(Outer.NOLOCO, 4, steps=100, inner_steps=H))[0])
+    assert max(trace.bytes_sent) == pytest.approx(ROUNDS * 2 * numel * DOUBLE, rel=2e-3)

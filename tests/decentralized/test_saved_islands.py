@@ -1,0 +1,67 @@
+"""A run of islands that resumes is the run that was not interrupted, under any plan inside, whatever is under way."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from reference.choices import Outer, Wire
+from reference.cluster import Cluster, RankError
+from reference.config import TrainConfig
+from reference.data_parallel import gather_full
+from reference.parallelize import DataParallelism, Plan
+from reference.saves import Saves
+from reference.train import train
+
+from .one_process import config_of, far_apart, on_ranks
+
+Clusters = Callable[..., Cluster]
+AT = 4  # of 7 steps, in rounds of 3: in the middle of one, with a fragment under way
+
+
+@pytest.fixture(scope="module")
+def four(clusters: Clusters) -> Iterator[Cluster]:
+    yield clusters(4)
+
+
+def sitting(config: TrainConfig, folder: str, resume: bool, plan: Plan, background: bool = False) -> dict[str, Tensor]:
+    """Train as the command does, to the end or to `stop_after`."""
+    saves = Saves(Path(folder), every=AT, resume=resume, in_background=background)
+    return gather_full(train(config, dist.group.WORLD, torch.device("cpu"), plan, saves=saves).form)
+
+
+CONFIGS = {
+    "diloco": config_of(Outer.DILOCO, 2),
+    "streaming": config_of(Outer.STREAMING, 2, fragments=2, overlap_steps=2, wire=Wire.FULL),
+    "eager": config_of(Outer.EAGER, 2),
+    "easgd": config_of(Outer.EASGD, 2),
+    "noloco": config_of(Outer.NOLOCO, 2),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_resumed_equals_uninterrupted(four: Cluster, tmp_path: Path, name: str) -> None:
+    config, folder = CONFIGS[name], str(tmp_path / "run")
+    whole = four.run(on_ranks, config, Plan(DataParallelism.FSDP))
+    first = Plan(DataParallelism.FSDP)
+    four.run(sitting, replace(config, stop_after=AT), folder, False, first, name == "streaming")
+    then = Plan(tensor_parallel=2) if name == "diloco" else first  # another plan inside
+    found = four.run(sitting, config, folder, True, then)
+    for mine, (its, _) in zip(found, whole, strict=True):
+        assert far_apart(mine, its) < (1e-11 if name == "diloco" else 1e-15)
+
+
+def test_another_number_of_islands_is_refused_before_anything_is_loaded(four: Cluster, tmp_path: Path) -> None:
+    folder = str(tmp_path / "run")
+    four.run(sitting, replace(CONFIGS["diloco"], stop_after=AT), folder, False, Plan())
+    for other, reason in (
+        (replace(CONFIGS["diloco"], islands=4), "is of a run with islands 2, and this has 4"),
+        (CONFIGS["eager"], "is of a run with outer diloco, and this has eager"),
+        (config_of(Outer.NONE, 1, inner_steps=None), "is of a run with islands 2, and this has none"),
+    ):
+        with pytest.raises(RankError, match=reason):
+            four.run(sitting, other, folder, True, Plan())
