@@ -1,0 +1,1 @@
+"""Instruments of this chapter: small trainings that are compared. Each prints its table: `python -m ...lab.NAME`."""
