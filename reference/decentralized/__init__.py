@@ -10,8 +10,14 @@ Without a schedule:
     hogwild.py             processes that write to the same memory without a lock
     topology.py            who averages with whom, and how fast that brings all to one value
     gossip.py              averages with neighbours alone, and decentralized SGD
+    clients.py             examples dealt unevenly, and which clients take part
+    federated.py           FedAvg, FedProx, SCAFFOLD, FedAdam; what becomes of buffers
+    privacy.py             clipping, noise, and what rounds give away at most
+    secure_sum.py          masks that cancel: the sum of what clients say, and no part of it
 
     lab/least_squares.py   a problem whose best answer is known
     lab/asynchronous.py    asynchronous trainings, watched
     lab/consensus.py       how fast ranks agree, by topology, beside the bound
+    lab/skewed.py          classes as clouds of points, dealt to clients unevenly
+    lab/federated.py       federated methods side by side
 """
