@@ -14,10 +14,14 @@ Without a schedule:
     federated.py           FedAvg, FedProx, SCAFFOLD, FedAdam; what becomes of buffers
     privacy.py             clipping, noise, and what rounds give away at most
     secure_sum.py          masks that cancel: the sum of what clients say, and no part of it
+    robust.py              mean, median, trimmed mean and Krum, among ranks that lie
+    branches.py            trained apart on parts of the text; merged by a mean, an ensemble, or into experts
 
     lab/least_squares.py   a problem whose best answer is known
     lab/asynchronous.py    asynchronous trainings, watched
     lab/consensus.py       how fast ranks agree, by topology, beside the bound
     lab/skewed.py          classes as clouds of points, dealt to clients unevenly
     lab/federated.py       federated methods side by side
+    lab/liars.py           rules and attacks
+    lab/branching.py       branches of two kinds of text, merged in three ways
 """
