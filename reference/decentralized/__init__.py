@@ -24,4 +24,16 @@ Without a schedule:
     lab/federated.py       federated methods side by side
     lab/liars.py           rules and attacks
     lab/branching.py       branches of two kinds of text, merged in three ways
+
+    answers/pairs.py           in each round the mean of two
+    answers/mixing.py          the second eigenvalue of a ring
+    answers/server.py          gradients of weights that are late, in a known order
+    answers/late_updates.py    how late each update was, from a server's log
+    answers/bounded.py         not too far ahead, and no deadlock
+    answers/by_examples.py     a client counts as much as it has examples
+    answers/statistics.py      mean and variance of all clients, from those of each
+    answers/mask.py            what two who share a seed both can draw
+    answers/masks.py           masks that cancel, and one that has no partner
+    answers/trimmed.py         each rank sorts a chunk of what all say
+    answers/merged.py          feed-forwards become experts, the rest is averaged
 """

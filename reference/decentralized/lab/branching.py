@@ -27,7 +27,7 @@ from ..branches import average, ensemble, into_experts, mixed_config
 PRELOAD = ("reference.decentralized.lab.branching",)
 SMALL = GPTConfig(layers=2, width=32, heads=2, kv_heads=2, hidden=64)
 SEED, BRANCH, AFTER = 60, 120, 40  # steps: before, apart, and after a merge into experts
-MODULES = (np.ma.core, inspect, torch.nn.functional, torch.optim.optimizer)
+MODULES = (np.ma.core, inspect, torch.nn.functional, torch.nn.modules.module)
 
 
 def texts() -> dict[str, Text]:
