@@ -15,7 +15,9 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 
-def pool(mean: Tensor, variance: Tensor, examples: int, group: ProcessGroup) -> None:
+def pool(
+    mean: Tensor, variance: Tensor, examples: int, group: ProcessGroup
+) -> None:
     """Whose batch-norm buffers.
 
     Batch norm keeps a mean and a variance of each channel: buffers, no

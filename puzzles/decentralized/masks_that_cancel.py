@@ -15,10 +15,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from reference.decentralized.answers.masks import mask_of
+from reference.decentralized.answers.mask import mask_of
 
 
-def masked(x: Tensor, seeds: Sequence[int], rank: int, gone: int) -> tuple[Tensor, Tensor]:
+def masked(
+    x: Tensor, seeds: Sequence[int], rank: int, gone: int
+) -> tuple[Tensor, Tensor]:
     """Masks that cancel.
 
     A server is to know the sum of what n clients say, and nothing that any of
