@@ -29,7 +29,7 @@ def gossip(x: Tensor, partners: Sequence[int], group: ProcessGroup) -> None:
         x: [N] in float64, of one length on all ranks. Updated in place.
         partners: this rank's partner of each round, a group rank; your
             partner's partner is you. A rank that is left over is its own
-            partner, and waits for nobody.
+            partner, and waits for no other.
         group: n ranks. Any n.
 
     Budget: one step for each round, in which a rank sends its x once.

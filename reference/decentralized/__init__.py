@@ -8,7 +8,7 @@ Without a schedule:
     parameter_server.py    workers push in their own time; how far ahead they may run; how late each update was
     replay.py              an asynchronous run again, in every bit, from its record
     hogwild.py             processes that write to the same memory without a lock
-    topology.py            who averages with whom, and how fast that brings all to one value
+    topology.py            which ranks average with which, and how fast that brings all to one value
     gossip.py              averages with neighbours alone, and decentralized SGD
     clients.py             examples dealt unevenly, and which clients take part
     federated.py           FedAvg, FedProx, SCAFFOLD, FedAdam; what becomes of buffers

@@ -19,7 +19,7 @@ not divided among others (Shamir 1979). Both matter where the server may cheat.
 
 | per round        | messages     | bytes, K numbers of each of c clients |
 |------------------|--------------|---------------------------------------|
-| nobody is gone   | 1 all-reduce | 8 (K + c)                             |
+| no client gone   | 1 all-reduce | 8 (K + c)                             |
 | else             | 2            | 8 (2K + c)                            |
 """
 

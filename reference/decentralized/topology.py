@@ -1,4 +1,4 @@
-"""Who averages with whom: the matrix of a gossip round, and how fast its rounds bring all ranks to one value.
+"""Which ranks average with which: the matrix of a gossip round, and how fast its rounds bring all ranks to one value.
 
     x  <-  W x          W[i, j]: what rank i takes of rank j's value; rows and columns sum to 1
 

@@ -98,24 +98,26 @@ def on_a_rank(asked: AsyncRun) -> tuple[Tensor, list[Arrival]] | None:
 
 def main() -> None:
     """Print a row for each way: how long it took, how late gradients were, and how good the result is."""
-    problem, ranks, rate, rounds = LeastSquares.drawn(size=40, examples=2000), 5, 0.02, 60
+    problem, ranks, rounds, rate, large = LeastSquares.drawn(size=40, examples=2000), 5, 60, 0.02, 0.3
     pace = partial(_slow_last, ranks)
     ways = {
         "synchronous (bound 0)": AsyncRun(problem, rounds, constant(rate), bound=0, pace=pace),
         "bound 3": AsyncRun(problem, rounds, constant(rate), bound=3, pace=pace),
         "no bound": AsyncRun(problem, rounds, constant(rate), pace=pace),
-        "no bound, rate / staleness": AsyncRun(problem, rounds, by_staleness(rate), pace=pace),
+        f"no bound, rate {large}": AsyncRun(problem, rounds, constant(large), pace=pace),
+        f"no bound, rate {large} / staleness": AsyncRun(problem, rounds, by_staleness(large), pace=pace),
         "no bound, two servers": AsyncRun(problem, rounds, constant(rate), servers=2, pace=pace),
     }
     print(f"{rounds} steps of each worker, the last of which is slow; the best loss is {problem.best:.5f}\n")
-    print(f"{'':28}{'seconds':>8}{'staleness, mean':>17}{'most':>6}{'loss':>10}  replayed")
+    print(f"{'':30}{'seconds':>8}{'staleness, mean':>17}{'most':>6}{'loss':>10}  replayed")
     with Cluster(ranks, preload=PRELOAD) as cluster:
+        cluster.ready()
         for name, asked in ways.items():
             result = run(cluster, asked)
             again = replay(asked.begin, problem.gradient, result.records, asked.rate)
             same = "equal in all bits" if torch.equal(again, result.weights) else "other weights"
             late, loss = result.staleness, problem.loss(result.weights)
-            print(f"{name:28}{result.seconds:8.2f}{mean(late):17.2f}{max(late):6}{loss:10.5f}  {same}")
+            print(f"{name:30}{result.seconds:8.2f}{mean(late):17.2f}{max(late):6}{loss:10.4g}  {same}")
 
 
 def _slow_last(ranks: int, rank: int) -> float:
