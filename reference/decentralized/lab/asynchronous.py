@@ -106,7 +106,7 @@ def main() -> None:
         "no bound": AsyncRun(problem, rounds, constant(rate), pace=pace),
         f"no bound, rate {large}": AsyncRun(problem, rounds, constant(large), pace=pace),
         f"no bound, rate {large} / staleness": AsyncRun(problem, rounds, by_staleness(large), pace=pace),
-        "no bound, two servers": AsyncRun(problem, rounds, constant(rate), servers=2, pace=pace),
+        "two servers, three workers": AsyncRun(problem, rounds, constant(rate), servers=2, pace=pace),
     }
     print(f"{rounds} steps of each worker, the last of which is slow; the best loss is {problem.best:.5f}\n")
     print(f"{'':30}{'seconds':>8}{'staleness, mean':>17}{'most':>6}{'loss':>10}  replayed")
