@@ -56,6 +56,7 @@ PRELOAD = (
     "reference.pipeline_parallel.run",
     "reference.pipeline_parallel.schedule",
     "reference.resilience.answers.momentum",
+    "reference.decentralized.answers.mask",
     "reference.sequence_parallel.plain",
     "reference.tensor_parallel.plain",
     "reference.zero.plain",

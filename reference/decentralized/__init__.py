@@ -26,4 +26,39 @@ Islands, groups of ranks that train by themselves and meet now and then:
 
     lab/quality.py          what islands cost in loss, beside synchronous data parallelism
     lab/intellect.py        shares of time that INTELLECT-1 has published, from a replay
+
+Without a schedule:
+
+    plain_unscheduled.py   late gradients, neighbours, clients and liars, each in its smallest form
+    parameter_server.py    workers push in their own time; how far ahead they may run; how late each update was
+    replay.py              an asynchronous run again, in every bit, from its record
+    hogwild.py             processes that write to the same memory without a lock
+    topology.py            which ranks average with which, and how fast that brings all to one value
+    gossip.py              averages with neighbours alone, and decentralized SGD
+    clients.py             examples dealt unevenly, and which clients take part
+    federated.py           FedAvg, FedProx, SCAFFOLD, FedAdam; what becomes of buffers
+    privacy.py             clipping, noise, and what rounds give away at most
+    secure_sum.py          masks that cancel: the sum of what clients say, and no part of it
+    robust.py              mean, median, trimmed mean and Krum, among ranks that lie
+    branches.py            trained apart on parts of the text; merged by a mean, an ensemble, or into experts
+
+    lab/least_squares.py   a problem whose best answer is known
+    lab/asynchronous.py    asynchronous trainings, watched
+    lab/consensus.py       how fast ranks agree, by topology, beside the bound
+    lab/skewed.py          classes as clouds of points, dealt to clients unevenly
+    lab/federated.py       federated methods side by side
+    lab/liars.py           rules and attacks
+    lab/branching.py       branches of two kinds of text, merged in three ways
+
+    answers/pairs.py           in each round the mean of two
+    answers/mixing.py          the second eigenvalue of a ring
+    answers/server.py          gradients of weights that are late, in a known order
+    answers/late_updates.py    how late each update was, from a server's log
+    answers/bounded.py         not too far ahead, and no deadlock
+    answers/by_examples.py     a client counts as much as it has examples
+    answers/statistics.py      mean and variance of all clients, from those of each
+    answers/mask.py            what two who share a seed both can draw
+    answers/masks.py           masks that cancel, and one that has no partner
+    answers/trimmed.py         each rank sorts a chunk of what all say
+    answers/merged.py          feed-forwards become experts, the rest is averaged
 """

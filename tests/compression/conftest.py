@@ -1,4 +1,4 @@
-"""Ranks for all tests of the chapter, those of the chapters on data parallelism and ZeRO; a short text, and one thread."""
+"""Ranks for all tests of the chapter, those of data parallelism and ZeRO; a short text, and one thread."""
 
 from ..data_parallel.conftest import ranks
 from ..train.conftest import one_thread, short_text

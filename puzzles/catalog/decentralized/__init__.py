@@ -1,4 +1,4 @@
-"""Puzzles of the chapter `decentralized`: islands that meet now and then."""
+"""Puzzles of the chapter `decentralized`: training far apart, and out of step."""
 
 ORDER = (
     "local_sgd",
@@ -12,4 +12,14 @@ ORDER = (
     "shared_seed",
     "bytes_of_a_day",
     "a_run_that_climbs",
+    "pair_gossip",
+    "mixing_rate",
+    "parameter_server",
+    "staleness",
+    "bounded_staleness",
+    "fedavg_by_examples",
+    "batch_norm_buffers",
+    "masks_that_cancel",
+    "trimmed_mean",
+    "merge_branches",
 )

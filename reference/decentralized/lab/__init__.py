@@ -1,1 +1,1 @@
-"""Instruments of this chapter: what islands cost in loss, and what a link costs them. No engine imports them."""
+"""Instruments of this chapter: trainings that are compared, each with its table: `python -m ...lab.NAME`."""
