@@ -21,6 +21,7 @@ MODULES = (
     "puzzles",
     "check",
     "hint",
+    "grade",
     "train",
     "plan",
     "trace",
