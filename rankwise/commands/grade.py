@@ -31,7 +31,7 @@ def grade(
     json: Annotated[Path | None, Option(metavar="FILE", help="Write all that is known.", show_default=False)] = None,
     junit: Annotated[
         Path | None,
-        Option(metavar="FILE", help="Write a suite of tests for each learner, as JUnit.", show_default=False),
+        Option(metavar="FILE", help="Write a suite for each learner, as JUnit.", show_default=False),
     ] = None,
     html: Annotated[
         Path | None,

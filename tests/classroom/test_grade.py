@@ -1,4 +1,4 @@
-"""`rankwise grade`: verdicts are those of `rankwise check`, nothing is lost or graded twice, and each text fails alone."""
+"""`rankwise grade`: verdicts are those of `rankwise check`, nothing is lost or done twice, each text fails alone."""
 
 import base64
 import csv
@@ -38,7 +38,7 @@ seed = 7777777
 "ranks.ring_shift" = 3
 """
 HOSTILE = "import torch\ntorch.distributed.send = None\n"
-EVIL = '../"><script>'
+EVIL = 'x"><script>'
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "alice": {name: right(name) for name in (TIME, ALPHA, "ranks.ring_shift")},
         "bob": {TIME: wrong(TIME), "ranks.ring_shift": wrong("ranks.ring_shift")},
         "carl": {TIME: right(TIME), "ranks.ring_shift": HOSTILE + right("ranks.ring_shift"), ALPHA: "def (:\n"},
-        EVIL.replace("/", "|"): {TIME: wrong(TIME) + "# <script>\n"},
+        EVIL: {TIME: wrong(TIME) + "# <script>\n"},
     }
     for learner, own in texts.items():
         for name, source in own.items():
@@ -101,7 +101,7 @@ def test_a_learner_who_reaches_around_fails_alone(graded: Path) -> None:
 def test_the_csv_has_a_line_for_each_learner(graded: Path) -> None:
     rows = {row["learner"]: row for row in csv.DictReader((graded / "out.csv").open())}
     assert {learner: (row["points"], row["of"]) for learner, row in rows.items()} == {
-        "alice": ("6", "6"), "bob": ("0", "6"), "carl": ("2", "6"), "dana": ("0", "6"), EVIL.replace("/", "|"): ("0", "6"),
+        "alice": ("6", "6"), "bob": ("0", "6"), "carl": ("2", "6"), "dana": ("0", "6"), EVIL: ("0", "6"),
     }  # fmt: skip
     assert rows["alice"]["ranks.ring_shift"] == "3" and rows["dana"]["remarks"] == "no puzzle file is in it"
 
@@ -188,7 +188,8 @@ def test_a_text_that_takes_the_memory_of_all_fails_alone(tmp_path: Path) -> None
 
 def test_points_follow_the_assignment(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(
-        'late = 0.5\nbest = 2\ndue = 2026-11-30T23:59:00+00:00\n[points]\n"ranks.pair" = 1\nring_time = 2\nalpha_beta = 4\n'
+        "late = 0.5\nbest = 2\ndue = 2026-11-30T23:59:00+00:00\n"
+        '[points]\n"ranks.pair" = 1\nring_time = 2\nalpha_beta = 4\n'
         '[weights]\nnetworks = 1.5\n[counts]\n"over budget" = 0.5\n'
     )
     asked = load(tmp_path / "a.toml")
