@@ -22,6 +22,7 @@ MODULES = (
     "check",
     "hint",
     "grade",
+    "assignment",
     "train",
     "plan",
     "trace",

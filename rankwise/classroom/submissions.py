@@ -95,9 +95,7 @@ def read(folder: Path, wanted: Collection[str]) -> list[Submission]:
         learner = entry.name if entry.is_dir() or path.stem in found else path.stem
         found[learner] = _submission(learner, path, wanted)
     if not found:
-        raise BadInput(
-            f"{folder} has no submissions: below it belongs one folder, zip file or notebook for each learner"
-        )
+        raise BadInput(f"{folder} has no submissions: each learner has a folder, a zip file or a notebook in it")
     return list(found.values())
 
 

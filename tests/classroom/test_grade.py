@@ -177,7 +177,7 @@ def kept(journal: Path) -> dict[str, str]:
 
 @pytest.mark.long
 def test_a_text_that_takes_the_memory_of_all_fails_alone(tmp_path: Path) -> None:
-    greedy = right("ranks.pair").replace("import torch\n", "import torch\n", 1) + "x = torch.ones(700_000_000)\n"
+    greedy = "import torch\n\nx = torch.ones(700_000_000)\n" + right("ranks.pair")
     texts = {"ranks.pair": greedy, TIME: right(TIME)}
     tasks = [crew.Task(name, name, source, 0) for name, source in texts.items()]
     found: dict[str, Graded] = {}
