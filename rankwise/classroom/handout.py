@@ -27,6 +27,7 @@ _COMMANDS = ("puzzles", "check", "hint")
 _WHOLE = ("puzzles/__init__.py", "puzzles/conftest.py", "puzzles/test_puzzles.py", "puzzles/catalog/__init__.py")
 _WHOLE += ("rankwise/__init__.py", "rankwise/naming.py", "rankwise/commands/__init__.py")
 _WHOLE += tuple(f"rankwise/commands/{name}.py" for name in _COMMANDS)
+_MACHINERY = ("puzzles/grading", "reference/cluster", "reference/trace")  # some of it is imported by its name
 _SEEDS = 1 << 62  # so many that none is found by trying
 
 
@@ -73,7 +74,10 @@ def _write_course(puzzles: Sequence[Puzzle], folder: Path) -> None:
     stripped = Stripped({(each.__module__, each.__qualname__) for each in every if each not in given}, _WITHOUT)
     whole = [
         *map(Path, _WHOLE),
-        *(path.relative_to(HOUSE) for path in sorted((HOUSE / "puzzles/grading").rglob("*.py"))),
+        *(
+            path.relative_to(HOUSE)
+            for path in sorted(path for room in _MACHINERY for path in (HOUSE / room).rglob("*.py"))
+        ),
     ]
     for path in (*whole, Path("rankwise/cli.py")):
         stripped.need(".".join(path.with_suffix("").parts).removesuffix(".__init__"), "*")
@@ -81,6 +85,8 @@ def _write_course(puzzles: Sequence[Puzzle], folder: Path) -> None:
         stripped.need(module)
     for puzzle in puzzles:
         stripped.need(f"puzzles.catalog.{puzzle.name}", "PUZZLE")
+        for module in puzzle.preload:
+            stripped.need(module, "*")
     texts = stripped.texts() | {path: (HOUSE / path).read_text(encoding="utf-8") for path in whole}
     for chapter in dict.fromkeys(puzzle.chapter for puzzle in puzzles):
         order = tuple(puzzle.name.partition(".")[2] for puzzle in puzzles if puzzle.chapter == chapter)

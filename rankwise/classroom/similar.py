@@ -33,7 +33,7 @@ class Pair:
 
     Attributes:
         shared: fingerprints that both have, and few others.
-        share: these, by those of the shorter text.
+        share: these, by those of the text that has fewer.
     """
 
     name: str
@@ -61,8 +61,8 @@ def _pairs(name: str, texts: Mapping[str, str]) -> list[Pair]:
     most = max(2, COMMON * len(texts))
     own = {learner: {each for each in one if seen[each] <= most} for learner, one in prints.items()}
     found = []
-    for one, other in combinations(prints, 2):
-        shorter = min(len(prints[one]), len(prints[other]))
+    for one, other in combinations(own, 2):
+        shorter = min(len(own[one]), len(own[other]))
         shared = len(own[one] & own[other])
         if shorter >= FEWEST and shared >= ALIKE * shorter:
             found.append(Pair(name, one, other, shared, shared / shorter))
