@@ -1,4 +1,4 @@
-"""`%%ranks` and `%%rank` in a real kernel: columns, names that stay, deadlocks that are named, and then the next cell."""
+"""`%%ranks` and `%%rank` in a real kernel: columns, names that stay, deadlocks that are named, and the cell after."""
 
 import os
 import tempfile
