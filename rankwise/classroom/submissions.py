@@ -6,6 +6,7 @@ can't be used gets one line in `remarks`, and all else is graded.
 """
 
 import difflib
+import functools
 import io
 import json
 import os
@@ -13,7 +14,7 @@ import stat
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from puzzles import catalog
@@ -21,6 +22,7 @@ from puzzles.grading import rules, text
 from reference.errors import BadInput
 
 MOST_FILES = 20_000  # in a submission: a whole copy of the course has a tenth of that
+MOST_CELLS = 1_000  # of puzzles, in a notebook
 MOST_BYTES = 64 << 20  # of all that is read of a submission
 _LARGEST = {".py": 4 * rules.MAX_TEXT, ".ipynb": 16 << 20}  # bytes of a file: four for each character of UTF-8
 _OF_THE_COURSE = {"catalog", "grading", "reference", "tests", "visualizations", "rankwise"}
@@ -68,6 +70,10 @@ class _Found:
 
 class Unusable(Exception):
     """Why a file can't be used, in one line."""
+
+
+class TooMuch(Unusable):
+    """Why no more of a submission is read, in one line."""
 
 
 def read(folder: Path, wanted: Collection[str]) -> list[Submission]:
@@ -126,22 +132,37 @@ def _submission(learner: str, path: Path, wanted: Collection[str]) -> Submission
 
 
 def _collect(one: Submission, path: Path, candidates: dict[str, list[_Found]], wanted: Collection[str]) -> None:
-    budget = MOST_BYTES
+    room = _Room(MOST_BYTES)
     for number, file in enumerate(_files(path, one.remarks)):
         if number >= MOST_FILES:
-            raise Unusable(f"more than {MOST_FILES:,} files: the rest was not read")
+            raise TooMuch(f"more than {MOST_FILES:,} files: the rest was not read")
         if not _may_be_theirs(file.path):
             continue
+        file = replace(file, read=functools.partial(room.read, file.read))
         try:
             texts = [] if file.path.suffix not in _LARGEST else _texts(file, one.remarks, wanted)
+        except TooMuch:
+            raise
         except Unusable as why:
             one.remarks.append(f"{file.path}: {why}")
             continue
         for name, found in texts:
             candidates[name].append(found)
-            budget -= len(found.source)
-            if budget < 0:
-                raise Unusable(f"more than {MOST_BYTES >> 20} MiB of text: the rest was not read")
+
+
+class _Room:
+    """How many bytes of a submission may still be read."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def read(self, read: Callable[[int], bytes], most: int) -> bytes:
+        """Read a file. Raises TooMuch where the room is used up."""
+        data = read(most)
+        self.left -= len(data)
+        if self.left < 0:
+            raise TooMuch(f"more than {MOST_BYTES:,} bytes of text: the rest was not read")
+        return data
 
 
 def _may_be_theirs(path: PurePosixPath) -> bool:
@@ -199,6 +220,8 @@ def _of_zip(path: Path, above: PurePosixPath, remarks: list[str]) -> Iterator[_F
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise Unusable(f"{above / path.name} is no zip file that can be read: {error}") from None
     with archive:
+        if len(archive.infolist()) > MOST_FILES:
+            raise TooMuch(f"{above / path.name} has more than {MOST_FILES:,} files: it was not read")
         for member in sorted(archive.infolist(), key=lambda each: each.filename):
             inside = PurePosixPath(member.filename.replace("\\", "/"))
             shown = f"{above / path.name}: {member.filename[:200]!r}"
@@ -287,10 +310,11 @@ def _cells(file: _File, remarks: list[str], wanted: Collection[str]) -> Iterator
         sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise Unusable("it is no notebook") from None
-    for source in sources:
+    of_puzzles = [source for source in sources if source.split(maxsplit=1)[:1] == [_MAGIC]]
+    if len(of_puzzles) > MOST_CELLS:
+        raise Unusable(f"it has more than {MOST_CELLS:,} cells {_MAGIC}")
+    for source in of_puzzles:
         first, _, below = source.partition("\n")
-        if first.split()[:1] != [_MAGIC]:
-            continue
         try:
             name = catalog.canonical(first.partition(_MAGIC)[2].strip())
         except BadInput as error:

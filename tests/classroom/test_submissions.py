@@ -161,6 +161,24 @@ def test_a_zip_bomb_is_unpacked_no_further_than_a_text_may_be_long(folder: Path,
     assert list(one.texts) == ["ranks.ring_shift"] and "more than 800,000 bytes" in one.remarks[0]
 
 
+def test_no_more_is_read_of_a_submission_than_there_is_room_for(
+    folder: Path, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submissions, "MOST_BYTES", 2 * len(PAIR))
+    for number in range(4):
+        put(f"alice.zip:{number}/ranks/pair.py", PAIR)
+    put("bob/ranks/pair.py", PAIR)
+    found = read(folder)
+    assert "bytes of text: the rest was not read" in found["alice"].remarks[0] and len(found["alice"].remarks) == 1
+    assert found["bob"].texts == {"ranks.pair": PAIR}
+
+
+def test_a_notebook_of_very_many_cells_is_refused(folder: Path, put: Put) -> None:
+    cells = [{"cell_type": "code", "source": ["%%puzzle pair\n", f"x = {number}"]} for number in range(1001)]
+    put("alice.ipynb", json.dumps({"cells": cells}))
+    assert the_only(folder).remarks == ["alice.ipynb: it has more than 1,000 cells %%puzzle"]
+
+
 def test_a_damaged_zip_file_is_said(folder: Path, put: Put) -> None:
     put("alice.zip", b"PK\x03\x04 and no more")
     put("bob/ranks/pair.py", PAIR)
