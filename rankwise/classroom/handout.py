@@ -7,11 +7,12 @@ import ast
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from puzzles import catalog
@@ -20,9 +21,9 @@ from puzzles.grading.pool import PRELOAD
 from puzzles.grading.puzzle import Puzzle
 from reference.errors import BadInput
 
-from .stripped import HOUSE, Stripped
+from .stripped import HOUSE, LEFT_OUT, Stripped
 
-_WITHOUT = ("wrong", "answer")  # of a puzzle's description: they are answers, or nearly
+_WITHOUT = ("wrong", "answer", "large")  # of a puzzle's description: answers, and what is weighed against one
 _COMMANDS = ("puzzles", "check", "hint")
 _WHOLE = ("puzzles/__init__.py", "puzzles/conftest.py", "puzzles/test_puzzles.py", "puzzles/catalog/__init__.py")
 _WHOLE += ("rankwise/__init__.py", "rankwise/naming.py", "rankwise/commands/__init__.py")
@@ -44,9 +45,7 @@ def write(names: Sequence[str], folder: Path, title: str) -> Path:
             raise BadInput(f"{path} is there already: choose another place with --to, or move it away")
     _require_apart(puzzles)
     with tempfile.TemporaryDirectory() as above:
-        made = Path(above) / folder.name
-        _write_course(puzzles, made)
-        _require_works(puzzles, made)
+        made = _made(puzzles, Path(above))
         _write_rest(puzzles, made, title)
         try:
             shutil.copytree(made, folder)
@@ -67,11 +66,31 @@ def _require_apart(puzzles: Sequence[Puzzle]) -> None:
                 )
 
 
-def _write_course(puzzles: Sequence[Puzzle], folder: Path) -> None:
-    """The part of the course that checks these puzzles."""
-    given = {each.function for puzzle in puzzles for each in puzzle.helpers}
-    every = [catalog.find(name).function for name in catalog.names()]
-    stripped = Stripped({(each.__module__, each.__qualname__) for each in every if each not in given}, _WITHOUT)
+def _made(puzzles: Sequence[Puzzle], above: Path) -> Path:
+    """The part of the course that checks these puzzles, in a folder. It has no answer of any puzzle, but for those of
+    other puzzles that its checks turn out to use. Raises BadInput where these use one of its own."""
+    given = {_place(each.function) for puzzle in puzzles for each in puzzle.helpers}
+    answers = {_place(catalog.find(name).function) for name in catalog.names()} - given
+    own = {_place(puzzle.function) for puzzle in puzzles}
+    while True:
+        folder = above / str(len(answers))
+        _write_course(puzzles, folder, answers)
+        said = _tried(puzzles, folder)
+        if not said:
+            return folder
+        missing = set(re.findall(rf"{LEFT_OUT}: ([\w.]+):(\w+)", said)) & answers - own
+        if not missing:
+            raise BadInput(f"a handout of these puzzles does not check them: {said.strip().splitlines()[-1]}")
+        answers -= missing
+
+
+def _place(function: Callable) -> tuple[str, str]:
+    return function.__module__, function.__qualname__
+
+
+def _write_course(puzzles: Sequence[Puzzle], folder: Path, answers: set[tuple[str, str]]) -> None:
+    """Write what checks these puzzles, without the bodies of answers."""
+    stripped = Stripped(answers, _WITHOUT)
     whole = [
         *map(Path, _WHOLE),
         *(
@@ -134,15 +153,13 @@ for name, stub, solution in json.load(sys.stdin):
 """
 
 
-def _require_works(puzzles: Sequence[Puzzle], folder: Path) -> None:
-    """Grade the right solution of each puzzle in a handout. Raises BadInput where one does not pass."""
+def _tried(puzzles: Sequence[Puzzle], folder: Path) -> str:
+    """Grade the stub and the right solution of each puzzle in a handout. Returns what fails; "" where nothing does."""
     tried = [(puzzle.name, text.stub(puzzle), text.solution(puzzle)) for puzzle in puzzles]
     command = [sys.executable, "-c", _TRY]
     environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, input=json.dumps(tried), capture_output=True, text=True, cwd=folder, env=environment)
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()[-1:]
-        raise BadInput(f"a handout of these puzzles does not check them: {''.join(said)}")
+    return (done.stderr or done.stdout or f"exit code {done.returncode}") if done.returncode else ""
 
 
 def _write_rest(puzzles: Sequence[Puzzle], folder: Path, title: str) -> None:
@@ -169,7 +186,7 @@ rankwise hint {first}
 ```
 
 Write into these files and no others; hand in the folder `puzzles`. Your checks draw values and sizes anew each time; so
-will the one that grades.
+will the one that grades, and it also weighs the memory that your ranks take for large tensors.
 """
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 HOUSE = Path(__file__).resolve().parents[2]
 ROOMS = ("reference", "puzzles", "visualizations", "rankwise")
-LEFT_OUT = 'raise NotImplementedError("left out of this handout")'
+LEFT_OUT = "left out of this handout"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _IMPORTS = (ast.Import, ast.ImportFrom)
 
@@ -118,7 +118,7 @@ class _Module:
         if id(node) in self.kept:
             return
         self.kept.add(id(node))
-        shown = _headed(node) if (self.name, getattr(node, "name", "")) in self.whole.answers else node
+        shown = self._headed(node) if self._is_answer(node) else node
         names = used(shown)
         for name, attributes in names.items():
             self.keep(name, attributes)
@@ -167,17 +167,37 @@ class _Module:
         """A statement as it is written; of an answer its head; of a puzzle what is left of its description."""
         first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))])
         lines = self.source.splitlines()
-        if (self.name, getattr(node, "name", "")) in self.whole.answers:
+        if self._is_answer(node):
             if isinstance(node, ast.ClassDef):
-                return ast.unparse(_headed(node))
+                return ast.unparse(self._headed(node))
             begins = 1 if ast.get_docstring(node) is not None else 0
             head = lines[first - 1 : node.body[begins].lineno - 1]
             while head[-1].lstrip().startswith("#"):  # a comment on the body
                 head.pop()
-            return "\n".join([*head, f"    {LEFT_OUT}"])
+            return "\n".join([*head, f"    {self._instead(node)}"])
         if any(getattr(getattr(each, "func", None), "id", "") == "Puzzle" for each in ast.walk(node)):
             return ast.unparse(node)
         return "\n".join(lines[first - 1 : node.end_lineno])
+
+    def _is_answer(self, node: ast.stmt) -> bool:
+        return (self.name, getattr(node, "name", "")) in self.whole.answers
+
+    def _instead(self, node: ast.stmt) -> str:
+        """What the body of an answer is."""
+        return f'raise NotImplementedError("{LEFT_OUT}: {self.name}:{node.name}")'
+
+    def _headed(self, node: ast.stmt) -> ast.stmt:
+        """A function without its body; a class without those of its functions."""
+        instead = ast.parse(self._instead(node)).body
+
+        def headed(function: ast.FunctionDef) -> ast.FunctionDef:
+            doc = function.body[:1] if ast.get_docstring(function) is not None else []
+            return type(function)(**{**_fields(function), "body": doc + instead})
+
+        if not isinstance(node, ast.ClassDef):
+            return headed(node)
+        body = [headed(each) if isinstance(each, _FUNCTIONS) else each for each in node.body]
+        return ast.ClassDef(**{**_fields(node), "body": body})
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> str:
         future = getattr(node, "module", "") == "__future__"
@@ -199,16 +219,6 @@ def _bound(node: ast.stmt) -> set[str]:
     if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
         return {node.name}
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-
-
-def _headed(node: ast.stmt) -> ast.stmt:
-    """A function without its body; a class without those of its functions."""
-    empty = ast.parse(LEFT_OUT).body
-    if isinstance(node, ast.ClassDef):
-        body = [_headed(each) if isinstance(each, _FUNCTIONS) else each for each in node.body]
-        return ast.ClassDef(**{**_fields(node), "body": body})
-    doc = node.body[:1] if ast.get_docstring(node) is not None else []
-    return type(node)(**{**_fields(node), "body": doc + empty})
 
 
 def _fields(node: ast.AST) -> dict:

@@ -93,7 +93,7 @@ def test_a_deadlock_is_named_and_the_next_cell_works(shown: dict[str, list[Any]]
 
 
 def test_an_exception_is_seen_where_other_ranks_wait_for_it(shown: dict[str, list[Any]]) -> None:
-    columns, error = shown["raise where others wait"]
+    columns, _, error = shown["raise where others wait"]
     assert "✗ line 3: ValueError: no data" in columns.data["text/html"] and "barrier" in text([error])
     assert text(shown["another number"]).count("2") >= 2
 
