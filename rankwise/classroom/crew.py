@@ -84,7 +84,8 @@ def _free() -> int:
 def grade(batches: Sequence[Sequence[Task]], limits: Limits, done: Done) -> None:
     """Grade batches of texts, each of one learner; `done` hears of every verdict as soon as it is there.
 
-    A text whose ranks found the machine too busy is graded again when all others have been, with nothing beside it.
+    A text that took too long is graded again when all others have been, with nothing beside it: the machine may have
+    been too busy for it.
     """
     crew = _Crew(limits, sorted({task.name for batch in batches for task in batch}), done)
     crew.work(batches, limits.workers)
@@ -96,7 +97,7 @@ class _Crew:
     limits: Limits
     names: list[str]
     done: Done
-    again: list[Task] = field(default_factory=list)  # found the machine busy
+    again: list[Task] = field(default_factory=list)  # took too long
 
     def work(self, batches: Sequence[Sequence[Task]], workers: int, last: bool = False) -> None:
         """Have so many workers grade all of these."""
@@ -130,14 +131,14 @@ class _Crew:
                     return
                 rest = worker.grade(batch, self._heard)
                 if rest and not self.stopped:
-                    self._failed(rest, attempt if len(batch) == 1 else 0, worker)
+                    self._failed(rest, attempt, worker)
         except BaseException as error:  # it is raised where the crew is called
             self.error, self.stopped = error, True
         finally:
             worker.end("no more to do")
 
-    def _heard(self, task: Task, graded: Graded, card: str | None, busy: bool) -> None:
-        if busy and not self.last:
+    def _heard(self, task: Task, graded: Graded, card: str | None, slow: bool) -> None:
+        if slow and not self.last:
             self.again.append(task)
         else:
             self.done(task, graded, card)
@@ -174,7 +175,7 @@ class _Worker:
                 if not line.endswith("\n"):
                     break
                 answer = json.loads(line)
-                heard(rest.pop(0), Graded(**answer["graded"]), answer["card"], answer["busy"])
+                heard(rest.pop(0), Graded(**answer["graded"]), answer["card"], answer["slow"])
         except (BrokenPipeError, json.JSONDecodeError):
             pass
         self.since = 0.0

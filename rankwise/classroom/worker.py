@@ -21,7 +21,7 @@ from puzzles.grading.verdict import Verdict
 
 from .journal import Graded
 
-BUSY = "this machine is busy with other programs"  # what a verdict says that says nothing of the text
+OF_TIME = ("this machine is busy with other programs", "still running after")  # verdicts that depend on the machine
 
 
 def serve(tasks: TextIO, answers: TextIO) -> None:
@@ -61,7 +61,11 @@ def answer(task: dict[str, Any], pool: Pool) -> dict[str, Any]:
     verdict = engine.grade(puzzle, task["source"], pool=pool, seed=task["seed"])
     shown = replace(verdict, seed=None) if task["secret"] else verdict
     card = verdict_report.html(shown) if task["card"] else None
-    return {"graded": asdict(graded(puzzle, shown)), "card": card, "busy": BUSY in verdict.reason}
+    return {
+        "graded": asdict(graded(puzzle, shown)),
+        "card": card,
+        "slow": any(said in verdict.reason for said in OF_TIME),
+    }
 
 
 def graded(puzzle: Puzzle, verdict: Verdict) -> Graded:

@@ -243,3 +243,43 @@ def test_a_class_keeps_its_seed(tmp_path: Path) -> None:
 
 def test_by_default_every_puzzle_is_worth_a_point() -> None:
     assert Assignment().total == len(catalog.names())
+
+
+def test_a_text_that_takes_too_long_is_graded_again_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last time counts, whatever it says."""
+    asked: list[tuple[str, int]] = []
+
+    def answered(worker: crew._Worker, batch: list[crew.Task], heard: crew.Done) -> list[crew.Task]:
+        for task in batch:
+            asked.append((task.name, len(worker.crew.workers)))
+            slow = task.name == "slow"
+            heard(task, Graded(task.name, "error" if slow else "passed", "", not slow), None, slow)
+        return []
+
+    monkeypatch.setattr(crew._Worker, "grade", answered)
+    tasks = [crew.Task(name, name, "", 0) for name in ("quick", "slow", "last")]
+    found: list[str] = []
+    crew.grade([[task] for task in tasks], crew.Limits(2, 1 << 40), lambda task, graded, card: found.append(task.name))
+    assert sorted(found) == ["last", "quick", "slow"] and found[-1] == "slow"
+    assert asked[-1] == ("slow", 1) and sorted(asked[:-1]) == [("last", 2), ("quick", 2), ("slow", 2)]
+
+
+def test_a_text_whose_worker_is_lost_twice_costs_no_other_its_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches: list[list[str]] = []
+
+    def answered(worker: crew._Worker, batch: list[crew.Task], heard: crew.Done) -> list[crew.Task]:
+        batches.append([task.name for task in batch])
+        for index, task in enumerate(batch):
+            if task.name == "bad":
+                worker.why = "exit code -11"
+                return batch[index:]
+            heard(task, Graded(task.name, "passed", "", True), None, False)
+        return []
+
+    monkeypatch.setattr(crew._Worker, "grade", answered)
+    found: dict[str, Graded] = {}
+    tasks = [crew.Task(name, name, "", 0) for name in ("before", "bad", "after")]
+    crew.grade([tasks], crew.Limits(1, 1 << 40), lambda task, graded, card: found.update({task.name: graded}))
+    assert found["before"].passed and found["after"].passed and found["bad"].stage == "error"
+    assert found["bad"].reason == "the process that graded it was lost twice: exit code -11"
+    assert batches == [["before", "bad", "after"], ["bad"], ["after"]]
