@@ -39,11 +39,16 @@ def _of_learner(one: Report, cards: Cards) -> Iterator[str]:
     late = ", after the due date" if one.late else ""
     yield f"<p>{_number(one.points)} of {_number(one.of)} points, {one.passed} of {len(one.marks)} passed{late}</p>"
     yield from _remarks(one.remarks)
+    missing = [mark.graded.name for mark in one.marks if not mark.key]
     for mark in one.marks:
+        if not mark.key:
+            continue
         points = f"{_number(mark.points)} of {_number(mark.worth)} points"
         yield f'<h2 id="{mark.graded.name}">{mark.graded.name} <small>{points}</small></h2>'
         plain = f"<pre>{html.escape(mark.graded.lines or mark.graded.reason)}</pre>"
-        yield (cards(mark.key) if mark.key else "") or plain
+        yield cards(mark.key) or plain
+    if missing:
+        yield f"<h2>Not handed in</h2><p>{', '.join(missing)}</p>"
 
 
 def _of_class(
@@ -71,6 +76,7 @@ def _of_class(
             if each.mistakes
             else (each.name, *map(str, counted(each)), "")
             for each in fared
+            if sum(counted(each)[:2])
         ),
     )
     yield "<h2>Similar submissions</h2>"
