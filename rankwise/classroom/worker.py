@@ -1,8 +1,8 @@
 """A process that grades: `python -m rankwise.classroom.worker`, a list of tasks a line in, a verdict a line out.
 
 The texts of one list are one learner's. Ranks that have run one of them may run the next, unless a text of the list
-reaches around (then each has new ranks), and no rank that has run one learner's text runs another's. Who kills a worker
-loses the text that it was at, and no other.
+reaches around (then each has new ranks), and no rank that has run one learner's text runs another's. A worker that
+is killed loses the text that it was at, and no other.
 """
 
 import json
