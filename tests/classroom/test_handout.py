@@ -16,8 +16,10 @@ from rankwise.classroom.assignment import load
 from rankwise.classroom.stripped import LEFT_OUT
 from reference.errors import BadInput
 
-NAMES = ("ranks.ring_shift", "collectives.ring_all_reduce", "zero.own_a_slice", "pipeline_parallel.gpipe_order")
-"""One whose answer is its function, one with an answer of its own, one of a later chapter, and one of schedules."""
+pytestmark = pytest.mark.long  # a handout is tried before it is given out
+
+NAMES = ("ranks.ring_shift", "collectives.ring_all_reduce", "zero.own_a_slice")
+"""One whose answer is its function, one with an answer of its own, and one whose checks use another puzzle's answer."""
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +50,11 @@ def test_no_file_holds_a_statement_of_an_answer(made: Path) -> None:
     looked_for = 0
     for puzzle in map(catalog.find, NAMES):
         for said in statements(text.solution(puzzle), puzzle.entry):
-            if said in text.stub(puzzle):
+            if said in text.stub(puzzle) + "".join(puzzle.hints):
                 continue
             looked_for += 1
             assert [str(path) for path, source in whole.items() if said in source] == []
-    assert looked_for >= 6
+    assert looked_for >= 4
     assert not [path for path, source in files.items() if "wrong=(" in source.replace(" ", "")]
     head = files[made / "reference/collectives/all_reduce.py"].partition("def ring(")[2]
     assert LEFT_OUT in head.partition("\n\n\n")[0]
@@ -60,7 +62,7 @@ def test_no_file_holds_a_statement_of_an_answer(made: Path) -> None:
 
 def test_a_handout_checks_its_puzzles(made: Path) -> None:
     listed = run(made, "puzzles")
-    assert "0 of 4 passed" in listed.stdout, listed.stderr
+    assert "0 of 3 passed" in listed.stdout, listed.stderr
     file = made / "puzzles/ranks/ring_shift.py"
     assert file.read_text() == text.stub(catalog.find("ranks.ring_shift"))
     file.write_text(text.solution(catalog.find("ranks.ring_shift")))
