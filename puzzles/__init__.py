@@ -1,6 +1,7 @@
 """What a learner edits: puzzles/<chapter>/<puzzle>.py, one puzzle a file. `puzzles.grading` checks them.
 
 In a notebook: `%load_ext puzzles`, then `%%puzzle <name>` on top of a cell, or `from puzzles import check, hint`.
+`%%ranks 4` on top of a cell runs it on 4 ranks, `%%rank 0,2` on some of them.
 """
 
 from typing import Any

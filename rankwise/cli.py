@@ -21,6 +21,8 @@ MODULES = (
     "puzzles",
     "check",
     "hint",
+    "grade",
+    "assignment",
     "train",
     "plan",
     "trace",

@@ -1,4 +1,4 @@
-"""The course inside a notebook: `%load_ext puzzles` gives `%%puzzle <name>`."""
+"""The course inside a notebook: `%load_ext puzzles` gives `%%puzzle <name>`, `%%ranks 4` and `%%rank 0,2`."""
 
 from typing import Any
 
@@ -31,5 +31,9 @@ def puzzle(line: str, cell: str) -> VerdictReport | None:
 
 
 def load(shell: Any) -> None:
-    """Register the magic in an IPython shell."""
-    shell.register_magic_function(puzzle, magic_kind="cell", magic_name="puzzle")
+    """Register the magics in an IPython shell."""
+    from .cells import Cells
+
+    cells = Cells(shell)
+    for magic in (puzzle, cells.ranks, cells.rank):
+        shell.register_magic_function(magic, magic_kind="cell", magic_name=magic.__name__)

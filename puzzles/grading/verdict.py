@@ -54,7 +54,7 @@ class Verdict:
         compared: how many values were compared.
         seconds: the whole check.
         output: what the ranks printed in the call that ran that case.
-        seed: of the values, and of the cases that were drawn; 0 where there were none.
+        seed: of the values, and of the cases that were drawn; 0 where there were none, None where it is not to be told.
         unenforced: walls around the ranks that this machine does not have: what the verdict does not vouch for.
         step: of a schedule puzzle, the learner's schedule in that case as a `Simulation`, where it makes a step.
     """
@@ -68,7 +68,7 @@ class Verdict:
     compared: int = 0
     seconds: float = 0.0
     output: str = field(default="", repr=False)
-    seed: int = 0
+    seed: int | None = 0
     unenforced: tuple[str, ...] = ()
     step: Any = field(default=None, repr=False)
 

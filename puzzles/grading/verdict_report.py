@@ -30,8 +30,9 @@ def _details(verdict: Verdict) -> list[str]:
     """What makes the same check again, and what this machine can't vouch for."""
     if verdict.case is None:
         return []
-    seed = f"seed {verdict.seed}: `--seed {verdict.seed}` checks with the same values and sizes"
-    return [seed, *(f"this machine lacks {wall}; see `rankwise doctor`" for wall in verdict.unenforced)]
+    again = f"seed {verdict.seed}: `--seed {verdict.seed}` checks with the same values and sizes"
+    lacks = [f"this machine lacks {wall}; see `rankwise doctor`" for wall in verdict.unenforced]
+    return lacks if verdict.seed is None else [again, *lacks]
 
 
 def _columns(verdict: Verdict) -> list[str]:

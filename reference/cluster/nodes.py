@@ -312,7 +312,7 @@ class Nodes:
         """Let a node's link carry `rate` bytes per second in each direction.
 
         A new bucket, since what waits in the old one may be larger than the new one ever holds: it would wait, and all
-        behind it, for ever. What waited is lost, and TCP sends it again.
+        behind it, forever. What waited is lost, and TCP sends it again.
         """
         queue = max(_QUEUE * rate, _LEAST_QUEUE)
         bucket = f"tbf rate {rate * 8:.0f}bit burst {_burst(rate):.0f} limit {queue:.0f}"

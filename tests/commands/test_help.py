@@ -41,7 +41,7 @@ SHORT_ANSWERS = [
     ("help", 2, "No such command 'help'. `rankwise --help` lists them."),
     ("lessons", 0, "Many processes, one program"),
     ("lessons 3", 2, "unexpected extra argument"),
-    ("bench nothing", 2, "choose one of cluster"),
+    ("bench nothing", 2, "choose one of classroom, cluster"),
     ("train --schedule zbv", 2, "--schedule is one of gpipe, 1f1b, interleaved, interleaved-even, breadth-first"),
     ("train --data-parallel fdsp", 2, "--data-parallel is one of naive, flat, ddp"),
     ("train --recompute some", 2, "--recompute is one of none, selective, full, not some"),
