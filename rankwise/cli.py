@@ -24,6 +24,7 @@ MODULES = (
     "train",
     "plan",
     "trace",
+    "frameworks",
     "bench",
     "doctor",
     "update",

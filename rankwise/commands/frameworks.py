@@ -1,0 +1,142 @@
+"""`rankwise frameworks`: the course's GPT trained by the frameworks, each by its own means, and what each says."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
+
+if TYPE_CHECKING:
+    from reference.frameworks.rows import Row
+
+
+class Task(StrEnum):
+    """What to do with frameworks."""
+
+    LIST = "list"
+    SETUP = "setup"
+    RUN = "run"
+    COMPARE = "compare"
+
+
+def frameworks(
+    task: Annotated[
+        Task,
+        Argument(
+            help="list what there is; setup an environment; run one framework; compare: run all that are installed, "
+            "and print the whole table."
+        ),
+    ] = Task.LIST,
+    name: Annotated[
+        str | None, Argument(help="A framework, such as torch or deepspeed.", metavar="NAME", show_default=False)
+    ] = None,
+    feature: Annotated[
+        str | None, Option(help="With run: one feature of it, such as fsdp2 or zero3.", show_default=False)
+    ] = None,
+    stored: Annotated[
+        bool, Option("--stored", help="With compare: print the stored rows, and run nothing.")
+    ] = False,
+    store: Annotated[bool, Option("--store", help="With run or compare: store what came out in the course.")] = False,
+) -> int | None:
+    """Train one GPT through many frameworks, and compare curves, bytes, calls, memory and time a step."""
+    from reference.errors import BadInput
+    from reference.frameworks import rows
+    from reference.frameworks.catalogue import FRAMEWORKS, find
+
+    if task is Task.LIST:
+        list_all()
+        return None
+    if task is Task.COMPARE:
+        names = [name] if name else list(FRAMEWORKS)
+        found = [row for row in rows.load() if row.framework in names] if stored else run_all(names)
+        show(found)
+    else:
+        if name is None:
+            raise BadInput(f"`rankwise frameworks {task} NAME`: NAME is one of {', '.join(FRAMEWORKS)}")
+        framework, _ = find(name, feature)
+        if task is Task.SETUP:
+            set_up(name)
+            return None
+        found = run_one(name, feature)
+        show(found)
+    if store:
+        rows.store(found)
+    return int(any(row.apart is not None and not row.is_equal for row in found))
+
+
+def list_all() -> None:
+    """Each framework, its features, and whether it is installed."""
+    from reference.frameworks.catalogue import FRAMEWORKS
+
+    for name, framework in FRAMEWORKS.items():
+        where = "here" if is_installed(name) else f"`rankwise frameworks setup {name}`: {framework.megabytes} MB"
+        print(f"{name}: {framework.title} ({where})")
+        print(f"    {', '.join(framework.features)}")
+
+
+def is_installed(name: str) -> bool:
+    """Whether its environment is there."""
+    from reference.errors import BadInput
+    from reference.frameworks.catalogue import FRAMEWORKS
+    from reference.frameworks.environments import python_of
+
+    try:
+        python_of(name, FRAMEWORKS[name])
+    except BadInput:
+        return False
+    return True
+
+
+def set_up(name: str) -> None:
+    """Say what it takes, and make an environment."""
+    from reference.frameworks import environments
+    from reference.frameworks.catalogue import FRAMEWORKS
+
+    framework = FRAMEWORKS[name]
+    if not framework.packages:
+        print(f"{framework.title}: the project's own environment has it")
+        return
+    home = environments.folder(framework.environment or name)
+    packages = ", ".join(framework.packages)
+    print(f"{packages} into {home}: {framework.megabytes} MB, {framework.seconds} s on a fast network", flush=True)
+    environments.create(name, framework)
+    print("installed")
+
+
+def run_one(name: str, feature: str | None) -> list["Row"]:
+    """The rows of a framework, or one of them; each feature is said before it runs."""
+    from reference.frameworks.catalogue import find
+    from reference.frameworks.lab import runs
+
+    framework, features = find(name, feature)
+    found = []
+    for each, wanted in features.items():
+        print(f"{name} {each} on {wanted.ranks} ranks", flush=True)
+        found.append(runs.run(name, framework, each, wanted))
+    return found
+
+
+def run_all(names: list[str]) -> list["Row"]:
+    """All rows of these frameworks: stored ones, where one is not installed."""
+    from reference.frameworks import rows
+
+    found = []
+    for name in names:
+        if is_installed(name):
+            found += run_one(name, None)
+        else:
+            print(f"{name} is not installed: its rows are the stored ones")
+            found += [row for row in rows.load() if row.framework == name]
+    return found
+
+
+def show(found: list["Row"]) -> None:
+    """The table."""
+    from reference.frameworks import rows
+
+    lines = rows.table(found)
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    for line in lines:
+        print("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip())
+
+
+COMMANDS = (frameworks,)

@@ -1,0 +1,23 @@
+"""The frameworks side by side: one model, one seed, one curve, and what each of them says on the wire.
+
+Read `plain.py`, then the adapter of a framework that you know beside `adapters/ours.py`. `rankwise frameworks list` says
+what there is, `run` runs it, and `compare` makes the table of all: each cell is a run.
+
+    plain.py          the run that every framework is given, and the curve of one process
+    catalogue.py      frameworks and their features, the plan of ours that does the same, and what differs
+    environments.py   environments of their own, for packages that the project does not have
+    rows.py           what runs have shown: rows, stored with versions and date
+    words.py          our words in the frameworks' words: flags and defaults, and what errors look like
+    moving.py         our checkpoints to torch's DCP and to Hugging Face's names of Llama, and back
+
+    adapters/ours.py         the reference itself, by the plan of a feature
+    adapters/ddp.py          torch DistributedDataParallel, and ZeroRedundancyOptimizer
+    adapters/fsdp.py         torch FSDP of both generations, and hybrid sharding
+    adapters/tensor.py       torch DTensor: tensor and sequence parallelism
+    adapters/pipelining.py   torch pipelining, by five schedules
+    adapters/context.py      torch's ring attention
+    adapters/checkpoint.py   torch DCP from one layout into another, and torchrun's restarts
+
+    lab/on_rank.py   one rank of a run: its losses, and what it says, holds and takes
+    lab/runs.py      a run from outside: ranks started, and a row of what they found
+"""

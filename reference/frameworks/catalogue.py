@@ -1,0 +1,156 @@
+"""Which frameworks there are here, what each can do, from which packages, and what it differs in from ours.
+
+A feature names an adapter, how many ranks run it, and the plan of ours that does the same: its bytes follow from the
+formulas of `reference.composition.traffic`. Where a framework sends more or less than that, or another curve comes out,
+`differs` says why, and a test holds it. `fails` says what does not run without GPUs, with the error as it was.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from reference.choices import ContextMethod
+from reference.errors import BadInput
+from reference.plan import DataParallelism, PipelineSchedule, Plan
+
+EXACT = 1e-10  # of losses in float64, relative
+SINGLE = 2e-6  # of losses in float32, whose numbers have 7 digits
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One way to train of one framework."""
+
+    adapter: str  # a file of `adapters`
+    ranks: int = 2
+    plan: Plan | None = None  # ours that does the same
+    dtype: str = "float64"
+    bound: float = EXACT  # of the largest relative difference of a loss from that of one process
+    differs: str = ""  # in bytes or numbers from the plan, and why
+    experts: bool = False  # the model with experts
+    fails: str = ""  # why it does not run here: the error as it was
+    start: str = "torchrun"  # or "python", where it starts its ranks itself; or "mpiexec"
+    options: tuple[str, ...] = ()  # of what starts it
+
+
+@dataclass(frozen=True)
+class Framework:
+    """Where a framework comes from."""
+
+    title: str
+    packages: tuple[str, ...] = ()  # with their versions; none, where the project's own environment has it
+    flags: tuple[str, ...] = ()  # of pip
+    megabytes: int = 0  # that its environment takes, besides the project's own
+    seconds: int = 0  # that it took to install
+    environment: str = ""  # whose environment it runs in, if it is another one's
+    features: Mapping[str, Feature] = field(default_factory=dict)
+
+
+def ddp(**more: object) -> Plan:
+    """Replicas."""
+    return Plan(data_parallel=DataParallelism.DDP, **more)
+
+
+def of(form: str, **more: object) -> Plan:
+    """Another form of data parallelism."""
+    return Plan(data_parallel=DataParallelism(form), **more)
+
+
+def pipeline(schedule: str) -> Plan:
+    """Two ranks, four micro-batches."""
+    return Plan(pipeline_parallel=2, micro_batches=4, schedule=PipelineSchedule(schedule))
+
+
+TORCH = Framework(
+    "PyTorch's own",
+    features=MappingProxyType(
+        {
+            "ddp": Feature("ddp", plan=ddp()),
+            "zero1": Feature(
+                "ddp",
+                plan=of("zero1"),
+                differs="gradients are all-reduced as in DDP, and then each parameter is broadcast by itself: "
+                "3Ψ(n-1)/n instead of 2Ψ(n-1)/n, in one call for each parameter",
+            ),
+            "fsdp1": Feature(
+                "fsdp",
+                plan=of("fsdp"),
+                differs="what is not in a block (embedding, last norm, head) stays gathered between forward and "
+                "backward: the outermost unit does not reshard",
+            ),
+            "fsdp2": Feature("fsdp", plan=of("fsdp")),
+            "fsdp2-kept": Feature(
+                "fsdp",
+                plan=of("zero2"),
+                differs="reshard_after_forward=False keeps what was gathered until backward: the bytes of ZeRO-2, and "
+                "as much memory for parameters",
+            ),
+            "hsdp": Feature("fsdp", ranks=4, plan=of("hsdp")),
+            "tp": Feature(
+                "tensor",
+                plan=Plan(tensor_parallel=2),
+                differs="in backward each of query, key and value, and each of gate and up, has its input's gradient "
+                "summed by itself, 5 all-reduces in a layer where 2 do; and logits are gathered for a loss in full, "
+                "where ours stays in parts of the vocabulary",
+            ),
+            "sp": Feature(
+                "tensor",
+                plan=Plan(tensor_parallel=2, sequence_parallel=True),
+                differs="the gradient of each norm is an all-reduce of its own, and logits are gathered",
+            ),
+            "gpipe": Feature("pipelining", plan=pipeline("gpipe")),
+            "1f1b": Feature("pipelining", plan=pipeline("1f1b")),
+            "interleaved": Feature("pipelining", plan=pipeline("interleaved")),
+            "zbv": Feature("pipelining", plan=pipeline("zb-v")),
+            "dualpipev": Feature("pipelining", plan=pipeline("dualpipev")),
+            "ring": Feature(
+                "context",
+                plan=Plan(context_parallel=2, context_method=ContextMethod.RING),
+                bound=1e-6,
+                differs="blocks are merged in float32, whatever the dtype of the model (`convert_to_f32`)",
+            ),
+            "ring-f64": Feature("context", plan=Plan(context_parallel=2, context_method=ContextMethod.RING)),
+            "dcp": Feature("checkpoint"),
+            "elastic": Feature("checkpoint", options=("--max-restarts=1",)),
+        }
+    ),
+)
+
+OURS = Framework(
+    "this course's reference",
+    features=MappingProxyType(
+        {
+            "ddp": Feature("ours", plan=ddp()),
+            "zero1": Feature("ours", plan=of("zero1")),
+            "zero2": Feature("ours", plan=of("zero2")),
+            "fsdp": Feature("ours", plan=of("fsdp")),
+            "hsdp": Feature("ours", ranks=4, plan=of("hsdp")),
+            "tp": Feature("ours", plan=Plan(tensor_parallel=2)),
+            "sp": Feature("ours", plan=Plan(tensor_parallel=2, sequence_parallel=True)),
+            "gpipe": Feature("ours", plan=pipeline("gpipe")),
+            "1f1b": Feature("ours", plan=pipeline("1f1b")),
+            "interleaved": Feature("ours", plan=pipeline("interleaved")),
+            "zbv": Feature("ours", plan=pipeline("zb-v")),
+            "dualpipev": Feature("ours", plan=pipeline("dualpipev")),
+            "ring": Feature("ours", plan=Plan(context_parallel=2)),
+        }
+    ),
+)
+
+FRAMEWORKS: Mapping[str, Framework] = MappingProxyType({"rankwise": OURS, "torch": TORCH})
+
+
+def find(framework: str, feature: str | None = None) -> tuple[Framework, Mapping[str, Feature]]:
+    """A framework, and its features, or the one that is named.
+
+    Raises:
+        BadInput: if there is no such framework or feature.
+    """
+    if framework not in FRAMEWORKS:
+        raise BadInput(f"no framework is called {framework!r}; there are {', '.join(FRAMEWORKS)}")
+    found = FRAMEWORKS[framework]
+    if feature is None:
+        return found, found.features
+    if feature not in found.features:
+        raise BadInput(f"{framework} has no feature {feature!r} here; there are {', '.join(found.features)}")
+    return found, {feature: found.features[feature]}
