@@ -40,8 +40,8 @@ def test_a_map_says_what_to_read_first(chapter: str) -> None:
 
 
 WITH_ENGINES = set(CHAPTERS) - {"ranks", "collectives", "composition", "planning", "frameworks"}
-"""Chapters that end in something faster or more general than their plain algorithm. Meshes have theirs in `mesh.py`, and
-the engines of frameworks are other people's."""
+"""Chapters that end in something faster or more general than their plain algorithm. Meshes have theirs in `mesh.py`,
+and the engines of frameworks are other people's."""
 
 
 def docstrings() -> dict[str, str]:

@@ -54,7 +54,11 @@ MEETING_PLACES = (
     "node_order",
 )
 """Files beside the chapters that know all of them. The other files there are shared: every chapter may import those."""
-OF_WHOLE_PLANS = {"planning", "resilience", "frameworks"}  # chapters that are about them, and stand above the meeting places
+OF_WHOLE_PLANS = {
+    "planning",
+    "resilience",
+    "frameworks",
+}  # chapters that are about them, and stand above the meeting places
 
 
 def test_every_chapter_of_the_reference_has_its_place_in_the_order() -> None:

@@ -135,6 +135,7 @@ CHAPTERS = (
     "composition",
     "planning",
     "resilience",
+    "frameworks",
 )
 
 

@@ -32,9 +32,7 @@ def frameworks(
     feature: Annotated[
         str | None, Option(help="With run: one feature of it, such as fsdp2 or zero3.", show_default=False)
     ] = None,
-    stored: Annotated[
-        bool, Option("--stored", help="With compare: print the stored rows, and run nothing.")
-    ] = False,
+    stored: Annotated[bool, Option("--stored", help="With compare: print the stored rows, and run nothing.")] = False,
     store: Annotated[bool, Option("--store", help="With run or compare: store what came out in the course.")] = False,
 ) -> int | None:
     """Train one GPT through many frameworks, and compare curves, bytes, calls, memory and time a step."""
@@ -52,7 +50,7 @@ def frameworks(
     else:
         if name is None:
             raise BadInput(f"`rankwise frameworks {task} NAME`: NAME is one of {', '.join(FRAMEWORKS)}")
-        framework, _ = find(name, feature)
+        find(name, feature)
         if task is Task.SETUP:
             set_up(name)
             return None
@@ -60,7 +58,16 @@ def frameworks(
         show(found)
     if store:
         rows.store(found)
-    return int(any(row.apart is not None and not row.is_equal for row in found))
+    return int(any(is_unexpected(row) for row in found))
+
+
+def is_unexpected(row: "Row") -> bool:
+    """Whether a run has ended otherwise than the catalogue says."""
+    from reference.frameworks.catalogue import find
+
+    _, features = find(row.framework, row.feature)
+    wanted = features[row.feature]
+    return bool(row.error) != bool(wanted.error) or (not row.error and not row.is_equal and not wanted.wrong)
 
 
 def list_all() -> None:

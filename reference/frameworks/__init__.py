@@ -1,7 +1,7 @@
 """The frameworks side by side: one model, one seed, one curve, and what each of them says on the wire.
 
-Read `plain.py`, then the adapter of a framework that you know beside `adapters/ours.py`. `rankwise frameworks list` says
-what there is, `run` runs it, and `compare` makes the table of all: each cell is a run.
+Read `plain.py`, then the adapter of a framework that you know beside `adapters/ours.py`. `rankwise frameworks list`
+says what there is, `run` runs it, and `compare` makes the table of all: each cell is a run.
 
     plain.py          the run that every framework is given, and the curve of one process
     catalogue.py      frameworks and their features, the plan of ours that does the same, and what differs

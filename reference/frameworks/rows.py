@@ -65,4 +65,7 @@ def _words(row: Row) -> tuple[str, ...]:
     equal = "-" if row.apart is None else f"{'yes' if row.is_equal else 'NO'} {row.apart:.0e}"
     ours = "-" if row.formula is None else f"{row.formula:,}"
     calls = str(sum(row.calls.values()))
-    return *name, equal, f"{row.sent:,}", ours, calls, f"{row.peak:,}", f"{row.seconds * 1e3:.0f} ms", str(row.lines), ""
+    sent, time = f"{row.sent:,}", f"{row.seconds * 1e3:.0f} ms"
+    if not row.calls:  # nothing was heard
+        sent = ours = calls = "-"
+    return *name, equal, sent, ours, calls, f"{row.peak:,}", time, str(row.lines), ""

@@ -24,7 +24,7 @@ flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_back
 
 
 def losses(course: Course, feature: str) -> Iterator[float]:
-    """`ring` or `ring-f64`. Each rank reads a part of every window; gradients are averaged by hand, as it leaves them."""
+    """`ring` or `ring-f64`. Each rank reads a part of every window; gradients are averaged by hand."""
     group = dist.group.WORLD
     _attention._cp_options.enable_load_balance = True  # zigzag: the first and the last piece of a window meet
     _attention._cp_options.convert_to_f32 = feature == "ring"
@@ -68,7 +68,8 @@ class Ring(Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        def of_cpu(grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor, is_causal: bool):
+        def of_cpu(*, grad_out: Tensor, out: Tensor, logsumexp: Tensor, is_causal: bool, **given: Tensor) -> Any:
+            query, key, value = (given[name] for name in ("query", "key", "value"))
             return flash_backward(grad_out, query, key, value, out, logsumexp, 0.0, is_causal)
 
         backward = _attention._templated_ring_attention_backward

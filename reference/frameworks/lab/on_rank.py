@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional
 
+from reference.collectives import mpi
 from reference.frameworks.catalogue import find
 from reference.frameworks.plain import DENSE, EXPERTS, Course
 from reference.trace.tap import BACKEND, Recorder, call_it_gloo, register
@@ -31,15 +32,40 @@ LOOKED_AT = 2  # steps in which memory is counted; bytes, calls and time are of 
 def main(framework: str, feature: str, folder: str) -> None:
     """Run, and write `RANK.json`."""
     torch.set_num_threads(1)
+    _, features = find(framework, feature)
+    recorder = over_mpi() if features[feature].start == "mpiexec" else tapped()
+    write(folder, watched(framework, feature, folder, recorder), dist.get_rank())
+    dist.barrier()
+    sys.stdout.flush()
+    os._exit(0)  # some frameworks keep threads that never end
+
+
+def tapped() -> Recorder:
+    """A world of gloo, and who hears what is said in it."""
     recorder = Recorder(int(os.environ["RANK"]))
     register(recorder)
     dist.init_process_group(BACKEND)
     call_it_gloo(dist.group.WORLD)
-    found = watched(framework, feature, folder, recorder)
-    Path(folder, f"{dist.get_rank()}.json").write_text(json.dumps(found), encoding="utf-8")
-    dist.barrier()
-    sys.stdout.flush()
-    os._exit(0)  # some frameworks keep threads that never end
+    return recorder
+
+
+def over_mpi() -> Recorder:
+    """A world of MPI, in which nobody hears anything."""
+    mpi.name_ranks()
+    mpi.register()
+    dist.init_process_group(mpi.NAME, store=mpi.store(), rank=mpi.rank(), world_size=mpi.size())
+    return Recorder(mpi.rank())
+
+
+def write(folder: str, found: dict[str, Any], rank: int) -> None:
+    """Leave what a rank found where `lab.runs` looks for it."""
+    Path(folder, f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+def unheard(found: dict[str, Any], packages: tuple[str, ...]) -> dict[str, Any]:
+    """What a rank found whose groups have no tap."""
+    nothing = {"marks": [], "seconds": [], "peak": 0, "events": [], "versions": versions(packages)}
+    return nothing | found
 
 
 def course_of(framework: str, feature: str, folder: str) -> Course:

@@ -86,7 +86,7 @@ def seen(said: list[dict[str, Any]], wanted: Feature) -> dict[str, Any]:
     curve = [sum(step) / len(step) for step in zip(*losses, strict=True)]
     course = Course(EXPERTS if wanted.experts else DENSE, getattr(torch, wanted.dtype))
     found = {"apart": relative_difference(curve, one_process_of(course)), "versions": said[0]["versions"]}
-    found |= {"peak": max(each["peak"] for each in said), "seconds": median(said[0]["seconds"][-10:])}
+    found |= {"peak": max(each["peak"] for each in said), "seconds": median(said[0]["seconds"][-10:] or [0.0])}
     middle = len(said[0]["marks"]) // 2
     step, before = (trace_of(said, at) for at in (middle, 0))
     calls = Counter(str(event.op) for event in step.events[0])
