@@ -16,18 +16,24 @@ class Task(StrEnum):
     SETUP = "setup"
     RUN = "run"
     COMPARE = "compare"
+    WORDS = "words"
 
 
 def frameworks(
     task: Annotated[
         Task,
         Argument(
-            help="list what there is; setup an environment; run one framework; compare: run all that are installed, "
-            "and print the whole table."
+            help="What to do: list what there is; setup an environment; run one framework; compare, which runs all "
+            "that are installed and prints the whole table; or words, for what frameworks call something."
         ),
     ] = Task.LIST,
     name: Annotated[
-        str | None, Argument(help="A framework, such as torch or deepspeed.", metavar="NAME", show_default=False)
+        str | None,
+        Argument(
+            help="A framework, such as torch or deepspeed; with words: what to look for, such as fsdp.",
+            metavar="NAME",
+            show_default=False,
+        ),
     ] = None,
     feature: Annotated[
         str | None, Option(help="With run: one feature of it, such as fsdp2 or zero3.", show_default=False)
@@ -42,6 +48,9 @@ def frameworks(
 
     if task is Task.LIST:
         list_all()
+        return None
+    if task is Task.WORDS:
+        show_words(name or "")
         return None
     if task is Task.COMPARE:
         names = [name] if name else list(FRAMEWORKS)
@@ -68,6 +77,15 @@ def is_unexpected(row: "Row") -> bool:
     _, features = find(row.framework, row.feature)
     wanted = features[row.feature]
     return bool(row.error) != bool(wanted.error) or (not row.error and not row.is_equal and not wanted.wrong)
+
+
+def show_words(text: str) -> None:
+    """What frameworks call something, by which flag, with which default; and what errors look like."""
+    from reference.frameworks import words
+
+    for word in words.search(text):
+        setting = f" [{word.name}, by default {word.default}]" if word.place else ""
+        print(f"{word.ours}: {word.framework}: {word.says}{setting}{f': {word.note}' if word.note else ''}")
 
 
 def list_all() -> None:

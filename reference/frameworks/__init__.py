@@ -18,6 +18,23 @@ says what there is, `run` runs it, and `compare` makes the table of all: each ce
     adapters/context.py      torch's ring attention
     adapters/checkpoint.py   torch DCP from one layout into another, and torchrun's restarts
 
+    adapters/with_accelerate.py     Accelerate
+    adapters/with_fairscale.py      FairScale: OSS, ShardedDataParallel, Pipe
+    adapters/with_torchao.py        torchao: optimizers of 8 and 4 bits, float8
+    adapters/with_torchft.py        torchft: a replica dies, and another takes its place
+    adapters/with_deepspeed.py      DeepSpeed: ZeRO and its pipeline
+    adapters/with_deepspeed_moe.py  DeepSpeed: experts
+    adapters/with_ulysses.py        DeepSpeed-Ulysses
+    adapters/with_megatron.py       Megatron Core: tensor and sequence parallelism
+    adapters/with_ray.py            Ray Train
+    adapters/with_flower.py         Flower: FedAvg
+
+    answers/launchers.py    which rank a process is, by its environment
+    answers/stages.py       which stage it is, by what it says
+    answers/translated.py   a configuration of DeepSpeed for `fully_shard`
+    answers/into_theirs.py  a parameter of ours in Meta's Llama
+
     lab/on_rank.py   one rank of a run: its losses, and what it says, holds and takes
     lab/runs.py      a run from outside: ranks started, and a row of what they found
+    lab/failing.py   what a reader sees of three mistakes
 """

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from reference.choices import ContextMethod
+from reference.choices import ContextLayout, ContextMethod
 from reference.errors import BadInput
 from reference.plan import DataParallelism, PipelineSchedule, Plan
 
@@ -30,6 +30,7 @@ class Feature:
     differs: str = ""  # in bytes from the plan, and why
     wrong: str = ""  # why its curve is another one than that of one process
     experts: bool = False  # the model with experts
+    sgd: bool = False  # learns by SGD instead of AdamW
     error: str = ""  # in what it ends here, without GPUs: some words of the error
     start: str = "torchrun"  # or "python", where it starts its ranks itself; or "mpiexec"
     options: tuple[str, ...] = ()  # of what starts it
@@ -121,22 +122,23 @@ TORCH = Framework(
     ),
 )
 
+NORM = "the norm of all gradients is summed, too, which is one number: the formula is of forward and backward alone"
 OURS = Framework(
     "this course's reference",
     features=MappingProxyType(
         {
             "ddp": Feature("ours", plan=ddp()),
-            "zero1": Feature("ours", plan=of("zero1")),
-            "zero2": Feature("ours", plan=of("zero2")),
-            "fsdp": Feature("ours", plan=of("fsdp")),
-            "hsdp": Feature("ours", ranks=4, plan=of("hsdp")),
-            "tp": Feature("ours", plan=Plan(tensor_parallel=2)),
-            "sp": Feature("ours", plan=Plan(tensor_parallel=2, sequence_parallel=True)),
-            "gpipe": Feature("ours", plan=pipeline("gpipe")),
-            "1f1b": Feature("ours", plan=pipeline("1f1b")),
-            "interleaved": Feature("ours", plan=pipeline("interleaved")),
-            "zbv": Feature("ours", plan=pipeline("zb-v")),
-            "dualpipev": Feature("ours", plan=pipeline("dualpipev")),
+            "zero1": Feature("ours", plan=of("zero1"), differs=NORM),
+            "zero2": Feature("ours", plan=of("zero2"), differs=NORM),
+            "fsdp": Feature("ours", plan=of("fsdp"), differs=NORM),
+            "hsdp": Feature("ours", ranks=4, plan=of("hsdp"), differs=NORM),
+            "tp": Feature("ours", plan=Plan(tensor_parallel=2), differs=NORM),
+            "sp": Feature("ours", plan=Plan(tensor_parallel=2, sequence_parallel=True), differs=NORM),
+            "gpipe": Feature("ours", plan=pipeline("gpipe"), differs=NORM),
+            "1f1b": Feature("ours", plan=pipeline("1f1b"), differs=NORM),
+            "interleaved": Feature("ours", plan=pipeline("interleaved"), differs=NORM),
+            "zbv": Feature("ours", plan=pipeline("zb-v"), differs=NORM),
+            "dualpipev": Feature("ours", plan=pipeline("dualpipev"), differs=NORM),
             "ring": Feature("ours", plan=Plan(context_parallel=2)),
         }
     ),
@@ -230,6 +232,13 @@ DEEPSPEED = Framework(
             },
             "hpz": Feature("with_deepspeed", ranks=4, plan=of("fsdp"), dtype="float32", bound=SINGLE),
             "pipeline": Feature("with_deepspeed", plan=pipeline("1f1b"), dtype="float32", bound=SINGLE),
+            "moe": Feature("with_deepspeed_moe", dtype="float32", bound=SINGLE, experts=True),
+            "ulysses": Feature(
+                "with_ulysses",
+                plan=Plan(
+                    context_parallel=2, context_method=ContextMethod.ULYSSES, context_layout=ContextLayout.CONTIGUOUS
+                ),
+            ),
         }
     ),
 )
@@ -247,6 +256,7 @@ MEGATRON = Framework(
                 plan=Plan(tensor_parallel=2, sequence_parallel=True),
                 error="Torch not compiled with CUDA enabled",
             ),
+            "sp-patched": Feature("with_megatron", plan=Plan(tensor_parallel=2, sequence_parallel=True)),
         }
     ),
 )
@@ -257,6 +267,24 @@ RAY = Framework(
     megabytes=500,
     seconds=13,
     features=MappingProxyType({"ddp": Feature("with_ray", plan=ddp(), start="python")}),
+)
+
+FLOWER = Framework(
+    "Flower",
+    packages=("flwr[simulation]==1.42.0",),
+    megabytes=380,
+    seconds=24,
+    features=MappingProxyType(
+        {
+            "fedavg": Feature("with_flower", start="python", sgd=True),
+            "fedavg-adamw": Feature(
+                "with_flower",
+                start="python",
+                wrong="the mean of weights after a step of AdamW that remembers nothing of the round before is another "
+                "algorithm, FedAvg, and meant to be",
+            ),
+        }
+    ),
 )
 
 MPI = Framework(
@@ -298,6 +326,7 @@ FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
         "deepspeed": DEEPSPEED,
         "megatron": MEGATRON,
         "ray": RAY,
+        "flower": FLOWER,
         "mpi": MPI,
         "openmpi": OPEN_MPI,
     }

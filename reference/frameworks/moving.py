@@ -12,7 +12,6 @@ Meta's own files of Llama turn neighbours (`answers/into_theirs.py`).
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -85,7 +84,7 @@ def ours(place: Path | str) -> tuple[dict[str, Tensor], dict[str, dict[str, Tens
 
 
 def to_torch(place: Path | str, model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path | str) -> None:
-    """Write one of our checkpoints as one that torch's own parallel models load, under "model" and "optimizer".
+    """Write one of our checkpoints as one that torch's parallel models load, under "model" and "optimizer".
 
     Args:
         place: of ours.
@@ -97,14 +96,14 @@ def to_torch(place: Path | str, model: nn.Module, optimizer: torch.optim.Optimiz
     shaped = {name: parameters[name].view(p.shape) for name, p in model.named_parameters()}
     model.load_state_dict(shaped)
     for name, parameter in model.named_parameters():
-        remembered: dict[str, Any] = {word: found[name].view(parameter.shape) for word, found in state.items()}
-        optimizer.state[parameter] = {"step": torch.tensor(float(step)), **remembered}
+        moments = {word: found[name].view(parameter.shape) for word, found in state.items()}
+        optimizer.state[parameter] = {"step": torch.tensor(float(step)), **moments}
     of_optimizer = get_optimizer_state_dict(model, optimizer)
     dcp.save({"model": model.state_dict(), "optimizer": of_optimizer}, checkpoint_id=folder, no_dist=True)
 
 
 def from_torch(folder: Path | str) -> dict[str, Tensor]:
-    """The parameters in a checkpoint that has them under "model", as FSDP2 and DTensor leave it: whole, by our names."""
+    """The parameters in a checkpoint that has them under "model", as FSDP2 leaves it: whole, by our names."""
     found = tensors_in(folder)
     return {name.removeprefix(MODEL): tensor for name, tensor in found.items() if name.startswith(MODEL)}
 

@@ -36,6 +36,7 @@ class Course:
     sequence: int = 32
     rate: float = 3e-3
     seed: int = 0
+    sgd: bool = False  # instead of AdamW
     folder: str = ""  # where a framework may save
 
     def model(self) -> nn.Module:
@@ -51,7 +52,9 @@ class Course:
         return token_loss(logits, targets, targets.numel())
 
     def optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """AdamW, as `reference.train` has it."""
+        """AdamW, as `reference.train` has it; or SGD."""
+        if self.sgd:
+            return torch.optim.SGD(parameters, lr=self.rate)
         return torch.optim.AdamW(parameters, lr=self.rate, betas=(0.9, 0.95), weight_decay=0.1)
 
 

@@ -11,6 +11,7 @@ ONCE = {
     "pipeline": "of['on_new_ranks'](replace(of['LOADS'][-1], rounds=1))",
     "context_parallel": "Cluster(4).run(of['on_rank'], replace(of['LOADS'][-1], rounds=1), ContextLayout.ZIGZAG)",
     "expert_parallel": "Cluster(4).run(of['on_rank'], replace(of['LOADS'][-2], rounds=1))",
+    "mpi": "of['started'](2, (1 << 12,))",
     "nodes": "Cluster(4).run(of['one_by_one'], 2, 1 << 10)",
     "recovery": "of['elastic'](Cluster(of['RANKS']))",
     "resilience": "of['on_new_ranks'](1)",

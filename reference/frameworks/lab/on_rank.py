@@ -73,7 +73,7 @@ def course_of(framework: str, feature: str, folder: str) -> Course:
     _, features = find(framework, feature)
     wanted = features[feature]
     config = EXPERTS if wanted.experts else DENSE
-    return Course(config, getattr(torch, wanted.dtype), folder=folder)
+    return Course(config, getattr(torch, wanted.dtype), sgd=wanted.sgd, folder=folder)
 
 
 def watched(framework: str, feature: str, folder: str, recorder: Recorder) -> dict[str, Any]:

@@ -22,15 +22,17 @@ from reference.composition.step_shape import StepShape
 from reference.composition.traffic import traffic_of_model
 from reference.frameworks.catalogue import Feature, Framework
 from reference.frameworks.environments import python_of
-from reference.frameworks.plain import DENSE, EXPERTS, Course, one_process
+from reference.frameworks.plain import Course, one_process
 from reference.frameworks.rows import Row
 from reference.memory.precision import PRECISIONS
 from reference.oracle import relative_difference
 from reference.trace import Event, Trace
 
+from .on_rank import course_of
+
 ADAPTERS = Path(__file__).parents[1] / "adapters"
 ROOT = Path(__file__).parents[3]
-PATIENCE = 300.0  # seconds for a run; the first one of some frameworks compiles
+PATIENCE = 600.0  # seconds for a run; the first one of some frameworks compiles
 
 
 def run(name: str, framework: Framework, feature: str, wanted: Feature) -> Row:
@@ -52,7 +54,8 @@ def run(name: str, framework: Framework, feature: str, wanted: Feature) -> Row:
         said = [Path(folder, f"{rank}.json") for rank in range(wanted.ranks)]
         if not all(path.exists() for path in said):
             return Row(**row, error=failed)
-        return Row(**row, **seen([json.loads(path.read_text(encoding="utf-8")) for path in said], wanted))
+        found = [json.loads(path.read_text(encoding="utf-8")) for path in said]
+        return Row(**row, **seen(found, wanted, course_of(name, feature, "")))
 
 
 def command_of(python: str, name: str, feature: str, wanted: Feature, folder: str) -> list[str]:
@@ -80,11 +83,10 @@ def last_error(output: str) -> str:
     return (named or [line for line in lines if line] or ["no word of why"])[-1 if not named else 0]
 
 
-def seen(said: list[dict[str, Any]], wanted: Feature) -> dict[str, Any]:
+def seen(said: list[dict[str, Any]], wanted: Feature, course: Course) -> dict[str, Any]:
     """What the ranks found, together."""
     losses = [found["losses"] for found in said if found["losses"][-1] is not None]
     curve = [sum(step) / len(step) for step in zip(*losses, strict=True)]
-    course = Course(EXPERTS if wanted.experts else DENSE, getattr(torch, wanted.dtype))
     found = {"apart": relative_difference(curve, one_process_of(course)), "versions": said[0]["versions"]}
     found |= {"peak": max(each["peak"] for each in said), "seconds": median(said[0]["seconds"][-10:] or [0.0])}
     middle = len(said[0]["marks"]) // 2
