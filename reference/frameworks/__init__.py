@@ -31,6 +31,8 @@ says what there is, `run` runs it, and `compare` makes the table of all: each ce
 
     answers/launchers.py    which rank a process is, by its environment
     answers/stages.py       which stage it is, by what it says
+    answers/factors.py      what a mean loss is multiplied by, where a framework takes means
+    answers/extra.py        all-reduces that a step could do without
     answers/translated.py   a configuration of DeepSpeed for `fully_shard`
     answers/into_theirs.py  a parameter of ours in Meta's Llama
 

@@ -2,7 +2,9 @@
 
 ORDER = (
     "launchers_variables",
+    "mean_or_sum",
     "which_stage",
+    "extra_all_reduce",
     "deepspeed_to_fsdp2",
     "checkpoint_into_theirs",
 )
