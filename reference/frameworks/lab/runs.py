@@ -6,10 +6,12 @@ frameworks can be compared with each other and with our formulas.
 
 import json
 import os
+import signal
 import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -32,6 +34,7 @@ from .on_rank import course_of
 
 ADAPTERS = Path(__file__).parents[1] / "adapters"
 ROOT = Path(__file__).parents[3]
+GRACE = 20.0  # seconds in which a starter must have ended its ranks
 PATIENCE = 600.0  # seconds for a run; the first one of some frameworks compiles
 
 
@@ -46,16 +49,29 @@ def run(name: str, framework: Framework, feature: str, wanted: Feature) -> Row:
     row["date"] = date.today().isoformat()
     with tempfile.TemporaryDirectory() as folder:
         command = command_of(python_of(name, framework), name, feature, wanted, folder)
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment())
-            failed = f"exit code {done.returncode}: {last_error(done.stderr + done.stdout)}"
-        except subprocess.TimeoutExpired:
-            failed = f"not done after {PATIENCE:.0f} s"
+        failed = started(command)
         said = [Path(folder, f"{rank}.json") for rank in range(wanted.ranks)]
         if not all(path.exists() for path in said):
             return Row(**row, error=failed)
         found = [json.loads(path.read_text(encoding="utf-8")) for path in said]
         return Row(**row, **seen(found, wanted, course_of(name, feature, "")))
+
+
+def started(command: list[str]) -> str:
+    """Run a command to its end, or end it and all that it has started. Returns what it would say of a failure."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, env=environment(), start_new_session=True, **pipes) as process:
+        try:
+            said, _ = process.communicate(timeout=PATIENCE)
+            return f"exit code {process.returncode}: {last_error(said)}"
+        except subprocess.TimeoutExpired:
+            process.terminate()  # torchrun then ends its ranks
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=GRACE)
+            return f"not done after {PATIENCE:.0f} s"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def command_of(python: str, name: str, feature: str, wanted: Feature, folder: str) -> list[str]:
