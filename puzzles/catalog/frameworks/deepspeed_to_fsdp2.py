@@ -1,6 +1,6 @@
 """frameworks.deepspeed_to_fsdp2: the same bytes, told in other words."""
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.frameworks.answers.translated import to_fsdp2
 
 SAID = {  # which of the three sizes are written down
@@ -121,6 +121,20 @@ PUZZLE = Puzzle(
             bf16=(False, True),
             sent=("", "fp32", "bf16"),
         ),
+    ),
+    scale=Scale(
+        cases(
+            worlds=(1,),
+            stage=(3,),
+            said=("no micro-batch", "no accumulation"),
+            windows=(10**9,),
+            micro_batches=(10**9 + 7,),
+            ranks=(10**6,),
+            node=(8,),
+            bf16=(True,),
+            sent=("",),
+        ),
+        "windows, micro-batches or ranks",
     ),
     inputs=configuration,
     oracle=told,

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.frameworks.answers.extra import extra_all_reduces
 
 WORLD, PAIR, ACROSS = (0, 1, 2, 3), (0, 1), (0, 2)
@@ -14,7 +14,7 @@ def a_step(case, rank):
     draw = Random(f"{case.kind} {case.calls} {case.salt}")
     said = []
     for _ in range(case.calls):
-        one, two, three, four = (draw.randrange(10**9) for _ in range(4))
+        one, two, three, four = (draw.getrandbits(62) for _ in range(4))
         said += {
             "along two axes": [(SUM, PAIR, one, two), (SUM, ACROSS, two, three)],
             "a norm of DTensor": [(SUM, PAIR, one, two)] * 3,
@@ -27,20 +27,14 @@ def a_step(case, rank):
     return {"said": said}
 
 
-def by_looking_back(case, inputs):
-    """Each all-reduce beside all before it."""
-    said = inputs[0]["said"]
-    sums = [(place, *call[1:]) for place, call in enumerate(said) if call[0] == SUM]
-    return [
-        [
-            place
-            for i, (place, ranks, before, _) in enumerate(sums)
-            if any(
-                (ranks == other and before == given) or (before == result and all(r in other for r in ranks))
-                for _, other, given, result in sums[:i]
-            )
-        ]
-    ]
+EXTRA = {"a norm of DTensor": (1, 2), "twice": (1, 2), "within what is summed": (1,)}
+"""Of the calls that a kind makes each time."""
+
+
+def as_planted(case, inputs):
+    """Where the case has put them."""
+    each = len(inputs[0]["said"]) // case.calls
+    return [[time * each + place for time in range(case.calls) for place in EXTRA.get(case.kind, ())]]
 
 
 KINDS = (
@@ -77,8 +71,9 @@ PUZZLE = Puzzle(
     function=extra_all_reduces,
     cases=cases(worlds=(1,), kind=KINDS, calls=(2, 40), salt=(0,)),
     drawn=(drawn(worlds=(1,), kind=KINDS, calls=range(1, 30), salt=range(1000)),),
+    scale=Scale(cases(worlds=(1,), kind=KINDS[:1] + KINDS[2:4], calls=(30_000,), salt=(1,)), "the number of calls"),
     inputs=a_step,
-    oracle=by_looking_back,
+    oracle=as_planted,
     budgets=(
         Budget(
             Measure.LINES,

@@ -1,6 +1,6 @@
 """frameworks.launchers_variables: which rank am I, and who says so?"""
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.frameworks.answers.launchers import place_of
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
@@ -18,13 +18,13 @@ STARTED = {
     "nobody": (),
     "nobody, in an allocation": (),
 }
-OTHERS = 300  # variables that say nothing about ranks
+OTHERS, MANY = 300, 100_000  # variables that say nothing about ranks
 
 
 def environment_of(case, rank):
     """What a process finds: of n nodes with `per_node` ranks each; srun has started one process on each node."""
     mine, size = case.node * case.per_node + case.place, case.nodes * case.per_node
-    found = {f"MODULE_{i:03}": str(i) for i in range(OTHERS)}
+    found = {f"MODULE_{i:03}": str(i) for i in range(case.others)}
     names = STARTED[case.by]
     found |= dict(zip(names, map(str, (mine, size, case.place)), strict=True)) if names else {}
     if case.by == "torchrun under srun":
@@ -70,8 +70,16 @@ PUZZLE = Puzzle(
         Budget: a few look-ups.
         """,
     function=place_of,
-    cases=cases(worlds=(1,), by=("torchrun", "torchrun under srun"), nodes=(2,), per_node=(4,), node=(1,), place=(2,))
-    + cases(worlds=(1,), by=tuple(STARTED), nodes=(3,), per_node=(2,), node=(0, 2), place=(1,)),
+    cases=cases(
+        worlds=(1,),
+        by=("torchrun", "torchrun under srun"),
+        nodes=(2,),
+        per_node=(4,),
+        node=(1,),
+        place=(2,),
+        others=(OTHERS,),
+    )
+    + cases(worlds=(1,), by=tuple(STARTED), nodes=(3,), per_node=(2,), node=(0, 2), place=(1,), others=(OTHERS,)),
     drawn=(
         drawn(
             worlds=(1,),
@@ -80,7 +88,12 @@ PUZZLE = Puzzle(
             per_node=range(2, 9),
             node=lambda so_far: range(so_far.nodes),
             place=lambda so_far: range(so_far.per_node),
+            others=(OTHERS,),
         ),
+    ),
+    scale=Scale(
+        cases(worlds=(1,), by=("srun",), nodes=(2,), per_node=(4,), node=(1,), place=(3,), others=(MANY,)),
+        "the number of variables",
     ),
     inputs=environment_of,
     oracle=where_it_was_put,

@@ -1,6 +1,6 @@
 """frameworks.which_stage: six mysteries, and what each has said on the wire."""
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.frameworks.answers.stages import which_stage
 
 MYSTERIES = ("ddp", "zero1", "zero2", "zero3", "kept", "hsdp")
@@ -72,6 +72,10 @@ PUZZLE = Puzzle(
             size=(2, 4),
             norm=(False, True),
         ),
+    ),
+    scale=Scale(
+        cases(worlds=(1,), kind=MYSTERIES, micro_batches=(2,), units=(20_000,), unit=(64,), size=(2,), norm=(True,)),
+        "the number of units",
     ),
     inputs=a_step,
     oracle=lambda case, inputs: [case.kind],
