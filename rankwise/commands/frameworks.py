@@ -155,13 +155,18 @@ def run_all(names: list[str]) -> list["Row"]:
 
 
 def show(found: list["Row"]) -> None:
-    """The table."""
+    """The table, and below it why something in it differs from ours, or from one process."""
     from reference.frameworks import rows
+    from reference.frameworks.catalogue import find
 
     lines = rows.table(found)
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     for line in lines:
         print("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip())
+    for row in found:
+        _, features = find(row.framework, row.feature)
+        for why in filter(None, (features[row.feature].wrong, features[row.feature].differs)):
+            print(f"{row.framework} {row.feature}: {why}")
 
 
 COMMANDS = (frameworks,)
