@@ -145,7 +145,12 @@ PUZZLE = Puzzle(
             "all variables, one by one",
             diagnosis=r"right, but it runs [\d,]+ lines where 60 must do.*\n.*twelve names",
             body="""
-                for names in LAUNCHERS:
+                for names in (
+                    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+                    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+                    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+                    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+                ):
                     found = {}
                     for name, value in environment.items():
                         if name in names:
