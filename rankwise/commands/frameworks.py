@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 if TYPE_CHECKING:
-    from reference.frameworks.rows import Row
+    from reference.frameworks.rows import FeatureRow
 
 
 class Task(StrEnum):
@@ -54,7 +54,7 @@ def frameworks(
         return None
     if task is Task.COMPARE:
         names = [name] if name else list(FRAMEWORKS)
-        found = [row for row in rows.load() if row.framework in names] if stored else run_all(names)
+        found = [row for row in rows.load() if row.framework in names] if stored else run_all(names, store)
         show(found)
     else:
         if name is None:
@@ -63,14 +63,12 @@ def frameworks(
         if task is Task.SETUP:
             set_up(name)
             return None
-        found = run_one(name, feature)
+        found = run_one(name, feature, store)
         show(found)
-    if store:
-        rows.store(found)
     return int(any(is_unexpected(row) for row in found))
 
 
-def is_unexpected(row: "Row") -> bool:
+def is_unexpected(row: "FeatureRow") -> bool:
     """Whether a run has ended otherwise than the catalogue says."""
     from reference.frameworks.catalogue import find
 
@@ -127,8 +125,9 @@ def set_up(name: str) -> None:
     print("installed")
 
 
-def run_one(name: str, feature: str | None) -> list["Row"]:
-    """The rows of a framework, or one of them; each feature is said before it runs."""
+def run_one(name: str, feature: str | None, store: bool) -> list["FeatureRow"]:
+    """The rows of a framework, or one of them; each feature is said before it runs, and its row may be stored."""
+    from reference.frameworks import rows
     from reference.frameworks.catalogue import find
     from reference.frameworks.lab import runs
 
@@ -137,24 +136,26 @@ def run_one(name: str, feature: str | None) -> list["Row"]:
     for each, wanted in features.items():
         print(f"{name} {each} on {wanted.ranks} ranks", flush=True)
         found.append(runs.run(name, framework, each, wanted))
+        if store:
+            rows.store(found[-1:])
     return found
 
 
-def run_all(names: list[str]) -> list["Row"]:
+def run_all(names: list[str], store: bool) -> list["FeatureRow"]:
     """All rows of these frameworks: stored ones, where one is not installed."""
     from reference.frameworks import rows
 
     found = []
     for name in names:
         if is_installed(name):
-            found += run_one(name, None)
+            found += run_one(name, None, store)
         else:
             print(f"{name} is not installed: its rows are the stored ones")
             found += [row for row in rows.load() if row.framework == name]
     return found
 
 
-def show(found: list["Row"]) -> None:
+def show(found: list["FeatureRow"]) -> None:
     """The table, and below it why something in it differs from ours, or from one process."""
     from reference.frameworks import rows
     from reference.frameworks.catalogue import find

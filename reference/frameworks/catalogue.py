@@ -212,7 +212,7 @@ TORCHFT = Framework(
                 "with_torchft",
                 start="python",
                 bound=0.1,
-                wrong="while a replica is gone, nobody reads its half of each batch",
+                wrong="while a replica is gone, no replica reads its half of each batch",
             ),
         }
     ),

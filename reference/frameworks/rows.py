@@ -12,7 +12,7 @@ STORED = Path(__file__).parent / "data" / "rows.json"
 
 
 @dataclass(frozen=True)
-class Row:
+class FeatureRow:
     """What one feature of one framework has done in a run of the course."""
 
     framework: str
@@ -37,12 +37,12 @@ class Row:
         return self.apart is not None and self.apart <= self.bound
 
 
-def load(path: Path = STORED) -> list[Row]:
+def load(path: Path = STORED) -> list[FeatureRow]:
     """The rows that are stored."""
-    return [Row(**row) for row in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
+    return [FeatureRow(**row) for row in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
 
 
-def store(rows: Iterable[Row], path: Path = STORED) -> None:
+def store(rows: Iterable[FeatureRow], path: Path = STORED) -> None:
     """Write rows, in the place of those of the same framework and feature."""
     kept = {(row.framework, row.feature): row for row in [*load(path), *rows]}
     lines = ",\n".join(f" {json.dumps(asdict(row), ensure_ascii=False)}" for row in kept.values())
@@ -53,12 +53,12 @@ def store(rows: Iterable[Row], path: Path = STORED) -> None:
 HEAD = ("framework", "feature", "n", "equal", "sent a step", "ours", "calls", "peak", "a step", "lines", "why not")
 
 
-def table(rows: Iterable[Row]) -> list[tuple[str, ...]]:
+def table(rows: Iterable[FeatureRow]) -> list[tuple[str, ...]]:
     """The rows in words, the first with the names of columns."""
     return [HEAD, *(_words(row) for row in rows)]
 
 
-def _words(row: Row) -> tuple[str, ...]:
+def _words(row: FeatureRow) -> tuple[str, ...]:
     name = row.framework, row.feature, str(row.ranks)
     if row.error:
         return *name, "-", "-", "-", "-", "-", "-", str(row.lines), row.error

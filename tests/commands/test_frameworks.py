@@ -6,7 +6,7 @@ from rankwise import cli
 from rankwise.commands.frameworks import is_unexpected
 from reference.frameworks import environments
 from reference.frameworks.catalogue import FRAMEWORKS, find
-from reference.frameworks.rows import Row
+from reference.frameworks.rows import FeatureRow
 
 
 def said(capsys: pytest.CaptureFixture, line: str, code: int = 0) -> str:
@@ -62,7 +62,7 @@ def test_setup_says_that_the_project_has_it(capsys: pytest.CaptureFixture) -> No
 def test_a_run_that_ends_otherwise_than_the_catalogue_says_is_a_failure() -> None:
     _, features = find("torch", "ddp")
     bound = features["ddp"].bound
-    assert not is_unexpected(Row("torch", "ddp", 2, 1, apart=0.0, bound=bound))
-    assert is_unexpected(Row("torch", "ddp", 2, 1, apart=1e-3, bound=bound))
-    assert is_unexpected(Row("torch", "ddp", 2, 1, error="it broke"))
-    assert not is_unexpected(Row("fairscale", "sharded", 2, 1, apart=1e-1, bound=bound))
+    assert not is_unexpected(FeatureRow("torch", "ddp", 2, 1, apart=0.0, bound=bound))
+    assert is_unexpected(FeatureRow("torch", "ddp", 2, 1, apart=1e-3, bound=bound))
+    assert is_unexpected(FeatureRow("torch", "ddp", 2, 1, error="it broke"))
+    assert not is_unexpected(FeatureRow("fairscale", "sharded", 2, 1, apart=1e-1, bound=bound))

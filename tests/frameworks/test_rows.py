@@ -8,7 +8,7 @@ from reference.frameworks import rows
 from reference.frameworks.catalogue import FRAMEWORKS, find
 from reference.frameworks.lab import runs
 from reference.frameworks.lab.runs import ADAPTERS, code_lines, last_error
-from reference.frameworks.rows import Row
+from reference.frameworks.rows import FeatureRow
 
 STORED = {(row.framework, row.feature): row for row in rows.load()}
 ALL = [(name, feature) for name, framework in FRAMEWORKS.items() for feature in framework.features]
@@ -45,9 +45,9 @@ def test_the_first_error_of_a_run_is_named() -> None:
 
 def test_rows_replace_those_of_the_same_feature(tmp_path: Path) -> None:
     path = tmp_path / "rows.json"
-    rows.store([Row("a", "b", 2, 10), Row("a", "c", 2, 10)], path)
-    rows.store([Row("a", "b", 4, 11, apart=0.0)], path)
-    assert rows.load(path) == [Row("a", "b", 4, 11, apart=0.0), Row("a", "c", 2, 10)]
+    rows.store([FeatureRow("a", "b", 2, 10), FeatureRow("a", "c", 2, 10)], path)
+    rows.store([FeatureRow("a", "b", 4, 11, apart=0.0)], path)
+    assert rows.load(path) == [FeatureRow("a", "b", 4, 11, apart=0.0), FeatureRow("a", "c", 2, 10)]
 
 
 @pytest.mark.long

@@ -15,8 +15,8 @@ STARTED = {
     "torchrun under srun": TORCHRUN,
     "Open MPI in a batch script": OPEN_MPI,
     "MPICH in a batch script": MPICH,
-    "nobody": (),
-    "nobody, in an allocation": (),
+    "none": (),
+    "none, in an allocation": (),
 }
 OTHERS, MANY = 300, 100_000  # variables that say nothing about ranks
 
@@ -31,7 +31,7 @@ def environment_of(case, rank):
         found |= dict(zip(SRUN, map(str, (case.node, case.nodes, 0)), strict=True))
     if "batch script" in case.by:
         found |= dict(zip(SRUN, ("0", "1", "0"), strict=True))
-    if case.by == "nobody, in an allocation":
+    if case.by == "none, in an allocation":
         found |= {"SLURM_NTASKS": str(size), "SLURM_JOB_NUM_NODES": str(case.nodes)}
     if case.by == "srun":
         found |= {"SLURM_NODEID": str(case.node), "SLURM_NNODES": str(case.nodes)}

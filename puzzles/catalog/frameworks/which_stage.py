@@ -34,7 +34,7 @@ PUZZLE = Puzzle(
     name="frameworks.which_stage",
     title="Which stage is it?",
     statement="""
-        A trace is all that is left of a run: what one rank said in one step, and nobody remembers how it was laid out.
+        A trace is all that is left of a run: what one rank said in one step, and how it was laid out is forgotten.
         The step had two micro-batches or more. It is one of these:
 
             ddp     replicas; gradients are all-reduced, once
@@ -84,7 +84,7 @@ PUZZLE = Puzzle(
             Measure.LINES,
             target=lambda case: 40 + 4 * len(a_step(case, 0)["said"]),
             optimum=lambda case: 12 + 2 * len(a_step(case, 0)["said"]),
-            why="sums of elements for each operation tell the forms apart, and which operation comes first",
+            why="sums of elements for each operation distinguish the forms, and which operation comes first",
         ),
     ),
     hints=(

@@ -1,4 +1,4 @@
-"""torch.distributed.checkpoint and torchrun's restarts: a run that is cut in two, and goes on as if it were not.
+"""torch.distributed.checkpoint and torchrun's restarts: a run that is cut in two, and continues as if it were not.
 
 `dcp` trains half of the steps with `fully_shard` and saves; then it loads into a model whose matrices DTensor shares
 out, which is another layout, and trains the rest. `elastic` loses a rank in the middle: torchrun ends the others and

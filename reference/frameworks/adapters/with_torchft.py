@@ -1,4 +1,4 @@
-"""torchft: replicas that agree, step by step, on who takes part; one may die and come back, and the others go on.
+"""torchft: replicas that agree, step by step, on who takes part; one may die and come back, while the others continue.
 
     python -m reference.frameworks.adapters.with_torchft ddp FOLDER
 

@@ -15,10 +15,10 @@ def place_of(environment: Mapping[str, str]) -> tuple[int, int, int]:
     """Rank, number of ranks, and rank on this machine.
 
     Args:
-        environment: of a process that torchrun, Open MPI's or MPICH's mpiexec, or Slurm's srun has started; or nobody.
+        environment: of a process that torchrun, Open MPI's or MPICH's mpiexec, or Slurm's srun has started; or none of them.
 
     Returns:
-        (rank, world_size, local_rank); (0, 1, 0) for a process that nobody has started.
+        (rank, world_size, local_rank); (0, 1, 0) for a process that no launcher has started.
     """
     for names in LAUNCHERS:
         if all(name in environment for name in names):

@@ -2,7 +2,7 @@
 
     python -m reference.frameworks.lab.failing            runs all, and writes data/errors.json
 
-gloo and MPI are told to be patient for some seconds only: by themselves gloo waits for half an hour, and MPI for ever.
+gloo and MPI are told to be patient for some seconds only: by themselves gloo waits for half an hour, and MPI forever.
 """
 
 import json

@@ -50,7 +50,7 @@ def tapped() -> Recorder:
 
 
 def over_mpi() -> Recorder:
-    """A world of MPI, in which nobody hears anything."""
+    """A world of MPI, which has no tap."""
     mpi.name_ranks()
     mpi.register()
     dist.init_process_group(mpi.NAME, store=mpi.store(), rank=mpi.rank(), world_size=mpi.size())

@@ -1,4 +1,4 @@
-"""A framework's run from outside: its ranks are started, and what they found becomes a `Row`.
+"""A framework's run from outside: its ranks are started, and what they found becomes a `FeatureRow`.
 
 Bytes are those of a trace of all ranks, in which a collective counts as a ring (`reference.trace.native`), so that
 frameworks can be compared with each other and with our formulas.
@@ -25,7 +25,7 @@ from reference.composition.traffic import traffic_of_model
 from reference.frameworks.catalogue import Feature, Framework
 from reference.frameworks.environments import python_of
 from reference.frameworks.plain import Course, one_process
-from reference.frameworks.rows import Row
+from reference.frameworks.rows import FeatureRow
 from reference.memory.precision import PRECISIONS
 from reference.oracle import relative_difference
 from reference.trace import Event, Trace
@@ -38,7 +38,7 @@ GRACE = 20.0  # seconds in which a starter must have ended its ranks
 PATIENCE = 600.0  # seconds for a run; the first one of some frameworks compiles
 
 
-def run(name: str, framework: Framework, feature: str, wanted: Feature) -> Row:
+def run(name: str, framework: Framework, feature: str, wanted: Feature) -> FeatureRow:
     """Run one feature. What fails is a row, too, with the error.
 
     Raises:
@@ -52,9 +52,9 @@ def run(name: str, framework: Framework, feature: str, wanted: Feature) -> Row:
         failed = started(command)
         said = [Path(folder, f"{rank}.json") for rank in range(wanted.ranks)]
         if not all(path.exists() for path in said):
-            return Row(**row, error=failed)
+            return FeatureRow(**row, error=failed)
         found = [json.loads(path.read_text(encoding="utf-8")) for path in said]
-        return Row(**row, **seen(found, wanted, course_of(name, feature, "")))
+        return FeatureRow(**row, **seen(found, wanted, course_of(name, feature, "")))
 
 
 def started(command: list[str]) -> str:
