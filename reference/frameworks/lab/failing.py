@@ -24,7 +24,8 @@ from reference.frameworks.words import DATA, Failure
 from .runs import environment, last_error
 
 EVENTS = ("a rank dies", "shapes differ", "a collective is missing")
-PATIENCE = 6  # seconds
+PATIENCE = 6  # seconds of gloo
+LIMIT = 180  # seconds in which both ranks have started, made their mistake, and been patient
 
 
 def mistake(event: str) -> None:
@@ -45,12 +46,14 @@ def seen_over(start: str, event: str) -> str:
     if start == "MPI":
         command = [str(Path(sys.executable).parent / "mpiexec"), "-n", "2", sys.executable, *program]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10 * PATIENCE, env=environment())
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=environment())
     except subprocess.TimeoutExpired:
         return "nothing: all ranks wait"
     said = done.stderr + done.stdout
     if done.returncode == 0:
         return "nothing: it ends as if all were well"
+    if not said.strip():
+        return f"nothing but exit code {done.returncode}"
     endings = [line for line in said.splitlines() if "EXIT CODE" in line or "Fatal error" in line]
     return " ".join(endings[0].split()) if start == "MPI" and endings else last_error(said)
 
