@@ -11,13 +11,15 @@ the rank computes, as far as the MPI library makes progress meanwhile: most move
 It takes mpi4py, and an MPI library such as MPICH or Open MPI; both come as wheels (`pip install mpi4py mpich`).
 
 What MPI lacks is made here: 16-bit floats are added by torch, in an operation of our own; a mean is a sum that is
-divided at the end; lists of tensors travel as one tensor that is copied to them; what is not contiguous is copied. DDP
-asks for a future at once, which only an end can fulfil: so its buckets are waited for where they start. A rank is what
+divided at the end; lists of tensors travel as one tensor that is copied to them; what is not contiguous is copied, and
+a chunk of what is reduced, into which the result shall go. DDP asks for a future at once, which only an end can fulfil: so its buckets are waited for where they start. A rank is what
 MPI says it is, on a CPU; torch must not number ranks otherwise.
 """
 
 import os
 import socket
+import sys
+import traceback
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import cache
@@ -88,7 +90,18 @@ def name_ranks() -> None:
 
 
 def register() -> None:
-    """Make `mpi4py` a backend in this process. Groups of other ranks than all are communicators of their own."""
+    """Make `mpi4py` a backend in this process. Groups of other ranks than all are communicators of their own.
+
+    An exception that nothing catches then ends all ranks: one that left alone would wait for the others at its end, and
+    they for what it has not sent.
+    """
+
+    def end_all(*error: Any) -> None:
+        traceback.print_exception(*error)
+        sys.stderr.flush()
+        library().COMM_WORLD.Abort(1)
+
+    sys.excepthook = end_all
 
     def create(options: Any, _: Any) -> MpiGroup:
         world = library().COMM_WORLD
@@ -289,7 +302,8 @@ class MpiGroup(ProcessGroup):
 
     def reduce_scatter_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Work:
         op = (opts or dist.ReduceScatterOptions()).reduceOp.op
-        used, brings = [contiguous(x) for x in outputs], [contiguous(x) for x in inputs]
+        brings = [contiguous(x) for x in inputs]
+        used = [apart(contiguous(out), x) for out, x in zip(outputs, brings, strict=True)]
         requests = []
         for out, x in zip(used, brings, strict=True):
             check_op(op, x.dtype)
@@ -367,6 +381,12 @@ def contiguous(x: Tensor) -> Tensor:
     """What MPI is given of a tensor: itself, without its history, or a copy where it has gaps."""
     check_dense(x)
     return x.detach().contiguous()
+
+
+def apart(out: Tensor, x: Tensor) -> Tensor:
+    """Where a result goes that MPI must not write into what it reads: elsewhere, if it is a part of that."""
+    begin, end = x.data_ptr(), x.data_ptr() + x.nbytes
+    return torch.empty_like(out) if begin <= out.data_ptr() < end else out
 
 
 def give_back(used: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:

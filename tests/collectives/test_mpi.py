@@ -82,6 +82,9 @@ def test_tensors_are_not_copied_and_calls_can_be_polled() -> None:
             places[2 * dist.get_rank():][:2] = dist.get_rank() + 1
             dist.all_gather_single(places, places[2 * dist.get_rank():][:2])
             assert places.tolist() == [1.0, 1.0, 2.0, 2.0]
+            summed = torch.arange(4.0)
+            dist.reduce_scatter_single(summed[2 * dist.get_rank():][:2], summed)
+            assert summed[2 * dist.get_rank():][:2].tolist() == [4.0 * dist.get_rank(), 4.0 * dist.get_rank() + 2]
             got = torch.zeros(1)
             if first:
                 assert dist.recv(got) == 1

@@ -15,7 +15,7 @@ def place_of(environment: Mapping[str, str]) -> tuple[int, int, int]:
     """Rank, number of ranks, and rank on this machine.
 
     Args:
-        environment: of a process that torchrun, Open MPI's or MPICH's mpiexec, or Slurm's srun has started; or none of them.
+        environment: of a process that torchrun, Open MPI's or MPICH's mpiexec, or Slurm's srun has started; or none.
 
     Returns:
         (rank, world_size, local_rank); (0, 1, 0) for a process that no launcher has started.
