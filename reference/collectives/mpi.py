@@ -12,8 +12,9 @@ It takes mpi4py, and an MPI library such as MPICH or Open MPI; both come as whee
 
 What MPI lacks is made here: 16-bit floats are added by torch, in an operation of our own; a mean is a sum that is
 divided at the end; lists of tensors travel as one tensor that is copied to them; what is not contiguous is copied, and
-a chunk of what is reduced, into which the result shall go. DDP asks for a future at once, which only an end can fulfil: so its buckets are waited for where they start. A rank is what
-MPI says it is, on a CPU; torch must not number ranks otherwise.
+so is a sum that goes into a chunk of what is summed. DDP asks for a future at once, which only an end can fulfil: so
+its buckets are waited for where they start. A rank is what MPI says it is, on a CPU; torch must not number ranks
+otherwise.
 """
 
 import os
