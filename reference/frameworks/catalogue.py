@@ -243,6 +243,10 @@ DEEPSPEED = Framework(
     ),
 )
 
+APART = (
+    "each of query, key, value, gate and up is a layer of its own here, and gathers or sums its own input, where "
+    "Megatron's own model has one layer for several of them, as ours has; embedding and head are whole"
+)
 MEGATRON = Framework(
     "Megatron Core",
     packages=("megatron-core==0.16.1",),
@@ -250,13 +254,13 @@ MEGATRON = Framework(
     seconds=2,
     features=MappingProxyType(
         {
-            "tp": Feature("with_megatron", plan=Plan(tensor_parallel=2)),
+            "tp": Feature("with_megatron", plan=Plan(tensor_parallel=2), differs=APART),
             "sp": Feature(
                 "with_megatron",
                 plan=Plan(tensor_parallel=2, sequence_parallel=True),
                 error="Torch not compiled with CUDA enabled",
             ),
-            "sp-patched": Feature("with_megatron", plan=Plan(tensor_parallel=2, sequence_parallel=True)),
+            "sp-patched": Feature("with_megatron", plan=Plan(tensor_parallel=2, sequence_parallel=True), differs=APART),
         }
     ),
 )
