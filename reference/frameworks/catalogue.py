@@ -230,6 +230,13 @@ DEEPSPEED = Framework(
                 f"zero{stage}": Feature("with_deepspeed", plan=plan, dtype="float32", bound=SINGLE)
                 for stage, plan in enumerate((ddp(), of("zero1"), of("zero2"), of("fsdp")))
             },
+            "zero2-defaults": Feature(
+                "with_deepspeed",
+                plan=of("zero2"),
+                dtype="float32",
+                bound=SINGLE,
+                wrong="`gradient_clipping` is 1.0 unless it is said: longer gradients are scaled down",
+            ),
             "hpz": Feature("with_deepspeed", ranks=4, plan=of("fsdp"), dtype="float32", bound=SINGLE),
             "pipeline": Feature("with_deepspeed", plan=pipeline("1f1b"), dtype="float32", bound=SINGLE),
             "moe": Feature("with_deepspeed_moe", dtype="float32", bound=SINGLE, experts=True),

@@ -1,7 +1,7 @@
 """DeepSpeed: ZeRO by a number in a configuration, and its pipeline.
 
 Rajbhandari et al. 2020, arXiv:1910.02054. It runs on CPUs, over gloo, in float32: its optimizers keep float32 copies
-whatever the model has. `hpz` (ZeRO++, Wang et al. 2023, arXiv:2306.10209) keeps a second shard among pairs of ranks.
+whatever the model has. Gradients are clipped to a norm of 1 unless it is told otherwise. `hpz` (ZeRO++, Wang et al. 2023, arXiv:2306.10209) keeps a second shard among pairs of ranks.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ MICRO_BATCHES = 4  # of the pipeline
 
 
 def losses(course: Course, feature: str) -> Iterator[float]:
-    """`zero0` to `zero3`, `hpz`, or `pipeline`."""
+    """`zero0` to `zero3`, `zero2-defaults`, `hpz`, or `pipeline`."""
     deepspeed.init_distributed(dist_backend="gloo", verbose=False)
     if feature == "pipeline":
         yield from through_pipeline(course)
@@ -39,12 +39,13 @@ def losses(course: Course, feature: str) -> Iterator[float]:
 
 def configuration(course: Course, feature: str, ranks: int) -> dict:
     """What one writes into ds_config.json."""
-    zero = {"stage": 3 if feature == "hpz" else int(feature[-1]), "reduce_bucket_size": 10_000}
+    zero = {"stage": 3 if feature == "hpz" else int(feature[4]), "reduce_bucket_size": 10_000}
     if zero["stage"] == 3:
         zero["stage3_param_persistence_threshold"] = 0  # else what is small stays whole on all ranks
     if feature == "hpz":
         zero["zero_hpz_partition_size"] = 2
-    return {
+    clipping = {} if feature == "zero2-defaults" else {"gradient_clipping": 0.0}  # which is 1.0 unless it is said
+    return clipping | {
         "train_micro_batch_size_per_gpu": course.batch // ranks,
         "zero_optimization": zero,
         "zero_allow_untested_optimizer": True,
@@ -58,6 +59,7 @@ def through_pipeline(course: Course) -> Iterator[float]:
     model = PipelineModule(layers=layers, num_stages=2, loss_fn=course.loss, partition_method="uniform")
     size = course.batch // MICRO_BATCHES
     config = {"train_micro_batch_size_per_gpu": size, "gradient_accumulation_steps": MICRO_BATCHES}
+    config["gradient_clipping"] = 0.0
     engine, *_ = deepspeed.initialize(model=model, optimizer=course.optimizer(model.parameters()), config=config)
     for step in range(course.steps):
         read = (course.read(step, k, MICRO_BATCHES) for k in range(MICRO_BATCHES))
