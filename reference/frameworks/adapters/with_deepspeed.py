@@ -1,7 +1,8 @@
 """DeepSpeed: ZeRO by a number in a configuration, and its pipeline.
 
 Rajbhandari et al. 2020, arXiv:1910.02054. It runs on CPUs, over gloo, in float32: its optimizers keep float32 copies
-whatever the model has. Gradients are clipped to a norm of 1 unless it is told otherwise. `hpz` (ZeRO++, Wang et al. 2023, arXiv:2306.10209) keeps a second shard among pairs of ranks.
+whatever the model has. Gradients are clipped to a norm of 1 unless it is told otherwise. `hpz` (ZeRO++, Wang et al.
+2023, arXiv:2306.10209) keeps a second shard among pairs of ranks.
 """
 
 from collections.abc import Iterator
