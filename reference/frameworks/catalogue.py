@@ -212,12 +212,22 @@ TORCHFT = Framework(
                 "with_torchft",
                 start="python",
                 bound=0.1,
-                wrong="while a replica is gone, no replica reads its half of each batch",
+                wrong="these are the losses of the replica that stays, of its half of each batch; while the other is "
+                "gone, no replica reads the other half",
             ),
         }
     ),
 )
 
+FLAGS = "two numbers are summed, too: the norm of gradients, and whether all are finite"
+BY_ALL_REDUCE = (
+    "over gloo gradients are all-reduced, bucket by bucket, and all but a shard is dropped: 3Ψ(n-1)/n instead of 2Ψ(n-1)/n; "
+    "and numbers are summed"
+)
+KEPT = (
+    "what is used again within `stage3_max_reuse_distance` elements, a billion by default, stays gathered between forward "
+    "and backward: 2Ψ(n-1)/n instead of 3Ψ(n-1)/n; and numbers are summed"
+)
 DEEPSPEED = Framework(
     "DeepSpeed",
     packages=("deepspeed==0.19.8",),
@@ -227,17 +237,26 @@ DEEPSPEED = Framework(
     features=MappingProxyType(
         {
             **{
-                f"zero{stage}": Feature("with_deepspeed", plan=plan, dtype="float32", bound=SINGLE)
-                for stage, plan in enumerate((ddp(), of("zero1"), of("zero2"), of("fsdp")))
+                f"zero{stage}": Feature("with_deepspeed", plan=plan, dtype="float32", bound=SINGLE, differs=why)
+                for stage, (plan, why) in enumerate(
+                    [
+                        (ddp(), FLAGS),
+                        (of("zero1"), BY_ALL_REDUCE),
+                        (of("zero2"), BY_ALL_REDUCE),
+                        (of("fsdp"), KEPT),
+                    ]
+                )
             },
+            "zero3-released": Feature("with_deepspeed", plan=of("fsdp"), dtype="float32", bound=SINGLE, differs=FLAGS),
             "zero2-defaults": Feature(
                 "with_deepspeed",
                 plan=of("zero2"),
                 dtype="float32",
                 bound=SINGLE,
+                differs=BY_ALL_REDUCE,
                 wrong="`gradient_clipping` is 1.0 unless it is said: longer gradients are scaled down",
             ),
-            "hpz": Feature("with_deepspeed", ranks=4, plan=of("fsdp"), dtype="float32", bound=SINGLE),
+            "hpz": Feature("with_deepspeed", ranks=4, plan=of("fsdp"), dtype="float32", bound=SINGLE, differs=KEPT),
             "pipeline": Feature("with_deepspeed", plan=pipeline("1f1b"), dtype="float32", bound=SINGLE),
             "moe": Feature("with_deepspeed_moe", dtype="float32", bound=SINGLE, experts=True),
             "ulysses": Feature(

@@ -20,7 +20,7 @@ MICRO_BATCHES = 4  # of the pipeline
 
 
 def losses(course: Course, feature: str) -> Iterator[float]:
-    """`zero0` to `zero3`, `zero2-defaults`, `hpz`, or `pipeline`."""
+    """`zero0` to `zero3`, `zero3-released`, `zero2-defaults`, `hpz`, or `pipeline`."""
     deepspeed.init_distributed(dist_backend="gloo", verbose=False)
     if feature == "pipeline":
         yield from through_pipeline(course)
@@ -40,9 +40,11 @@ def losses(course: Course, feature: str) -> Iterator[float]:
 
 def configuration(course: Course, feature: str, ranks: int) -> dict:
     """What one writes into ds_config.json."""
-    zero = {"stage": 3 if feature == "hpz" else int(feature[4]), "reduce_bucket_size": 10_000}
+    zero: dict[str, int] = {"stage": 3 if feature == "hpz" else int(feature[4]), "reduce_bucket_size": 10_000}
     if zero["stage"] == 3:
         zero["stage3_param_persistence_threshold"] = 0  # else what is small stays whole on all ranks
+    if feature == "zero3-released":
+        zero |= {"stage3_max_reuse_distance": 0, "stage3_max_live_parameters": 0}  # else what is used again soon stays
     if feature == "hpz":
         zero["zero_hpz_partition_size"] = 2
     clipping = {} if feature == "zero2-defaults" else {"gradient_clipping": 0.0}  # which is 1.0 unless it is said
