@@ -219,14 +219,14 @@ TORCHFT = Framework(
     ),
 )
 
-FLAGS = "two numbers are summed, too: the norm of gradients, and whether all are finite"
+FLAGS = "a number or two are summed, too: whether all gradients are finite, and their norm"
 BY_ALL_REDUCE = (
-    "over gloo gradients are all-reduced, bucket by bucket, and all but a shard is dropped: 3Ψ(n-1)/n instead of 2Ψ(n-1)/n; "
-    "and numbers are summed"
+    "over gloo gradients are all-reduced, bucket by bucket, and all but a shard is dropped: 3Ψ(n-1)/n instead of "
+    "2Ψ(n-1)/n; and a number or two are summed"
 )
 KEPT = (
-    "what is used again within `stage3_max_reuse_distance` elements, a billion by default, stays gathered between forward "
-    "and backward: 2Ψ(n-1)/n instead of 3Ψ(n-1)/n; and numbers are summed"
+    "what is used again within `stage3_max_reuse_distance` elements, a billion by default, stays gathered between "
+    "forward and backward: 2Ψ(n-1)/n instead of 3Ψ(n-1)/n; and a number or two are summed"
 )
 DEEPSPEED = Framework(
     "DeepSpeed",
