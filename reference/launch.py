@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -38,7 +39,8 @@ from reference.report import held_out, printer, silent
 from reference.resilience.preemption import PREEMPTED, Preempted
 from reference.saves import Saves, saves_of
 from reference.train import TrainConfig, batches_for, train, validation_loss
-from reference.zero.agreement import by_first
+from reference.zero import checkpoint_folder
+from reference.zero.agreement import anywhere, by_first
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 REFUSED = "reference.launch: refused"  # a key of the store: rank 0 has said why
@@ -112,6 +114,9 @@ def refuse(error: BadInput, store: dist.Store) -> None:
 def join() -> dist.Store:
     """Become one rank of the job that torchrun or mpiexec started, or the only rank of a job of one.
 
+    torchrun may keep one store over its restarts (torch 2.13): ranks would find the addresses of those that died, so on
+    one machine the words of each start are apart. (Agents of several machines count restarts each for itself.)
+
     Returns:
         Where ranks can leave each other words.
 
@@ -121,6 +126,8 @@ def join() -> dist.Store:
     on_cpu = dist.Backend.GLOO
     if "RANK" in os.environ:
         store, rank, world_size = next(dist.rendezvous("env://"))
+        if ranks_here() == world_size:
+            store = dist.PrefixStore(f"start {restarts()}", store)
     elif mpi.is_started():
         mpi.name_ranks()
         mpi.register()
@@ -132,6 +139,11 @@ def join() -> dist.Store:
         "cpu:gloo,cuda:nccl" if everywhere else on_cpu, store=store, rank=rank, world_size=world_size
     )
     return store
+
+
+def restarts() -> int:
+    """How often torchrun's agent on this machine has started its ranks anew (`--max-restarts`)."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
 
 
 def all_say(yes: bool, store: dist.Store, world_size: int) -> bool:
@@ -157,6 +169,8 @@ def ranks_here() -> int:
 def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, Saves | None, torch.device]:
     """Read the command line. Continue only if no rank has an objection, and all read one text on one kind of device.
 
+    Ranks that torchrun started anew resume from what was saved, if anything was.
+
     A file may be missing on one machine, or be another one there, and each Python has a documentation of its own. One
     machine may have a GPU for each of its ranks, and the next one not: they would talk by NCCL and wait on gloo.
 
@@ -165,11 +179,14 @@ def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, Saves | None, torch.
     """
     said: list[tuple[str, str, str]] = [("", "", "")] * dist.get_world_size()
     objection = text = kind = ""
+    (anew,) = anywhere([restarts() > 0], dist.group.WORLD)
     try:
         options = parse(arguments)
         device = choose_device(options["device"])
         kind = device.type
-        saves = saves_of(options["save"], options["save_every"], options["resume"], options["save_in_background"])
+        folder = options["save"]
+        resume = options["resume"] or (anew and bool(folder) and bool(checkpoint_folder.checkpoints(Path(folder))))
+        saves = saves_of(folder, options["save_every"], resume, options["save_in_background"])
         if saves:
             options = completed(options, given(arguments), saves.stored())
             saves = saves.of(to_store(options))

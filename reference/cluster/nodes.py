@@ -309,11 +309,15 @@ class Nodes:
             self._run(node + 1, "ip", "link set dev lo up", address, "link set dev eth0 up")
 
     def _limit(self, node: int, rate: float) -> None:
-        """Let a node's link carry `rate` bytes per second in each direction."""
+        """Let a node's link carry `rate` bytes per second in each direction.
+
+        A new bucket, since what waits in the old one may be larger than the new one ever holds: it would wait, and all
+        behind it, for ever. What waited is lost, and TCP sends it again.
+        """
         queue = max(_QUEUE * rate, _LEAST_QUEUE)
-        bucket = f"root tbf rate {rate * 8:.0f}bit burst {_burst(rate):.0f} limit {queue:.0f}"
-        self._run(node + 1, "tc", f"qdisc replace dev eth0 {bucket}")
-        self._run(0, "tc", f"qdisc replace dev port{node} {bucket}")
+        bucket = f"tbf rate {rate * 8:.0f}bit burst {_burst(rate):.0f} limit {queue:.0f}"
+        for machine, device in ((node + 1, "eth0"), (0, f"port{node}")):
+            self._run(machine, "tc", *(f"qdisc replace dev {device} root {kind}" for kind in ("pfifo", bucket)))
 
     def _run(self, machine: int, program: str, *lines: str) -> None:
         """Let `ip` or `tc` do what the lines say, on the switch (0) or a node (its number, plus 1)."""

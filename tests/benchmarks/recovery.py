@@ -1,7 +1,9 @@
-"""From a rank's death to the next step: elastic training in a warm cluster.
+"""From a rank's death to the next step: elastic training in a warm cluster, against torch's own elastic agent.
 
-Four ranks train with FSDP, and one kills itself after a step. The three that are left make a new world, fetch the state
-from memory, and go through the step that was under way.
+Both train the same model on four ranks, FSDP, and one rank kills itself after a step. Ours makes a new world of the
+three that are left and fetches the state from memory. torch's agent (`torchrun --max-restarts`) ends all processes and
+starts them again; they load the newest checkpoint from a disk, which is saved after each step. (Each start has a store
+of its own: with the one that torch 2.13 keeps over restarts, new processes call the addresses of dead ones.)
 """
 
 import json
@@ -21,26 +23,34 @@ from rows import Row
 HOUSE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HOUSE))
 
+import subprocess  # noqa: E402
+
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
 from reference.cluster import Cluster  # noqa: E402
 from reference.config import TrainConfig  # noqa: E402
 from reference.plan import DataParallelism, Plan  # noqa: E402
+from reference.report import StepReport  # noqa: E402
 from reference.resilience.elastic import as_many_as_divide, train_elastically  # noqa: E402
 from reference.resilience.store import reach, serve  # noqa: E402
+from reference.saves import Saves  # noqa: E402
+from reference.train import train  # noqa: E402
 
 RANKS, VICTIM, DEATH = 4, 2, 5
 CONFIG = TrainConfig(steps=10, batch=12)
 PLAN = Plan(data_parallel=DataParallelism.FSDP)
-ROUNDS = 5
+ROUNDS, BAR = 3, 5.0
 
 
 def measure(report: Callable[[Row], None]) -> None:
-    """One death a round."""
+    """Rounds of both, one after the other."""
+    ours, theirs = [], []
     with Cluster(RANKS, preload=("torch._dynamo", "reference.resilience.elastic")) as cluster:
-        seconds = statistics.median(elastic(cluster) for _ in range(ROUNDS))
-    report(rows.plain("from death to the next step", seconds, "s"))
+        for _ in range(ROUNDS):
+            ours.append(elastic(cluster))
+            theirs.append(agent())
+    report(rows.faster("from death to the next step", statistics.median(ours), statistics.median(theirs), "s", BAR))
 
 
 def elastic(cluster: Cluster) -> float:
@@ -66,6 +76,33 @@ def on_rank(port: int, folder: str) -> None:
     )
 
 
+def agent() -> float:
+    """Seconds, with torch's agent, which looks ten times a second at its processes."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--standalone", f"--nproc-per-node={RANKS}", "--max-restarts=1", "--monitor-interval=0.1"]
+        command = [sys.executable, "-m", "torch.distributed.run", *options, __file__, folder]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        subprocess.run(command, check=True, capture_output=True, cwd=HOUSE, env=environment)
+        return lost(Path(folder))
+
+
+def under_agent(folder: Path) -> None:
+    """What a process of torch's agent does: resume where there is something to resume, and train."""
+    dist.init_process_group("gloo")
+    group, rank = dist.group.WORLD, dist.get_rank()
+    saved = folder / "checkpoints"
+    resume = saved.exists() and any(saved.iterdir())
+    dist.barrier()
+    saves = Saves(saved, every=1, resume=resume)
+
+    def after(step: StepReport) -> None:
+        if step.step > 1 or resume:  # the step before has been saved
+            note(folder, rank, step.step - 1)
+
+    train(CONFIG, group, torch.device("cpu"), PLAN, after, saves)
+    dist.destroy_process_group()
+
+
 def note(folder: Path, rank: int, step: int) -> None:
     """Write down when a rank has taken a step. The victim dies after its step, the first time."""
     died = folder / "died"
@@ -84,4 +121,7 @@ def lost(folder: Path) -> float:
 
 
 if __name__ == "__main__":
-    rows.main("recovery", measure)
+    if "RANK" in os.environ:
+        under_agent(Path(sys.argv[1]))
+    else:
+        rows.main("recovery", measure)
