@@ -54,7 +54,10 @@ def frameworks(
         return None
     if task is Task.COMPARE:
         names = [name] if name else list(FRAMEWORKS)
-        found = [row for row in rows.load() if row.framework in names] if stored else run_all(names, store)
+        if stored:
+            show([row for row in rows.load() if row.framework in names])
+            return None
+        found = run_all(names, store)
         show(found)
     else:
         if name is None:

@@ -6,6 +6,7 @@ says what there is, `run` runs it, and `compare` makes the table of all: each ce
     plain.py          the run that every framework is given, and the curve of one process
     catalogue.py      frameworks and their features, the plan of ours that does the same, and what differs
     environments.py   environments of their own, for packages that the project does not have
+    on_rank.py        one rank of a run: its losses, and what it says, holds and takes
     rows.py           what runs have shown: rows, stored with versions and date
     words.py          our words in the frameworks' words: flags and defaults, and what errors look like
     moving.py         our checkpoints to torch's DCP and to Hugging Face's names of Llama, and back
@@ -36,7 +37,6 @@ says what there is, `run` runs it, and `compare` makes the table of all: each ce
     answers/translated.py   a configuration of DeepSpeed for `fully_shard`
     answers/into_theirs.py  a parameter of ours in Meta's Llama
 
-    lab/on_rank.py   one rank of a run: its losses, and what it says, holds and takes
     lab/runs.py      a run from outside: ranks started, and a row of what they found
     lab/failing.py   what a reader sees of three mistakes
 """

@@ -82,12 +82,7 @@ TORCH = Framework(
                 "backward: the outermost unit does not reshard",
             ),
             "fsdp2": Feature("fsdp", plan=of("fsdp")),
-            "fsdp2-kept": Feature(
-                "fsdp",
-                plan=of("zero2"),
-                differs="reshard_after_forward=False keeps what was gathered until backward: the bytes of ZeRO-2, and "
-                "as much memory for parameters",
-            ),
+            "fsdp2-kept": Feature("fsdp", plan=of("zero2")),  # reshard_after_forward=False
             "hsdp": Feature("fsdp", ranks=4, plan=of("hsdp")),
             "tp": Feature(
                 "tensor",

@@ -16,7 +16,7 @@ from flwr.server import ServerApp, ServerAppComponents, ServerConfig
 from flwr.server.strategy import FedAvg
 from flwr.simulation import run_simulation
 
-from reference.frameworks.lab import on_rank
+from reference.frameworks import on_rank
 from reference.frameworks.plain import Course
 
 CLIENTS = 2

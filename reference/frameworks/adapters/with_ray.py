@@ -14,7 +14,7 @@ import ray.train
 import torch.distributed as dist
 from ray.train.torch import TorchConfig, TorchTrainer, prepare_model
 
-from reference.frameworks.lab import on_rank
+from reference.frameworks import on_rank
 from reference.frameworks.plain import Course
 from reference.trace.tap import BACKEND, Recorder, register
 

@@ -16,7 +16,7 @@ from torch.distributed import TCPStore
 from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo
 from torchft.coordination import LighthouseServer
 
-from reference.frameworks.lab import on_rank
+from reference.frameworks import on_rank
 from reference.frameworks.plain import Course
 
 REPLICAS = 2

@@ -30,7 +30,7 @@ from reference.memory.precision import PRECISIONS
 from reference.oracle import relative_difference
 from reference.trace import Event, Trace
 
-from .on_rank import course_of
+from reference.frameworks.on_rank import course_of
 
 ADAPTERS = Path(__file__).parents[1] / "adapters"
 ROOT = Path(__file__).parents[3]
@@ -76,7 +76,7 @@ def started(command: list[str]) -> str:
 
 def command_of(python: str, name: str, feature: str, wanted: Feature, folder: str) -> list[str]:
     """What starts the ranks."""
-    program = ["-m", "reference.frameworks.lab.on_rank", name, feature, folder]
+    program = ["-m", "reference.frameworks.on_rank", name, feature, folder]
     if wanted.start == "torchrun":
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={wanted.ranks}"]
         return [python, *torchrun, *wanted.options, *program]

@@ -1,6 +1,6 @@
 """One rank of a framework's run: the adapter's losses, and what it says, holds and takes meanwhile.
 
-    torchrun --nproc-per-node 2 -m reference.frameworks.lab.on_rank torch fsdp2 FOLDER
+    torchrun --nproc-per-node 2 -m reference.frameworks.on_rank torch fsdp2 FOLDER
 
 The process group is there before the framework, with the tap of `reference.trace` in it: whatever goes through
 `torch.distributed` is heard. Each rank writes what it found into the folder.
