@@ -24,13 +24,12 @@ from reference.composition.step_shape import StepShape
 from reference.composition.traffic import traffic_of_model
 from reference.frameworks.catalogue import Feature, Framework
 from reference.frameworks.environments import python_of
+from reference.frameworks.on_rank import course_of
 from reference.frameworks.plain import Course, one_process
 from reference.frameworks.rows import FeatureRow
 from reference.memory.precision import PRECISIONS
 from reference.oracle import relative_difference
 from reference.trace import Event, Trace
-
-from reference.frameworks.on_rank import course_of
 
 ADAPTERS = Path(__file__).parents[1] / "adapters"
 ROOT = Path(__file__).parents[3]
