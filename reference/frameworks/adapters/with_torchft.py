@@ -3,8 +3,8 @@
     python -m reference.frameworks.adapters.with_torchft ddp FOLDER
 
 Each replica has a `Manager`, which asks a lighthouse for a quorum. `ddp` is a run in which nothing happens. In `death`
-replica 1 dies after half of the steps and another one takes its place: it gets the weights of replica 0, which has gone
-on alone with its own half of each batch. torchft makes groups of its own, which no tap hears.
+replica 1 dies after half of the steps and another one takes its place: it gets the weights of replica 0, which has
+trained alone meanwhile, with its own half of each batch. torchft makes groups of its own, which no tap hears.
 """
 
 import multiprocessing
