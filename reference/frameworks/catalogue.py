@@ -252,7 +252,13 @@ DEEPSPEED = Framework(
                 wrong="`gradient_clipping` is 1.0 unless it is said: longer gradients are scaled down",
             ),
             "hpz": Feature("with_deepspeed", ranks=4, plan=of("fsdp"), dtype="float32", bound=SINGLE, differs=KEPT),
-            "pipeline": Feature("with_deepspeed", plan=pipeline("1f1b"), dtype="float32", bound=SINGLE),
+            "pipeline": Feature(
+                "with_deepspeed",
+                plan=pipeline("1f1b"),
+                dtype="float32",
+                bound=SINGLE,
+                differs="the mean loss is broadcast to all ranks, and a norm is summed, too",
+            ),
             "moe": Feature("with_deepspeed_moe", dtype="float32", bound=SINGLE, experts=True),
             "ulysses": Feature(
                 "with_ulysses",
