@@ -265,6 +265,7 @@ DEEPSPEED = Framework(
                 plan=Plan(
                     context_parallel=2, context_method=ContextMethod.ULYSSES, context_layout=ContextLayout.CONTIGUOUS
                 ),
+                differs="each head of queries is given keys and values of its own, and they travel",
             ),
         }
     ),
