@@ -85,6 +85,9 @@ def show_words(text: str) -> None:
     from reference.frameworks import words
 
     for word in words.search(text):
+        if isinstance(word, words.Failure):
+            print(f"{word.event}: {word.where}: {word.seen}")
+            continue
         setting = f" [{word.name}, by default {word.default}]" if word.place else ""
         print(f"{word.ours}: {word.framework}: {word.says}{setting}{f': {word.note}' if word.note else ''}")
 

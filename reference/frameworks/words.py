@@ -51,15 +51,15 @@ def failures() -> list[Failure]:
     return [Failure(**each) for each in json.loads((DATA / "errors.json").read_text(encoding="utf-8"))]
 
 
-def search(text: str) -> list[Word]:
-    """The words in which some text occurs, in whatever part, and in whatever case.
+def search(text: str) -> list[Word | Failure]:
+    """The words and mistakes in which some text occurs, in whatever part, and in whatever case.
 
     Raises:
         BadInput: if there are none.
     """
-    found = [word for word in words() if text.lower() in " ".join(vars(word).values()).lower()]
+    found = [each for each in (*words(), *failures()) if text.lower() in " ".join(vars(each).values()).lower()]
     if not found:
-        raise BadInput(f"no word, flag or note has {text!r} in it: try fsdp, stage, micro or recompute")
+        raise BadInput(f"no word, flag or mistake has {text!r} in it: try fsdp, stage, micro or dies")
     return found
 
 

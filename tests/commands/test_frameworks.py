@@ -32,6 +32,7 @@ def test_the_stored_table_has_a_line_for_each_feature(capsys: pytest.CaptureFixt
 def test_words_are_looked_up(capsys: pytest.CaptureFixture) -> None:
     text = said(capsys, "frameworks words reshard_after_forward")
     assert "data_parallel=zero2: torch: fully_shard(module, reshard_after_forward=False)" in text
+    assert "a rank dies: our watch: rank 1" in said(capsys, "frameworks words dies")
     assert "no word" in said(capsys, "frameworks words frobnicate", 2)
 
 
