@@ -235,7 +235,7 @@ DEEPSPEED = Framework(
                 f"zero{stage}": Feature("with_deepspeed", plan=plan, dtype="float32", bound=SINGLE, differs=why)
                 for stage, (plan, why) in enumerate(
                     [
-                        (ddp(), FLAGS),
+                        (ddp(), ""),
                         (of("zero1"), BY_ALL_REDUCE),
                         (of("zero2"), BY_ALL_REDUCE),
                         (of("fsdp"), KEPT),
