@@ -26,6 +26,7 @@ MODULES = (
     "train",
     "plan",
     "trace",
+    "frameworks",
     "bench",
     "doctor",
     "update",

@@ -1,6 +1,7 @@
 """`torchrun --nproc-per-node 4 -m reference.train`: what one rank does before and after the loop.
 
-Ranks talk over NCCL where each of them has a GPU of its own, on every machine, else over gloo. Only rank 0 speaks.
+Ranks talk over NCCL where each of them has a GPU of its own, on every machine, else over gloo, or over MPI where that
+has started them: `mpiexec -n 4 python -m reference.train`. Only rank 0 speaks.
 
 What cannot work is said in one line, and every rank exits with code 2. (torchrun then adds a report of its own, and
 itself exits with 1, as it does whenever a rank ends with anything but 0.) Any other exception ends its rank at once,
@@ -27,6 +28,7 @@ import torch.distributed as dist
 import torch.distributed.nn.functional
 
 from reference import on_gpus
+from reference.collectives import mpi
 from reference.decentralized.islands import island_size
 from reference.errors import BadInput
 from reference.limits import host_memory, require_memory
@@ -54,7 +56,11 @@ def main() -> int:
     """
     on_gpus.allow_connections()
     try:
-        store = join()
+        try:
+            store = join()
+        except BadInput as error:
+            say(f"reference.train: {error}", sys.stderr)
+            return BAD_INPUT
         try:
             run(*agree(sys.argv[1:]))
             return 0
@@ -107,23 +113,31 @@ def refuse(error: BadInput, store: dist.Store) -> None:
 
 
 def join() -> dist.Store:
-    """Become one rank of the job that torchrun started, or the only rank of a job of one.
+    """Become one rank of the job that torchrun or mpiexec started, or the only rank of a job of one.
 
     torchrun may keep one store over its restarts (torch 2.13): ranks would find the addresses of those that died, so on
     one machine the words of each start are apart. (Agents of several machines count restarts each for itself.)
 
     Returns:
         Where ranks can leave each other words.
+
+    Raises:
+        BadInput: if mpiexec started it, and there is no mpi4py.
     """
+    on_cpu = dist.Backend.GLOO
     if "RANK" in os.environ:
         store, rank, world_size = next(dist.rendezvous("env://"))
         if ranks_here() == world_size:
             store = dist.PrefixStore(f"start {restarts()}", store)
+    elif mpi.is_started():
+        mpi.name_ranks()
+        mpi.register()
+        store, rank, world_size, on_cpu = mpi.store(), mpi.rank(), mpi.size(), mpi.NAME
     else:
         store, rank, world_size = dist.HashStore(), 0, 1
     everywhere = all_say(torch.cuda.is_available() and enough_gpus(), store, world_size)
     dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if everywhere else "gloo", store=store, rank=rank, world_size=world_size
+        "cpu:gloo,cuda:nccl" if everywhere else on_cpu, store=store, rank=rank, world_size=world_size
     )
     return store
 

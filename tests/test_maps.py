@@ -39,8 +39,9 @@ def test_a_map_says_what_to_read_first(chapter: str) -> None:
     assert "plain.py" in text
 
 
-WITH_ENGINES = set(CHAPTERS) - {"ranks", "collectives", "composition", "planning"}
-"""Chapters that end in something faster or more general than their plain algorithm. Meshes have theirs in `mesh.py`."""
+WITH_ENGINES = set(CHAPTERS) - {"ranks", "collectives", "composition", "planning", "frameworks"}
+"""Chapters that end in something faster or more general than their plain algorithm. Meshes have theirs in `mesh.py`,
+and the engines of frameworks are other people's."""
 
 
 def docstrings() -> dict[str, str]:

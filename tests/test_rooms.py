@@ -36,7 +36,7 @@ def test_a_room_imports_only_rooms_that_it_may(room: str) -> None:
 CHAPTERS = (
     "ranks", "collectives", "networks", "memory", "data_parallel", "zero", "tensor_parallel", "sequence_parallel",
     "pipeline_parallel", "zero_bubble", "context_parallel", "expert_parallel", "composition", "planning",
-    "resilience", "compression", "decentralized",
+    "resilience", "compression", "decentralized", "frameworks",
 )  # fmt: skip
 MEETING_PLACES = (
     "plan",
@@ -54,7 +54,7 @@ MEETING_PLACES = (
     "node_order",
 )
 """Files beside the chapters that know all of them. The other files there are shared: every chapter may import those."""
-OF_WHOLE_PLANS = {"planning", "resilience", "decentralized"}
+OF_WHOLE_PLANS = {"planning", "resilience", "decentralized", "frameworks"}
 """Chapters that are about them, and stand above the meeting places."""
 
 

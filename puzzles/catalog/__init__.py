@@ -137,6 +137,7 @@ CHAPTERS = (
     "resilience",
     "compression",
     "decentralized",
+    "frameworks",
 )
 
 

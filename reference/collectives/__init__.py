@@ -31,6 +31,7 @@ They run on gloo and on NCCL, with any number of ranks and any length. The paths
 |            | checks         | what is wrong with a call, said before its first message                           |
 | in torch   | backend        | all of these under PyTorch's own DDP, FSDP and pipelining                          |
 |            | done           | what such a call leaves: results, and a request that is done                       |
+|            | mpi            | the same over MPI, for ranks that mpiexec has started                              |
 |            | compat         | torch's names for its own, in all of its versions; where tensors must be           |
 | speed      | fast           | the same on one machine, faster: blocks, eager receives, thresholds (`fast`)       |
 """

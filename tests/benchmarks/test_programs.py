@@ -13,6 +13,7 @@ ONCE = {
     "context_parallel": "Cluster(4).run(of['on_rank'], replace(of['LOADS'][-1], rounds=1), ContextLayout.ZIGZAG)",
     "expert_parallel": "Cluster(4).run(of['on_rank'], replace(of['LOADS'][-2], rounds=1))",
     "decentralized": "Cluster(4).run(of['once'], replace(of['WAYS']['Streaming'], inner_steps=12, sequence=16))",
+    "mpi": "of['started'](2, (1 << 12,))",
     "nodes": "Cluster(4).run(of['one_by_one'], 2, 1 << 10)",
     "recovery": "of['elastic'](Cluster(of['RANKS']))",
     "resilience": "of['on_new_ranks'](1)",

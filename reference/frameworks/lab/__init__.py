@@ -1,0 +1,1 @@
+"""Instruments: a run of a framework, with its ranks tapped."""

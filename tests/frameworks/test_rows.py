@@ -1,0 +1,60 @@
+"""The stored table: a row for each feature, which says what the catalogue says."""
+
+from pathlib import Path
+
+import pytest
+
+from reference.frameworks import rows
+from reference.frameworks.catalogue import FRAMEWORKS, find
+from reference.frameworks.lab import runs
+from reference.frameworks.lab.runs import ADAPTERS, code_lines, last_error
+from reference.frameworks.rows import FeatureRow
+
+STORED = {(row.framework, row.feature): row for row in rows.load()}
+ALL = [(name, feature) for name, framework in FRAMEWORKS.items() for feature in framework.features]
+HEARD = {"torchft"}  # has groups of its own, which no tap hears
+
+
+@pytest.mark.parametrize("key", ALL, ids="-".join)
+def test_a_feature_has_a_row_that_says_what_the_catalogue_says(key: tuple[str, str]) -> None:
+    framework, features = find(*key)
+    row, wanted = STORED[key], features[key[1]]
+    if wanted.error:
+        assert wanted.error in row.error
+        return
+    assert not row.error
+    assert row.is_equal or wanted.wrong
+    assert all(package.partition("[")[0].partition("==")[0] in row.versions for package in framework.packages)
+    if row.formula is not None:
+        assert (row.sent == row.formula) == (not wanted.differs), row
+
+
+def test_no_row_is_of_a_feature_that_is_gone() -> None:
+    assert set(STORED) <= set(ALL)
+
+
+@pytest.mark.parametrize("path", sorted(ADAPTERS.glob("*.py")), ids=lambda path: path.stem)
+def test_an_adapter_is_a_page(path: Path) -> None:
+    assert code_lines(path) <= 80
+
+
+def test_the_first_error_of_a_run_is_named() -> None:
+    said = "W1126 x\n[rank1]: Traceback\n[rank1]: ValueError: no\ntorch.x.ChildFailedError: \nRuntimeError: later"
+    assert last_error(said) == "ValueError: no"
+
+
+def test_rows_replace_those_of_the_same_feature(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    rows.store([FeatureRow("a", "b", 2, 10), FeatureRow("a", "c", 2, 10)], path)
+    rows.store([FeatureRow("a", "b", 4, 11, apart=0.0)], path)
+    assert rows.load(path) == [FeatureRow("a", "b", 4, 11, apart=0.0), FeatureRow("a", "c", 2, 10)]
+
+
+@pytest.mark.long
+def test_a_rank_dies_and_torchrun_starts_all_again() -> None:
+    """The way from `rankwise frameworks run` to a row: torchrun, the tap, a file of each rank."""
+    framework, features = find("torch", "elastic")
+    row = runs.run("torch", framework, "elastic", features["elastic"])
+    assert row.error == ""
+    assert row.is_equal
+    assert row.calls == {"all_gather": 10, "reduce_scatter": 5}
