@@ -348,7 +348,7 @@ def route(name: str) -> Callable[[Function_, Any], None]:
 
     def take(function: Function_, parts: Any) -> None:
         if not parts.routes:
-            parts.ops.append((MixtureOfExperts, every, lambda ops: Routes(ops, parts.routes)))
+            parts.ops.append((MixtureOfExperts, only(0), lambda ops: Routes(ops, parts.routes)))
         parts.routes[name] = function
 
     return take

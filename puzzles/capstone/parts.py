@@ -51,6 +51,7 @@ class Parts:
         routes: of tokens to experts and back, by the names of their puzzles' functions.
         form: the form of data parallelism: a class, or a function that sums gradients.
         order: of the stages of a pipeline.
+        tools: what saves, copies and restores a training's state.
         seated: another view of the plan's mesh.
         after: what is done to a training once it is there: its batches, its loss, its updates.
     """
@@ -60,6 +61,7 @@ class Parts:
     form: Any = None
     routes: dict[str, Function] = field(default_factory=dict)
     order: Function | None = None
+    tools: dict[str, Function] = field(default_factory=dict)
     seated: list[Callable[[Mesh], Mesh]] = field(default_factory=list)
     after: list[Callable[[Training], None]] = field(default_factory=list)
 

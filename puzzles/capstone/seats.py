@@ -38,10 +38,10 @@ def _seat(name: str, part: str, puzzles: str, place: str, engines: tuple[str, ..
     return Seat(name, part, tuple(f"{chapter}.{each}" for each in names.split()), place, engines, take)
 
 
-SAID, READ, LAYERS, ATTENDED, EXPERTS, LOSS, SUMS, UPDATE, ORDER = (
-    "messages", "batches", "matrices", "attention", "experts", "loss", "sums of gradients", "update", "order",
+SAID, READ, LAYERS, ATTENDED, EXPERTS, LOSS, SUMS, UPDATE, ORDER, KEPT = (
+    "messages", "batches", "matrices", "attention", "experts", "loss", "sums", "update", "order", "state",
 )  # fmt: skip
-PARTS = (READ, ORDER, LAYERS, ATTENDED, EXPERTS, LOSS, SUMS, UPDATE, SAID)
+PARTS = (READ, ORDER, LAYERS, ATTENDED, EXPERTS, LOSS, SUMS, UPDATE, KEPT, SAID)
 
 SEATS = (
     _seat(
@@ -59,7 +59,7 @@ SEATS = (
     ),
     _seat(
         "uneven all-to-all", SAID, "collectives.uneven_all_to_all",
-        "`Communicator.all_to_all_uneven`: rows of tokens to the ranks of their experts", ("experts",),
+        "`Communicator.all_to_all_uneven`: rows of tokens to experts, in block 1", ("experts",),
         collective(UNEVEN),
     ),
     _seat(
@@ -121,11 +121,11 @@ SEATS = (
     _seat("order of experts", EXPERTS, "expert_parallel.permute_and_come_back",
           "`Ops.start_experts` where all experts are here", ("mixture",),
           layers.around(layers.MixtureOfExperts, layers.AtHome)),
-    _seat("counts", EXPERTS, "expert_parallel.counts_first", "`Ops.start_experts`: how many rows come",
+    _seat("counts", EXPERTS, "expert_parallel.counts_first", "`Ops.start_experts` of block 0: how many rows come",
           ("experts",), layers.route("counts_first")),
-    _seat("dispatch", EXPERTS, "expert_parallel.dispatch", "`Ops.start_experts`: tokens to other ranks",
+    _seat("dispatch", EXPERTS, "expert_parallel.dispatch", "`Ops.start_experts` of block 0: tokens to other ranks",
           ("experts",), layers.route("dispatch")),
-    _seat("combine", EXPERTS, "expert_parallel.combine", "`Ops.start_experts`: the way back", ("experts",),
+    _seat("combine", EXPERTS, "expert_parallel.combine", "`Ops.start_experts` of block 0: the way back", ("experts",),
           layers.route("combine")),
     _seat("loss of tokens", LOSS, "data_parallel.token_weighted_loss", "`Training.loss` of replicas", ("data",),
           steps.weighted),
@@ -142,6 +142,12 @@ SEATS = (
     _seat("clipping", UPDATE, "zero.clip_by_norm", "`updates.EveryStep` of ZeRO", ("shards",), steps.clipping),
     _seat("norm", UPDATE, "composition.norm_over_all_axes", "`updates.EveryStep` over all axes",
           ("tensor", "pipeline", "experts"), steps.norms),
+    _seat("copies", KEPT, "ranks.ring_shift", "after a step: each rank's state to its neighbour's memory", ("shards",),
+          steps.tool("copy")),
+    _seat("take over", KEPT, "resilience.neighbours_copy", "a new rank in the place of a dead one", ("shards",),
+          steps.tool("take over")),
+    _seat("reshard", KEPT, "resilience.reshard_4_to_3", "what four ranks have saved, loaded by two", ("shards",),
+          steps.tool("reshard")),
     _seat("Adam", UPDATE, "memory.offloaded_adam", "the optimizer of ZeRO", ("shards",), steps.adam),
 )  # fmt: skip
 

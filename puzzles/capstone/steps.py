@@ -419,3 +419,15 @@ def seated(what: str) -> Callable[[Function_, Any], None]:
         parts.seated.append(lambda mesh: SeatedMesh(mesh, **{what: function}))
 
     return take
+
+
+# What outlives a rank.
+
+
+def tool(name: str) -> Callable[[Function_, Any], None]:
+    """The adapter of what the controls use between steps."""
+
+    def take(function: Function_, parts: Any) -> None:
+        parts.tools[name] = function
+
+    return take
