@@ -21,6 +21,7 @@ MODULES = (
     "puzzles",
     "check",
     "hint",
+    "capstone",
     "train",
     "plan",
     "trace",

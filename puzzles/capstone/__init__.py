@@ -12,5 +12,6 @@ Each puzzle whose function has a place in the engine can take it: a *seat*. What
     controls.py     what must hold of any right training, each with the number that it found
     card.py         the report: whose code runs, what holds, who is to blame, what it costs
     scale.py        the step of 64 H100s, from replayed messages and a simulated pipeline
+    told.py         the card and the records in words
     challenges.py   open challenges, each with a bound that is known, and the records of a folder
 """

@@ -26,8 +26,10 @@ PATIENCE = 60.0  # seconds for one run, of which it takes a fraction of one
 ROUNDS = 3  # of each, by turns, for a pace
 WORDS = 200  # characters of what a rank has said
 PRELOAD = (
+    "puzzles.capstone.challenges",
     "puzzles.capstone.controls",
     "puzzles.capstone.seats",
+    "puzzles.capstone.texts",
     "pydoc_data.topics",
     "reference.ledger",
     "torch._dynamo",
@@ -181,6 +183,8 @@ def to_blame(go: Callable[..., Any], cluster: Cluster, machine: Machine, functio
     Where none fails alone, the reference takes one seat after the other, and those without which it holds are named.
     """
     mine = seated_in(machine.name, functions)
+    if not mine or not holds(go, cluster, machine, {}):
+        return ()
     alone = [name for name in mine if not holds(go, cluster, machine, {name: functions[name]})]
     if alone:
         return tuple(alone)
@@ -297,7 +301,8 @@ def card_of(
             say(f"ledger and costs: {MACHINES[engine].title}")
             if any(each.engine == engine and not each.holds for each in results):
                 continue  # what is wrong has no price
-            ledger[engine] = tuple(dict.fromkeys(sum(cluster.run(controls.faults, MACHINES[engine], functions), [])))
+            of_ranks = cluster.run(controls.faults, MACHINES[engine], functions)
+            ledger[engine] = tuple(dict.fromkeys(fault for of_rank in of_ranks for fault in of_rank))
             if costs:
                 measured.append(cost(engine, cluster, functions))
     scale = {}

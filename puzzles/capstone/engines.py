@@ -1,7 +1,7 @@
 """The engines of the card: a model and a plan each, with axes that bring the seats to use."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from reference.choices import ContextLayout
 from reference.config import TrainConfig

@@ -153,6 +153,8 @@ SEATS = (
 
 PUZZLES = tuple(dict.fromkeys(name for seat in SEATS for name in seat.puzzles))
 """All that can take a seat."""
+KNOWN = (*PUZZLES, "collectives.hierarchical_all_reduce")
+"""These, and what else takes part in a challenge."""
 
 
 def filled(functions: Any) -> dict[str, str]:

@@ -19,7 +19,6 @@ from reference.dtypes import accumulator
 from reference.mesh import Mesh
 from reference.models.data import Batches, order
 from reference.models.layout import SplitExperts, split_of
-from reference.models.objective import IGNORED
 from reference.parallelize import spec_in_plan
 from reference.pipeline_parallel.schedule import Schedule
 from reference.updates import EveryStep
@@ -275,9 +274,11 @@ class ClippedShards(EveryStep):
         if whole + EPSILON > self.config.clip:
             limit = self.config.clip * float(whole) / (float(whole) + EPSILON)
             self.clip_shards([shard], [total], limit, group=group)
-        for gradient, part in zip(gradients, shard.split([each.numel() for each in gradients] + [
-            longest - int(lengths[group.rank()])
-        ]), strict=False):
+        for gradient, part in zip(
+            gradients,
+            shard.split([each.numel() for each in gradients] + [longest - int(lengths[group.rank()])]),
+            strict=False,
+        ):
             gradient.copy_(part.view_as(gradient))
         super().finish(step, torch.zeros((), dtype=torch.float64), counts)
 
@@ -299,9 +300,7 @@ def clipping(function: Function_, parts: Any) -> None:
 
     def put(training: Any) -> None:
         before = training.updates
-        training.updates = ClippedShards(
-            before.config, before.form, before.optimizer, before.scaler, before.device
-        )
+        training.updates = ClippedShards(before.config, before.form, before.optimizer, before.scaler, before.device)
         training.updates.clip_shards = function
 
     parts.after.append(put)

@@ -1,4 +1,4 @@
-"""A learner's functions, to run on ranks: the text is loaded there as a check loads it, with the course out of reach."""
+"""A learner's functions, to run on ranks: a text is loaded there as a check loads it, the course out of reach."""
 
 import functools
 import importlib
