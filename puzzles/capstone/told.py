@@ -1,7 +1,7 @@
 """The card in words: the engine with whose code is where, what holds, what it costs; and the table of records."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from .card import Card, Result
 from .challenges import Entry
@@ -116,3 +116,13 @@ def records(table: Sequence[Entry], others: Sequence[Entry] = ()) -> Iterator[st
     for each in others:
         if each.value is None:
             yield f"  {each.challenge:<11} {each.who:<40} does not count: {each.why}"
+
+
+def seats_of(seats: Mapping[str, str], blamed: Collection[str] = ()) -> dict[str, list[tuple[str, str]]]:
+    """By part of the engine, whose code is in each seat: what `visualizations.engine` draws."""
+
+    def whose(seat: Seat) -> str:
+        puzzle = seats.get(seat.name)
+        return "reference" if puzzle is None else "blamed" if puzzle in blamed else "own"
+
+    return {part: [(seat.name, whose(seat)) for seat in SEATS if seat.part == part] for part in PARTS}
