@@ -116,6 +116,15 @@ def single(cluster: Cluster, machine: Machine, functions: Functions) -> tuple[fl
     return max(off(found, one) for found in cluster.run(controls.alone, one, functions)), EXACT
 
 
+def layouts(cluster: Cluster, machine: Machine, functions: Functions) -> tuple[float, float]:
+    """Two layouts of one seed: this one and a pipeline."""
+    one, other = (cluster.run(controls.run, each, functions)[0] for each in (machine, MACHINES["pipeline"]))
+    pairs = [(one["losses"], other["losses"])] + [
+        (x, other["parameters"][name]) for name, x in one["parameters"].items()
+    ]
+    return max(relative_difference(*pair) for pair in pairs), EXACT
+
+
 def constant(cluster: Cluster, machine: Machine, functions: Functions) -> tuple[float, float]:
     """A learning rate of zero."""
     found = cluster.run(controls.still, machine, functions)
@@ -145,6 +154,7 @@ def outlived(cluster: Cluster, machine: Machine, functions: Functions) -> tuple[
 
 CONTROLS: tuple[tuple[str, str, Callable[..., tuple[float, float]]], ...] = (
     *((f"{machine.title}: as one process", name, parity) for name, machine in MACHINES.items()),
+    ("two layouts of one seed are equal", "tensor", layouts),
     ("one rank equals four", "data", single),
     ("a learning rate of 0 moves nothing", "shards", constant),
     ("one batch is learnt by heart", "tensor", learnt),
@@ -152,7 +162,6 @@ CONTROLS: tuple[tuple[str, str, Callable[..., tuple[float, float]]], ...] = (
     ("a rank dies, and nothing is lost", "shards", outlived),
 )
 """What holds, of which engine, and how it is found."""
-LAYOUTS = "all layouts of one seed have the same losses"
 
 
 def seated_in(engine: str, functions: Functions) -> list[str]:
