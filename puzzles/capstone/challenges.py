@@ -1,4 +1,4 @@
-"""Open challenges: each has a number, the same on every machine, and a bound that no solution can beat, or none has.
+"""Open challenges: each has a number, the same on every machine, beside a bound that is known.
 
 Who takes part writes a file into the folder `capstone` of the course; what is solved there takes part by itself.
 
@@ -39,7 +39,7 @@ from ..grading.files import write_whole
 from ..grading.sent import bytes_sent
 from . import controls
 from .card import ranks
-from .engines import MACHINES, Machine
+from .engines import MACHINES, RANKS, Machine
 from .scale import ALL_REDUCES, ORDERS, SMALL, own_order, replayed
 from .texts import Own
 
@@ -47,6 +47,7 @@ FOLDER, RECORDS = "capstone", "records.json"
 NODES, PER_NODE, SIZE = 2, 4, 64 << 20  # of the network, and bytes of the tensor
 STAGES, MICRO_BATCHES, MOST = 4, 8, 4  # of the pipeline, and activations that a rank holds at most
 MODEL, GPUS, WINDOWS, TOKENS = "llama3-70b", 64, 512, 8192
+WIDE = 8  # bytes of a gradient: engines compute in float64
 LINE = 100e6 / 8  # bytes/s of a link of 100 Mb/s
 GOAL, TRIES = 3.9, 12  # nats per byte, and steps in which it must be reached
 CLOSE = 1e-6  # how near a sum is to the exact one, in float32
@@ -153,12 +154,13 @@ def held(line: Any) -> int:
     return most
 
 
-def shortest_wait(functions: Mapping[str, Any], folder: Path) -> list[Entry]:
+def shortest_wait(functions: Mapping[str, Any], folder: Path, cluster: Cluster) -> list[Entry]:
     """How long ranks wait in a step of 4 stages and 8 micro-batches, F = I = W = 1, with room for 4 activations.
 
-    Bound: what the last rank waits for before it begins, p - 1 forwards; ZB-H1 of the paper reaches it.
+    Bound: the first gradient is back at rank 0 after p forwards and p - 1 backwards (I), and until then it has room for
+    so many forwards alone. ZB-H1 reaches that.
     """
-    bound = float(STAGES - 1)
+    bound = float(STAGES + (STAGES - 1) - MOST)
     known: dict[str, Callable[[], Schedule]] = {
         "reference 1F1B": lambda: orders.one_f_one_b(STAGES, MICRO_BATCHES),
         "reference ZB-H1": lambda: zero_bubble.zb_h1(STAGES, MICRO_BATCHES),
@@ -166,7 +168,7 @@ def shortest_wait(functions: Mapping[str, Any], folder: Path) -> list[Entry]:
     own = {**functions, **of_file(folder, "schedule", "order")}
     for name in (*ORDERS, ENTRIES["schedule"]):
         if name in own:
-            known[name] = lambda name=name: own_order(own, name, STAGES, MICRO_BATCHES)
+            known[name] = lambda name=name: own_order(own[name], cluster, STAGES, MICRO_BATCHES)
     found = []
     for who, make in known.items():
         try:
@@ -211,8 +213,8 @@ def best_plan(folder: Path) -> list[Entry]:
 # Fewest bytes to a loss.
 
 
-def to_the_goal(machine: Machine, functions: Mapping[str, Any]) -> tuple[list[float], int, int]:
-    """On a rank: losses of all steps, and between which ticks they lie."""
+def to_the_goal(machine: Machine, functions: Mapping[str, Any]) -> tuple[list[float], int, list[int], bool]:
+    """On a rank: losses of all steps, when they begin and end, in ticks, and whether replicas are apart at the end."""
     parts_machine = machine.with_(steps=10 * TRIES, warmup=0, learning_rate=1e-2)
     training = controls.training_of(parts_machine, functions)
     begin = dist.group.WORLD.recorder.tick
@@ -221,13 +223,19 @@ def to_the_goal(machine: Machine, functions: Mapping[str, Any]) -> tuple[list[fl
         found, _ = controls.steps(training, step, step + 1)
         losses += found
         ticks.append(dist.group.WORLD.recorder.tick)
-    return losses, begin, ticks
+    flat = torch.cat([part.master.detach().flatten() for part in training.form.parts])
+    first = flat.clone()
+    dist.broadcast(first, src=0)
+    apart = torch.tensor(float((flat - first).abs().max()))
+    dist.all_reduce(apart, dist.ReduceOp.MAX)
+    return losses, begin, ticks, bool(apart > CLOSE)
 
 
 def fewest_bytes(functions: Mapping[str, Any], folder: Path, cluster: Cluster) -> list[Entry]:
     """Seconds that four replicas on links of 100 Mb/s send until their loss is below a goal.
 
-    Bound: a step in which each rank hears of each gradient once, in 1 bit for each element.
+    Bound: of exact sums, 2(n - 1)/n of all gradients in as many steps as the reference takes. Sums that are rounded or
+    left out may be below it, as long as replicas stay equal.
     """
     machine = MACHINES["mixture"]
     tried: dict[str, Mapping[str, Any]] = {"reference, exact sums": {}}
@@ -236,7 +244,8 @@ def fewest_bytes(functions: Mapping[str, Any], folder: Path, cluster: Cluster) -
         tried[name] = {name: functions[name]}
     for name, function in of_file(folder, "bytes", "sums").items():
         tried[name] = {"data_parallel.flat_bucket": Plain(function)}
-    bound = machine.config.model.parameters / 8 / LINE
+    of_a_step = 2 * (RANKS - 1) / RANKS * machine.config.model.parameters * WIDE / LINE
+    bound = 0.0
     found = []
     for who, given in tried.items():
         try:
@@ -246,13 +255,18 @@ def fewest_bytes(functions: Mapping[str, Any], folder: Path, cluster: Cluster) -
             continue
         losses = told[0][0]
         reached = next((step for step, loss in enumerate(losses) if loss <= GOAL), None)
+        if not given and reached is not None:
+            bound = (reached + 1) * of_a_step
+        if any(apart for *_, apart in told):
+            found.append(Entry("bytes", who, None, "s", bound, "replicas have other weights in the end"))
+            continue
         if reached is None:
             why = f"its loss is {losses[-1]:.2f} after {TRIES} steps, above {GOAL}"
             found.append(Entry("bytes", who, None, "s", bound, why))
             continue
         events = tuple(
             tuple(event for event in own if begin <= event.posted < ticks[reached])
-            for own, (_, begin, ticks) in zip(trace.events, told, strict=True)
+            for own, (_, begin, ticks, _) in zip(trace.events, told, strict=True)
         )
         sent = max(bytes_sent(replace(trace, events=events)))
         found.append(Entry("bytes", who, sent / LINE, "s", bound))
@@ -274,8 +288,8 @@ def all_of(functions: Mapping[str, Any], folder: Path, say: Callable[[str], None
     say("the fastest all-reduce on two nodes")
     with ranks(functions, NODES * PER_NODE) as eight:
         found = fastest_all_reduce(functions, folder, eight)
-    say("the shortest wait in a pipeline, and the best plan")
-    found += shortest_wait(functions, folder) + best_plan(folder)
+        say("the shortest wait in a pipeline, and the best plan")
+        found += shortest_wait(functions, folder, eight) + best_plan(folder)
     say("the fewest bytes to a loss")
     with ranks(functions) as cluster:
         return found + fewest_bytes(functions, folder, cluster)

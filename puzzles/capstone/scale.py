@@ -60,20 +60,29 @@ def own_all_reduce(functions: Mapping[str, Any]) -> Callable[..., Any]:
     return next((functions[name] for name in named if name in functions), all_reduce.ring)
 
 
-def own_order(functions: Mapping[str, Any], name: str, p: int, m: int) -> Schedule:
-    """What a learner's function orders p ranks to compute."""
-    lines = [[str(each) for each in functions[name](rank, p, m)] for rank in range(p)]
-    return Pipe.straight(range(p), m).schedule(lines)
+def ordered(function: Callable[..., Any], p: int, m: int) -> list[list[str]]:
+    """On a rank: the lines of p ranks, as text."""
+    return [[str(each) for each in function(rank, p, m)] for rank in range(p)]
 
 
-def schedules(functions: Mapping[str, Any], p: int, m: int) -> dict[str, Schedule]:
+def own_order(function: Callable[..., Any], cluster: Cluster, p: int, m: int) -> Schedule:
+    """What a learner's function orders p ranks to compute; it is called on walled-in ranks."""
+    return Pipe.straight(range(p), m).schedule(cluster.run(ordered, function, p, m)[0])
+
+
+def schedules(functions: Mapping[str, Any], cluster: Cluster, p: int, m: int) -> dict[str, Schedule]:
     """The learner's orders, by puzzle; the reference's 1F1B where there is none."""
-    own = {name: own_order(functions, name, p, m) for name in ORDERS if name in functions}
+    own = {name: own_order(functions[name], cluster, p, m) for name in ORDERS if name in functions}
     return own or {"1F1B of the reference": orders.one_f_one_b(p, m)}
 
 
-def step_of_64(functions: Mapping[str, Any], eight: Cluster | None = None) -> dict[str, float]:
-    """Seconds of the step, and of its parts."""
+def step_of_64(functions: Mapping[str, Any], eight: Cluster) -> dict[str, float]:
+    """Seconds of the step, and of its parts.
+
+    Args:
+        functions: a learner's, by puzzle.
+        eight: as many ranks.
+    """
     job = Job(preset(MODEL), GpuCluster(gpu("h100"), GPUS), sequence=TOKENS, batch=WINDOWS)
     predicted = predict(job, Layouts(pp=STAGES, dp=REPLICAS))
     m = int(predicted.layouts.micro_batches(job))
@@ -81,7 +90,7 @@ def step_of_64(functions: Mapping[str, Any], eight: Cluster | None = None) -> di
     each = [layers] * (STAGES - 1) + [layers + head]  # of forward, and of either half of backward
     size = TOKENS * job.model.width * OF_ACTIVATIONS
     costs = Costs(each, each, each, message=INFINIBAND_NDR.time(size), unit="s")
-    computed = min(simulate(each, costs).longest for each in schedules(functions, STAGES, m).values())
+    computed = min(simulate(each, costs).longest for each in schedules(functions, eight, STAGES, m).values())
     gradients = OF_GRADIENTS * job.model.parameters / STAGES
     function = own_all_reduce(functions)
     _, trace = eight.trace(summed, function, SMALL)

@@ -107,7 +107,7 @@ def lines(card: Card) -> Iterator[str]:
 
 def records(table: Sequence[Entry], others: Sequence[Entry] = ()) -> Iterator[str]:
     """The table, with what does not count below it."""
-    yield "CHALLENGES   less is better; no one can be below the bound"
+    yield "CHALLENGES   less is better; only rounded sums can be below the bound"
     for each in table:
         yield (
             f"  {each.challenge:<11} {each.who:<40} {each.value:>12.6g} {each.unit:<2} bound {each.bound:.6g}"

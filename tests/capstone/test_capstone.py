@@ -147,9 +147,11 @@ def test_the_step_of_64_gpus_is_the_same_in_each_run_and_knows_a_slow_all_reduce
     assert first["step"] == pytest.approx(first["stages"] + first["sums of gradients"] + first["update"])
 
 
-def test_a_schedule_that_holds_too_much_does_not_count_and_none_is_below_the_bound(tmp_path: Path) -> None:
+def test_a_schedule_that_holds_too_much_does_not_count_and_none_is_below_the_bound(
+    tmp_path: Path, four: Cluster
+) -> None:
     functions = of_answers(("pipeline_parallel.gpipe_order", "zero_bubble.zb_h1_order"))
-    found = {each.who: each for each in challenges.shortest_wait(functions, tmp_path)}
+    found = {each.who: each for each in challenges.shortest_wait(functions, tmp_path, four)}
     assert found["pipeline_parallel.gpipe_order"].value is None
     assert "may hold 4" in found["pipeline_parallel.gpipe_order"].why
     assert found["zero_bubble.zb_h1_order"].value == found["reference ZB-H1"].value
