@@ -13,6 +13,7 @@ from puzzles.capstone.scale import REPLICAS, step_of_64
 from puzzles.capstone.seats import KEPT, KNOWN, PUZZLES, SEATS
 from puzzles.capstone.texts import Own, of_answers, of_folder, own
 from puzzles.grading import text
+from rankwise import cli
 from reference.cluster import Cluster
 from reference.errors import BadInput
 
@@ -96,6 +97,11 @@ def test_a_wrong_solution_is_named_and_no_other(engine: str, planted: dict[str, 
     lines = "\n".join(told.lines(made))
     assert all(name in lines for name in planted)
     assert lines.count("✗ ") >= 2 * len(planted), "in the picture and in the table"
+
+
+def test_an_engine_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["capstone", "--engine", "steam"]) == cli.BAD_INPUT
+    assert "there is no engine 'steam': there are data, shards" in capsys.readouterr().err
 
 
 def test_where_the_reference_alone_fails_nobody_is_blamed() -> None:
