@@ -8,7 +8,10 @@ from functools import cache
 from statistics import median
 from typing import Any
 
+import torch
+
 from reference.cluster import Cluster, ClusterError, EachRank, RankError
+from reference.config import TrainConfig
 from reference.oracle import Record, one_process, relative_difference
 from reference.trace import Trace
 
@@ -86,11 +89,20 @@ def ranks(functions: Functions, world_size: int = RANKS) -> Iterator[Cluster]:
         yield cluster
 
 
-@cache
 def oracle(machine: Machine) -> Record:
-    """One process."""
-    config = replace(machine.config, stop_after=STEPS)
-    return one_process(config, machine.plan.dp_size(RANKS), machine.plan.micro_batches)
+    """One process. Which ranks read at the same time matters to a mixture of experts alone."""
+    together = (machine.plan.dp_size(RANKS), machine.plan.micro_batches) if machine.config.model.experts else (1, 1)
+    return _alone(machine.config, *together)
+
+
+@cache
+def _alone(config: TrainConfig, readers: int, micro_batches: int) -> Record:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # tensors here are small: a second thread would only wait
+    try:
+        return one_process(replace(config, stop_after=STEPS), readers, micro_batches)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def off(found: Mapping[str, Any], machine: Machine) -> float:
