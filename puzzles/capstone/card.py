@@ -73,6 +73,7 @@ class Cost:
     calls: tuple[int, int]  # of torch.distributed by a rank
     peak: tuple[int, int]  # bytes of tensors that are alive at most, on the rank that has most
     pace: float  # tokens/s, as a multiple of the reference's: medians of rounds by turns
+    ran: Mapping[str, int]  # by puzzle, how often rank 0 has called the learner's function in two steps
 
 
 @contextmanager
@@ -235,14 +236,14 @@ def control(
 def cost(engine: str, cluster: Cluster, functions: Functions) -> Cost:
     """Of the second step. What the first one alone needs is not in it."""
     machine = MACHINES[engine]
-    (own, reference) = (_price(cluster, machine, given) for given in (functions, {}))
+    (*own, ran), (*reference, _) = (_price(cluster, machine, given) for given in (functions, {}))
     seconds = cluster.run(controls.paces, machine, functions, ROUNDS)
     mine, theirs = (max(median(each[who]) for each in seconds) for who in (0, 1))
-    return Cost(engine, *zip(own, reference, strict=True), pace=theirs / mine)
+    return Cost(engine, *zip(own, reference, strict=True), pace=theirs / mine, ran=ran)
 
 
-def _price(cluster: Cluster, machine: Machine, functions: Functions) -> tuple[int, int, int]:
-    """Bytes, calls and bytes of tensors of the rank that has most of them."""
+def _price(cluster: Cluster, machine: Machine, functions: Functions) -> tuple[int, int, int, dict[str, int]]:
+    """Bytes, calls and bytes of tensors of the rank that has most of them, and which functions ran."""
     found, trace = cluster.trace(controls.priced, machine, functions)
     ticks = [each["ticks"] for each in found]
     events = tuple(
@@ -250,7 +251,7 @@ def _price(cluster: Cluster, machine: Machine, functions: Functions) -> tuple[in
         for own, (begin, end) in zip(trace.events, ticks, strict=True)
     )
     sent = bytes_sent(Trace(trace.world_size, events, trace.returned))
-    return max(sent), max(map(len, events)), max(each["peak"] for each in found)
+    return max(sent), max(map(len, events)), max(each["peak"] for each in found), found[0]["calls"]
 
 
 @dataclass(frozen=True)
@@ -274,6 +275,10 @@ class Card:
     def blamed(self) -> tuple[str, ...]:
         """The puzzles to blame."""
         return tuple(dict.fromkeys(name for result in self.results for name in result.blame))
+
+    def ran(self, puzzle: str) -> int:
+        """How often a learner's function was called, in two steps of each engine."""
+        return sum(each.ran.get(puzzle, 0) for each in self.costs)
 
     def as_json(self) -> dict[str, Any]:
         """Plain data; what depends on the clock stands apart, under "pace"."""

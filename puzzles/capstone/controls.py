@@ -191,14 +191,15 @@ def faults(machine: Machine, functions: Functions) -> list[str]:
 
 
 def priced(machine: Machine, functions: Functions) -> dict[str, Any]:
-    """The second step of an engine: between which ticks its messages are, and the most bytes of tensors."""
-    training = training_of(machine, functions)
+    """The second step of an engine: between which ticks its messages are, the most bytes of tensors, and who ran."""
+    calls: Counter[str] = Counter()
+    training = training_of(machine, functions, calls)
     steps(training, 0, 1)
     recorder = dist.group.WORLD.recorder
     begin = recorder.tick
     with LiveBytes(part.master for part in training.form.parts) as live:
         steps(training, 1, 2)
-    return {"ticks": (begin, recorder.tick), "peak": live.peak}
+    return {"ticks": (begin, recorder.tick), "peak": live.peak, "calls": dict(calls)}
 
 
 def paces(machine: Machine, functions: Functions, rounds: int) -> tuple[list[float], list[float]]:

@@ -33,7 +33,9 @@ def whose(card: Card) -> Iterator[str]:
     yield f"{len(card.seats)} of {len(SEATS)} seats run your code:"
     for seat in SEATS:
         if seat.name in card.seats:
-            yield f"  {mark(seat, card)} {seat.name:<31} {card.seats[seat.name]:<40} {seat.place}"
+            puzzle = card.seats[seat.name]
+            calls = f"{card.ran(puzzle):>5} x  " if card.costs else ""
+            yield f"  {mark(seat, card)} {seat.name:<31} {puzzle:<40} {calls}{seat.place}"
     waiting = [seat for seat in SEATS if seat.name not in card.seats]
     if waiting:
         yield "the reference runs in:"
