@@ -6,7 +6,9 @@ same layout, and their outputs and gradients must be equal. `ratio` is torch's t
 
 torch's ring is `_templated_ring_attention`, with the operation of the CPU, which returns a logsumexp: on CPU nothing in
 torch calls it that way. Its load balancing is our zigzag. The all-gather is the one that anybody would write: collect
-keys and values, and call `scaled_dot_product_attention` with a mask; backward by autograd.
+keys and values, and call `scaled_dot_product_attention` with a mask; backward by autograd. It keeps what it has
+gathered, n times what a rank holds; ours gathers again in backward. The floor of that is the same program with one
+gather more.
 """
 
 from collections.abc import Callable
@@ -61,6 +63,8 @@ def measure(report: Callable[[Row], None]) -> None:
                 report(rows.faster(f"ring, {where}", found["ring"], found["torch ring"], "s", load.bar))
                 gathers = found["all-gather"], found["torch all-gather"]
                 report(rows.faster(f"all-gather, {where}", *gathers, "s", load.bar))
+                floor = found["torch all-gather, twice"], found["torch all-gather"]
+                report(rows.faster(f"floor of gathering twice, {where}", *floor, "s"))
                 report(
                     rows.faster(f"Ulysses (against torch's ring), {where}", found["ulysses"], found["torch ring"], "s")
                 )
@@ -105,6 +109,7 @@ def programs(group: ProcessGroup, held: Layout) -> dict[str, Call]:
         **{str(way): by_autograd(context_attention(way, held, over(group))) for way in ways},
         "torch ring": torchs_ring(group, balanced),
         "torch all-gather": by_autograd(gathered(group, held)),
+        "torch all-gather, twice": twice(by_autograd(gathered(group, held)), group),
     }
 
 
@@ -152,6 +157,16 @@ def gathered(group: ProcessGroup, held: Layout) -> Callable[[Tensor, Tensor, Ten
         return F.scaled_dot_product_attention(query, keys, values, attn_mask=seen, enable_gqa=True)
 
     return attention
+
+
+def twice(call: Call, group: ProcessGroup) -> Call:
+    """The same, with one more gather of keys and values."""
+
+    def again(query: Tensor, key: Tensor, value: Tensor, gradient: Tensor) -> tuple[Tensor, ...]:
+        all_gather(torch.stack([key, value]).flatten(), group)
+        return call(query, key, value, gradient)
+
+    return again
 
 
 if __name__ == "__main__":
