@@ -19,7 +19,7 @@ def test_seats_that_have_no_room_begin_a_line() -> None:
     narrow, wide = (engine.draw({"matrices": [(f"seat {n}", "own") for n in range(count)]}) for count in (3, 30))
     assert wide.get_size_inches()[1] > narrow.get_size_inches()[1]
     places = [patch.get_bbox() for patch in wide.axes[0].patches]
-    assert all(0 <= place.x0 and place.x1 <= engine.WIDTH for place in places)
+    assert all(place.x0 >= 0 and place.x1 <= engine.WIDTH for place in places)
     pairs = [(one, other) for at, one in enumerate(places) for other in places[at + 1 :]]
     assert not [pair for pair in pairs if abs(pair[0].y0 - pair[1].y0) < 0.01 and pair[0].x1 > pair[1].x0]
 
