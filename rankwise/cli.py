@@ -23,6 +23,7 @@ MODULES = (
     "hint",
     "grade",
     "assignment",
+    "capstone",
     "train",
     "plan",
     "trace",

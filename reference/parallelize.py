@@ -495,5 +495,7 @@ def _form(
                 return FullyShardedByProgram(model, ranks.shards, precision, **options)
             units = units_of(model) if within else None  # one layer of experts is a unit, and no model in one piece
             return FullySharded(model, ranks.shards, precision, units, within=within, **options)
+        case type() as form:
+            return form(model, data, precision)
         case reduce:
             return Replicated(model, data, precision, reduce)

@@ -99,7 +99,7 @@ class Plan:
         BadInput: if the numbers make no sense.
     """
 
-    data_parallel: DataParallelism | Callable[..., None] = option(  # or a function that sums the gradients of replicas
+    data_parallel: DataParallelism | Callable[..., None] = option(  # or a function that sums gradients, or a form
         DataParallelism.FLAT, "How ranks share a batch: {words}. Lessons 05 and 06."
     )
     micro_batches: int = option(1, "Micro-batches that each rank's part of a batch is cut into.")

@@ -110,6 +110,7 @@ class MixtureOfExperts(Layer):
     def __init__(self, config: MoEConfig) -> None:
         super().__init__()
         self.config, self.load = config, Load()
+        self.choose, self.weigh, self.balance_loss = choose, weigh, balance_loss  # or others, from the same arguments
         self.router, self.experts = Router(config), Experts(config)
         self.shared = SwiGLU(wide(config)) if config.shared_experts else None
 
@@ -126,7 +127,7 @@ class MixtureOfExperts(Layer):
         logits, is_token = self.router(x), positions >= 0
         scores = scores_of(logits, self.config)
         experts, counts = self.ops.decide(self.decide, scores.detach(), positions)
-        weights = weigh(scores, experts.clamp(min=0), self.config) * (experts != NOWHERE)
+        weights = self.weigh(scores, experts.clamp(min=0), self.config) * (experts != NOWHERE)
         finish = self.ops.start_experts(self.experts, x, experts, weights.to(x.dtype), self.config.experts)
         return lambda: self._with_losses(finish(), logits, scores, counts, is_token)
 
@@ -137,7 +138,7 @@ class MixtureOfExperts(Layer):
         counts what it has seen, and a choice between close scores might come out otherwise the second time.
         """
         config, is_token = self.config, positions >= 0
-        wanted = choose(scores, config, self.load.bias)
+        wanted = self.choose(scores, config, self.load.bias)
         wanted = wanted.masked_fill(~is_token[:, None], NOWHERE)
         experts = wanted
         if config.capacity:
@@ -156,7 +157,7 @@ class MixtureOfExperts(Layer):
         """What the experts made; backward from it begins with the auxiliary losses, too."""
         config, load, losses = self.config, self.load, []
         if config.balance not in (Balance.NONE, Balance.BIAS):
-            losses.append(config.balance_rate * balance_loss(scores, counts, is_token, config, load.tokens))
+            losses.append(config.balance_rate * self.balance_loss(scores, counts, is_token, config, load.tokens))
         if config.z_loss:
             losses.append(config.z_loss * logit_loss(logits, is_token, load.tokens))
         return WithLoss.apply(x, sum(losses), load) if losses else x

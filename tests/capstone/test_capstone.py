@@ -1,0 +1,177 @@
+"""The capstone: right solutions in all seats are as one process; a wrong one is named, and no other."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from puzzles import catalog
+from puzzles.capstone import card, challenges, controls, told
+from puzzles.capstone.engines import MACHINES, RANKS
+from puzzles.capstone.scale import REPLICAS, step_of_64
+from puzzles.capstone.seats import KEPT, KNOWN, PUZZLES, SEATS
+from puzzles.capstone.texts import Own, of_answers, of_folder, own
+from puzzles.grading import text
+from rankwise import cli
+from reference.cluster import Cluster
+from reference.errors import BadInput
+
+FIRST = tuple(seat.puzzles[0] for seat in SEATS)  # of each seat, the one that takes it
+BETWEEN_STEPS = {seat.puzzles[0] for seat in SEATS if seat.part == KEPT}
+
+
+def wrong(name: str, mistake: str) -> Own:
+    """A wrong solution of the catalogue, by the name of its mistake."""
+    puzzle = catalog.find(name)
+    (found,) = [each for each in puzzle.wrong if each.name == mistake]
+    return own(name, text.wrong(puzzle, found))
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, Own]:
+    return of_answers(FIRST)
+
+
+@pytest.fixture
+def four(clusters: Callable[..., Cluster]) -> Cluster:
+    return clusters(RANKS, preload=card.PRELOAD)
+
+
+def test_the_table_names_puzzles_and_engines_that_there_are() -> None:
+    assert len(SEATS) == len({seat.name for seat in SEATS}) >= 40
+    assert set(KNOWN) <= set(catalog.names())
+    assert {engine for seat in SEATS for engine in seat.engines} == set(MACHINES)
+
+
+@pytest.mark.long
+def test_an_engine_of_right_solutions_is_as_one_process_and_calls_each_of_them(
+    four: Cluster, answers: dict[str, Own]
+) -> None:
+    calls: Counter[str] = Counter()
+    for machine in MACHINES.values():
+        for found in four.run(controls.run, machine, answers):
+            assert card.off(found, machine) < card.EXACT, machine.name
+            calls.update(found["calls"])
+    assert set(calls) == set(FIRST) - BETWEEN_STEPS
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["saved by four", "a rank dies", "a learning rate of 0", "one rank equals"])
+def test_a_control_holds_of_right_solutions(name: str, four: Cluster, answers: dict[str, Own]) -> None:
+    (chosen,) = [each for each in card.CONTROLS if each[0].startswith(name)]
+    result = card.control(*chosen, four, answers)
+    assert result.holds, result
+
+
+PLANTED = [
+    ("tensor", {"tensor_parallel.column_linear": "the gradient of x is only this rank's"}),
+    ("context", {"context_parallel.ring_backward": "gradients of keys and values are one hop short"}),
+    ("experts", {"expert_parallel.combine": "not weighed"}),
+    ("data", {"data_parallel.token_weighted_loss": "each by its own tokens"}),
+    (
+        "tensor",
+        {
+            "tensor_parallel.column_linear": "the gradient of x is averaged",
+            "data_parallel.flat_bucket": "averaged",
+        },
+    ),
+]
+BESIDE = {  # right ones, that must not be blamed
+    "tensor": ("tensor_parallel.row_linear",),
+    "context": ("context_parallel.merge_blocks",),
+    "experts": ("expert_parallel.dispatch",),
+    "data": ("data_parallel.shard_batch",),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("engine", "planted"), PLANTED, ids=lambda each: each if isinstance(each, str) else len(each))
+def test_a_wrong_solution_is_named_and_no_other(engine: str, planted: dict[str, str], four: Cluster) -> None:
+    functions = of_answers(BESIDE[engine]) | {name: wrong(name, mistake) for name, mistake in planted.items()}
+    result = card.control("as one process", engine, card.parity, four, functions)
+    assert not result.holds
+    assert set(result.blame) == set(planted)
+    made = card.Card(card.filled(functions), {}, (result,), {}, (), {}, 0.0)
+    assert not made.passed
+    lines = "\n".join(told.lines(made))
+    assert all(name in lines for name in planted)
+    assert lines.count("✗ ") >= 2 * len(planted), "in the picture and in the table"
+
+
+def test_an_engine_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["capstone", "--engine", "steam"]) == cli.BAD_INPUT
+    assert "there is no engine 'steam': there are data, shards" in capsys.readouterr().err
+
+
+def test_where_the_reference_alone_fails_nobody_is_blamed() -> None:
+    functions = of_answers(("tensor_parallel.row_linear",))
+    never = card.control("never", "tensor", lambda *_: (1.0, 0.0), None, functions)
+    assert (never.holds, never.blame) == (False, ())
+
+
+def test_who_is_wrong_only_together_is_found_by_taking_one_away() -> None:
+    """Two that fail together and not alone: each is named, since without it the control holds."""
+    names = ("tensor_parallel.row_linear", "tensor_parallel.column_linear", "data_parallel.flat_bucket")
+
+    def together(cluster: None, machine: object, functions: dict[str, Own]) -> tuple[float, float]:
+        return float({*names[:2]} <= set(functions)), 0.5
+
+    assert set(card.control("together", "tensor", together, None, of_answers(names)).blame) == set(names[:2])
+
+
+def test_texts_of_a_folder_are_taken_as_they_stand(tmp_path: Path) -> None:
+    def put(name: str, source: str) -> None:
+        path = (tmp_path / "puzzles").joinpath(*name.split(".")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+
+    right, ring, stub = "tensor_parallel.row_linear", "collectives.ring_all_reduce", "zero.clip_by_norm"
+    put(right, text.solution(catalog.find(right)))
+    puzzle = catalog.find(ring)
+    (native,) = [each for each in puzzle.wrong if each.name == "torch's own"]
+    put(ring, text.wrong(puzzle, native))
+    put(stub, text.stub(catalog.find(stub)))
+    put("memory.chunked_loss", "def chunked_loss(:\n")
+    found = of_folder(tmp_path, PUZZLES)
+    assert set(found.functions) == {right}
+    assert set(found.refused) == {ring, "memory.chunked_loss"}
+    assert "all_reduce" in found.refused[ring]
+    with pytest.raises(BadInput, match="holds no puzzles"):
+        of_folder(tmp_path / "nothing", PUZZLES)
+
+
+def test_the_step_of_64_gpus_is_the_same_in_each_run_and_knows_a_slow_all_reduce(
+    clusters: Callable[..., Cluster],
+) -> None:
+    eight = clusters(REPLICAS, preload=card.PRELOAD)
+    ring = of_answers(("collectives.ring_all_reduce", "pipeline_parallel.one_f_one_b_order"))
+    slow = of_answers(("collectives.naive_all_reduce", "pipeline_parallel.gpipe_order"))
+    first = step_of_64(ring, eight)
+    assert first == step_of_64(ring, eight)
+    assert step_of_64(slow, eight)["sums of gradients"] > 2 * first["sums of gradients"]
+    assert first["step"] == pytest.approx(first["stages"] + first["sums of gradients"] + first["update"])
+
+
+def test_a_schedule_that_holds_too_much_does_not_count_and_none_is_below_the_bound(
+    tmp_path: Path, four: Cluster
+) -> None:
+    functions = of_answers(("pipeline_parallel.gpipe_order", "zero_bubble.zb_h1_order"))
+    found = {each.who: each for each in challenges.shortest_wait(functions, tmp_path, four)}
+    assert found["pipeline_parallel.gpipe_order"].value is None
+    assert "may hold 4" in found["pipeline_parallel.gpipe_order"].why
+    assert found["zero_bubble.zb_h1_order"].value == found["reference ZB-H1"].value
+    assert all(each.value >= each.bound for each in found.values() if each.value is not None)
+
+
+def test_records_keep_the_best_of_each(tmp_path: Path) -> None:
+    def entry(who: str, value: float | None) -> challenges.Entry:
+        return challenges.Entry("schedule", who, value, "F", 3.0)
+
+    challenges.keep(tmp_path, [entry("a", 9.0), entry("b", 5.0), entry("c", None)])
+    table = challenges.keep(tmp_path, [entry("a", 4.0), entry("b", 6.0)])
+    assert [(each.who, each.value) for each in table] == [("a", 4.0), ("b", 5.0)]
+    assert challenges.records(tmp_path) == table
+    (tmp_path / "capstone" / "records.json").write_text("no table")
+    with pytest.raises(BadInput, match="no table of records"):
+        challenges.records(tmp_path)
