@@ -7,7 +7,7 @@ ZeRO-2 2, or 1 + K where gradients stay in shards; FSDP 3K, or 2K where units st
     plain.py                    the three stages on flat tensors
     sharded.py                  `plain.zero_1` and `zero_2` for any model, with buckets, overlap, mixed precision
     shards.py                   gradients whose shards ranks update, in ZeRO's buckets and in FSDP's units
-    unit.py                     flat parameters of one unit: unshard, wait_for_unshard, reshard; a copy in the node
+    unit.py                     flat parameters of one unit: unshard, reshard; a second copy in its node
     units.py                    all units of a model, and what can be done with them; no word on when
     fully_sharded.py            a driver by hooks: `plain.fully_sharded` for any model
     module_calls.py             the calls of a micro-batch, from which hooks tell what is needed next
