@@ -14,7 +14,7 @@ from typer.models import ParameterInfo
 
 from rankwise import cli
 from rankwise.commands.train import train
-from reference.choices import ContextLayout, ContextMethod
+from reference.choices import ContextLayout, ContextMethod, Outer, RoundLength, Wire
 from reference.memory.offload import Offload
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
@@ -105,6 +105,9 @@ def test_lists_of_words_are_the_references_own() -> None:
         "offload": list(Offload),
         "device": ["auto", "cpu", "cuda"],  # `rankwise.training.choose_device`
         "scatter_gather": ["on", "off"],
+        "outer": list(Outer),
+        "round_length": list(RoundLength),
+        "wire": list(Wire),
     }
     assert {name: list(each.words) for name, each in OPTIONS.items() if each.words} == known
 
