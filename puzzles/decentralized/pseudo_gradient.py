@@ -15,7 +15,9 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 
-def pseudo_gradient(weight: Tensor, anchor: Tensor, group: ProcessGroup) -> Tensor:
+def pseudo_gradient(
+    weight: Tensor, anchor: Tensor, group: ProcessGroup
+) -> Tensor:
     """What a round has changed, as a gradient.
 
     After a round an island is somewhere else than where it began, the anchor.

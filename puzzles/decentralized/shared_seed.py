@@ -15,7 +15,9 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 
-def average_a_few(weight: Tensor, step: int, share: float, group: ProcessGroup) -> None:
+def average_a_few(
+    weight: Tensor, step: int, share: float, group: ProcessGroup
+) -> None:
     """A shared seed instead of a mask.
 
     SPARTA averages a small share of the parameters after each step, drawn anew

@@ -14,7 +14,7 @@ from typer.models import ParameterInfo
 
 from rankwise import cli
 from rankwise.commands.train import train
-from reference.choices import ContextLayout, ContextMethod, WireFormat
+from reference.choices import ContextLayout, ContextMethod, Outer, RoundLength, Wire, WireFormat
 from reference.memory.offload import Offload
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
@@ -107,6 +107,9 @@ def test_lists_of_words_are_the_references_own() -> None:
         "quantize_gradients": list(WireFormat),
         "device": ["auto", "cpu", "cuda"],  # `rankwise.training.choose_device`
         "scatter_gather": ["on", "off"],
+        "outer": list(Outer),
+        "round_length": list(RoundLength),
+        "wire": list(Wire),
     }
     assert {name: list(each.words) for name, each in OPTIONS.items() if each.words} == known
 
