@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE # else each of a thousand processes compiles the course anew
 
-.PHONY: help setup demo lab test check lint clean
+.PHONY: help setup demo lab test check lint site clean
 
 help:
 	@echo "make setup   create $(VENV) and install the course: some minutes, for torch and JupyterLab are large"
@@ -14,6 +14,7 @@ help:
 	@echo "make test    prove everything; the last line says how long each part took; ARGS=--all for all that takes turns"
 	@echo "make check   run the tests nearest to what you have changed, for less than three minutes"
 	@echo "make lint    check style"
+	@echo "make site    all of it as pages to read, in out/site: lessons, reference, puzzles, what each hang means"
 	@echo "make clean   remove $(VENV) and caches; solutions and history stay"
 
 setup: $(VENV)/.installed
@@ -43,6 +44,12 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m puzzles.grading.stubs --check
+
+site: setup
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[site]'
+	$(BIN)/python -m tests.watch.dictionary out/zoo.json
+	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/python -m mkdocs build --config-file docs/site/mkdocs.yml
+	@echo "Open out/site/index.html in a browser."
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis out
