@@ -187,9 +187,9 @@ TORCHAO = Framework(
     seconds=2,
     features=MappingProxyType(
         {
-            "adamw8bit": Feature("with_torchao", plan=ddp(), dtype="float32", bound=1e-3),
+            "adamw8bit": Feature("with_torchao", plan=ddp(), dtype="float32", bound=5e-3),
             "adamw4bit": Feature("with_torchao", plan=ddp(), dtype="float32", bound=3e-2),
-            "adamwfp8": Feature("with_torchao", plan=ddp(), dtype="float32", bound=1e-3),
+            "adamwfp8": Feature("with_torchao", plan=ddp(), dtype="float32", bound=3e-2),
             "float8": Feature("with_torchao", plan=ddp(), dtype="float32", bound=1e-2),
         }
     ),

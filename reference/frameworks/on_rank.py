@@ -44,7 +44,9 @@ def tapped() -> Recorder:
     """A world of gloo, and who hears what is said in it."""
     recorder = Recorder(int(os.environ["RANK"]))
     register(recorder)
-    dist.init_process_group(BACKEND)
+    store, rank, size = next(dist.rendezvous("env://"))
+    start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # a store of its own: else a rank meets those that died
+    dist.init_process_group(BACKEND, store=dist.PrefixStore(f"start {start}", store), rank=rank, world_size=size)
     call_it_gloo(dist.group.WORLD)
     return recorder
 

@@ -29,7 +29,7 @@ def test_each_flag_is_there_in_the_environment_of_its_framework(framework: str) 
     except BadInput as missing:
         pytest.skip(str(missing))
     command = [python, "-m", "reference.frameworks.words", framework]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.stdout.strip().splitlines()[-1] == "all as it is written", done.stderr + done.stdout
 
 
