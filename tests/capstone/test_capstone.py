@@ -69,6 +69,8 @@ PLANTED = [
     ("context", {"context_parallel.ring_backward": "gradients of keys and values are one hop short"}),
     ("experts", {"expert_parallel.combine": "not weighed"}),
     ("data", {"data_parallel.token_weighted_loss": "each by its own tokens"}),
+    ("shards", {"zero.clip_by_norm": "each clips by the norm of its own shards"}),
+    ("mixture", {"expert_parallel.auxiliary_loss": "without E: the loss of busy experts is 1/E"}),
     (
         "tensor",
         {
@@ -82,6 +84,8 @@ BESIDE = {  # right ones, that must not be blamed
     "context": ("context_parallel.merge_blocks",),
     "experts": ("expert_parallel.dispatch",),
     "data": ("data_parallel.shard_batch",),
+    "shards": ("memory.recompute_block",),
+    "mixture": ("expert_parallel.permute_and_come_back",),
 }
 
 
@@ -97,6 +101,15 @@ def test_a_wrong_solution_is_named_and_no_other(engine: str, planted: dict[str, 
     lines = "\n".join(told.lines(made))
     assert all(name in lines for name in planted)
     assert lines.count("✗ ") >= 2 * len(planted), "in the picture and in the table"
+
+
+@pytest.mark.long
+def test_a_state_that_comes_back_without_its_moments_is_seen_and_named(four: Cluster) -> None:
+    name = "resilience.neighbours_copy"
+    functions = of_answers(("ranks.ring_shift",)) | {name: wrong(name, "weights without moments")}
+    (death,) = [each for each in card.CONTROLS if each[0].startswith("a rank dies")]
+    result = card.control(*death, four, functions)
+    assert (result.holds, result.blame) == (False, (name,))
 
 
 def test_an_engine_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
