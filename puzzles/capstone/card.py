@@ -327,10 +327,13 @@ def card_of(
             say(f"ledger and costs: {MACHINES[engine].title}")
             if any(each.engine == engine and not each.holds for each in results):
                 continue  # what is wrong has no price
-            of_ranks = cluster.run(controls.faults, MACHINES[engine], functions)
-            ledger[engine] = tuple(dict.fromkeys(fault for of_rank in of_ranks for fault in of_rank))
-            if costs:
-                measured.append(cost(engine, cluster, functions))
+            try:
+                of_ranks = cluster.run(controls.faults, MACHINES[engine], functions)
+                ledger[engine] = tuple(dict.fromkeys(fault for of_rank in of_ranks for fault in of_rank))
+                if costs:
+                    measured.append(cost(engine, cluster, functions))
+            except (RankError, ClusterError) as error:
+                ledger[engine] = (" ".join(str(error).split())[:WORDS],)
     scale = {}
     if costs and not known:
         with ranks(functions, world_size=REPLICAS) as eight:
