@@ -314,13 +314,18 @@ def records(folder: Path) -> list[Entry]:
 
 
 def keep(folder: Path, found: list[Entry]) -> list[Entry]:
-    """Enter what is better than before. Returns the table: the best of each challenge and who, best ones first."""
-    best: dict[tuple[str, str], Entry] = {}
-    for each in (*records(folder), *found):
-        before = best.get((each.challenge, each.who))
-        if each.value is not None and (before is None or each.value < before.value):
-            best[each.challenge, each.who] = each
-    table = sorted(best.values(), key=lambda each: (each.challenge, each.value, each.who))
+    """Write a table in which is what is better than before, and return it."""
+    table = entered_in(records(folder), found)
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
     write_whole(folder / FOLDER / RECORDS, json.dumps([asdict(each) for each in table], indent=1) + "\n")
     return table
+
+
+def entered_in(before: list[Entry], found: list[Entry]) -> list[Entry]:
+    """The best of each challenge and who, best ones first."""
+    best: dict[tuple[str, str], Entry] = {}
+    for each in (*before, *found):
+        known = best.get((each.challenge, each.who))
+        if each.value is not None and (known is None or each.value < known.value):
+            best[each.challenge, each.who] = each
+    return sorted(best.values(), key=lambda each: (each.challenge, each.value, each.who))

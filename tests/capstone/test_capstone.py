@@ -177,6 +177,28 @@ def test_a_schedule_that_holds_too_much_does_not_count_and_none_is_below_the_bou
     assert all(each.value >= each.bound for each in found.values() if each.value is not None)
 
 
+SUMS = """
+import torch.distributed as dist
+
+def all_reduce(x, intra, inter, group):
+    dist.all_reduce(x, group=intra)
+    dist.all_reduce(x, group=inter)
+"""
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_file_takes_part_and_wrong_sums_do_not_count(
+    right: bool, tmp_path: Path, clusters: Callable[..., Cluster]
+) -> None:
+    (tmp_path / "capstone").mkdir()
+    (tmp_path / "capstone" / "all_reduce.py").write_text(SUMS if right else SUMS.replace("group=inter", "group=intra"))
+    entries = challenges.fastest_all_reduce({}, tmp_path, clusters(REPLICAS, preload=card.PRELOAD))
+    found = {each.who: each for each in entries}
+    assert (found["all_reduce.py"].value is not None) == right
+    assert all(each.value > each.bound for each in entries if each.value is not None)
+    assert found["reference, two levels"].value < found["reference ring"].value
+
+
 def test_records_keep_the_best_of_each(tmp_path: Path) -> None:
     def entry(who: str, value: float | None) -> challenges.Entry:
         return challenges.Entry("schedule", who, value, "F", 3.0)
