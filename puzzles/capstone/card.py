@@ -15,12 +15,12 @@ from reference.config import TrainConfig
 from reference.oracle import Record, one_process, relative_difference
 from reference.trace import Trace
 
+from ..grading import pool
 from ..grading.sent import bytes_sent
 from . import controls
 from .engines import MACHINES, RANKS, STEPS, Machine
 from .parts import Function
 from .seats import SEATS, filled
-from .texts import Own
 
 Functions = Mapping[str, Function]
 EXACT = 1e-10  # in float64 the order of additions costs 1e-15, a mistake 1e-3
@@ -29,6 +29,7 @@ PATIENCE = 60.0  # seconds for one run, of which it takes a fraction of one
 ROUNDS = 3  # of each, by turns, for a pace
 WORDS = 200  # characters of what a rank has said
 PRELOAD = (
+    *pool.PRELOAD,  # what texts are given
     "puzzles.capstone.challenges",
     "puzzles.capstone.controls",
     "puzzles.capstone.seats",
@@ -77,16 +78,9 @@ class Cost:
 
 
 @contextmanager
-def ranks(functions: Functions, world_size: int = RANKS) -> Iterator[Cluster]:
+def ranks(world_size: int = RANKS) -> Iterator[Cluster]:
     """Walled-in ranks, on which a text runs as a check runs it."""
-    given = [home for each in functions.values() if isinstance(each, Own) for home, _ in each.given]
-    with Cluster(
-        world_size,
-        watch=True,
-        timeout=PATIENCE,
-        untrusted=True,
-        preload=tuple(dict.fromkeys((*PRELOAD, *given))),
-    ) as cluster:
+    with Cluster(world_size, watch=True, timeout=PATIENCE, untrusted=True, preload=PRELOAD) as cluster:
         yield cluster
 
 
@@ -316,7 +310,7 @@ def card_of(
     from .scale import REPLICAS, step_of_64
 
     began, results, ledger, measured = time.monotonic(), [], {}, []
-    with ranks(functions) as cluster:
+    with ranks() as cluster:
         known: list[str] = []
         for name, engine, go in CONTROLS:
             if engine in engines:
@@ -336,7 +330,7 @@ def card_of(
                 ledger[engine] = (" ".join(str(error).split())[:WORDS],)
     scale = {}
     if costs and not known:
-        with ranks(functions, world_size=REPLICAS) as eight:
+        with ranks(REPLICAS) as eight:
             scale = step_of_64(functions, eight)
     return Card(
         filled(functions), refused or {}, tuple(results), ledger, tuple(measured), scale, time.monotonic() - began

@@ -286,12 +286,12 @@ class Plain:
 def all_of(functions: Mapping[str, Any], folder: Path, say: Callable[[str], None] = lambda line: None) -> list[Entry]:
     """Run them all, with a learner's functions and the files of `folder`."""
     say("the fastest all-reduce on two nodes")
-    with ranks(functions, NODES * PER_NODE) as eight:
+    with ranks(NODES * PER_NODE) as eight:
         found = fastest_all_reduce(functions, folder, eight)
         say("the shortest wait in a pipeline, and the best plan")
         found += shortest_wait(functions, folder, eight) + best_plan(folder)
     say("the fewest bytes to a loss")
-    with ranks(functions) as cluster:
+    with ranks() as cluster:
         return found + fewest_bytes(functions, folder, cluster)
 
 

@@ -21,6 +21,11 @@ FIRST = tuple(seat.puzzles[0] for seat in SEATS)  # of each seat, the one that t
 BETWEEN_STEPS = {seat.puzzles[0] for seat in SEATS if seat.part == KEPT}
 
 
+def test_ranks_have_all_that_texts_are_given() -> None:
+    given = {home for each in of_answers(KNOWN).values() for home, _ in each.given}
+    assert given <= set(card.PRELOAD)
+
+
 def wrong(name: str, mistake: str) -> Own:
     """A wrong solution of the catalogue, by the name of its mistake."""
     puzzle = catalog.find(name)
