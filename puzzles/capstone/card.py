@@ -275,9 +275,10 @@ class Card:
         return sum(each.ran.get(puzzle, 0) for each in self.costs)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data; what depends on the clock stands apart, under "pace"."""
+        """Plain data; what depends on the clock, and on when threads let go of memory, stands apart: "measured"."""
         results = [asdict(each) | {"holds": each.holds} for each in self.results]
-        costs = [{name: value for name, value in asdict(each).items() if name != "pace"} for each in self.costs]
+        apart = ("pace", "peak")
+        costs = [{name: value for name, value in asdict(each).items() if name not in apart} for each in self.costs]
         return {
             "seats": {seat.name: self.seats.get(seat.name) for seat in SEATS},
             "refused": dict(self.refused),
@@ -286,7 +287,7 @@ class Card:
             "costs": costs,
             "scale": dict(self.scale),
             "passed": self.passed,
-            "pace": {each.engine: each.pace for each in self.costs},
+            "measured": {each.engine: {name: getattr(each, name) for name in apart} for each in self.costs},
         }
 
 

@@ -122,6 +122,14 @@ def test_an_engine_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[st
     assert "there is no engine 'steam': there are data, shards" in capsys.readouterr().err
 
 
+def test_what_a_class_compares_stands_apart_from_what_is_measured() -> None:
+    made = card.Cost("data", (2, 1), (2, 1), (30, 20), 0.5, {"zero.clip_by_norm": 3})
+    told_of = card.Card({}, {}, (), {"data": ()}, (made,), {"step": 1.0}, 9.0).as_json()
+    assert told_of["costs"] == [{"engine": "data", "bytes": (2, 1), "calls": (2, 1), "ran": {"zero.clip_by_norm": 3}}]
+    assert told_of["measured"] == {"data": {"pace": 0.5, "peak": (30, 20)}}
+    assert told_of["passed"]
+
+
 def test_where_the_reference_alone_fails_nobody_is_blamed() -> None:
     functions = of_answers(("tensor_parallel.row_linear",))
     never = card.control("never", "tensor", lambda *_: (1.0, 0.0), None, functions)
