@@ -16,6 +16,7 @@ import typer
 
 # In the order of `rankwise --help`.
 MODULES = (
+    "init",
     "demo",
     "lessons",
     "puzzles",

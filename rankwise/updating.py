@@ -219,12 +219,13 @@ def only_rerun(git: Git, path: str, copy: Path) -> bool:
     """True where a notebook's cells are as they were before the merge, and only what they printed is not."""
     before = git.attempt("show", f"ORIG_HEAD:{path}").stdout
     try:
-        return _cells(before) == _cells(copy.read_text(encoding="utf-8"))
+        return cells(before) == cells(copy.read_text(encoding="utf-8"))
     except (ValueError, KeyError, TypeError):
         return False
 
 
-def _cells(notebook: str) -> list[tuple[str, str]]:
+def cells(notebook: str) -> list[tuple[str, str]]:
+    """The kind and the source of each cell. Raises ValueError, KeyError or TypeError where it is no notebook."""
     return [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(notebook)["cells"]]
 
 

@@ -17,6 +17,8 @@ from .state import State
 if TYPE_CHECKING:
     from .puzzle import Puzzle
 
+MADE = "rankwise.json"  # what `rankwise init` leaves on top of a course that it makes
+
 
 @dataclass(frozen=True)
 class Course:
@@ -74,26 +76,41 @@ class Course:
 
 
 def here() -> Course:
-    """The course that this package belongs to. Raises BadInput where it is not in a checkout."""
-    root = _house()
-    if not (root / "pyproject.toml").exists():
-        raise BadInput(f"{root} is not a copy of the course: clone it and install it there, with `make setup`")
+    """The course that one stands in, made by `rankwise init`; else the checkout that this package belongs to.
+
+    Raises BadInput where there is neither.
+    """
+    root = _own()
+    if not any((root / name).exists() for name in (MADE, "pyproject.toml")):
+        raise BadInput(
+            f"{root} is not a copy of the course: `rankwise init my-course` makes one, then `cd my-course`; "
+            f"or clone the course and install it there, with `make setup`"
+        )
     return Course(root)
 
 
 def at(root: Path) -> Course:
-    """The copy of the course in a folder; where it is not the one that this package belongs to, it is `visited`.
+    """The copy of the course in a folder; where it is not the one of `here`, it is `visited`.
 
     Raises BadInput where there is none.
     """
     if not os.path.isdir(root / "puzzles"):
         raise BadInput(f"{root} is not a copy of the course: it has no folder `puzzles`")
-    return Course(root.resolve(), visited=root.resolve() != _house())
+    return Course(root.resolve(), visited=root.resolve() != _own())
 
 
-def _house() -> Path:
+def house() -> Path:
     """The folder that holds this package and its sisters."""
     return Path(__file__).resolve().parents[2]
+
+
+def _own() -> Path:
+    """The nearest folder above that `rankwise init` has made; else the one that holds this package."""
+    try:
+        below = Path.cwd()
+    except FileNotFoundError:  # deleted since
+        return house()
+    return next((folder for folder in (below, *below.parents) if (folder / MADE).is_file()), house())
 
 
 def unreadable(path: Path, error: OSError | UnicodeDecodeError) -> BadInput:

@@ -36,8 +36,11 @@ def write(names: Sequence[str], folder: Path, title: str) -> Path:
     """Write a handout for these puzzles. Returns the assignment's file, beside the folder.
 
     Raises:
-        BadInput: a file is in the way, one puzzle gives away another's answer, or a check needs an answer.
+        BadInput: this is no clone, a file is in the way, one puzzle gives away another's answer, or a check needs an
+            answer.
     """
+    if not (HOUSE / "pyproject.toml").exists():
+        raise BadInput("a handout is made of a clone of the course, not of the package: clone it, then `make setup`")
     puzzles = [catalog.find(name) for name in names]
     file = folder.with_name(f"{folder.name}.toml")
     for path in (folder, file):

@@ -24,6 +24,8 @@ def bench(
     """Measure the numbers in README.md, each beside a peer in the same run. Takes minutes; close other programs."""
     from reference.errors import BadInput
 
+    if not BENCHMARKS.is_dir():
+        raise BadInput("benchmarks are not installed with the package: clone the course, then `make setup`")
     files = (path.stem for path in BENCHMARKS.glob("*.py") if path.stem != "rows" and not path.stem.startswith("test_"))
     names = sorted(stem.replace("_", "-") for stem in files)
     if not name:

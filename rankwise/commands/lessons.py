@@ -44,7 +44,7 @@ def lab(
 
     root = here().root
     if find_spec("jupyterlab") is None:
-        raise BadInput("JupyterLab is not installed: `make setup`, or pip install -e '.[lab]'")
+        raise BadInput("JupyterLab is not installed: `make setup` in a clone, else pip install 'rankwise[lab]'")
     sys.stdout.flush()
     places = [f"--ServerApp.root_dir={root}", f"--LabApp.default_url=/lab/tree/{FIRST}"]
     os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *places, *(arguments or [])])
