@@ -4,7 +4,7 @@ from typing import Any
 
 from reference.errors import BadInput
 
-from . import checking, verdict_report
+from . import checking, deprecations, verdict_report
 from .verdict import Verdict
 
 
@@ -34,6 +34,7 @@ def load(shell: Any) -> None:
     """Register the magics in an IPython shell."""
     from .cells import Cells
 
+    deprecations.hide()
     cells = Cells(shell)
     for magic in (puzzle, cells.ranks, cells.rank):
         shell.register_magic_function(magic, magic_kind="cell", magic_name=magic.__name__)
