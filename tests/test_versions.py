@@ -1,5 +1,6 @@
 """What `make setup` installs accepts every Python that the course says it runs on."""
 
+import re
 import tomllib
 from importlib.metadata import distributions
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[1]
+CI = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
 
 
 def test_exact_versions_accept_the_oldest_python() -> None:
@@ -19,3 +21,12 @@ def test_exact_versions_accept_the_oldest_python() -> None:
     exact = set((ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines())
     assert len(accepted.keys() & exact) > 50
     assert not [pin for pin in accepted.keys() & exact if oldest not in SpecifierSet(accepted[pin])]
+
+
+def test_ci_tries_both_ends_of_what_torch_may_be() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (allowed,) = (SpecifierSet(each.removeprefix("torch")) for each in project["dependencies"] if "torch" in each)
+    tried = re.findall(r'torch: "(\d+)\.(\d+)\.\d+"', CI)
+    minors = sorted(int(minor) for _, minor in tried)
+    assert {major for major, _ in tried} == {"2"} and len(minors) > 1
+    assert {minor for minor in range(30) if f"2.{minor}.0" in allowed} == set(range(minors[0], minors[-1] + 1))
