@@ -24,7 +24,7 @@ from . import explorer, few_bits
 from .explorer import Explorer, Menu, Slider, named
 from .style import SMALL, TEXT, Colour, Picture, bytes_text, figure, plain, seconds_text, tint
 
-NUMBERS, GRADIENT = 1024, 10**8  # of a rank that are rounded here; of a gradient that is sent
+NUMBERS, GRADIENT = 512, 10**8  # of a rank that are rounded here; of a gradient that is sent
 WIDTHS = (0, -6)  # powers of 2, of rows of a gradient
 ELEMENTS: Mapping[str, tuple] = MappingProxyType(
     {
@@ -79,7 +79,7 @@ class Choice(explorer.Choice):
         """What ranks bring: [ranks, numbers]. They share half of it, as gradients of parts of a batch do."""
         generator = torch.Generator().manual_seed(0)
         own = torch.randn(self.ranks, NUMBERS, generator=generator) + torch.randn(NUMBERS, generator=generator)
-        return own * torch.logspace(*WIDTHS, NUMBERS // 16, base=2.0).repeat_interleave(16)
+        return own * torch.logspace(*WIDTHS, NUMBERS // 8, base=2.0).repeat_interleave(8)
 
     def rounded(self, x: torch.Tensor, seed: int) -> torch.Tensor:
         """What arrives of x."""
@@ -89,7 +89,7 @@ class Choice(explorer.Choice):
     def errors(self) -> tuple[float, float]:
         """Of the sum, over its length: where each rank's numbers are rounded once, and in a ring."""
         exact, own, others = self.gradients.sum(0), self.gradients[0], self.gradients[1:]
-        once = own + sum((self.rounded(x, seed) for seed, x in enumerate(others)), torch.zeros(NUMBERS))
+        once = own + self.rounded(others, self.ranks).sum(0)
         around = self.gradients[-1]
         for seed, x in enumerate(self.gradients[:-1]):
             around = self.rounded(around, seed) + x
@@ -110,7 +110,7 @@ class Choice(explorer.Choice):
         """Numbers, sums, and what they cost."""
         once, around = self.errors()
         gain = self.seconds()["16 bits"] / self.seconds()[self.numbers]
-        title = f"{self.numbers}: an error of {once:.2%} of the sum, {gain:.2g} times as fast as 16 bits"
+        title = f"{self.numbers}: an error of {100 * once:.2g} % of the sum, {gain:.2g} times as fast as 16 bits"
         picture = figure(3.0, f"{title} on {self.link}")
         numbers, sums, cost = picture.subplots(1, 3, width_ratios=(1.25, 0.75, 1.3))
         self._numbers(plain(numbers))
@@ -134,7 +134,7 @@ class Choice(explorer.Choice):
         axes.grid(False, axis="x")
         axes.bar((0, 1), (once, around), color=(Colour.FORWARD, Colour.ERROR), width=0.65, zorder=3)
         for place, error in enumerate((once, around)):
-            axes.text(place, error, f"{error:.2%}", fontsize=SMALL, ha="center", va="bottom", color=Colour.INK)
+            axes.text(place, error, f"{100 * error:.2g} %", fontsize=SMALL, ha="center", va="bottom", color=Colour.INK)
         axes.set_xticks((0, 1), ("rounded\nonce", "in a\nring"), fontsize=SMALL)
         axes.tick_params(axis="x", length=0)
         axes.yaxis.set_major_locator(MaxNLocator(4))
@@ -162,9 +162,9 @@ class Choice(explorer.Choice):
 CONTROLS: Mapping[str, Menu | Slider] = MappingProxyType(
     {
         "numbers": Menu("format", tuple(ELEMENTS)),
-        "block": Menu("block", (16, 32, 64, 128, 256, 512, 1024)),
+        "block": Menu("block", (16, 32, 64, 128, 256, 512)),
         "rounding": Menu("rounded", ROUNDING),
-        "ranks": Slider("ranks", 2, 64, 1),
+        "ranks": Slider("ranks", 2, 32, 1),
         "link": Menu("link", tuple(LINKS)),
     }
 )

@@ -20,6 +20,7 @@ from .style import SMALL, TEXT, Colour, Picture, figure, plain
 COLUMNS, PANEL = 3, 1.95  # charts side by side; inches of one, upwards
 SHOWN = 1500  # numbers that are drawn, at most
 LOW, HIGH = -0.12, 2.12  # of ratios: from half of a step up a number may arrive as twice what it was
+BETWEEN = 0.27  # a ratio that no rounding to the nearest gives: there is room for words
 
 
 def draw(x: torch.Tensor, formats: Mapping[str, Format], *, title: str) -> Picture:
@@ -72,8 +73,8 @@ def _ratios(axes: Axes, x: torch.Tensor, name: str, form: Format) -> None:
     axes.plot(magnitudes[lost], ratios[lost], color=Colour.ERROR, **look)
     error, share = loss_of(x, form)
     axes.set_title(f"{name}: {8 * form.nbytes(x.numel()) / x.numel():.3g} bits", fontsize=TEXT, loc="left")
-    words = f"error {100 * error:.2g} %\nlost {100 * share:.2g} %"
-    axes.text(0.97, 0.95, words, transform=axes.transAxes, fontsize=SMALL, ha="right", va="top", color=Colour.INK)
+    words = f"error {100 * error:.2g} %, lost {100 * share:.2g} %"
+    axes.text(0.98, BETWEEN, words, transform=axes.get_yaxis_transform(), fontsize=SMALL, ha="right", color=Colour.INK)
     axes.set_ylim(LOW, HIGH)
     axes.set_yticks((0, 1, 2))
 
