@@ -125,6 +125,8 @@ def require_members(made: Any) -> None:
         value = getattr(made, each.name)
         if not _is_enum(enum) or isinstance(value, enum) or _may_be(value, others):
             continue
+        if value is None and type(None) in others:
+            continue
         raise BadInput(f"{each.name} takes a member of {enum.__name__} ({', '.join(enum)}), not {value!r}")
 
 
