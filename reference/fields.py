@@ -7,11 +7,11 @@ declares a field, its default, `--steps` of `rankwise train` and of `torchrun -m
 `--help`, and the answer to a slip of the finger, do not wait for it.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import Field, dataclass, field, fields
 from enum import StrEnum
 from functools import cache, partial
-from types import MappingProxyType, NoneType
+from types import MappingProxyType
 from typing import Any, get_args
 
 from reference.errors import BadInput
@@ -123,16 +123,11 @@ def require_members(made: Any) -> None:
     for each in fields(made):
         enum, *others = get_args(each.type) or (each.type,)
         value = getattr(made, each.name)
-        if not _is_enum(enum) or isinstance(value, enum) or _may_be(value, others):
+        if not _is_enum(enum) or isinstance(value, enum) or (others and callable(value)):
             continue
         if value is None and type(None) in others:
             continue
         raise BadInput(f"{each.name} takes a member of {enum.__name__} ({', '.join(enum)}), not {value!r}")
-
-
-def _may_be(value: Any, others: Sequence[Any]) -> bool:
-    """Whether a field of an enum and of these other types may hold a value that is no member."""
-    return bool(others) and (NoneType in others if value is None else callable(value))
 
 
 def require_64_bits(made: Any) -> None:
