@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import Field, dataclass, field, fields
 from enum import StrEnum
 from functools import cache, partial
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import Any, get_args
 
 from reference.errors import BadInput
@@ -115,7 +115,7 @@ def listed(words: Collection[str]) -> str:
 
 
 def require_members(made: Any) -> None:
-    """See that each field of an enum holds a member of it, or, where it may, a function.
+    """See that each field of an enum holds a member of it, or, where it may, a function or None.
 
     Raises:
         BadInput: for a word, say, which compares equal to its member and is none: `is` would not find it.
@@ -124,6 +124,8 @@ def require_members(made: Any) -> None:
         enum, *others = get_args(each.type) or (each.type,)
         value = getattr(made, each.name)
         if not _is_enum(enum) or isinstance(value, enum) or (others and callable(value)):
+            continue
+        if value is None and NoneType in others:  # left open
             continue
         raise BadInput(f"{each.name} takes a member of {enum.__name__} ({', '.join(enum)}), not {value!r}")
 
