@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import Field, dataclass, field, fields
 from enum import StrEnum
 from functools import cache, partial
-from types import MappingProxyType, NoneType
+from types import MappingProxyType
 from typing import Any, get_args
 
 from reference.errors import BadInput
@@ -125,7 +125,7 @@ def require_members(made: Any) -> None:
         value = getattr(made, each.name)
         if not _is_enum(enum) or isinstance(value, enum) or (others and callable(value)):
             continue
-        if value is None and NoneType in others:  # left open
+        if value is None and type(None) in others:
             continue
         raise BadInput(f"{each.name} takes a member of {enum.__name__} ({', '.join(enum)}), not {value!r}")
 
