@@ -34,6 +34,15 @@ class Said:
 
 
 @dataclass(frozen=True)
+class Timetable:
+    """A run on the clock of a link, from 0.0 on, in seconds."""
+
+    taken: Sequence[float]  # when each step has been taken, its messages with it; the first is 0.0
+    computing: Sequence[tuple[float, float]]  # of each step, from when till when
+    under_way: Sequence[tuple[float, float]]  # of each message
+
+
+@dataclass(frozen=True)
 class ShortRun:
     """A run, and what it would take on a link.
 
@@ -58,23 +67,23 @@ class ShortRun:
             return self.shared
         return self.meets if alone % (steps_of_round(self.config) // messages_of_round(self.config)) == 0 else None
 
-    def timetable(self, compute: float) -> tuple[list[float], list[tuple[float, float]]]:
-        """On the link's clock: when each step has been taken, from 0.0 on, and when each message is under way.
+    def timetable(self, compute: float) -> Timetable:
+        """Steps and messages in time.
 
         Args:
             compute: seconds that a step computes.
         """
-        clock, free, taken, under_way, due = 0.0, 0.0, [0.0], [], {}
+        clock, free, taken, computing, under_way, due = 0.0, 0.0, [0.0], [], [], {}
         for step in range(1, len(self.losses) + 1):
-            clock += compute
-            taken.append(clock)
+            computing.append((clock, clock := clock + compute))
             if said := self.message(step):
                 begin = max(clock, free)  # the link is one
                 free = begin + said.seconds
                 under_way.append((begin, free))
                 due[step + (steps_to_arrive(self.config) if said is self.meets else 0)] = free
             clock = max(clock, due.get(step, 0.0))
-        return taken, under_way
+            taken.append(clock)
+        return Timetable(taken, computing, under_way)
 
     def sent(self) -> list[float]:
         """Bytes that a rank has sent after each step, from 0.0 on."""
@@ -91,12 +100,12 @@ class ShortRun:
 
     def lanes(self, compute: float, until: float) -> list[Activity]:
         """What an island does in the first seconds, to draw it."""
-        taken, under_way = self.timetable(compute)
-        found = [Activity(Doing.FORWARD, "", end - compute, end) for end in taken[1:] if end <= until]
+        times = self.timetable(compute)
+        found = [Activity(Doing.FORWARD, "", begin, end) for begin, end in times.computing if end <= until]
         size = int((self.shared if self.config.outer is Outer.NONE else self.meets).bytes)
         return found + [
             Activity(Doing.COMMUNICATION, "link", begin, min(end, until), size)
-            for begin, end in under_way
+            for begin, end in times.under_way
             if begin < until
         ]
 
