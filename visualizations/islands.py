@@ -17,7 +17,7 @@ from .rank_colours import colour_of
 from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, canvas, ink_on, tint, write
 from .traffic import matrix
 
-HEIGHT, RADIUS, STEP = 2.5, 0.17, 0.52  # inches: a picture, a rank, from one rank of an island to the next
+HEIGHT, RADIUS, STEP = 2.2, 0.17, 0.52  # inches: a picture, a rank, from one rank of an island to the next
 MOST_PANELS, MOST_RANKS = 2, 4  # that have room: programs, and ranks of an island
 WITHIN, BETWEEN = tint(Colour.COMMUNICATION, 0.55), Colour.COMMUNICATION
 
@@ -61,7 +61,7 @@ def finding(traces: Mapping[str, Trace], steps: int) -> str:
 
 def _panel(axes: Axes, left: float, width: float, name: str, sent: np.ndarray) -> None:
     half, both = len(sent) // 2, sent + sent.T
-    middle, apart = 1.28, width / 2 - 0.75
+    middle, apart = 1.1, width / 2 - 0.75
     places = {}
     for rank in range(2 * half):
         side, row = divmod(rank, half)

@@ -7,7 +7,7 @@ import pytest
 
 from reference.choices import Outer
 from reference.config import TrainConfig
-from reference.decentralized.lab.short_runs import Said, ShortRun
+from reference.decentralized.lab.short_runs import TimedMessage, ShortRun
 from reference.trace.activity import Doing
 
 STEPS, COMPUTE, SECONDS, BYTES = 12, 1.0, 3.0, 100.0
@@ -16,8 +16,8 @@ DILOCO = replace(SYNCHRONOUS, islands=2, outer=Outer.DILOCO, inner_steps=4)
 STREAMING = replace(DILOCO, outer=Outer.STREAMING, fragments=2, overlap_steps=1)
 
 
-def run(config: TrainConfig, meets: Said = Said(BYTES, SECONDS)) -> ShortRun:  # noqa: B008
-    return ShortRun(config, [float(step) for step in range(STEPS)], 1.0, Said(BYTES, SECONDS), meets)
+def run(config: TrainConfig, meets: TimedMessage = TimedMessage(BYTES, SECONDS)) -> ShortRun:  # noqa: B008
+    return ShortRun(config, [float(step) for step in range(STEPS)], 1.0, TimedMessage(BYTES, SECONDS), meets)
 
 
 @pytest.mark.parametrize(
@@ -37,13 +37,13 @@ def test_each_message_is_waited_for(config: TrainConfig, seconds: float, message
 def test_a_message_that_has_steps_to_arrive_costs_what_is_longer_than_they() -> None:
     """Six fragments, of which the last one has not been used when the run ends: five are waited for."""
     for seconds, waits in ((0.5, 0.0), (1.0, 0.0), (1.75, 0.75)):
-        one = run(STREAMING, Said(BYTES / 2, seconds))
+        one = run(STREAMING, TimedMessage(BYTES / 2, seconds))
         assert one.timetable(COMPUTE).taken[-1] == STEPS * COMPUTE + 5 * waits
         assert one.sent()[-1] == 6 * BYTES / 2
 
 
 def test_a_link_carries_one_message_after_another() -> None:
-    slow = run(replace(STREAMING, inner_steps=4, overlap_steps=3), Said(BYTES, 5.0))
+    slow = run(replace(STREAMING, inner_steps=4, overlap_steps=3), TimedMessage(BYTES, 5.0))
     under_way = slow.timetable(COMPUTE).under_way
     assert all(end <= begin for (_, end), (begin, _) in pairwise(under_way))
 

@@ -26,7 +26,7 @@ SMOOTH = 10  # steps of a point of a curve
 
 
 @dataclass(frozen=True)
-class Said:
+class TimedMessage:
     """One message of a run, a sum of gradients or of what a round has changed."""
 
     bytes: float  # that a rank sends
@@ -57,10 +57,10 @@ class ShortRun:
     config: TrainConfig
     losses: Sequence[float]
     held_out: float
-    shared: Said
-    meets: Said
+    shared: TimedMessage
+    meets: TimedMessage
 
-    def message(self, step: int) -> Said | None:
+    def message(self, step: int) -> TimedMessage | None:
         """What is said after so many steps."""
         alone = step - self.config.meets.synchronous_steps
         if self.config.outer is Outer.NONE or alone <= 0:
@@ -139,12 +139,12 @@ def run(cluster: Cluster, config: TrainConfig, link: Link) -> ShortRun:
     return ShortRun(config, [fmean(each) for each in zip(*losses, strict=True)], held_out[0], shared, meets)
 
 
-def traced(cluster: Cluster, config: TrainConfig, link: Link) -> Said:
+def traced(cluster: Cluster, config: TrainConfig, link: Link) -> TimedMessage:
     """A message of a round, the mean of all."""
     alone = config if config.outer is Outer.NONE else replace(config, synchronous_steps=0)
     _, trace = cluster.trace(a_round, alone)
     messages = messages_of_round(config)
-    return Said(max(trace.bytes_sent) / messages, trace.replay(Network.of(link)).duration / messages)
+    return TimedMessage(max(trace.bytes_sent) / messages, trace.replay(Network.of(link)).duration / messages)
 
 
 def trained(config: TrainConfig) -> tuple[list[float], float]:
