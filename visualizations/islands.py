@@ -17,7 +17,8 @@ from .rank_colours import colour_of
 from .style import SMALL, TEXT, WIDTH, Colour, Picture, bytes_text, canvas, ink_on, tint, write
 from .traffic import matrix
 
-HEIGHT, RADIUS, STEP = 2.2, 0.17, 0.52  # inches: a picture, a rank, from one rank of an island to the next
+RADIUS, STEP = 0.17, 0.52  # inches: of a rank; from one rank of an island to the next
+HEAD, FOOT, EDGE = 0.36, 0.36, 0.24  # inches: above and below the islands; what these are larger than their ranks
 MOST_PANELS, MOST_RANKS = 2, 4  # that have room: programs, and ranks of an island
 WITHIN, BETWEEN = tint(Colour.COMMUNICATION, 0.55), Colour.COMMUNICATION
 
@@ -40,7 +41,7 @@ def draw(traces: Mapping[str, Trace], steps: int, *, title: str = "") -> Picture
         raise BadInput(f"two islands have 2, 4, 6 or {2 * MOST_RANKS} ranks together, not {odd[0]}")
     if steps < 1:
         raise BadInput(f"a trace has 1 training step or more, not {steps}")
-    picture, axes = canvas(HEIGHT, title or finding(traces, steps))
+    picture, axes = canvas(HEAD + max(sizes) / 2 * STEP + EDGE + FOOT, title or finding(traces, steps))
     for place, (name, trace) in enumerate(traces.items()):
         width = WIDTH / len(traces)
         _panel(axes, place * width, width, name, matrix(trace) / steps)
@@ -61,14 +62,15 @@ def finding(traces: Mapping[str, Trace], steps: int) -> str:
 
 def _panel(axes: Axes, left: float, width: float, name: str, sent: np.ndarray) -> None:
     half, both = len(sent) // 2, sent + sent.T
-    middle, apart = 1.1, width / 2 - 0.75
+    tall = half * STEP + EDGE
+    middle, apart = HEAD + tall / 2, width / 2 - 0.75
     places = {}
     for rank in range(2 * half):
         side, row = divmod(rank, half)
         places[rank] = (left + width / 2 + (2 * side - 1) * apart, middle + (row - (half - 1) / 2) * STEP)
     write(axes, left + width / 2, 0.14, name, TEXT, Colour.INK, fontweight="bold")
     for side in range(2):
-        x, tall = left + width / 2 + (2 * side - 1) * apart, half * STEP + 0.24
+        x = left + width / 2 + (2 * side - 1) * apart
         look = {"boxstyle": "round,pad=0,rounding_size=0.3", "facecolor": "#EEF3EA", "edgecolor": Colour.LINE}
         axes.add_patch(FancyBboxPatch((x - 0.5, middle - tall / 2), 1.0, tall, **look, zorder=1))
         own = slice(side * half, (side + 1) * half)
@@ -85,4 +87,4 @@ def _panel(axes: Axes, left: float, width: float, name: str, sent: np.ndarray) -
         axes.add_patch(Circle((x, y), RADIUS, facecolor=face, edgecolor="white", linewidth=1, zorder=4))
         write(axes, x, y, str(rank), SMALL, ink_on(face), zorder=6)
     words = f"across {bytes_text(crossing(sent))}" if crossing(sent) else "nothing crosses"
-    write(axes, left + width / 2, middle + (half * STEP + 0.24) / 2 + 0.15, words, SMALL, Colour.INK)
+    write(axes, left + width / 2, middle + tall / 2 + 0.15, words, SMALL, Colour.INK)

@@ -7,7 +7,7 @@ import pytest
 
 from reference.choices import Outer
 from reference.config import TrainConfig
-from reference.decentralized.lab.short_runs import TimedMessage, ShortRun
+from reference.decentralized.lab.short_runs import ShortRun, TimedMessage
 from reference.trace.activity import Doing
 
 STEPS, COMPUTE, SECONDS, BYTES = 12, 1.0, 3.0, 100.0

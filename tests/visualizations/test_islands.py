@@ -28,6 +28,11 @@ def test_a_picture_can_be_read_and_says_what_crosses(trace: Trace, monkeypatch: 
     assert islands.crossing(matrix(trace)) == 2 * 6000, "a ring of four has two links between halves"
 
 
+def test_the_largest_islands_have_room(clusters, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, eight = clusters(8).trace(lambda: all_reduce.ring(torch.ones(1000), dist.group.WORLD))
+    assert_readable(islands.draw({"eight ranks": eight}, steps=1), monkeypatch)
+
+
 def test_what_has_no_room_is_refused(trace: Trace) -> None:
     with pytest.raises(BadInput, match="1 or 2 programs, not 3"):
         islands.draw(dict.fromkeys("abc", trace), steps=1)
