@@ -55,7 +55,7 @@ def frameworks(
     if task is Task.COMPARE:
         names = [name] if name else list(FRAMEWORKS)
         if stored:
-            show([row for row in rows.load() if row.framework in names])
+            show([row for name in names for row in rows.load() if row.framework == name])
             return None
         found = run_all(names, store)
         show(found)
