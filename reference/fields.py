@@ -115,7 +115,7 @@ def listed(words: Collection[str]) -> str:
 
 
 def require_members(made: Any) -> None:
-    """See that each field of an enum holds a member of it, or, where it may, a function.
+    """See that each field of an enum holds a member of it, or, where it may, a function or None.
 
     Raises:
         BadInput: for a word, say, which compares equal to its member and is none: `is` would not find it.
@@ -124,6 +124,8 @@ def require_members(made: Any) -> None:
         enum, *others = get_args(each.type) or (each.type,)
         value = getattr(made, each.name)
         if not _is_enum(enum) or isinstance(value, enum) or (others and callable(value)):
+            continue
+        if value is None and type(None) in others:
             continue
         raise BadInput(f"{each.name} takes a member of {enum.__name__} ({', '.join(enum)}), not {value!r}")
 

@@ -22,7 +22,7 @@ SAY_IT_THEMSELVES = {
     "reference/memory/loss_scaling.py: _by_all": "the same: whether gradients are finite",
     "reference/data_parallel/full_parameters.py: _of_all_ranks": "Python objects, for a checkpoint",
 }
-MAY_IMPORT = {"communicator", "default", "differentiable", "compat"}
+MAY_IMPORT = {"communicator", "default", "relay", "differentiable", "compat"}
 """Of reference.collectives; the last two for `Conjugate` and `device_of`."""
 
 

@@ -15,12 +15,12 @@ from reference.config import TrainConfig
 from reference.oracle import Record, one_process, relative_difference
 from reference.trace import Trace
 
+from ..grading import pool
 from ..grading.sent import bytes_sent
 from . import controls
 from .engines import MACHINES, RANKS, STEPS, Machine
 from .parts import Function
 from .seats import SEATS, filled
-from .texts import Own
 
 Functions = Mapping[str, Function]
 EXACT = 1e-10  # in float64 the order of additions costs 1e-15, a mistake 1e-3
@@ -29,6 +29,7 @@ PATIENCE = 60.0  # seconds for one run, of which it takes a fraction of one
 ROUNDS = 3  # of each, by turns, for a pace
 WORDS = 200  # characters of what a rank has said
 PRELOAD = (
+    *pool.PRELOAD,  # what texts are given
     "puzzles.capstone.challenges",
     "puzzles.capstone.controls",
     "puzzles.capstone.seats",
@@ -77,16 +78,9 @@ class Cost:
 
 
 @contextmanager
-def ranks(functions: Functions, world_size: int = RANKS) -> Iterator[Cluster]:
+def ranks(world_size: int = RANKS) -> Iterator[Cluster]:
     """Walled-in ranks, on which a text runs as a check runs it."""
-    given = [home for each in functions.values() if isinstance(each, Own) for home, _ in each.given]
-    with Cluster(
-        world_size,
-        watch=True,
-        timeout=PATIENCE,
-        untrusted=True,
-        preload=tuple(dict.fromkeys((*PRELOAD, *given))),
-    ) as cluster:
+    with Cluster(world_size, watch=True, timeout=PATIENCE, untrusted=True, preload=PRELOAD) as cluster:
         yield cluster
 
 
@@ -281,9 +275,10 @@ class Card:
         return sum(each.ran.get(puzzle, 0) for each in self.costs)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data; what depends on the clock stands apart, under "pace"."""
+        """Plain data; what depends on the clock, and on when threads let go of memory, stands apart: "measured"."""
         results = [asdict(each) | {"holds": each.holds} for each in self.results]
-        costs = [{name: value for name, value in asdict(each).items() if name != "pace"} for each in self.costs]
+        apart = ("pace", "peak")
+        costs = [{name: value for name, value in asdict(each).items() if name not in apart} for each in self.costs]
         return {
             "seats": {seat.name: self.seats.get(seat.name) for seat in SEATS},
             "refused": dict(self.refused),
@@ -292,7 +287,7 @@ class Card:
             "costs": costs,
             "scale": dict(self.scale),
             "passed": self.passed,
-            "pace": {each.engine: each.pace for each in self.costs},
+            "measured": {each.engine: {name: getattr(each, name) for name in apart} for each in self.costs},
         }
 
 
@@ -316,7 +311,7 @@ def card_of(
     from .scale import REPLICAS, step_of_64
 
     began, results, ledger, measured = time.monotonic(), [], {}, []
-    with ranks(functions) as cluster:
+    with ranks() as cluster:
         known: list[str] = []
         for name, engine, go in CONTROLS:
             if engine in engines:
@@ -327,13 +322,16 @@ def card_of(
             say(f"ledger and costs: {MACHINES[engine].title}")
             if any(each.engine == engine and not each.holds for each in results):
                 continue  # what is wrong has no price
-            of_ranks = cluster.run(controls.faults, MACHINES[engine], functions)
-            ledger[engine] = tuple(dict.fromkeys(fault for of_rank in of_ranks for fault in of_rank))
-            if costs:
-                measured.append(cost(engine, cluster, functions))
+            try:
+                of_ranks = cluster.run(controls.faults, MACHINES[engine], functions)
+                ledger[engine] = tuple(dict.fromkeys(fault for of_rank in of_ranks for fault in of_rank))
+                if costs:
+                    measured.append(cost(engine, cluster, functions))
+            except (RankError, ClusterError) as error:
+                ledger[engine] = (" ".join(str(error).split())[:WORDS],)
     scale = {}
     if costs and not known:
-        with ranks(functions, world_size=REPLICAS) as eight:
+        with ranks(REPLICAS) as eight:
             scale = step_of_64(functions, eight)
     return Card(
         filled(functions), refused or {}, tuple(results), ledger, tuple(measured), scale, time.monotonic() - began

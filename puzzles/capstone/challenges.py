@@ -286,12 +286,12 @@ class Plain:
 def all_of(functions: Mapping[str, Any], folder: Path, say: Callable[[str], None] = lambda line: None) -> list[Entry]:
     """Run them all, with a learner's functions and the files of `folder`."""
     say("the fastest all-reduce on two nodes")
-    with ranks(functions, NODES * PER_NODE) as eight:
+    with ranks(NODES * PER_NODE) as eight:
         found = fastest_all_reduce(functions, folder, eight)
         say("the shortest wait in a pipeline, and the best plan")
         found += shortest_wait(functions, folder, eight) + best_plan(folder)
     say("the fewest bytes to a loss")
-    with ranks(functions) as cluster:
+    with ranks() as cluster:
         return found + fewest_bytes(functions, folder, cluster)
 
 
@@ -314,13 +314,18 @@ def records(folder: Path) -> list[Entry]:
 
 
 def keep(folder: Path, found: list[Entry]) -> list[Entry]:
-    """Enter what is better than before. Returns the table: the best of each challenge and who, best ones first."""
-    best: dict[tuple[str, str], Entry] = {}
-    for each in (*records(folder), *found):
-        before = best.get((each.challenge, each.who))
-        if each.value is not None and (before is None or each.value < before.value):
-            best[each.challenge, each.who] = each
-    table = sorted(best.values(), key=lambda each: (each.challenge, each.value, each.who))
+    """Write a table in which is what is better than before, and return it."""
+    table = entered_in(records(folder), found)
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
     write_whole(folder / FOLDER / RECORDS, json.dumps([asdict(each) for each in table], indent=1) + "\n")
     return table
+
+
+def entered_in(before: list[Entry], found: list[Entry]) -> list[Entry]:
+    """The best of each challenge and who, best ones first."""
+    best: dict[tuple[str, str], Entry] = {}
+    for each in (*before, *found):
+        known = best.get((each.challenge, each.who))
+        if each.value is not None and (known is None or each.value < known.value):
+            best[each.challenge, each.who] = each
+    return sorted(best.values(), key=lambda each: (each.challenge, each.value, each.who))

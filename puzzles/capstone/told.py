@@ -9,6 +9,7 @@ from .engines import MACHINES
 from .seats import PARTS, SEATS, Seat
 
 OWN, OTHERS, BLAMED = "■", "□", "✗"
+HARD = "\0"  # a space at which no line ends
 WIDE = 100
 
 
@@ -23,9 +24,9 @@ def engine(card: Card) -> Iterator[str]:
     yield f"THE ENGINE   {OWN} yours   {OTHERS} the reference's" + (f"   {BLAMED} to blame" if card.blamed else "")
     widest = max(map(len, PARTS))
     for part in PARTS:
-        seats = "  ".join(f"{mark(seat, card)} {seat.name}" for seat in SEATS if seat.part == part)
-        for number, line in enumerate(textwrap.wrap(seats, WIDE - widest - 5, break_long_words=False)):
-            yield f"  {part if not number else '':<{widest}} │ {line}"
+        seats = [f"{mark(seat, card)} {seat.name}".replace(" ", HARD) for seat in SEATS if seat.part == part]
+        for number, line in enumerate(textwrap.wrap("  ".join(seats), WIDE - widest - 5, break_long_words=False)):
+            yield f"  {part if not number else '':<{widest}} │ {line.replace(HARD, ' ')}"
 
 
 def whose(card: Card) -> Iterator[str]:

@@ -2,11 +2,14 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
 from rankwise.naming import Root, course_of
+
+if TYPE_CHECKING:
+    from puzzles.grading.course import Course
 
 FAILED = 1
 
@@ -45,7 +48,7 @@ def capstone(
     home = course_of(course)
     found = texts.of_folder(puzzles, seats.KNOWN) if puzzles else texts.of_history(home, seats.KNOWN)
     if challenges:
-        return _challenged(found.functions, home.root)
+        return _challenged(found.functions, home)
     engines = tuple(name for name in MACHINES if not engine or name in engine)
     made = card.card_of(found.functions, found.refused, engines=engines, say=_say)
     print("\n".join(told.lines(made)))
@@ -54,11 +57,12 @@ def capstone(
     return 0 if made.passed else FAILED
 
 
-def _challenged(functions: dict, root: Path) -> int:
+def _challenged(functions: dict, home: "Course") -> int:
     from puzzles.capstone import challenges, told
 
-    found = challenges.all_of(functions, root, _say)
-    print("\n".join(told.records(challenges.keep(root, found), found)))
+    before, found = challenges.records(home.root), challenges.all_of(functions, home.root, _say)
+    table = challenges.entered_in(before, found) if home.visited else challenges.keep(home.root, found)
+    print("\n".join(told.records(table, found)))
     return 0
 
 

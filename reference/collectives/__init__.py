@@ -27,6 +27,7 @@ They run on gloo and on NCCL, with any number of ranks and any length. The paths
 |            | differentiable | the gradient of each collective, which is a collective                             |
 |            | communicator   | what strategies talk through: native, by hand, or one of one's own                 |
 |            | default        | the communicator that a plain process group stands for                             |
+|            | relay          | a communicator through which everything passes to another one                      |
 | details    | reduction      | what a reduction does to two tensors                                               |
 |            | checks         | what is wrong with a call, said before its first message                           |
 | in torch   | backend        | all of these under PyTorch's own DDP, FSDP and pipelining                          |

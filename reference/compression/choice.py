@@ -9,7 +9,7 @@ from reference.config import TrainConfig
 
 from .cosines import DeMo
 from .low_rank import PowerSGD
-from .memory import MakeCompressor, Rounded
+from .memory import HalfPrecision, MakeCompressor
 from .one_bit_adam import Momenta, MomentumSum
 from .signs import MajorityVote, OneBit
 from .sparse import RandomK, TopK
@@ -26,8 +26,8 @@ def compressor_of(config: TrainConfig, momenta: Momenta) -> MakeCompressor | Non
         return partial(MomentumSum, momenta=momenta)
     makers: dict[Compress, MakeCompressor | None] = {
         Compress.NONE: None,
-        Compress.BF16: partial(Rounded, dtype=torch.bfloat16),
-        Compress.FP16: partial(Rounded, dtype=torch.float16),
+        Compress.BF16: partial(HalfPrecision, dtype=torch.bfloat16),
+        Compress.FP16: partial(HalfPrecision, dtype=torch.float16),
         Compress.ONE_BIT: OneBit,
         Compress.TOP_K: partial(TopK, share=config.compress_share),
         Compress.RANDOM_K: partial(RandomK, share=config.compress_share, seed=config.seed),

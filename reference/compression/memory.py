@@ -100,7 +100,7 @@ class WithResiduals(Compressor):
         return [self.residuals[known.name].add_(gradient.flatten()) for known, gradient in pairs]
 
 
-class Rounded(Compressor):
+class HalfPrecision(Compressor):
     """Numbers of another dtype on the way, and no memory: what torch calls the hooks fp16_compress and bf16_compress.
 
     Args:

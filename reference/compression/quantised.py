@@ -28,9 +28,9 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from reference.collectives.communicator import SUM, Communicator, Finish
+from reference.collectives.relay import Relay
 from reference.dtypes import accumulator
 from reference.errors import BadInput
-from reference.resilience.relay import Relay
 
 from .formats import Format
 

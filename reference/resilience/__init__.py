@@ -27,7 +27,6 @@ A rank computes wrongly, which is not seen until it is compared:
 
     plain_votes.py        a vote, a sum with its checksum, a spike
     votes.py              replicas that must be equal are compared, and a rank that is off is named
-    relay.py              a communicator through which everything passes to another one
     checked_sums.py       a bit that flips while gradients are added up; the rank, in a ring
     audits.py             a neighbour computes a rank's gradient again, from time to time
     together.py           NaN on one rank: all leave the step out together, and it is named where it began

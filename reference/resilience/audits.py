@@ -36,13 +36,13 @@ from torch.distributed import ProcessGroup
 from reference.collectives.communicator import Communicator, Finish
 from reference.collectives.compat import all_gather_single
 from reference.collectives.reduction import SUM
+from reference.collectives.relay import Relay
 from reference.data_parallel.initial import fingerprint
 from reference.errors import BadInput
 from reference.models.data import Batches
 from reference.train import Training
 
 from .plain_votes import outvoted
-from .relay import Relay
 from .votes import Suspicion, digest
 
 

@@ -18,7 +18,7 @@ from rows import Row
 from reference.cluster import Cluster
 from reference.compression.compressed import Compressed
 from reference.compression.low_rank import PowerSGD
-from reference.compression.memory import MakeCompressor, Rounded
+from reference.compression.memory import HalfPrecision, MakeCompressor
 from reference.data_parallel.replicated import BUCKET_BYTES
 from reference.models import GPT, GPTConfig, create, token_loss
 from reference.models.data import Batches, python_text
@@ -27,7 +27,7 @@ RANKS, ROUNDS = 4, 15
 MODEL = GPTConfig(layers=4, width=256, heads=8, kv_heads=4, hidden=704)  # of bytes: 3.1 million parameters
 OURS: dict[str, MakeCompressor] = {
     "powersgd": partial(PowerSGD, rank=RANK),
-    "fp16": partial(Rounded, dtype=torch.float16),
+    "fp16": partial(HalfPrecision, dtype=torch.float16),
 }
 
 

@@ -21,6 +21,11 @@ FIRST = tuple(seat.puzzles[0] for seat in SEATS)  # of each seat, the one that t
 BETWEEN_STEPS = {seat.puzzles[0] for seat in SEATS if seat.part == KEPT}
 
 
+def test_ranks_have_all_that_texts_are_given() -> None:
+    given = {home for each in of_answers(KNOWN).values() for home, _ in each.given}
+    assert given <= set(card.PRELOAD)
+
+
 def wrong(name: str, mistake: str) -> Own:
     """A wrong solution of the catalogue, by the name of its mistake."""
     puzzle = catalog.find(name)
@@ -117,6 +122,14 @@ def test_an_engine_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[st
     assert "there is no engine 'steam': there are data, shards" in capsys.readouterr().err
 
 
+def test_what_a_class_compares_stands_apart_from_what_is_measured() -> None:
+    made = card.Cost("data", (2, 1), (2, 1), (30, 20), 0.5, {"zero.clip_by_norm": 3})
+    told_of = card.Card({}, {}, (), {"data": ()}, (made,), {"step": 1.0}, 9.0).as_json()
+    assert told_of["costs"] == [{"engine": "data", "bytes": (2, 1), "calls": (2, 1), "ran": {"zero.clip_by_norm": 3}}]
+    assert told_of["measured"] == {"data": {"pace": 0.5, "peak": (30, 20)}}
+    assert told_of["passed"]
+
+
 def test_where_the_reference_alone_fails_nobody_is_blamed() -> None:
     functions = of_answers(("tensor_parallel.row_linear",))
     never = card.control("never", "tensor", lambda *_: (1.0, 0.0), None, functions)
@@ -175,6 +188,28 @@ def test_a_schedule_that_holds_too_much_does_not_count_and_none_is_below_the_bou
     assert "may hold 4" in found["pipeline_parallel.gpipe_order"].why
     assert found["zero_bubble.zb_h1_order"].value == found["reference ZB-H1"].value
     assert all(each.value >= each.bound for each in found.values() if each.value is not None)
+
+
+SUMS = """
+import torch.distributed as dist
+
+def all_reduce(x, intra, inter, group):
+    dist.all_reduce(x, group=intra)
+    dist.all_reduce(x, group=inter)
+"""
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_file_takes_part_and_wrong_sums_do_not_count(
+    right: bool, tmp_path: Path, clusters: Callable[..., Cluster]
+) -> None:
+    (tmp_path / "capstone").mkdir()
+    (tmp_path / "capstone" / "all_reduce.py").write_text(SUMS if right else SUMS.replace("group=inter", "group=intra"))
+    entries = challenges.fastest_all_reduce({}, tmp_path, clusters(REPLICAS, preload=card.PRELOAD))
+    found = {each.who: each for each in entries}
+    assert (found["all_reduce.py"].value is not None) == right
+    assert all(each.value > each.bound for each in entries if each.value is not None)
+    assert found["reference, two levels"].value < found["reference ring"].value
 
 
 def test_records_keep_the_best_of_each(tmp_path: Path) -> None:

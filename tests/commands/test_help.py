@@ -14,7 +14,17 @@ from typer.models import ParameterInfo
 
 from rankwise import cli
 from rankwise.commands.train import train
-from reference.choices import ContextLayout, ContextMethod, Outer, RoundLength, Wire, WireFormat
+from reference.choices import (
+    Compress,
+    ContextLayout,
+    ContextMethod,
+    LinearNumbers,
+    Optimizer,
+    Outer,
+    RoundLength,
+    Wire,
+    WireFormat,
+)
 from reference.memory.offload import Offload
 from reference.memory.precision import PRECISIONS
 from reference.memory.recompute import Recompute
@@ -107,6 +117,9 @@ def test_lists_of_words_are_the_references_own() -> None:
         "quantize_gradients": list(WireFormat),
         "device": ["auto", "cpu", "cuda"],  # `rankwise.training.choose_device`
         "scatter_gather": ["on", "off"],
+        "optimizer": list(Optimizer),
+        "linear": list(LinearNumbers),
+        "compress": list(Compress),
         "outer": list(Outer),
         "round_length": list(RoundLength),
         "wire": list(Wire),

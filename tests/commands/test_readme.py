@@ -59,7 +59,7 @@ def test_options_of_train_are_all_told() -> None:
 
 def test_setup_shows_how_far_it_is() -> None:
     """pip draws its own progress, unless it is told to be quiet."""
-    (recipe,) = re.findall(r"pip install.*", MAKEFILE)
+    (recipe,) = re.findall(r"pip install.*lab,dev.*", MAKEFILE)
     assert "--quiet" not in recipe and "-q" not in recipe.split()
     assert "make setup" in README
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from reference.collectives.default import over
 from reference.compression import plain_memory
 from reference.compression.low_rank import PowerSGD
-from reference.compression.memory import Compressor, Known, MakeCompressor, Rounded, generator_of
+from reference.compression.memory import Compressor, HalfPrecision, Known, MakeCompressor, generator_of
 from reference.compression.signs import MajorityVote, OneBit, chunk_length
 from reference.compression.sparse import RandomK, TopK
 
@@ -26,7 +26,7 @@ MAKERS: Mapping[str, MakeCompressor] = MappingProxyType(
         "random-k": partial(RandomK, share=SHARE, seed=3),
         "powersgd": partial(PowerSGD, rank=RANK, seed=3),
         "vote": MajorityVote,
-        "bf16": partial(Rounded, dtype=torch.bfloat16),
+        "bf16": partial(HalfPrecision, dtype=torch.bfloat16),
     }
 )
 Cuts = Sequence[Sequence[str]]
