@@ -43,7 +43,7 @@ LOOKS: Mapping[str, tuple[str, str, str]] = MappingProxyType(
     }
 )
 """Letter, words and colour of an operation, by what a transfer is labelled with."""
-OTHER = ("", "others", Colour.IDLE)
+OTHER = Colour.IDLE  # of an operation that a step has seldom
 
 
 def draw(traces: Mapping[str, Trace], network: Network, *, title: str = "") -> Picture:
@@ -69,6 +69,8 @@ def draw(traces: Mapping[str, Trace], network: Network, *, title: str = "") -> P
     time_axis(every[-1], end)
     seen = {transfer.label for timeline in timelines.values() for transfer in timeline.transfers}
     marks = {_words(label): Patch(facecolor=look[2]) for label, look in LOOKS.items() if label in seen}
+    if seen - set(LOOKS):
+        marks["others"] = Patch(facecolor=OTHER)
     legend_below(every[-1], marks, 1.0)
     return picture
 
@@ -92,7 +94,7 @@ def _panel(axes: Axes, name: str, trace: Trace, timeline: Timeline, end: float) 
     axes.set(xlim=(0, end), ylim=(trace.world_size - 0.5, -0.5))
     inches = (WIDTH - 0.9) / end
     for transfer in timeline.transfers:
-        letter, _, face = LOOKS.get(transfer.label, OTHER)
+        letter, _, face = LOOKS.get(transfer.label, ("", "", OTHER))
         wide = transfer.end - transfer.begin
         place = (transfer.begin, transfer.src - 0.4)
         axes.add_patch(Rectangle(place, wide, 0.8, facecolor=face, edgecolor="white", linewidth=0.5, zorder=2))

@@ -39,9 +39,13 @@ def test_a_box_is_a_message_on_the_axis_that_all_share():
         assert seen == [pytest.approx(each) for each in sent]
 
 
-@pytest.mark.parametrize("op", [op for op in Op if not op.point_to_point and op is not Op.BARRIER])
+@pytest.mark.parametrize("op", [Op.ALL_REDUCE, Op.REDUCE_SCATTER, Op.ALL_GATHER, Op.BROADCAST, Op.REDUCE, Op.GATHER])
 def test_any_collective_can_be_drawn(monkeypatch, op):
-    assert_readable(wires.draw({"one": p.trace(4, lambda rank: rank.call(op, 80_000))}, NETWORK), monkeypatch)
+    root = 0 if op in (Op.BROADCAST, Op.REDUCE, Op.GATHER) else None
+    picture = wires.draw({"one": p.trace(4, lambda rank: rank.call(op, 80_000, root))}, NETWORK)
+    assert_readable(picture, monkeypatch)
+    _, words, _ = wires.LOOKS.get(str(op), ("", "others", ""))
+    assert any(words in said for said, _, _ in drawn(picture, monkeypatch))
 
 
 def test_steps_that_send_nothing_are_refused():

@@ -34,14 +34,14 @@ STORED = (("deepspeed", "zero1"), ("deepspeed", "zero3"), ("deepspeed", "ulysses
 
 
 @dataclass(frozen=True)
-class Run:
+class StepRun:
     """What a feature has done."""
 
     curve: tuple[float, ...]  # losses, of the whole batch
     step: Trace  # the last one
 
 
-def here(cluster: Cluster, framework: str, feature: str, course: Course) -> Run:
+def here(cluster: Cluster, framework: str, feature: str, course: Course) -> StepRun:
     """Run a feature in ranks that are there already.
 
     Raises:
@@ -58,7 +58,7 @@ def here(cluster: Cluster, framework: str, feature: str, course: Course) -> Run:
     curve = tuple(sum(step) / len(step) for step in zip(*known, strict=True))
     marks = [own for _, own in found]
     last = tuple(awaited(events[own[-2] : own[-1]]) for events, own in zip(trace.events, marks, strict=True))
-    return Run(curve, Trace(trace.world_size, last, frozenset(range(trace.world_size))))
+    return StepRun(curve, Trace(trace.world_size, last, frozenset(range(trace.world_size))))
 
 
 def _on_rank(adapter: str, feature: str, course: Course) -> tuple[list[float | None], list[int]]:
