@@ -44,7 +44,8 @@ class WordTable:
         body = "".join(
             "<tr>" + "".join(f'<td style="{LOOK}">{escape(word)}</td>' for word in row) + "</tr>" for row in found
         )
-        return f"{NO_CORPSES}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{self}"
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f'{NO_CORPSES}<div style="max-height:30em;overflow:auto">{table}</div>{escape(repr(self))}'
 
     def __repr__(self) -> str:
         of = f" with {self.search!r}" if self.search else ""
