@@ -23,6 +23,7 @@ class Scale(StrEnum):
 
     LINEAR = "linear"
     LOG = "log"  # both axes; x is marked at powers of two
+    LOG_Y = "log y"
 
 
 def draw(
@@ -44,7 +45,7 @@ def draw(
         title: the finding.
         x, y: what the axes hold, with the unit.
         dots: (x, y) by name.
-        scale: of both axes.
+        scale: of the axes.
         text: how to write a number of the y axis.
         limit: name and height of a level to hold the others against; it stands among the names of the lines.
         note: what lines and dots are, where that is not plain: "lines: formula   dots: measured".
@@ -82,14 +83,17 @@ def _line(axes: Axes, name: str, look: tuple[str, Any, str], line: Points, dots:
 
 
 def _divide(axes: Axes, scale: Scale, text: Callable[[float], str]) -> None:
-    if scale is Scale.LINEAR:
-        axes.margins(x=0)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
-    else:
-        axes.set(xscale="log", yscale="log")
-        axes.minorticks_off()
+    if scale is not Scale.LINEAR:
+        axes.set_yscale("log")
+    if scale is Scale.LOG:
+        axes.set_xscale("log")
         low, high = axes.get_xlim()
         axes.set_xticks([power for power in POWERS_OF_TWO if low <= power <= high])
+    else:
+        axes.margins(x=0)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+    if scale is not Scale.LINEAR:
+        axes.minorticks_off()
         axes.yaxis.set_major_locator(_amounts(*axes.get_ylim()))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _written(value)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))

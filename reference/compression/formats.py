@@ -109,7 +109,7 @@ class Scaled:
             return payload.float()
         codes = -(-numel * self.element.bits // 8)
         values = self.element.from_bytes(payload[..., :codes], numel)
-        scales = self._read_scales(payload[..., codes:].clone())
+        scales = self._read_scales(_together(payload[..., codes:]))
         numbers = (self._in_blocks(values) * scales.unsqueeze(-1)).flatten(-2)[..., :numel]
         return numbers.clamp_(-HUGE, HUGE)  # of float32's largest, the next number may be too large for it
 
@@ -166,7 +166,7 @@ class Scaled:
             case ScaleKind.E8M0:
                 return power_of_two(written.int() - 127).masked_fill_(written == 255, torch.nan)
             case ScaleKind.E4M3:
-                of_row = written[..., -4:].clone().view(torch.float32)
+                of_row = _together(written[..., -4:]).view(torch.float32)
                 return E4M3.from_bytes(written[..., :-4], written.shape[-1] - 4) * of_row
 
 
@@ -174,6 +174,11 @@ def _of_largest(largest: Tensor, number: float) -> Tensor:
     """Scales with which `number` stands for these; NaN where they are not finite."""
     scales = (largest / number).clamp_(TINY, HUGE / number * (1 - 2.0**-23))  # times `number` it is finite again
     return scales.masked_fill_(~largest.isfinite(), torch.nan)
+
+
+def _together(x: Tensor) -> Tensor:
+    """A copy without gaps between its rows; where there is one row, `clone` alone would keep its distance to a next."""
+    return x.clone(memory_format=torch.contiguous_format)
 
 
 def _as_bytes(x: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ Islands, groups of ranks that train by themselves and meet now and then:
     answers/counted.py      when islands are data parallelism, and what they send in a day
 
     lab/quality.py          what islands cost in loss, beside synchronous data parallelism
+    lab/short_runs.py       runs of seconds, over steps, bytes, and seconds of a slow link
     lab/intellect.py        shares of time that INTELLECT-1 has published, from a replay
 
 Without a schedule:

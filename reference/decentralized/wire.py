@@ -21,9 +21,9 @@ from torch import Tensor
 
 from reference.choices import Wire
 from reference.collectives.communicator import Communicator, Finish
+from reference.compression.formats import FORMATS
 
-BLOCK = 256  # elements with a scale of their own
-LARGEST = {Wire.INT8: 127, Wire.INT4: 7}
+BLOCK = 256  # elements with a scale of their own, in both formats of `reference.compression.formats`
 
 Stages = Generator[Finish, None, Tensor]
 """A mean that is under way: it yields what to wait for before it continues, and returns the mean."""
@@ -70,36 +70,26 @@ def wire_bytes(numel: int, n: int, wire: Wire, itemsize: int = 4) -> float:
     if wire is Wire.FULL:
         return 2 * (n - 1) / n * numel * itemsize
     size = padded(numel, n)
-    of_chunk = {Wire.BF16: 2 * size, Wire.INT8: size, Wire.INT4: size // 2}[wire]
-    scales = 0 if wire is Wire.BF16 else 4 * size // BLOCK
-    return 2 * (n - 1) * (of_chunk + scales)
+    return 2 * (n - 1) * (2 * size if wire is Wire.BF16 else FORMATS[wire].nbytes(size))
 
 
 def encode(x: Tensor, wire: Wire) -> Tensor:
-    """Bytes of `x`, which is padded to whole blocks: numbers, then their scales."""
+    """Bytes of `x`, which is padded to whole blocks."""
     x = torch.nn.functional.pad(x, (0, -x.numel() % BLOCK))
-    if wire is Wire.FULL:
-        return x.contiguous().view(torch.uint8)
-    if wire is Wire.BF16:
-        return x.to(torch.bfloat16).view(torch.uint8)
-    blocks, most = x.view(-1, BLOCK).float(), LARGEST[wire]
-    scales = blocks.abs().amax(1, keepdim=True) / most
-    whole = (blocks / scales.where(scales > 0, 1)).round().to(torch.int8).flatten()
-    if wire is Wire.INT4:
-        low, high = (whole + 8).view(torch.uint8).view(-1, 2).unbind(1)
-        whole = low | high << 4
-    return torch.cat([whole.view(torch.uint8), scales.flatten().view(torch.uint8)])
+    match wire:
+        case Wire.FULL:
+            return x.contiguous().view(torch.uint8)
+        case Wire.BF16:
+            return x.to(torch.bfloat16).view(torch.uint8)
+    return FORMATS[wire].encode(x)
 
 
 def decode(said: Tensor, wire: Wire, dtype: torch.dtype) -> Tensor:
     """What `encode` said, with the padding."""
-    if wire is Wire.FULL:
-        return said.view(dtype)
-    if wire is Wire.BF16:
-        return said.view(torch.bfloat16).to(dtype)
-    of_block = BLOCK // 2 if wire is Wire.INT4 else BLOCK
-    blocks = said.numel() // (of_block + 4)
-    whole, scales = said[: blocks * of_block], said[blocks * of_block :].clone().view(torch.float32)
-    if wire is Wire.INT4:
-        whole = torch.stack([whole & 15, whole >> 4], dim=1).flatten().to(torch.int8) - 8
-    return (whole.view(torch.int8).view(blocks, BLOCK) * scales.view(-1, 1)).flatten().to(dtype)
+    match wire:
+        case Wire.FULL:
+            return said.view(dtype)
+        case Wire.BF16:
+            return said.view(torch.bfloat16).to(dtype)
+    blocks = said.numel() // FORMATS[wire].nbytes(BLOCK)
+    return FORMATS[wire].decode(said, blocks * BLOCK).to(dtype)

@@ -37,6 +37,7 @@ says what there is, `run` runs it, and `compare` makes the table of all: each ce
     answers/translated.py   a configuration of DeepSpeed for `fully_shard`
     answers/into_theirs.py  a parameter of ours in Meta's Llama
 
+    lab/steps.py     one step of a framework: run in ranks that are there, or stored
     lab/runs.py      a run from outside: ranks started, and a row of what they found
     lab/failing.py   what a reader sees of three mistakes
 """

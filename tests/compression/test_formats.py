@@ -20,6 +20,7 @@ def normal(*shape: int) -> Tensor:
 HARD = {
     "normal": normal(1000),
     "rows": normal(3, 77) * torch.exp(5 * normal(3, 77)),
+    "one row": normal(1, 77),
     "all magnitudes": normal(5000) * 10.0 ** torch.linspace(-44, 38, 5000),
     "zeros": torch.zeros(300),
     "the largest there is": torch.tensor([HUGE, -HUGE, 1.0, 1e-30]).repeat(100),

@@ -22,7 +22,7 @@ TORCHS_COLUMNS = ("PyTorch", "PyTorch's DDP", "`torch.distributed`")  # of table
 ROOMS_OF_TORCH = ("distributed", "nn", "utils", "amp", "autograd", "cuda", "optim")
 
 READ_AT = {
-    "Megatron": ("d98e8a6", "008e9cd", "megatron-core 0.19.2"),
+    "Megatron": ("d98e8a6", "008e9cd", "megatron-core 0.19.2", "megatron-core 0.16.1"),
     "TorchTitan": ("b5bcd76",),
     "DeepSpeed": ("edaa722", "DeepSpeed 0.19.8"),
 }

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 import pytest
 
 from reference.errors import BadInput
-from visualizations import context_widget, expert_widget, memory_widget, schedule_widget
+from visualizations import compression_widget, context_widget, expert_widget, memory_widget, schedule_widget
 from visualizations.explorer import Choice, Explorer, Menu, Slider
 from visualizations.live import VIEW
 from visualizations.style import Picture, canvas
@@ -93,7 +93,7 @@ def test_controls_reach_what_they_begin_with():
     assert (controls["legs"].max, controls["size"].min) == (8, 0.25)
 
 
-@pytest.mark.parametrize("module", [context_widget, expert_widget, memory_widget, schedule_widget])
+@pytest.mark.parametrize("module", [compression_widget, context_widget, expert_widget, memory_widget, schedule_widget])
 def test_every_field_has_a_control(module):
     controls, _ = parts(module.explore())
     assert sorted(module.CONTROLS) == sorted(field.name for field in fields(module.Choice))

@@ -34,12 +34,14 @@ def event_by_event(case, inputs):
 
 
 def step_by_step(case, inputs):
-    """All workers have the same number of steps: one may begin a step when the slowest has ended its."""
+    """One may begin a step when the slowest has ended its; one without further steps is no slower than its last."""
     seconds, bound = inputs[0]["seconds"], case.bound
     last, slowest = [0] * len(seconds), [0]
-    for step in range(case.steps):
+    for step in range(max(map(len, seconds))):
         gate = slowest[max(0, step - bound)]
-        last = [max(gate, before) + own[step] for before, own in zip(last, seconds, strict=True)]
+        for worker, own in enumerate(seconds):
+            if step < len(own):
+                last[worker] = max(gate, last[worker]) + own[step]
         slowest.append(max(last))
     return [last]
 

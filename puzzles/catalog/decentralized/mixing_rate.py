@@ -21,6 +21,8 @@ def by_eigenvalues(case, inputs):
 
 def by_the_ends(case, inputs):
     """Eigenvalues fall with the wave: the second and the last are the candidates."""
+    if case.ranks == 1:
+        return [0.0]
     return [max(abs(1 - 2 * (1 - case.keep) * sin(pi * wave / case.ranks) ** 2) for wave in (1, case.ranks // 2))]
 
 

@@ -1,6 +1,7 @@
 """zero.deal_matrices: owners of matrices have as much to do as each other."""
 
 import random
+from queue import PriorityQueue
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.zero.answers.matrices import deal_matrices
@@ -45,9 +46,17 @@ def one_after_another(case, inputs):
     return [found]
 
 
-def all_alike(case, inputs):
-    """Where all cost the same, rank after rank."""
-    return [[number % case.owners for number in range(len(inputs[0]["shapes"]))]]
+def from_a_queue(case, inputs):
+    """The rank with least to do is the first of a queue."""
+    shapes, queue = inputs[0]["shapes"], PriorityQueue()
+    for rank in range(case.owners):
+        queue.put((0, rank))
+    sides = [sorted(shape) for shape in shapes]
+    found = [None] * len(shapes)
+    for cost, number in sorted((-(a * a * (a + 2 * b)), number) for number, (a, b) in enumerate(sides)):
+        load, found[number] = queue.get()
+        queue.put((load - cost, found[number]))
+    return [found]
 
 
 def arguments(case, rank):
@@ -86,7 +95,7 @@ PUZZLE = Puzzle(
     scale=Scale(
         cases(worlds=(1,), model=(5_000,), owners=(50_000,)),
         "matrices times ranks",
-        oracle=all_alike,
+        oracle=from_a_queue,
     ),
     inputs=arguments,
     oracle=one_after_another,

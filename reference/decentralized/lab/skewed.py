@@ -74,6 +74,16 @@ def trained(problem: SkewedProblem) -> tuple[Tensor, dict[str, Tensor], float]:
     return one.weights, one.buffers, accuracy(one.load())
 
 
+def accuracies(problem: SkewedProblem) -> list[float]:
+    """On a rank: train. Returns the accuracy before the first round and after each."""
+    one = federation(problem)
+    found = [accuracy(one.load())]
+    for _ in range(problem.rounds):
+        one.round()
+        found.append(accuracy(one.load()))
+    return found
+
+
 @torch.no_grad()
 def accuracy(model: nn.Module) -> float:
     """Of new examples of all classes."""
