@@ -20,6 +20,8 @@ from reference.train import Training
 
 from .elastic_runs import CONFIG, PRELOAD, STEPS, elastic, require_right, run
 
+pytestmark = pytest.mark.alone  # who is gone is told by a clock: beside other tests a rank may come too late
+
 PORT = 29400  # of the store on the switch
 KILLED = Gone(-signal.SIGKILL)
 

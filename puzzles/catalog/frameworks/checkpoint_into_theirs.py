@@ -2,7 +2,7 @@
 
 import torch
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, drawn
+from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, case, cases, drawn
 from reference.frameworks.answers.into_theirs import into_theirs
 
 NAMES = {
@@ -79,6 +79,7 @@ PUZZLE = Puzzle(
         width=(7,),
     ),
     drawn=(drawn(worlds=(1,), of=tuple(NAMES), heads=range(1, 6), head_dim=(4, 6, 12), width=range(2, 9)),),
+    large=case(1, of="blocks.3.attention.query", heads=32, head_dim=128, width=1500),
     inputs=parameter,
     oracle=row_by_row,
     tolerance=0,
