@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from reference.collectives.communicator import Communicator
 from reference.errors import BadInput
-from reference.models import GPTConfig
+from reference.models import GPTConfig, require_gpt
 from reference.models.initialisation import initial_value
 from reference.models.moe_config import MoEConfig
 
@@ -67,6 +67,7 @@ def mixed_config(config: GPTConfig, branches: int, top_k: int = 2) -> MoEConfig:
     Raises:
         BadInput: for feed-forwards that no expert has.
     """
+    require_gpt(config)
     if branches < 2:
         raise BadInput(f"{branches} branch is no mixture: merge 2 or more")
     return MoEConfig(**asdict(config), experts=branches, top_k=min(top_k, branches), expert_hidden=config.hidden)
@@ -86,6 +87,7 @@ def into_experts(
     Returns:
         The same on every rank, by the names of `MoE`.
     """
+    require_gpt(config)
     n, merged = communicator.size(), {}
     for name, x in branch.items():
         if FEED_FORWARD in name:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
 from reference.errors import BadInput
-from reference.models import GPTConfig
+from reference.models import GPTConfig, require_gpt
 from reference.zero import checkpoint_folder
 
 MASTER, STATE = "master.", "state."  # how names begin in our checkpoints
@@ -145,6 +145,7 @@ def llama_config(config: GPTConfig) -> dict[str, object]:
     Raises:
         BadInput: for a model that is no Llama: with experts, biases, another activation or no gate.
     """
+    require_gpt(config)
     if config.experts or config.biases or config.activation != "silu" or not config.gated:
         raise BadInput("a Llama has gated feed-forwards with silu, and neither biases nor experts")
     return {

@@ -70,7 +70,7 @@ def test_no_method_of_a_module_is_replaced() -> None:
     root = Path(reference.__file__).parent
     for path in root.rglob("*.py"):
         where = str(path.relative_to(root.parent))
-        if not {"cluster", "trace"} & set(path.parts):  # rooms that see no modules
+        if not {"cluster", "trace", "adapters"} & set(path.parts):  # rooms that see no modules, or those of others
             assert set(assigned(ast.parse(path.read_text()))) <= REPLACED.get(where, set()), where
 
 
