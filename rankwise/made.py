@@ -6,7 +6,7 @@ since. What an update does with a file:
 
 | edited by   | a puzzle's file   | a notebook                                                | another                |
 |-------------|-------------------|-----------------------------------------------------------|------------------------|
-| nobody      | nothing           | nothing                                                   | nothing                |
+| no one      | nothing           | nothing                                                   | nothing                |
 | the course  | takes the new one | takes the new one                                         | takes the new one      |
 | the learner | stays             | stays                                                     | stays                  |
 | both        | stays             | the new one; the learner's goes beside it, lessons/mine/  | nothing at all is done |

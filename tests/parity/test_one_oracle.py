@@ -11,7 +11,10 @@ from torch import Tensor, nn
 from reference.oracle import Record, alone, largest_difference, record
 
 TESTS = Path(__file__).parents[1]
-OTHER_ALGORITHMS = {"zero_bubble/delayed.py"}  # late weights, which no step of one process has
+OTHER_ALGORITHMS = {
+    "zero_bubble/delayed.py",  # late weights, which no step of one process has
+    "decentralized/one_process.py",  # several models, which meet
+}
 
 
 class Line(nn.Module):
