@@ -255,6 +255,8 @@ def _band(queries: TokenRun, keys: TokenRun, window: int) -> Iterator[AttentionP
     """A window: so many queries at a time as it is wide, with the keys that any of them sees."""
     last = _last_seen(queries, keys)
     first = (queries.first - keys.first - window) // _stride(queries, keys) + 1
+    if first > last:  # a window that is narrower than the stride falls between two keys
+        return
     for begin in range(0, queries.length, window):
         end = min(begin + window, queries.length)
         seen = max(0, first + begin), min(keys.length, last + end)

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reference.choices import ContextLayout
@@ -36,6 +36,7 @@ def covered(queries: int, keys: int, found: tuple[AttentionPiece, ...]) -> torch
 
 
 @given(layouts(), st.just(Mask(causal=False)) | masks)
+@example(layout(ContextLayout.STRIPED, 4, 3), Mask(causal=True, window=2))  # narrower than the stride
 def test_pieces_are_the_mask(of: Layout, mask: Mask) -> None:
     for queries, keys in itertools.product(of.tokens, repeat=2):
         found = pieces(queries, keys, mask)
