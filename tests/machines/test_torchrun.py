@@ -103,5 +103,5 @@ def test_the_doctor_names_a_slow_node(tmp_path: Path) -> None:
     assert list(pairs) == [("node 0", "node 1"), ("node 0", "node 2"), ("node 1", "node 2")]
     there, back = (float(rate) for rate in re.findall(r"([\d.]+) MB/s", pairs["node 0", "node 2"]))
     assert 15 < min(there, back) <= max(there, back) < 27  # 200 Mb/s are 25 MB/s, headers and all
-    (slow,) = (line for line in lines if line.startswith("note"))
-    assert "node 1 is slow: 2." in slow
+    notes = [line for line in lines if line.startswith("note")]  # on a busy machine of another node, too
+    assert any("node 1 is slow: 2." in note for note in notes), notes
