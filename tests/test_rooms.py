@@ -41,6 +41,7 @@ CHAPTERS = (
 MEETING_PLACES = (
     "plan",
     "parallelize",
+    "optimizers",
     "train",
     "options",
     "launch",
