@@ -28,14 +28,35 @@ def python_of(name: str, framework: Framework) -> str:
     """The Python that runs a framework.
 
     Raises:
-        BadInput: if its environment is not there yet.
+        BadInput: if its environment is not there yet, or was made for other versions.
     """
     if not framework.packages:
         return sys.executable
-    python = folder(framework.environment or name) / "bin" / "python"
+    home = folder(framework.environment or name)
+    python = home / "bin" / "python"
     if not python.exists():
         raise BadInput(f"{framework.title} has an environment of its own: `rankwise frameworks setup {name}` makes it")
+    pinned = home / "constraints.txt"
+    if not pinned.exists() or pinned.read_text(encoding="utf-8") != pins():
+        made = f"{framework.title} was set up for other versions than {pins().split()}"
+        raise BadInput(f"{made}: `rm -r {home}` and `rankwise frameworks setup {name}` make it anew")
+    show_project(home)
     return str(python)
+
+
+def pins() -> str:
+    """The versions that an environment keeps, as pip's constraints."""
+    return "".join(f"{name}=={version(name).partition('+')[0]}\n" for name in PINNED)
+
+
+def show_project(home: Path) -> None:
+    """Let an environment see the packages of the one that runs now, also where another one made it and is gone."""
+    seen = next(home.glob("lib/python*/site-packages")) / "of_the_project.pth"
+    ours = sysconfig.get_path("purelib") + "\n"
+    if not seen.exists() or seen.read_text(encoding="utf-8") != ours:
+        written = seen.with_suffix(f".{os.getpid()}")
+        written.write_text(ours, encoding="utf-8")
+        written.replace(seen)
 
 
 def create(name: str, framework: Framework) -> Path:
@@ -47,11 +68,12 @@ def create(name: str, framework: Framework) -> Path:
     home = folder(framework.environment or name)
     if not (home / "bin" / "python").exists():
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
-    packages = next(home.glob("lib/python*/site-packages"))
-    (packages / "of_the_project.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    show_project(home)
     pinned = home / "constraints.txt"
-    pinned.write_text("".join(f"{name}=={version(name).partition('+')[0]}\n" for name in PINNED), encoding="utf-8")
+    pinned.write_text(pins(), encoding="utf-8")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(home / "bin" / "python")]
+    if not framework.packages:
+        return home
     wanted = [*framework.flags, *framework.packages]
     done = subprocess.run([*pip, "install", "--quiet", "-c", str(pinned), *wanted], capture_output=True, text=True)
     if done.returncode:

