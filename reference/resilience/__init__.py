@@ -18,6 +18,7 @@ A rank dies, hangs or is cut off:
     copies.py       each rank's state in memory, and on a neighbour's node
     store.py        where those who take part leave words for each other
     membership.py   those who live agree on a list, round after round
+    round_group.py  a round as torch's world, in which no rank waits for one who has gone
     elastic.py      training that continues with the ranks that are left
     quorum.py       one answer for all, also where ranks die while it is asked for
     per_step.py     replicas vote on each step; one that returns heals while the others continue
