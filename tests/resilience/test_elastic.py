@@ -3,7 +3,6 @@
 import itertools
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,16 +12,14 @@ from pathlib import Path
 import pytest
 
 from reference.cluster import Cluster, Gone, Nodes
-from reference.cluster.nodes import SWITCH
 from reference.plan import DataParallelism, Plan
 from reference.saves import Saves
 from reference.train import Training
 
-from .elastic_runs import CONFIG, PRELOAD, STEPS, elastic, require_right, run
+from .elastic_runs import CONFIG, PRELOAD, STEPS, require_right, run, run_on
 
 pytestmark = pytest.mark.alone  # who is gone is told by a clock: beside other tests a rank may come too late
 
-PORT = 29400  # of the store on the switch
 KILLED = Gone(-signal.SIGKILL)
 
 
@@ -152,12 +149,6 @@ def test_a_node_dies_and_the_other_goes_on() -> None:
         results = run_on(cluster, happens=dies({2: 3, 3: 3}))
     assert results[2:] == [KILLED, KILLED]
     assert require_right(results)[-1].ranks == 2
-
-
-def run_on(cluster: Cluster, **options) -> list:
-    """Train on nodes, with a store on the machine that joins them."""
-    cluster.nodes.start_on_switch([sys.executable, "-m", "reference.resilience.store", SWITCH, str(PORT)])
-    return cluster.survive(elastic, PORT, host=SWITCH, **options)
 
 
 @pytest.mark.skipif(not available, reason=f"no nodes here: {available.why_not}")
