@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from threading import Event, Thread
 
@@ -65,10 +64,10 @@ class Membership:
         self.name, self.lease, self.at_first = name, lease, at_first
         self.round = Round(0, ())
         self._connect = connect
-        self.store = connect(_COMING)  # for the thread that made this
-        self.port = self.store.port  # where the store listens
-        self._watch = _Watch(connect, self.store, name, lease)
-        self.store.set_timeout(timedelta(seconds=_PATIENCE))
+        first = connect(_COMING)
+        self.port = first.port  # where the store listens
+        self._watch = _Watch(connect, first, name, lease)
+        self.store = self._reach()  # for the thread that made this
 
     def agree(self) -> Round:
         """Leave the round, and agree on the next one with all who live. Returns it once this process is in it."""
@@ -77,9 +76,8 @@ class Membership:
             try:
                 self.round = self._next()
                 break
-            except OUT_OF_REACH:  # this process is cut off: it waits until it is not
-                with suppress(OUT_OF_REACH):
-                    self.store = self._connect(_PATIENCE)
+            except OUT_OF_REACH:
+                self.store = self._reach()
         self._watch.attend(self.round)
         return self.round
 
@@ -111,6 +109,12 @@ class Membership:
     def close(self) -> None:
         """Take part no longer. Others see it at once."""
         self._watch.close(self.store)
+
+    def _reach(self) -> dist.Store:
+        """A client of the store. Where this process is cut off, it waits until it is not."""
+        while True:
+            with suppress(OUT_OF_REACH):
+                return self._connect(_PATIENCE)
 
     def _next(self) -> Round:
         """The next round that has this process in its list."""

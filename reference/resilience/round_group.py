@@ -11,13 +11,14 @@ of these not those whose data are half sent or half received when the connection
 import gc
 import os
 import socket
-import stat
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
+from threading import Thread
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from reference.process_group import PythonGroup, called, connect
 from reference.trace.requests import MessageRequest, Request
 
 from .membership import Membership, Round
+from .store import Connection, connections
 
 NAME = "elastic"  # of the backend
 LOOK = timedelta(seconds=0.1)  # between two looks whether the round is over
@@ -56,14 +58,17 @@ def world(of: Round, membership: Membership, connected: float) -> Iterator[dist.
     """The members of a round as torch's world, connected to each other until the round is over.
 
     Args:
-        connected: seconds in which the ranks of a group must have connected: for where a member dies while others
-            connect to it, nothing can be hung up yet.
+        connected: seconds in which the ranks of a group must have connected.
     """
     _forget()
     _now.over, _now.connected = lambda: membership.over, connected
-    store = WhileItLasts(membership)  # must be held: torch has its C++ half alone
-    before = connections(membership.port)
-    membership.on_over(lambda: hang_up(connections(membership.port) - before))
+    store = WhileItLasts(membership, of)  # must be held: torch has its C++ half alone
+    before = connections().keys()
+
+    def of_round() -> set[Connection]:
+        return {one for one, port in connections().items() if one not in before and port != membership.port}
+
+    membership.on_over(lambda: hang_up(of_round()))
     c10d._world.group_count = 0  # groups are found by their numbers, and one that could not be made has counted
     try:
         dist.init_process_group(
@@ -75,7 +80,7 @@ def world(of: Round, membership: Membership, connected: float) -> Iterator[dist.
         yield dist.group.WORLD
     finally:
         membership.on_over(lambda: None)
-        hang_up(connections(membership.port) - before)  # what is under way ends now, on both sides
+        hang_up(of_round())  # what is under way ends now, on both sides
         _left_behind.extend(group for group in c10d._world.pg_map if isinstance(group, RoundGroup))
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -141,6 +146,24 @@ _now = _Now()
 _left_behind: list[RoundGroup] = []  # until calls end that gloo has forgotten: its group would wait for them
 
 
+def _until_over(make: Callable[[], ProcessGroup]) -> ProcessGroup:
+    """What `make` makes, on a thread that is left to itself where the round is over first."""
+    made: Future[ProcessGroup] = Future()
+
+    def run() -> None:
+        try:
+            made.set_result(make())
+        except BaseException as error:  # it belongs to the caller
+            made.set_exception(error)
+
+    Thread(target=run, name="connects", daemon=True).start()
+    while True:
+        with suppress(TimeoutError):
+            return made.result(LOOK.total_seconds())
+        if _now.over():
+            raise RoundOver("a member has left or has gone before all were connected")
+
+
 def _forget() -> None:
     """Let groups go that have nothing under way."""
     _left_behind[:] = [group for group in _left_behind if not all(work.is_completed() for work in group.under_way)]
@@ -151,7 +174,7 @@ def backend() -> str:
     """A backend of torch's: gloo, whose waits end when the round is over."""
 
     def create(options: Any, _: Any) -> RoundGroup:
-        group = connect(dist.Backend.GLOO, options, timedelta(seconds=_now.connected))
+        group = _until_over(lambda: connect(dist.Backend.GLOO, options, timedelta(seconds=_now.connected)))
         group._get_backend(torch.device("cpu")).set_timeout(timedelta(seconds=PATIENCE))
         return RoundGroup(group)
 
@@ -162,9 +185,9 @@ def backend() -> str:
 class WhileItLasts(dist.Store):
     """The store as ranks of a round see it that find each other: none waits there for one that has gone."""
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: Membership, of: Round) -> None:
         super().__init__()
-        self._membership, self._store = membership, membership.store
+        self._membership, self._store, self._round = membership, membership.store, of
 
     def set(self, key: str, value: bytes) -> None:
         self._store.set(key, value)
@@ -187,31 +210,12 @@ class WhileItLasts(dist.Store):
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
         while not self._store.check(keys):
-            if self._membership.over:
+            if self._membership.over or self._membership.round != self._round:
                 raise RoundOver("a member has gone before all were connected")
             time.sleep(0.001)
 
 
-def connections(besides: int) -> set[tuple[int, int]]:
-    """TCP connections of this process: file descriptors and inodes, by which one knows them again.
-
-    Args:
-        besides: a port; those to it are left out.
-    """
-    found = set()
-    for file in map(int, os.listdir("/proc/self/fd")):
-        with suppress(OSError):
-            status = os.stat(f"/proc/self/fd/{file}")
-            if stat.S_ISSOCK(status.st_mode):
-                with socket.socket(fileno=os.dup(file)) as it:
-                    if it.family in (socket.AF_INET, socket.AF_INET6):
-                        port = it.getpeername()[1]  # OSError for one that listens: gloo would abort the process
-                        if port != besides:
-                            found.add((file, status.st_ino))
-    return found
-
-
-def hang_up(these: set[tuple[int, int]]) -> None:
+def hang_up(these: set[Connection]) -> None:
     """Shut connections: what waits on them, here and at the other end, fails."""
     for file, inode in these:
         with suppress(OSError):
