@@ -2,10 +2,11 @@
 
 `ncclCommAbort` wakes those who wait on NCCL. gloo has no such call: it tells only those who talk to the dead one, and
 of these not those whose data are half sent or half received when the connection breaks (`Pair::signalException` in its
-`tcp/pair.cc` looks at messages that are announced, and not at those under way). So two things are done:
+`tcp/pair.cc` looks at messages that are announced, and not at those under way). So three things are done:
 
     a thread looks at the membership, and hangs up all connections of the round once it is over;
-    a wait looks up from time to time whether the round is over, and leaves a call behind that gloo has forgotten.
+    a wait looks up from time to time whether the round is over, and leaves a call behind that gloo has forgotten;
+    ranks connect on a thread, which is left behind where the round is over before all were connected.
 """
 
 import gc

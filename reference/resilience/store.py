@@ -87,9 +87,9 @@ def reach(host: str, port: int, patience: float) -> dist.TCPStore:
 
 
 def connections() -> dict[Connection, int]:
-    """TCP connections of this process, each with the port at its other end."""
+    """TCP connections of this process, each with the port at its other end; none where the kernel is not Linux."""
     found = {}
-    for file in map(int, os.listdir("/proc/self/fd")):
+    for file in map(int, os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ()):
         with suppress(OSError):
             status = os.stat(f"/proc/self/fd/{file}")
             if stat.S_ISSOCK(status.st_mode):
