@@ -53,6 +53,11 @@ class Run:
     save_in_background: bool = option(
         False, "Write checkpoints while training continues: a step waits for a copy in memory, not for the disk."
     )
+    save_full_every: int = option(
+        1,
+        "Of so many checkpoints one holds everything, and the others what has changed since. That is less only of rows "
+        "that a step leaves alone, as with --weight-decay 0 those of bytes that the text does not have.",
+    )
     resume: bool = option(False, "Resume from the newest checkpoint in --save, with its options.", stored=False)
 
 

@@ -27,7 +27,8 @@ def train(context: Context, **words: Any) -> None:
     from reference.options import completed, configure, to_store
     from reference.saves import saves_of
 
-    saves = saves_of(words["save"], words["save_every"], words["resume"], words["save_in_background"])
+    how = words["save_in_background"], words["save_full_every"]
+    saves = saves_of(words["save"], words["save_every"], words["resume"], *how)
     if saves:
         given = {name for name in words if context.get_parameter_source(name).name != "DEFAULT"}
         words = completed(words, given, saves.stored())

@@ -21,6 +21,7 @@ from reference.models import PRESETS, GPTConfig
 from reference.options import OPTIONS, OnThisMachine, Run, add_to, completed, configure, to_store
 from reference.plan import DataParallelism, PipelineSchedule, Plan
 from reference.saves import Saves
+from reference.spikes import SpikePolicy
 
 BOTH = [(declared, field.name) for declared in (TrainConfig, Plan, Run) for field in fields(declared)]
 ARGUMENTS = {action.dest: action for action in launch.command_line()._actions if action.dest != "help"}
@@ -185,6 +186,7 @@ def test_what_a_help_says_is_there_by_default_is_there() -> None:
         "context_neighbours": Plan(context_parallel=4, context_method=ContextMethod.USP).neighbours,
         "save_every": Saves.every,
     }
+    known |= {f"spike_{name}": each for name, each in vars(SpikePolicy()).items() if name != "deviations"}
     meets = TrainConfig(outer=Outer.STREAMING).meets
     known |= {name: getattr(meets, name) for name in TAKEN_BY if getattr(meets, name) and name not in AS_WORDS}
     assert {name for name, each in OPTIONS.items() if re.search(r"\d+ by default", each.help)} == set(known)
