@@ -79,6 +79,12 @@ class OnThisMachine:
     elastic: bool = option(
         False, "Where ranks die, continue with those that are left: each keeps a copy of its state on a neighbour."
     )
+    voting_replicas: int = option(
+        1,
+        "Divide the ranks into so many replicas that vote on each step: one that fails takes no other along, and one "
+        "that returns heals while the others continue; with 1 there is no vote. Lesson 17.",
+        within=("ranks",),
+    )
     log: Path | None = option(
         None, "Write each step's loss and speed into this file, a JSON object a line.", stored=False
     )

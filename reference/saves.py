@@ -77,8 +77,10 @@ class Saves:
             BadInput: the same on every rank, as `check`, or if the checkpoint is damaged or another model's.
         """
         checkpoint.by_first(lambda: self.check(training.config, training.batches), training.group)
-        if not self.resume:
-            return 0
+        return self.load(training) if self.resume else 0
+
+    def load(self, training: Training) -> int:
+        """Put the newest checkpoint into a training. Returns the number of its steps. All ranks call this together."""
         step, extra = incremental.load(self.folder, training.saved, training.optimizer, training.group)
         for name, piece in training.stateful.items():
             piece.load_state_dict(extra[name])
@@ -148,6 +150,10 @@ class Saves:
         extra = self.extra(training)
         checkpoint.save(self.folder, training.saved, training.optimizer, step, extra, training.group)
 
+    def stopped(self, step: int) -> str:
+        """What is said where all were told to stop, and have saved."""
+        return f"told to stop: saved after step {step} in {self.folder}; --resume continues there"
+
     def extra(self, training: Training) -> dict[str, Any]:
         """What else than masters and optimizer it takes to resume."""
         return {
@@ -198,7 +204,7 @@ class Boundary:
             self.save(step)
         if stop and step < self.last:
             self.finish()
-            raise Preempted(f"told to stop: saved after step {step} in {self.saves.folder}; --resume continues there")
+            raise Preempted(self.saves.stopped(step))
 
     def save(self, step: int) -> None:
         """Now, or behind training; all, or what has changed."""

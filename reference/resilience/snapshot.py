@@ -2,6 +2,11 @@
 
 The parameters that a model computes with follow from the masters (`form.end_step`), a batch from the step. So that is
 all. In ZeRO and FSDP each rank has that of its shards.
+
+Two others copy state, each for another reader: `async_save.Copy` has the share that this rank writes, in memory that
+serves again; `copies.Snapshot` has boxes by name, of which any other layout can be made. This one goes back to where it
+was taken, without a message, and on its device. One copy for all three would send, or fill the CPU's memory, where
+neither is needed, and a rank of DDP could not go back with the share that it writes.
 """
 
 from collections.abc import Iterable

@@ -48,7 +48,14 @@ def test_each_field_is_the_same_option_of_both_command_lines(declared: type, nam
 def test_neither_command_line_has_options_of_its_own() -> None:
     both = {name for _, name in BOTH} | {"dropout", "balance", "capacity"}  # of a model
     assert set(ARGUMENTS) == both
-    assert set(PARAMETERS) == both | {"ranks", "nodes", "link", "elastic", "log"} and not without_option(OnThisMachine)
+    assert set(PARAMETERS) == both | {
+        "ranks",
+        "nodes",
+        "link",
+        "elastic",
+        "voting_replicas",
+        "log",
+    } and not without_option(OnThisMachine)
 
 
 def test_a_new_field_is_a_new_option_and_one_without_help_is_found() -> None:
