@@ -23,6 +23,7 @@ from reference.models.data import unigram_entropy
 from reference.parallelize import Plan
 from reference.report import StepReport, held_out, logger
 from reference.resilience.elastic import broken
+from reference.resilience.membership import LEASE
 from reference.resilience.per_step import Committed, NoReplica, PerStep, require_replicas
 from reference.resilience.preemption import Preempted, StopNotice, on_sigterm
 from reference.resilience.quorum import StoreQuorum
@@ -142,9 +143,9 @@ def on_rank(
     rank, notice = dist.get_rank(), StopNotice()
     first = rank - rank % width
     group = dist.new_group(list(range(first, first + width)), use_local_synchronization=True)
-    quorum = StoreQuorum(reach(host, port, REACHED), rank, dist.get_world_size(), together=width)
+    quorum = StoreQuorum(reach(host, port, REACHED), rank, dist.get_world_size(), LEASE, width)
     try:
-        with on_sigterm(notice.give):
+        with on_sigterm(notice.give) if saves else nullcontext():
             training = Training(config, group, torch.device("cpu"), plan)
             begun = begin(saves, training)
             one = PerStep(training, quorum, reach(host, port, REACHED), first=begun, notice=notice)
