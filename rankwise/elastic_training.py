@@ -52,7 +52,7 @@ def train_elastically_here(
     if saves and saves.in_background:
         raise BadInput("--elastic writes checkpoints at once: leave out --save-in-background")
     if saves and saves.full_every > 1:
-        raise BadInput("--elastic writes checkpoints in full, whoever is left: leave out --save-full-every")
+        raise BadInput("--elastic writes checkpoints in full: leave out --save-full-every")
     if config.outer is not Outer.NONE:
         raise BadInput(
             f"--elastic lays out anew the ranks that are left, and knows no islands: no --outer {config.outer}"

@@ -128,7 +128,7 @@ def say_how_it_went(results: Sequence[object], console: Console, entropy: float)
 
 
 def told(committed: Sequence[Committed]) -> Iterator[str]:
-    """Who brought gradients, a line for each change."""
+    """Which replicas brought gradients, a line for each change."""
     brought = committed[0].brought if committed else ()
     for each in committed:
         if each.brought != brought:

@@ -202,7 +202,7 @@ class PerStep:
         return all(answers.get(rank) == "yes" for rank in members)
 
     def _take_step(self) -> bool:
-        """One step, in as many rounds as it takes. False where the others have gone on without this replica."""
+        """One step, in as many rounds as it takes. False where the others continue without this replica."""
         mine, counts, rounds = self.compute(), False, 0
         while not counts:
             rounds += 1
