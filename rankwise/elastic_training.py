@@ -51,6 +51,8 @@ def train_elastically_here(
         raise BadInput("--elastic trains on CPUs, over gloo: leave out --device cuda")
     if saves and saves.in_background:
         raise BadInput("--elastic writes checkpoints at once: leave out --save-in-background")
+    if saves and saves.full_every > 1:
+        raise BadInput("--elastic writes checkpoints in full: leave out --save-full-every")
     if config.outer is not Outer.NONE:
         raise BadInput(
             f"--elastic lays out anew the ranks that are left, and knows no islands: no --outer {config.outer}"
@@ -59,6 +61,8 @@ def train_elastically_here(
         raise BadInput(
             "--elastic keeps no copies of what was not sent of gradients: leave out --compress, and --optimizer"
         )
+    if config.spikes:
+        raise BadInput("--elastic goes back where ranks die, and not past spikes: leave out --spike-deviations")
     require_fit(config, plan, ranks)
     batches = batches_for(config, plan.dp_size(ranks), plan.micro_batches)
     require_memory(config, plan, host_memory())

@@ -9,6 +9,7 @@ from reference.errors import BadInput
 from reference.fields import option, require_64_bits, require_members
 from reference.islands import IslandOptions
 from reference.models import preset
+from reference.spikes import SpikeOptions
 
 if TYPE_CHECKING:
     from reference.memory.precision import Precision
@@ -23,7 +24,7 @@ def precision(name: str) -> "Precision":
 
 
 @dataclass(frozen=True)
-class TrainConfig(IslandOptions):
+class TrainConfig(IslandOptions, SpikeOptions):
     """Everything that decides what is learned. The number of ranks is not part of it: it changes nothing.
 
     The number of islands does: each takes steps of its own, with its part of each batch.
@@ -100,6 +101,7 @@ class TrainConfig(IslandOptions):
             raise BadInput(f"this model knows {self.model.longest} positions, and a window has {self.sequence} tokens")
 
         self._check_compression()
+        SpikeOptions.__post_init__(self)
 
     def _check_compression(self) -> None:
         if self.compress_rank < 1:

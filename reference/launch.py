@@ -187,7 +187,8 @@ def agree(arguments: list[str]) -> tuple[TrainConfig, Plan, Saves | None, torch.
         kind = device.type
         folder = options["save"]
         resume = options["resume"] or (anew and bool(folder) and bool(checkpoint_folder.checkpoints(Path(folder))))
-        saves = saves_of(folder, options["save_every"], resume, options["save_in_background"])
+        how = options["save_in_background"], options["save_full_every"]
+        saves = saves_of(folder, options["save_every"], resume, *how)
         if saves:
             options = completed(options, given(arguments), saves.stored())
             saves = saves.of(to_store(options))
@@ -282,6 +283,8 @@ def run(config: TrainConfig, plan: Plan, saves: Saves | None, device: torch.devi
         say(goes_on)
     report = printer(config.steps, every=max(1, config.steps // 20)) if first else silent
     training = train(config, dist.group.WORLD, device, plan, report, saves)
+    for spike in training.guard.spikes if training.guard else ():
+        say(str(spike))
     say(held_out(validation_loss(training)))
 
 

@@ -53,6 +53,11 @@ class Run:
     save_in_background: bool = option(
         False, "Write checkpoints while training continues: a step waits for a copy in memory, not for the disk."
     )
+    save_full_every: int = option(
+        1,
+        "Of so many checkpoints one holds everything, and the others what has changed since. That is less only of rows "
+        "that a step leaves alone, as with --weight-decay 0 those of bytes that the text does not have.",
+    )
     resume: bool = option(False, "Resume from the newest checkpoint in --save, with its options.", stored=False)
 
 
@@ -73,6 +78,12 @@ class OnThisMachine:
     )
     elastic: bool = option(
         False, "Where ranks die, continue with those that are left: each keeps a copy of its state on a neighbour."
+    )
+    voting_replicas: int = option(
+        1,
+        "Divide the ranks into so many replicas that vote on each step: one that fails takes no other along, and one "
+        "that returns heals while the others continue; with 1 there is no vote. Lesson 17.",
+        within=("ranks",),
     )
     log: Path | None = option(
         None, "Write each step's loss and speed into this file, a JSON object a line.", stored=False

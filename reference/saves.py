@@ -19,7 +19,9 @@ from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.models.data import Batches
 from reference.models.files import home
+from reference.resilience import incremental
 from reference.resilience.async_save import BackgroundCheckpoints
+from reference.resilience.incremental import IncrementalCheckpoints
 from reference.resilience.preemption import Preempted, StopNotice, on_sigterm
 from reference.zero import checkpoint, checkpoint_folder
 from reference.zero.agreement import anywhere
@@ -36,11 +38,19 @@ class Saves:
     every: int = 100  # steps; the last one is saved, too
     resume: bool = False  # resume from the newest in the folder
     in_background: bool = False  # written while training continues
+    full_every: int = 1  # checkpoints, of which one holds everything, and the others what has changed since
     options: Mapping[str, Any] = field(default_factory=dict, compare=False)  # of the command, for a run that resumes
 
     def __post_init__(self) -> None:
         if self.every < 1:
             raise BadInput(f"a checkpoint is saved every 1 step or more, not {self.every}")
+        if self.full_every < 1:
+            raise BadInput(f"--save-full-every is 1 checkpoint or more, not {self.full_every}")
+        if self.full_every > 1 and self.in_background:
+            raise BadInput(
+                "what has changed is found in the state itself, which training would change meanwhile: leave out "
+                "--save-full-every, or --save-in-background"
+            )
 
     def check(self, config: TrainConfig, batches: Batches) -> str:
         """See that this run may begin here, and that the folder can be written. Files alone are looked at, by one rank.
@@ -67,9 +77,11 @@ class Saves:
             BadInput: the same on every rank, as `check`, or if the checkpoint is damaged or another model's.
         """
         checkpoint.by_first(lambda: self.check(training.config, training.batches), training.group)
-        if not self.resume:
-            return 0
-        step, extra = checkpoint.load(self.folder, training.saved, training.optimizer, training.group)
+        return self.load(training) if self.resume else 0
+
+    def load(self, training: Training) -> int:
+        """Put the newest checkpoint into a training. Returns the number of its steps. All ranks call this together."""
+        step, extra = incremental.load(self.folder, training.saved, training.optimizer, training.group)
         for name, piece in training.stateful.items():
             piece.load_state_dict(extra[name])
         return step
@@ -89,8 +101,9 @@ class Saves:
                 raise BadInput(f"{self.folder} does not tell the {name} of its run: save a new run somewhere else")
             if known[name] != here:
                 raise BadInput(f"{self.folder} is of a run with {name} {known[name]}, and this has {here}")
-        if "islands" in known and config.outer is Outer.NONE:
-            raise BadInput(f"{self.folder} is of a run with islands {known['islands']}, and this has none")
+        for name in ("islands", "loss spikes"):
+            if name in known and name not in wanted:
+                raise BadInput(f"{self.folder} is of a run with {name} {known[name]}, and this has none")
         step, last = contents["step"], config.stop_after or config.steps
         left = "" if step < last else f": nothing is left to train, this run ends after step {last}"
         line = "; ".join([f"resuming after step {step}{left}", *checkpoint_folder.damages(self.folder)])
@@ -120,7 +133,9 @@ class Saves:
             kept["offload_folder"] = str(Path(options["offload_folder"]).resolve())
         every = options.get("save_every")
         in_background = options.get("save_in_background", self.in_background)
-        return replace(self, options=kept, every=self.every if every is None else every, in_background=in_background)
+        full_every = options.get("save_full_every", self.full_every)
+        every = self.every if every is None else every
+        return replace(self, options=kept, every=every, in_background=in_background, full_every=full_every)
 
     def due(self, step: int, last: int) -> bool:
         """Whether to save after `step` steps, of `last`."""
@@ -134,6 +149,10 @@ class Saves:
         """
         extra = self.extra(training)
         checkpoint.save(self.folder, training.saved, training.optimizer, step, extra, training.group)
+
+    def stopped(self, step: int) -> str:
+        """What is said where all were told to stop, and have saved."""
+        return f"told to stop: saved after step {step} in {self.folder}; --resume continues there"
 
     def extra(self, training: Training) -> dict[str, Any]:
         """What else than masters and optimizer it takes to resume."""
@@ -173,6 +192,7 @@ class Boundary:
         self.saves, self.training, self.last, self.notice = saves, training, last, notice
         where = saves.folder, training.saved, training.optimizer, training.group
         self.background = BackgroundCheckpoints(*where) if saves.in_background else None
+        self.increments = IncrementalCheckpoints(*where, saves.full_every) if saves.full_every > 1 else None
 
     def __call__(self, step: int) -> None:
         """All ranks call this together, after `step` steps."""
@@ -184,12 +204,12 @@ class Boundary:
             self.save(step)
         if stop and step < self.last:
             self.finish()
-            raise Preempted(f"told to stop: saved after step {step} in {self.saves.folder}; --resume continues there")
+            raise Preempted(self.saves.stopped(step))
 
     def save(self, step: int) -> None:
-        """Now, or behind training."""
-        if self.background:
-            self.background.save(step, self.saves.extra(self.training))
+        """Now, or behind training; all, or what has changed."""
+        if how := self.background or self.increments:
+            how.save(step, self.saves.extra(self.training))
         else:
             self.saves.save(self.training, step)
 
@@ -216,6 +236,7 @@ def learned(config: TrainConfig, batches: Batches) -> dict[str, int | float | st
         "text": batches.fingerprint,
         "numbers of linear layers": str(config.linear),
         **({} if config.outer is Outer.NONE else {"islands": config.islands, "outer": str(config.outer)}),
+        **({} if config.spikes is None else {"loss spikes": "rolled back past"}),
     }
 
 
@@ -227,6 +248,7 @@ def scheduled(config: TrainConfig) -> dict[str, int | float]:
         "warmup": config.warmup,
         "weight decay": config.weight_decay,
         "clip": config.clip,
+        **({} if config.spikes is None else {f"spike {name}": each for name, each in vars(config.spikes).items()}),
     }
 
 
@@ -240,8 +262,10 @@ def changes(before: Mapping[str, int | float], now: Mapping[str, int | float]) -
     return [line + follows]
 
 
-def saves_of(folder: str | None, every: int | None, resume: bool, in_background: bool = False) -> Saves | None:
-    """What --save, --save-every, --resume and --save-in-background ask for; None where nothing is saved.
+def saves_of(
+    folder: str | None, every: int | None, resume: bool, in_background: bool = False, full_every: int = 1
+) -> Saves | None:
+    """What --save, --save-every, --resume and so on ask for; None where nothing is saved.
 
     Raises:
         BadInput: if there is no folder, or nothing in it to resume from.
@@ -252,9 +276,11 @@ def saves_of(folder: str | None, every: int | None, resume: bool, in_background:
         raise BadInput("--save-every needs --save FOLDER: without a folder nothing is saved")
     if folder is None and in_background:
         raise BadInput("--save-in-background needs --save FOLDER: without a folder nothing is saved")
+    if folder is None and full_every > 1:
+        raise BadInput("--save-full-every needs --save FOLDER: without a folder nothing is saved")
     if folder is None:
         return None
     place = Path(folder)
     if resume and not checkpoint_folder.checkpoints(place):
         raise BadInput(f"there is no checkpoint in {place} to resume from; without --resume a run begins there")
-    return Saves(place.resolve(), Saves.every if every is None else every, resume, in_background)
+    return Saves(place.resolve(), Saves.every if every is None else every, resume, in_background, full_every)

@@ -11,6 +11,7 @@ ranks and micro-batches, before backward. Parts of the loss and of the gradients
 """
 
 import time
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
@@ -34,6 +35,7 @@ from reference.models.data import Batches, file_text, python_text
 from reference.optimizers import optimizer_for
 from reference.parallelize import DEFAULT_PLAN, Plan, parallelize
 from reference.report import Report, StepReport, silent
+from reference.resilience.spikes import SpikeGuard
 from reference.saves import Saves, saving
 from reference.updates import EveryStep
 
@@ -94,6 +96,7 @@ class Training:
         if config.outer is not Outer.NONE:
             self.updates = MeetingUpdates(self.updates, outside.meeting(self.form, self.optimizer), config)
             self.stateful["islands"] = self.updates
+        self.guard = SpikeGuard(self, config.spikes) if config.spikes else None
         if self.engine.needs_warm_up and on_gpus.is_gpu(device):
             self.warm_up()
 
@@ -161,6 +164,13 @@ class Training:
             self.load = self.balancing.end_step()
         return norm
 
+    def steps(self, first: int, last: int) -> Iterator[tuple[int, float, float]]:
+        """Take steps, one by one: the number of each, its loss in nats per token, and the norm of its gradients."""
+        for step in range(first, last):
+            loss = self.backward(step)
+            norm = self.update(step)
+            yield step, summed(loss, self.loss_group), norm
+
 
 def train(
     config: TrainConfig,
@@ -180,18 +190,16 @@ def train(
     Raises:
         BadInput: if text, batch, plan and ranks do not fit, or a checkpoint cannot be saved or loaded.
         Preempted: if a rank was told to stop (SIGTERM), once all have saved.
+        TooManySpikes: if the loss spikes again and again.
     """
     training = Training(config, group, device, plan)
     first, last = saves.begin(training) if saves else 0, config.stop_after or config.steps
     began = time.perf_counter()
     with saving(saves, training, last) as at_boundary:
-        for step in range(first, last):
-            loss = training.backward(step)
-            gradient_norm = training.update(step)
+        for step, loss, gradient_norm in (training.guard or training).steps(first, last):
             seconds = time.perf_counter() - began
             tokens = (step + 1) * training.batches.tokens * config.islands
             load = (training.load.imbalance, training.load.dropped_share) if training.load else ()
-            loss = summed(loss, training.loss_group)
             report(StepReport(step + 1, loss, gradient_norm, tokens, seconds, first, *load))
             at_boundary(step + 1)
     return training
@@ -210,6 +218,10 @@ def require_fit(config: TrainConfig, plan: Plan, ranks: int) -> None:
         raise BadInput(f"islands meet with parameters and moments of adamw, and keep nothing of {word}: leave it out")
     if config.outer is not Outer.NONE and plan.offload is not Offload.NONE:
         raise BadInput("islands keep anchors beside the optimizer's state, which must not be elsewhere: no --offload")
+    if config.spikes and config.outer is not Outer.NONE:
+        raise BadInput("each island has losses of its own, and would go back alone: leave out --spike-deviations")
+    if config.spikes and plan.offload is not Offload.NONE:
+        raise BadInput("snapshots take the memory that --offload saves: leave it out, or --spike-deviations")
 
 
 def to_device(x: Tensor, device: torch.device) -> Tensor:

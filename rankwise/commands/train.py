@@ -11,6 +11,7 @@ import typer
 from typer import Context
 
 from rankwise.ranks import require_nodes, require_ranks
+from reference.errors import BadInput
 from reference.fields import Option
 from reference.options import GROUPS, OnThisMachine, grouped, require_words
 
@@ -24,16 +25,25 @@ def train(context: Context, **words: Any) -> None:
     require_words(words)
     from rankwise.elastic_training import train_elastically_here
     from rankwise.training import train_on_cluster
+    from rankwise.voting_training import train_with_votes
     from reference.options import completed, configure, to_store
     from reference.saves import saves_of
 
-    saves = saves_of(words["save"], words["save_every"], words["resume"], words["save_in_background"])
+    how = words["save_in_background"], words["save_full_every"]
+    saves = saves_of(words["save"], words["save_every"], words["resume"], *how)
     if saves:
         given = {name for name in words if context.get_parameter_source(name).name != "DEFAULT"}
         words = completed(words, given, saves.stored())
         saves = saves.of(to_store(words))
     config, plan = configure(**words)
     on_nodes = require_nodes(words["nodes"], words["link"], words["ranks"])
+    if words["voting_replicas"] != 1:
+        if words["elastic"]:
+            raise BadInput(
+                "--elastic lays out all anew, and --voting-replicas leaves the others as they are: say one of them"
+            )
+        replicas = words["voting_replicas"]
+        return train_with_votes(config, plan, saves, words["ranks"], replicas, words["device"], words["log"], on_nodes)
     if words["elastic"]:
         return train_elastically_here(config, plan, saves, words["ranks"], words["device"], words["log"], on_nodes)
     train_on_cluster(config, plan, saves, words["ranks"], words["device"], words["log"], on_nodes)

@@ -5,11 +5,11 @@
     000006-step-600/    what has changed since 000004, too: a load reads two checkpoints, and no long chain
 
 What a rank holds is looked at in blocks of rows, each with its checksum. A block whose checksum is that of the full
-checkpoint is not written again. So this costs a pass over the state in each save, and saves what did not change: rows
-of an embedding that no token has asked for, layers that do not learn. It saves nothing where an optimizer touches
-everything in every step, as AdamW does with weight decay, or with moments that fade; SGD and Adagrad leave alone what
-has no gradient. (Check-N-Run writes such checkpoints for recommendation models, which are embeddings almost alone, and
-where a hundredth of the rows changes between two of them.)
+checkpoint is not written again; those between that have changed are written as one. So this costs a pass over the state
+in each save, and saves what did not change: rows of an embedding that no token has asked for, layers that do not learn.
+It saves nothing where an optimizer touches everything in every step, as AdamW does with weight decay, or with moments
+that fade; SGD and Adagrad leave alone what has no gradient. (Check-N-Run writes such checkpoints for recommendation
+models, which are embeddings almost alone, and where a hundredth of the rows changes between two of them.)
 
 An increment names the full checkpoint that it adds to, and the checksum of that one's list of checksums. Where it is
 gone, damaged or another one, a load says so by name, and nothing has changed.
@@ -19,7 +19,7 @@ arXiv 2010.08679.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ class IncrementalCheckpoints:
             self._base, self._checksums, self._since = saved, now, 0
             return saved
         blocks = blocks_of(chunks, self.block)
-        changed = {place: block.clone() for place, block in blocks if now[place] != self._checksums[place]}
+        changed = joined((place, block) for place, block in blocks if now[place] != self._checksums[place])
         boxes = together(lambda: {key(place): (*place, tuple(x.shape)) for place, x in changed.items()}, self.group)
         contents["base"] = {"name": self._base.name, "sums": by_first(lambda: sums_of(self._base), self.group)}
         contents["changed"] = {name: box for mine in boxes for name, box in mine.items()}
@@ -178,6 +178,18 @@ def blocks_of(chunks: Chunks, size: int) -> Iterator[tuple[Place, Tensor]]:
             rows = max(1, size // values[0].nbytes)
             for number, block in enumerate(values.split(rows)):
                 yield (name, (offset[0] + number * rows, *offset[1:])), block
+
+
+def joined(blocks: Iterable[tuple[Place, Tensor]]) -> dict[Place, Tensor]:
+    """Copies of blocks, of which those that follow each other are one: each costs the checkpoint about 1 KB besides."""
+    runs: list[tuple[Place, list[Tensor]]] = []
+    for (name, begins), block in blocks:
+        (of, at), run = runs[-1] if runs else (("", ()), [])
+        if run and (name, begins) == (of, (at[0] + sum(map(len, run)), *at[1:])) and block[0].shape == run[0][0].shape:
+            run.append(block)
+        else:
+            runs.append(((name, begins), [block]))
+    return {place: torch.cat(run) for place, run in runs}
 
 
 def checksum(block: Tensor) -> bytes:

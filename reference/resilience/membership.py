@@ -12,6 +12,10 @@ over, and those who live agree on the next list (TorchElastic calls it rendezvou
 A beat is a number that counts up, and each measures with a clock of its own how long it has stood still: no two
 clocks are compared, and none may jump (`time.monotonic`). No clock can tell a slow rank from a dead one; a rank that
 was only slow comes back as a guest, and no state is lost, for whatever it did after its round it did alone.
+
+`quorum` is another mechanism on purpose: it answers one question among numbered ranks, twice in a step, and no rank
+must be woken, since each waits for others there alone. Here names are open, a list lasts for many steps, and its end
+must reach ranks in the middle of a message.
 """
 
 import json

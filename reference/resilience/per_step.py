@@ -30,13 +30,16 @@ nothing else but the norm of all gradients, which it has. After the last piece i
 | a replica heals in p pieces  | its state / p from one replica: with Adam in fp32 about 3Ψ/p       |
 
 A failure costs the time until it is noticed: a dead rank's heartbeat, or the timeout of a group whose member is gone.
-Not here: replicas of several ranks whose own collectives hang (the others leave them behind; they end by the timeout of
-their own group), and optimizers that are not elementwise.
+Checkpoints are written by the first replica that brought a gradient, for all are equal; where it fails, by the next
+one. Not here: replicas of several ranks whose own collectives hang (the others leave them behind; they end by the
+timeout of their own group), and optimizers that are not elementwise.
+
+    rankwise train --ranks 4 --voting-replicas 2
 """
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -44,14 +47,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from reference.choices import Offload, Optimizer, Outer
+from reference.config import TrainConfig
 from reference.errors import BadInput, require_sizes
+from reference.fields import listed
 from reference.models.data import ReplicaBatches
+from reference.plan import Plan
 from reference.train import Training, summed
 
+from .preemption import StopNotice
 from .quorum import StoreQuorum
 from .snapshot import copied, install
 from .together import SkipTogether
 
+ELEMENTWISE = (Optimizer.ADAMW, Optimizer.SGD)
 ROUNDS = 10  # of one step: where hearts beat and sums fail so often, the network is cut
 
 
@@ -68,12 +77,16 @@ class Committed:
         loss: nats per token, the mean over those that brought a gradient.
         brought: the replicas that did.
         here: the replicas that took the step.
+        norm: of the gradient, before clipping.
+        stop: whether any rank was told to stop: then this is the last step of all.
     """
 
     step: int
     loss: float
     brought: tuple[int, ...]
     here: tuple[int, ...]
+    norm: float
+    stop: bool
 
 
 @dataclass(frozen=True)
@@ -83,16 +96,17 @@ class ReplicaSays:
     step: int  # that it is at; -1 for one that has just come
     gradient: bool
     pieces: int  # of the state, that it has
+    stop: bool  # it was told to
 
     def text(self) -> str:
         """For the store."""
-        return json.dumps([self.step, self.gradient, self.pieces])
+        return json.dumps([self.step, self.gradient, self.pieces, self.stop])
 
     @classmethod
     def of(cls, answers: Sequence[str]) -> "ReplicaSays":
         """Of the ranks of one replica together."""
-        steps, gradients, pieces = zip(*map(json.loads, answers), strict=True)
-        return cls(max(steps), all(gradients), min(pieces))
+        steps, gradients, pieces, stops = zip(*map(json.loads, answers), strict=True)
+        return cls(max(steps), all(gradients), min(pieces), any(stops))
 
 
 class PerStep:
@@ -104,13 +118,15 @@ class PerStep:
         store: in which groups of replicas find each other.
         pieces: in so many rounds a replica heals.
         newcomer: whether this one has to heal first; else it starts with the others, from equal states.
+        first: the step that it starts with, from 0.
+        notice: whether this rank was told to stop; then all stop together, after a step.
 
     Attributes:
         committed: the steps that this replica took.
         troubles: what this replica raised, and went on.
 
     Raises:
-        BadInput: where the batch does not divide among replicas, or the model has experts.
+        BadInput: as `require_replicas`.
     """
 
     def __init__(
@@ -120,36 +136,41 @@ class PerStep:
         store: dist.Store,
         pieces: int = 4,
         newcomer: bool = False,
+        first: int = 0,
+        notice: StopNotice | None = None,
     ) -> None:
         require_sizes(pieces=pieces)
         width, replicas = quorum.together, quorum.ranks // quorum.together
-        if training.config.is_compressed:
-            raise BadInput("what a replica did not send of a gradient is lost with it: send gradients as they are")
-        if training.config.model.experts:
-            raise BadInput("routers would count the tokens of one replica alone: take a model without experts")
-        if training.config.batch % replicas:
-            raise BadInput(f"a batch of {training.config.batch} windows does not divide among {replicas} replicas")
+        require_replicas(training.config, training.plan, width, replicas)
+        self.notice = notice or StopNotice()
         self.training, self.quorum, self.store, self.width = training, quorum, store, width
         self.replica, self.place = divmod(quorum.rank, width)
         training.batches = ReplicaBatches(training.batches, self.replica, replicas)
         training.updates = SkipTogether(training)
         self.parts = training.form.parts
         self.pieces = min(pieces, len(self.parts))
-        self.step, self.held = (-1, 0) if newcomer else (0, self.pieces)
+        self.step, self.held = (-1, 0) if newcomer else (first, self.pieces)
         self.round, self.here = 0, () if newcomer else tuple(range(replicas))
         self.committed: list[Committed] = []
         self.troubles: list[Exception] = []
         self._group: dist.ProcessGroupGloo | None = None
         self._members: tuple[int, ...] = ()
 
-    def run(self, steps: int) -> list[Committed]:
-        """Take part until so many steps are taken. Returns those that this replica took part in.
+    def run(self, steps: int, after_step: Callable[[Committed], None] = lambda committed: None) -> list[Committed]:
+        """Take part until so many steps are taken, or all stop. Returns those that this replica took part in.
+
+        Args:
+            steps: of all.
+            after_step: called after each step that this replica took part in.
 
         Raises:
             NoReplica: where no replica has the state, or none could compute a step.
         """
         while self.step < steps:
-            self._take_step()
+            if self._take_step():
+                after_step(self.committed[-1])
+                if self.committed[-1].stop:
+                    break
         return self.committed
 
     def compute(self) -> Tensor | None:
@@ -180,8 +201,8 @@ class PerStep:
         self.here = tuple(self._by_replica(answers))
         return all(answers.get(rank) == "yes" for rank in members)
 
-    def _take_step(self) -> None:
-        """One step, in as many rounds as it takes."""
+    def _take_step(self) -> bool:
+        """One step, in as many rounds as it takes. False where the others continue without this replica."""
         mine, counts, rounds = self.compute(), False, 0
         while not counts:
             rounds += 1
@@ -189,7 +210,7 @@ class PerStep:
                 raise NoReplica(f"step {self.step} failed {ROUNDS} times: {self.here} are alive, and cannot talk")
             said = self._who_is_here(mine is not None)
             if said is None:
-                return
+                return False
             try:
                 whole = self.sum(mine, said)
             except Exception as error:  # a member of the group is gone, or this replica fails
@@ -199,11 +220,12 @@ class PerStep:
             counts = self.vote(said, whole is not None)
             self.round += 1
         self._update(whole, said)
+        return True
 
     def _who_is_here(self, has_gradient: bool) -> dict[int, ReplicaSays] | None:
         """The first vote: what each replica of this round says, or None where this one comes too late for it."""
         self._find_round()
-        answer = ReplicaSays(self.step, has_gradient, self.held).text()
+        answer = ReplicaSays(self.step, has_gradient, self.held, self.notice.given).text()
         members = self._ranks_of(self.here) if self.here else None
         answers = self.quorum.gather(f"round {self.round}: gradients", answer, members)
         said = {replica: ReplicaSays.of(words) for replica, words in self._by_replica(answers).items()}
@@ -243,7 +265,8 @@ class PerStep:
                 part.master.grad = None  # this piece has not come yet
         self.training.updates.finish(self.step, norm, finite and bool(norm.isfinite()))
         brought = tuple(replica for replica, each in said.items() if each.gradient)
-        self.committed.append(Committed(self.step, whole[-1].item(), brought, tuple(said)))
+        stop = any(each.stop for each in said.values())
+        self.committed.append(Committed(self.step, whole[-1].item(), brought, tuple(said), float(norm), stop))
         self.step, self.held = self.step + 1, held
 
     @property
@@ -308,3 +331,30 @@ class PerStep:
         for rank in sorted(answers):
             found.setdefault(rank // self.width, []).append(answers[rank])
         return {replica: words for replica, words in found.items() if len(words) == self.width}
+
+
+def require_replicas(config: TrainConfig, plan: Plan, width: int, replicas: int) -> None:
+    """See whether replicas of so many ranks can vote on each step of a run.
+
+    Raises:
+        BadInput: that says what does not divide, or does not go together.
+    """
+    if config.is_compressed:
+        raise BadInput("what a replica did not send of a gradient is lost with it: send gradients as they are")
+    if config.optimizer not in ELEMENTWISE:
+        raise BadInput(
+            f"a replica heals piece by piece, and {config.optimizer} looks at more at once: take --optimizer "
+            f"{listed(ELEMENTWISE)}"
+        )
+    if config.model.experts:
+        raise BadInput("routers would count the tokens of one replica alone: take a model without experts")
+    if config.outer is not Outer.NONE:
+        raise BadInput("replicas that vote are equal after each step, and islands are not: leave out --outer")
+    if config.spikes:
+        raise BadInput("a replica that heals knows nothing of spikes before: leave out --spike-deviations")
+    if plan.offload is not Offload.NONE:
+        raise BadInput("a replica heals from the memory of another one: leave out --offload")
+    parts = replicas * plan.dp_size(width) * plan.micro_batches
+    if config.batch % parts:
+        shared = f"{replicas} replicas" + (f", in {parts} parts together" if parts > replicas else "")
+        raise BadInput(f"a batch of {config.batch} windows does not divide among {shared}")

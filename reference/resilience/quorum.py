@@ -10,6 +10,11 @@ is slow, and reads that it is not among those that count.
 
 A rank is taken for dead if its heartbeat has not moved for some time, by the clock of the rank that looks: clocks of
 several machines need not agree. torchft's lighthouse does the same as a server of its own.
+
+`membership` agrees in another way, for another end: a quorum answers a question once and is over, where a round of
+members lasts, and a thread must watch it all the time to wake those who wait for one that has gone. What both share is
+one line, the store's compare-and-set; a room for both would have names and numbered ranks, questions and rounds, and be
+harder to read than each.
 """
 
 import json

@@ -17,56 +17,24 @@ All ranks decide alike and say nothing for it: the decision is a function of the
 """
 
 import math
-import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from reference.errors import BadInput, require_sizes
-from reference.report import Report, StepReport, silent
-from reference.train import Training
+from reference.errors import BadInput
+from reference.spikes import SpikePolicy
 
 from .plain_votes import is_spike
 from .snapshot import TrainingSnapshot
-from .together import SkipTogether, Taken, take_step
+from .together import SkipTogether, take_step
+
+if TYPE_CHECKING:
+    from reference.train import Training
 
 
-class TooManySpikes(RuntimeError):
+class TooManySpikes(BadInput):
     """Going back does not help: the state or the settings are at fault, not the data. All ranks raise it together."""
-
-
-@dataclass(frozen=True)
-class SpikePolicy:
-    """What is a spike, and what to do about it.
-
-    Attributes:
-        window: of so many last losses the median is taken; before there are so many, nothing is a spike.
-        deviations: a loss is a spike where it is above the median by so many deviations, robustly estimated.
-        least: and by so much at least, in nats: late in training deviations are small.
-        before: go back to a snapshot at least so many steps before the spike.
-        beyond: leave out so many batches after that of the spike, besides those since the snapshot.
-        every: steps between snapshots.
-        most: so many times in one run.
-
-    Raises:
-        BadInput: for numbers that make no sense.
-    """
-
-    window: int = 50
-    deviations: float = 8.0
-    least: float = 0.1
-    before: int = 100
-    beyond: int = 200
-    every: int = 50
-    most: int = 10
-
-    def __post_init__(self) -> None:
-        require_sizes(window=self.window, every=self.every)
-        if min(self.before, self.beyond, self.most) < 0 or not (self.deviations > 0 and self.least >= 0):
-            raise BadInput(
-                f"before {self.before}, beyond {self.beyond}, most {self.most}: these are 0 or more, and deviations "
-                f"({self.deviations}) are above 0"
-            )
 
 
 @dataclass(frozen=True)
@@ -78,6 +46,13 @@ class Spike:
     back_to: int  # the step that was taken next
     skipped: tuple[int, ...]  # batches that were left out
 
+    def __str__(self) -> str:
+        first, last = min(self.skipped), max(self.skipped)
+        return (
+            f"a loss of {self.loss:.3f} in step {self.step + 1} was a spike: back to what there was after step "
+            f"{self.back_to}, without batches {first} to {last}"
+        )
+
 
 @dataclass
 class SpikeGuard:
@@ -85,6 +60,10 @@ class SpikeGuard:
 
         guard = SpikeGuard(training, SpikePolicy(before=20, beyond=10))
         guard.run(config.steps)
+
+    A `Training` whose config has `spikes` makes one, and `reference.train` takes its steps. Losses and batches that are
+    left out are in each checkpoint. Snapshots are not: a run that resumes has one of where it resumes, and goes back no
+    further.
 
     Args:
         training: all ranks make one. Its `updates` become those that leave out what is not finite.
@@ -95,76 +74,93 @@ class SpikeGuard:
         skipped: batches that are left out.
     """
 
-    training: Training
+    training: "Training"
     policy: SpikePolicy = field(default_factory=SpikePolicy)
     spikes: list[Spike] = field(default_factory=list)
     skipped: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.training.updates = SkipTogether(self.training)
+        self.training.stateful["spikes"] = self
         self._snapshots: deque[tuple[int, TrainingSnapshot]] = deque()  # the step that comes next, and what there was
-        self._losses: list[float] = []  # of all steps
+        self._last: deque[float] = deque(maxlen=self.policy.window)  # losses
 
-    def run(self, steps: int, report: Report = silent) -> list[float]:
+    def run(self, steps: int) -> list[float]:
         """Take so many steps. Returns the loss of each: of those taken again, the last one.
 
         Raises:
             TooManySpikes: where the policy's `most` is exceeded.
         """
-        began = time.perf_counter()
-        while (step := len(self._losses)) < steps:
+        losses: list[float] = []
+        for step, loss, _ in self.steps(0, steps):
+            losses[step:] = [loss]
+        return losses
+
+    def steps(self, first: int, last: int) -> Iterator[tuple[int, float, float]]:
+        """As `Training.steps`; after a spike numbers of steps go back.
+
+        Raises:
+            TooManySpikes: where the policy's `most` is exceeded.
+        """
+        step = first
+        while step < last:
             self._remember(step)
             batch = self.batch_of(step)
-            taken = self._take(step, batch)
-            if taken is None:
+            taken = take_step(self.training, step, batch)
+            if self._is_spike(taken.loss):
+                step = self._go_back(step, batch, taken.loss)
                 continue
-            self._losses.append(taken.loss)
-            tokens = len(self._losses) * self.training.batches.tokens
-            report(StepReport(step + 1, taken.loss, taken.norm, tokens, time.perf_counter() - began))
-        return list(self._losses)
+            self._last.append(taken.loss)
+            yield step, taken.loss, taken.norm
+            step += 1
 
     def batch_of(self, step: int) -> int:
-        """The number of the batch that a step reads."""
-        return next(batch for place, batch in enumerate(self._batches()) if place == step)
+        """The number of the batch that a step reads: of those that are not left out."""
+        batch = step
+        for left_out in sorted(self.skipped):
+            batch += left_out <= batch
+        return batch
 
-    def _batches(self) -> Iterator[int]:
-        """Those that are not left out, in order."""
-        batch = 0
-        while True:
-            if batch not in self.skipped:
-                yield batch
-            batch += 1
+    def state_dict(self) -> dict[str, Any]:
+        spikes = [{**asdict(each), "skipped": list(each.skipped)} for each in self.spikes]
+        return {"last": list(self._last), "spikes": spikes, "skipped": sorted(self.skipped)}
 
-    def _take(self, step: int, batch: int) -> Taken | None:
-        """Take a step, or go back: None."""
-        taken = take_step(self.training, step, batch)
-        last = self._losses[-self.policy.window :]
-        if math.isfinite(taken.loss) and len(last) < self.policy.window:
-            return taken
-        if math.isfinite(taken.loss) and not self._stands_out(taken.loss, last):
-            return taken
-        self._go_back(step, batch, taken.loss)
-        return None
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._last = deque(state["last"], maxlen=self.policy.window)
+        self.spikes = [Spike(**{**each, "skipped": tuple(each["skipped"])}) for each in state["spikes"]]
+        self.skipped = set(state["skipped"])
 
-    def _stands_out(self, loss: float, last: list[float]) -> bool:
-        return is_spike(loss, last, self.policy.deviations) and is_spike(loss - self.policy.least, last, 0.0)
+    def _is_spike(self, loss: float) -> bool:
+        if not math.isfinite(loss):
+            return True
+        last, policy = self._last, self.policy
+        return (
+            len(last) == policy.window
+            and is_spike(loss, last, policy.deviations)
+            and is_spike(loss - policy.least, last, 0.0)
+        )
 
     def _remember(self, step: int) -> None:
         """Take a snapshot where one is due, and forget those that are older than will be needed."""
-        due = step % self.policy.every == 0
+        due = step % self.policy.every == 0 or not self._snapshots
         if due and not (self._snapshots and self._snapshots[-1][0] == step):
             self._snapshots.append((step, TrainingSnapshot.of(self.training)))
         while len(self._snapshots) > 1 and self._snapshots[1][0] <= step - self.policy.before:
             self._snapshots.popleft()
 
-    def _go_back(self, step: int, batch: int, loss: float) -> None:
+    def _go_back(self, step: int, batch: int, loss: float) -> int:
+        """To which step."""
         if len(self.spikes) == self.policy.most:
-            raise TooManySpikes(f"the loss is {loss:.3g} at step {step}, and {self.policy.most} spikes are enough")
+            raise TooManySpikes(
+                f"the loss is {loss:.3g} in step {step + 1}, and {self.policy.most} spikes are enough: the state or "
+                "the settings are at fault; try a smaller --learning-rate, or more --spike-most"
+            )
         while len(self._snapshots) > 1 and self._snapshots[-1][0] > step - self.policy.before:
             self._snapshots.pop()
         back, snapshot = self._snapshots[-1]
-        left_out = tuple(range(self.batch_of(back), batch + self.policy.beyond + 1))
-        self.spikes.append(Spike(step, loss, back, tuple(each for each in left_out if each not in self.skipped)))
-        self.skipped.update(left_out)
-        snapshot.restore(self.training)
-        del self._losses[back:]
+        left_out = range(self.batch_of(back), batch + self.policy.beyond + 1)
+        spike = Spike(step, loss, back, tuple(each for each in left_out if each not in self.skipped))
+        spikes, skipped = [*self.spikes, spike], self.skipped.union(left_out)
+        snapshot.restore(self.training)  # also the losses of this guard, which is a part of the training's state
+        self.spikes, self.skipped = spikes, skipped
+        return back

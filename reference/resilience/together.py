@@ -23,7 +23,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -31,8 +31,10 @@ from torch import Tensor, nn
 
 from reference.errors import BadInput
 from reference.memory.loss_scaling import NoScaler
-from reference.train import Training
 from reference.updates import EveryStep
+
+if TYPE_CHECKING:
+    from reference.train import Training
 
 
 class NotFinite(FloatingPointError):
@@ -53,7 +55,7 @@ class SkipTogether(EveryStep):
         NotFinite: by `step`, for one more.
     """
 
-    def __init__(self, training: Training, most: int = 3) -> None:
+    def __init__(self, training: "Training", most: int = 3) -> None:
         super().__init__(training.config, training.form, training.optimizer, training.scaler, training.device)
         if most < 0:
             raise BadInput(f"at most {most} steps in a row are to be left out: take 0 to stop at the first")
@@ -87,7 +89,7 @@ class Taken:
     counts: bool  # whether it was taken
 
 
-def take_step(training: Training, step: int, batch: int | None = None) -> Taken:
+def take_step(training: "Training", step: int, batch: int | None = None) -> Taken:
     """A step of `reference.train`, with one more number in the message that sums losses: 16 bytes instead of 8.
 
     The sum of losses comes before the update, and tells each rank whether any replica's gradient is not finite.
@@ -142,7 +144,7 @@ class FirstNotFinite:
         training: whose model is watched.
     """
 
-    def __init__(self, training: Training) -> None:
+    def __init__(self, training: "Training") -> None:
         self.group, self.first = training.group, None
         for name, module in training.model.named_modules():
             if any(True for _ in module.parameters(recurse=False)):

@@ -21,6 +21,7 @@ from reference.models import PRESETS, GPTConfig
 from reference.options import OPTIONS, OnThisMachine, Run, add_to, completed, configure, to_store
 from reference.plan import DataParallelism, PipelineSchedule, Plan
 from reference.saves import Saves
+from reference.spikes import SpikePolicy
 
 BOTH = [(declared, field.name) for declared in (TrainConfig, Plan, Run) for field in fields(declared)]
 ARGUMENTS = {action.dest: action for action in launch.command_line()._actions if action.dest != "help"}
@@ -47,7 +48,14 @@ def test_each_field_is_the_same_option_of_both_command_lines(declared: type, nam
 def test_neither_command_line_has_options_of_its_own() -> None:
     both = {name for _, name in BOTH} | {"dropout", "balance", "capacity"}  # of a model
     assert set(ARGUMENTS) == both
-    assert set(PARAMETERS) == both | {"ranks", "nodes", "link", "elastic", "log"} and not without_option(OnThisMachine)
+    assert set(PARAMETERS) == both | {
+        "ranks",
+        "nodes",
+        "link",
+        "elastic",
+        "voting_replicas",
+        "log",
+    } and not without_option(OnThisMachine)
 
 
 def test_a_new_field_is_a_new_option_and_one_without_help_is_found() -> None:
@@ -185,6 +193,7 @@ def test_what_a_help_says_is_there_by_default_is_there() -> None:
         "context_neighbours": Plan(context_parallel=4, context_method=ContextMethod.USP).neighbours,
         "save_every": Saves.every,
     }
+    known |= {f"spike_{name}": each for name, each in vars(SpikePolicy()).items() if name != "deviations"}
     meets = TrainConfig(outer=Outer.STREAMING).meets
     known |= {name: getattr(meets, name) for name in TAKEN_BY if getattr(meets, name) and name not in AS_WORDS}
     assert {name for name, each in OPTIONS.items() if re.search(r"\d+ by default", each.help)} == set(known)

@@ -10,10 +10,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn, optim
 
+from rankwise.cli import run
 from reference.cluster import Cluster
 from reference.data_parallel import gather_full
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
+from reference.report import read_log
 from reference.resilience.incremental import IncrementalCheckpoints, load
 from reference.zero import FullySharded, Sharded, checkpoint
 from reference.zero.checkpoint_folder import complete, files, latest
@@ -183,3 +185,42 @@ def test_a_load_of_full_checkpoints_refuses_an_increment(eight: Cluster, tmp_pat
 
     eight.run(saved, tmp_path, "zero1", 2, 2, 9)
     assert "holds only what has changed since 000001-step-1" in eight.run(refused, tmp_path)[0]
+
+
+FEW_BYTES = ["train", "--ranks", "2", "--data-parallel", "fsdp", "--batch", "4", "--sequence", "16", "--steps", "6"]
+
+
+def test_the_command_line_saves_what_has_changed_and_resumes_from_it(tmp_path: Path) -> None:
+    """The text has 2 bytes of 256: all other rows of the embedding stay as they are, and so do their moments."""
+    text, folder = tmp_path / "text", tmp_path / "checkpoints"
+    text.write_bytes(b"ab" * 4000 + b"a" * 4000)
+    common = [*FEW_BYTES, "--data", str(text), "--weight-decay", "0"]
+    saves = ["--save", str(folder), "--save-every", "1", "--save-full-every", "9"]
+    assert run([*common, *saves, "--stop-after", "3", "--log", str(tmp_path / "log")]) == 0
+    full, _, last = complete(folder)
+    width, moments, rows_of_a_block = 128, 2, 16384 // (4 * 128)
+    unchanged = 256 - 2 * rows_of_a_block  # rows at least: 97 and 98 are in one block, or in two
+    assert size(full) - size(last) == pytest.approx((1 + moments) * 4 * width * unchanged, rel=0.2)
+    assert run(["train", "--save", str(folder), "--resume", "--log", str(tmp_path / "log")]) == 0
+    assert run([*common, "--log", str(tmp_path / "whole")]) == 0
+    both = [[step.loss for step in read_log(tmp_path / name)[0]] for name in ("log", "whole")]
+    assert both[0] == both[1] and len(both[0]) == 6
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (["--save-full-every", "3"], "--save-full-every needs --save FOLDER"),
+        (["--save-full-every", "0", "--save", "FOLDER"], "1 checkpoint or more, not 0"),
+        (["--save-full-every", "3", "--save", "FOLDER", "--save-in-background"], "or --save-in-background"),
+        (["--save-full-every", "3", "--save", "FOLDER", "--elastic"], "--elastic writes checkpoints in full"),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)
+def test_what_does_not_go_together_is_refused(
+    more: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    given = [str(tmp_path) if word == "FOLDER" else word for word in more]
+    assert run([*FEW_BYTES, *given]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and reason in said

@@ -36,14 +36,17 @@ LEGS = (
 """Ranks, and how they are laid out."""
 
 
-@pytest.mark.parametrize("in_background", [False, True], ids=["at once", "in the background"])
+WAYS = {"at once": {}, "in the background": {"in_background": True}, "what has changed": {"full_every": 3}}
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("model", [replace(PRESETS["tiny"], dropout=0.2), EXPERTS], ids=["dropout", "experts"])
 def test_four_then_three_then_two_ranks_are_one_run(
-    clusters: Clusters, short_text: Path, tmp_path: Path, model: object, in_background: bool
+    clusters: Clusters, short_text: Path, tmp_path: Path, model: object, way: str
 ) -> None:
     config, losses = replace(CONFIG, model=model, data=str(short_text)), []
     for leg, (ranks, plan) in enumerate(LEGS):
-        saves = Saves(tmp_path / "run", 2, resume=leg > 0, in_background=in_background)
+        saves = Saves(tmp_path / "run", 2, resume=leg > 0, **WAYS[way])
         part = replace(config, stop_after=3 * (leg + 1))
         clusters(ranks).run(on_rank.train, part, tmp_path / str(leg), plan, saves)
         losses += [step.loss for step in read_log(tmp_path / str(leg))[0]]

@@ -1,18 +1,26 @@
 """A run that has gone back past a spike is the run that never saw those batches, bit by bit."""
 
+import random
+import re
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from rankwise.cli import run as command
 from reference.cluster import Cluster
+from reference.config import TrainConfig
 from reference.errors import BadInput
-from reference.models.data import Batches
+from reference.models import PRESETS
+from reference.models.data import Batches, file_text
 from reference.parallelize import DataParallelism, Plan
+from reference.report import read_log
 from reference.resilience.plain_votes import is_spike
 from reference.resilience.spikes import Spike, SpikeGuard, SpikePolicy, TooManySpikes
+from reference.saves import Saves
 
 from .runs import state_of, training_of
 
@@ -88,3 +96,83 @@ def test_where_it_does_not_help_all_stop_together(clusters: Clusters) -> None:
 def test_numbers_that_make_no_sense_are_refused(wrong: dict) -> None:
     with pytest.raises(BadInput):
         SpikePolicy(**wrong)
+
+
+@pytest.fixture(scope="module")
+def spoilt_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sentence again and again, and six times something else."""
+    chance, text = random.Random(0), bytearray(b"the quick brown fox jumps over it. " * 400)
+    for _ in range(6):
+        at = chance.randrange(2000, len(text) - 64)
+        text[at : at + 64] = bytes(chance.randrange(128, 256) for _ in range(64))
+    path = tmp_path_factory.mktemp("spikes") / "text"
+    path.write_bytes(text)
+    return path
+
+
+RUN = ["train", "--ranks", "2", "--data-parallel", "fsdp", "--model", "tiny", "--batch", "4", "--sequence", "16"]
+RUN += ["--steps", "30", "--warmup", "3", "--learning-rate", "0.01"]
+GUARDED = ["--spike-deviations", "4", "--spike-window", "5", "--spike-least", "0.4", "--spike-before", "2"]
+GUARDED += ["--spike-beyond", "0", "--spike-every", "2"]
+
+
+def last_losses(log: Path) -> list[float]:
+    """Of each step the last one."""
+    steps = {step.step: step.loss for step in read_log(log)[0]}
+    return [steps[step] for step in sorted(steps)]
+
+
+def never_saw(config: TrainConfig, left_out: set[int]) -> list[float]:
+    training = training_of(Plan(DataParallelism.FSDP), replace(config, spike_deviations=1e9))
+    training.guard.skipped |= left_out
+    return training.guard.run(config.steps)
+
+
+def test_the_command_line_goes_back_past_spikes_also_where_it_was_resumed(
+    clusters: Clusters, spoilt_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    common, folder = [*RUN, "--data", str(spoilt_text), *GUARDED], str(tmp_path / "saved")
+    assert command([*common, "--log", str(tmp_path / "whole")]) == 0
+    said = re.findall(r"step (\d+) was a spike: .* step \d+, without batches (\d+) to (\d+)", capsys.readouterr().out)
+    spikes = [tuple(map(int, each)) for each in said]
+    assert spikes and spikes[0][0] < 20 < spikes[-1][0] - 4  # on both sides of where the other run is cut
+    part = ["--log", str(tmp_path / "parts"), "--save", folder]
+    assert command([*common, *part, "--stop-after", "20"]) == 0
+    assert command(["train", "--resume", *part]) == 0
+    left_out = {batch for _, first, last in spikes for batch in range(first, last + 1)}
+    config = TrainConfig(
+        PRESETS["tiny"], str(spoilt_text), 30, batch=4, sequence=16, warmup=3, learning_rate=0.01
+    )  # fmt: skip
+    never = clusters(2).run(never_saw, config, left_out)[0]
+    assert last_losses(tmp_path / "whole") == last_losses(tmp_path / "parts") == never
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (["--spike-before", "3"], "--spike-before needs --spike-deviations: without it no loss is a spike"),
+        (["--spike-deviations", "0"], "deviations (0.0) are above 0"),
+        (["--spike-deviations", "8", "--islands", "2", "--outer", "diloco"], "leave out --spike-deviations"),
+        (["--spike-deviations", "8", "--offload", "cpu"], "snapshots take the memory that --offload saves"),
+        (["--spike-deviations", "8", "--elastic"], "--elastic goes back where ranks die, and not past spikes"),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)
+def test_what_does_not_go_together_is_refused(more: list[str], reason: str, capsys: pytest.CaptureFixture) -> None:
+    assert command([*RUN, *more]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and reason in said
+
+
+def test_a_run_that_goes_back_past_spikes_does_not_resume_as_one_that_does_not(
+    spoilt_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """It would read batches that were left out, and lose others."""
+    begun = [*RUN, "--data", str(spoilt_text), *GUARDED, "--stop-after", "2"]
+    assert command([*begun, "--save", str(tmp_path / "saved")]) == 0
+    config = TrainConfig(PRESETS["tiny"], str(spoilt_text), 30, batch=4, sequence=16)
+    batches = Batches.of(file_text(spoilt_text), 16, 4, 0)
+    with pytest.raises(BadInput, match="of a run with loss spikes rolled back past, and this has none"):
+        Saves(tmp_path / "saved", resume=True).check(config, batches)
+    assert command(["train", "--save", str(tmp_path / "saved"), "--resume", "--spike-beyond", "1"]) == 0
+    assert "from here on: spike beyond 1 instead of 0" in capsys.readouterr().out

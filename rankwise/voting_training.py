@@ -1,0 +1,194 @@
+"""`rankwise train --voting-replicas`: training on a cluster of this machine where replicas vote on each step."""
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from rich.console import Console
+
+from rankwise.elastic_training import store_for
+from rankwise.progress import following
+from rankwise.ranks import OnNodes, require_ranks, where_possible
+from rankwise.training import NO_NODES, OPTIMIZER, begun_log, tell
+from reference.cluster import Cluster, Gone
+from reference.errors import BadInput
+from reference.limits import host_memory, require_memory
+from reference.models.data import unigram_entropy
+from reference.parallelize import Plan
+from reference.report import StepReport, held_out, logger
+from reference.resilience.elastic import broken
+from reference.resilience.membership import LEASE
+from reference.resilience.per_step import Committed, NoReplica, PerStep, require_replicas
+from reference.resilience.preemption import Preempted, StopNotice, on_sigterm
+from reference.resilience.quorum import StoreQuorum
+from reference.resilience.store import reach
+from reference.saves import Boundary, Saves
+from reference.train import TrainConfig, Training, batches_for, require_fit, validation_loss
+from reference.zero.agreement import by_first
+
+PRELOAD = (*OPTIMIZER, "reference.resilience.per_step")
+REACHED = 30.0  # seconds that a question to the store may take
+
+
+@dataclass(frozen=True)
+class Lived:
+    """What a rank says that has come to the end."""
+
+    committed: list[Committed]
+    loss: float  # nats per byte of the held-out text
+
+
+def train_with_votes(
+    config: TrainConfig,
+    plan: Plan,
+    saves: Saves | None,
+    ranks: int,
+    replicas: int,
+    device: str,
+    log: Path | None,
+    on_nodes: OnNodes = NO_NODES,
+) -> None:
+    """Train, whatever replicas fail, and say how it went. Other arguments and errors as for `train_on_cluster`.
+
+    Args:
+        replicas: into which the ranks divide, neighbours together; each is laid out as the plan says.
+
+    Raises:
+        BadInput: also where no replica has come to the end.
+    """
+    require_ranks(ranks)
+    width = width_of(config, plan, saves, ranks, replicas, device)
+    batches = batches_for(config, plan.dp_size(width), plan.micro_batches)
+    require_memory(config, plan, host_memory())
+    resumes = saves.check(config, batches) if saves else ""
+    console = Console(soft_wrap=True, highlight=False)
+    on_nodes = where_possible(on_nodes)
+    with tempfile.TemporaryDirectory() as folder:
+        log = begun_log(log or Path(folder, "steps.jsonl"), keep=bool(resumes))
+        with Cluster(ranks, device="cpu", timeout=None, preload=PRELOAD, **on_nodes.options) as cluster:
+            pids = cluster.ready()
+            size = f"{config.model.parameters:,} parameters, {replicas} replicas of {ranks // replicas} ranks"
+            console.print(f"{size}{on_nodes}, cpu")
+            console.print(f"their processes are {', '.join(map(str, pids))}: kill one, and other replicas continue")
+            if resumes:
+                console.print(resumes, markup=False)
+            host, port, _store = store_for(cluster, on_nodes)
+            told = on_sigterm(partial(tell, pids)) if saves else nullcontext()
+            with following(log, config.steps, console), told:
+                results = cluster.survive(on_rank, config, plan, saves, log, host, port, width)
+    for rank, result in enumerate(results):
+        if isinstance(result, Gone):
+            console.print(f"rank {rank} has died (status {result.status})")
+        elif isinstance(result, RuntimeError):
+            console.print(f"rank {rank} was left behind: {result}", markup=False)
+    say_how_it_went(results, console, unigram_entropy(batches.text))
+
+
+def width_of(config: TrainConfig, plan: Plan, saves: Saves | None, ranks: int, replicas: int, device: str) -> int:
+    """The number of ranks of a replica.
+
+    Raises:
+        BadInput: if replicas cannot vote here.
+    """
+    if replicas < 1 or ranks % replicas:
+        raise BadInput(f"{ranks} ranks do not divide into {replicas} replicas that vote: take a divisor")
+    if device == "cuda":
+        raise BadInput("--voting-replicas trains on CPUs, over gloo: leave out --device cuda")
+    if saves and saves.in_background:
+        raise BadInput("the replica that writes a checkpoint may fail: with --voting-replicas no --save-in-background")
+    require_fit(config, plan, ranks // replicas)
+    require_replicas(config, plan, ranks // replicas, replicas)
+    return ranks // replicas
+
+
+def say_how_it_went(results: Sequence[object], console: Console, entropy: float) -> None:
+    """To the person, of what ranks have handed back.
+
+    Raises:
+        BadInput: where no replica has come to the end.
+        Preempted: where all were told to stop, and have saved.
+    """
+    lived = [result for result in results if isinstance(result, Lived)]
+    for kind in (Preempted, BadInput, RuntimeError):
+        for error in (each for each in results if isinstance(each, kind)):
+            if kind is Preempted or not lived:
+                raise error if kind is not RuntimeError else BadInput(str(error))
+    if not lived:
+        raise BadInput("all ranks have died")
+    for line in told(max((each.committed for each in lived), key=len)):
+        console.print(line)
+    knowing = f"knowing how frequent each byte is, and nothing else, gives {entropy:.3f}"
+    console.print(f"{held_out(lived[0].loss)}; {knowing}")
+
+
+def told(committed: Sequence[Committed]) -> Iterator[str]:
+    """Which replicas brought gradients, a line for each change."""
+    brought = committed[0].brought if committed else ()
+    for each in committed:
+        if each.brought != brought:
+            brought = each.brought
+            yield f"from step {each.step + 1} on gradients are those of replica {' and '.join(map(str, brought))}"
+
+
+def on_rank(
+    config: TrainConfig, plan: Plan, saves: Saves | None, log: Path, host: str, port: int, width: int
+) -> Lived | Exception:
+    """What a rank does. What cannot work, or has left it behind, comes back as a value."""
+    rank, notice = dist.get_rank(), StopNotice()
+    first = rank - rank % width
+    group = dist.new_group(list(range(first, first + width)), use_local_synchronization=True)
+    quorum = StoreQuorum(reach(host, port, REACHED), rank, dist.get_world_size(), LEASE, width)
+    try:
+        with on_sigterm(notice.give) if saves else nullcontext():
+            training = Training(config, group, torch.device("cpu"), plan)
+            begun = begin(saves, training)
+            one = PerStep(training, quorum, reach(host, port, REACHED), first=begun, notice=notice)
+            last = config.stop_after or config.steps
+            one.run(last, AfterStep(one, saves, log, begun, last))
+        return Lived(one.committed, validation_loss(training))
+    except (BadInput, Preempted) as error:
+        return error
+    except (RuntimeError, TimeoutError) as error:  # other ranks of this replica are gone, or no replica can continue
+        if not (isinstance(error, NoReplica | TimeoutError) or broken(error)):
+            raise
+        return RuntimeError(str(error))
+    finally:
+        quorum.close()
+
+
+def begin(saves: Saves | None, training: Training) -> int:
+    """How many steps have been taken. All ranks call this together; each replica loads what there is."""
+    if not saves:
+        return 0
+    by_first(lambda: saves.check(training.config, training.batches), dist.group.WORLD)
+    return saves.load(training) if saves.resume else 0
+
+
+class AfterStep:
+    """What a replica does after a step that counts: the first of those that brought a gradient reports it, and saves.
+
+    If that one fails before it has saved, the next checkpoint is the next one's.
+    """
+
+    def __init__(self, one: PerStep, saves: Saves | None, log: Path, begun: int, last: int) -> None:
+        self.one, self.saves, self.write, self.begun, self.last = one, saves, logger(log), begun, last
+        self.began = time.perf_counter()
+        self.boundary = Boundary(saves, one.training, last, one.notice) if saves else None
+
+    def __call__(self, committed: Committed) -> None:
+        step, training = committed.step + 1, self.one.training
+        if self.one.replica != committed.brought[0]:
+            return
+        if training.group.rank() == 0:
+            tokens, seconds = step * training.batches.whole.tokens, time.perf_counter() - self.began
+            self.write(StepReport(step, committed.loss, committed.norm, tokens, seconds, self.begun))
+        if self.saves and (committed.stop or self.saves.due(step, self.last)):
+            self.boundary.save(step)
+        if committed.stop and self.saves and step < self.last:
+            raise Preempted(self.saves.stopped(step))
