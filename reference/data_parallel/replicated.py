@@ -28,7 +28,7 @@ from reference.memory.precision import PRECISIONS, Precision
 
 from .buckets import Bucket, Buckets, in_order_of_use
 from .fixed import Wrapped
-from .gradient_sync import NoGradient, ParameterShard, StepOrder, freeze_in, trainable
+from .gradient_sync import NoGradient, ParameterShard, StepOrder, freeze_in, give_gradient, trainable
 
 AllReduce = Callable[[Tensor, ProcessGroup], None]
 Reduce = Callable[[Sequence[Tensor], ProcessGroup], None]
@@ -137,7 +137,7 @@ class Replicated:
         for bucket in self._buckets.buckets:
             for index, parameter in enumerate(bucket.parameters):
                 master = self._masters[parameter]
-                master.grad = bucket.gradient(index).to(master.dtype) if used[parameter] else None
+                give_gradient(master, bucket.gradient(index) if used[parameter] else None)
 
     @torch.no_grad()
     def end_step(self) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from reference.compression.by_chance import ByChanceAdamW
 from reference.data_parallel.gradient_sync import GradientSync, ParameterShard
 from reference.errors import BadInput
 from reference.memory.offload import OffloadedOptimizer
@@ -172,7 +173,7 @@ def _remember(optimizer: Optimizer, state: State) -> None:
 
 def _maker(optimizer: Optimizer) -> Callable[[nn.Parameter], Optimizer]:
     """What makes another optimizer of the same class and options; of offloaded state, what it would be otherwise."""
-    if isinstance(optimizer, OffloadedOptimizer | WholeMatrices):
+    if isinstance(optimizer, OffloadedOptimizer | WholeMatrices | ByChanceAdamW):
         return optimizer.make
     kind = type(optimizer)
     taken = inspect.signature(kind).parameters
