@@ -49,6 +49,7 @@ class Optimizer(StrEnum):
     ADAMW_8_BIT = "adamw-8bit"  # its moments in 8 bits, by `reference.compression.eight_bit_adam`
     MUON = "muon"  # matrices of hidden layers whole, by `reference.zero.whole_matrices`; AdamW for all else
     SHAMPOO = "shampoo"  # likewise
+    SOAP = "soap"  # likewise
     SGD = "sgd"  # for signs, which say no more than a direction
     ONE_BIT_ADAM = "one-bit-adam"  # its momentum travels in 1 bit, by `reference.compression.one_bit_adam`
     ZERO_ONE_ADAM = "zero-one-adam"  # likewise

@@ -47,8 +47,8 @@ class TrainConfig(IslandOptions):
     warmup: int = option(20, "Steps in which the learning rate rises.")
     optimizer: Optimizer = option(
         Optimizer.ADAMW,
-        "How to update parameters: {words}. muon and shampoo look at whole matrices, adamw-8bit keeps moments in 8 "
-        "bits. Lessons 06 and 15.",
+        "How to update parameters: {words}. muon, shampoo and soap look at whole matrices, adamw-8bit keeps moments "
+        "in 8 bits. Lessons 06 and 15.",
     )
     weight_decay: float = option(0.1, "Weight decay, as a multiple of the learning rate.")
     clip: float = option(1.0, "Longest gradient: a longer one is scaled down to this norm; inf for no limit.")

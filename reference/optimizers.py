@@ -16,7 +16,7 @@ from reference.data_parallel import GradientSync
 from reference.errors import BadInput
 from reference.memory.offload import Offload, OffloadedOptimizer, offload_target
 from reference.parallelize import Plan
-from reference.zero.whole_matrices import MatrixRule, Muon, Shampoo, WholeMatrices
+from reference.zero.whole_matrices import MatrixRule, Muon, Shampoo, Soap, WholeMatrices
 
 
 def optimizer_for(config: TrainConfig, plan: Plan, form: GradientSync, everyone: Communicator) -> torch.optim.Optimizer:
@@ -37,6 +37,7 @@ def optimizer_for(config: TrainConfig, plan: Plan, form: GradientSync, everyone:
         Optimizer.ADAMW_8_BIT: _adamw,
         Optimizer.MUON: partial(_whole_matrices, Muon(config.precision.compute)),
         Optimizer.SHAMPOO: partial(_whole_matrices, Shampoo()),
+        Optimizer.SOAP: partial(_whole_matrices, Soap()),
         Optimizer.SGD: partial(_in_memory, without_betas(torch.optim.SGD)),
         Optimizer.ONE_BIT_ADAM: partial(_in_memory, partial(OneBitAdam, **exact)),
         Optimizer.ZERO_ONE_ADAM: partial(_in_memory, ZeroOneAdam),

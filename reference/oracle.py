@@ -312,6 +312,12 @@ def _adamw(
     weight.addcdiv_(m / (1 - betas[0] ** step), root, value=-rate)
 
 
+def _soap(matrix: Tensor, gradient: Tensor, state: dict[str, Tensor], rate: float, decay: float) -> None:
+    if not state:
+        state.update(plain_matrices.soap_memory(*matrix.shape, dtype=matrix.dtype))
+    plain_matrices.soap(matrix, gradient, state, rate, decay)
+
+
 def plain_optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optimizer:
     """What updates a whole model in one process."""
     options = {"betas": (0.9, 0.95), "weight_decay": config.weight_decay}
@@ -321,6 +327,7 @@ def plain_optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optimi
         Optimizer.ADAMW: lambda: torch.optim.AdamW(model.parameters(), **options),
         Optimizer.MUON: lambda: PlainMatrices(model, _muon, **options),
         Optimizer.SHAMPOO: lambda: PlainMatrices(model, _shampoo, **options),
+        Optimizer.SOAP: lambda: PlainMatrices(model, _soap, **options),
     }
     return make[config.optimizer]()
 

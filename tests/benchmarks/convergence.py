@@ -1,4 +1,6 @@
-"""Where training ends with each way to send less of gradients, beside fp32, and beside torch's own hooks.
+"""Where training ends with each way to send less, keep less, or look at whole matrices, beside AdamW in fp32.
+
+What sends less of gradients stands beside torch's own hooks, too.
 
 A GPT reads Python's documentation for some hundred steps on 2 ranks, each time from the same first weights and with the
 same batches; what counts is the loss of held-out text, in nats per byte. Each row is a distance: how much more than
@@ -20,9 +22,10 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from reference.choices import Compress, Optimizer
+from reference.choices import Compress, LinearNumbers, Optimizer
 from reference.cluster import Cluster
 from reference.config import TrainConfig, learning_rate
+from reference.memory.precision import PRECISIONS
 from reference.models import PRESETS, architecture, create, token_loss
 from reference.plan import DEFAULT_PLAN
 from reference.train import Training, validation_loss
@@ -43,6 +46,12 @@ WAYS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "one-bit-lamb": {"optimizer": Optimizer.ONE_BIT_LAMB, "learning_rate": 1e-2},
         "demo": {"compress": Compress.DEMO, **SIGNS},
         "majority-vote": {"compress": Compress.MAJORITY_VOTE, **SIGNS},
+        "muon": {"optimizer": Optimizer.MUON},
+        "shampoo": {"optimizer": Optimizer.SHAMPOO},
+        "soap": {"optimizer": Optimizer.SOAP},
+        "adamw-8bit": {"optimizer": Optimizer.ADAMW_8_BIT},
+        "bf16-stochastic": {"precision": PRECISIONS["bf16-stochastic"]},
+        "fp8-delayed": {"linear": LinearNumbers.FP8_DELAYED},
     }
 )
 LIMITS: Mapping[str, float] = MappingProxyType(
