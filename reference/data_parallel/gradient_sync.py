@@ -123,13 +123,6 @@ class NoGradient(RuntimeError):
     """A parameter was used by no micro-batch of a step, and the form was not told that this may happen."""
 
 
-def give_gradient(master: nn.Parameter, gradient: Tensor | None) -> None:
-    """Let a master's `grad` be this: in its own dtype, or where that has fewer bits, as it is."""
-    if gradient is not None and gradient.dtype.itemsize > master.dtype.itemsize:
-        master.grad_dtype = gradient.dtype  # else torch refuses
-    master.grad = gradient if gradient is None else gradient.to(master.grad_dtype)
-
-
 def freeze_in(model: nn.Module, dtype: torch.dtype) -> None:
     """Round frozen parameters to the dtype that is computed in; they are not updated, so there are no masters.
 

@@ -24,11 +24,12 @@ from torch.distributed import ProcessGroup
 
 from reference.collectives.communicator import Communicator, Finish
 from reference.collectives.default import over
+from reference.dtypes import give_gradient
 from reference.memory.precision import PRECISIONS, Precision
 
 from .buckets import Bucket, Buckets, in_order_of_use
 from .fixed import Wrapped
-from .gradient_sync import NoGradient, ParameterShard, StepOrder, freeze_in, give_gradient, trainable
+from .gradient_sync import NoGradient, ParameterShard, StepOrder, freeze_in, trainable
 
 AllReduce = Callable[[Tensor, ProcessGroup], None]
 Reduce = Callable[[Sequence[Tensor], ProcessGroup], None]

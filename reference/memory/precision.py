@@ -37,7 +37,7 @@ import torch
 from torch import Tensor, nn
 
 from reference.choices import PrecisionName
-from reference.data_parallel.gradient_sync import give_gradient
+from reference.dtypes import give_gradient
 
 
 @dataclass(frozen=True)

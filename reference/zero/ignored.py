@@ -13,8 +13,9 @@ from torch.distributed import ProcessGroup
 from reference.collectives.communicator import Communicator
 from reference.collectives.default import over
 from reference.data_parallel.buckets import Bucket, Buckets
-from reference.data_parallel.gradient_sync import ParameterShard, give_gradient
+from reference.data_parallel.gradient_sync import ParameterShard
 from reference.data_parallel.replicated import master_of, round_to_parameters
+from reference.dtypes import give_gradient
 from reference.errors import BadInput
 from reference.memory.precision import Precision
 

@@ -11,7 +11,8 @@ from reference.collectives.communicator import Communicator, Finish
 from reference.collectives.default import over
 from reference.data_parallel.buckets import Bucket
 from reference.data_parallel.flat_layout import FlatLayout
-from reference.data_parallel.gradient_sync import ParameterShard, give_gradient
+from reference.data_parallel.gradient_sync import ParameterShard
+from reference.dtypes import give_gradient
 
 IN_FLIGHT = 1  # reductions that may be under way while the next bucket fills
 

@@ -17,7 +17,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from ..elements import E2M1, E4M3
+from ..elements import E2M1
 from ..formats import FORMATS, HUGE, Scaled, ScaleKind, of_largest
 
 TILE = 1 << 16  # numbers: 256 KiB of float32, and as much for what is made of them
@@ -59,27 +59,32 @@ class Tiled(Scaled):
 
     def _encode_row(self, row: Tensor, written: Tensor) -> None:
         codes, scales = self._parts(written, len(row))
-        room, of_row = torch.empty(min(TILE, len(row))), None
+        room, known = torch.empty(min(TILE, len(row))), None
         if self.scale is ScaleKind.E4M3:
-            tiles = (row[begin:end].float().view(-1, block) for begin, end, block in self._tiles(len(row)))
-            of_row = self._of_row(torch.stack([_largest(x, room).amax() for x in tiles]).amax(0, keepdim=True))
-            scales[-4:] = of_row.view(torch.uint8)
+            known = self._scales_of_row(row, scales, room)
         for begin, end, block in self._tiles(len(row)):
             x = row[begin:end].float().view(-1, block)
-            of_blocks, read = self._scales_in(of_row, _largest(x, room))
-            first = len(of_blocks) // len(x) * (begin // self.block)
-            scales[first : first + len(of_blocks)] = of_blocks
+            at = begin // self.block
+            if known is None:
+                of_blocks, read = self._scales(_largest(x, room))
+                first = len(of_blocks) // len(x) * at
+                scales[first : first + len(of_blocks)] = of_blocks
+            else:
+                read = known[at : at + len(x)]
             ratio = torch.div(x, read.unsqueeze(1), out=room[: end - begin].view_as(x))
             if self.element is E2M1 and read.isnan().any():
                 ratio.nan_to_num_()
             self._write(ratio.view(-1), codes[self._bytes(begin) : self._bytes(end)])
 
-    def _scales_in(self, of_row: Tensor | None, largest: Tensor) -> tuple[Tensor, Tensor]:
-        """As `_scales`, of some blocks of a row for which `of_row` is known, if its scales need that."""
-        if of_row is None:
-            return self._scales(largest)
-        written = self._in_a_row(of_largest(largest, self.element.largest), of_row)
-        return written, E4M3.from_bytes(written, len(written)) * of_row
+    def _scales_of_row(self, row: Tensor, scales: Tensor, room: Tensor) -> Tensor:
+        """Write the scales of all blocks, which are multiples of one of the row, and that. Returns them as read."""
+        tiles = (row[begin:end].float().view(-1, block) for begin, end, block in self._tiles(len(row)))
+        largest = torch.cat([_largest(x, room) for x in tiles])
+        of_row = self._of_row(largest.amax(0, keepdim=True))
+        for part, out in zip(largest.split(TILE), scales[:-4].split(TILE), strict=True):
+            out.copy_(self._in_a_row(of_largest(part, self.element.largest), of_row))
+        scales[-4:] = of_row.view(torch.uint8)
+        return self._read_scales(scales.clone())
 
     def _decode_row(self, written: Tensor, row: Tensor) -> None:
         codes, scales = self._parts(written, len(row))
