@@ -162,11 +162,15 @@ class Training:
     def update(self, step: int) -> float:
         """Update the parameters with the gradients that are there. Returns the norm of these, before clipping."""
         norm = self.updates.step(step)
+        self.end_step()
+        return norm
+
+    def end_step(self) -> None:
+        """After an update, counted or not: what else ranks agree on once in a step."""
         if self.scales:
             self.scales.end_step()
         if self.balancing:
             self.load = self.balancing.end_step()
-        return norm
 
 
 def train(

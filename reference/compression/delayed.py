@@ -81,9 +81,11 @@ class PastScales:
         self._now.clear()
 
     def state_dict(self) -> dict[str, list[float]]:
-        """Of all layers of all ranks of the plan, which call this together."""
-        merged: dict[str, list[float]] = {}
-        for of_rank in together(lambda: {key: list(known) for key, known in self.history.items()}, self.everyone):
+        """Of all layers of the model. Where ranks have other ones, all call this together."""
+        mine, merged = {key: list(known) for key, known in self.history.items()}, {}
+        if self.communicator.size() == self.everyone.size():
+            return mine
+        for of_rank in together(lambda: mine, self.everyone):
             merged.update(of_rank)
         return merged
 
