@@ -125,6 +125,8 @@ class PerStep:
         width, replicas = quorum.together, quorum.ranks // quorum.together
         if training.config.is_compressed:
             raise BadInput("what a replica did not send of a gradient is lost with it: send gradients as they are")
+        if training.scales:
+            raise BadInput("a replica would know the largest numbers of its own windows alone: take --linear fp8")
         if training.config.model.experts:
             raise BadInput("routers would count the tokens of one replica alone: take a model without experts")
         if training.config.batch % replicas:
