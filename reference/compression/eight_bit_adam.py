@@ -9,7 +9,7 @@ Of the second moment the root is kept, whose numbers reach half as far in powers
 thousandth of the largest in its block would be rounded to zero.
 
 A checkpoint holds moments, not codes. Scales are powers of two, and what is rounded again in other blocks, or parts of
-blocks, stays what it is: so a run goes on as if nothing had happened, on any layout.
+blocks, stays what it is: so a run continues as if nothing had happened, on any layout.
 
 Dettmers et al. 2022, "8-bit optimizers via block-wise quantization" (2110.02861), whose codes are others.
 """

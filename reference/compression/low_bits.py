@@ -54,17 +54,17 @@ class LowBits(Around):
         """Into a region: what comes out is split, and so is its gradient."""
         if self._has_kernel(x, layers):
             return tuple(self._by_kernel(x, layer) for layer in layers)
-        few = Rounded.apply(x, self.input_rounding(layers, split=False))
+        few = RoundInput.apply(x, self.input_rounding(layers, split=False))
         made = self.inside.column_linear(few, *self._weights(layers))
-        return self._learn(x, RoundedBack.apply(self.gradient_rounding(layers, True), *made), layers, split_out=True)
+        return self._learn(x, RoundGradients.apply(self.gradient_rounding(layers, True), *made), layers, split_out=True)
 
     def row_linear(self, x: Tensor, layer: Linear) -> Tensor:
         """Out of a region: what goes in is split."""
         if self._has_kernel(x, [layer]):
             return self._by_kernel(x, layer)
-        few = Rounded.apply(x, self.input_rounding([layer], split=True))
+        few = RoundInput.apply(x, self.input_rounding([layer], split=True))
         made = self.inside.row_linear(few, *self._weights([layer]))
-        return self._learn(x, RoundedBack.apply(self.gradient_rounding([layer], False), made), [layer], False)[0]
+        return self._learn(x, RoundGradients.apply(self.gradient_rounding([layer], False), made), [layer], False)[0]
 
     def input_rounding(self, layers: Sequence[Linear], split: bool) -> Round:
         """What rounds the tokens that go into layers; `split`: their features are on ranks."""
@@ -114,7 +114,7 @@ class LowBits(Around):
         return _biased(ByKernel.apply(x, layer.weight, self.numbers), layer)
 
 
-class Rounded(Function):
+class RoundInput(Function):
     """`apply(x, round)`: rounded; backward as if it were not."""
 
     @staticmethod
@@ -128,7 +128,7 @@ class Rounded(Function):
         return gradient, None
 
 
-class RoundedBack(Function):
+class RoundGradients(Function):
     """`apply(round, *made)`: as it is; in backward, gradients are rounded."""
 
     @staticmethod
