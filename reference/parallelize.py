@@ -336,7 +336,7 @@ def _past_scales(model: nn.Module, groups: Groups) -> PastScales:
     """What the layers of this rank remember of their numbers, which other ranks with the same layers see a part of."""
     stages = model.by_number.values() if isinstance(model, Stages) else [model]
     names = {module: name for stage in stages for name, module in stage.named_modules()}
-    return PastScales(names, groups.communicator(*GRADIENTS, *TENSOR), groups.all)
+    return PastScales(names, groups.communicator(*GRADIENTS, *TENSOR))
 
 
 def _low_bits(

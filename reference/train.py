@@ -21,6 +21,7 @@ from reference.choices import Compress, LinearNumbers, Optimizer, Outer
 from reference.collectives.default import Communicate, over
 from reference.compression.choice import compressor_of
 from reference.compression.one_bit_adam import Momenta
+from reference.compression.saved_scales import SavedScales
 from reference.config import TrainConfig
 from reference.data_parallel.remembered import nothing_remembered
 from reference.decentralized.islands import MeetingUpdates, Outside, island_size
@@ -93,7 +94,7 @@ class Training:
         if self.balancing:
             self.stateful["balancing"] = self.balancing
         if self.scales:
-            self.stateful["scales"] = self.scales
+            self.stateful["scales"] = SavedScales(self.scales, group)
         if config.outer is not Outer.NONE:
             self.updates = MeetingUpdates(self.updates, outside.meeting(self.form, self.optimizer), config)
             self.stateful["islands"] = self.updates

@@ -24,13 +24,11 @@ from math import isfinite
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import ProcessGroup
 
 from reference.collectives.communicator import Communicator
 from reference.compression.low_bits import LowBits, Round
 from reference.compression.plain_low_bits import E5M2, FP8, EightBitNumbers, codes, scale_of
 from reference.models.ops import Linear, Ops
-from reference.zero.agreement import together
 
 INPUT, GRADIENT = "input", "gradient"
 NUMBERS = {INPUT: FP8, GRADIENT: E5M2}
@@ -43,11 +41,10 @@ class PastScales:
     Args:
         names: of all layers of this rank, as in the whole model.
         communicator: of all ranks that have these layers.
-        everyone: the ranks of the plan, which save together.
     """
 
-    def __init__(self, names: Mapping[object, str], communicator: Communicator, everyone: ProcessGroup) -> None:
-        self.names, self.communicator, self.everyone = names, communicator, everyone
+    def __init__(self, names: Mapping[object, str], communicator: Communicator) -> None:
+        self.names, self.communicator = names, communicator
         self.history: dict[str, deque[float]] = {}
         self._scale: dict[str, float] = {}
         self._now: dict[str, Tensor] = {}
@@ -81,13 +78,8 @@ class PastScales:
         self._now.clear()
 
     def state_dict(self) -> dict[str, list[float]]:
-        """Of all layers of the model. Where ranks have other ones, all call this together."""
-        mine, merged = {key: list(known) for key, known in self.history.items()}, {}
-        if self.communicator.size() == self.everyone.size():
-            return mine
-        for of_rank in together(lambda: mine, self.everyone):
-            merged.update(of_rank)
-        return merged
+        """Of the layers of this rank; `saved_scales` has those of all stages."""
+        return {key: list(known) for key, known in self.history.items()}
 
     def load_state_dict(self, state: Mapping[str, Sequence[float]]) -> None:
         """Remember what those have of which some were this rank's layers, on whatever ranks."""
