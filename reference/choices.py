@@ -25,6 +25,7 @@ class PrecisionName(StrEnum):
     FP32 = "fp32"
     TF32 = "tf32"
     BF16 = "bf16"
+    BF16_STOCHASTIC = "bf16-stochastic"
     FP16 = "fp16"
     FP64 = "fp64"
 
@@ -45,8 +46,10 @@ class Optimizer(StrEnum):
     """How parameters are updated."""
 
     ADAMW = "adamw"
+    ADAMW_8_BIT = "adamw-8bit"  # its moments in 8 bits, by `reference.compression.eight_bit_adam`
     MUON = "muon"  # matrices of hidden layers whole, by `reference.zero.whole_matrices`; AdamW for all else
     SHAMPOO = "shampoo"  # likewise
+    SOAP = "soap"  # likewise
     SGD = "sgd"  # for signs, which say no more than a direction
     ONE_BIT_ADAM = "one-bit-adam"  # its momentum travels in 1 bit, by `reference.compression.one_bit_adam`
     ZERO_ONE_ADAM = "zero-one-adam"  # likewise
@@ -57,11 +60,16 @@ MOMENTUM_TRAVELS = (Optimizer.ONE_BIT_ADAM, Optimizer.ZERO_ONE_ADAM, Optimizer.O
 """Optimizers of replicas that bring their gradients into one momentum."""
 
 
+BY_CHANCE = (Optimizer.ADAMW, Optimizer.ADAMW_8_BIT)
+"""Optimizers that can round weights by chance."""
+
+
 class LinearNumbers(StrEnum):
     """Of what numbers the products of linear layers are. See `reference.compression.low_bits`."""
 
     SAME = "same"  # as everything else: those of the precision
     FP8 = "fp8"
+    FP8_DELAYED = "fp8-delayed"  # by scales from the steps before: `reference.compression.delayed`
     INT8 = "int8"
 
 

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reference.choices import MOMENTUM_TRAVELS, Compress, LinearNumbers, Optimizer, PrecisionName
+from reference.choices import BY_CHANCE, MOMENTUM_TRAVELS, Compress, LinearNumbers, Optimizer, PrecisionName
 from reference.errors import BadInput
-from reference.fields import option, require_64_bits, require_members
+from reference.fields import listed, option, require_64_bits, require_members
 from reference.islands import IslandOptions
 from reference.models import preset
 from reference.spikes import SpikeOptions
@@ -48,17 +48,22 @@ class TrainConfig(IslandOptions, SpikeOptions):
     warmup: int = option(20, "Steps in which the learning rate rises.")
     optimizer: Optimizer = option(
         Optimizer.ADAMW,
-        "How to update parameters: {words}. muon and shampoo look at whole matrices. Lesson 06.",
+        "How to update parameters: {words}. muon, shampoo and soap look at whole matrices, adamw-8bit keeps moments "
+        "in 8 bits. Lessons 06 and 15.",
     )
     weight_decay: float = option(0.1, "Weight decay, as a multiple of the learning rate.")
     clip: float = option(1.0, "Longest gradient: a longer one is scaled down to this norm; inf for no limit.")
     seed: int = option(0, "Seed of the first weights, of the order of the text and of dropout.")
     precision: "Precision" = option(
-        "fp32", "Numbers to compute with: {words}.", words=PrecisionName, value_of=precision
+        "fp32",
+        "Numbers to compute with: {words}; bf16-stochastic keeps no copy of weights in more bits.",
+        words=PrecisionName,
+        value_of=precision,
     )
     linear: LinearNumbers = option(
         LinearNumbers.SAME,
-        "Numbers that linear layers multiply: {words}; same is as --precision. Weights get gradients in full.",
+        "Numbers that linear layers multiply: {words}; same is as --precision, fp8-delayed takes scales from the steps "
+        "before. Weights get gradients in full.",
     )
     compress: Compress = option(
         Compress.NONE, "What replicas send of gradients to sum them: {words}. What they do not send, they remember."
@@ -100,6 +105,11 @@ class TrainConfig(IslandOptions, SpikeOptions):
         if self.model.longest is not None and self.sequence > self.model.longest:
             raise BadInput(f"this model knows {self.model.longest} positions, and a window has {self.sequence} tokens")
 
+        if self.precision.by_chance and self.optimizer not in BY_CHANCE:
+            raise BadInput(
+                f"weights of 16 bits without another copy are rounded by chance, as {listed(BY_CHANCE)} do and "
+                f"{self.optimizer} does not: take one of those, or --precision bf16"
+            )
         self._check_compression()
         SpikeOptions.__post_init__(self)
 

@@ -17,10 +17,22 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.autograd import Function
 
 from reference.choices import LinearNumbers, Optimizer
 from reference.collectives.default import Communicate, over
-from reference.compression.plain_low_bits import FP8, INT8, EightBitNumbers, linear
+from reference.compression.by_chance import noise_of
+from reference.compression.plain_low_bits import (
+    E5M2,
+    FP8,
+    INT8,
+    DelayedScale,
+    EightBitNumbers,
+    carried,
+    eight_bit_adamw,
+    linear,
+    rounded,
+)
 from reference.config import TrainConfig, learning_rate
 from reference.data_parallel import gather_full
 from reference.expert_parallel.balancing import Balancing
@@ -108,15 +120,24 @@ def record(model: nn.Module, steps: Iterable[Step]) -> Record:
 def one_process(config: TrainConfig, readers: int = 1, micro_batches: int = 1) -> Record:
     """Train alone, in `config.precision.master`: one process reads every batch whole.
 
+    Weights that are rounded by chance are in `config.precision.compute`, with values that the masters could have.
+
     Args:
         config: what to learn.
         readers, micro_batches: of a plan. They decide which windows ranks read at the same time, and nothing depends on
             that but the load of experts where it is taken over a micro-batch.
     """
     batches = batches_for(config, world_size=1)
-    model = create(architecture, config.model, config.seed, dtype=config.precision.master)
+    chance = config.precision.by_chance
+    model = create(
+        architecture, config.model, config.seed, dtype=config.precision.compute if chance else config.precision.master
+    )
+    if chance:
+        give_values_of(model, config.precision.master)
+    delayed = PlainDelayed()
     if config.linear is not LinearNumbers.SAME:
-        equip(model, lambda _: PlainLowBits(FP8 if config.linear is LinearNumbers.FP8 else INT8))
+        numbers = INT8 if config.linear is LinearNumbers.INT8 else FP8
+        equip(model, lambda _: delayed if config.linear is LinearNumbers.FP8_DELAYED else PlainLowBits(numbers))
     optimizer = plain_optimizer(config, model)
     balancing = Balancing(model, config.model) if config.model.experts else None
 
@@ -128,6 +149,7 @@ def one_process(config: TrainConfig, readers: int = 1, micro_batches: int = 1) -
         return tokens, targets, torch.cat([batches.dropout_seeds(step, *p) for p in parts]) if has_dropout else None
 
     def loss(step: int) -> Tensor:
+        delayed.end_step()
         if balancing:
             if step:
                 balancing.end_step()
@@ -140,6 +162,13 @@ def one_process(config: TrainConfig, readers: int = 1, micro_batches: int = 1) -
 
     steps = config.stop_after or config.steps
     return record(model, alone(model, optimizer, loss, steps, clip=config.clip, rate=partial(learning_rate, config)))
+
+
+@torch.no_grad()
+def give_values_of(model: nn.Module, dtype: torch.dtype) -> None:
+    """Round the parameters of a model to another dtype; they stay in their own."""
+    for parameter in model.parameters():
+        parameter.copy_(parameter.to(dtype))
 
 
 class PlainLowBits(Ops):
@@ -156,6 +185,46 @@ class PlainLowBits(Ops):
         """[B, S, F] -> [B, S, D]."""
         made = linear(x, layer.weight, self.numbers)
         return made if layer.bias is None else made + layer.bias
+
+
+class PlainDelayed(Ops):
+    """Linear layers by products of 8-bit numbers, whose scales come from the steps before; weights have theirs now."""
+
+    def __init__(self) -> None:
+        self.scales: dict[tuple[int, str], DelayedScale] = {}
+
+    def column_linear(self, x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
+        """[B, S, D] -> [B, S, F_i] each."""
+        return tuple(self.row_linear(x, layer) for layer in layers)
+
+    def row_linear(self, x: Tensor, layer: Linear) -> Tensor:
+        """[B, S, F] -> [B, S, D]."""
+        kinds = {"input": FP8, "gradient": E5M2}
+        pair = (self.scales.setdefault((id(layer), k), DelayedScale(numbers)) for k, numbers in kinds.items())
+        made = DelayedLinear.apply(x, layer.weight, *pair)
+        return made if layer.bias is None else made + layer.bias
+
+    def end_step(self) -> None:
+        """Remember the largest numbers."""
+        for scale in self.scales.values():
+            scale.end_step()
+
+
+class DelayedLinear(Function):
+    """`apply(x, weight, scale, scale of gradients)`: x Wᵀ; a weight learns in full."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, scale: DelayedScale, of_gradients: DelayedScale) -> Tensor:
+        few = rounded(weight, weight.abs().amax(), FP8)
+        ctx.save_for_backward(x, few)
+        ctx.of_gradients = of_gradients
+        return scale.round(x) @ few.T
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        x, few = ctx.saved_tensors
+        of_weight = gradient.flatten(0, -2).T @ x.flatten(0, -2)
+        return ctx.of_gradients.round(gradient) @ few, of_weight, None, None
 
 
 class PlainMatrices(torch.optim.AdamW):
@@ -198,13 +267,67 @@ def _shampoo(matrix: Tensor, gradient: Tensor, state: dict[str, Tensor], rate: f
     plain_matrices.shampoo(matrix, gradient, **state, rate=rate, decay=decay)
 
 
+class PlainFewBits(torch.optim.Optimizer):
+    """AdamW whose moments are packed, or whose weights are rounded by chance to values of bfloat16; or both.
+
+    Args:
+        model: whole.
+        config: of the run.
+        decay: of weights.
+        betas: as for AdamW.
+    """
+
+    def __init__(self, model: nn.Module, config: TrainConfig, weight_decay: float, betas: tuple[float, float]) -> None:
+        self.config, self.names = config, {parameter: name for name, parameter in model.named_parameters()}
+        super().__init__(model.parameters(), {"lr": 0.0, "weight_decay": weight_decay, "betas": betas})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One step."""
+        (options,) = self.param_groups
+        rest = {"rate": options["lr"], "decay": options["weight_decay"], "betas": options["betas"]}
+        chance = self.config.precision.by_chance
+        for parameter in options["params"]:
+            state, gradient = self.state[parameter], parameter.grad
+            weight, gradient = (x.float() if chance else x.clone() for x in (parameter, gradient))
+            if self.config.optimizer is Optimizer.ADAMW_8_BIT:
+                eight_bit_adamw(weight, gradient, state, **rest)
+            else:
+                _adamw(weight, gradient, state, **rest)
+            if chance:
+                places = torch.arange(weight.numel()).view(weight.shape)
+                weight = carried(weight, noise_of(self.config.seed, state["step"], self.names[parameter], places))
+            parameter.copy_(weight)
+
+
+def _adamw(
+    weight: Tensor, gradient: Tensor, state: dict[str, Any], rate: float, decay: float, betas: tuple[float, float]
+) -> None:
+    m, v = (state.setdefault(name, torch.zeros_like(weight)) for name in ("m", "v"))
+    m.lerp_(gradient, 1 - betas[0])
+    v.lerp_(gradient.square(), 1 - betas[1])
+    step = state["step"] = state.get("step", 0) + 1
+    weight.mul_(1 - rate * decay)
+    root = (v / (1 - betas[1] ** step)).sqrt() + 1e-8
+    weight.addcdiv_(m / (1 - betas[0] ** step), root, value=-rate)
+
+
+def _soap(matrix: Tensor, gradient: Tensor, state: dict[str, Tensor], rate: float, decay: float) -> None:
+    if not state:
+        state.update(plain_matrices.soap_memory(*matrix.shape, dtype=matrix.dtype))
+    plain_matrices.soap(matrix, gradient, state, rate, decay)
+
+
 def plain_optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optimizer:
     """What updates a whole model in one process."""
     options = {"betas": (0.9, 0.95), "weight_decay": config.weight_decay}
+    if config.precision.by_chance or config.optimizer is Optimizer.ADAMW_8_BIT:
+        return PlainFewBits(model, config, **options)
     make = {
         Optimizer.ADAMW: lambda: torch.optim.AdamW(model.parameters(), **options),
         Optimizer.MUON: lambda: PlainMatrices(model, _muon, **options),
         Optimizer.SHAMPOO: lambda: PlainMatrices(model, _shampoo, **options),
+        Optimizer.SOAP: lambda: PlainMatrices(model, _soap, **options),
     }
     return make[config.optimizer]()
 

@@ -15,6 +15,7 @@ from reference.choices import ContextMethod, LinearNumbers, WireFormat
 from reference.collectives.communicator import Communicator
 from reference.collectives.default import Communicate, over
 from reference.compression.compressed import Compressed
+from reference.compression.delayed import Delayed, PastScales
 from reference.compression.fast.tiles import TILED
 from reference.compression.gathered import EightBits
 from reference.compression.low_bits import LowBits
@@ -69,7 +70,7 @@ USP_RING, USP_HEADS = "cp_ring", "cp_heads"  # of ranks that share windows: a ri
 HPZ = "hpz"  # of ranks that share parameters: those of a node, with a second copy
 QGZ_NODES, QGZ_INSIDE = "qgz_nodes", "qgz_inside"  # likewise: across nodes, and inside one, to sum gradients
 EP_NODES, EP_INSIDE = "ep_nodes", "ep_inside"  # of ranks that share out experts: across nodes, and inside one
-NUMBERS = MappingProxyType({LinearNumbers.FP8: FP8, LinearNumbers.INT8: INT8})
+NUMBERS = MappingProxyType({LinearNumbers.FP8: FP8, LinearNumbers.FP8_DELAYED: FP8, LinearNumbers.INT8: INT8})
 TOGETHER = {DataParallelism.NAIVE: 0, DataParallelism.FLAT: inf, DataParallelism.DDP: BUCKET_BYTES}
 """Bytes of parameters whose compressed gradients travel together."""
 
@@ -88,6 +89,7 @@ class Parallel:
     engine: Engine  # takes micro-batches forward and backward
     inference: Callable[[torch.Size], Engine]  # of one micro-batch of tokens of this shape: forward alone
     parameters: Mapping[str, nn.Parameter]  # that get gradients here, by the names of the whole model
+    scales: PastScales | None  # of linear layers, from the steps before, if they have such
 
 
 def parallelize(
@@ -136,7 +138,7 @@ def parallelize(
     losses = groups.along("pp", *GRADIENTS)
     modules = (model, *laid.lifted.values())
     here = {name: parameter for each in modules for name, parameter in each.named_parameters()}
-    return Parallel(model, laid.loss, laid.form, groups.along(*DATA), losses, engine, inference, here)
+    return Parallel(model, laid.loss, laid.form, groups.along(*DATA), losses, engine, inference, here, laid.scales)
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,7 @@ class LaidOut:
     deferred: DeferredWeightGradients | None  # of a pipeline's stages
     lifted: Mapping[nn.Module, nn.Module]  # the experts of a model, or of its stages
     loss: Loss
+    scales: PastScales | None  # of linear layers, from the steps before
 
 
 def lay_out(
@@ -189,7 +192,8 @@ def lay_out(
     deferred = DeferredWeightGradients() if is_pipeline else None
     region = _region(plan, groups, overlap=on_gpus.is_gpu(device)) if is_split else None
     experts = _experts(config, plan, groups, of_experts) if of_experts else None
-    low_bits = _low_bits(linear, plan, groups)
+    scales = _past_scales(model, groups) if linear is LinearNumbers.FP8_DELAYED else None
+    low_bits = _low_bits(linear, plan, groups, scales)
     equip(model, lambda _: ops_of(plan, region, deferred, _context(plan, groups, sequence), experts, low_bits))
     lifted = lift_experts(model) if of_experts else {}
     make_form = partial(_form, plan=plan, precision=precision, value=value, device=device, compressor=compressor)
@@ -202,7 +206,7 @@ def lay_out(
         form = OnMesh(forms, placed, groups, plan.split_axes)
     of_stages = SyncOfAll([each.form for each in forms]) if is_pipeline else None
     loss = _loss(groups, config) if region else token_loss
-    return LaidOut(placed, form, of_stages, deferred, lifted, loss)
+    return LaidOut(placed, form, of_stages, deferred, lifted, loss, scales)
 
 
 def groups_of(plan: Plan, group: ProcessGroup, config: ModelConfig, communicate: Communicate = over) -> Groups:
@@ -211,9 +215,9 @@ def groups_of(plan: Plan, group: ProcessGroup, config: ModelConfig, communicate:
     several = [(axis,) for axis in groups.mesh.names if groups.mesh.size(axis) > 1]
     for axes in (*several, DATA, GRADIENTS, ("pp", *GRADIENTS)):
         groups.along(*axes)
+    groups.along(*GRADIENTS, *TENSOR)
     if config.experts:
-        for axes in (("cp", *TENSOR), (*GRADIENTS, *TENSOR)):
-            groups.along(*axes)
+        groups.along("cp", *TENSOR)
     if plan.tensor_parallel > 1:
         groups.along(*TENSOR)
     if plan.context_method is ContextMethod.USP:
@@ -328,7 +332,16 @@ def _context(plan: Plan, groups: Groups, sequence: int | None) -> ContextAttenti
     return context_attention(plan.context_method, plan.layout(sequence), groups.communicator("cp"), *pair)
 
 
-def _low_bits(linear: LinearNumbers, plan: Plan, groups: Groups) -> Callable[[Ops], Ops] | None:
+def _past_scales(model: nn.Module, groups: Groups) -> PastScales:
+    """What the layers of this rank remember of their numbers, which other ranks with the same layers see a part of."""
+    stages = model.by_number.values() if isinstance(model, Stages) else [model]
+    names = {module: name for stage in stages for name, module in stage.named_modules()}
+    return PastScales(names, groups.communicator(*GRADIENTS, *TENSOR))
+
+
+def _low_bits(
+    linear: LinearNumbers, plan: Plan, groups: Groups, scales: PastScales | None
+) -> Callable[[Ops], Ops] | None:
     """What rounds the factors of linear layers' products, around other ops."""
     if linear is LinearNumbers.SAME:
         return None
@@ -340,6 +353,8 @@ def _low_bits(linear: LinearNumbers, plan: Plan, groups: Groups) -> Callable[[Op
             "--linear same"
         )
     tensor = groups.communicator(*TENSOR) if plan.tensor_parallel > 1 else None
+    if scales:
+        return partial(Delayed, scales=scales, tensor=tensor)
     return partial(LowBits, numbers=NUMBERS[linear], tensor=tensor)
 
 

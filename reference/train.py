@@ -18,10 +18,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reference import on_gpus
-from reference.choices import Compress, Optimizer, Outer
+from reference.choices import Compress, LinearNumbers, Optimizer, Outer
 from reference.collectives.default import Communicate, over
 from reference.compression.choice import compressor_of
 from reference.compression.one_bit_adam import Momenta
+from reference.compression.saved_scales import SavedScales
 from reference.config import TrainConfig
 from reference.data_parallel.remembered import nothing_remembered
 from reference.decentralized.islands import MeetingUpdates, Outside, island_size
@@ -83,6 +84,7 @@ class Training:
         self.data, self.loss_group = parallel.data, parallel.loss_group
         self.context_rank = plan.mesh(group.size(), config.model).coordinates(group.rank())["cp"]
         self.engine, self.inference, self.parameters = parallel.engine, parallel.inference, parallel.parameters
+        self.scales = parallel.scales
         self.optimizer = optimizer_for(config, plan, self.form, communicate(group))
         momenta.attach(self.form.parts, self.optimizer)
         self.scaler = scaler_of(config.precision)
@@ -93,6 +95,8 @@ class Training:
         self.stateful = {"scaler": self.scaler}  # what a checkpoint keeps by name, besides masters and optimizer
         if self.balancing:
             self.stateful["balancing"] = self.balancing
+        if self.scales:
+            self.stateful["scales"] = SavedScales(self.scales, group)
         if config.outer is not Outer.NONE:
             self.updates = MeetingUpdates(self.updates, outside.meeting(self.form, self.optimizer), config)
             self.stateful["islands"] = self.updates
@@ -143,6 +147,8 @@ class Training:
             self.engine.warm_up(lambda k: batch.inputs, like, loss)
             self.form.reduce_gradients()
         self.form.end_step()
+        if self.scales:
+            self.scales.forget()
 
     def _batch(self, step: int, k: int) -> Batch:
         """What this rank reads in its k-th micro-batch of a step."""
@@ -160,9 +166,15 @@ class Training:
     def update(self, step: int) -> float:
         """Update the parameters with the gradients that are there. Returns the norm of these, before clipping."""
         norm = self.updates.step(step)
+        self.end_step()
+        return norm
+
+    def end_step(self) -> None:
+        """After an update, counted or not: what else ranks agree on once in a step."""
+        if self.scales:
+            self.scales.end_step()
         if self.balancing:
             self.load = self.balancing.end_step()
-        return norm
 
     def steps(self, first: int, last: int) -> Iterator[tuple[int, float, float]]:
         """Take steps, one by one: the number of each, its loss in nats per token, and the norm of its gradients."""
@@ -216,6 +228,10 @@ def require_fit(config: TrainConfig, plan: Plan, ranks: int) -> None:
     if config.outer is not Outer.NONE and (config.is_compressed or config.optimizer is not Optimizer.ADAMW):
         word = config.compress if config.compress is not Compress.NONE else config.optimizer
         raise BadInput(f"islands meet with parameters and moments of adamw, and keep nothing of {word}: leave it out")
+    if config.outer is not Outer.NONE and config.precision.by_chance:
+        raise BadInput("islands meet with sums of weights, of which 16 bits would lose most: take --precision bf16")
+    if config.outer is not Outer.NONE and config.linear is LinearNumbers.FP8_DELAYED:
+        raise BadInput("islands have numbers of their own, and would have other scales each: take --linear fp8")
     if config.outer is not Outer.NONE and plan.offload is not Offload.NONE:
         raise BadInput("islands keep anchors beside the optimizer's state, which must not be elsewhere: no --offload")
     if config.spikes and config.outer is not Outer.NONE:

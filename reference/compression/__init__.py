@@ -40,7 +40,12 @@ Low precision:
 
     plain_low_bits.py     8-bit numbers with a scale: linear layers, delayed scales, an optimizer's state, rounding
     low_bits.py           `plain_low_bits.linear` under any plan, as ops; who agrees on which scale
+    delayed.py            the same with scales from the steps before, on which ranks agree once in a step
+    saved_scales.py       what those remember, of all stages of a pipeline, for a checkpoint
     gathered.py           weights of such layers travel in 8 bits under FSDP
+    shared_blocks.py      blocks of neighbours that share a scale, as layouts cut them, and who agrees on it
+    by_chance.py          AdamW over weights of 16 bits without another copy, which chance rounds
+    eight_bit_adam.py     `plain_low_bits.eight_bit_adamw` under any plan, and in checkpoints
     fast/products.py      products of 8-bit numbers by kernels, where there are any
     answers/low_bits.py   what puzzles ask for
 """

@@ -4,7 +4,7 @@ The compressor takes a bucket when backward has filled it, in the order of all r
 travel, and never what comes out: whatever is remembered has the name of its parameter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 import torch
@@ -40,6 +40,7 @@ class Compressed(Replicated):
         unused: bool = False,
     ) -> None:
         self._bucket_bytes = bucket_bytes
+        self._under_way: list[Callable[[], None]] = []
         super().__init__(model, group, precision, unused=unused)
         self.compressor = make(self.communicator)
         self._numbers = {bucket: number for number, bucket in enumerate(self._buckets.buckets)}
@@ -60,7 +61,16 @@ class Compressed(Replicated):
     def _launch(self, bucket: Bucket) -> None:
         bucket.complete()
         gradients: list[Tensor] = [bucket.gradient(index) for index in range(len(bucket.parameters))]
-        self.compressor.sum(self._numbers[bucket], gradients)
+        self._under_way.append(self.compressor.start(self._numbers[bucket], gradients))
 
+    def end_step(self) -> None:
+        """As for `Replicated`. What a step that failed has sent must arrive before its buffers serve again."""
+        self._finish()
+        super().end_step()
+
+    @torch.no_grad()
     def _finish(self) -> None:
-        """All has been summed where it was launched."""
+        """Wait for what is still under way."""
+        for finish in self._under_way:
+            finish()
+        self._under_way.clear()

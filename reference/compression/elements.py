@@ -69,7 +69,10 @@ class Element:
         return ((x / step).ceil() * step).clamp_(-self.largest, self.largest)
 
     def to_bytes(self, values: Tensor) -> Tensor:
-        """Bytes of numbers that `round` gave: [..., n] -> [..., n], or half of n, rounded up; NaN is any."""
+        """Bytes of numbers that `round` gave: [..., n] -> [..., n], or half of n, rounded up.
+
+        In 4 bits zero has no sign, and NaN, whose scale says what it is, becomes zero.
+        """
         if self.bits == 8:
             return values.to(self.dtype).view(torch.uint8)
         codes = self._codes(values)
@@ -88,8 +91,8 @@ class Element:
         """Of 4 bits: integers in two's complement; E2M1 as its sign and its place among the eight that there are."""
         if self.fraction is None:
             return values.to(torch.int8).view(torch.uint8) & 15
-        place = torch.bucketize(values.abs(), _E2M1.to(values.device))
-        return (place | (values.signbit().long() << 3)).to(torch.uint8)
+        place = torch.bucketize(values.nan_to_num().abs(), _E2M1.to(values.device))
+        return (place | ((values < 0).long() << 3)).to(torch.uint8)
 
 
 INT8 = Element(8, 127.0, dtype=torch.int8)

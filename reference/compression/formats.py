@@ -145,7 +145,7 @@ class Scaled:
 
         What few bits round, they round up: no number of a block is too large for its scale.
         """
-        scales = _of_largest(largest, self.element.largest)
+        scales = of_largest(largest, self.element.largest)
         match self.scale:
             case ScaleKind.FLOAT32:
                 written = _as_bytes(scales)
@@ -154,10 +154,17 @@ class Scaled:
                 exponent = exponent - (mantissa == 0.5).int()  # rounded up: 2^exponent is the scale, or more
                 written = torch.where(scales.isnan(), 255, exponent + 127).to(torch.uint8)
             case ScaleKind.E4M3:
-                of_row = _of_largest(largest.amax(-1, keepdim=True), self.element.largest * E4M3.largest)
-                of_blocks = E4M3.to_bytes(E4M3.round_up((scales / of_row).clamp_min_(2.0**-9)))
-                written = torch.cat((of_blocks, _as_bytes(of_row)), -1)
+                of_row = self._of_row(largest.amax(-1, keepdim=True))
+                written = torch.cat((self._in_a_row(scales, of_row), _as_bytes(of_row)), -1)
         return written, self._read_scales(written)
+
+    def _of_row(self, largest: Tensor) -> Tensor:
+        """What the scales of blocks are multiples of: [..., 1] of the largest number of each row."""
+        return of_largest(largest, self.element.largest * E4M3.largest)
+
+    def _in_a_row(self, scales: Tensor, of_row: Tensor) -> Tensor:
+        """Scales [..., blocks] as bytes, multiples of `of_row` [..., 1]."""
+        return E4M3.to_bytes(E4M3.round_up((scales / of_row).clamp_min_(2.0**-9)))
 
     def _read_scales(self, written: Tensor) -> Tensor:
         match self.scale:
@@ -170,7 +177,7 @@ class Scaled:
                 return E4M3.from_bytes(written[..., :-4], written.shape[-1] - 4) * of_row
 
 
-def _of_largest(largest: Tensor, number: float) -> Tensor:
+def of_largest(largest: Tensor, number: float) -> Tensor:
     """Scales with which `number` stands for these; NaN where they are not finite."""
     scales = (largest / number).clamp_(TINY, HUGE / number * (1 - 2.0**-23))  # times `number` it is finite again
     return scales.masked_fill_(~largest.isfinite(), torch.nan)

@@ -17,7 +17,7 @@ learned is what one process learns.
 The head, embeddings, routers and experts compute in full.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -30,6 +30,9 @@ from reference.collectives.communicator import Communicator
 from reference.compression.fast.products import has_kernel, product
 from reference.compression.plain_low_bits import EightBitNumbers, codes, rounded, scale_of
 from reference.models.ops import Around, Linear, Ops, Product
+
+Round = Callable[..., Sequence[Tensor]]
+"""From tensors to as many that are rounded."""
 
 
 class LowBits(Around):
@@ -51,17 +54,36 @@ class LowBits(Around):
         """Into a region: what comes out is split, and so is its gradient."""
         if self._has_kernel(x, layers):
             return tuple(self._by_kernel(x, layer) for layer in layers)
-        few = RoundRows.apply(x, self, False)
+        few = RoundInput.apply(x, self.input_rounding(layers, split=False))
         made = self.inside.column_linear(few, *self._weights(layers))
-        return self._learn(x, RoundGradients.apply(self, True, *made), layers, split_out=True)
+        return self._learn(x, RoundGradients.apply(self.gradient_rounding(layers, True), *made), layers, split_out=True)
 
     def row_linear(self, x: Tensor, layer: Linear) -> Tensor:
         """Out of a region: what goes in is split."""
         if self._has_kernel(x, [layer]):
             return self._by_kernel(x, layer)
-        few = RoundRows.apply(x, self, True)
+        few = RoundInput.apply(x, self.input_rounding([layer], split=True))
         made = self.inside.row_linear(few, *self._weights([layer]))
-        return self._learn(x, RoundGradients.apply(self, False, made), [layer], split_out=False)[0]
+        return self._learn(x, RoundGradients.apply(self.gradient_rounding([layer], False), made), [layer], False)[0]
+
+    def input_rounding(self, layers: Sequence[Linear], split: bool) -> Round:
+        """What rounds the tokens that go into layers; `split`: their features are on ranks."""
+
+        def rows(x: Tensor) -> list[Tensor]:
+            amax = x.abs().amax(-1, keepdim=True)
+            return [rounded(x, self.agreed(amax) if split else amax, self.numbers)]
+
+        return rows
+
+    def gradient_rounding(self, layers: Sequence[Linear], split: bool) -> Round:
+        """What rounds the gradients of what comes out of them. One message for all."""
+
+        def rows(*gradients: Tensor) -> list[Tensor]:
+            largest = torch.stack([each.abs().amax(-1, keepdim=True) for each in gradients])
+            largest = self.agreed(largest) if split else largest
+            return [rounded(g, amax, self.numbers) for g, amax in zip(gradients, largest, strict=True)]
+
+        return rows
 
     def agreed(self, amax: Tensor) -> Tensor:
         """The largest of all parts that ranks of the tensor axes have."""
@@ -92,34 +114,32 @@ class LowBits(Around):
         return _biased(ByKernel.apply(x, layer.weight, self.numbers), layer)
 
 
-class RoundRows(Function):
-    """`apply(x, ops, split)`: each token rounded; backward as if it were not. `split`: its features are on ranks."""
+class RoundInput(Function):
+    """`apply(x, round)`: rounded; backward as if it were not."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, ops: LowBits, split: bool) -> Tensor:
-        amax = x.abs().amax(-1, keepdim=True)
-        return rounded(x, ops.agreed(amax) if split else amax, ops.numbers)
+    def forward(ctx: Any, x: Tensor, round: Round) -> Tensor:
+        (few,) = round(x)
+        return few
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return gradient, None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
 
 
 class RoundGradients(Function):
-    """`apply(ops, split, *made)`: as it is; in backward, each token's gradient is rounded. One message for all."""
+    """`apply(round, *made)`: as it is; in backward, gradients are rounded."""
 
     @staticmethod
-    def forward(ctx: Any, ops: LowBits, split: bool, *made: Tensor) -> tuple[Tensor, ...]:
-        ctx.ops, ctx.split = ops, split
+    def forward(ctx: Any, round: Round, *made: Tensor) -> tuple[Tensor, ...]:
+        ctx.round = round
         return tuple(each.view_as(each) for each in made)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        largest = torch.stack([each.abs().amax(-1, keepdim=True) for each in gradients])
-        largest = ctx.ops.agreed(largest) if ctx.split else largest
-        return None, None, *(rounded(g, amax, ctx.ops.numbers) for g, amax in zip(gradients, largest, strict=True))
+        return None, *ctx.round(*gradients)
 
 
 class OfWeights(Function):

@@ -116,8 +116,9 @@ class PowerSGD(Compressor):
         self._all_reduce([of.q for of in matrices])
         for of, p, q in zip(matrices, ps, own, strict=True):
             of.wanted.baddbmm_(p, q.mT, alpha=-1)  # what this rank did not bring to the sum
-            for place, found in zip(of.places, of.each(p @ of.q.mT), strict=True):
-                gradients[place].copy_(found.view_as(gradients[place]))
+            for place, here, there in zip(of.places, of.each(p), of.each(of.q), strict=True):
+                found = gradients[place].view(len(here), here.shape[1], there.shape[1])
+                torch.bmm(here, there.mT, out=found)  # where it belongs, and not through a copy of all of them
             vanished = (of.q == 0).all(dim=1, keepdim=True)
             of.q.copy_(torch.where(vanished, of.first_q, of.q))
 

@@ -63,6 +63,11 @@ class Compressor(ABC):
     def sum(self, number: int, gradients: Sequence[Tensor]) -> None:
         """Sum the gradients of call `number` over all ranks, in place."""
 
+    def start(self, number: int, gradients: Sequence[Tensor]) -> Callable[[], None]:
+        """Start to do so; the result finishes it. What takes several messages, of which each waits for one, is done."""
+        self.sum(number, gradients)
+        return _done
+
     def remembered(self) -> list[Remembered]:
         """What goes into a checkpoint, in one order on all ranks."""
         return []
@@ -117,15 +122,37 @@ class HalfPrecision(Compressor):
 
     def sum(self, number: int, gradients: Sequence[Tensor]) -> None:
         """One all-reduce."""
-        whole = gradients[0].new_empty(sum(gradient.numel() for gradient in gradients), dtype=self.dtype)
-        for place, gradient in zip(whole.split([g.numel() for g in gradients]), gradients, strict=True):
-            place.copy_(gradient.view(-1))
-        self.communicator.start_all_reduce(whole)()
-        spread(whole, gradients)
+        self.start(number, gradients)()
+
+    def start(self, number: int, gradients: Sequence[Tensor]) -> Callable[[], None]:
+        """The same, under way while backward computes. Gradients in one buffer are rounded in one pass, and back."""
+        flat = side_by_side(gradients)
+        whole = (torch.cat([gradient.flatten() for gradient in gradients]) if flat is None else flat).to(self.dtype)
+        arrived = self.communicator.start_all_reduce(whole)
+
+        def finish() -> None:
+            spread(arrived(), gradients if flat is None else [flat])
+
+        return finish
 
     def sent(self, rank: int, n: int, itemsize: int) -> int:
         """An all-reduce of each call."""
         return sum(all_reduce_bytes(rank, n, elements(call), self.dtype.itemsize) for call in self.calls)
+
+
+def side_by_side(tensors: Sequence[Tensor]) -> Tensor | None:
+    """Tensors that follow each other in one buffer, without gaps, as a flat view of it; None for others."""
+    first, end = tensors[0], tensors[0].storage_offset()
+    for tensor in tensors:
+        is_same = tensor.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+        if not (is_same and tensor.dtype == first.dtype and tensor.is_contiguous() and tensor.storage_offset() == end):
+            return None
+        end += tensor.numel()
+    return first.as_strided((end - first.storage_offset(),), (1,))
+
+
+def _done() -> None:
+    """Nothing is under way."""
 
 
 def spread(whole: Tensor, tensors: Sequence[Tensor]) -> None:

@@ -17,6 +17,7 @@ quantization" (2110.02861).
 
 from collections import deque
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ class EightBitNumbers:
 FP8 = EightBitNumbers(
     torch.float8_e4m3fn, 448.0
 )  # 3 bits of a mantissa; beside it for gradients E5M2, which few still take
+E5M2 = EightBitNumbers(torch.float8_e5m2, 57344.0)  # 2 bits, and as far as float16: for gradients under one scale
 INT8 = EightBitNumbers(torch.int8, 127.0)
 
 
@@ -90,6 +92,7 @@ class DelayedScale:
 
     What grows faster than the history knows overflows, and is cut off at the largest number: `margin` powers of two are
     left free for that. Under an average of 8 bits one step of such numbers is rarely noticed, which is the trouble.
+    In the first step there is no past, and nothing is rounded. What is not finite is not remembered.
 
     Args:
         numbers: of 8 bits.
@@ -107,13 +110,16 @@ class DelayedScale:
     def round(self, x: Tensor) -> Tensor:
         """`x` as codes with the scale of the past say it; the largest of it is noted for later."""
         self._now = max(self._now, float(x.abs().amax()))
-        known = max(self.history, default=self._now)  # in the first step there is no past
-        scale = scale_of(torch.tensor(known, dtype=x.dtype), self.numbers) * 2.0**self.margin
+        if not self.history:
+            return x
+        scale = scale_of(torch.tensor(max(self.history), dtype=x.dtype), self.numbers) * 2.0**self.margin
         return codes(x, scale, self.numbers).to(x.dtype) * scale
 
     def end_step(self, amax: float | None = None) -> None:
         """Remember the step's largest number: of all ranks that have a part of the tensor, if `amax` says it."""
-        self.history.append(self._now if amax is None else amax)
+        largest = self._now if amax is None else amax
+        if isfinite(largest):
+            self.history.append(largest)
         self._now = 0.0
 
     def state_dict(self) -> dict[str, list[float]]:
@@ -132,6 +138,11 @@ def stochastic_bf16(x: Tensor, generator: torch.Generator | None = None) -> Tens
     should. What is not finite stays as it is.
     """
     noise = torch.randint(0, 1 << 16, x.shape, generator=generator, dtype=torch.int32, device=x.device)
+    return carried(x, noise)
+
+
+def carried(x: Tensor, noise: Tensor) -> Tensor:
+    """float32 to bfloat16, with `noise`, int32 from 0 to below 2^16, added to the half of the bits that is dropped."""
     bits = (x.view(torch.int32) + noise) & ~0xFFFF
     return torch.where(x.isfinite(), bits.view(torch.float32), x).to(torch.bfloat16)
 
@@ -143,13 +154,42 @@ def pack(x: Tensor, block: int = BLOCK) -> tuple[Tensor, Tensor]:
     """An optimizer's state in 8 bits: codes of the flat `x`, padded to whole blocks, and a scale for each block.
 
     Dettmers's codes are spread like the numbers of Adam's moments, many of which are small beside the largest: so are
-    those of E4M3, which reach from 448 down to 2^-9. Scales are no powers of two: nothing is multiplied by them twice.
+    those of E4M3, which reach from 448 down to 2^-9. With scales that are powers of two, what is made again and packed
+    once more, in the same blocks or in parts of them, stays what it is.
     """
     padded = torch.nn.functional.pad(x.flatten(), (0, -x.numel() % block)).view(-1, block)
-    scales = (padded.abs().amax(1, keepdim=True) / FP8.largest).clamp(min=torch.finfo(torch.float32).tiny)
+    scales = scale_of(padded.abs().amax(1, keepdim=True), FP8)
     return codes(padded, scales, FP8), scales
 
 
 def unpack(packed: Tensor, scales: Tensor, like: Tensor) -> Tensor:
     """The state again, in the form and the dtype of `like`."""
     return (packed.to(like.dtype) * scales).flatten()[: like.numel()].view_as(like)
+
+
+def eight_bit_adamw(
+    weight: Tensor,
+    gradient: Tensor,
+    state: dict[str, Any],
+    rate: float,
+    decay: float,
+    betas: tuple[float, float] = (0.9, 0.95),
+    eps: float = 1e-8,
+) -> None:
+    """One step of AdamW whose moments are packed between steps, in place on `weight` and `state`.
+
+    What is packed of the second moment is its root: the square of a small number would be lost, and divided by.
+
+    Args:
+        weight, gradient: of one shape.
+        state: {} before the first step; then {"step": a count, "first" and "root": what `pack` makes}.
+        rate, decay, betas, eps: as for AdamW.
+    """
+    nothing = torch.zeros_like(weight)
+    m, root = (unpack(*state[name], weight) if state else nothing for name in ("first", "root"))
+    m = m.lerp(gradient, 1 - betas[0])
+    root = (root.square() * betas[1] + gradient.square() * (1 - betas[1])).sqrt()
+    step = state.get("step", 0) + 1
+    state.update(step=step, first=pack(m), root=pack(root))
+    weight.mul_(1 - rate * decay)
+    weight.addcdiv_(m / (1 - betas[0] ** step), root / (1 - betas[1] ** step) ** 0.5 + eps, value=-rate)

@@ -24,6 +24,7 @@ from torch.distributed import ProcessGroup
 
 from reference.collectives.communicator import Communicator, Finish
 from reference.collectives.default import over
+from reference.dtypes import give_gradient
 from reference.memory.precision import PRECISIONS, Precision
 
 from .buckets import Bucket, Buckets, in_order_of_use
@@ -137,7 +138,7 @@ class Replicated:
         for bucket in self._buckets.buckets:
             for index, parameter in enumerate(bucket.parameters):
                 master = self._masters[parameter]
-                master.grad = bucket.gradient(index).to(master.dtype) if used[parameter] else None
+                give_gradient(master, bucket.gradient(index) if used[parameter] else None)
 
     @torch.no_grad()
     def end_step(self) -> None:

@@ -10,11 +10,14 @@ This is `plain.update_masters` with: any optimizer, gradients that add up over m
 | bf16 | 2       | 4         | 4      | no           | 2 + 4 + 4 + 8 = 18                  |
 | fp16 | 2       | 4         | 4      | dynamic      | 2 + 4 + 4 + 8 = 18                  |
 
+and bf16-stochastic: bf16 whose weights have no other copy, 2 + 4 + 8 = 14, and with moments of 8 bits 8.
+
 Matrix products of 16 bits are fast, and activations take half of the room. Sums are another matter: what is added to a
 number more than 512 times as large vanishes in bf16, which keeps 8 bits; at a power of two 256 times is enough. An
 update is about a thousandth of its weight, and one micro-batch's gradient a K-th of the sum: both would be lost, a bit
 at a time and without any error (see `lab.sums`). So the optimizer updates a master copy of each weight in fp32, and
-gradients are added up in fp32.
+gradients are added up in fp32. Or it rounds what it has updated up or down by chance, so that the mean is right, and no
+copy is kept: see `reference.compression.by_chance`.
 
 fp16 has a second trouble: it ends at 6e-8 below and at 65504 above, and many gradients are smaller than that. See
 `loss_scaling`. bf16 reaches as far as fp32, which is why it won.
@@ -34,6 +37,7 @@ import torch
 from torch import Tensor, nn
 
 from reference.choices import PrecisionName
+from reference.dtypes import give_gradient
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,11 @@ class Precision:
     master: torch.dtype  # of what the optimizer updates, and of its state
     scaled: bool = False  # the loss is scaled up before backward, as much as gradients in `compute` can take
     tf32: bool = False  # products of float32 may see 10 bits of a mantissa
+
+    @property
+    def by_chance(self) -> bool:
+        """Whether an update must round by chance: masters have so few bits that it would be lost."""
+        return self.master is torch.bfloat16
 
     @contextmanager
     def products(self) -> Iterator[None]:
@@ -62,6 +71,7 @@ PRECISIONS: Mapping[str, Precision] = MappingProxyType(
         PrecisionName.FP32: Precision(torch.float32, torch.float32, torch.float32),
         PrecisionName.TF32: Precision(torch.float32, torch.float32, torch.float32, tf32=True),
         PrecisionName.BF16: Precision(torch.bfloat16, torch.float32, torch.float32),
+        PrecisionName.BF16_STOCHASTIC: Precision(torch.bfloat16, torch.float32, torch.bfloat16),
         PrecisionName.FP16: Precision(torch.float16, torch.float32, torch.float32, scaled=True),
         PrecisionName.FP64: Precision(torch.float64, torch.float64, torch.float64),  # for exact tests
     }
@@ -106,7 +116,7 @@ class MasterWeights:
         """Hand each master its gradient; None for an unused parameter."""
         for parameter, master in self._master.items():
             total = self._sum.pop(parameter, None)
-            master.grad = None if total is None else total.to(master.dtype)
+            give_gradient(master, total)
 
     @torch.no_grad()
     def publish(self) -> None:

@@ -23,7 +23,7 @@ Bring = Callable[[Tensor, tuple[Tensor, ...]], None]
 
 def detached(layer: Linear) -> Product:
     """A linear layer of whose weight autograd knows nothing; its bias learns as ever."""
-    return Product(layer.weight.detach(), getattr(layer, "bias", None))
+    return Product(layer.weight.detach(), getattr(layer, "bias", None), getattr(layer, "of", layer))
 
 
 def by_hand(x: Tensor, outputs: tuple[Tensor, ...], bring: Bring) -> tuple[Tensor, ...]:

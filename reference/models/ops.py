@@ -283,6 +283,7 @@ class Product:
 
     weight: Tensor
     bias: Tensor | None = None
+    of: Linear | None = None  # the layer that it stands for
 
     def __call__(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., F]."""
@@ -294,7 +295,7 @@ class OpsLinear(nn.Linear, Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., F]."""
-        return self.ops.row_linear(x, Product(self.weight, self.bias))
+        return self.ops.row_linear(x, Product(self.weight, self.bias, self))
 
 
 class Embedding(nn.Embedding, Layer):

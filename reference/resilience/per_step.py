@@ -47,7 +47,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from reference.choices import Offload, Optimizer, Outer
+from reference.choices import LinearNumbers, Offload, Optimizer, Outer
 from reference.config import TrainConfig
 from reference.errors import BadInput, require_sizes
 from reference.fields import listed
@@ -346,6 +346,8 @@ def require_replicas(config: TrainConfig, plan: Plan, width: int, replicas: int)
             f"a replica heals piece by piece, and {config.optimizer} looks at more at once: take --optimizer "
             f"{listed(ELEMENTWISE)}"
         )
+    if config.linear is LinearNumbers.FP8_DELAYED:
+        raise BadInput("a replica would know the largest numbers of its own windows alone: take --linear fp8")
     if config.model.experts:
         raise BadInput("routers would count the tokens of one replica alone: take a model without experts")
     if config.outer is not Outer.NONE:

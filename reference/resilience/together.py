@@ -106,8 +106,7 @@ def take_step(training: "Training", step: int, batch: int | None = None) -> Take
     dist.all_reduce(said, group=training.loss_group)
     counts = said[1].item() == 0
     training.updates.finish(step, norm, counts)
-    if training.balancing:
-        training.load = training.balancing.end_step()
+    training.end_step()
     return Taken(said[0].item(), float(norm), counts)
 
 

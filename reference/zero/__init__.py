@@ -13,7 +13,7 @@ ZeRO-2 2, or 1 + K where gradients stay in shards; FSDP 3K, or 2K where units st
     module_calls.py             the calls of a micro-batch, from which hooks tell what is needed next
     by_program.py               a driver by a program: the stages of a pipeline
     choice.py                   which modules make a unit
-    plain_matrices.py           optimizers that look at a whole matrix: Muon, Shampoo
+    plain_matrices.py           optimizers that look at a whole matrix: Muon, Shampoo, SOAP
     matrix_routes.py            which rank owns which matrix, and how its pieces get there and back
     whole_matrices.py           `plain_matrices.muon` under any plan
     lent.py                     parameters that have values only while their unit is whole

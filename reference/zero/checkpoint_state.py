@@ -15,7 +15,6 @@ from torch.optim import Optimizer
 
 from reference.data_parallel.gradient_sync import GradientSync, ParameterShard
 from reference.errors import BadInput
-from reference.memory.offload import OffloadedOptimizer
 from reference.memory.state_names import state_names
 
 from .chunk import Chunk
@@ -171,9 +170,9 @@ def _remember(optimizer: Optimizer, state: State) -> None:
 
 
 def _maker(optimizer: Optimizer) -> Callable[[nn.Parameter], Optimizer]:
-    """What makes another optimizer of the same class and options; of offloaded state, what it would be otherwise."""
-    if isinstance(optimizer, OffloadedOptimizer | WholeMatrices):
-        return optimizer.make
+    """What makes another optimizer of the same class and options; what an optimizer says itself, if it has `make`."""
+    if make := getattr(optimizer, "make", None):
+        return make
     kind = type(optimizer)
     taken = inspect.signature(kind).parameters
     options = {name: value for name, value in optimizer.defaults.items() if name in taken}

@@ -166,6 +166,15 @@ def shampoo_flops(rows: int, columns: int) -> float:
     return 4 * rows * columns * (rows + columns) + 11 * (rows**3 + columns**3)
 
 
+def soap_flops(rows: int, columns: int, every: int = 10) -> float:
+    """FLOPs of a step of SOAP on a whole matrix.
+
+    Two squares; gradient, momentum and direction between the axes. Each `every` steps axes are turned: a product, and a
+    QR decomposition whose Q is made, 14/3 n³ together (Golub and Van Loan 2013, "Matrix computations", section 5.2).
+    """
+    return 8 * rows * columns * (rows + columns) + 14 / 3 * (rows**3 + columns**3) / every
+
+
 def whole_matrices(
     numels: Sequence[int], owners: Sequence[int], held: Sequence[Sequence[int]], copies: int, rank: int
 ) -> int:

@@ -15,6 +15,7 @@ from reference.collectives.default import over
 from reference.data_parallel.buckets import Bucket, Buckets
 from reference.data_parallel.gradient_sync import ParameterShard
 from reference.data_parallel.replicated import master_of, round_to_parameters
+from reference.dtypes import give_gradient
 from reference.errors import BadInput
 from reference.memory.precision import Precision
 
@@ -55,7 +56,7 @@ class Ignored:
             for group in self._groups:
                 over(group).start_all_reduce(whole)()
             for index, master in enumerate(self._masters.values()):
-                master.grad = bucket.gradient(index).to(master.dtype)
+                give_gradient(master, bucket.gradient(index))
 
     @torch.no_grad()
     def end_step(self) -> None:

@@ -1,7 +1,8 @@
-"""Optimizers that look at a whole matrix, in one process, as short as pseudocode: Muon and Shampoo.
+"""Optimizers that look at a whole matrix, in one process, as short as pseudocode: Muon, Shampoo and SOAP.
 
 Adam treats each element by itself, so that a shard is as good as a tensor. Muon makes the momentum of a matrix nearly
-orthogonal; Shampoo divides a gradient by roots of what rows, and columns, have in common. Both need all of it:
+orthogonal; Shampoo divides a gradient by roots of what rows, and columns, have in common; SOAP is Adam, seen from the
+axes of what Shampoo divides by. All need all of it:
 
     orthogonal(whole)[: rows // 2]  is not  orthogonal(whole[: rows // 2])
 
@@ -9,10 +10,12 @@ So a matrix has an owner, to which all pieces travel, and from which they come b
 matrix grows with the cube of its sides and not with its elements, and owners get matrices by `deal`.
 
 Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks"; Gupta, Koren and Singer 2018, "Shampoo:
-preconditioned stochastic tensor optimization"; Liu et al. 2025, "Muon is scalable for LLM training" (2502.16982).
+preconditioned stochastic tensor optimization"; Vyas et al. 2024, "SOAP: improving and stabilizing Shampoo using Adam"
+(2409.11321); Liu et al. 2025, "Muon is scalable for LLM training" (2502.16982).
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,6 +25,7 @@ from torch.distributed import ProcessGroup
 QUINTIC = (3.4445, -4.7750, 2.0315)  # Jordan's: steepest at zero; singular values end between 0.68 and 1.14
 ROUNDS, MOMENTUM, TINY = 5, 0.95, 1e-7
 DECAY, FLOOR = 0.95, 1e-6  # of Shampoo's sums; eigenvalues below this part of the largest count as that
+EVERY, SHIFT, EPSILON = 10, 1e-3, 1e-8  # steps from one turn of SOAP's axes to the next; see `turned`; Adam's
 
 
 def newton_schulz(matrix: Tensor, rounds: int = ROUNDS) -> Tensor:
@@ -83,6 +87,51 @@ def shampoo(
     """One step of Shampoo on a whole matrix, in place on all but the gradient."""
     momentum.lerp_(shampoo_direction(gradient, rows, columns) * muon_scale(*weight.shape), 1 - MOMENTUM)
     weight.mul_(1 - rate * decay).sub_(momentum, alpha=rate)
+
+
+def soap_memory(rows: int, columns: int, **options: Any) -> dict[str, Tensor]:
+    """What SOAP keeps of a matrix of so many rows and columns, before its first step; `options` are of tensors."""
+    squares = {"rows": rows, "columns": columns}
+    return {
+        "momentum": torch.zeros(rows, columns, **options),
+        "variance": torch.zeros(rows, columns, **options),  # along the axes
+        **{side: torch.zeros(length, length, **options) for side, length in squares.items()},
+        **{f"axes of {side}": torch.eye(length, **options) for side, length in squares.items()},
+        "steps": torch.zeros(1, **options),
+    }
+
+
+def turned(axes: Tensor, square: Tensor) -> Tensor:
+    """`axes` nearer to the eigenvectors of `square`: a step of orthogonal iteration, both (n, n).
+
+    A small part of the identity is added, which has the same eigenvectors. Without it those of eigenvalue zero, of
+    which a matrix that is not square has many, would be what rounding says: other ranks would find other ones.
+    """
+    shift = SHIFT * square.diagonal().mean()
+    q, r = torch.linalg.qr(square @ axes + shift * axes)
+    return q * torch.where(r.diagonal() < 0, -1, 1)  # axes must not turn round: the variance along them is kept
+
+
+def soap_direction(gradient: Tensor, kept: dict[str, Tensor]) -> Tensor:
+    """What Adam makes of a gradient (m, n), whole, along the axes of before; `kept` is updated in place."""
+    m, v, left, right = (kept[name] for name in ("momentum", "variance", "axes of rows", "axes of columns"))
+    step = int(kept["steps"].add_(1))
+    m.lerp_(gradient, 1 - MOMENTUM)
+    v.lerp_((left.mT @ gradient @ right).square(), 1 - DECAY)
+    root = (v / (1 - DECAY**step)).sqrt() + EPSILON
+    direction = left @ (left.mT @ m @ right / (1 - MOMENTUM**step) / root) @ right.mT
+    kept["rows"].lerp_(gradient @ gradient.mT, 1 - DECAY)
+    kept["columns"].lerp_(gradient.mT @ gradient, 1 - DECAY)
+    if step <= EVERY or step % EVERY == 0:
+        left.copy_(turned(left, kept["rows"]))
+        right.copy_(turned(right, kept["columns"]))
+    return direction
+
+
+def soap(weight: Tensor, gradient: Tensor, kept: dict[str, Tensor], rate: float, decay: float) -> None:
+    """One step of SOAP on a whole matrix, in place on `weight` and `kept`."""
+    direction = soap_direction(gradient, kept)
+    weight.mul_(1 - rate * decay).sub_(direction, alpha=rate)
 
 
 def deal(costs: Sequence[float], owners: int) -> list[int]:

@@ -12,6 +12,7 @@ from reference.collectives.default import over
 from reference.data_parallel.buckets import Bucket
 from reference.data_parallel.flat_layout import FlatLayout
 from reference.data_parallel.gradient_sync import ParameterShard
+from reference.dtypes import give_gradient
 
 IN_FLIGHT = 1  # reductions that may be under way while the next bucket fills
 
@@ -81,9 +82,9 @@ class ShardedGradients:
         self._between_replicas.clear()
 
     def give_to(self, parts: Sequence[ParameterShard], bucket: Bucket, rank: int) -> None:
-        """Let each master's `grad` be its piece of the bucket's shard, in the master's dtype."""
+        """Let each master's `grad` be its piece of the bucket's shard."""
         for piece, part in zip(bucket.layout.pieces(rank), parts, strict=True):
-            part.master.grad = piece.within(self.of[bucket]).to(part.master.dtype)
+            give_gradient(part.master, piece.within(self.of[bucket]))
 
     def buffers(self) -> list[Tensor]:
         """Shards, and buckets whose reduction is under way."""

@@ -22,9 +22,9 @@ from torch.optim import AdamW, Optimizer
 from reference.collectives.communicator import Communicator
 from reference.data_parallel.gradient_sync import ParameterShard
 
-from .cost import newton_schulz_flops, shampoo_flops
+from .cost import newton_schulz_flops, shampoo_flops, soap_flops
 from .matrix_routes import MatrixExchange, WholeMatrix, is_matrix
-from .plain_matrices import MOMENTUM, muon_scale, newton_schulz, shampoo_direction
+from .plain_matrices import MOMENTUM, muon_scale, newton_schulz, shampoo_direction, soap_direction, soap_memory
 
 BUFFER = "momentum_buffer"  # as torch calls it
 State = dict[str, Any]
@@ -101,13 +101,10 @@ class Shampoo:
         """The decaying sums of GGᵀ and of GᵀG."""
         parts = []
         for matrix in owned:
-            sums = []
-            for side, length in (("rows", matrix.rows), ("columns", matrix.columns)):
-                square = torch.zeros(length, length, dtype=dtype, device=device)
-                sums.append(nn.Parameter(square, requires_grad=False))
-                name = f"{side} of {matrix.name}" + ("" if matrix.expert is None else f"[{matrix.expert}]")
-                parts.append(ParameterShard(name, square.shape, 0, square.numel(), sums[-1]))
-            self._sums[matrix] = tuple(sums)
+            sides = {"rows": matrix.rows, "columns": matrix.columns}
+            sums = {side: torch.zeros(length, length, dtype=dtype, device=device) for side, length in sides.items()}
+            parts += parts_of_owner(matrix, sums)
+            self._sums[matrix] = sums["rows"], sums["columns"]
         return parts
 
     def cost(self, rows: int, columns: int) -> float:
@@ -127,6 +124,46 @@ class Shampoo:
         if BUFFER not in state:
             state[BUFFER] = torch.zeros_like(direction)
         return state[BUFFER].lerp_(direction, 1 - MOMENTUM)
+
+
+class Soap:
+    """Adam along axes that follow the eigenvectors of what rows, and columns, have in common.
+
+    The owner keeps all of it, both moments and axes; a checkpoint has them by name, and any owner loads them.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[WholeMatrix, dict[str, Tensor]] = {}
+
+    def begin(self, owned: Sequence[WholeMatrix], dtype: torch.dtype, device: torch.device) -> list[ParameterShard]:
+        """Moments, sums, axes and a count."""
+        self._kept = {each: soap_memory(each.rows, each.columns, dtype=dtype, device=device) for each in owned}
+        return [part for matrix, kept in self._kept.items() for part in parts_of_owner(matrix, kept)]
+
+    def cost(self, rows: int, columns: int) -> float:
+        """Products, and now and then a turn of the axes."""
+        return soap_flops(rows, columns)
+
+    def before(self, state: State, gradient: Tensor) -> Tensor:
+        """As it is."""
+        return gradient
+
+    def whole(self, matrix: WholeMatrix, x: Tensor) -> Tensor:
+        """What Adam makes of it along the axes."""
+        return soap_direction(x, self._kept[matrix])
+
+    def after(self, state: State, direction: Tensor) -> Tensor:
+        """As it is."""
+        return direction
+
+
+def parts_of_owner(matrix: WholeMatrix, kept: Mapping[str, Tensor]) -> list[ParameterShard]:
+    """What an owner keeps of a matrix, as a checkpoint has it: views of these tensors, by name."""
+    expert = "" if matrix.expert is None else f"[{matrix.expert}]"
+    return [
+        ParameterShard(f"{name} of {matrix.name}{expert}", x.shape, 0, x.numel(), nn.Parameter(x, requires_grad=False))
+        for name, x in kept.items()
+    ]
 
 
 class WholeMatrices(Optimizer):

@@ -1,8 +1,8 @@
 """Fewer bits: how fast a core writes and reads them, and what they make of a step between two nodes.
 
 Formats are measured on one core, on 16 MB of float32; GB/s are of these. `peer` is the bar of 1 GB/s, for what ZeRO++
-sends; the others are listed. int8 stands beside torchao's own quantisation in the same blocks, where that is installed:
-it is no part of the environment, `pip install --no-deps --target FOLDER torchao` makes a folder for `PYTHONPATH`.
+sends and for NVFP4; the others are listed. int8 stands beside torchao's own quantisation in the same blocks, where that
+has an environment: `rankwise frameworks setup torchao` makes it.
 
 A step is one of 4 ranks on two nodes of this machine, at the rate that is named, of a model whose tokens are few: so
 what travels dominates. Parameters and gradients are in bf16. All programs live on the same ranks and take turns; a
@@ -11,6 +11,7 @@ step takes as long as on its slowest rank; medians. `ours` is ZeRO++ (8 bits for
 """
 
 import importlib.util
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -25,6 +26,7 @@ from reference.choices import WireFormat
 from reference.cluster import Cluster
 from reference.compression.fast.tiles import TILED
 from reference.config import TrainConfig
+from reference.frameworks.environments import folder
 from reference.memory.precision import Precision
 from reference.models import GPTConfig
 from reference.networks.lab.on_nodes import FREE, Program, settle
@@ -32,7 +34,7 @@ from reference.plan import DataParallelism, Plan
 from reference.train import Training
 
 NUMBERS, REPEATS = 1 << 22, 9
-SENT = ("int8", "int4")  # by ZeRO++
+HELD = ("int8", "int4", "nvfp4")  # to the bar
 RANKS, NODES, ROUNDS = 4, 2, 5
 RATES = ("100 Mb/s", "1 Gb/s", FREE)
 MODEL = GPTConfig(layers=4, width=192, heads=8, kv_heads=8, hidden=512)
@@ -58,6 +60,7 @@ PLANS: Mapping[str, Plan] = MappingProxyType(
 def measure(report: Callable[[Row], None]) -> None:
     """Formats, then steps at each rate."""
     formats(report)
+    sys.path += map(str, folder("torchao").glob("lib/python*/site-packages"))  # behind the project's own packages
     if importlib.util.find_spec("torchao"):
         against_torchao(report)
     with Cluster(RANKS, nodes=NODES, link=FREE, timeout=3600, preload=("torch._dynamo",)) as cluster:
@@ -79,8 +82,8 @@ def formats(report: Callable[[Row], None]) -> None:
     calls |= {f"read {name}": partial(form.decode, written[name], NUMBERS) for name, form in TILED.items()}
     for name, seconds in rows.medians(rows.interleaved(calls, REPEATS)).items():
         speed = x.nbytes / seconds / 1e9
-        is_sent = name.split()[1] in SENT
-        report(rows.more(name, speed, 1.0, "GB/s", bar=1.0) if is_sent else rows.plain(name, speed, "GB/s"))
+        is_held = name.split()[1] in HELD
+        report(rows.more(name, speed, 1.0, "GB/s", bar=1.0) if is_held else rows.plain(name, speed, "GB/s"))
 
 
 def against_torchao(report: Callable[[Row], None]) -> None:

@@ -127,12 +127,16 @@ def test_integers_are_not_quantised() -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_tiles_give_the_same_bytes(name: str) -> None:
-    """But for codes of what is not finite, whose scale is NaN."""
+    """But for codes of what is not finite, whose scale is NaN. "At ties": what lies on them, and just beside."""
     plainly, tiled = FORMATS[name], TILED[name]
     unfit = normal(1000)
     unfit[10] = math.inf
     long = normal(TILE + 777)
-    for x in (*HARD.values(), long, long.bfloat16(), long.double(), unfit):
+    quarters = torch.arange(-24, 25) / 4.0  # with 6, the scale of NVFP4 is 1, if the row has 6 · 448
+    beside = torch.stack([torch.nextafter(quarters, quarters.new_full((), to)) for to in (-9.0, 0.0, 9.0)])
+    ties = torch.nn.functional.pad(torch.cat((quarters, beside.flatten())).view(-1, 14).clamp(-6, 6), (0, 2), value=6.0)
+    ties = torch.cat((ties.flatten(), torch.full((256,), 6.0 * 448)))
+    for x in (*HARD.values(), long, long.bfloat16(), long.double(), ties, ties / 448, unfit):
         payload = tiled.encode(x)
         assert x is unfit or torch.equal(payload, plainly.encode(x))
         numel = x.shape[-1]

@@ -21,7 +21,7 @@ from reference.compression.quantised import Quantised
 from reference.config import TrainConfig
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS, Precision
-from reference.models import GPTConfig
+from reference.models import GPTConfig, preset
 from reference.oracle import largest_difference, on_ranks, one_process
 from reference.parallelize import DataParallelism, Plan
 from reference.trace import Link, Network, Op, Trace
@@ -192,6 +192,13 @@ DISTANCE = 0.02  # nats per token, of the mean of the last ten losses
 
 def last_losses(plan: Plan, communicate: Communicate = over) -> float:
     return sum(on_ranks(LEARNT, dist.group.WORLD, plan=plan, communicate=communicate).losses[-10:]) / 10
+
+
+@pytest.mark.parametrize("node", [{"secondary_shards": 2}, {"ranks_per_node": 2, **BITS}], ids=["hpZ", "qgZ"])
+def test_experts_are_on_other_nodes_and_are_refused(node: dict) -> None:
+    """A second copy of an expert would be on the ranks with that expert, which are fewer, and not those of a node."""
+    with pytest.raises(BadInput, match="experts are shared among other ranks than the rest, in nodes of another size"):
+        Plan(FSDP, expert_parallel=2, **node).require_fit(4, preset("moe-tiny"))
 
 
 def test_it_learns_what_full_precision_does(clusters: Clusters) -> None:

@@ -79,6 +79,24 @@ def test_each_expert_is_a_matrix(clusters: Clusters, ranks: int, plan: Plan) -> 
     assert max(difference.values()) < EXACT, difference
 
 
+SOAP_PLANS = {
+    "ddp": Plan(FORMS.DDP),
+    "zero1": Plan(FORMS.ZERO1),
+    "zero2": Plan(FORMS.ZERO2, micro_batches=2),
+    "fsdp": Plan(FORMS.FSDP),
+    "tp": Plan(tensor_parallel=4),
+    "fsdp and tp": Plan(FORMS.FSDP, tensor_parallel=2, sequence_parallel=True),
+}
+
+
+@pytest.mark.parametrize("plan", SOAP_PLANS.values(), ids=SOAP_PLANS)
+def test_soap_learns_what_it_does_in_one_process(clusters: Clusters, plan: Plan) -> None:
+    """Matrices that are not square have eigenvalues of zero, whose eigenvectors must not be what rounding says."""
+    config = replace(CONFIG, optimizer=Optimizer.SOAP, steps=4)
+    difference = largest_difference(clusters(4).run(on_rank.record, config, plan)[0], one_process(config))
+    assert max(difference.values()) < EXACT, difference
+
+
 @pytest.mark.parametrize("plan", [Plan(FORMS.DDP), Plan(FORMS.FSDP, tensor_parallel=2)], ids=["ddp", "fsdp and tp"])
 def test_shampoo_learns_what_it_does_in_one_process(clusters: Clusters, plan: Plan) -> None:
     config = replace(CONFIG, optimizer=Optimizer.SHAMPOO)
@@ -91,11 +109,11 @@ def losses(clusters: Clusters, ranks: int, config: TrainConfig, plan: Plan, save
     return [step.loss for step in read_log(log)[0]]
 
 
-@pytest.mark.parametrize("optimizer", [Optimizer.MUON, Optimizer.SHAMPOO])
+@pytest.mark.parametrize("optimizer", [Optimizer.MUON, Optimizer.SHAMPOO, Optimizer.SOAP])
 def test_a_checkpoint_goes_from_any_layout_to_any_other(
     clusters: Clusters, tmp_path: Path, optimizer: Optimizer
 ) -> None:
-    """Of Shampoo's squares, too, whose owners are others then."""
+    """Of Shampoo's squares and SOAP's axes, too, whose owners are others then."""
     config, folder = replace(CONFIG, optimizer=optimizer, steps=6, batch=24), tmp_path / "checkpoints"
     legs = [
         (4, Plan(FORMS.FSDP, tensor_parallel=2)),
@@ -258,6 +276,30 @@ def test_owners_have_equal_work(clusters: Clusters) -> None:
 
     load, *_ = clusters(4).run(loads)
     assert max(load) < 1.1 * sum(load) / 4
+
+
+def test_soap_is_adam_where_the_axes_are_those_of_the_elements() -> None:
+    """In the first step, before any axis has turned; later they are eigenvectors, and stay orthogonal."""
+    gradient, kept = normal(6, 4), plain_matrices.soap_memory(6, 4, dtype=torch.float64)
+    first = plain_matrices.soap_direction(gradient, kept)
+    assert torch.allclose(first, gradient / (gradient.abs() + plain_matrices.EPSILON), rtol=1e-12)
+    for _ in range(200):
+        plain_matrices.soap_direction(gradient, kept)
+    for side in ("rows", "columns"):
+        axes, square = kept[f"axes of {side}"], kept[side]
+        assert torch.allclose(axes.mT @ axes, torch.eye(len(axes), dtype=torch.float64), atol=1e-12)
+        inside = axes.mT @ square @ axes
+        assert (inside - inside.diagonal().diag()).abs().max() < 1e-2 * inside.abs().max()
+
+
+def test_axes_do_not_depend_on_rounding() -> None:
+    """Of a square with eigenvalue zero five times: what is changed by 1e-15 has the same axes."""
+    tall = normal(8, 3)
+    square = tall @ tall.mT
+    axes = [plain_matrices.turned(torch.eye(8, dtype=torch.float64), square + e) for e in (0.0, 1e-15 * normal(8, 8))]
+    assert (axes[0] - axes[1]).abs().max() < 1e-9
+    bare = [torch.linalg.eigh(square + e)[1] for e in (0.0, 1e-15 * (normal(8, 8) + normal(8, 8).mT))]
+    assert (bare[0] - bare[1]).abs().max() > 1e-3
 
 
 def test_deal_is_within_four_thirds_of_the_best() -> None:
