@@ -7,14 +7,11 @@ islands, rounds that are shorter on slower islands, and a replay from the record
                     slow   |------ 4 ------|------ 4 ------|     its change is of an anchor two outer steps old
     fewer steps     slow   |-- 2 --|-- 2 --|-- 2 --|-- 2 --|     of the one before
 
-Nesterov momentum that takes each change as a gradient counts a direction that n islands have found n times, and old ones
-with it. Delayed Nesterov moves the anchor by an n-th of each change at once, and by momentum once for n changes. Where n
-changes are all of one anchor, they make the outer step of DiLoCo.
+Nesterov momentum that takes each change as a gradient counts a direction that n islands have found n times, and old
+ones with it. Delayed Nesterov moves the anchor by an n-th of each change at once, and by momentum once for n changes.
+Where n changes are all of one anchor, they make the outer step of DiLoCo.
 
-| in a round of an island | a rank sends                  |
-|-------------------------|-------------------------------|
-| island                  | Ψ and a number; it gets as much |
-| server                  | Ψ and a number to each island that has pushed |
+In a round an island sends Ψ and a number, and gets as much; the server's link carries that of all islands.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

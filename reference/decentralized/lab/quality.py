@@ -3,9 +3,9 @@
     python -m reference.decentralized.lab.quality              550 steps a row, minutes each
     python -m reference.decentralized.lab.quality --steps 275 --rows 3
 
-Each row trains the demo's model from the same weights through the same batches: equal tokens, of which each of n islands
-reads an n-th. The first row is synchronous data parallelism. Told are the loss of held-out text, beside the first row's,
-and what a rank sends in a step, by formula; in a step of islands, once they train by themselves.
+Each row trains the demo's model from the same weights through the same batches: equal tokens, of which each of n
+islands reads an n-th. The first row is synchronous data parallelism. Told are the loss of held-out text, beside the
+first row's, and what a rank sends in a step, by formula; in a step of islands, once they train by themselves.
 
 Settings are those of Douillard et al. 2023 (arXiv:2311.08105): AdamW inside, whose state an island keeps; outside
 Nesterov with a rate of 0.7 and a momentum of 0.9; one cosine over all steps; and islands begin with a model that was
