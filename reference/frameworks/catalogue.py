@@ -204,7 +204,7 @@ TORCHFT = Framework(
     features=MappingProxyType(
         {
             "ddp": Feature("with_torchft", start="python"),
-            "diloco": Feature("with_torchft", start="python", islands=True),
+            "diloco": Feature("with_torchft_local", start="python", islands=True),
             "death": Feature(
                 "with_torchft",
                 start="python",
