@@ -15,7 +15,6 @@ from rich.console import Console
 from rankwise.progress import following
 from rankwise.ranks import OnNodes, require_ranks, where_possible
 from rankwise.training import NO_NODES, OPTIMIZER, begun_log
-from reference.choices import Outer
 from reference.cluster import Cluster, Gone
 from reference.cluster.nodes import SWITCH
 from reference.errors import BadInput
@@ -53,10 +52,6 @@ def train_elastically_here(
         raise BadInput("--elastic writes checkpoints at once: leave out --save-in-background")
     if saves and saves.full_every > 1:
         raise BadInput("--elastic writes checkpoints in full: leave out --save-full-every")
-    if config.outer is not Outer.NONE:
-        raise BadInput(
-            f"--elastic lays out anew the ranks that are left, and knows no islands: no --outer {config.outer}"
-        )
     if config.is_compressed:
         raise BadInput(
             "--elastic keeps no copies of what was not sent of gradients: leave out --compress, and --optimizer"

@@ -77,7 +77,16 @@ class OnThisMachine:
         within=("ranks", "nodes"),
     )
     elastic: bool = option(
-        False, "Where ranks die, continue with those that are left: each keeps a copy of its state on a neighbour."
+        False,
+        "Where ranks die, continue with those that are left: each keeps a copy of its state on a neighbour. With "
+        "--outer diloco or local-sgd islands come and go, and none waits for one that is cut off.",
+    )
+    cut_off: str | None = option(
+        None,
+        "With --elastic and islands on --nodes: cut a node off, and connect it again; 3:20:30 is node 3, after 20 "
+        "seconds, for 30 seconds.",
+        within=("elastic", "nodes"),
+        stored=False,
     )
     voting_replicas: int = option(
         1,

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reference import on_gpus
-from reference.choices import Compress, LinearNumbers, Optimizer, Outer
+from reference.choices import MOMENTUM_TRAVELS, LinearNumbers, Outer
 from reference.collectives.default import Communicate, over
 from reference.compression.choice import compressor_of
 from reference.compression.one_bit_adam import Momenta
@@ -89,7 +89,7 @@ class Training:
         momenta.attach(self.form.parts, self.optimizer)
         self.scaler = scaler_of(config.precision)
         self.updates = EveryStep(config, self.form, self.optimizer, self.scaler, device)
-        self.saved = outside.saved(self.form)
+        self.saved = outside.saved(self.form, self.optimizer)
         self.balancing = Balancing(self.model, config.model, over(group)) if config.model.experts else None
         self.load: StepLoad | None = None  # of experts, in the step before
         self.stateful = {"scaler": self.scaler}  # what a checkpoint keeps by name, besides masters and optimizer
@@ -225,19 +225,24 @@ def require_fit(config: TrainConfig, plan: Plan, ranks: int) -> None:
     """
     plan.require_fit(island_size(config, ranks), config.model, config.sequence)
     plan.require_compression(config)
-    if config.outer is not Outer.NONE and (config.is_compressed or config.optimizer is not Optimizer.ADAMW):
-        word = config.compress if config.compress is not Compress.NONE else config.optimizer
-        raise BadInput(f"islands meet with parameters and moments of adamw, and keep nothing of {word}: leave it out")
     if config.outer is not Outer.NONE and config.precision.by_chance:
         raise BadInput("islands meet with sums of weights, of which 16 bits would lose most: take --precision bf16")
     if config.outer is not Outer.NONE and config.linear is LinearNumbers.FP8_DELAYED:
         raise BadInput("islands have numbers of their own, and would have other scales each: take --linear fp8")
-    if config.outer is not Outer.NONE and plan.offload is not Offload.NONE:
-        raise BadInput("islands keep anchors beside the optimizer's state, which must not be elsewhere: no --offload")
     if config.spikes and config.outer is not Outer.NONE:
         raise BadInput("each island has losses of its own, and would go back alone: leave out --spike-deviations")
     if config.spikes and plan.offload is not Offload.NONE:
         raise BadInput("snapshots take the memory that --offload saves: leave it out, or --spike-deviations")
+    if config.outer is not Outer.NONE and config.optimizer in MOMENTUM_TRAVELS:
+        raise BadInput(
+            f"the momentum of {config.optimizer} is what its replicas say to each other, and knows nothing of a step "
+            "that islands take together: take adamw with --compress one-bit"
+        )
+    if config.outer is not Outer.NONE and plan.offload is not Offload.NONE:
+        raise BadInput(
+            "islands keep an anchor and a velocity, as large as the moments, where parameters are, and sum them there: "
+            "what --offload would spare"
+        )
 
 
 def to_device(x: Tensor, device: torch.device) -> Tensor:

@@ -11,6 +11,7 @@ import typer
 from typer import Context
 
 from rankwise.ranks import require_nodes, require_ranks
+from reference.choices import Outer
 from reference.errors import BadInput
 from reference.fields import Option
 from reference.options import GROUPS, OnThisMachine, grouped, require_words
@@ -24,6 +25,7 @@ def train(context: Context, **words: Any) -> None:
     require_ranks(words["ranks"])
     require_words(words)
     from rankwise.elastic_training import train_elastically_here
+    from rankwise.island_training import require_cut_off, train_islands_here
     from rankwise.training import train_on_cluster
     from rankwise.voting_training import train_with_votes
     from reference.options import completed, configure, to_store
@@ -44,6 +46,9 @@ def train(context: Context, **words: Any) -> None:
             )
         replicas = words["voting_replicas"]
         return train_with_votes(config, plan, saves, words["ranks"], replicas, words["device"], words["log"], on_nodes)
+    cut_off = require_cut_off(words["cut_off"], words["elastic"], config, on_nodes)
+    if words["elastic"] and config.outer is not Outer.NONE:
+        return train_islands_here(config, plan, saves, words["ranks"], words["device"], words["log"], on_nodes, cut_off)
     if words["elastic"]:
         return train_elastically_here(config, plan, saves, words["ranks"], words["device"], words["log"], on_nodes)
     train_on_cluster(config, plan, saves, words["ranks"], words["device"], words["log"], on_nodes)

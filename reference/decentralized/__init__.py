@@ -33,6 +33,7 @@ Without a schedule:
     plain_unscheduled.py   late gradients, neighbours, clients and liars, each in its smallest form
     parameter_server.py    workers push in their own time; how far ahead they may run; how late each update was
     replay.py              an asynchronous run again, in every bit, from its record
+    late_rounds.py         rounds of DiLoCo that come when they are done: asynchronous DiLoCo, and its replay
     hogwild.py             processes that write to the same memory without a lock
     topology.py            which ranks average with which, and how fast that brings all to one value
     gossip.py              averages with neighbours alone, and decentralized SGD
@@ -45,6 +46,7 @@ Without a schedule:
 
     lab/least_squares.py   a problem whose best answer is known
     lab/asynchronous.py    asynchronous trainings, watched
+    lab/late_rounds.py     asynchronous DiLoCo on a counted clock, islands of four speeds
     lab/consensus.py       how fast ranks agree, by topology, beside the bound
     lab/skewed.py          classes as clouds of points, dealt to clients unevenly
     lab/federated.py       federated methods side by side

@@ -14,25 +14,48 @@ one's would be; it waits for the end of the round that is under way, takes the g
 from the step that the others are at. Nothing diverges: each outer step is a mean over islands that began it at the same
 anchor. (INTELLECT-1, Jaghouar et al. 2024, arXiv:2412.01152, has islands that come and go between outer steps; so has
 torchft's DiLoCo.)
+
+    rankwise train --ranks 4 --nodes 4 --islands 4 --outer diloco --elastic --cut-off 3:20:30
 """
 
 import json
+import time
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from reference.choices import Wire
+from reference.config import TrainConfig
 from reference.errors import BadInput
+from reference.report import Report, StepReport, silent
 from reference.resilience.quorum import StoreQuorum
-from reference.train import Training
+from reference.train import Training, summed
 
 from .diloco import ANCHOR, VELOCITY, Diloco
-from .islands import MeetingUpdates
+from .islands import KINDS
 from .meeting import fill, flat
 from .rounds import ends_of_rounds
 
 ATTEMPTS = 10  # at the end of one round: where sums fail so often, the network is cut
+
+
+def require_can(config: TrainConfig) -> None:
+    """See whether islands that meet so may come and go.
+
+    Raises:
+        BadInput: where they meet otherwise than by a sum at the end of a round, in full numbers.
+    """
+    if KINDS.get(config.outer) is not Diloco:
+        raise BadInput(f"islands that come and go meet by --outer diloco or local-sgd, not by {config.outer}")
+    if config.meets.synchronous_steps:
+        raise BadInput("islands that come and go share no gradients: leave out --synchronous-steps")
+    if config.meets.wire is not Wire.FULL:
+        raise BadInput(
+            f"the mean in {config.meets.wire} gives each island a chunk to add up, which is lost with an island that "
+            "goes: leave out --wire"
+        )
 
 
 class IslandsThatComeAndGo:
@@ -42,6 +65,7 @@ class IslandsThatComeAndGo:
         training: on all ranks, with DiLoCo or local SGD between islands.
         quorum: of all ranks, with `together` ranks in an island.
         store: in which groups of islands find each other.
+        report: told of every step of this island.
 
     Attributes:
         met: for each round that this island took part in, the step, and the islands whose changes counted.
@@ -50,10 +74,9 @@ class IslandsThatComeAndGo:
         BadInput: for another way to meet.
     """
 
-    def __init__(self, training: Training, quorum: StoreQuorum, store: dist.Store) -> None:
+    def __init__(self, training: Training, quorum: StoreQuorum, store: dist.Store, report: Report = silent) -> None:
         updates = training.updates
-        if not isinstance(updates, MeetingUpdates) or type(updates.meeting) is not Diloco:
-            raise BadInput("islands that come and go meet by --outer diloco or local-sgd")
+        require_can(training.config)
         self.training, self.quorum, self.store = training, quorum, store
         self.meeting, self.inner = updates.meeting, updates.inner
         self.island, self.place = divmod(quorum.rank, quorum.together)
@@ -61,6 +84,7 @@ class IslandsThatComeAndGo:
         self.here: tuple[int, ...] = tuple(range(quorum.ranks // quorum.together))
         self.met: list[tuple[int, tuple[int, ...]]] = []
         self.troubles: list[Exception] = []
+        self.report, self.began = report, time.perf_counter()
 
     def run(self) -> list[tuple[int, tuple[int, ...]]]:
         """Take part to the end. Returns `met`. An island that comes back when all others have ended ends, too."""
@@ -77,9 +101,11 @@ class IslandsThatComeAndGo:
     def train_alone(self, ends: frozenset[int]) -> None:
         """Inner steps to the end of the round."""
         while True:
-            self.training.backward(self.step)
-            self.inner.step(self.step)
+            loss = summed(self.training.backward(self.step), self.training.loss_group)
+            norm = self.inner.step(self.step)
             self.step += 1
+            tokens = self.step * self.training.batches.tokens * self.training.config.islands
+            self.report(StepReport(self.step, loss, norm, tokens, time.perf_counter() - self.began))
             if self.step in ends:
                 return
 

@@ -21,11 +21,14 @@ from torch.optim import Optimizer
 from reference.choices import Outer
 from reference.collectives.default import Communicate, over
 from reference.config import TrainConfig
-from reference.data_parallel.gradient_sync import GradientSync
+from reference.data_parallel.gradient_sync import GradientSync, ParameterShard
+from reference.data_parallel.remembered import Remembered
 from reference.errors import BadInput
 from reference.groups import Groups
 from reference.mesh import Mesh
 from reference.models.data import Batches, ReplicaBatches
+from reference.models.moe_config import Balance
+from reference.zero.whole_matrices import WholeMatrices
 
 from .diloco import Diloco
 from .eager import Eager
@@ -56,8 +59,11 @@ def island_size(config: TrainConfig, ranks: int) -> int:
     """
     if ranks % config.islands:
         raise BadInput(f"{ranks} ranks do not divide into {config.islands} islands: take a multiple")
-    if config.outer is not Outer.NONE and config.model.experts:
-        raise BadInput("routers of islands would balance their experts each for itself: take a model without experts")
+    if config.outer is not Outer.NONE and config.model.experts and config.model.balance is Balance.BIAS:
+        raise BadInput(
+            "--balance bias moves routers by a rule of its own, by what each island counts, and islands meet with "
+            "parameters alone: take a --balance that is a loss, such as switch"
+        )
     return ranks // config.islands
 
 
@@ -85,9 +91,13 @@ class Outside:
         islands = self.config.islands
         return whole if islands == 1 else ReplicaBatches(whole, self.island, islands)
 
-    def saved(self, form: GradientSync) -> "GradientSync | OfIsland":
-        """A form as a checkpoint sees it."""
-        return form if self.config.islands == 1 else OfIsland(form, self.island)
+    def saved(self, form: GradientSync, optimizer: Optimizer) -> "GradientSync | OfIsland":
+        """A form as a checkpoint sees it. What an optimizer has for whole matrices is called after the island, too."""
+        if self.config.islands == 1:
+            return form
+        if isinstance(optimizer, WholeMatrices):
+            optimizer.parts = [of_island(self.island, part) for part in optimizer.parts]
+        return OfIsland(form, self.island)
 
     def meeting(self, form: GradientSync, optimizer: Optimizer) -> Meeting:
         """What islands do together."""
@@ -104,11 +114,21 @@ class OfIsland:
     """
 
     def __init__(self, form: GradientSync, island: int) -> None:
-        self._form = form
-        self.parts = tuple(replace(part, name=f"island {island}.{part.name}") for part in form.parts)
+        self._form, self._island = form, island
+        self.parts = tuple(of_island(island, part) for part in form.parts)
+
+    @property
+    def remembered(self) -> list[Remembered]:
+        """What this island's ranks have not sent of gradients to each other."""
+        return [replace(each, part=of_island(self._island, each.part)) for each in self._form.remembered]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._form, name)
+
+
+def of_island(island: int, part: ParameterShard) -> ParameterShard:
+    """A part under the name that a checkpoint has for an island's."""
+    return replace(part, name=f"island {island}.{part.name}")
 
 
 class MeetingUpdates:

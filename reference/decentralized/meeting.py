@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 
 from reference.collectives.communicator import Communicator
 from reference.data_parallel.gradient_sync import ParameterShard
@@ -66,7 +66,7 @@ class Meeting(ABC):
         """What is kept beside tensors. Those are put where a checkpoint finds them, and can be resharded."""
         for name, tensors in self.kept.items():
             for master, tensor in zip(self.masters, tensors, strict=True):
-                if self.optimizer.state[master]:  # else no step has counted, and nothing is to be kept
+                if self.optimizer.state[master] or isinstance(self.optimizer, SGD):  # else no step has counted
                     self.optimizer.state[master][name] = tensor
         return {}
 

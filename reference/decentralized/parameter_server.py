@@ -91,11 +91,15 @@ class ParameterServer:
     def push(self, worker: int, gradient: Tensor, read: int) -> dict[int, Tensor]:
         """Apply a gradient, of version `read`. Returns the workers that may proceed, each with the weights for it."""
         arrival = Arrival(worker, self.clocks[worker], read, self.version)
-        self.weights.sub_(gradient, alpha=self.rate(arrival.staleness))
+        self.apply(gradient, arrival.staleness)
         self.arrivals.append(arrival)
         self.clocks[worker] += 1
         self.waiting.add(worker)
         return self.proceed()
+
+    def apply(self, gradient: Tensor, staleness: int) -> None:
+        """What a gradient does to the weights."""
+        self.weights.sub_(gradient, alpha=self.rate(staleness))
 
     def leave(self, worker: int) -> dict[int, Tensor]:
         """A worker pushes no more. Returns those that it has held up."""

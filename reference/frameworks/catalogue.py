@@ -31,6 +31,7 @@ class Feature:
     wrong: str = ""  # why its curve is another one than that of one process
     experts: bool = False  # the model with experts
     sgd: bool = False  # learns by SGD instead of AdamW
+    islands: bool = False  # each rank is one, and they meet by DiLoCo: ours does so, too
     error: str = ""  # in what it ends here, without GPUs: some words of the error
     start: str = "torchrun"  # or "python", where it starts its ranks itself; or "mpiexec"
     options: tuple[str, ...] = ()  # of what starts it
@@ -203,6 +204,7 @@ TORCHFT = Framework(
     features=MappingProxyType(
         {
             "ddp": Feature("with_torchft", start="python"),
+            "diloco": Feature("with_torchft_local", start="python", islands=True),
             "death": Feature(
                 "with_torchft",
                 start="python",

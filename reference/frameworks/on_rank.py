@@ -75,7 +75,8 @@ def course_of(framework: str, feature: str, folder: str) -> Course:
     _, features = find(framework, feature)
     wanted = features[feature]
     config = EXPERTS if wanted.experts else DENSE
-    return Course(config, getattr(torch, wanted.dtype), sgd=wanted.sgd, folder=folder)
+    islands = wanted.ranks if wanted.islands else 1
+    return Course(config, getattr(torch, wanted.dtype), sgd=wanted.sgd, islands=islands, folder=folder)
 
 
 def watched(framework: str, feature: str, folder: str, recorder: Recorder) -> dict[str, Any]:

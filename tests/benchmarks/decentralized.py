@@ -3,8 +3,9 @@
 First each way trains the demo's model on links that are next to free, until its loss of held-out text is that of the
 synchronous run: that says how many steps it needs. Then seconds of a step are measured at each rate, all ways in turns:
 medians. `ours` is the number of steps that a way needs, times its seconds; `peer` the same of the synchronous one. A
-synchronous step sums gradients before it updates (`Plan.data_parallel` is flat, as by default). A run has few rounds,
-so the outer momentum is 0.5 (see `reference.decentralized.lab.quality`).
+synchronous step sums gradients before it updates (`Plan.data_parallel` is flat, as by default). Islands
+part at the first step, since steps together would send what data parallelism sends, and have few rounds: the outer
+momentum is 0.5.
 """
 
 import sys
@@ -92,7 +93,7 @@ def measure(report: Callable[[Row], None]) -> None:
             needed[name], found = steps_needed(cluster, config, loss)
             report(rows.plain(f"{name}: steps to that loss", needed[name], ""))
             report(rows.below(f"{name}: held-out loss", found, 1.03 * loss, "nats"))
-        report_bytes(cluster, report)
+        report_bytes(cluster, needed, report)
         for rate, bar in RATES.items():
             for node in range(NODES):
                 cluster.slow(node, rate)
@@ -103,14 +104,14 @@ def measure(report: Callable[[Row], None]) -> None:
                 report(rows.faster(label, seconds[name], seconds["synchronous"], "s", bar))
 
 
-def report_bytes(cluster: Cluster, report: Callable[[Row], None]) -> None:
-    """What the rank that sends most sends in a step, from the trace."""
+def report_bytes(cluster: Cluster, needed: dict[str, int], report: Callable[[Row], None]) -> None:
+    """What the rank that sends most sends until its loss is that of the synchronous run, from the trace of a round."""
     sent = {}
     for name, config in WAYS.items():
         _, trace = cluster.trace(once, config)
-        sent[name] = max(trace.bytes_sent) / of_round(config) / 1e3
+        sent[name] = needed[name] * max(trace.bytes_sent) / of_round(config) / 1e6
     for name in list(WAYS)[1:]:
-        report(rows.faster(f"{name}: sent in a step", sent[name], sent["synchronous"], "kB", FEWER_BYTES))
+        report(rows.faster(f"{name}: sent to the loss", sent[name], sent["synchronous"], "MB", FEWER_BYTES))
 
 
 if __name__ == "__main__":

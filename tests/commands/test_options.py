@@ -174,7 +174,7 @@ def test_every_member_and_a_function_are_taken(form: DataParallelism | Callable)
 
 def test_what_is_of_one_sitting_is_not_stored() -> None:
     passing = {name for name, each in OPTIONS.items() if not each.stored}
-    assert passing == {"stop_after", "device", "save", "resume", "log"}
+    assert passing == {"stop_after", "device", "save", "resume", "log", "cut_off"}
     assert to_store(dict.fromkeys(OPTIONS)) == dict.fromkeys([name for name in OPTIONS if name not in passing])
 
 

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from rankwise.cli import BAD_INPUT, run
+from rankwise.island_training import CutOff, told
+
 HOUSE = Path(__file__).parents[2]
 START = [sys.executable, "-c", "from rankwise.cli import main; main()"]
 COMMAND = ("train", "--ranks", "4", "--data-parallel", "fsdp", "--batch", "12", "--sequence", "16")
@@ -68,3 +71,37 @@ def test_it_resumes_and_overwrites_nothing(tmp_path: Path) -> None:
     assert first.returncode == 0
     assert again.returncode == 2 and "--resume" in again.stderr
     assert resumed.returncode == 0 and "resuming after step 4" in resumed.stdout
+
+
+ISLANDS = ("--islands", "4", "--outer", "diloco")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ([*ISLANDS, "--save", "FOLDER"], "leave out --save"),
+        ([*ISLANDS, "--wire", "int8"], "leave out --wire"),
+        ([*ISLANDS, "--synchronous-steps", "5"], "leave out --synchronous-steps"),
+        (["--islands", "4", "--outer", "easgd"], "meet by --outer diloco or local-sgd, not by easgd"),
+        ([*ISLANDS, "--cut-off", "3:20:30"], "takes --nodes 4 or more"),
+        ([*ISLANDS, "--cut-off", "3:20"], "3:20:30, not 3:20"),
+        (["--nodes", "4", "--cut-off", "3:20:30"], "takes --elastic and islands"),
+    ],
+    ids=" ".join,
+)
+def test_islands_that_cannot_come_and_go_are_refused(
+    tmp_path: Path, more: list[str], said: str, capsys: pytest.CaptureFixture
+) -> None:
+    given = [str(tmp_path) if word == "FOLDER" else word for word in more]
+    assert run(["train", "--ranks", "4", "--elastic", *given]) == BAD_INPUT
+    assert said in capsys.readouterr().err
+
+
+def test_who_has_met_is_told_by_rounds() -> None:
+    all_four, three = (0, 1, 2, 3), (0, 1, 2)
+    assert told([(5, all_four), (10, all_four), (15, three), (20, all_four)]) == [
+        "islands 0, 1, 2, 3: 2 rounds to step 10",
+        "islands 0, 1, 2: 1 round to step 15",
+        "islands 0, 1, 2, 3: 1 round to step 20",
+    ]
+    assert CutOff.of("3:20:30") == CutOff(3, 20.0, 30.0)

@@ -3,7 +3,7 @@
 It shares nothing with the engines but the model and the batches: the outer optimizer is `torch.optim.SGD`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import torch
@@ -15,8 +15,10 @@ from reference.config import TrainConfig, learning_rate
 from reference.data_parallel import gather_full
 from reference.memory.precision import PRECISIONS
 from reference.models import PRESETS, architecture, create, token_loss
+from reference.models.moe_config import Balance, MoEConfig
 from reference.parallelize import DEFAULT_PLAN, Plan
 from reference.train import Training, batches_for
+from reference.zero.plain_matrices import muon
 
 Models = list[nn.Module]
 Meet = Callable[[int, Models], None]
@@ -26,6 +28,9 @@ STEPS, H = 7, 3
 ENDS = (3, 6, 7)
 EXACT = TrainConfig(
     PRESETS["tiny"], steps=STEPS, batch=8, sequence=16, warmup=2, clip=0.5, precision=PRECISIONS["fp64"]
+)
+EXPERTS = MoEConfig(
+    layers=2, width=32, heads=4, kv_heads=2, hidden=96, expert_hidden=16, experts=4, top_k=2, balance=Balance.NONE
 )
 
 
@@ -51,6 +56,31 @@ def alone(config: TrainConfig, meet: Meet, make=torch.optim.AdamW) -> Models:
         with torch.no_grad():
             meet(step + 1, models)
     return models
+
+
+class MuonAndAdamW:
+    """Muon for matrices of hidden layers, as its pseudocode has it, and AdamW for all else."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], lr: float) -> None:
+        parameters, decay = list(parameters), EXACT.weight_decay
+        self.matrices = {
+            p: torch.zeros_like(p) for p in parameters if p.dim() == 2 and EXACT.model.vocabulary not in p.shape
+        }
+        others = [p for p in parameters if p not in self.matrices]
+        self.adamw = torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.95), weight_decay=decay)
+        self.param_groups = self.adamw.param_groups
+
+    def zero_grad(self) -> None:
+        for parameter in self.matrices:
+            parameter.grad = None
+        self.adamw.zero_grad()
+
+    @torch.no_grad()
+    def step(self) -> None:
+        self.adamw.step()
+        (group,) = self.param_groups
+        for parameter, momentum in self.matrices.items():
+            muon(parameter, parameter.grad, momentum, group["lr"], group["weight_decay"])
 
 
 def named(model: nn.Module) -> dict[str, Tensor]:

@@ -3,26 +3,31 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
-from reference.choices import Outer, RoundLength, Wire
+from reference.choices import Compress, Offload, Optimizer, Outer, RoundLength, Wire
 from reference.cluster import Cluster
 from reference.config import TrainConfig
 from reference.decentralized.noloco import partner
 from reference.decentralized.rounds import ends_of_rounds
 from reference.decentralized.wire import BLOCK, decode, encode
 from reference.errors import BadInput
+from reference.models.moe_config import Balance
 from reference.parallelize import DataParallelism, Plan
+from reference.train import require_fit
 
 from .one_process import (
     ENDS,
     EXACT,
+    EXPERTS,
     STEPS,
     H,
     Meet,
     Models,
+    MuonAndAdamW,
     OuterSGD,
     all_take,
     alone,
@@ -54,9 +59,11 @@ def meet_diloco(config: TrainConfig, rate: float, momentum: float, ends=ENDS) ->
     return meet
 
 
-def hold(cluster: Cluster, config: TrainConfig, meet: Meet, plan: Plan | None = None) -> None:
+def hold(
+    cluster: Cluster, config: TrainConfig, meet: Meet, plan: Plan | None = None, make: Callable = torch.optim.AdamW
+) -> None:
     """Every rank has the parameters of its island in one process."""
-    models = alone(config, meet)
+    models = alone(config, meet, make)
     found = cluster.run(on_ranks, config, plan or Plan())
     each = len(found) // config.islands
     for rank, (parameters, _) in enumerate(found):
@@ -80,6 +87,38 @@ def test_diloco_between_islands_of_any_plan(four: Cluster, plan: Plan) -> None:
 def test_islands_of_fsdp_and_tensor_parallelism(eight: Cluster) -> None:
     config = config_of(Outer.DILOCO, outer_rate=0.5, outer_momentum=0.8)
     hold(eight, config, meet_diloco(config, 0.5, 0.8), Plan(DataParallelism.FSDP, tensor_parallel=2))
+
+
+INSIDE = {
+    "muon": ({"optimizer": Optimizer.MUON}, Plan(DataParallelism.FSDP), MuonAndAdamW),
+    "sgd": (
+        {"optimizer": Optimizer.SGD, "learning_rate": 0.1},
+        Plan(DataParallelism.FSDP),
+        partial(torch.optim.SGD, weight_decay=EXACT.weight_decay),
+    ),
+    "top-k of all": (
+        {"compress": Compress.TOP_K, "compress_share": 1.0},
+        Plan(DataParallelism.DDP),
+        torch.optim.AdamW,
+    ),
+    "experts": ({"model": EXPERTS}, Plan(DataParallelism.FSDP, expert_parallel=2), torch.optim.AdamW),
+}
+
+
+@pytest.mark.parametrize(("options", "plan", "make"), INSIDE.values(), ids=INSIDE.keys())
+def test_an_island_may_train_in_other_ways(four: Cluster, options: dict, plan: Plan, make: Callable) -> None:
+    config = config_of(Outer.DILOCO, **options)
+    hold(four, config, meet_diloco(config, 0.7, 0.9), plan, make)
+
+
+def test_what_a_meeting_does_not_carry_is_refused() -> None:
+    for options, plan, reason in (
+        ({"model": replace(EXPERTS, balance=Balance.BIAS)}, Plan(), "take a --balance that is a loss"),
+        ({"optimizer": Optimizer.ONE_BIT_ADAM}, Plan(), "take adamw with --compress one-bit"),
+        ({}, Plan(offload=Offload.CPU), "what --offload would spare"),
+    ):
+        with pytest.raises(BadInput, match=reason):
+            require_fit(config_of(Outer.DILOCO, **options), plan, 4)
 
 
 def test_local_sgd_takes_the_mean_of_all_models(four: Cluster) -> None:

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from reference.choices import Outer, Wire
+from reference.choices import Compress, Optimizer, Outer, Wire
 from reference.cluster import Cluster, RankError
 from reference.config import TrainConfig
 from reference.data_parallel import gather_full
@@ -17,7 +17,7 @@ from reference.parallelize import DataParallelism, Plan
 from reference.saves import Saves
 from reference.train import train
 
-from .one_process import config_of, far_apart, on_ranks
+from .one_process import EXPERTS, config_of, far_apart, on_ranks
 
 Clusters = Callable[..., Cluster]
 AT = 4  # of 7 steps, in rounds of 3: in the middle of one, with a fragment under way
@@ -40,14 +40,20 @@ CONFIGS = {
     "eager": config_of(Outer.EAGER, 2),
     "easgd": config_of(Outer.EASGD, 2),
     "noloco": config_of(Outer.NOLOCO, 2),
+    "muon": config_of(Outer.DILOCO, 2, optimizer=Optimizer.MUON),
+    "shampoo": config_of(Outer.DILOCO, 2, optimizer=Optimizer.SHAMPOO),
+    "sgd": config_of(Outer.DILOCO, 2, optimizer=Optimizer.SGD),
+    "compressed": config_of(Outer.DILOCO, 2, compress=Compress.TOP_K, compress_share=0.1),
+    "experts": config_of(Outer.DILOCO, 2, model=EXPERTS),
 }
+INSIDE = {"compressed": Plan(DataParallelism.DDP)}  # FSDP for all others
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_resumed_equals_uninterrupted(four: Cluster, tmp_path: Path, name: str) -> None:
     config, folder = CONFIGS[name], str(tmp_path / "run")
-    whole = four.run(on_ranks, config, Plan(DataParallelism.FSDP))
-    first = Plan(DataParallelism.FSDP)
+    first = INSIDE.get(name, Plan(DataParallelism.FSDP))
+    whole = four.run(on_ranks, config, first)
     four.run(sitting, replace(config, stop_after=AT), folder, False, first, name == "streaming")
     then = Plan(tensor_parallel=2) if name == "diloco" else first  # another plan inside
     found = four.run(sitting, config, folder, True, then)

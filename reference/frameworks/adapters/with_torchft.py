@@ -10,16 +10,14 @@ trained alone meanwhile, with its own half of each batch. torchft makes groups o
 import multiprocessing
 import os
 import sys
-from datetime import timedelta
 
 from torch.distributed import TCPStore
-from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo
+from torchft import DistributedDataParallel, Optimizer
 from torchft.coordination import LighthouseServer
 
 from reference.frameworks import on_rank
+from reference.frameworks.adapters.with_torchft_local import REPLICAS, member
 from reference.frameworks.plain import Course
-
-REPLICAS = 2
 
 
 def replica(number: int, address: str, feature: str, folder: str, life: int = 0) -> None:
@@ -27,19 +25,13 @@ def replica(number: int, address: str, feature: str, folder: str, life: int = 0)
     course = Course()
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     model = course.model()
-    manager = Manager(
-        pg=ProcessGroupGloo(timeout=timedelta(seconds=20)),
-        min_replica_size=REPLICAS if feature == "ddp" else 1,
+    manager = member(
+        number,
+        address,
+        store,
+        REPLICAS if feature == "ddp" else 1,
         load_state_dict=lambda state: (model.load_state_dict(state["model"]), optimizer.load_state_dict(state["opt"])),
         state_dict=lambda: {"model": model.state_dict(), "opt": optimizer.state_dict()},
-        init_sync=False,  # all begin with the same weights: else the first step counts one replica alone
-        replica_id=f"replica_{number}_",
-        store_addr="127.0.0.1",
-        store_port=store.port,
-        rank=0,
-        world_size=1,
-        lighthouse_addr=address,
-        timeout=timedelta(seconds=30),
     )
     wrapped = DistributedDataParallel(manager, model)
     optimizer = Optimizer(manager, course.optimizer(model.parameters()))

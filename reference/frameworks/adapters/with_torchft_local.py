@@ -1,0 +1,88 @@
+"""torchft's DiLoCo: replicas that train by themselves, and after five steps take an outer step on which they agree.
+
+    python -m reference.frameworks.adapters.with_torchft_local diloco FOLDER
+
+It hooks into the inner optimizer: `step` counts, and at the end of a round the model has the outer step. A round on
+which they do not agree is taken back.
+"""
+
+import multiprocessing
+import os
+import sys
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch.distributed import TCPStore
+from torchft import Manager, ProcessGroupGloo
+from torchft.coordination import LighthouseServer
+from torchft.local_sgd import DiLoCo
+
+from reference.frameworks import on_rank
+from reference.frameworks.plain import OUTER_MOMENTUM, OUTER_RATE, Course
+
+REPLICAS = 2
+
+
+def member(number: int, address: str, store: TCPStore, least: int, **options: Any) -> Manager:
+    """The manager of a replica, which trains where there are so many of them at least."""
+    return Manager(
+        pg=ProcessGroupGloo(timeout=timedelta(seconds=20)),
+        min_replica_size=least,
+        init_sync=False,  # all begin with the same weights: else the first step counts one replica alone
+        replica_id=f"replica_{number}_",
+        store_addr="127.0.0.1",
+        store_port=store.port,
+        rank=0,
+        world_size=1,
+        lighthouse_addr=address,
+        timeout=timedelta(seconds=30),
+        **options,
+    )
+
+
+def island(number: int, address: str, folder: str) -> None:
+    """Train in rounds; write `NUMBER.json`."""
+    course = Course()
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    model, found = course.model(), []
+    manager = member(
+        number,
+        address,
+        store,
+        REPLICAS,
+        load_state_dict=model.load_state_dict,
+        state_dict=model.state_dict,
+        use_async_quorum=False,
+    )
+    inner = course.optimizer(model.parameters())
+    outer = torch.optim.SGD(model.parameters(), lr=OUTER_RATE, momentum=OUTER_MOMENTUM, nesterov=True)
+    with DiLoCo(manager, [model], inner, outer, sync_every=course.inner_steps):
+        for step in range(course.steps):
+            tokens, targets = course.read(step, number, REPLICAS)
+            inner.zero_grad()
+            loss = course.loss(model(tokens), targets)
+            loss.backward()
+            inner.step()
+            found.append(loss.item())
+    on_rank.write(folder, on_rank.unheard({"losses": found}, ("torchft-nightly",)), rank=number)
+    manager.shutdown(wait=False)
+    os._exit(0)
+
+
+def main(folder: str) -> None:
+    """Start the lighthouse and the replicas. One that is early is no quorum: its round would be taken back."""
+    lighthouse = LighthouseServer(
+        bind="127.0.0.1:0", min_replicas=REPLICAS, join_timeout_ms=2000, heartbeat_timeout_ms=5000
+    )
+    spawn = multiprocessing.get_context("spawn")
+    islands = [spawn.Process(target=island, args=(number, lighthouse.address(), folder)) for number in range(REPLICAS)]
+    for process in islands:
+        process.start()
+    for process in islands:
+        process.join()
+    lighthouse.shutdown()
+
+
+if __name__ == "__main__":
+    main(sys.argv[2])
