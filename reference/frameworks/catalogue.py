@@ -176,6 +176,14 @@ FAIRSCALE = Framework(
             "sharded-zeros": Feature("with_fairscale", plan=of("zero2")),
             "sharded-unbucketed": Feature("with_fairscale", plan=of("zero2")),
             "pipe": Feature("with_fairscale", ranks=1),
+            "moe": Feature(
+                "with_fairscale_moe",
+                dtype="float32",
+                experts=True,
+                wrong="the second expert of a token is drawn with noise, and an expert has room for its even share of "
+                "what a rank reads: what comes later is dropped",
+            ),
+            "moe-our-gate": Feature("with_fairscale_moe", dtype="float32", bound=SINGLE, experts=True),
         }
     ),
 )
@@ -289,6 +297,71 @@ MEGATRON = Framework(
                 error="Torch not compiled with CUDA enabled",
             ),
             "sp-patched": Feature("with_megatron", plan=Plan(tensor_parallel=2, sequence_parallel=True), differs=APART),
+            "gpt": Feature(
+                "with_megatron_gpt", plan=Plan(tensor_parallel=2), error="Torch not compiled with CUDA enabled"
+            ),
+            "gpt-patched": Feature(
+                "with_megatron_gpt",
+                plan=Plan(tensor_parallel=2),
+                differs="logits are gathered for a loss in full (`parallel_output=False`), where Megatron's own, which "
+                "is in float32, stays in parts of the vocabulary, as ours does",
+            ),
+            "1f1b": Feature("with_megatron_gpt", plan=pipeline("1f1b")),
+            "interleaved": Feature(
+                "with_megatron_gpt",
+                plan=pipeline("interleaved"),
+                wrong="of two ranks each is before and behind the other: what one sends forward and what it sends back "
+                "in one batch of sends meet the wrong receives. Megatron's own training program refuses this; its "
+                "library does not",
+            ),
+            "interleaved-overlapped": Feature("with_megatron_gpt", plan=pipeline("interleaved")),
+            "cp": Feature(
+                "with_megatron_gpt",
+                plan=Plan(context_parallel=2),
+                error="Context parallelism is only supported by TEDotProductAttention",
+            ),
+            "experts": Feature("with_megatron_gpt", experts=True),
+            "experts-alltoall": Feature("with_megatron_gpt", experts=True),
+            "distributed": Feature(
+                "with_megatron_gpt", plan=of("zero1"), dtype="float32", error="Wrapped parameters must be one of"
+            ),
+            "distributed-patched": Feature("with_megatron_gpt", plan=of("zero1"), dtype="float32", bound=SINGLE),
+            "distributed-scheduled": Feature(
+                "with_megatron_gpt",
+                plan=of("zero1"),
+                dtype="float32",
+                bound=SINGLE,
+                wrong="Megatron's scheduler sets decay along with the rate, and gives none to norms; without it all "
+                "have the decay of the optimizer",
+            ),
+        }
+    ),
+)
+
+TORCHTITAN = Framework(
+    "TorchTitan",
+    packages=("torchtitan==0.3.0", "triton==3.9.0"),
+    megabytes=1430,
+    seconds=565,
+    features=MappingProxyType(
+        {
+            "fsdp": Feature(
+                "with_torchtitan", plan=of("fsdp"), dtype="float32", error="Cannot use ReduceOp.PREMUL_SUM with Gloo"
+            ),
+            "fsdp-sums": Feature("with_torchtitan", plan=of("fsdp"), dtype="float32", bound=SINGLE),
+            "tp": Feature("with_torchtitan", plan=Plan(tensor_parallel=2), dtype="float32", bound=SINGLE),
+            "sp": Feature(
+                "with_torchtitan",
+                plan=Plan(tensor_parallel=2, sequence_parallel=True),
+                dtype="float32",
+                bound=SINGLE,
+            ),
+            "experts": Feature(
+                "with_torchtitan",
+                dtype="float32",
+                experts=True,
+                wrong="experts compute in bfloat16, whatever the dtype of the model",
+            ),
         }
     ),
 )
@@ -357,6 +430,7 @@ FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
         "torchft": TORCHFT,
         "deepspeed": DEEPSPEED,
         "megatron": MEGATRON,
+        "torchtitan": TORCHTITAN,
         "ray": RAY,
         "flower": FLOWER,
         "mpi": MPI,

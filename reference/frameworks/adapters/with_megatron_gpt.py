@@ -1,0 +1,80 @@
+"""Megatron Core's own GPT with our weights: tensor parallelism, pipelines, experts, and the distributed optimizer.
+
+Narayanan et al. 2021, arXiv:2104.04473. Its layers are those that it calls local, without Transformer Engine. It asks
+for GPUs where nothing needs one: `gpt`, `cp` and `distributed` end there, and the others are told that the CPU is one.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from megatron.core import parallel_state
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+from megatron.core.pipeline_parallel import get_forward_backward_func
+from torch import Tensor, nn
+
+from reference.frameworks.adapters import as_gpu
+from reference.frameworks.adapters.megatron_model import SIZES, chunk_of, config_of
+from reference.frameworks.plain import Course
+
+
+def losses(course: Course, feature: str) -> Iterator[float | None]:
+    """A key of `megatron_model.SETTINGS`, or `distributed...`. Only ranks with the last stage know the loss."""
+    if feature != "gpt":
+        as_gpu.pretend(types=feature != "distributed")
+    config = config_of(course, feature)
+    parallel_state.initialize_model_parallel(**{name: getattr(config, name) for name in SIZES})
+    chunks = [chunk_of(course, config, stage) for stage in range(config.virtual_pipeline_model_parallel_size or 1)]
+    replica, replicas = parallel_state.get_data_parallel_rank(), parallel_state.get_data_parallel_world_size()
+    if replicas > 1:
+        options = DistributedDataParallelConfig(use_distributed_optimizer=feature.startswith("distributed"))
+        chunks = [DistributedDataParallel(config, options, chunk) for chunk in chunks]
+        config.finalize_model_grads_func = finalize_model_grads
+    optimizer = optimizer_of(course, feature, chunks)
+    parts = 4 if config.pipeline_model_parallel_size > 1 else 1
+    for step in range(course.steps):
+        optimizer.zero_grad()
+        for chunk in chunks if replicas > 1 else ():
+            chunk.zero_grad_buffer()
+        read = [course.read(step, replica * parts + part, replicas * parts) for part in range(parts)]
+        found = get_forward_backward_func()(
+            forward_step_func=lambda batches, chunk: forward(course, next(batches), chunk),
+            data_iterator=[iter(read) for _ in chunks],
+            model=chunks,
+            num_microbatches=parts,
+            seq_length=course.sequence,
+            micro_batch_size=course.batch // (replicas * parts),
+            forward_only=False,
+        )
+        if replicas > 1 and not feature.startswith("distributed"):
+            for parameter in (parameter for chunk in chunks for parameter in chunk.parameters()):
+                parameter.grad = parameter.main_grad
+        optimizer.step()
+        yield sum(found) / parts if found else None
+
+
+def forward(course: Course, batch: tuple[Tensor, Tensor], chunk: nn.Module) -> tuple[Tensor, Any]:
+    """What a chunk of layers makes, and what makes a loss of it where they are the last ones."""
+    tokens, targets = batch
+    later = torch.ones(1, 1, course.sequence, course.sequence, dtype=torch.bool).triu(1)
+    made = chunk(tokens, torch.arange(course.sequence).expand_as(tokens), later)
+
+    def loss_of(logits: Tensor) -> tuple[Tensor, float]:
+        loss = course.loss(logits, targets)
+        return loss, loss.item()  # now: Megatron divides the loss by the number of micro-batches in place
+
+    return made, loss_of
+
+
+def optimizer_of(course: Course, feature: str, chunks: list[nn.Module]) -> Any:
+    """The course's, or Megatron's; `distributed-scheduled` has its scheduler, too, with a constant rate."""
+    if not feature.startswith("distributed"):
+        return course.optimizer(parameter for chunk in chunks for parameter in chunk.parameters())
+    adam = {"weight_decay": 0.1, "adam_beta1": 0.9, "adam_beta2": 0.95, "clip_grad": 0.0}
+    options = OptimizerConfig(lr=course.rate, use_distributed_optimizer=True, params_dtype=course.dtype, **adam)
+    optimizer = get_megatron_optimizer(options, chunks)
+    if feature == "distributed-scheduled":
+        OptimizerParamScheduler(optimizer, *[course.rate] * 3, 0, course.steps, "constant", 0.1, 0.1, 0, "constant")
+    return optimizer
