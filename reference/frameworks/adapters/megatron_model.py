@@ -27,7 +27,8 @@ SETTINGS: Mapping[str, Mapping[str, object]] = MappingProxyType(
         "interleaved": {PIPELINE: 2, VIRTUAL: 2},
         "interleaved-overlapped": {PIPELINE: 2, VIRTUAL: 2, "overlap_p2p_comm": True, "batch_p2p_comm": False},
         "cp": {CONTEXT: 2},
-        "experts": {EXPERT: 2, "moe_token_dispatcher_type": "allgather"},
+        "experts": {EXPERT: 2},
+        "experts-patched": {EXPERT: 2, "moe_token_dispatcher_type": "allgather"},
         "experts-alltoall": {EXPERT: 2, "moe_token_dispatcher_type": "alltoall"},
     }
 )

@@ -1,7 +1,8 @@
 """Megatron Core's own GPT with our weights: tensor parallelism, pipelines, experts, and the distributed optimizer.
 
 Narayanan et al. 2021, arXiv:2104.04473. Its layers are those that it calls local, without Transformer Engine. It asks
-for GPUs where nothing needs one: `gpt`, `cp` and `distributed` end there, and the others are told that the CPU is one.
+for GPUs where nothing needs one: `gpt` and `distributed` end there, and the others are told that the CPU is one. `cp`
+and `experts` end where they ask for Transformer Engine; for experts the one name that is missing is enough.
 """
 
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from megatron.core.distributed import DistributedDataParallel, DistributedDataPa
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.pipeline_parallel import get_forward_backward_func
+from megatron.core.transformer.moe import moe_utils
 from torch import Tensor, nn
 
 from reference.frameworks.adapters import as_gpu
@@ -24,6 +26,8 @@ def losses(course: Course, feature: str) -> Iterator[float | None]:
     """A key of `megatron_model.SETTINGS`, or `distributed...`. Only ranks with the last stage know the loss."""
     if feature != "gpt":
         as_gpu.pretend(types=feature != "distributed")
+    if feature != "experts":
+        moe_utils.te_general_gemm = None
     config = config_of(course, feature)
     parallel_state.initialize_model_parallel(**{name: getattr(config, name) for name in SIZES})
     chunks = [chunk_of(course, config, stage) for stage in range(config.virtual_pipeline_model_parallel_size or 1)]
