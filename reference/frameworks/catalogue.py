@@ -288,6 +288,7 @@ PADDED = (
     "in its buffer each parameter begins at a multiple of 64 numbers, and the whole is one of 128; and the norm of "
     "all gradients is summed, also where nothing is clipped"
 )
+ROUTED = 1e-8  # its softmax over experts is in float32 (`moe_router_dtype` is the dtype of logits)
 MEGATRON = Framework(
     "Megatron Core",
     packages=("megatron-core==0.16.1",),
@@ -325,9 +326,15 @@ MEGATRON = Framework(
                 plan=Plan(context_parallel=2),
                 error="Context parallelism is only supported by TEDotProductAttention",
             ),
+            "cp-ring": Feature(
+                "with_megatron_gpt",
+                plan=Plan(context_parallel=2),
+                differs="in its buffer of gradients each parameter begins at a multiple of 64 numbers, and the whole "
+                "is one of 128",
+            ),
             "experts": Feature("with_megatron_gpt", experts=True, error="name 'te_general_gemm' is not defined"),
-            "experts-patched": Feature("with_megatron_gpt", experts=True),
-            "experts-alltoall": Feature("with_megatron_gpt", experts=True),
+            "experts-patched": Feature("with_megatron_gpt", experts=True, bound=ROUTED),
+            "experts-alltoall": Feature("with_megatron_gpt", experts=True, bound=ROUTED),
             "distributed": Feature(
                 "with_megatron_gpt", plan=of("zero1"), dtype="float32", error="Wrapped parameters must be one of"
             ),
@@ -357,13 +364,21 @@ TORCHTITAN = Framework(
             "fsdp": Feature(
                 "with_torchtitan", plan=of("fsdp"), dtype="float32", error="Cannot use ReduceOp.PREMUL_SUM with Gloo"
             ),
-            "fsdp-sums": Feature("with_torchtitan", plan=of("fsdp"), dtype="float32", bound=OWN_LAYERS),
-            "tp": Feature("with_torchtitan", plan=Plan(tensor_parallel=2), dtype="float32", bound=OWN_LAYERS),
+            "fsdp-sums": Feature(
+                "with_torchtitan",
+                plan=of("fsdp"),
+                dtype="float32",
+                bound=SINGLE,
+                differs="the last norm and the head are a unit that stays gathered between forward and backward",
+            ),
+            "tp": Feature("with_torchtitan", plan=Plan(tensor_parallel=2), dtype="float32", bound=SINGLE),
             "sp": Feature(
                 "with_torchtitan",
                 plan=Plan(tensor_parallel=2, sequence_parallel=True),
                 dtype="float32",
-                bound=OWN_LAYERS,
+                bound=SINGLE,
+                differs="as with DTensors alone, what was gathered is kept for backward, and logits are gathered; but "
+                "the gradient of a norm is summed once, before the optimizer",
             ),
             "experts": Feature(
                 "with_torchtitan",

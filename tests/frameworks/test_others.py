@@ -132,3 +132,15 @@ def test_megatrons_distributed_optimizer_pads_and_sums_a_norm() -> None:
 def test_a_curve_in_float32_is_some_millionths_from_that_in_float64() -> None:
     apart = relative_difference(one_process(Course(dtype=torch.float32)), one_process(Course()))
     assert SINGLE < apart < OWN_LAYERS
+
+
+def test_torchtitan_gathers_the_last_norm_and_the_head_once() -> None:
+    config, row = Course().config, STORED["torchtitan", "fsdp-sums"]
+    unit = config.width + config.vocabulary * config.width
+    assert row.formula - row.sent == 4 * unit // 2
+
+
+def test_torchtitan_sums_gradients_of_norms_once_where_dtensors_alone_sum_them_three_times() -> None:
+    course, titan, torchs = Course(), STORED["torchtitan", "sp"], STORED["torch", "sp"]
+    norms = sum(parameter.numel() for name, parameter in course.model().named_parameters() if "norm" in name)
+    assert torchs.sent // 2 - titan.sent == 2 * 4 * norms  # ours are of float64

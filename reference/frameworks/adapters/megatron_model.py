@@ -1,4 +1,7 @@
-"""Our model as a GPTModel of Megatron Core: its settings, and the layers of a rank."""
+"""Our model as a GPTModel of Megatron Core: its settings, and the layers of a rank.
+
+Attention over ranks it leaves to Transformer Engine, which takes GPUs: for `cp-ring` torch's ring is in its place.
+"""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -11,8 +14,9 @@ from megatron.core import tensor_parallel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.transformer.transformer_config import TransformerConfig
-from torch import nn
+from torch import Tensor, nn
 
+from reference.frameworks.adapters.context import Ring, _attention
 from reference.frameworks.adapters.megatron_weights import load
 from reference.frameworks.plain import Course
 
@@ -27,6 +31,7 @@ SETTINGS: Mapping[str, Mapping[str, object]] = MappingProxyType(
         "interleaved": {PIPELINE: 2, VIRTUAL: 2},
         "interleaved-overlapped": {PIPELINE: 2, VIRTUAL: 2, "overlap_p2p_comm": True, "batch_p2p_comm": False},
         "cp": {CONTEXT: 2},
+        "cp-ring": {CONTEXT: 2},
         "experts": {EXPERT: 2},
         "experts-patched": {EXPERT: 2, "moe_token_dispatcher_type": "allgather"},
         "experts-alltoall": {EXPERT: 2, "moe_token_dispatcher_type": "alltoall"},
@@ -49,12 +54,14 @@ def config_of(course: Course, feature: str) -> TransformerConfig:
     return TransformerConfig(**sizes, **more, **SETTINGS.get(feature, {}))
 
 
-def chunk_of(course: Course, config: TransformerConfig, stage: int) -> nn.Module:
+def chunk_of(course: Course, config: TransformerConfig, stage: int, ring: bool = False) -> nn.Module:
     """The layers of one of this rank's stages, with our weights."""
     tensor_parallel.get_cuda_rng_tracker().fork = lambda *_: nullcontext()
     ours, which = course.config, {"vp_stage": stage} if config.virtual_pipeline_model_parallel_size else {}
     first, last = here.is_pipeline_first_stage, here.is_pipeline_last_stage
     spec = get_gpt_layer_local_spec(ours.experts or None, moe_grouped_gemm=False, normalization="RMSNorm")
+    if ring:
+        spec.submodules.self_attention.submodules.core_attention = RingAttention
     more = {
         name: given(ignore_virtual=False, **which) for name, given in (("pre_process", first), ("post_process", last))
     }
@@ -64,3 +71,16 @@ def chunk_of(course: Course, config: TransformerConfig, stage: int) -> nn.Module
     chunk.rotary_pos_emb.inv_freq = ours.rotary_base**-pairs  # else in float32
     load(chunk, course)
     return chunk
+
+
+class RingAttention(nn.Module):
+    """torch's ring, called as Megatron calls attention: [S, B, H, d] -> [S, B, H d]."""
+
+    def __init__(self, **_: object) -> None:
+        super().__init__()
+        _attention._cp_options.enable_load_balance, _attention._cp_options.convert_to_f32 = True, False
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object) -> Tensor:
+        """Causal, of tokens in zigzag order, as Megatron cuts them."""
+        heads = (x.permute(1, 2, 0, 3).contiguous() for x in (query, key, value))
+        return Ring.apply(*heads, here.get_context_parallel_group(), True).permute(2, 0, 1, 3).flatten(2)

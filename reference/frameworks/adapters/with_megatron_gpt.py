@@ -2,7 +2,8 @@
 
 Narayanan et al. 2021, arXiv:2104.04473. Its layers are those that it calls local, without Transformer Engine. It asks
 for GPUs where nothing needs one: `gpt` and `distributed` end there, and the others are told that the CPU is one. `cp`
-and `experts` end where they ask for Transformer Engine; for experts the one name that is missing is enough.
+and `experts` end where they ask for Transformer Engine: `cp-ring` has torch's ring in its place, and for experts one
+name is enough.
 """
 
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.transformer.moe import moe_utils
+from megatron.core.utils import get_batch_on_this_cp_rank
 from torch import Tensor, nn
 
 from reference.frameworks.adapters import as_gpu
@@ -30,9 +32,11 @@ def losses(course: Course, feature: str) -> Iterator[float | None]:
         moe_utils.te_general_gemm = None
     config = config_of(course, feature)
     parallel_state.initialize_model_parallel(**{name: getattr(config, name) for name in SIZES})
-    chunks = [chunk_of(course, config, stage) for stage in range(config.virtual_pipeline_model_parallel_size or 1)]
+    stages = range(config.virtual_pipeline_model_parallel_size or 1)
+    chunks = [chunk_of(course, config, stage, feature == "cp-ring") for stage in stages]
+    wrapped = parallel_state.get_data_parallel_world_size(with_context_parallel=True) > 1
     replica, replicas = parallel_state.get_data_parallel_rank(), parallel_state.get_data_parallel_world_size()
-    if replicas > 1:
+    if wrapped:
         options = DistributedDataParallelConfig(use_distributed_optimizer=feature.startswith("distributed"))
         chunks = [DistributedDataParallel(config, options, chunk) for chunk in chunks]
         config.finalize_model_grads_func = finalize_model_grads
@@ -40,7 +44,7 @@ def losses(course: Course, feature: str) -> Iterator[float | None]:
     parts = 4 if config.pipeline_model_parallel_size > 1 else 1
     for step in range(course.steps):
         optimizer.zero_grad()
-        for chunk in chunks if replicas > 1 else ():
+        for chunk in chunks if wrapped else ():
             chunk.zero_grad_buffer()
         read = [course.read(step, replica * parts + part, replicas * parts) for part in range(parts)]
         found = get_forward_backward_func()(
@@ -52,7 +56,7 @@ def losses(course: Course, feature: str) -> Iterator[float | None]:
             micro_batch_size=course.batch // (replicas * parts),
             forward_only=False,
         )
-        if replicas > 1 and not feature.startswith("distributed"):
+        if wrapped and not feature.startswith("distributed"):
             for parameter in (parameter for chunk in chunks for parameter in chunk.parameters()):
                 parameter.grad = parameter.main_grad
         optimizer.step()
@@ -61,13 +65,14 @@ def losses(course: Course, feature: str) -> Iterator[float | None]:
 
 def forward(course: Course, batch: tuple[Tensor, Tensor], chunk: nn.Module) -> tuple[Tensor, Any]:
     """What a chunk of layers makes, and what makes a loss of it where they are the last ones."""
-    tokens, targets = batch
+    cut = get_batch_on_this_cp_rank(dict(zip(("tokens", "targets"), batch, strict=True)))
     later = torch.ones(1, 1, course.sequence, course.sequence, dtype=torch.bool).triu(1)
-    made = chunk(tokens, torch.arange(course.sequence).expand_as(tokens), later)
+    made = chunk(cut["tokens"], None, later)  # rotary counts positions by itself
 
     def loss_of(logits: Tensor) -> tuple[Tensor, float]:
-        loss = course.loss(logits, targets)
-        return loss, loss.item()  # now: Megatron divides the loss by the number of micro-batches in place
+        loss = course.loss(logits, cut["targets"])
+        mean = loss / parallel_state.get_context_parallel_world_size()  # which Megatron divides further, in place
+        return mean, loss.item()
 
     return made, loss_of
 
