@@ -134,23 +134,17 @@ def called(base: type) -> Callable[[type], type]:
     return rename
 
 
-@called(ProcessGroup)
-class PythonGroup(ProcessGroup):
-    """The ranks of another group, and what torch asks any group about itself. What a call does, a subclass says.
+class NamedGroup(ProcessGroup):
+    """What torch asks any group about itself, and C++ answers for its own groups alone.
 
     Args:
-        carrier: the other group.
-        backend: what this one's is called.
+        rank, size: of the group.
+        backend: what it is called.
     """
 
-    creator: str | None = None  # the backend that makes groups like this one, where it is called something else
-
-    def __init__(self, carrier: ProcessGroup, backend: str) -> None:
-        super().__init__(carrier.rank(), carrier.size())
-        self.carrier, self._backend_name, self._name, self._desc = carrier, backend, "", ""
-        for device in carrier._device_types:
-            kind = ProcessGroup.BackendType.NCCL if device.type == "cuda" else ProcessGroup.BackendType.GLOO
-            self._register_backend(device, kind, carrier._get_backend(device))
+    def __init__(self, rank: int, size: int, backend: str) -> None:
+        super().__init__(rank, size)
+        self._backend_name, self._name, self._desc = backend, "", ""
 
     def getGroupName(self) -> str:  # noqa: N802
         return self._name
@@ -166,6 +160,25 @@ class PythonGroup(ProcessGroup):
 
     def getBackendName(self) -> str:  # noqa: N802
         return self._backend_name
+
+
+@called(ProcessGroup)
+class PythonGroup(NamedGroup):
+    """The ranks of another group. What a call does, a subclass says.
+
+    Args:
+        carrier: the other group.
+        backend: what this one's is called.
+    """
+
+    creator: str | None = None  # the backend that makes groups like this one, where it is called something else
+
+    def __init__(self, carrier: ProcessGroup, backend: str) -> None:
+        super().__init__(carrier.rank(), carrier.size(), backend)
+        self.carrier = carrier
+        for device in carrier._device_types:
+            kind = ProcessGroup.BackendType.NCCL if device.type == "cuda" else ProcessGroup.BackendType.GLOO
+            self._register_backend(device, kind, carrier._get_backend(device))
 
 
 def connect(backend: str, options: Any, timeout: timedelta | None = None) -> ProcessGroup:
