@@ -326,12 +326,7 @@ MEGATRON = Framework(
                 plan=Plan(context_parallel=2),
                 error="Context parallelism is only supported by TEDotProductAttention",
             ),
-            "cp-ring": Feature(
-                "with_megatron_gpt",
-                plan=Plan(context_parallel=2),
-                differs="in its buffer of gradients each parameter begins at a multiple of 64 numbers, and the whole "
-                "is one of 128",
-            ),
+            "cp-ring": Feature("with_megatron_gpt", plan=Plan(context_parallel=2)),
             "experts": Feature("with_megatron_gpt", experts=True, error="name 'te_general_gemm' is not defined"),
             "experts-patched": Feature("with_megatron_gpt", experts=True, bound=ROUTED),
             "experts-alltoall": Feature("with_megatron_gpt", experts=True, bound=ROUTED),
