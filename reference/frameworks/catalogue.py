@@ -366,7 +366,6 @@ TORCHTITAN = Framework(
                 bound=SINGLE,
                 differs="the last norm and the head are a unit that stays gathered between forward and backward",
             ),
-            "tp": Feature("with_torchtitan", plan=Plan(tensor_parallel=2), dtype="float32", bound=SINGLE),
             "sp": Feature(
                 "with_torchtitan",
                 plan=Plan(tensor_parallel=2, sequence_parallel=True),

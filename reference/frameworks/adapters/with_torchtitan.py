@@ -17,8 +17,7 @@ from reference.frameworks.plain import Course
 DEGREES = {
     "fsdp": {},
     "fsdp-sums": {},
-    "tp": {"tensor_parallel_degree": 2, "enable_sequence_parallel": False},
-    "sp": {"tensor_parallel_degree": 2},
+    "sp": {"tensor_parallel_degree": 2},  # slices between regions come along unless one says no
     "experts": {"expert_parallel_degree": 2},
 }
 
