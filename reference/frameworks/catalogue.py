@@ -329,7 +329,9 @@ MEGATRON = Framework(
             "cp-ring": Feature("with_megatron_gpt", plan=Plan(context_parallel=2)),
             "experts": Feature("with_megatron_gpt", experts=True, error="name 'te_general_gemm' is not defined"),
             "experts-patched": Feature("with_megatron_gpt", experts=True, bound=ROUTED),
-            "experts-alltoall": Feature("with_megatron_gpt", experts=True, bound=ROUTED),
+            "experts-alltoall": Feature(  # only what lies on a GPU becomes the numbers that its all-to-all takes
+                "with_megatron_gpt", experts=True, bound=ROUTED, error="Boolean value of Tensor with more than one"
+            ),
             "distributed": Feature(
                 "with_megatron_gpt", plan=of("zero1"), dtype="float32", error="Wrapped parameters must be one of"
             ),
