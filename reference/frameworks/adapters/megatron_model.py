@@ -61,7 +61,7 @@ def chunk_of(course: Course, config: TransformerConfig, stage: int, ring: bool =
     first, last = here.is_pipeline_first_stage, here.is_pipeline_last_stage
     spec = get_gpt_layer_local_spec(ours.experts or None, moe_grouped_gemm=False, normalization="RMSNorm")
     if ring:
-        spec.submodules.self_attention.submodules.core_attention = RingAttention
+        spec.submodules.self_attention.submodules.core_attention = RingInMegatron
     more = {
         name: given(ignore_virtual=False, **which) for name, given in (("pre_process", first), ("post_process", last))
     }
@@ -73,7 +73,7 @@ def chunk_of(course: Course, config: TransformerConfig, stage: int, ring: bool =
     return chunk
 
 
-class RingAttention(nn.Module):
+class RingInMegatron(nn.Module):
     """torch's ring, called as Megatron calls attention: [S, B, H, d] -> [S, B, H d]."""
 
     def __init__(self, **_: object) -> None:

@@ -2,7 +2,7 @@
 
 Its `Top2Gate` draws the second expert with noise, and gives an expert room for its even share of what a rank reads:
 what comes later is dropped. The layer takes any gate, and `moe-our-gate` has ours, which drops nothing. Tokens travel
-in float32. Nobody sums gradients: those of all but experts are averaged here, and experts' divided by the ranks.
+in float32. The layer sums no gradients: those of all but experts are averaged here, and experts' are divided by ranks.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def losses(course: Course, feature: str) -> Iterator[float]:
     torch.manual_seed(course.seed + rank)  # of the noise
     model = course.model()
     for block in model.blocks:
-        block.feed_forward = Theirs(block.feed_forward, feature == "moe-our-gate", rank, ranks)
+        block.feed_forward = FairScaleExperts(block.feed_forward, feature == "moe-our-gate", rank, ranks)
     optimizer = course.optimizer(model.parameters())
     for step in range(course.steps):
         tokens, targets = course.read(step, rank, ranks)
@@ -39,7 +39,7 @@ def losses(course: Course, feature: str) -> Iterator[float]:
         yield loss.item()
 
 
-class Theirs(nn.Module):
+class FairScaleExperts(nn.Module):
     """A layer of FairScale's, with the weights of one of ours."""
 
     def __init__(self, ours: MixtureOfExperts, our_gate: bool, rank: int, ranks: int) -> None:
