@@ -21,13 +21,20 @@ says what there is, `run` runs it, and `compare` makes the table of all: each ce
 
     adapters/with_accelerate.py     Accelerate
     adapters/with_fairscale.py      FairScale: OSS, ShardedDataParallel, Pipe
+    adapters/with_fairscale_moe.py  FairScale: experts
     adapters/with_torchao.py        torchao: optimizers of 8 and 4 bits, float8
     adapters/with_torchft.py        torchft: a replica dies, and another takes its place
     adapters/with_torchft_local.py  torchft: DiLoCo
     adapters/with_deepspeed.py      DeepSpeed: ZeRO and its pipeline
     adapters/with_deepspeed_moe.py  DeepSpeed: experts
     adapters/with_ulysses.py        DeepSpeed-Ulysses
-    adapters/with_megatron.py       Megatron Core: tensor and sequence parallelism
+    adapters/with_megatron.py       Megatron Core: tensor and sequence parallelism, by its layers in our model
+    adapters/with_megatron_gpt.py   Megatron Core's own model: pipelines, experts, its distributed optimizer
+    adapters/megatron_model.py      our model as its GPTModel
+    adapters/megatron_weights.py    our weights in its names and its order of rows
+    adapters/as_gpu.py              the CPU in the place of a GPU, where one is asked for and nothing needs it
+    adapters/with_torchtitan.py     TorchTitan: its models and its parallelize functions
+    adapters/torchtitan_model.py    our model as its Qwen 3
     adapters/with_ray.py            Ray Train
     adapters/with_flower.py         Flower: FedAvg
 

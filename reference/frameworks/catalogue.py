@@ -16,6 +16,7 @@ from reference.plan import DataParallelism, PipelineSchedule, Plan
 
 EXACT = 1e-10  # of losses in float64, relative
 SINGLE = 2e-6  # of losses in float32, whose numbers have 7 digits
+OWN_LAYERS = 5e-6  # likewise, of a model of their own: ours in float32 is 4e-6 from ours in float64
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,14 @@ FAIRSCALE = Framework(
             "sharded-zeros": Feature("with_fairscale", plan=of("zero2")),
             "sharded-unbucketed": Feature("with_fairscale", plan=of("zero2")),
             "pipe": Feature("with_fairscale", ranks=1),
+            "moe": Feature(
+                "with_fairscale_moe",
+                dtype="float32",
+                experts=True,
+                wrong="the second expert of a token is drawn with noise, and an expert has room for its even share of "
+                "what a rank reads: what comes later is dropped",
+            ),
+            "moe-our-gate": Feature("with_fairscale_moe", dtype="float32", bound=SINGLE, experts=True),
         }
     ),
 )
@@ -277,6 +286,11 @@ APART = (
     "each of query, key, value, gate and up is a layer of its own here, and gathers or sums its own input, where "
     "Megatron's own model has one layer for several of them, as ours has; embedding and head are whole"
 )
+PADDED = (
+    "in its buffer each parameter begins at a multiple of 64 numbers, and the whole is one of 128; and the norm of "
+    "all gradients is summed, also where nothing is clipped"
+)
+ROUTED = 1e-8  # its softmax over experts is in float32 (`moe_router_dtype` is the dtype of logits)
 MEGATRON = Framework(
     "Megatron Core",
     packages=("megatron-core==0.16.1",),
@@ -291,6 +305,85 @@ MEGATRON = Framework(
                 error="Torch not compiled with CUDA enabled",
             ),
             "sp-patched": Feature("with_megatron", plan=Plan(tensor_parallel=2, sequence_parallel=True), differs=APART),
+            "gpt": Feature(
+                "with_megatron_gpt", plan=Plan(tensor_parallel=2), error="Torch not compiled with CUDA enabled"
+            ),
+            "gpt-patched": Feature(
+                "with_megatron_gpt",
+                plan=Plan(tensor_parallel=2),
+                differs="logits are gathered for a loss in full (`parallel_output=False`), where Megatron's own, which "
+                "is in float32, stays in parts of the vocabulary, as ours does",
+            ),
+            "1f1b": Feature("with_megatron_gpt", plan=pipeline("1f1b")),
+            "interleaved": Feature(
+                "with_megatron_gpt",
+                plan=pipeline("interleaved"),
+                wrong="of two ranks each is before and behind the other: what one sends forward and what it sends back "
+                "in one batch of sends meet the wrong receives. Megatron's own training program refuses this; its "
+                "library does not",
+            ),
+            "interleaved-overlapped": Feature("with_megatron_gpt", plan=pipeline("interleaved")),
+            "cp": Feature(
+                "with_megatron_gpt",
+                plan=Plan(context_parallel=2),
+                error="Context parallelism is only supported by TEDotProductAttention",
+            ),
+            "cp-ring": Feature("with_megatron_gpt", plan=Plan(context_parallel=2)),
+            "experts": Feature("with_megatron_gpt", experts=True, error="name 'te_general_gemm' is not defined"),
+            "experts-patched": Feature("with_megatron_gpt", experts=True, bound=ROUTED),
+            "experts-alltoall": Feature(  # only what lies on a GPU becomes the numbers that its all-to-all takes
+                "with_megatron_gpt", experts=True, bound=ROUTED, error="Boolean value of Tensor with more than one"
+            ),
+            "distributed": Feature(
+                "with_megatron_gpt", plan=of("zero1"), dtype="float32", error="Wrapped parameters must be one of"
+            ),
+            "distributed-patched": Feature(
+                "with_megatron_gpt", plan=of("zero1"), dtype="float32", bound=OWN_LAYERS, differs=PADDED
+            ),
+            "distributed-scheduled": Feature(
+                "with_megatron_gpt",
+                plan=of("zero1"),
+                dtype="float32",
+                bound=OWN_LAYERS,
+                differs=PADDED,
+                wrong="Megatron's scheduler sets decay along with the rate, and gives none to norms; without it all "
+                "have the decay of the optimizer",
+            ),
+        }
+    ),
+)
+
+TORCHTITAN = Framework(
+    "TorchTitan",
+    packages=("torchtitan==0.3.0", "triton==3.9.0"),
+    megabytes=1430,
+    seconds=565,
+    features=MappingProxyType(
+        {
+            "fsdp": Feature(
+                "with_torchtitan", plan=of("fsdp"), dtype="float32", error="Cannot use ReduceOp.PREMUL_SUM with Gloo"
+            ),
+            "fsdp-sums": Feature(
+                "with_torchtitan",
+                plan=of("fsdp"),
+                dtype="float32",
+                bound=SINGLE,
+                differs="the last norm and the head are a unit that stays gathered between forward and backward",
+            ),
+            "sp": Feature(
+                "with_torchtitan",
+                plan=Plan(tensor_parallel=2, sequence_parallel=True),
+                dtype="float32",
+                bound=SINGLE,
+                differs="as with DTensors alone, what was gathered is kept for backward, and logits are gathered; but "
+                "the gradient of a norm is summed once, before the optimizer",
+            ),
+            "experts": Feature(
+                "with_torchtitan",
+                dtype="float32",
+                experts=True,
+                wrong="experts compute in bfloat16, whatever the dtype of the model",
+            ),
         }
     ),
 )
@@ -359,6 +452,7 @@ FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
         "torchft": TORCHFT,
         "deepspeed": DEEPSPEED,
         "megatron": MEGATRON,
+        "torchtitan": TORCHTITAN,
         "ray": RAY,
         "flower": FLOWER,
         "mpi": MPI,

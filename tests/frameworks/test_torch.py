@@ -18,7 +18,7 @@ SHORT = Course(steps=3)
 HERE = {
     **{("rankwise", name): feature for name, feature in OURS.features.items()},
     **{("torch", name): feature for name, feature in TORCH.features.items() if feature.adapter != "checkpoint"},
-    **{("fairscale", name): feature for name, feature in FAIRSCALE.features.items() if feature.ranks > 1},
+    **{("fairscale", name): feature for name, feature in FAIRSCALE.features.items() if feature.plan},
 }
 SOME = [key for key in HERE if key[0] != "rankwise"] + [("rankwise", "fsdp"), ("rankwise", "sp"), ("rankwise", "1f1b")]
 
