@@ -33,7 +33,7 @@ from reference.config import TrainConfig
 from reference.errors import BadInput
 from reference.groups import mine_of
 from reference.parallelize import Plan
-from reference.process_group import connect
+from reference.process_group import connect, register_backend
 from reference.report import StepReport
 from reference.saves import Saves
 from reference.train import Training, summed
@@ -266,7 +266,7 @@ def backend() -> str:
         group._get_backend(torch.device("cpu")).set_timeout(timedelta(seconds=PATIENCE))
         return group
 
-    dist.Backend.register_backend("elastic", create, extended_api=True, devices=["cpu"])
+    register_backend("elastic", create)
     return "elastic"
 
 
