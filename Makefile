@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE # else each of a thousand processes compiles the course anew
 
-.PHONY: help setup demo lab test check lint site clean
+.PHONY: help setup demo lab test check browser lint site clean
 
 help:
 	@echo "make setup   create $(VENV) and install the course: some minutes, for torch and JupyterLab are large"
@@ -13,6 +13,7 @@ help:
 	@echo "make lab     open the lessons in JupyterLab; make lab ARGS='--no-browser --port 8889' hands these on to it"
 	@echo "make test    prove everything; the last line says how long each part took; ARGS=--all for all that takes turns"
 	@echo "make check   run the tests nearest to what you have changed, for less than three minutes"
+	@echo "make browser go through every lesson in Chromium, which takes long; ARGS='-k 09' for one; needs chromium-driver"
 	@echo "make lint    check style"
 	@echo "make site    all of it as pages to read, in out/site: lessons, reference, puzzles, what each hang means"
 	@echo "make clean   remove $(VENV) and caches; solutions and history stay"
@@ -39,6 +40,9 @@ test: setup
 
 check: setup
 	$(BIN)/python -m tests.check $(ARGS)
+
+browser: setup
+	$(BIN)/python -m pytest tests/browser/every_lesson.py $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -31,6 +31,9 @@ def have_names_of_today() -> None:
 
 have_names_of_today()  # every rank imports this
 
+BUILT_IN = (dist.Backend.GLOO, dist.Backend.NCCL)
+"""Backends that torch brings; from 2.15 on among its plugins, too, whose creators make no groups, but parts of one."""
+
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -181,6 +184,22 @@ class PythonGroup(NamedGroup):
             self._register_backend(device, kind, carrier._get_backend(device))
 
 
+def register_backend(name: str, create: Callable[[Any, Any], ProcessGroup], devices: Sequence[str] = ("cpu",)) -> None:
+    """Make `name` a backend of `torch.distributed` in this process, whose groups are written in Python.
+
+    From torch 2.15 on a flight recorder is attached to groups of backends that torch does not know. It asks the part
+    of a group that is written in C++ for its name, which such a group has not given it, and fails. Their carriers keep
+    such a record, if anybody does.
+
+    Args:
+        create: makes a group of what torch hands to a creator with `extended_api`.
+        devices: whose tensors its groups take.
+    """
+    dist.Backend.register_backend(name, create, extended_api=True, devices=list(devices))
+    if known := getattr(c10d, "_FR_SELF_RECORDING_BACKENDS", None):
+        known.add(name.lower())
+
+
 def connect(backend: str, options: Any, timeout: timedelta | None = None) -> ProcessGroup:
     """A plain group of `backend` for the ranks that `options` of a new group name.
 
@@ -189,7 +208,8 @@ def connect(backend: str, options: Any, timeout: timedelta | None = None) -> Pro
         options: what torch hands to the creator of a backend with `extended_api`.
         timeout: of its calls; by default that of `options`.
     """
-    if (plugin := dist.Backend._plugins.get(backend.upper())) is not None:
+    plugin = dist.Backend._plugins.get(backend.upper())
+    if plugin is not None and backend not in BUILT_IN:
         return plugin.creator_fn(options, None)
     store, rank, size = options.store, options.group_rank, options.group_size
     timeout = timeout or options.timeout

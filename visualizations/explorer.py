@@ -7,12 +7,13 @@ shows itself as the picture of what it began with.
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from html import escape
 from types import MappingProxyType
 from typing import Any
 
 from reference.errors import BadInput
 
-from .live import Live
+from .live import BESIDE, Live
 from .style import DPI, WIDTH, Colour, Picture
 
 LOOK: Mapping[str, Any] = MappingProxyType(
@@ -105,7 +106,7 @@ class Explorer(Live):
         import ipywidgets as widgets
 
         controls = {field: control.make(getattr(self.choice, field)) for field, control in self.controls.items()}
-        words = widgets.Label(style={"text_color": Colour.ERROR})
+        words = widgets.HTML(style={"text_color": Colour.ERROR})  # a label has one line, and cuts what is longer
 
         def disable_idle() -> None:
             for field, control in controls.items():
@@ -116,14 +117,14 @@ class Explorer(Live):
                 self.show(self.choose(**{field: change["new"]}), self.still.alt)
                 words.value = ""
             except BadInput as problem:
-                words.value = str(problem)
+                words.value = escape(str(problem))
             disable_idle()
 
         disable_idle()
         for field, control in controls.items():
             control.observe(partial(follow, field), "value")
         column, half = list(controls.values()), len(controls) // 2
-        columns = widgets.HBox([widgets.VBox(column[:half]), widgets.VBox(column[half:])])
+        columns = widgets.HBox([widgets.VBox(column[:half]), widgets.VBox(column[half:])], **BESIDE)
         return widgets.VBox([columns, words])
 
     def __repr__(self) -> str:

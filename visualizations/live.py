@@ -4,6 +4,8 @@ The picture is an output of its own, which any reader of the notebook can show. 
 is a kernel that they can ask; what they choose replaces the picture, so that what was seen last is what is saved.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from .style import Picture, shown
@@ -12,6 +14,9 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 RUN = "run this cell to move the picture"
 NO_CORPSES = "<style>.jp-OutputArea-output.jupyter-widgets:not(:has(*)) { display: none }</style>"
 """JupyterLab's "model not found", which stands where the controls of an earlier kernel were, is not shown."""
+
+BESIDE: Mapping[str, Any] = MappingProxyType({"layout": {"flex_flow": "row wrap"}})
+"""Of a row of controls: where a window is too narrow for all of them, some stand below."""
 
 
 class Live:

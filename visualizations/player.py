@@ -18,7 +18,7 @@ from reference.trace.contents import Contents
 
 from . import collective
 from . import timeline as lanes
-from .live import Live
+from .live import BESIDE, Live
 from .style import Picture, seconds_text
 
 PAUSE = 700  # milliseconds between two steps of a collective
@@ -62,7 +62,7 @@ class Player(Live):
         import ipywidgets as widgets
 
         play = widgets.Play(min=0, max=self.frames, value=self.frames, interval=self.pause, show_repeat=False)
-        look = {"readout": False, "layout": {"width": "420px"}}
+        look = {"readout": False, "layout": {"flex": "1 1 200px", "max_width": "420px"}}
         slider = widgets.IntSlider(min=0, max=self.frames, value=self.frames, **look)
         caption = widgets.Label(WHOLE)
 
@@ -79,7 +79,7 @@ class Player(Live):
         play.observe(begin, "playing")
         widgets.jslink((play, "value"), (slider, "value"))
         self._draw_ahead(0)
-        return widgets.HBox([play, slider, caption])
+        return widgets.HBox([play, slider, caption], **BESIDE)
 
     def _draw_ahead(self, index: int) -> None:
         """Draw the pictures from `index` on, one at a time, between a kernel's other tasks."""

@@ -12,6 +12,8 @@ from typing import Annotated
 from typer import Argument
 
 FIRST = "lessons/01_ranks.ipynb"
+SETTINGS = Path(__file__).resolve().parents[1] / "jupyter"
+"""Where JupyterLab looks for other defaults, which its own settings override: long lines of code are wrapped."""
 _INDENT = "    "
 
 
@@ -46,8 +48,14 @@ def lab(
     if find_spec("jupyterlab") is None:
         raise BadInput("JupyterLab is not installed: `make setup` in a clone, else pip install 'rankwise[lab]'")
     sys.stdout.flush()
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join([str(SETTINGS), *_config_path()])
     places = [f"--ServerApp.root_dir={root}", f"--LabApp.default_url=/lab/tree/{FIRST}"]
     os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *places, *(arguments or [])])
+
+
+def _config_path() -> list[str]:
+    """Where JupyterLab looks for settings as it was told to."""
+    return [place for place in os.environ.get("JUPYTER_CONFIG_PATH", "").split(os.pathsep) if place]
 
 
 def opening(path: Path) -> tuple[str, str]:

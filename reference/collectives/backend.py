@@ -33,7 +33,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup, Work
 
-from reference.process_group import PythonGroup, any_form, called, connect, introduce, members
+from reference.process_group import PythonGroup, any_form, called, connect, introduce, members, register_backend
 
 from . import all_to_all, barrier, gather, reduce, scatter
 from .checks import check_dense, check_list, check_op, check_size
@@ -81,7 +81,7 @@ def register(
         below = carrier or carrier_of_world()
         return CustomCollectives(connect(below, options), members(options), REFERENCE | functions, (name, below))
 
-    dist.Backend.register_backend(name, create, extended_api=True, devices=["cpu", "cuda"])
+    register_backend(name, create, ("cpu", "cuda"))
 
 
 def carrier_of_world() -> str:

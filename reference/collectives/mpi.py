@@ -32,7 +32,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup, Work
 
 from reference.errors import BadInput
-from reference.process_group import NamedGroup, any_form, called, members
+from reference.process_group import NamedGroup, any_form, called, members, register_backend
 
 from .checks import check_dense, check_list, check_op, check_size
 from .done import put_back
@@ -110,7 +110,7 @@ def register() -> None:
         whole = ranks == tuple(range(size()))
         return MpiGroup(world.Dup() if whole else world.Create_group(world.group.Incl(ranks)))
 
-    dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
+    register_backend(NAME, create)
 
 
 @called(Work)

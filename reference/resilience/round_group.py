@@ -27,7 +27,7 @@ import torch.distributed as dist
 from torch.distributed import ProcessGroup, Work
 from torch.distributed import distributed_c10d as c10d
 
-from reference.process_group import PythonGroup, called, connect
+from reference.process_group import PythonGroup, called, connect, register_backend
 from reference.trace.requests import MessageRequest, Request
 
 from .membership import Membership, Round
@@ -179,7 +179,7 @@ def backend() -> str:
         group._get_backend(torch.device("cpu")).set_timeout(timedelta(seconds=PATIENCE))
         return RoundGroup(group)
 
-    dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
+    register_backend(NAME, create)
     return NAME
 
 

@@ -28,7 +28,7 @@ from torch._C import DisableTorchFunction
 from torch.distributed import ProcessGroup, Work
 from torch.distributed import distributed_c10d as c10d
 
-from reference.process_group import PythonGroup, any_form, called, connect, members
+from reference.process_group import PythonGroup, any_form, called, connect, members, register_backend
 
 from .calls import Call, locate
 from .events import Op
@@ -330,7 +330,7 @@ def register(recorder: Recorder) -> None:
     def create(options: Any, _: Any) -> Tap:
         return Tap(connect(dist.Backend.GLOO, options, FOREVER), members(options), recorder)
 
-    dist.Backend.register_backend(BACKEND, create, extended_api=True, devices=["cpu"])
+    register_backend(BACKEND, create)
     new_group = c10d._new_group_with_tag
 
     def tapped_group(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **options: Any) -> Any:

@@ -1,7 +1,9 @@
 """The capstone: right solutions in all seats are as one process; a wrong one is named, and no other."""
 
+import json
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,9 @@ from puzzles.capstone.scale import REPLICAS, step_of_64
 from puzzles.capstone.seats import KEPT, KNOWN, PUZZLES, SEATS
 from puzzles.capstone.texts import Own, of_answers, of_folder, own
 from puzzles.grading import text
+from puzzles.grading.course import Course
 from rankwise import cli
+from rankwise.commands import capstone
 from reference.cluster import Cluster
 from reference.errors import BadInput
 
@@ -223,3 +227,29 @@ def test_records_keep_the_best_of_each(tmp_path: Path) -> None:
     (tmp_path / "capstone" / "records.json").write_text("no table")
     with pytest.raises(BadInput, match="no table of records"):
         challenges.records(tmp_path)
+
+
+def test_the_command_line_tries_an_entry_and_keeps_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the challenge that needs no ranks; the others are tried above."""
+    monkeypatch.setattr(capstone, "course_of", lambda root: Course(tmp_path))
+    monkeypatch.setattr(challenges, "ranks", lambda *size: nullcontext())
+    for other in ("fastest_all_reduce", "shortest_wait", "fewest_bytes"):
+        monkeypatch.setattr(challenges, other, lambda *arguments: [])
+    plan = tmp_path / "capstone" / "plan.json"
+    plan.parent.mkdir()
+
+    def told() -> dict[str, str]:
+        assert cli.run(["capstone", "--challenges"]) == 0
+        lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  plan")]
+        return {line[14:54].strip(): line[54:].strip() for line in lines}
+
+    plan.write_text("tp 8")
+    assert told()["plan.json"].startswith("does not count: it is no object of JSON")
+    plan.write_text(json.dumps({"tp": 8, "pp": 4, "dp": 2, "sequence_parallel": True}))
+    kept = told()
+    value, unit, _, bound, ratio, _ = kept["plan.json"].split()
+    assert unit == "s" and float(value) / float(bound) == pytest.approx(float(ratio), abs=0.01) and float(ratio) >= 1
+    plan.unlink()
+    assert told() == kept, "a record outlives its file"

@@ -55,12 +55,24 @@ def test_jupyterlab_gets_its_own_arguments_and_the_courses_root(
 ) -> None:
     started: list[list[str]] = []
     monkeypatch.setattr("os.execv", lambda program, command: started.append(command))
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", "")
     assert run(["lab", *arguments]) == 0
     ((_, *command),) = started
     assert command[:2] == ["-m", "jupyterlab"]
     assert f"--ServerApp.root_dir={ROOT}" in command
     assert f"--LabApp.default_url=/lab/tree/{FIRST}" in command and (ROOT / FIRST).is_file()
     assert command[len(command) - len(arguments) :] == arguments
+
+
+def test_jupyterlab_wraps_long_lines_of_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A line has up to 100 columns, and a window of 1,000 pixels some 70 beside the list of files."""
+    manager = pytest.importorskip("jupyter_server.services.config.manager")
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", str(tmp_path))
+    monkeypatch.setattr("os.execv", lambda program, command: None)
+    assert run(["lab"]) == 0
+    assert os.environ["JUPYTER_CONFIG_PATH"].split(os.pathsep)[1:] == [str(tmp_path)]
+    defaults = manager.ConfigManager(config_dir_name="labconfig").get("default_setting_overrides")
+    assert defaults["@jupyterlab/notebook-extension:tracker"]["codeCellConfig"]["lineWrap"] is True
 
 
 def test_other_commands_know_all_their_options(capsys: pytest.CaptureFixture) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup, Work
 
 from reference.collectives.backend import carrier_of_world
-from reference.process_group import PythonGroup, connect
+from reference.process_group import PythonGroup, connect, register_backend
 from reference.zero_bubble.lab.sleeping_pieces import Late
 
 from .clocks import Clock
@@ -77,5 +77,5 @@ def slow_group(seconds_per_byte: float, clock: Clock) -> ProcessGroup:
     def create(options: Any, _: Any) -> SlowGroup:
         return SlowGroup(connect(carrier_of_world(), options), link)
 
-    dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
+    register_backend(NAME, create)
     return dist.new_group(backend=NAME)

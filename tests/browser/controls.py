@@ -1,0 +1,115 @@
+"""Widgets of a cell, moved as a reader moves them: each must change the picture, or say why it can't."""
+
+import time
+
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select
+
+from .page import Page
+
+ENOUGH = 240  # seconds for a picture to follow
+HANDLE = ".noUi-handle"
+MENU = "select"
+PLAY = ".widget-play button"
+SEARCH = "input[type=text]"
+REFUSED = "return [...arguments[0].querySelectorAll('.widget-html-content')].map(each => each.textContent).join(' ')"
+
+
+def tried(page: Page, place: int) -> list[str]:
+    """Try every control of a cell that has run. Returns what was moved.
+
+    Raises:
+        AssertionError: a control that changes nothing.
+    """
+    moved = []
+    for at in range(len(_all(page, place, HANDLE))):
+        moved += _slide(page, place, at)
+    for at in range(len(_all(page, place, MENU))):
+        moved += _choose(page, place, at)
+    for at in range(len(_all(page, place, PLAY))):
+        if "Play" in (_all(page, place, PLAY)[at].get_attribute("title") or ""):
+            moved += _play(page, place, at)
+    for at in range(len(_all(page, place, SEARCH))):
+        moved += _search(page, place, at)
+    return moved
+
+
+def _all(page: Page, place: int, what: str) -> list[WebElement]:
+    return page.node(place).find_elements(By.CSS_SELECTOR, f".jp-OutputArea-output :is({what})")
+
+
+def _follows(page: Page, place: int, before: str, name: str) -> None:
+    """Wait until a cell shows something else than before, and the kernel rests."""
+    page.wait(
+        lambda: page.idle() and _picture_or_refusal(page, place) != before, ENOUGH, f"{name} to change the picture"
+    )
+
+
+def _picture_or_refusal(page: Page, place: int) -> str:
+    return page.pictures(place) + page.ask(REFUSED, page.node(place))
+
+
+def _name(page: Page, control: WebElement) -> str:
+    return page.ask(
+        "return arguments[0].closest('.jupyter-widgets')?.querySelector('.widget-label')?.textContent ?? ''", control
+    )
+
+
+def _slide(page: Page, place: int, at: int) -> list[str]:
+    """One step of a slider, and back: from one picture to another, and to the first one."""
+    handle = _all(page, place, HANDLE)[at]
+    if page.ask("return arguments[0].closest('[disabled], .noUi-target[disabled]') !== null", handle):
+        return []
+    name = _name(page, handle) or "the player's slider"
+    here, most = (float(handle.get_attribute(f"aria-value{each}")) for each in ("now", "max"))
+    there, back = (Keys.LEFT, Keys.RIGHT) if here == most else (Keys.RIGHT, Keys.LEFT)
+    before = _picture_or_refusal(page, place)
+    for key in (there, back):
+        seen = _picture_or_refusal(page, place)
+        page.ask("arguments[0].focus()", _all(page, place, HANDLE)[at])
+        page.press(key)
+        _follows(page, place, seen, name)
+    page.wait(lambda: _picture_or_refusal(page, place) == before, ENOUGH, f"{name} to be back at {here:g}")
+    return [name]
+
+
+def _choose(page: Page, place: int, at: int) -> list[str]:
+    """The next entry of a menu, and back."""
+    menu = _all(page, place, MENU)[at]
+    if not menu.is_enabled():
+        return []
+    name, entries = _name(page, menu), [each.text for each in Select(menu).options]
+    here = entries.index(Select(menu).first_selected_option.text)
+    there, back = (Keys.UP, Keys.DOWN) if here == len(entries) - 1 else (Keys.DOWN, Keys.UP)
+    before = _picture_or_refusal(page, place)
+    for key in (there, back):
+        seen = _picture_or_refusal(page, place)
+        page.ask("arguments[0].focus()", _all(page, place, MENU)[at])
+        page.press(key)
+        _follows(page, place, seen, name)
+    page.wait(lambda: _picture_or_refusal(page, place) == before, ENOUGH, f"{name} to be back at {entries[here]}")
+    return [name]
+
+
+def _play(page: Page, place: int, at: int) -> list[str]:
+    """A player runs through several pictures, and holds where it is told to."""
+    seen = {page.pictures(place)}
+    _all(page, place, PLAY)[at].click()
+    deadline = time.monotonic() + ENOUGH * page.patience
+    while len(seen) < 4:
+        assert time.monotonic() < deadline, f"the player showed {len(seen)} pictures"
+        seen.add(page.pictures(place))
+    _all(page, place, PLAY)[at].click()
+    page.wait(page.idle, ENOUGH, "the player to hold")
+    return ["play"]
+
+
+def _search(page: Page, place: int, at: int) -> list[str]:
+    """Letters that few entries have leave fewer lines."""
+    field, before = _all(page, place, SEARCH)[at], page.cell(place)["text"]
+    page.ask("arguments[0].focus()", field)
+    field.send_keys("zero", Keys.ENTER)
+    page.wait(lambda: page.idle() and page.cell(place)["text"] != before, ENOUGH, "the search to leave fewer lines")
+    return ["search"]
