@@ -302,7 +302,12 @@ class Nodes:
                 f"link set dev port{node} master switch up",
             )
         ]
-        bridge = ("link add name switch type bridge", f"address add {SWITCH}/24 dev switch", "link set dev switch up")
+        bridge = (
+            "link set dev lo up",
+            "link add name switch type bridge",
+            f"address add {SWITCH}/24 dev switch",
+            "link set dev switch up",
+        )
         self._run(0, "ip", *bridge, *cables)
         for node in range(self.count):
             address = f"address add {self.address(node)}/24 dev eth0"

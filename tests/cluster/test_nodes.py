@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from reference.cluster import ClusterError
-from reference.cluster.nodes import Availability, Nodes, link_model, link_rate
+from reference.cluster.nodes import SWITCH, Availability, Nodes, link_model, link_rate
 from reference.errors import BadInput
 from reference.networks import flat_ring_time
 
@@ -306,3 +306,13 @@ def test_nodes_need_no_root(here: None) -> None:
     command = [*NO_ROOT, sys.executable, "-c", f"{CAPABILITIES}; {ASK}"]
     asked = subprocess.run(command, capture_output=True, text=True, check=True)
     assert asked.stdout.split() == ["CapEff:", "0" * 16]
+
+
+def test_a_server_on_the_switch_reaches_itself(two: Nodes) -> None:
+    """torch's store is its own client, too: it gives up after half a minute, and takes all others along."""
+    talk = f"""
+        import socket
+        server = socket.create_server(({SWITCH!r}, 0))
+        socket.create_connection(server.getsockname(), timeout=10)
+    """
+    assert two.start_on_switch([sys.executable, "-c", textwrap.dedent(talk)]).wait(60) == 0
