@@ -1,4 +1,4 @@
-"""What layers remember of their largest numbers, of all stages of a pipeline: a checkpoint of one layout is one of any."""
+"""What layers remember of their largest numbers, of all stages of a pipeline: for a checkpoint of any layout."""
 
 from collections.abc import Mapping, Sequence
 
