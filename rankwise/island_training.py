@@ -28,7 +28,7 @@ from reference.resilience.store import reach
 from reference.saves import Saves
 from reference.train import TrainConfig, Training, batches_for, require_fit, validation_loss
 
-PATIENCE = 3.0  # seconds without a heartbeat, after which nobody waits for an island
+PATIENCE = 3.0  # seconds without a heartbeat, after which no island waits for another
 ANSWER = 300.0  # seconds that a question to the store may take: longer than any cut
 
 Met = list[tuple[int, tuple[int, ...]]]
@@ -61,7 +61,7 @@ class CutOff:
 
     @contextmanager
     def happening(self, cluster: Cluster, console: Console) -> Iterator[None]:
-        """What goes on inside is cut, in its time. Afterwards the node is connected again in any case."""
+        """While the body runs, the node is cut in its time. Afterwards the node is connected again in any case."""
         ended = threading.Event()
 
         def cut() -> None:
@@ -164,7 +164,7 @@ def on_rank(config: TrainConfig, plan: Plan, log: Path, host: str, port: int) ->
 
 
 def told(met: Sequence[tuple[int, tuple[int, ...]]]) -> list[str]:
-    """Who has met, a line for each rounds of the same islands."""
+    """The islands that have met: a line for rounds of the same ones."""
     lines = []
     for islands, same in groupby(met, key=lambda one: one[1]):
         steps = [step for step, _ in same]

@@ -68,7 +68,7 @@ class DelayedNesterov:
 
 
 class RoundServer(ParameterServer):
-    """The anchor, which changes of rounds move. `parameter_server.serve` and `work` carry messages, as of gradients.
+    """The anchor, which changes of rounds move. `parameter_server` carries them as it does gradients.
 
     Args:
         anchor: [N], changed in place.
