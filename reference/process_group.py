@@ -189,7 +189,7 @@ def register_backend(name: str, create: Callable[[Any, Any], ProcessGroup], devi
 
     From torch 2.15 on a flight recorder is attached to groups of backends that torch does not know. It asks the part
     of a group that is written in C++ for its name, which such a group has not given it, and fails. Their carriers keep
-    such a record, if anybody does.
+    such a record, where one is kept.
 
     Args:
         create: makes a group of what torch hands to a creator with `extended_api`.
