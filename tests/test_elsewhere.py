@@ -45,7 +45,7 @@ def test_a_terminal_of_the_container_finds_the_commands(tmp_path: Path) -> None:
     variables = {"HOME": str(tmp_path)}
     for name, value in CONTAINER["remoteEnv"].items():
         variables[name] = re.sub(r"\$\{[^}]*\}", lambda found: here[found[0]], value)
-    command = ["sh", "-c", "command -v rankwise python && rankwise --version"]
+    command = ["sh", "-c", "command -v rankwise; command -v python; rankwise --version"]
     done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True)
     rankwise, python, version = done.stdout.splitlines()
     assert rankwise == f"{tmp_path}/.venv/bin/rankwise" and version.startswith("rankwise "), done.stderr

@@ -76,18 +76,16 @@ def _slide(page: Page, place: int, at: int) -> list[str]:
 
 
 def _choose(page: Page, place: int, at: int) -> list[str]:
-    """The next entry of a menu, and back."""
+    """The next entry of a menu, and back, with the mouse: JupyterLab takes arrows and letters there for its own."""
     menu = _all(page, place, MENU)[at]
     if not menu.is_enabled():
         return []
     name, entries = _name(page, menu), [each.text for each in Select(menu).options]
     here = entries.index(Select(menu).first_selected_option.text)
-    there, back = (Keys.UP, Keys.DOWN) if here == len(entries) - 1 else (Keys.DOWN, Keys.UP)
     before = _picture_or_refusal(page, place)
-    for key in (there, back):
+    for entry in (here - 1 if here == len(entries) - 1 else here + 1, here):
         seen = _picture_or_refusal(page, place)
-        page.ask("arguments[0].focus()", _all(page, place, MENU)[at])
-        page.press(key)
+        Select(_all(page, place, MENU)[at]).select_by_index(entry)
         _follows(page, place, seen, name)
     page.wait(lambda: _picture_or_refusal(page, place) == before, ENOUGH, f"{name} to be back at {entries[here]}")
     return [name]
