@@ -44,6 +44,9 @@ says what there is, `run` runs it, and `compare` makes the table of all: each ce
     answers/extra.py        all-reduces that a step could do without
     answers/translated.py   a configuration of DeepSpeed for `fully_shard`
     answers/into_theirs.py  a parameter of ours in Meta's Llama
+    answers/megatron_flags.py  a plan of ours as Megatron's command line
+    answers/torch_mesh.py      Megatron's command line as a mesh of torch's
+    answers/hang.py            the call that a hang waits for, by what flight recorders have kept
 
     lab/steps.py     one step of a framework: run in ranks that are there, or stored
     lab/runs.py      a run from outside: ranks started, and a row of what they found

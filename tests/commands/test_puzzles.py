@@ -32,7 +32,7 @@ SHORT_ANSWERS = [
     ("history pairr", 2, "did you mean"),
     ("history pair --show 7", 2, "no attempt 7 at ranks.pair"),
     ("history --show x", 2, "--show"),
-    ("puzzles", 0, "0 of 230 passed"),
+    ("puzzles", 0, "0 of 233 passed"),
     ("puzzles rank", 2, "did you mean ranks,"),
     ("check collective", 2, "did you mean collectives,"),
     ("check 01_ranks", 2, "did you mean ranks,"),

@@ -18,7 +18,7 @@ TYPED = [line for language, block in BLOCKS if not language for line in block.sp
 
 
 def test_there_is_a_page_for_each_way() -> None:
-    assert set(PAGES) == {"README", "torchrun", "slurm", "kubernetes", "ray"}
+    assert set(PAGES) == {"README", "torchrun", "slurm", "kubernetes", "ray", "frameworks"}
     assert set(re.findall(r"\]\((\w+)\.md\)", PAGES["README"])) == set(PAGES) - {"README"}
 
 

@@ -6,5 +6,8 @@ ORDER = (
     "which_stage",
     "extra_all_reduce",
     "deepspeed_to_fsdp2",
+    "plan_to_megatron",
+    "megatron_to_torch",
+    "read_a_hang",
     "checkpoint_into_theirs",
 )
