@@ -137,23 +137,17 @@ def called(base: type) -> Callable[[type], type]:
     return rename
 
 
-@called(ProcessGroup)
-class PythonGroup(ProcessGroup):
-    """The ranks of another group, and what torch asks any group about itself. What a call does, a subclass says.
+class NamedGroup(ProcessGroup):
+    """What torch asks any group about itself, and C++ answers for its own groups alone.
 
     Args:
-        carrier: the other group.
-        backend: what this one's is called.
+        rank, size: of the group.
+        backend: what it is called.
     """
 
-    creator: str | None = None  # the backend that makes groups like this one, where it is called something else
-
-    def __init__(self, carrier: ProcessGroup, backend: str) -> None:
-        super().__init__(carrier.rank(), carrier.size())
-        self.carrier, self._backend_name, self._name, self._desc = carrier, backend, "", ""
-        for device in carrier._device_types:
-            kind = ProcessGroup.BackendType.NCCL if device.type == "cuda" else ProcessGroup.BackendType.GLOO
-            self._register_backend(device, kind, carrier._get_backend(device))
+    def __init__(self, rank: int, size: int, backend: str) -> None:
+        super().__init__(rank, size)
+        self._backend_name, self._name, self._desc = backend, "", ""
 
     def getGroupName(self) -> str:  # noqa: N802
         return self._name
@@ -171,12 +165,31 @@ class PythonGroup(ProcessGroup):
         return self._backend_name
 
 
+@called(ProcessGroup)
+class PythonGroup(NamedGroup):
+    """The ranks of another group. What a call does, a subclass says.
+
+    Args:
+        carrier: the other group.
+        backend: what this one's is called.
+    """
+
+    creator: str | None = None  # the backend that makes groups like this one, where it is called something else
+
+    def __init__(self, carrier: ProcessGroup, backend: str) -> None:
+        super().__init__(carrier.rank(), carrier.size(), backend)
+        self.carrier = carrier
+        for device in carrier._device_types:
+            kind = ProcessGroup.BackendType.NCCL if device.type == "cuda" else ProcessGroup.BackendType.GLOO
+            self._register_backend(device, kind, carrier._get_backend(device))
+
+
 def register_backend(name: str, create: Callable[[Any, Any], ProcessGroup], devices: Sequence[str] = ("cpu",)) -> None:
     """Make `name` a backend of `torch.distributed` in this process, whose groups are written in Python.
 
     From torch 2.15 on a flight recorder is attached to groups of backends that torch does not know. It asks the part
     of a group that is written in C++ for its name, which such a group has not given it, and fails. Their carriers keep
-    such a record, if anybody does.
+    such a record, where one is kept.
 
     Args:
         create: makes a group of what torch hands to a creator with `extended_api`.

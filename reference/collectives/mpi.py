@@ -32,7 +32,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup, Work
 
 from reference.errors import BadInput
-from reference.process_group import any_form, called, members, register_backend
+from reference.process_group import NamedGroup, any_form, called, members, register_backend
 
 from .checks import check_dense, check_list, check_op, check_size
 from .done import put_back
@@ -180,29 +180,14 @@ class MpiRequest(Work):
 
 
 @called(ProcessGroup)
-class MpiGroup(ProcessGroup):
+class MpiGroup(NamedGroup):
     """The ranks of an MPI communicator, which is this group's own."""
-
-    def __init__(self, communicator: Any) -> None:
-        super().__init__(communicator.Get_rank(), communicator.Get_size())
-        self.communicator, self._name, self._desc = communicator, "", ""
 
     _device_types = (torch.device("cpu"),)  # what torch asks a group about
 
-    def getGroupName(self) -> str:  # noqa: N802
-        return self._name
-
-    def setGroupName(self, name: str) -> None:  # noqa: N802
-        self._name = name
-
-    def getGroupDesc(self) -> str:  # noqa: N802
-        return self._desc
-
-    def setGroupDesc(self, desc: str) -> None:  # noqa: N802
-        self._desc = desc
-
-    def getBackendName(self) -> str:  # noqa: N802
-        return NAME
+    def __init__(self, communicator: Any) -> None:
+        super().__init__(communicator.Get_rank(), communicator.Get_size(), NAME)
+        self.communicator = communicator
 
     # Point to point.
 

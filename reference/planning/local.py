@@ -119,19 +119,18 @@ def calibrate(cores: int | None = None) -> LocalRates:
         took = [median(cluster.run(_steps_alone, TrainConfig(model, batch=b, steps=STEPS + 2))) for b, model in SHAPES]
     rows = np.array([features(counts(TrainConfig(model, batch=b), Plan(), 1).rank())[:4] for b, model in SHAPES])
     flop, byte, kernel, step = _not_below_zero(rows, np.array(took))
-    call, sent = _of_messages(cores)
+    call, sent = _of_messages()
     return LocalRates(cores, flop, byte, kernel, step, call, sent)
 
 
-def _of_messages(cores: int) -> tuple[float, float]:
+def _of_messages() -> tuple[float, float]:
     """Processor time of a message, and of a byte in it."""
     rows, took = [], []
     for n in (2, 4, 8):
         with Cluster(n) as cluster:
             for size in SIZES:
-                seconds = max(cluster.run(_all_reduces, size))
                 rows.append([1.0, 4 * size * 2 * (n - 1) / n])
-                took.append(seconds * min(cores, n) / n)
+                took.append(sum(cluster.run(_all_reduces, size)) / n)
     call, sent = _not_below_zero(np.array(rows), np.array(took))
     return call, sent
 
@@ -176,14 +175,14 @@ def _median_step(training, steps: int) -> float:
 
 
 def _all_reduces(size: int) -> float:
-    """Seconds of one of several."""
+    """Processor time of one of several, which does not depend on who else is at work."""
     x = torch.ones(size)
     dist.all_reduce(x)
     dist.barrier()
-    begin = time.perf_counter()
+    begin = time.process_time()
     for _ in range(CALLS):
         dist.all_reduce(x)
-    return (time.perf_counter() - begin) / CALLS
+    return (time.process_time() - begin) / CALLS
 
 
 def measure(config: TrainConfig, plan: Plan, ranks: int) -> float:

@@ -18,6 +18,7 @@ A rank dies, hangs or is cut off:
     copies.py       each rank's state in memory, and on a neighbour's node
     store.py        where those who take part leave words for each other
     membership.py   those who live agree on a list, round after round
+    round_group.py  a round as torch's world, in which no rank waits for one who has gone
     elastic.py      training that continues with the ranks that are left
     quorum.py       one answer for all, also where ranks die while it is asked for
     per_step.py     replicas vote on each step; one that returns heals while the others continue
@@ -47,6 +48,7 @@ A rank computes wrongly, which is not seen until it is compared:
     answers/two_levels.py    how often to copy, and how often to save
 
     lab/faults.py             let a process die at the N-th point of its way
+    lab/half_a_message.py     a rank dies in the middle of a message: how long its other end waits
     lab/history.py            what became of a training's time: steps that count, lost ones, saves, recovery
     lab/watched.py            trainings to which something happens, from disk and elastic
     lab/measured_goodput.py   goodput under failures at random, beside the formula

@@ -8,32 +8,22 @@
 The processes stay, with all that they have imported and held. A batch is a function of the step, so a step that is done
 again reads what it read, and the losses equal those of a run that was laid out so from the start.
 
-Ranks that wait for a dead one must be woken. A gloo group cannot be aborted, and tells only those who talk to the dead
-one. So a thread looks at the membership, and hangs up all connections of the round once it is over: what waits on them
-fails at once, as `ncclCommAbort` does it for NCCL.
+Ranks that wait for a dead one are woken once their round is over (`round_group`).
 """
 
-import gc
-import os
-import socket
-import stat
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
-from functools import cache
-from typing import Any
+from itertools import takewhile
 
 import torch
 import torch.distributed as dist
-from torch.distributed import distributed_c10d as c10d
 
 from reference.config import TrainConfig
 from reference.errors import BadInput
 from reference.groups import mine_of
 from reference.parallelize import Plan
-from reference.process_group import connect, register_backend
 from reference.report import StepReport
 from reference.saves import Saves
 from reference.train import Training, summed
@@ -42,11 +32,11 @@ from reference.zero.checkpoint import latest
 from .copies import MemoryCopies, StateLost, gathered
 from .membership import LEASE, Membership, Round, machine
 from .placement import grouped, of_ranks
+from .round_group import PATIENCE, RoundOver, world
 from .store import OUT_OF_REACH, Connect
 
 BEGUN, DONE = "begun", "done"  # words that are left in the store
-CONNECTED = 5.0  # seconds in which the ranks of a new group must have connected
-PATIENCE = 60.0  # seconds that one message may take where all members say that they live
+CONNECTED = 5.0  # seconds in which the ranks of a new group must have connected; twice as many after each failure
 
 AfterStep = Callable[[Training, StepReport], None]
 Layout = Callable[[int], tuple[int, Plan]]
@@ -127,7 +117,8 @@ def train_elastically(
             try:
                 if membership.told(DONE):
                     return laps, training
-                with world(laps[-1].round, membership) as members:
+                in_vain = sum(1 for _ in takewhile(lambda lap: lap.first is None, reversed(laps[:-1])))
+                with world(laps[-1].round, membership, min(CONNECTED * 2**in_vain, PATIENCE)) as members:
                     runner = _Runner(config, layout, keeps, device, membership, laps[-1], after_step)
                     training = runner.run(members)
                     if runner.done:
@@ -225,110 +216,6 @@ class _Runner:
                 return
         self.held.settle()
         self.done = True
-
-
-class RoundOver(RuntimeError):
-    """This round is over, and the next one begins."""
-
-
-@contextmanager
-def world(of: Round, membership: Membership) -> Iterator[dist.ProcessGroup]:
-    """The members of a round as torch's world, connected to each other until the round is over."""
-    store = WhileItLasts(membership)  # must be held: torch has its C++ half alone
-    before = connections(membership.port)
-    membership.on_over(lambda: hang_up(connections(membership.port) - before))
-    c10d._world.group_count = 0  # groups are found by their numbers, and one that could not be made has counted
-    try:
-        dist.init_process_group(
-            backend(),
-            store=dist.PrefixStore(f"world {of.number}", store),
-            rank=of.members.index(membership.name),
-            world_size=len(of.members),
-        )
-        yield dist.group.WORLD
-    finally:
-        membership.on_over(lambda: None)
-        hang_up(connections(membership.port) - before)  # what is under way ends now, on both sides
-        if dist.is_initialized():
-            dist.destroy_process_group()
-        gc.collect()  # models and hooks hold groups
-
-
-@cache
-def backend() -> str:
-    """A backend of torch's: gloo, but a group connects soon or not at all, and its messages may take longer.
-
-    For where a member dies while others connect to it, nothing can be hung up yet.
-    """
-
-    def create(options: Any, _: Any) -> dist.ProcessGroup:
-        group = connect(dist.Backend.GLOO, options, timedelta(seconds=CONNECTED))
-        group._get_backend(torch.device("cpu")).set_timeout(timedelta(seconds=PATIENCE))
-        return group
-
-    register_backend("elastic", create)
-    return "elastic"
-
-
-class WhileItLasts(dist.Store):
-    """The store as ranks of a round see it that find each other: none waits there for one that has gone."""
-
-    def __init__(self, membership: Membership) -> None:
-        super().__init__()
-        self._membership, self._store = membership, membership.store
-
-    def set(self, key: str, value: bytes) -> None:
-        self._store.set(key, value)
-
-    def get(self, key: str) -> bytes:
-        self.wait([key])
-        return self._store.get(key)
-
-    def add(self, key: str, amount: int) -> int:
-        return self._store.add(key, amount)
-
-    def check(self, keys: list[str]) -> bool:
-        return self._store.check(keys)
-
-    def compare_set(self, key: str, expected: bytes, desired: bytes) -> bytes:
-        return self._store.compare_set(key, expected, desired)
-
-    def has_extended_api(self) -> bool:
-        return False
-
-    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
-        while not self._store.check(keys):
-            if self._membership.over:
-                raise RoundOver("a member has gone before all were connected")
-            time.sleep(0.001)
-
-
-def connections(besides: int) -> set[tuple[int, int]]:
-    """TCP connections of this process: file descriptors and inodes, by which one knows them again.
-
-    Args:
-        besides: a port; those to it are left out.
-    """
-    found = set()
-    for file in map(int, os.listdir("/proc/self/fd")):
-        with suppress(OSError):
-            status = os.stat(f"/proc/self/fd/{file}")
-            if stat.S_ISSOCK(status.st_mode):
-                with socket.socket(fileno=os.dup(file)) as it:
-                    if it.family in (socket.AF_INET, socket.AF_INET6):
-                        port = it.getpeername()[1]  # OSError for one that listens: gloo would abort the process
-                        if port != besides:
-                            found.add((file, status.st_ino))
-    return found
-
-
-def hang_up(these: set[tuple[int, int]]) -> None:
-    """Shut connections: what waits on them, here and at the other end, fails."""
-    for file, inode in these:
-        with suppress(OSError):
-            if os.stat(f"/proc/self/fd/{file}").st_ino == inode:
-                with socket.socket(fileno=os.dup(file)) as it:
-                    it.shutdown(socket.SHUT_RDWR)
 
 
 def any_rank(says: bool, group: dist.ProcessGroup) -> bool:

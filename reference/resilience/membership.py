@@ -23,12 +23,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 
+import torch.distributed as dist
+
 from .store import OUT_OF_REACH, Connect, Roll
 
 BEAT = 0.1  # seconds between two beats, and between two looks at those of others
 GONE = "gone"  # in the place of a beat: the last word of one who leaves
 LEASE = 5.0  # seconds without a beat, after which a member has gone; a busy machine may hold one up for some
 LOOK = 0.02  # seconds between two looks at what tells sooner: who waits for the next round, and processes nearby
+_COMING = 60.0  # seconds that a process which comes gives a busy store
 _PATIENCE = 10.0  # seconds that a question to the store may take where nothing else is to be done
 SETTLED = 0.05  # seconds without another arrival, after which a list is proposed
 
@@ -61,9 +64,10 @@ class Membership:
         self.name, self.lease, self.at_first = name, lease, at_first
         self.round = Round(0, ())
         self._connect = connect
-        self.store = connect(_PATIENCE)  # for the thread that made this
-        self.port = self.store.port  # where the store listens
-        self._watch = _Watch(connect, name, lease)
+        first = connect(_COMING)
+        self.port = first.port  # where the store listens
+        self._watch = _Watch(connect, first, name, lease)
+        self.store = self._reach()  # for the thread that made this
 
     def agree(self) -> Round:
         """Leave the round, and agree on the next one with all who live. Returns it once this process is in it."""
@@ -72,9 +76,8 @@ class Membership:
             try:
                 self.round = self._next()
                 break
-            except OUT_OF_REACH:  # this process is cut off: it waits until it is not
-                with suppress(OUT_OF_REACH):
-                    self.store = self._connect(_PATIENCE)
+            except OUT_OF_REACH:
+                self.store = self._reach()
         self._watch.attend(self.round)
         return self.round
 
@@ -105,7 +108,13 @@ class Membership:
 
     def close(self) -> None:
         """Take part no longer. Others see it at once."""
-        self._watch.close()
+        self._watch.close(self.store)
+
+    def _reach(self) -> dist.Store:
+        """A client of the store. Where this process is cut off, it waits until it is not."""
+        while True:
+            with suppress(OUT_OF_REACH):
+                return self._connect(_PATIENCE)
 
     def _next(self) -> Round:
         """The next round that has this process in its list."""
@@ -139,11 +148,15 @@ def arrivals(number: int) -> Roll:
 
 
 class _Watch:
-    """A thread that beats, and looks at the beats of others."""
+    """A thread that beats, and looks at the beats of others.
 
-    def __init__(self, connect: Connect, name: str, lease: float) -> None:
+    Args:
+        connect: as for `Membership`: the thread has a client of its own.
+        store: of the one that makes this, for the first words.
+    """
+
+    def __init__(self, connect: Connect, store: dist.Store, name: str, lease: float) -> None:
         self.connect, self.name, self.lease = connect, name, lease
-        self.store = store = connect(lease)
         self.over, self.guests, self.end = Event(), Event(), lambda: None
         self._round, self._next, self._names = Round(0, ()), arrivals(1), Roll("names")
         self._beats: dict[str, tuple[bytes, float]] = {}  # by name: the last beat, and when it was new here
@@ -152,7 +165,7 @@ class _Watch:
         store.set(f"place/{name}", f"{machine()}/{os.getpid()}")
         store.set(f"beat/{name}", "0")
         self._names.write(store, name)
-        self._look()
+        self._look(store)
         self._thread = Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -183,38 +196,38 @@ class _Watch:
         """Watch none."""
         self._round = Round(0, ())
 
-    def close(self) -> None:
-        """End the thread."""
+    def close(self, store: dist.Store) -> None:
+        """End the thread, and say so."""
         self._closed.set()
         self._thread.join()
         with suppress(OUT_OF_REACH):
-            self.store.set(f"beat/{self.name}", GONE)
+            store.set(f"beat/{self.name}", GONE)
 
     def _run(self) -> None:
-        count, next_beat = 0, 0.0
+        count, next_beat, store = 0, 0.0, None
         while not self._closed.wait(LOOK):
             watched = self._round  # its members were there before what is heard from now on
             try:
+                store = store or self.connect(self.lease)
                 if time.monotonic() >= next_beat:
                     count, next_beat = count + 1, time.monotonic() + BEAT
-                    self.store.set(f"beat/{self.name}", str(count))
-                    self._look()
-                self._judge(watched)
+                    store.set(f"beat/{self.name}", str(count))
+                    self._look(store)
+                self._judge(watched, store)
             except RuntimeError:  # the store is out of reach: so are the others, as far as this process can know
+                store = None
                 self._finish(watched)
-                with suppress(RuntimeError):
-                    self.store = self.connect(self.lease)
 
-    def _look(self) -> None:
+    def _look(self, store: dist.Store) -> None:
         """Hear the beats of all."""
-        for name in self._names.news(self.store):
-            self._places[name] = self.store.get(f"place/{name}").decode()
-        beats = self.store.multi_get([f"beat/{name}" for name in self._places])
+        for name in self._names.news(store):
+            self._places[name] = store.get(f"place/{name}").decode()
+        beats = store.multi_get([f"beat/{name}" for name in self._places])
         for name, beat in zip(list(self._places), beats, strict=True):
             if beat != self._beats.get(name, (b"", 0.0))[0]:
                 self._beats[name] = beat, time.monotonic()
 
-    def _judge(self, watched: Round) -> None:
+    def _judge(self, watched: Round, store: dist.Store) -> None:
         """See whether a round is over, or a guest waits for the next one."""
         if not watched.number:
             return
@@ -223,7 +236,7 @@ class _Watch:
         following = arrivals(watched.number + 1)
         if following.title != self._next.title:
             self._next = following
-        self._next.news(self.store)
+        self._next.news(store)
         if any(name in self._next.names or not self.lives(name) for name in watched.members):
             self._finish(watched)
         elif self._next.names:

@@ -6,9 +6,14 @@ It is torch's `TCPStore`, a dictionary behind a port. Its host must not die: it 
 lighthouse (torchft) is, and small enough to be watched.
 """
 
+import os
+import socket
+import stat
+import struct
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -18,6 +23,8 @@ from reference.errors import BadInput
 OUT_OF_REACH = (dist.DistNetworkError, dist.DistStoreError)
 Connect = Callable[[float], dist.TCPStore]
 """Makes a client of the store, whose questions may take so many seconds. Raises one of OUT_OF_REACH."""
+Connection = tuple[int, int]
+"""A file descriptor and an inode, by which one knows a connection again."""
 
 
 class Roll:
@@ -63,8 +70,34 @@ def serve(host: str = "127.0.0.1", port: int = 0) -> dist.TCPStore:
 
 
 def reach(host: str, port: int, patience: float) -> dist.TCPStore:
-    """A client of a store, whose questions may take so many seconds."""
-    return dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=patience))
+    """A client of a store, whose questions may take so many seconds.
+
+    torch's client limits its waits for a key, and no other question: `add` on a link that is cut waits for as long as
+    TCP does, which is forever where the other end has given up meanwhile. So the kernel is told, too.
+    """
+    before = connections()
+    store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=patience))
+    limit = struct.pack("ll", int(patience), int(patience % 1 * 1e6))
+    for file, inode in {one for one, port_there in connections().items() if port_there == port} - before.keys():
+        with suppress(OSError), socket.socket(fileno=os.dup(file)) as it:
+            if os.fstat(it.fileno()).st_ino == inode:
+                it.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+                it.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+    return store
+
+
+def connections() -> dict[Connection, int]:
+    """TCP connections of this process, each with the port at its other end; none where the kernel is not Linux."""
+    found = {}
+    for file in map(int, os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ()):
+        with suppress(OSError):
+            status = os.stat(f"/proc/self/fd/{file}")
+            if stat.S_ISSOCK(status.st_mode):
+                with socket.socket(fileno=os.dup(file)) as it:
+                    if it.family in (socket.AF_INET, socket.AF_INET6):
+                        # OSError for one that listens: gloo would abort the process if that were hung up
+                        found[file, status.st_ino] = it.getpeername()[1]
+    return found
 
 
 def main(host: str, port: str) -> None:

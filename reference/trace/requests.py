@@ -74,10 +74,16 @@ class Request(Work):
 
 @called(Work)
 class MessageRequest(Request):
-    """A send or a receive of gloo that can be polled, too."""
+    """A send or a receive of gloo that can be polled, too.
 
-    def __init__(self, work: Work) -> None:
+    Args:
+        work: the request of gloo.
+        patience: how long a message that is polled may take.
+    """
+
+    def __init__(self, work: Work, patience: timedelta = FOREVER) -> None:
         super().__init__(work)
+        self._patience = patience
         self._waiter: threading.Thread | None = None
         self._error: BaseException | None = None
 
@@ -102,7 +108,7 @@ class MessageRequest(Request):
 
     def _await(self) -> None:
         try:
-            self._work.wait(FOREVER)
+            self._work.wait(self._patience)
         except BaseException as error:  # it belongs to the caller
             self._error = error
 

@@ -7,7 +7,7 @@ import pytest
 
 from reference.memory.korthikanti import LayerShape
 from reference.planning import fit, memory
-from reference.planning.accuracy import Accuracy, constant_mfu, ours
+from reference.planning.accuracy import Accuracy, constant_mfu, fitted_to_itself, ours
 from reference.planning.hardware import GpuCluster, gpu
 from reference.planning.predict import predict
 from reference.planning.published import Measurement, measurements, table
@@ -36,6 +36,11 @@ def test_steps_that_were_not_fitted_are_met(files: tuple[str, ...], most: float)
     rows = of_files(*files)
     assert accuracy(rows).mape <= most
     assert accuracy(rows).mape < Accuracy.of(constant_mfu(rows)).mape / 2
+
+
+def test_constants_that_are_fitted_to_the_rows_themselves_are_the_floor() -> None:
+    rows = of_files("validate_a100_megatron")
+    assert Accuracy.of(constant_mfu(rows)).mape > accuracy(rows).mape > Accuracy.of(fitted_to_itself(rows)).mape > 0.04
 
 
 def test_steps_that_were_fitted_are_met() -> None:

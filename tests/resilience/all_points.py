@@ -1,39 +1,47 @@
-"""Kill a rank at each of many points of its way: `python -m tests.resilience.all_points 200`, or `... 50 hang`.
+"""Kill a rank at each of many points of its way: `python -m tests.resilience.all_points 200`, or `... 50 hang|cut`.
 
 In turn, at points that lie evenly on the way of a training of six steps on four ranks, from its first rendezvous to its
-last word. After each, the others must have learned what one process learns.
+last word. After each, the others must have learned what one process learns; where a rank's node is cut off, and comes
+back, those of its ranks, too.
 """
 
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from threading import Thread
+from typing import Any
 
 from reference.cluster import Cluster, Gone
 from reference.resilience.lab.faults import hang
 
-from .elastic_runs import PRELOAD, require_right, run
+from .elastic_runs import PRELOAD, require_right, run, run_on
 
 COMING = 200  # points before a rank has told the others of itself: who dies there was never there
 
 
 HUNG = 12.0  # seconds, after which one that hangs is ended: the call would wait for it
-LEASE = 2.0  # seconds without a word, where ranks hang
+CUT = 5.0  # seconds that a node is cut off
+LEASE = 2.0  # seconds without a word, where none is told by the kernel who has gone
 
 
 def main(points: int, how: str) -> int:
-    """Kill, or let hang, at so many points. Returns how many runs went wrong."""
-    options = {"at_point": partial(hang, HUNG), "lease": LEASE} if how == "hang" else {}
+    """Kill, let hang, or cut off, at so many points. Returns how many runs went wrong."""
     wrong = 0
-    with Cluster(4, timeout=60, preload=PRELOAD) as cluster:
-        way = min(passed for _, _, passed in run(cluster))
+    with Cluster(4, nodes=2 if how == "cut" else None, timeout=60, preload=PRELOAD) as cluster:
+        way = min(passed for _, _, passed in (run_on if how == "cut" else run)(cluster))
         print(f"a rank passes {way:,} points")
         for number in range(points):
             rank, at = number % 4, COMING + (way - COMING) * number // points
             began = time.monotonic()
             try:
-                results = run(cluster, points={rank: at}, **options)
+                results = HAPPENS[how](cluster, {rank: at})
                 laps = require_right(results)
-                died = "died" if isinstance(results[rank], Gone) else "had left before"
+                died = (
+                    "died" if isinstance(results[rank], Gone) else "was cut off" if how == "cut" else "had left before"
+                )
                 told = f"{died}; {len(laps)} laps on {', '.join(str(lap.ranks) for lap in laps)} ranks"
             except Exception as error:
                 wrong += 1
@@ -42,6 +50,51 @@ def main(points: int, how: str) -> int:
     print(f"{points} points, {wrong} wrong")
     return wrong
 
+
+def killed(cluster: Cluster, points: dict[int, int]) -> list[Any]:
+    """Ranks die at these points."""
+    return run(cluster, points=points)
+
+
+def hung(cluster: Cluster, points: dict[int, int]) -> list[Any]:
+    """Ranks stop for good."""
+    return run(cluster, points=points, at_point=partial(hang, HUNG), lease=LEASE)
+
+
+def cut_off(cluster: Cluster, points: dict[int, int]) -> list[Any]:
+    """The nodes of these ranks lose their network for a while."""
+    with tempfile.TemporaryDirectory() as folder:
+        there, cut = Path(folder) / "there", Path(folder) / "cut"
+
+        def cut_and_mend() -> None:
+            for rank in points:
+                until(there.exists)
+                cluster.cut(rank // 2)
+                cut.touch()
+                time.sleep(CUT)
+                cluster.mend(rank // 2)
+
+        puller = Thread(target=cut_and_mend, daemon=True)
+        puller.start()
+        results = run_on(cluster, points=points, at_point=partial(wait_for_cut, there, cut), lease=LEASE)
+        puller.join(CUT + 5)
+        return results
+
+
+def wait_for_cut(there: Path, cut: Path) -> None:
+    """On a rank: say that it has come to its point, and be cut off there."""
+    there.touch()
+    until(cut.exists)
+
+
+def until(holds: Callable[[], bool], seconds: float = 30) -> None:
+    """Wait until something holds, or for so many seconds."""
+    end = time.monotonic() + seconds
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.002)
+
+
+HAPPENS: dict[str, Callable[[Cluster, dict[int, int]], list[Any]]] = {"kill": killed, "hang": hung, "cut": cut_off}
 
 if __name__ == "__main__":
     count, how = [*sys.argv[1:], *("200", "kill")[len(sys.argv) - 1 :]]

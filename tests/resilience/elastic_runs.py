@@ -1,7 +1,9 @@
 """What tests of elastic training share: a small training in float64, on ranks to which something happens."""
 
 import argparse  # its text is what is learned here
+import itertools
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
@@ -11,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from reference.cluster import Cluster, Gone
+from reference.cluster.nodes import SWITCH
 from reference.config import TrainConfig
 from reference.memory.precision import PRECISIONS
 from reference.models import preset
@@ -21,6 +24,7 @@ from reference.resilience.store import reach, serve
 from reference.sharding import Slices
 from reference.train import Training, train
 
+PORTS = itertools.count(29400)  # of stores on the switch
 STEPS = 6
 PRELOAD = ("torch._dynamo", "reference.resilience.elastic")
 SMALL = replace(preset("tiny"), layers=2, width=16, heads=2, kv_heads=2, hidden=32)
@@ -98,6 +102,13 @@ def run(cluster: Cluster, **options: Any) -> list[Any]:
     """Train on all ranks of a cluster, with a store of its own."""
     store = serve()
     return cluster.survive(elastic, store.port, **options)
+
+
+def run_on(cluster: Cluster, **options: Any) -> list[Any]:
+    """The same on nodes, with a store on the machine that joins them."""
+    port = next(PORTS)
+    cluster.nodes.start_on_switch([sys.executable, "-m", "reference.resilience.store", SWITCH, str(port)])
+    return cluster.survive(elastic, port, host=SWITCH, **options)
 
 
 def require_right(results: list[Any], config: TrainConfig = CONFIG) -> list[Lap]:

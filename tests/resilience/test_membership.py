@@ -13,6 +13,8 @@ from reference.cluster import Cluster, Gone
 from reference.resilience.membership import Membership, Round
 from reference.resilience.store import Roll, reach, serve
 
+pytestmark = pytest.mark.alone  # who is gone is told by a clock
+
 LEASE = 1.5
 
 
