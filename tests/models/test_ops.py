@@ -36,6 +36,7 @@ REPLACED = {
     "reference/pipeline_parallel/stages.py": {"setattr"},  # a layer that is elsewhere
     "reference/models/borrowed.py": {"setattr"},  # a layer that another module owns
     "reference/process_group.py": {"setattr"},  # names of torch's own functions
+    "reference/resilience/round_group.py": {"setattr"},  # methods of a group
 }
 """What is assigned all the same, and is no method of a module."""
 
