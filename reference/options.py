@@ -55,7 +55,7 @@ class Run:
     )
     save_full_every: int = option(
         1,
-        "Of so many checkpoints one holds everything, and the others what has changed since. That is less only of rows "
+        "One of so many checkpoints holds everything, and the others what has changed since. That is less only of rows "
         "that a step leaves alone, as with --weight-decay 0 those of bytes that the text does not have.",
     )
     resume: bool = option(False, "Resume from the newest checkpoint in --save, with its options.", stored=False)

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reference import on_gpus
-from reference.choices import MOMENTUM_TRAVELS, LinearNumbers, Outer
+from reference.choices import MOMENTUM_TRAVELS, LinearNumbers, Optimizer, Outer
 from reference.collectives.default import Communicate, over
 from reference.compression.choice import compressor_of
 from reference.compression.one_bit_adam import Momenta
@@ -233,6 +233,8 @@ def require_fit(config: TrainConfig, plan: Plan, ranks: int) -> None:
         raise BadInput("each island has losses of its own, and would go back alone: leave out --spike-deviations")
     if config.spikes and plan.offload is not Offload.NONE:
         raise BadInput("snapshots take the memory that --offload saves: leave it out, or --spike-deviations")
+    if config.outer is not Outer.NONE and config.optimizer in (Optimizer.ADAMW_8_BIT, Optimizer.SOAP):
+        raise BadInput(f"islands meet with states that were held to one process, and not with {config.optimizer} yet")
     if config.outer is not Outer.NONE and config.optimizer in MOMENTUM_TRAVELS:
         raise BadInput(
             f"the momentum of {config.optimizer} is what its replicas say to each other, and knows nothing of a step "

@@ -53,6 +53,7 @@ def test_neither_command_line_has_options_of_its_own() -> None:
         "nodes",
         "link",
         "elastic",
+        "cut_off",
         "voting_replicas",
         "log",
     } and not without_option(OnThisMachine)
