@@ -225,22 +225,31 @@ def require_fit(config: TrainConfig, plan: Plan, ranks: int) -> None:
     """
     plan.require_fit(island_size(config, ranks), config.model, config.sequence)
     plan.require_compression(config)
-    if config.outer is not Outer.NONE and config.precision.by_chance:
-        raise BadInput("islands meet with sums of weights, of which 16 bits would lose most: take --precision bf16")
-    if config.outer is not Outer.NONE and config.linear is LinearNumbers.FP8_DELAYED:
-        raise BadInput("islands have numbers of their own, and would have other scales each: take --linear fp8")
-    if config.spikes and config.outer is not Outer.NONE:
-        raise BadInput("each island has losses of its own, and would go back alone: leave out --spike-deviations")
     if config.spikes and plan.offload is not Offload.NONE:
         raise BadInput("snapshots take the memory that --offload saves: leave it out, or --spike-deviations")
-    if config.outer is not Outer.NONE and config.optimizer in (Optimizer.ADAMW_8_BIT, Optimizer.SOAP):
-        raise BadInput(f"islands meet with states that were held to one process, and not with {config.optimizer} yet")
-    if config.outer is not Outer.NONE and config.optimizer in MOMENTUM_TRAVELS:
+    if config.outer is not Outer.NONE:
+        _require_islands(config, plan)
+
+
+def _require_islands(config: TrainConfig, plan: Plan) -> None:
+    """See whether islands can meet in such a run. Raises BadInput with what would work."""
+    if config.precision.by_chance:
+        raise BadInput("islands meet with sums of weights, of which 16 bits would lose most: take --precision bf16")
+    if config.linear is LinearNumbers.FP8_DELAYED:
+        raise BadInput("islands have numbers of their own, and would have other scales each: take --linear fp8")
+    if config.spikes:
+        raise BadInput("each island has losses of its own, and would go back alone: leave out --spike-deviations")
+    if config.optimizer in (Optimizer.ADAMW_8_BIT, Optimizer.SOAP):
+        raise BadInput(
+            f"islands meet with states that tests hold to one process, and {config.optimizer}'s is not one "
+            "of them yet: take adamw or muon"
+        )
+    if config.optimizer in MOMENTUM_TRAVELS:
         raise BadInput(
             f"the momentum of {config.optimizer} is what its replicas say to each other, and knows nothing of a step "
             "that islands take together: take adamw with --compress one-bit"
         )
-    if config.outer is not Outer.NONE and plan.offload is not Offload.NONE:
+    if plan.offload is not Offload.NONE:
         raise BadInput(
             "islands keep an anchor and a velocity, as large as the moments, where parameters are, and sum them there: "
             "what --offload would spare"
