@@ -36,9 +36,10 @@ from .store import Connection, connections
 NAME = "elastic"  # of the backend
 LOOK = timedelta(seconds=0.1)  # between two looks whether the round is over
 PATIENCE = 60.0  # seconds that one message may take where all members say that they live
-_NAMES = "broadcast reduce gather scatter allreduce allreduce_coalesced allgather allgather_coalesced reduce_scatter"
-_NAMES += " alltoall barrier _allgather_base _reduce_scatter_base alltoall_base"
-_NAMES += " allgather_into_tensor_coalesced reduce_scatter_tensor_coalesced"
+_SAME = """
+    broadcast reduce gather scatter allreduce allreduce_coalesced allgather allgather_coalesced
+    reduce_scatter alltoall barrier
+"""
 _NEW = {  # names of torch 2.13; gloo's own group goes by those from before
     "all_gather_single": "_allgather_base",
     "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
@@ -46,7 +47,9 @@ _NEW = {  # names of torch 2.13; gloo's own group goes by those from before
     "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
     "all_to_all_single": "alltoall_base",
 }
-COLLECTIVES = {name: name for name in _NAMES.split()} | _NEW  # of a group; and what its carrier calls them
+COLLECTIVES = {
+    name: name for name in (*_SAME.split(), *_NEW.values())
+} | _NEW  # of a group; and what its carrier calls them
 MESSAGES = ("send", "recv", "recv_anysource")
 
 
