@@ -89,7 +89,7 @@ class Parallel:
     engine: Engine  # takes micro-batches forward and backward
     inference: Callable[[torch.Size], Engine]  # of one micro-batch of tokens of this shape: forward alone
     parameters: Mapping[str, nn.Parameter]  # that get gradients here, by the names of the whole model
-    scales: PastScales | None  # of linear layers, from the steps before, if they have such
+    scales: PastScales | None = None  # of linear layers, from the steps before, if they have such
 
 
 def parallelize(

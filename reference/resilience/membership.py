@@ -3,7 +3,8 @@
 Training needs one list of ranks that all of them know. When one dies, hangs, is cut off or comes, the round is
 over, and those who live agree on the next list (TorchElastic calls it rendezvous, torchft a quorum):
 
-    1. Each says that it lives, again and again (a beat). One that was not heard for a `lease` does not take part.
+    1. Each says that it lives, again and again (a beat). One that was not heard for a `lease` does not take part. The
+       time in which one did not listen does not count: a process that has stood still knows nothing of the others.
     2. To end a round is to arrive at the next one. A rank that sees a member arrive there leaves, too.
     3. Once all who live have arrived, any of them proposes those who have. The store keeps the first proposal
        (compare and set): that is the list, also for those who made another one.
@@ -164,6 +165,8 @@ class _Watch:
         self.over, self.guests, self.end = Event(), Event(), lambda: None
         self._round, self._next, self._names = Round(0, ()), arrivals(1), Roll("names")
         self._beats: dict[str, tuple[bytes, float]] = {}  # by name: the last beat, and when it was new here
+        self._listened = 0.0  # seconds: the clock of `_beats`, which stands still while this process does
+        self._looked = time.monotonic()
         self._places: dict[str, str] = {}  # by name: machine and process
         self._closed = Event()
         store.set(f"place/{name}", f"{machine()}/{os.getpid()}")
@@ -185,7 +188,7 @@ class _Watch:
     def lives(self, name: str) -> bool:
         """Whether one has been heard lately. Of a process on this machine the kernel knows better."""
         beat, heard = self._beats.get(name, (GONE.encode(), 0.0))
-        if beat == GONE.encode() or time.monotonic() - heard > self.lease:
+        if beat == GONE.encode() or self._listened - heard > self.lease:
             return False
         machine_of, pid = self._places[name].rsplit("/", 1)
         return machine_of != machine() or runs(int(pid))
@@ -224,12 +227,15 @@ class _Watch:
 
     def _look(self, store: dist.Store) -> None:
         """Hear the beats of all."""
+        now = time.monotonic()
+        self._listened += min(now - self._looked, self.lease / 4)
+        self._looked = now
         for name in self._names.news(store):
             self._places[name] = store.get(f"place/{name}").decode()
         beats = store.multi_get([f"beat/{name}" for name in self._places])
         for name, beat in zip(list(self._places), beats, strict=True):
             if beat != self._beats.get(name, (b"", 0.0))[0]:
-                self._beats[name] = beat, time.monotonic()
+                self._beats[name] = beat, self._listened
 
     def _judge(self, watched: Round, store: dist.Store) -> None:
         """See whether a round is over, or a guest waits for the next one."""

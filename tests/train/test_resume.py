@@ -182,7 +182,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(
         (["--micro-batches", "0"], "at least 1 micro-batch"),
         (["--micro-batches", "3"], "do not divide among 3 micro-batches"),
         (["--recompute", "some"], "none, selective, full, not some"),
-        (["--precision", "int8"], "--precision is one of fp32, tf32, bf16, fp16"),
+        (["--precision", "int8"], "--precision is one of fp32, tf32, bf16, bf16-stochastic, fp16, fp64, not int8"),
         (["--offload", "moon"], "none, cpu, disk, not moon"),
         (["--offload", "disk", "--offload-folder", "no/such/folder"], "no/such/folder is not a folder"),
         (["--scatter-gather", "of"], "--scatter-gather is one of on, off, not of"),
