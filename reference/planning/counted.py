@@ -60,7 +60,7 @@ from reference.pipeline_parallel.schedule import Kind, Schedule
 from reference.pipeline_parallel.stages import Stages, TiedTable, pieces_of, stage_of
 from reference.plan import Plan
 
-from .meter import Count, Meter, OneKernel, Sent
+from .meter import Count, Meter, OneKernel, Outgoing
 from .one_rank import OwnGroups, world
 
 META = torch.device("meta")
@@ -200,9 +200,9 @@ class CountedPlan:
                 stage = step.result.stage
                 sent = self.stages[stage - step.result.is_gradient].output
                 if isinstance(step, Send):
-                    found += Count(sent={"pp": Sent(sent / t if is_scattered else sent, 1)})
+                    found += Count(sent={"pp": Outgoing(sent / t if is_scattered else sent, 1)})
                 elif is_scattered:
-                    found += Count(sent={"tp": Sent(sent * (t - 1) / t, 1)})
+                    found += Count(sent={"tp": Outgoing(sent * (t - 1) / t, 1)})
         return found
 
     def _most_kept(self, pipe: int) -> float:

@@ -29,7 +29,7 @@ NO_KERNEL = ("empty", "detach", "lift_fresh", "set_", "resize_", "new_empty", "_
 
 
 @dataclass(frozen=True)
-class Sent:
+class Outgoing:
     """What a rank sends along one axis.
 
     Attributes:
@@ -40,11 +40,11 @@ class Sent:
     bytes: float = 0
     messages: float = 0
 
-    def __add__(self, other: "Sent") -> "Sent":
-        return Sent(self.bytes + other.bytes, self.messages + other.messages)
+    def __add__(self, other: "Outgoing") -> "Outgoing":
+        return Outgoing(self.bytes + other.bytes, self.messages + other.messages)
 
-    def __mul__(self, times: float) -> "Sent":
-        return Sent(self.bytes * times, self.messages * times)
+    def __mul__(self, times: float) -> "Outgoing":
+        return Outgoing(self.bytes * times, self.messages * times)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Count:
     """
 
     work: Work = field(default_factory=Work)
-    sent: Mapping[str, Sent] = field(default_factory=dict)
+    sent: Mapping[str, Outgoing] = field(default_factory=dict)
 
     def __add__(self, other: "Count") -> "Count":
         axes = {**self.sent, **other.sent}
@@ -71,9 +71,9 @@ class Count:
     def __sub__(self, other: "Count") -> "Count":
         return self + -1 * other
 
-    def along(self, axis: str) -> Sent:
+    def along(self, axis: str) -> Outgoing:
         """What was sent along one axis."""
-        return self.sent.get(axis, Sent())
+        return self.sent.get(axis, Outgoing())
 
 
 class Meter(TorchDispatchMode):
@@ -90,7 +90,7 @@ class Meter(TorchDispatchMode):
 
     def say(self, axis: str, sent: float, messages: int = 1) -> None:
         """A collective or a message, of which this rank sends so many bytes, in so many messages."""
-        self._count += Count(sent={axis: Sent(sent, messages)})
+        self._count += Count(sent={axis: Outgoing(sent, messages)})
 
     def begin_attention(self, attends: bool) -> None:
         """From here on what runs is inside a kernel of attention, or no longer."""

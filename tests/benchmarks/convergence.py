@@ -22,9 +22,10 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from reference.choices import Compress, Optimizer
+from reference.choices import Compress, LinearNumbers, Optimizer
 from reference.cluster import Cluster
 from reference.config import TrainConfig, learning_rate
+from reference.memory.precision import PRECISIONS
 from reference.models import PRESETS, architecture, create, token_loss
 from reference.plan import DEFAULT_PLAN
 from reference.train import Training, validation_loss
@@ -45,7 +46,15 @@ WAYS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "one-bit-lamb": {"optimizer": Optimizer.ONE_BIT_LAMB, "learning_rate": 1e-2},
         "demo": {"compress": Compress.DEMO, **SIGNS},
         "majority-vote": {"compress": Compress.MAJORITY_VOTE, **SIGNS},
+        "muon": {"optimizer": Optimizer.MUON},
+        "shampoo": {"optimizer": Optimizer.SHAMPOO},
         "soap": {"optimizer": Optimizer.SOAP},
+        "moments in 8 bits": {"optimizer": Optimizer.ADAMW_8_BIT},
+        "products in fp8": {"linear": LinearNumbers.FP8},
+        "products in fp8, delayed scales": {"linear": LinearNumbers.FP8_DELAYED},
+        "products in int8": {"linear": LinearNumbers.INT8},
+        "computed in bf16": {"precision": PRECISIONS["bf16"]},
+        "weights in bf16, rounded by chance": {"precision": PRECISIONS["bf16-stochastic"]},
     }
 )
 LIMITS: Mapping[str, float] = MappingProxyType(
