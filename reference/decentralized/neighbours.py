@@ -2,7 +2,7 @@
 
 This is `plain_unscheduled.gossip` with: rounds of several inner steps, by any optimizer; parts of a model that its
 island shares out; messages that have a whole round to arrive; a state that is saved. (Lian et al. 2017,
-arXiv:1705.09056, algorithm 1: a gradient is of the weights before they are mixed, so both may go on at once.)
+arXiv:1705.09056, algorithm 1: a gradient is of the weights before they are mixed, so both may happen at once.)
 
     x  <-  W x + what the round has changed            x: as it was when the round began
 

@@ -111,7 +111,7 @@ def test_a_node_is_cut_off_and_returns(tmp_path: Path) -> None:
 def begin_while_one_is_cut_off(config: TrainConfig, folder: Path):
     """As `come_and_go`, of islands of two nodes, which make their groups once a node is cut off."""
     (folder / f"here-{dist.get_rank()}").touch()
-    until((folder / "cut").exists)
+    until((folder / "cut").exists, 200)
     Training(config, dist.group.WORLD, CPU)
     return come_and_go(config, None, 2, SWITCH)
 
@@ -122,7 +122,8 @@ def test_a_node_is_cut_off_while_groups_are_made(tmp_path: Path) -> None:
     if not (found := Nodes.available()):
         pytest.skip(found.why_not)
     config = config_of(Outer.DILOCO, 2)
-    with Cluster(4, nodes=4, preload=("torch._dynamo", "reference.train"), timeout=120) as cluster:
+    with Cluster(4, nodes=4, preload=("torch._dynamo", "reference.train"), timeout=400) as cluster:
+        cluster.ready()
         cluster.nodes.start_on_switch([sys.executable, "-c", STORE, SWITCH, str(PORT)])
         results: list = []
         run = threading.Thread(
@@ -130,7 +131,7 @@ def test_a_node_is_cut_off_while_groups_are_made(tmp_path: Path) -> None:
         )
         run.start()
         try:
-            until(lambda: all((tmp_path / f"here-{rank}").exists() for rank in range(4)))
+            until(lambda: all((tmp_path / f"here-{rank}").exists() for rank in range(4)), 200)
             cluster.cut(CUT)
             (tmp_path / "cut").touch()
             time.sleep(15)
