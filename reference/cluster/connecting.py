@@ -1,7 +1,7 @@
 """Groups of ranks on nodes, made again until each of their ranks has reached all others.
 
 A cable may be pulled while ranks connect. gloo gives up after four tries, some twelve seconds, and a rank at the other
-end waits for ever for one that has given up. So ranks try for some seconds, leave a word in the store of how it went,
+end waits forever for one that has given up. So ranks try for some seconds, leave a word in the store of how it went,
 and all take the group or all try again: no rank has a group that another one has not. The store is a file that all of
 them see, whatever cable is pulled.
 """
