@@ -116,6 +116,17 @@ class Outer(StrEnum):
     EASGD = "easgd"  # islands and a centre pull each other
     SPARTA = "sparta"  # the mean of a few parameters drawn anew each time
     NOLOCO = "noloco"  # in pairs drawn anew each time
+    GOSSIP = "gossip"  # each with its neighbours in a topology
+
+
+class GossipTopology(StrEnum):
+    """Which islands average with which. See `reference.decentralized.topology`."""
+
+    RING = "ring"  # two neighbours
+    TORUS = "torus"  # four, in rows and columns
+    EXPONENTIAL = "exponential"  # those 1, 2, 4, ... away, to both sides
+    ONE_PEER = "one-peer"  # one of these, another one each time
+    RANDOM_PAIRS = "random-pairs"  # one, drawn anew each time
 
 
 class Wire(StrEnum):

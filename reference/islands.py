@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from reference.choices import Outer, RoundLength, Wire
+from reference.choices import GossipTopology, Outer, RoundLength, Wire
 from reference.errors import BadInput
 from reference.fields import option
 
 WITH_OUTER_OPTIMIZER = (Outer.DILOCO, Outer.STREAMING, Outer.EAGER, Outer.NOLOCO)
 TAKEN_BY = {
     "inner_steps": tuple(each for each in Outer if each is not Outer.NONE),
-    "round_length": (Outer.LOCAL_SGD, Outer.DILOCO, Outer.EAGER, Outer.EASGD, Outer.NOLOCO),
+    "round_length": (Outer.LOCAL_SGD, Outer.DILOCO, Outer.EAGER, Outer.EASGD, Outer.NOLOCO, Outer.GOSSIP),
     "synchronous_steps": tuple(each for each in Outer if each is not Outer.NONE),
     "outer_rate": WITH_OUTER_OPTIMIZER,
     "outer_momentum": WITH_OUTER_OPTIMIZER,
@@ -19,6 +19,7 @@ TAKEN_BY = {
     "keep_own": (Outer.STREAMING,),
     "elasticity": (Outer.EASGD,),
     "sparse_share": (Outer.SPARTA,),
+    "topology": (Outer.GOSSIP,),
 }
 """Which ways of meeting have a use for an option."""
 
@@ -36,7 +37,7 @@ class IslandOptions:
     )
     outer: Outer = option(Outer.NONE, "What --islands do together at the end of a round: {words}.", within=("islands",))
     inner_steps: int | None = option(
-        None, "With --outer: steps of a round, with sparta 1; 50 by default.", within=("islands", "outer")
+        None, "With --outer: steps of a round, with sparta and gossip 1; 50 by default.", within=("islands", "outer")
     )
     round_length: RoundLength | None = option(
         None,
@@ -84,6 +85,11 @@ class IslandOptions:
         "With --outer sparta: the share of parameters that islands average; 0.005 by default.",
         within=("islands", "outer"),
     )
+    topology: GossipTopology | None = option(
+        None,
+        "With --outer gossip: which islands average with which, {words}; ring by default.",
+        within=("islands", "outer"),
+    )
 
     def __post_init__(self) -> None:
         if self.islands < 1:
@@ -124,13 +130,18 @@ class IslandOptions:
             raise BadInput(f"in {meets.inner_steps} steps one fragment each can be sent, not {meets.fragments}")
         if self.outer is Outer.NOLOCO and self.islands % 2:
             raise BadInput(f"islands meet in pairs: take an even number of them, not {self.islands}")
+        if meets.topology is GossipTopology.TORUS and not any(self.islands % n == 0 for n in range(2, self.islands)):
+            raise BadInput(
+                f"{self.islands} islands are no rows and columns: take --topology ring, or a number of them that "
+                "divides, such as 4, 6 or 9"
+            )
 
     @property
     def meets(self) -> "Meets":
         """The same with a value for each option."""
         kind = self.outer
         defaults = {
-            "inner_steps": 1 if kind is Outer.SPARTA else 50,
+            "inner_steps": 1 if kind in (Outer.SPARTA, Outer.GOSSIP) else 50,
             "round_length": RoundLength.CONSTANT,
             "synchronous_steps": 0,
             "outer_rate": 0.7,
@@ -140,6 +151,7 @@ class IslandOptions:
             "overlap_steps": 1 if kind is Outer.STREAMING else 0,
             "elasticity": 0.9,
             "sparse_share": 0.005,
+            "topology": GossipTopology.RING,
         }
         said = {name: getattr(self, name) for name in TAKEN_BY}
         found = defaults | {name: value for name, value in said.items() if value is not None}
@@ -163,3 +175,4 @@ class Meets:
     keep_own: float
     elasticity: float
     sparse_share: float
+    topology: GossipTopology

@@ -18,11 +18,12 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from ..on_gpus import allow_connections
-from ..process_group import drop
+from ..process_group import connect, drop
 from ..trace import frames
 from ..trace.tap import BACKEND, HeardCalls, Recorder, Tap, call_it_gloo, register
 from . import forkserver, pickling, process, wire
 from .confine import confine
+from .connecting import connect_in_the_end
 from .errors import Forbidden, GroupError, StrayProcess
 from .faults import Unpicklable, describe
 from .nodes import DEVICE
@@ -77,7 +78,7 @@ def join(rank: int, world_size: int, store: dist.Store, plan: dict[str, Any], re
         torch.cuda.set_device(rank)
         dist.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=rank, world_size=world_size)
         return
-    register(recorder)
+    register(recorder, connect_in_the_end if plan["nodes"] else connect)
     dist.init_process_group(BACKEND, store=store, rank=rank, world_size=world_size)
     call_it_gloo(dist.group.WORLD)
 

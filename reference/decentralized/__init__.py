@@ -14,6 +14,7 @@ Islands, groups of ranks that train by themselves and meet now and then:
     elastic_averaging.py    islands and a centre that pull each other
     sparta.py               a few parameters at each step, and no word of which
     noloco.py               in pairs
+    neighbours.py           with neighbours in a topology, and what they say is under way for a round
     islands.py              the outermost axis of the mesh: what a training has to do with other islands
     ring_order.py           in which order nodes stand in a ring, for its slowest link
     absences.py             islands that come and go, with none that waits for another

@@ -19,10 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reference.collectives.communicator import Communicator
+from reference.collectives.communicator import Communicator, Finish
 from reference.errors import BadInput
 
 from .topology import Topology, check
+from .wire import Stages, at_once
 
 
 class Gossip:
@@ -42,20 +43,32 @@ class Gossip:
         Raises:
             BadInput: if the round's matrix does not keep the mean.
         """
+        x.copy_(at_once(self.mix_in_stages(x)))
+
+    def mix_in_stages(self, x: Tensor) -> Stages:
+        """The same, under way, and `x` is as it was: between stages a caller may do something else, but not to `x`."""
         rank, n = self.communicator.rank(), self.communicator.size()
         matrix = self.topology(n, self.rounds)
         check(matrix)
-        takers = [each for each in range(n) if each != rank and matrix[each, rank] > 0]
-        givers = [each for each in range(n) if each != rank and matrix[rank, each] > 0]
-        came = {giver: torch.empty_like(x) for giver in givers}
-        finishes = [self.communicator.start_send(x, taker) for taker in takers]
-        finishes += [self.communicator.start_receive(room, giver) for giver, room in came.items()]
-        for finish in finishes:
-            finish()
-        x.mul_(float(matrix[rank, rank]))
-        for giver in givers:
-            x.add_(came[giver], alpha=float(matrix[rank, giver]))
         self.rounds += 1
+        came: dict[int, Tensor] = {}
+        finishes: list[Finish] = []
+        for distance in range(1, n):  # all in one order: with NCCL calls wait for those before them
+            taker, giver = (rank + distance) % n, (rank - distance) % n
+            gives, takes = matrix[taker, rank] > 0, matrix[rank, giver] > 0
+            if takes:
+                came[giver] = torch.empty_like(x)
+            if gives and takes:
+                finishes.append(self.communicator.start_exchange(x, taker, came[giver], giver))
+            elif gives:
+                finishes.append(self.communicator.start_send(x, taker))
+            elif takes:
+                finishes.append(self.communicator.start_receive(came[giver], giver))
+        yield from finishes
+        mixed = x * float(matrix[rank, rank])
+        for giver in sorted(came):
+            mixed.add_(came[giver], alpha=float(matrix[rank, giver]))
+        return mixed
 
     def step(self, weights: Tensor, gradient: Tensor, rate: float) -> None:
         """A step of decentralized SGD, in place.

@@ -34,6 +34,7 @@ from .diloco import Diloco
 from .eager import Eager
 from .elastic_averaging import ElasticAveraging
 from .meeting import AfterStep, Meeting, fill, flat
+from .neighbours import Neighbours
 from .noloco import PairsOfIslands
 from .rounds import ends_of_rounds
 from .sparta import SparseAveraging
@@ -48,6 +49,7 @@ KINDS: dict[Outer, type[Meeting]] = {
     Outer.EASGD: ElasticAveraging,
     Outer.SPARTA: SparseAveraging,
     Outer.NOLOCO: PairsOfIslands,
+    Outer.GOSSIP: Neighbours,
 }
 
 

@@ -4,7 +4,8 @@
     the same with 3 synchronous steps  after steps 3 (islands are equal there anyway), 7 and 10
 
 A round is H inner steps: the counter moves, and then it is looked at. Where it is looked at first, the first round has
-H + 1 steps, and all later ones are shifted by one.
+H + 1 steps, and all later ones are shifted by one; so it is in exogym's DiLoCo (`exogym/strategy/diloco.py` of
+github.com/exo-explore/gym at d33a3581, which `Strategy.step` counts for after the outer step).
 
 With the quadratic synchronisation rule (Gu et al. 2024, arXiv:2310.14423) a round that begins with a learning rate r
 has H (peak / r)^2 steps: islands drift apart by about r^2 a step, and the drift of a round stays what it is. While the

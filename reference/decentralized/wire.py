@@ -52,7 +52,11 @@ def mean_in_stages(x: Tensor, across: Communicator, wire: Wire) -> Stages:
 
 def mean(x: Tensor, across: Communicator, wire: Wire = Wire.FULL) -> Tensor:
     """The same, at once."""
-    stages = mean_in_stages(x, across, wire)
+    return at_once(mean_in_stages(x, across, wire))
+
+
+def at_once(stages: Stages) -> Tensor:
+    """What comes of stages: wait for each."""
     while True:
         try:
             next(stages)()

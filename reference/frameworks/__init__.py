@@ -4,6 +4,7 @@ Read `plain.py`, then the adapter of a framework that you know beside `adapters/
 says what there is, `run` runs it, and `compare` makes the table of all: each cell is a run.
 
     plain.py          the run that every framework is given, and the curve of one process
+    in_rounds.py      the same run of islands, and of clients
     catalogue.py      frameworks and their features, the plan of ours that does the same, and what differs
     environments.py   environments of their own, for packages that the project does not have
     on_rank.py        one rank of a run: its losses, and what it says, holds and takes

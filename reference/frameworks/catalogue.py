@@ -33,6 +33,7 @@ class Feature:
     experts: bool = False  # the model with experts
     sgd: bool = False  # learns by SGD instead of AdamW
     islands: bool = False  # each rank is one, and they meet by DiLoCo: ours does so, too
+    clients: tuple[int, ...] = ()  # of FedAvg, windows of a batch that each has: ours does so, too
     error: str = ""  # in what it ends here, without GPUs: some words of the error
     start: str = "torchrun"  # or "python", where it starts its ranks itself; or "mpiexec"
     options: tuple[str, ...] = ()  # of what starts it
@@ -404,6 +405,7 @@ FLOWER = Framework(
     features=MappingProxyType(
         {
             "fedavg": Feature("with_flower", start="python", sgd=True),
+            "fedavg-uneven": Feature("with_flower", start="python", clients=(6, 2)),
             "fedavg-adamw": Feature(
                 "with_flower",
                 start="python",

@@ -76,7 +76,8 @@ def course_of(framework: str, feature: str, folder: str) -> Course:
     wanted = features[feature]
     config = EXPERTS if wanted.experts else DENSE
     islands = wanted.ranks if wanted.islands else 1
-    return Course(config, getattr(torch, wanted.dtype), sgd=wanted.sgd, islands=islands, folder=folder)
+    learned = {"sgd": wanted.sgd, "islands": islands, "clients": wanted.clients}
+    return Course(config, getattr(torch, wanted.dtype), **learned, folder=folder)
 
 
 def watched(framework: str, feature: str, folder: str, recorder: Recorder) -> dict[str, Any]:

@@ -12,12 +12,11 @@ orders of additions then differ by about 1e-15 in a step, and a forgotten gradie
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from statistics import fmean
 
 import torch
 from torch import Tensor, nn
 
-from reference.decentralized.plain import nesterov
+from reference.frameworks import in_rounds
 from reference.models import GPTConfig, ModelConfig, architecture, create, token_loss
 from reference.models.data import Batches, python_text
 from reference.models.moe_config import Balance, MoEConfig
@@ -41,7 +40,8 @@ class Course:
     seed: int = 0
     sgd: bool = False  # instead of AdamW
     islands: int = 1  # that train by themselves, each with its part of a batch, and meet by DiLoCo
-    inner_steps: int = 5  # of a round of islands
+    clients: tuple[int, ...] = ()  # that train by themselves, each with so many windows of a batch: FedAvg
+    inner_steps: int = 5  # of a round of islands, or of clients
     folder: str = ""  # where a framework may save
 
     def model(self) -> nn.Module:
@@ -51,6 +51,11 @@ class Course:
     def read(self, step: int, part: int = 0, parts: int = 1) -> tuple[Tensor, Tensor]:
         """Tokens and targets of one of so many parts of a batch: [batch / parts, sequence] each."""
         return Batches.of(python_text(), self.sequence, self.batch, self.seed).of_step(step, part, parts)
+
+    def of_client(self, step: int, client: int) -> tuple[Tensor, Tensor]:
+        """Tokens and targets of one of the clients: [its windows, sequence] each."""
+        tokens, targets = (x.split(self.clients)[client] for x in self.read(step))
+        return tokens, targets
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The mean over the tokens that are given: ranks with as many tokens each then take the mean of their means."""
@@ -66,7 +71,9 @@ class Course:
 def one_process(course: Course) -> list[float]:
     """The losses that all others are held to."""
     if course.islands > 1:
-        return islands_in_one_process(course)
+        return in_rounds.islands(course, OUTER_RATE, OUTER_MOMENTUM)
+    if course.clients:
+        return in_rounds.clients(course)
     model = course.model()
 
     def loss(step: int) -> Tensor:
@@ -75,31 +82,6 @@ def one_process(course: Course) -> list[float]:
 
     steps = alone(model, course.optimizer(model.parameters()), loss, course.steps)
     return [step.loss.item() for step in steps]
-
-
-def islands_in_one_process(course: Course, rate: float = OUTER_RATE, momentum: float = OUTER_MOMENTUM) -> list[float]:
-    """DiLoCo, as `reference.decentralized.plain` has it, of islands side by side: their mean loss in each step."""
-    models = [course.model() for _ in range(course.islands)]
-    optimizers = [course.optimizer(model.parameters()) for model in models]
-    anchors = [parameter.detach().clone() for parameter in models[0].parameters()]
-    velocities, losses = [torch.zeros_like(anchor) for anchor in anchors], []
-    for step in range(course.steps):
-        found = []
-        for island, (model, optimizer) in enumerate(zip(models, optimizers, strict=True)):
-            tokens, targets = course.read(step, island, course.islands)
-            optimizer.zero_grad()
-            loss = course.loss(model(tokens), targets)
-            loss.backward()
-            optimizer.step()
-            found.append(loss.item())
-        losses.append(fmean(found))
-        if (step + 1) % course.inner_steps == 0:
-            with torch.no_grad():
-                for anchor, velocity, *own in zip(anchors, velocities, *(m.parameters() for m in models), strict=True):
-                    nesterov(anchor, anchor - sum(own) / len(own), velocity, rate, momentum)
-                    for parameter in own:
-                        parameter.copy_(anchor)
-    return losses
 
 
 def with_experts(**options: object) -> Course:

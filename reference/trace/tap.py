@@ -324,8 +324,13 @@ def world_recorder() -> Recorder:
     return dist.group.WORLD.recorder
 
 
-def register(recorder: Recorder) -> None:
-    """Make `tapped` a backend of `torch.distributed` in this process, reporting to `recorder`."""
+def register(recorder: Recorder, connect: Callable[..., ProcessGroup] = connect) -> None:
+    """Make `tapped` a backend of `torch.distributed` in this process.
+
+    Args:
+        recorder: that hears what is said.
+        connect: makes a carrier, as `process_group.connect` does.
+    """
 
     def create(options: Any, _: Any) -> Tap:
         return Tap(connect(dist.Backend.GLOO, options, FOREVER), members(options), recorder)

@@ -99,7 +99,7 @@ NEEDED = {
     "overlap_steps": 3,
 }
 """Words that are no default, for options that do not take just any, or not with others."""
-AS_WORDS = ("round_length", "wire")
+AS_WORDS = ("round_length", "wire", "topology")
 
 
 def another(each: Option) -> Any:

@@ -20,7 +20,7 @@ from reference.resilience.quorum import StoreQuorum
 from reference.resilience.store import reach
 from reference.train import Training
 
-from .one_process import config_of, far_apart, on_ranks
+from .one_process import STEPS, config_of, far_apart, on_ranks
 
 CPU, PATIENCE, CUT = torch.device("cpu"), 2.0, 3
 ROUNDS, H, PORT = 40, 2, 29400
@@ -106,6 +106,42 @@ def test_a_node_is_cut_off_and_returns(tmp_path: Path) -> None:
     for _, its, _ in others:
         assert far_apart(its, parameters) == 0
     assert all(bool(x.isfinite().all()) for x in parameters.values())
+
+
+def begin_while_one_is_cut_off(config: TrainConfig, folder: Path):
+    """As `come_and_go`, of islands of two nodes, which make their groups once a node is cut off."""
+    (folder / f"here-{dist.get_rank()}").touch()
+    until((folder / "cut").exists, 200)
+    Training(config, dist.group.WORLD, CPU)
+    return come_and_go(config, None, 2, SWITCH)
+
+
+@pytest.mark.alone
+def test_a_node_is_cut_off_while_groups_are_made(tmp_path: Path) -> None:
+    """gloo by itself gives up after four tries of three seconds, and then one rank fails and the others wait for it."""
+    if not (found := Nodes.available()):
+        pytest.skip(found.why_not)
+    config = config_of(Outer.DILOCO, 2)
+    with Cluster(4, nodes=4, preload=("torch._dynamo", "reference.train"), timeout=400) as cluster:
+        cluster.ready()
+        cluster.nodes.start_on_switch([sys.executable, "-c", STORE, SWITCH, str(PORT)])
+        results: list = []
+        run = threading.Thread(
+            target=lambda: results.extend(cluster.survive(begin_while_one_is_cut_off, config, tmp_path))
+        )
+        run.start()
+        try:
+            until(lambda: all((tmp_path / f"here-{rank}").exists() for rank in range(4)), 200)
+            cluster.cut(CUT)
+            (tmp_path / "cut").touch()
+            time.sleep(15)
+        finally:
+            cluster.mend(CUT)
+            run.join()
+    assert len(results) == 4
+    (met, parameters, _), *others = results
+    assert met[-1] == (STEPS, (0, 1))
+    assert all(far_apart(its, parameters) == 0 for _, its, _ in others)
 
 
 def test_where_all_are_there_it_is_diloco(clusters) -> None:

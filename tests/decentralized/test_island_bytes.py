@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from reference.choices import Outer, Wire
+from reference.choices import GossipTopology, Outer, Wire
 from reference.cluster import Cluster
 from reference.config import TrainConfig
 from reference.decentralized.wire import wire_bytes
@@ -71,3 +71,13 @@ def test_pairs_send_to_one_partner_alone(four: Cluster) -> None:
     assert all(1 <= len(found) <= ROUNDS for found in pairs)
     numel = sum(four.run(some_rounds, config_of(Outer.NOLOCO, 4, steps=100, inner_steps=H))[0])
     assert max(trace.bytes_sent) == pytest.approx(ROUNDS * 2 * numel * DOUBLE, rel=2e-3)
+
+
+NEIGHBOURS = {GossipTopology.RING: 2, GossipTopology.TORUS: 2, GossipTopology.EXPONENTIAL: 3}  # of 4; of others 1
+
+
+@pytest.mark.parametrize("topology", GossipTopology)
+def test_gossip_sends_all_parameters_to_each_neighbour_and_to_no_other(four: Cluster, topology: GossipTopology) -> None:
+    """After each of the rounds, for the next one, and nothing before the first: islands are equal then."""
+    found, numel = sent(four, config_of(Outer.GOSSIP, 4, topology=topology))
+    assert found == pytest.approx(ROUNDS * NEIGHBOURS.get(topology, 1) * numel * DOUBLE, rel=2e-3)

@@ -8,16 +8,19 @@ from functools import partial
 import pytest
 import torch
 
-from reference.choices import Compress, Offload, Optimizer, Outer, RoundLength, Wire
+from reference.choices import Compress, GossipTopology, Offload, Optimizer, Outer, RoundLength, Wire
 from reference.cluster import Cluster
-from reference.config import TrainConfig
+from reference.config import TrainConfig, learning_rate
+from reference.decentralized import plain_unscheduled
+from reference.decentralized.neighbours import chosen
 from reference.decentralized.noloco import partner
 from reference.decentralized.rounds import ends_of_rounds
 from reference.decentralized.wire import BLOCK, decode, encode
 from reference.errors import BadInput
+from reference.models import token_loss
 from reference.models.moe_config import Balance
 from reference.parallelize import DataParallelism, Plan
-from reference.train import require_fit
+from reference.train import batches_for, require_fit
 
 from .one_process import (
     ENDS,
@@ -248,6 +251,65 @@ def test_partners_have_each_other() -> None:
     assert len({tuple(partner(i, 6, f"0 {step}") for i in range(6)) for step in range(40)}) > 5
 
 
+def meet_gossip(config: TrainConfig) -> Meet:
+    """The plain algorithm, where a gradient is what a round has changed. In the first round all are equal."""
+    topology, n = chosen(config.meets.topology, config.seed), config.islands
+    x = torch.stack([flat(initial(config))] * n)
+    rounds = iter([torch.eye(n, dtype=torch.float64), *(topology(n, number) for number in range(len(ENDS)))])
+
+    def meet(taken: int, models: Models) -> None:
+        nonlocal x
+        if taken not in ENDS:
+            return
+        began, now = x, torch.stack([flat(model) for model in models])
+        x = plain_unscheduled.gossip(began, next(rounds), lambda rank, own: own - now[rank], rate=1.0)
+        for island, model in enumerate(models):
+            put(model, x.mean(0) if taken == STEPS else x[island])
+
+    return meet
+
+
+def flat(model: torch.nn.Module) -> torch.Tensor:
+    return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+def put(model: torch.nn.Module, values: torch.Tensor) -> torch.nn.Module:
+    torch.nn.utils.vector_to_parameters(values.clone(), model.parameters())
+    return model
+
+
+@pytest.mark.parametrize("topology", GossipTopology)
+def test_gossip_over_each_topology(four: Cluster, topology: GossipTopology) -> None:
+    config = config_of(Outer.GOSSIP, 4, topology=topology)
+    hold(four, config, meet_gossip(config))
+
+
+def test_gossip_between_islands_of_fsdp(eight: Cluster) -> None:
+    config = config_of(Outer.GOSSIP, 4)
+    hold(eight, config, meet_gossip(config), Plan(DataParallelism.FSDP))
+
+
+@pytest.mark.parametrize("stop", [STEPS - 1, STEPS])
+def test_gossip_in_each_step_is_decentralized_sgd(four: Cluster, stop: int) -> None:
+    """As the paper has it: a gradient is of the weights before they are mixed. At the end all take the mean."""
+    config = config_of(Outer.GOSSIP, 4, inner_steps=1, clip=float("inf"), learning_rate=0.1)
+    model, batches, topology = initial(config), batches_for(config, 4), chosen(GossipTopology.RING, 0)
+    x = torch.stack([flat(model)] * 4)
+
+    def gradient(step: int, island: int, own: torch.Tensor) -> torch.Tensor:
+        tokens, targets = batches.of_step(step, island, 4)
+        loss = token_loss(put(model, own)(tokens), targets, batches.tokens // 4)
+        return torch.cat([each.flatten() for each in torch.autograd.grad(loss, [*model.parameters()])])
+
+    for step in range(stop):
+        x = plain_unscheduled.gossip(x, topology(4, step), partial(gradient, step), learning_rate(config, step))
+    found = four.run(on_ranks, config, stop=stop, inside=torch.optim.SGD)
+    for island, (parameters, _) in enumerate(found):
+        assert far_apart(parameters, put(model, x.mean(0) if stop == STEPS else x[island])) < CLOSE
+    apart = far_apart(found[0][0], found[1][0])
+    assert apart == 0 if stop == STEPS else apart > 1e-3
+
+
 def test_sparta_of_all_parameters_is_their_mean_and_of_few_moves_few(four: Cluster) -> None:
     everything = config_of(Outer.SPARTA, sparse_share=1.0, inner_steps=H)
     hold(four, everything, lambda taken, models: all_take(models, means(models)) if taken in ENDS else None)
@@ -315,6 +377,9 @@ def test_what_makes_no_sense_is_refused() -> None:
         ({"outer": Outer.STREAMING, "inner_steps": 4, "overlap_steps": 4}, "under way for fewer, not for 4"),
         ({"outer": Outer.NOLOCO, "islands": 3}, "in pairs"),
         ({"outer": Outer.DILOCO, "inner_steps": 0}, "1 or more"),
+        ({"outer": Outer.NOLOCO, "topology": GossipTopology.RING}, "--topology is of --outer gossip, not of noloco"),
+        ({"outer": Outer.GOSSIP, "wire": Wire.INT8}, "--wire is of --outer local-sgd, .*, not of gossip"),
+        ({"outer": Outer.GOSSIP, "islands": 5, "topology": GossipTopology.TORUS}, "5 islands are no rows and columns"),
         ({"outer": Outer.LOCAL_SGD, "outer_momentum": 0.9}, "not of local-sgd"),
     ):
         with pytest.raises(BadInput, match=reason):

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from reference.choices import Compress, Optimizer, Outer, Wire
+from reference.choices import Compress, GossipTopology, Optimizer, Outer, Wire
 from reference.cluster import Cluster, RankError
 from reference.config import TrainConfig
 from reference.data_parallel import gather_full
@@ -40,6 +40,8 @@ CONFIGS = {
     "eager": config_of(Outer.EAGER, 2),
     "easgd": config_of(Outer.EASGD, 2),
     "noloco": config_of(Outer.NOLOCO, 2),
+    "gossip": config_of(Outer.GOSSIP, 2),
+    "gossip in pairs": config_of(Outer.GOSSIP, 4, topology=GossipTopology.RANDOM_PAIRS, inner_steps=1),
     "muon": config_of(Outer.DILOCO, 2, optimizer=Optimizer.MUON),
     "shampoo": config_of(Outer.DILOCO, 2, optimizer=Optimizer.SHAMPOO),
     "sgd": config_of(Outer.DILOCO, 2, optimizer=Optimizer.SGD),
@@ -55,10 +57,10 @@ def test_resumed_equals_uninterrupted(four: Cluster, tmp_path: Path, name: str) 
     first = INSIDE.get(name, Plan(DataParallelism.FSDP))
     whole = four.run(on_ranks, config, first)
     four.run(sitting, replace(config, stop_after=AT), folder, False, first, name == "streaming")
-    then = Plan(tensor_parallel=2) if name == "diloco" else first  # another plan inside
+    then = Plan(tensor_parallel=2) if name in ("diloco", "gossip") else first  # another plan inside
     found = four.run(sitting, config, folder, True, then)
     for mine, (its, _) in zip(found, whole, strict=True):
-        assert far_apart(mine, its) < (1e-11 if name == "diloco" else 1e-15)
+        assert far_apart(mine, its) < (1e-15 if then == first else 1e-11)
 
 
 def test_another_number_of_islands_is_refused_before_anything_is_loaded(four: Cluster, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Why Megatron, TorchTitan and FairScale's experts come out as they do: each cause by itself, without them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -10,10 +11,13 @@ from fairscale.nn.moe import top2gate
 from torch import Tensor, nn
 
 from reference.cluster import Cluster
+from reference.errors import BadInput
 from reference.frameworks import rows
 from reference.frameworks.adapters import as_gpu
 from reference.frameworks.adapters.with_fairscale_moe import losses
-from reference.frameworks.catalogue import FAIRSCALE, OWN_LAYERS, SINGLE
+from reference.frameworks.catalogue import EXACT, FAIRSCALE, OWN_LAYERS, SINGLE, find
+from reference.frameworks.environments import python_of
+from reference.frameworks.lab import runs
 from reference.frameworks.plain import Course, one_process, with_experts
 from reference.models import moe
 from reference.models.grouped import grouped
@@ -132,6 +136,26 @@ def test_megatrons_distributed_optimizer_pads_and_sums_a_norm() -> None:
 def test_a_curve_in_float32_is_some_millionths_from_that_in_float64() -> None:
     apart = relative_difference(one_process(Course(dtype=torch.float32)), one_process(Course()))
     assert SINGLE < apart < OWN_LAYERS
+
+
+def test_clients_count_by_their_examples_and_alike_ones_that_take_one_step_are_one_process() -> None:
+    """FedAvg, to which Flower's is held."""
+    alike = Course(steps=3, inner_steps=1, sgd=True, clients=(4, 4))
+    assert relative_difference(one_process(alike), one_process(replace(alike, clients=()))) < EXACT
+    uneven = Course(steps=6, inner_steps=3, clients=(6, 2))
+    others = replace(uneven, clients=(2, 6)), replace(uneven, inner_steps=2)
+    assert all(relative_difference(one_process(other), one_process(uneven)) > 1e-3 for other in others)
+
+
+@pytest.mark.long
+def test_flowers_fedavg_of_uneven_clients_is_ours() -> None:
+    flower, features = find("flower", "fedavg-uneven")
+    try:
+        python_of("flower", flower)
+    except BadInput as reason:
+        pytest.skip(str(reason))
+    row = runs.run("flower", flower, "fedavg-uneven", features["fedavg-uneven"])
+    assert not row.error and row.is_equal
 
 
 def test_torchtitan_gathers_the_last_norm_and_the_head_once() -> None:

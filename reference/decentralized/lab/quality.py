@@ -21,9 +21,10 @@ from fractions import Fraction
 import torch
 import torch.distributed as dist
 
-from reference.choices import Outer, Wire
+from reference.choices import GossipTopology, Outer, Wire
 from reference.cluster import Cluster
 from reference.config import TrainConfig
+from reference.decentralized.neighbours import chosen
 from reference.decentralized.wire import wire_bytes
 from reference.train import train, validation_loss
 
@@ -72,6 +73,7 @@ def configs(steps: int) -> Iterator[TrainConfig]:
     yield replace(apart, outer=Outer.NOLOCO)
     yield replace(apart, outer=Outer.EASGD)
     yield replace(apart, outer=Outer.SPARTA, inner_steps=None)
+    yield replace(apart, outer=Outer.GOSSIP, topology=GossipTopology.ONE_PEER)
 
 
 def sent(config: TrainConfig, ranks: int) -> float:
@@ -82,6 +84,10 @@ def sent(config: TrainConfig, ranks: int) -> float:
             return wire_bytes(numel, ranks, Wire.FULL)
         case Outer.NOLOCO:
             return 2 * 4 * numel / config.meets.inner_steps
+        case Outer.GOSSIP:
+            matrix = chosen(config.meets.topology, config.seed)(n, 0)
+            neighbours = int(matrix[0].count_nonzero()) - 1
+            return neighbours * 4 * numel / config.meets.inner_steps
         case Outer.SPARTA:
             return wire_bytes(numel, n, Wire.FULL) * config.meets.sparse_share / config.meets.inner_steps
     return wire_bytes(numel, n, config.meets.wire) / config.meets.inner_steps
