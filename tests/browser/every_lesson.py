@@ -1,4 +1,7 @@
-"""Every lesson in Chromium, as a reader goes through it: `make browser`, some minutes for each; not in `make test`."""
+"""Lessons in Chromium, as a reader goes through them: `make browser`, a minute or more for each; not in `make test`.
+
+One lesson is short, and has all that is tried: `make browser ARGS='-k short'`.
+"""
 
 from pathlib import Path
 
@@ -8,17 +11,20 @@ from ..lessons.course import LESSONS
 from . import walk
 from .conftest import Opened
 
+SHORT = "03_networks.ipynb"
 
-@pytest.mark.parametrize("lesson", LESSONS)
-def test_a_lesson_from_the_keyboard(lesson: str, opened: Opened, pictures: Path) -> None:
-    page = opened(lesson)
+
+def test_a_short_lesson_with_solutions_and_a_kernel_that_is_stopped(opened: Opened, pictures: Path) -> None:
+    page = opened(SHORT)
     places = walk.code(page)
     half = places[: len(places) // 2]
     walk.run(page, half)
     walk.stop(page, half[-1])
-    widgets = walk.run(page, places)
-    moved = walk.move(page, widgets)
-    assert all(moved.values()), f"cells whose widgets can't be moved: {moved}"
-    if puzzles := [place for place in places if walk.puzzle_of(page, place)]:
-        walk.solve(page, puzzles[0])
-    assert walk.look(page, pictures, lesson.partition("_")[0], widgets) == []
+    walk.move_and_look(page, walk.run(page, places), pictures)
+    walk.solve(page, next(place for place in places if walk.puzzle_of(page, place)))
+
+
+@pytest.mark.parametrize("lesson", [each for each in LESSONS if each != SHORT])
+def test_a_lesson_from_the_keyboard(lesson: str, opened: Opened, pictures: Path) -> None:
+    page = opened(lesson)
+    walk.move_and_look(page, walk.run(page, walk.code(page)), pictures)

@@ -1,5 +1,6 @@
 """What a reader does with an open lesson: run its cells, move its widgets, solve a puzzle, stop what hangs, look."""
 
+import time
 from pathlib import Path
 
 from puzzles import catalog
@@ -30,7 +31,9 @@ def run(page: Page, places: list[int]) -> list[int]:
     widgets = []
     for place in places:
         page.select(place)
+        began = time.monotonic()
         shown = page.run(place)
+        page.tell(f"cell {place} ran, {time.monotonic() - began:.1f} s")
         assert shown["errors"] == [], f"cell {place}: {shown['errors']}"
         assert not shown["folded"], f"cell {place} hides what it shows"
         assert "Warning: " not in shown["text"], f"cell {place}: {shown['text']}"
@@ -59,6 +62,7 @@ def solve(page: Page, place: int) -> None:
     for said, solution in tries.items():
         page.write(place, f"%%puzzle {puzzle.name}\n{solution}")
         shown = page.run(place)["text"]
+        page.tell(f"{puzzle.name}: {said.strip()}")
         assert said in shown, f"{puzzle.name}: {said!r} is not in {shown!r}"
 
 
@@ -82,14 +86,15 @@ def stop(page: Page, after: int) -> None:
     page.press("d", "d")
 
 
-def look(page: Page, folder: Path, name: str, widgets: list[int]) -> list[str]:
+def look(page: Page, folder: Path, widgets: list[int]) -> list[str]:
     """What can't be read, in either theme, at either width; and pictures of the widgets to look at."""
-    found = []
+    found, name = [], page.lesson.partition("_")[0]
     for theme in THEMES:
         page.theme(theme)
         for width in WIDTHS:
             page.width(width)
             found += [f"{theme}, {width} pixels: {each}" for each in page.look(LEAST)]
+            page.tell(f"looked at {theme}, {width} pixels")
             for place in widgets:
                 file = folder / f"{name}-{place}-{width}-{theme.split()[-1].lower()}.png"
                 page.ask(f"{CELL} cell.outputArea.node.scrollIntoView({{block: 'start'}})", place)
@@ -99,6 +104,13 @@ def look(page: Page, folder: Path, name: str, widgets: list[int]) -> list[str]:
     return found
 
 
-def move(page: Page, widgets: list[int]) -> dict[int, list[str]]:
-    """Move all controls of these cells. Returns what was moved, by cell."""
-    return {place: controls.tried(page, place) for place in widgets}
+def move_and_look(page: Page, widgets: list[int], folder: Path) -> None:
+    """Move all controls of these cells, then look whether all of the lesson can be read.
+
+    Raises:
+        AssertionError: a control that changes nothing, a cell without any that can be moved, text that can't be read.
+    """
+    moved = {place: controls.tried(page, place) for place in widgets}
+    assert all(moved.values()), f"cells whose widgets can't be moved: {moved}"
+    unread = look(page, folder, widgets)
+    assert not unread, "\n".join(unread)
