@@ -23,15 +23,11 @@ def tried(page: Page, place: int) -> list[str]:
         AssertionError: a control that changes nothing.
     """
     moved = []
-    for at in range(len(_all(page, place, HANDLE))):
-        moved += _slide(page, place, at)
-    for at in range(len(_all(page, place, MENU))):
-        moved += _choose(page, place, at)
-    for at in range(len(_all(page, place, PLAY))):
-        if "Play" in (_all(page, place, PLAY)[at].get_attribute("title") or ""):
-            moved += _play(page, place, at)
-    for at in range(len(_all(page, place, SEARCH))):
-        moved += _search(page, place, at)
+    for what, move in ((HANDLE, _slide), (MENU, _choose), (PLAY, _play), (SEARCH, _search)):
+        for at in range(len(_all(page, place, what))):
+            now = move(page, place, at)
+            page.tell(f"cell {place}: moved {''.join(now) or 'nothing'}")
+            moved += now
     return moved
 
 
@@ -42,7 +38,6 @@ def _all(page: Page, place: int, what: str) -> list[WebElement]:
 def _follows(page: Page, place: int, before: tuple[str, str], name: str) -> None:
     """Wait until a cell shows something else than before, and the kernel rests."""
     page.wait(lambda: page.shown(place) != before and page.idle(), ENOUGH, f"{name} to change the picture")
-    page.tell(f"cell {place}: {name} moved")
 
 
 def _name(page: Page, control: WebElement) -> str:
@@ -87,6 +82,8 @@ def _choose(page: Page, place: int, at: int) -> list[str]:
 
 def _play(page: Page, place: int, at: int) -> list[str]:
     """A player runs through several pictures, and holds where it is told to."""
+    if "Play" not in (_all(page, place, PLAY)[at].get_attribute("title") or ""):
+        return []  # another button of a player
     seen = {page.shown(place)}
     _all(page, place, PLAY)[at].click()
     deadline = time.monotonic() + ENOUGH * page.patience

@@ -86,14 +86,24 @@ def stop(page: Page, after: int) -> None:
     page.press("d", "d")
 
 
-def look(page: Page, folder: Path, widgets: list[int]) -> list[str]:
-    """What can't be read, in either theme, at either width; and pictures of the widgets to look at."""
-    found, name = [], page.lesson.partition("_")[0]
+def move(page: Page, widgets: list[int]) -> None:
+    """Move all controls of these cells. Raises AssertionError where a control changes nothing, or a cell has none."""
+    moved = {place: controls.tried(page, place) for place in widgets}
+    assert all(moved.values()), f"cells whose widgets can't be moved: {moved}"
+
+
+def look(page: Page, folder: Path, widgets: list[int]) -> None:
+    """Look at a lesson in either theme, at either width, and leave pictures of the widgets in a folder.
+
+    Raises:
+        AssertionError: text that is cut off or pale.
+    """
+    unread, name = [], page.lesson.partition("_")[0]
     for theme in THEMES:
         page.theme(theme)
         for width in WIDTHS:
             page.width(width)
-            found += [f"{theme}, {width} pixels: {each}" for each in page.look(LEAST)]
+            unread += [f"{theme}, {width} pixels: {each}" for each in page.look(LEAST)]
             page.tell(f"looked at {theme}, {width} pixels")
             for place in widgets:
                 file = folder / f"{name}-{place}-{width}-{theme.split()[-1].lower()}.png"
@@ -101,16 +111,4 @@ def look(page: Page, folder: Path, widgets: list[int]) -> list[str]:
                 page.driver.save_screenshot(str(file))
     page.theme(THEMES[0])
     page.width(WIDTHS[0])
-    return found
-
-
-def move_and_look(page: Page, widgets: list[int], folder: Path) -> None:
-    """Move all controls of these cells, then look whether all of the lesson can be read.
-
-    Raises:
-        AssertionError: a control that changes nothing, a cell without any that can be moved, text that can't be read.
-    """
-    moved = {place: controls.tried(page, place) for place in widgets}
-    assert all(moved.values()), f"cells whose widgets can't be moved: {moved}"
-    unread = look(page, folder, widgets)
     assert not unread, "\n".join(unread)
