@@ -49,7 +49,10 @@ def puzzle_of(page: Page, place: int) -> str:
 
 
 def solve(page: Page, place: int) -> None:
-    """Give a puzzle's cell a wrong, a hanging and a right solution, one after another: each gets its card."""
+    """Give a puzzle's cell a wrong, a hanging and a right solution, one after another: each gets its card.
+
+    The stub comes again after them: the right solution stays in its file.
+    """
     puzzle = catalog.find(puzzle_of(page, place))
     stub = page.cell(place)["source"]
     assert "not solved yet" in page.cell(place)["text"]
@@ -57,7 +60,7 @@ def solve(page: Page, place: int) -> None:
         "✗ ": text.wrong(puzzle, puzzle.wrong[0]),
         "✗ error": text.with_body(puzzle, HANGS),
         "✓ passed": text.solution(puzzle),
-        "· not solved yet": stub.partition("\n")[2],
+        "left as it is": stub.partition("\n")[2],
     }
     for said, solution in tries.items():
         page.write(place, f"%%puzzle {puzzle.name}\n{solution}")
