@@ -12,7 +12,8 @@ from .page import Page
 ENOUGH = 60  # seconds for a picture to follow
 HANDLE = ".noUi-handle"
 MENU = "select"
-PLAY = ".widget-play button"
+PLAY = ".widget-play button:has(.fa-play, .fa-pause)"
+PLAYS = ".widget-play button:has(.fa-pause)"
 SEARCH = "input[type=text]"
 
 
@@ -81,18 +82,23 @@ def _choose(page: Page, place: int, at: int) -> list[str]:
 
 
 def _play(page: Page, place: int, at: int) -> list[str]:
-    """A player runs through several pictures, and holds where it is told to."""
-    if "Play" not in (_all(page, place, PLAY)[at].get_attribute("title") or ""):
-        return []  # another button of a player
+    """A player runs through several pictures, and holds where it is told to, or at its end."""
     seen = {page.shown(place)}
     _all(page, place, PLAY)[at].click()
     deadline = time.monotonic() + ENOUGH * page.patience
-    while len(seen) < 4:
+    while len(seen) < 3:
         assert time.monotonic() < deadline, f"the player showed {len(seen)} pictures"
         seen.add(page.shown(place))
         time.sleep(0.1)
-    _all(page, place, PLAY)[at].click()
-    page.wait(page.idle, ENOUGH, "the player to hold")
+    for playing in _all(page, place, PLAYS):
+        playing.click()
+
+    def holds() -> bool:
+        here = page.shown(place)
+        time.sleep(1.5)  # two pictures of a collective
+        return page.shown(place) == here
+
+    page.wait(holds, ENOUGH, "the player to hold")
     return ["play"]
 
 
