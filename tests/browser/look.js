@@ -42,7 +42,7 @@ function cutBy(element, box) {
   for (let at = element; at && at !== notebook.node; at = at.parentElement) {
     const style = getComputedStyle(at);
     const inside = at.getBoundingClientRect();
-    if (style.display === 'inline' || style.display === 'contents') continue;
+    if (['inline', 'contents'].includes(style.display) && !(at instanceof SVGSVGElement)) continue;
     const wide = box.right > inside.right + AIR || box.left < inside.left - AIR;
     const high = box.bottom > inside.bottom + AIR + 2 || box.top < inside.top - AIR - 2;
     if (wide && ['hidden', 'clip'].includes(style.overflowX)) return at;
