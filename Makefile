@@ -42,7 +42,7 @@ check: setup
 	$(BIN)/python -m tests.check $(ARGS)
 
 browser: setup
-	$(BIN)/python -m pytest tests/browser/every_lesson.py $(ARGS)
+	$(BIN)/python -m pytest tests/browser/every_lesson.py --capture=no $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check .

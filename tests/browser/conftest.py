@@ -25,7 +25,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
 
     if missing := [program.name for program in (CHROMIUM, DRIVER) if not program.exists()]:
         pytest.skip(f"there is no {' and no '.join(missing)}: on Debian, apt-get install chromium chromium-driver")
-    patience = max(1.0, os.getloadavg()[0])  # pages, their kernel and its ranks need all cores at once
+    patience = min(max(1.0, os.getloadavg()[0] / 2), 4.0)  # pages, their kernel and its ranks need all cores at once
     folder = tmp_path_factory.mktemp("browser")
     course, home = copy_course(folder / "course", solved=False), folder / "home"
     home.mkdir()

@@ -9,12 +9,12 @@ from selenium.webdriver.support.ui import Select
 
 from .page import Page
 
-ENOUGH = 240  # seconds for a picture to follow
+ENOUGH = 60  # seconds for a picture to follow
 HANDLE = ".noUi-handle"
 MENU = "select"
-PLAY = ".widget-play button"
+PLAY = ".widget-play button:has(.fa-play, .fa-pause)"
+PLAYS = ".widget-play button:has(.fa-pause)"
 SEARCH = "input[type=text]"
-REFUSED = "return [...arguments[0].querySelectorAll('.widget-html-content')].map(each => each.textContent).join(' ')"
 
 
 def tried(page: Page, place: int) -> list[str]:
@@ -24,15 +24,11 @@ def tried(page: Page, place: int) -> list[str]:
         AssertionError: a control that changes nothing.
     """
     moved = []
-    for at in range(len(_all(page, place, HANDLE))):
-        moved += _slide(page, place, at)
-    for at in range(len(_all(page, place, MENU))):
-        moved += _choose(page, place, at)
-    for at in range(len(_all(page, place, PLAY))):
-        if "Play" in (_all(page, place, PLAY)[at].get_attribute("title") or ""):
-            moved += _play(page, place, at)
-    for at in range(len(_all(page, place, SEARCH))):
-        moved += _search(page, place, at)
+    for what, move in ((HANDLE, _slide), (MENU, _choose), (PLAY, _play), (SEARCH, _search)):
+        for at in range(len(_all(page, place, what))):
+            now = move(page, place, at)
+            page.tell(f"cell {place}: moved {''.join(now) or 'nothing'}")
+            moved += now
     return moved
 
 
@@ -40,15 +36,9 @@ def _all(page: Page, place: int, what: str) -> list[WebElement]:
     return page.node(place).find_elements(By.CSS_SELECTOR, f".jp-OutputArea-output :is({what})")
 
 
-def _follows(page: Page, place: int, before: str, name: str) -> None:
+def _follows(page: Page, place: int, before: tuple[str, str], name: str) -> None:
     """Wait until a cell shows something else than before, and the kernel rests."""
-    page.wait(
-        lambda: page.idle() and _picture_or_refusal(page, place) != before, ENOUGH, f"{name} to change the picture"
-    )
-
-
-def _picture_or_refusal(page: Page, place: int) -> str:
-    return page.pictures(place) + page.ask(REFUSED, page.node(place))
+    page.wait(lambda: page.shown(place) != before and page.idle(), ENOUGH, f"{name} to change the picture")
 
 
 def _name(page: Page, control: WebElement) -> str:
@@ -65,13 +55,13 @@ def _slide(page: Page, place: int, at: int) -> list[str]:
     name = _name(page, handle) or "the player's slider"
     here, most = (float(handle.get_attribute(f"aria-value{each}")) for each in ("now", "max"))
     there, back = (Keys.LEFT, Keys.RIGHT) if here == most else (Keys.RIGHT, Keys.LEFT)
-    before = _picture_or_refusal(page, place)
+    before = page.shown(place)
     for key in (there, back):
-        seen = _picture_or_refusal(page, place)
+        seen = page.shown(place)
         page.ask("arguments[0].focus()", _all(page, place, HANDLE)[at])
         page.press(key)
         _follows(page, place, seen, name)
-    page.wait(lambda: _picture_or_refusal(page, place) == before, ENOUGH, f"{name} to be back at {here:g}")
+    page.wait(lambda: page.shown(place) == before, ENOUGH, f"{name} to be back at {here:g}")
     return [name]
 
 
@@ -82,25 +72,33 @@ def _choose(page: Page, place: int, at: int) -> list[str]:
         return []
     name, entries = _name(page, menu), [each.text for each in Select(menu).options]
     here = entries.index(Select(menu).first_selected_option.text)
-    before = _picture_or_refusal(page, place)
+    before = page.shown(place)
     for entry in (here - 1 if here == len(entries) - 1 else here + 1, here):
-        seen = _picture_or_refusal(page, place)
+        seen = page.shown(place)
         Select(_all(page, place, MENU)[at]).select_by_index(entry)
         _follows(page, place, seen, name)
-    page.wait(lambda: _picture_or_refusal(page, place) == before, ENOUGH, f"{name} to be back at {entries[here]}")
+    page.wait(lambda: page.shown(place) == before, ENOUGH, f"{name} to be back at {entries[here]}")
     return [name]
 
 
 def _play(page: Page, place: int, at: int) -> list[str]:
-    """A player runs through several pictures, and holds where it is told to."""
-    seen = {page.pictures(place)}
+    """A player runs through several pictures, and holds where it is told to, or at its end."""
+    seen = {page.shown(place)}
     _all(page, place, PLAY)[at].click()
     deadline = time.monotonic() + ENOUGH * page.patience
-    while len(seen) < 4:
+    while len(seen) < 3:
         assert time.monotonic() < deadline, f"the player showed {len(seen)} pictures"
-        seen.add(page.pictures(place))
-    _all(page, place, PLAY)[at].click()
-    page.wait(page.idle, ENOUGH, "the player to hold")
+        seen.add(page.shown(place))
+        time.sleep(0.1)
+    for playing in _all(page, place, PLAYS):
+        playing.click()
+
+    def holds() -> bool:
+        here = page.shown(place)
+        time.sleep(1.5)  # two pictures of a collective
+        return page.shown(place) == here
+
+    page.wait(holds, ENOUGH, "the player to hold")
     return ["play"]
 
 

@@ -31,7 +31,9 @@ function luminance(colour) {
 
 function contrast(element) {
   const back = behind(element);
-  const [dark, light] = [luminance(over(channels(getComputedStyle(element).color), back)), luminance(back)].sort((a, b) => a - b);
+  const style = getComputedStyle(element);
+  const ink = channels(element instanceof SVGElement ? style.fill : style.color);
+  const [dark, light] = [luminance(over(ink, back)), luminance(back)].sort((a, b) => a - b);
   return (light + 0.05) / (dark + 0.05);
 }
 
@@ -40,7 +42,7 @@ function cutBy(element, box) {
   for (let at = element; at && at !== notebook.node; at = at.parentElement) {
     const style = getComputedStyle(at);
     const inside = at.getBoundingClientRect();
-    if (style.display === 'inline' || style.display === 'contents') continue;
+    if (['inline', 'contents'].includes(style.display) && !(at instanceof SVGSVGElement)) continue;
     const wide = box.right > inside.right + AIR || box.left < inside.left - AIR;
     const high = box.bottom > inside.bottom + AIR + 2 || box.top < inside.top - AIR - 2;
     if (wide && ['hidden', 'clip'].includes(style.overflowX)) return at;
@@ -78,7 +80,8 @@ notebook.widgets.forEach((cell, place) => {
       range.selectNodeContents(walker.currentNode);
       const boxes = [...range.getClientRects()].filter(box => box.width > 1 && box.height > 1);
       const clips = boxes.map(box => cutBy(element, box)).find(Boolean);
-      if (clips) tell(`cut by .${clips.className}`, walker.currentNode.data);
+      if (clips) tell(`cut by .${clips.getAttribute('class')}`, walker.currentNode.data);
+      if (element.closest('.jp-RenderedMarkdown pre')) continue; // the colours of code are JupyterLab's own
       const ratio = contrast(element);
       if (ratio < least) tell(`pale, ${ratio.toFixed(2)}`, walker.currentNode.data);
     }

@@ -43,7 +43,14 @@ RESTARTS = """
 window.restarted = false;
 panel.sessionContext.statusChanged.connect((_, now) => { window.restarted ||= now.endsWith('restarting'); });
 """
-PICTURES = "return [...cell.outputArea.node.querySelectorAll('img')].map(each => each.src).join(' ')"
+PICTURES = """
+let mark = 0;
+for (const image of cell.outputArea.node.querySelectorAll('img'))
+    for (let at = 0; at < image.src.length; at++) mark = (31 * mark + image.src.charCodeAt(at)) | 0;
+const words = [...cell.outputArea.node.querySelectorAll('.widget-html-content')].map(each => each.textContent);
+return [String(mark), words.join(' ')];
+"""
+END = "return window.jupyterapp?.serviceManager.sessions.shutdownAll()"
 
 
 def chromium(profile: Path) -> webdriver.Chrome:
@@ -66,7 +73,9 @@ class Page:
     """
 
     def __init__(self, driver: webdriver.Chrome, address: str, lesson: str, patience: float) -> None:
-        self.driver, self.patience = driver, patience
+        self.driver, self.lesson, self.patience = driver, lesson, patience
+        self.began = time.monotonic()
+        self.ask(END)  # the kernel of the lesson before
         self.width(WIDTHS[0])
         self.open(f"{address}/lab/tree/lessons/{lesson}?reset")
 
@@ -77,6 +86,10 @@ class Page:
         self.wait(self.idle, 60, "its kernel")
         self.wait(lambda: self.ask(f"{NOTEBOOK} return notebook.widgets.every(each => each.inViewport)"), 60, "cells")
         self.select(0)
+
+    def tell(self, what: str) -> None:
+        """Say what was done, and when: some lessons take minutes."""
+        print(f"{time.monotonic() - self.began:6.1f} s  {self.lesson}: {what}", flush=True)
 
     def ask(self, script: str, *arguments: Any) -> Any:
         """What a script in the page returns."""
@@ -130,9 +143,9 @@ class Page:
         """All that stands in this cell."""
         return self.ask(f"{CELL} return cell.node", place)
 
-    def pictures(self, place: int) -> str:
-        """Which pictures a cell shows."""
-        return self.ask(CELL + PICTURES, place)
+    def shown(self, place: int) -> tuple[str, str]:
+        """A number that tells a cell's pictures from others, and the words with which its widgets refuse a choice."""
+        return tuple(self.ask(CELL + PICTURES, place))
 
     def run(self, place: int, seconds: float = 240) -> dict[str, Any]:
         """Run a cell that is selected, from the keyboard, and go to the next one."""

@@ -1,5 +1,6 @@
 """What a reader does with an open lesson: run its cells, move its widgets, solve a puzzle, stop what hangs, look."""
 
+import time
 from pathlib import Path
 
 from puzzles import catalog
@@ -30,7 +31,9 @@ def run(page: Page, places: list[int]) -> list[int]:
     widgets = []
     for place in places:
         page.select(place)
+        began = time.monotonic()
         shown = page.run(place)
+        page.tell(f"cell {place} ran, {time.monotonic() - began:.1f} s")
         assert shown["errors"] == [], f"cell {place}: {shown['errors']}"
         assert not shown["folded"], f"cell {place} hides what it shows"
         assert "Warning: " not in shown["text"], f"cell {place}: {shown['text']}"
@@ -46,7 +49,10 @@ def puzzle_of(page: Page, place: int) -> str:
 
 
 def solve(page: Page, place: int) -> None:
-    """Give a puzzle's cell a wrong, a hanging and a right solution, one after another: each gets its card."""
+    """Give a puzzle's cell a wrong, a hanging and a right solution, one after another: each gets its card.
+
+    The stub comes again after them: the right solution stays in its file.
+    """
     puzzle = catalog.find(puzzle_of(page, place))
     stub = page.cell(place)["source"]
     assert "not solved yet" in page.cell(place)["text"]
@@ -54,11 +60,12 @@ def solve(page: Page, place: int) -> None:
         "✗ ": text.wrong(puzzle, puzzle.wrong[0]),
         "✗ error": text.with_body(puzzle, HANGS),
         "✓ passed": text.solution(puzzle),
-        "· not solved yet": stub.partition("\n")[2],
+        "left as it is": stub.partition("\n")[2],
     }
     for said, solution in tries.items():
         page.write(place, f"%%puzzle {puzzle.name}\n{solution}")
         shown = page.run(place)["text"]
+        page.tell(f"{puzzle.name}: {said.strip()}")
         assert said in shown, f"{puzzle.name}: {said!r} is not in {shown!r}"
 
 
@@ -82,23 +89,29 @@ def stop(page: Page, after: int) -> None:
     page.press("d", "d")
 
 
-def look(page: Page, folder: Path, name: str, widgets: list[int]) -> list[str]:
-    """What can't be read, in either theme, at either width; and pictures of the widgets to look at."""
-    found = []
+def move(page: Page, widgets: list[int]) -> None:
+    """Move all controls of these cells. Raises AssertionError where a control changes nothing, or a cell has none."""
+    moved = {place: controls.tried(page, place) for place in widgets}
+    assert all(moved.values()), f"cells whose widgets can't be moved: {moved}"
+
+
+def look(page: Page, folder: Path, widgets: list[int]) -> None:
+    """Look at a lesson in either theme, at either width, and leave pictures of the widgets in a folder.
+
+    Raises:
+        AssertionError: text that is cut off or pale.
+    """
+    unread, name = [], page.lesson.partition("_")[0]
     for theme in THEMES:
         page.theme(theme)
         for width in WIDTHS:
             page.width(width)
-            found += [f"{theme}, {width} pixels: {each}" for each in page.look(LEAST)]
+            unread += [f"{theme}, {width} pixels: {each}" for each in page.look(LEAST)]
+            page.tell(f"looked at {theme}, {width} pixels")
             for place in widgets:
                 file = folder / f"{name}-{place}-{width}-{theme.split()[-1].lower()}.png"
                 page.ask(f"{CELL} cell.outputArea.node.scrollIntoView({{block: 'start'}})", place)
                 page.driver.save_screenshot(str(file))
     page.theme(THEMES[0])
     page.width(WIDTHS[0])
-    return found
-
-
-def move(page: Page, widgets: list[int]) -> dict[int, list[str]]:
-    """Move all controls of these cells. Returns what was moved, by cell."""
-    return {place: controls.tried(page, place) for place in widgets}
+    assert not unread, "\n".join(unread)
