@@ -21,10 +21,10 @@ from reference.frameworks.plain import Course
 def losses(course: Course, feature: str) -> Iterator[float]:
     """`zero1-moved` or `zero3-moved`."""
     deepspeed.init_distributed(dist_backend="gloo", verbose=False)
-    yield from moved.losses(course, Zero(course, feature))
+    yield from moved.losses(course, DeepSpeedEngine(course, feature))
 
 
-class Zero:
+class DeepSpeedEngine:
     """ZeRO of a stage."""
 
     def __init__(self, course: Course, feature: str) -> None:

@@ -25,12 +25,12 @@ from reference.frameworks.plain import Course
 
 def losses(course: Course, feature: str) -> Iterator[float]:
     """`gpt-moved`."""
-    yield from moved.losses(course, TensorParallel(course, feature))
+    yield from moved.losses(course, MegatronModel(course, feature))
     for writer in multiprocessing.active_children():  # of `save`; they would outlive this rank
         writer.terminate()
 
 
-class TensorParallel:
+class MegatronModel:
     """Its own model, cut in two."""
 
     def __init__(self, course: Course, feature: str) -> None:
