@@ -1,8 +1,8 @@
 """Prove everything: `python -m tests.prove`, which is `make test`.
 
 What decides by a clock or counts what a whole machine does is marked `alone`; everything else runs side by side before
-it, in three processes on two cores: a third of its time a test waits, for ranks that start or sleep. Afterwards one
-line says how many minutes each part took, and how many seconds the tests of each folder.
+it, in three processes on two cores: a third of its time a test waits, for ranks that start or sleep. Afterwards it
+says which tests took longest, and in one line how many minutes each part took, and how many seconds each folder.
 
 Some tests take turns (`tests/turns.py`): the day decides which, and is printed. `--turn=N` has those of another day,
 and `--all` has all of them, which takes longer.
@@ -19,6 +19,7 @@ import pytest
 from pytest import ExitCode
 
 TESTS = Path(__file__).parent
+LONGEST = 40  # functions that are told
 MOST = 6  # processes side by side: each has ranks of its own, 8 and more of them
 
 
@@ -28,21 +29,24 @@ def processes(cores: int) -> int:
 
 
 class Seconds:
-    """A plugin that adds up what tests take, with what is set up for them, by folder; and what each part took by the
-    clock."""
+    """A plugin that adds up what tests take, with what is set up for them, by folder; what each part took by the clock;
+    and which functions take longest, all their parameters together."""
 
     def __init__(self) -> None:
         self.of: Counter[str] = Counter()
+        self.functions: Counter[str] = Counter()
         self.parts: dict[str, float] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         _, *folders, _ = report.nodeid.partition("::")[0].split("/")
         self.of[folders[0] if folders else "tests"] += report.duration
+        self.functions[report.nodeid.partition("[")[0]] += report.duration
 
     def __str__(self) -> str:
         parts = ", ".join(f"{part} {seconds / 60:.1f}" for part, seconds in self.parts.items())
         folders = ", ".join(f"{folder} {seconds:.0f}" for folder, seconds in self.of.most_common())
-        return f"minutes: {parts}; seconds by folder: {folders}"
+        longest = "\n".join(f"{seconds:6.0f} s  {name}" for name, seconds in self.functions.most_common(LONGEST))
+        return f"{longest}\nminutes: {parts}; seconds by folder: {folders}"
 
 
 def in_turn(options: list[str], day: int) -> list[str]:

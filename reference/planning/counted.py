@@ -60,9 +60,8 @@ from reference.pipeline_parallel.schedule import Kind, Schedule
 from reference.pipeline_parallel.stages import Stages, TiedTable, pieces_of, stage_of
 from reference.plan import Plan
 
-from .meter import Count, Meter, OneKernel
+from .meter import Count, Meter, OneKernel, Sent
 from .one_rank import OwnGroups, world
-from .traffic import Volume
 
 META = torch.device("meta")
 BEGIN, DENSE, EXPERTS, END = "begin", "dense", "experts", "end"
@@ -201,9 +200,9 @@ class CountedPlan:
                 stage = step.result.stage
                 sent = self.stages[stage - step.result.is_gradient].output
                 if isinstance(step, Send):
-                    found += Count(sent={"pp": Volume(sent / t if is_scattered else sent, 1)})
+                    found += Count(sent={"pp": Sent(sent / t if is_scattered else sent, 1)})
                 elif is_scattered:
-                    found += Count(sent={"tp": Volume(sent * (t - 1) / t, 1)})
+                    found += Count(sent={"tp": Sent(sent * (t - 1) / t, 1)})
         return found
 
     def _most_kept(self, pipe: int) -> float:

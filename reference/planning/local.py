@@ -3,10 +3,12 @@
 Ranks here are processes that share a few cores, so what counts is processor time: a step takes as long as all ranks
 compute, over the cores; or as long as one rank computes and waits in its pipeline, if that is more.
 
-    seconds of a rank  =  FLOPs / rate  +  bytes / bandwidth  +  kernels · k  +  calls · c  +  bytes sent · b  +  u
+    seconds of a rank  =  FLOPs / rate  +  bytes / bandwidth  +  kernels · k  +  messages · c  +  bytes sent · b  +  u
 
 What a rank does is counted (`counted.py`), from the code that trains. The rates are measured: of computing on steps of
 models of several shapes by one process for each core, of messages on all-reduces of several sizes and numbers of ranks.
+What ranks lose to each other besides, as they wait and fill one cache, is one factor for all plans: what steps of
+three plans take longer than that.
 """
 
 import os
@@ -22,7 +24,7 @@ import torch.distributed as dist
 from reference.cluster import Cluster
 from reference.config import TrainConfig
 from reference.models.config import GPTConfig
-from reference.plan import Plan
+from reference.plan import DataParallelism, Plan
 
 from .bubbles import bubble
 from .counted import CountedPlan, RankCount, counted
@@ -41,8 +43,9 @@ class LocalRates:
         byte: of a byte that a kernel reads or writes.
         kernel: of a kernel, whatever it does.
         step: of each step of a rank, whatever it does.
-        call: of a collective or a message.
+        message: of one; an all-reduce of n ranks is a ring of 2 (n - 1).
         sent: of a byte that is sent.
+        together: how much longer several ranks take than all that over the cores.
     """
 
     cores: int
@@ -50,29 +53,31 @@ class LocalRates:
     byte: float
     kernel: float
     step: float
-    call: float
+    message: float
     sent: float
+    together: float = 1.0
 
     def __str__(self) -> str:
         return (
             f"{self.cores} cores; each: {1e-9 / self.flop:.1f} GFLOP/s, {1e-9 / self.byte:.1f} GB/s, "
-            f"{1e6 * self.kernel:.1f} µs a kernel, {1e3 * self.step:.1f} ms a step, {1e6 * self.call:.0f} µs a message "
-            f"and {1e-9 / self.sent:.2f} GB/s sent"
+            f"{1e6 * self.kernel:.1f} µs a kernel, {1e3 * self.step:.1f} ms a step, "
+            f"{1e6 * self.message:.0f} µs a message, {1e-9 / self.sent:.2f} GB/s sent, "
+            f"and {self.together:.2f} times that where several ranks share the cores"
         )
 
 
 def features(rank: RankCount) -> np.ndarray:
-    """What the seconds of a rank are made of: FLOPs, bytes, kernels, a step, calls, bytes sent."""
+    """What the seconds of a rank are made of: FLOPs, bytes, kernels, a step, messages, bytes sent."""
     work = rank.count.work
     sent = rank.count.sent.values()
     moved = work.written + work.moved + UPDATE * rank.masters
-    calls, size = (sum(float(getattr(volume, name)) for volume in sent) for name in ("calls", "bytes"))
-    return np.array([work.flops + work.attention, moved, work.kernels, 1.0, calls, size], dtype=float)
+    messages, size = (sum(float(getattr(said, name)) for said in sent) for name in ("messages", "bytes"))
+    return np.array([work.flops + work.attention, moved, work.kernels, 1.0, messages, size], dtype=float)
 
 
 def rank_seconds(rates: LocalRates, rank: RankCount) -> float:
     """Processor time of one rank in a step."""
-    prices = [rates.flop, rates.byte, rates.kernel, rates.step, rates.call, rates.sent]
+    prices = [rates.flop, rates.byte, rates.kernel, rates.step, rates.message, rates.sent]
     return float(features(rank) @ prices)
 
 
@@ -98,7 +103,7 @@ def predict_here(rates: LocalRates, config: TrainConfig, plan: Plan, ranks: int)
         third = alone / plan.micro_batches / 3
         layout = Layouts(pp=p, chunks=found.schedule.stages // p, schedule=plan.schedule)
         alone += float(bubble(layout, plan.micro_batches, third, third, third))
-    return max(alone, sum(each) * ranks / p / rates.cores)
+    return max(alone, sum(each) * ranks / p / rates.cores) * (rates.together if ranks > 1 else 1.0)
 
 
 SHAPES = (  # of one process each: windows, and a model; small ones for what kernels take, large ones for FLOPs
@@ -108,19 +113,32 @@ SHAPES = (  # of one process each: windows, and a model; small ones for what ker
     (8, GPTConfig(layers=2, width=256, heads=8, kv_heads=4, hidden=704)),
     (4, GPTConfig(layers=2, width=512, heads=8, kv_heads=8, hidden=1408)),
 )
+PLANS = (  # of several ranks, and of every axis
+    (2, Plan(DataParallelism.ZERO2, micro_batches=2)),
+    (4, Plan(DataParallelism.DDP, tensor_parallel=2)),
+    (8, Plan(DataParallelism.ZERO1, micro_batches=4, tensor_parallel=2, pipeline_parallel=2)),
+)
 SIZES = (1_000, 100_000, 1_000_000)  # elements of an all-reduce
 STEPS, CALLS = 5, 10
 
 
 def calibrate(cores: int | None = None) -> LocalRates:
-    """Measure this machine: about half a minute, in which nothing else should run."""
+    """Measure this machine: less than a minute, in which nothing else should run."""
     cores = cores or os.cpu_count() or 1
     with Cluster(cores, preload=("torch._dynamo",)) as cluster:
         took = [median(cluster.run(_steps_alone, TrainConfig(model, batch=b, steps=STEPS + 2))) for b, model in SHAPES]
     rows = np.array([features(counts(TrainConfig(model, batch=b), Plan(), 1).rank())[:4] for b, model in SHAPES])
     flop, byte, kernel, step = _not_below_zero(rows, np.array(took))
-    call, sent = _of_messages()
-    return LocalRates(cores, flop, byte, kernel, step, call, sent)
+    message, sent = _of_messages()
+    rates = LocalRates(cores, flop, byte, kernel, step, message, sent)
+    return replace(rates, together=_together(rates))
+
+
+def _together(rates: LocalRates) -> float:
+    """How much longer ranks take than each of them would alone: the median of `PLANS`, and no less than 1."""
+    config = TrainConfig(SHAPES[3][1], batch=16, steps=STEPS + 2)
+    found = [measure(config, plan, ranks) / predict_here(rates, config, plan, ranks) for ranks, plan in PLANS]
+    return max(1.0, median(found))
 
 
 def _of_messages() -> tuple[float, float]:
@@ -129,10 +147,10 @@ def _of_messages() -> tuple[float, float]:
     for n in (2, 4, 8):
         with Cluster(n) as cluster:
             for size in SIZES:
-                rows.append([1.0, 4 * size * 2 * (n - 1) / n])
+                rows.append([2 * (n - 1), 4 * size * 2 * (n - 1) / n])
                 took.append(sum(cluster.run(_all_reduces, size)) / n)
-    call, sent = _not_below_zero(np.array(rows), np.array(took))
-    return call, sent
+    message, sent = _not_below_zero(np.array(rows), np.array(took))
+    return message, sent
 
 
 def _not_below_zero(rows: np.ndarray, took: np.ndarray) -> np.ndarray:

@@ -23,10 +23,28 @@ from torch.utils.flop_counter import flop_registry
 
 from reference.models.ops import Around, Ops
 
-from .traffic import Volume
 from .work import Work
 
 NO_KERNEL = ("empty", "detach", "lift_fresh", "set_", "resize_", "new_empty", "_unsafe_view", "_reshape_alias")
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a rank sends along one axis.
+
+    Attributes:
+        bytes: that go through its link.
+        messages: one behind another; around a ring of n ranks, n - 1 in each pass.
+    """
+
+    bytes: float = 0
+    messages: float = 0
+
+    def __add__(self, other: "Sent") -> "Sent":
+        return Sent(self.bytes + other.bytes, self.messages + other.messages)
+
+    def __mul__(self, times: float) -> "Sent":
+        return Sent(self.bytes * times, self.messages * times)
 
 
 @dataclass(frozen=True)
@@ -39,29 +57,23 @@ class Count:
     """
 
     work: Work = field(default_factory=Work)
-    sent: Mapping[str, Volume] = field(default_factory=dict)
+    sent: Mapping[str, Sent] = field(default_factory=dict)
 
     def __add__(self, other: "Count") -> "Count":
         axes = {**self.sent, **other.sent}
-        return Count(self.work + other.work, {axis: both(self.along(axis), other.along(axis)) for axis in axes})
+        return Count(self.work + other.work, {axis: self.along(axis) + other.along(axis) for axis in axes})
 
     def __mul__(self, times: float) -> "Count":
-        sent = {axis: Volume(times * said.bytes, times * said.calls) for axis, said in self.sent.items()}
-        return Count(self.work * times, sent)
+        return Count(self.work * times, {axis: said * times for axis, said in self.sent.items()})
 
     __rmul__ = __mul__
 
     def __sub__(self, other: "Count") -> "Count":
         return self + -1 * other
 
-    def along(self, axis: str) -> Volume:
+    def along(self, axis: str) -> Sent:
         """What was sent along one axis."""
-        return self.sent.get(axis, Volume(0, 0))
-
-
-def both(one: Volume, other: Volume) -> Volume:
-    """Together."""
-    return Volume(one.bytes + other.bytes, one.calls + other.calls)
+        return self.sent.get(axis, Sent())
 
 
 class Meter(TorchDispatchMode):
@@ -76,9 +88,9 @@ class Meter(TorchDispatchMode):
         count, self._count = self._count, Count()
         return count
 
-    def say(self, axis: str, sent: float) -> None:
-        """A collective or a message, of which this rank sends so many bytes."""
-        self._count += Count(sent={axis: Volume(sent, 1)})
+    def say(self, axis: str, sent: float, messages: int = 1) -> None:
+        """A collective or a message, of which this rank sends so many bytes, in so many messages."""
+        self._count += Count(sent={axis: Sent(sent, messages)})
 
     def begin_attention(self, attends: bool) -> None:
         """From here on what runs is inside a kernel of attention, or no longer."""

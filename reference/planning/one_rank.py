@@ -126,7 +126,7 @@ class Counting(Communicator):
     def all_to_all_uneven(self, x: Tensor, out: Tensor, sent: Sequence[int], received: Sequence[int]) -> None:
         of_row = x.nbytes / len(x) if len(x) else 0
         if self.size() > 1:
-            self.meter.say(self.axis, of_row * (sum(sent) - sent[self.rank()]))
+            self.meter.say(self.axis, of_row * (sum(sent) - sent[self.rank()]), self.size() - 1)
         if not x.is_meta:
             out[:] = x[self.rank()]
 
@@ -145,4 +145,4 @@ class Counting(Communicator):
         """Each rank sends (n-1)/n of a tensor in each pass around a ring."""
         n = self.size()
         if n > 1:
-            self.meter.say(self.axis, passes * whole.nbytes * (n - 1) / n)
+            self.meter.say(self.axis, passes * whole.nbytes * (n - 1) / n, passes * (n - 1))

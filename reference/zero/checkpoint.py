@@ -96,8 +96,12 @@ def contents_of(
         BadInput: the same on every rank, if something is not plain, or ranks do not agree.
     """
     require_plain(extra)
-    parameters = merge(together(lambda: describe(saved_parts(form, optimizer), optimizer.state), group))
-    remembered = merge(together(lambda: describe([each.as_saved() for each in form.remembered], {}), group))
+
+    def described() -> tuple[dict[str, SavedParameter], dict[str, SavedParameter]]:
+        remembered = [each.as_saved() for each in form.remembered]
+        return describe(saved_parts(form, optimizer), optimizer.state), describe(remembered, {})
+
+    parameters, remembered = map(merge, zip(*together(described, group), strict=True))
     return {
         "step": int(step),
         "extra": deepcopy(dict(extra)),

@@ -65,7 +65,7 @@ def cold(name: str) -> float:
     with tempfile.TemporaryDirectory() as directory:
         course = Course(Path(directory))
         course.write(puzzle, text.solution(puzzle), "benchmark")
-        command = [sys.executable, "-c", "from rankwise.cli import main; main()", "check", name, "--course", directory]
+        command = [sys.executable, "-m", "rankwise", "check", name, "--course", directory]
         seconds = []
         for _ in range(3):
             begin = time.perf_counter()

@@ -153,7 +153,7 @@ def test_a_run_that_was_killed_continues(folder: Path, put: Put, tmp_path: Path)
     for number in range(12):
         put(f"learner{number}/networks/ring_time.py", right(TIME) + f"# {number}\n")
     journal = tmp_path / "journal.db"
-    command = [sys.executable, "-c", "from rankwise.cli import main; main()", "grade", str(folder)]
+    command = [sys.executable, "-m", "rankwise", "grade", str(folder)]
     command += ["--journal", str(journal), "--cores", "1"]
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
     wait_until(lambda: journal.exists() and len(kept(journal)) > 1, seconds=120)

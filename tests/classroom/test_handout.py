@@ -32,7 +32,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess:
     environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-c", "from rankwise.cli import main; main()", *words]
+    command = [sys.executable, "-m", "rankwise", *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 

@@ -99,7 +99,7 @@ def test_jupyterlab_opens_lesson_01_and_has_puzzle_files_beside_it(tmp_path: Pat
     own_folders = {f"JUPYTER_{kind}_DIR": str(tmp_path / kind) for kind in ("CONFIG", "DATA", "RUNTIME")}
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
-    command = [sys.executable, "-c", "from rankwise.cli import main; main()", "lab", "--no-browser", "--allow-root"]
+    command = [sys.executable, "-m", "rankwise", "lab", "--no-browser", "--allow-root"]
     command += ["--ip", "127.0.0.1", "--port", address.rpartition(":")[2], "--ServerApp.token=known"]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | own_folders)
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -13,7 +13,7 @@ from rankwise.cli import BAD_INPUT, run
 from rankwise.island_training import CutOff, told
 
 HOUSE = Path(__file__).parents[2]
-START = [sys.executable, "-c", "from rankwise.cli import main; main()"]
+START = [sys.executable, "-m", "rankwise"]
 COMMAND = ("train", "--ranks", "4", "--data-parallel", "fsdp", "--batch", "12", "--sequence", "16")
 
 

@@ -14,7 +14,7 @@ from reference.report import read_log
 from reference.resilience.preemption import PREEMPTED
 
 HOUSE = Path(__file__).parents[2]
-START = [sys.executable, "-c", "from rankwise.cli import main; main()"]
+START = [sys.executable, "-m", "rankwise"]
 COMMON = ["train", "--ranks", "4", "--model", "tiny", "--batch", "8", "--sequence", "16", "--precision", "fp64"]
 COMMON += ["--data-parallel", "fsdp"]
 VOTES = ["--voting-replicas", "2"]

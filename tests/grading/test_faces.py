@@ -378,7 +378,7 @@ class TestCommands:
         assert "✓ networks.ring_time: passed" in shown.out and "not kept: " in shown.out
 
     def test_watch_checks_on_save(self, course: Course) -> None:
-        command = [sys.executable, "-c", "from rankwise.cli import main; main()", "watch", "--course", str(course.root)]
+        command = [sys.executable, "-m", "rankwise", "watch", "--course", str(course.root)]
         watcher = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -400,7 +400,7 @@ class TestCommands:
 
 
 class TestFrontDesk:
-    COMMAND = (sys.executable, "-c", "from rankwise.cli import main; main()")
+    COMMAND = (sys.executable, "-m", "rankwise")
 
     @pytest.mark.parametrize("command", ["puzzles", "lessons"])
     def test_a_terminal_of_ascii_is_enough(self, command: str) -> None:

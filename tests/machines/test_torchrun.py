@@ -84,7 +84,7 @@ def test_the_doctor_names_a_slow_node(tmp_path: Path) -> None:
     if not (found := Nodes.available()):
         pytest.skip(found.why_not)
     said = tmp_path / "said"
-    rankwise = [sys.executable, "-c", "from rankwise.cli import main; main()", "doctor"]
+    rankwise = [sys.executable, "-m", "rankwise", "doctor"]
     with Nodes(3, "200 Mb/s") as nodes, said.open("w") as out:
         nodes.slow(1, "20 Mb/s")
         runs = [

@@ -1,5 +1,7 @@
 """Steps on this machine: prices are found again, and a prediction is what counts and prices say."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from reference.plan import DataParallelism, Plan
 from reference.planning import local
 from reference.planning.local import LocalRates, counts, errors, features, predict_here, rank_seconds
 
-RATES = LocalRates(cores=2, flop=2e-11, byte=1e-10, kernel=1e-5, step=5e-3, call=2e-4, sent=1e-9)
+RATES = LocalRates(cores=2, flop=2e-11, byte=1e-10, kernel=1e-5, step=5e-3, message=1e-4, sent=1e-9)
 CONFIG = TrainConfig(preset("demo"), batch=8)
 PRICES = (RATES.flop, RATES.byte, RATES.kernel, RATES.step)
 
@@ -27,9 +29,9 @@ def test_no_price_is_below_zero() -> None:
 
 def test_one_rank_takes_what_it_does() -> None:
     rank = counts(CONFIG, Plan(), 1).rank()
-    flops, moved, kernels, steps, calls, sent = features(rank)
+    flops, moved, kernels, steps, messages, sent = features(rank)
     expected = flops * RATES.flop + moved * RATES.byte + kernels * RATES.kernel + RATES.step
-    assert (steps, calls, sent) == (1, 0, 0)
+    assert (steps, messages, sent) == (1, 0, 0)
     assert predict_here(RATES, CONFIG, Plan(), 1) == pytest.approx(expected)
 
 
@@ -45,6 +47,15 @@ def test_ranks_share_cores() -> None:
 def test_a_pipeline_with_few_micro_batches_waits() -> None:
     few, many = (Plan(micro_batches=m, pipeline_parallel=2) for m in (1, 8))
     assert predict_here(RATES, CONFIG, few, 2) > 1.2 * predict_here(RATES, CONFIG, many, 2)
+
+
+def test_ranks_that_wait_for_each_other_take_longer_and_one_alone_does_not() -> None:
+    slow = replace(RATES, together=1.5)
+    for ranks, factor in ((1, 1.0), (4, 1.5)):
+        plan = Plan(DataParallelism.DDP)
+        assert predict_here(slow, CONFIG, plan, ranks) == pytest.approx(
+            factor * predict_here(RATES, CONFIG, plan, ranks)
+        )
 
 
 def test_errors_are_medians_and_orders() -> None:

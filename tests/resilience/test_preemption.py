@@ -92,7 +92,7 @@ def test_the_command_passes_it_on_saves_and_resumes(short_text: Path, tmp_path: 
     """To the process that a person started, as Kubernetes and `kill` send it."""
     folder, log = tmp_path / "checkpoints", tmp_path / "log"
     options = ["--data", str(short_text), "--steps", "60", "--save", str(folder), "--log", str(log)]
-    command = [sys.executable, "-c", "from rankwise.cli import main; main()", "train", "--ranks", "2", *COMMON]
+    command = [sys.executable, "-m", "rankwise", "train", "--ranks", "2", *COMMON]
     program = subprocess.Popen(
         [*command, *options], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

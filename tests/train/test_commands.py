@@ -30,7 +30,7 @@ from reference.report import read_log
 
 from ..processes import wait_until
 
-RANKWISE = (sys.executable, "-c", "from rankwise.cli import main; main()")
+RANKWISE = (sys.executable, "-m", "rankwise")
 SMALL = ("--model", "tiny", "--steps", "4", "--batch", "4", "--sequence", "16")
 CONFIG = TrainConfig(PRESETS["tiny"], steps=4, batch=4, sequence=16)
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "reference.train")
