@@ -49,7 +49,7 @@ LIMIT = 300  # seconds in which both ranks have started, made their mistake, and
 
 
 def mistake(event: str, all_reduce: Callable[[Tensor], object] = dist.all_reduce) -> None:
-    """What the ranks do, with somebody's sum over ranks."""
+    """What the ranks do, with the sum over ranks that a framework has."""
     rank = dist.get_rank()
     x = torch.ones(4 + (event == "shapes differ" and rank == 1))
     if event == "a rank dies" and rank == 1:
