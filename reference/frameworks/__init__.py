@@ -11,6 +11,8 @@ says what there is, `run` runs it, and `compare` makes the table of all: each ce
     rows.py           what runs have shown: rows, stored with versions and date
     words.py          our words in the frameworks' words: flags and defaults, and what errors look like
     moving.py         our checkpoints to torch's DCP and to Hugging Face's names of Llama, and back
+    moving_deepspeed.py   our checkpoints to DeepSpeed's universal ones, and back
+    moving_megatron.py    our checkpoints to Megatron's names and order of rows, and back
 
     adapters/ours.py         the reference itself, by the plan of a feature
     adapters/ddp.py          torch DistributedDataParallel, and ZeroRedundancyOptimizer
@@ -29,6 +31,9 @@ says what there is, `run` runs it, and `compare` makes the table of all: each ce
     adapters/with_deepspeed.py      DeepSpeed: ZeRO and its pipeline
     adapters/with_deepspeed_moe.py  DeepSpeed: experts
     adapters/with_ulysses.py        DeepSpeed-Ulysses
+    adapters/moved.py               a run that goes from ours to a framework and back, by checkpoints
+    adapters/with_deepspeed_moved.py    DeepSpeed in it
+    adapters/with_megatron_moved.py     Megatron Core in it
     adapters/with_megatron.py       Megatron Core: tensor and sequence parallelism, by its layers in our model
     adapters/with_megatron_gpt.py   Megatron Core's own model: pipelines, experts, its distributed optimizer
     adapters/megatron_model.py      our model as its GPTModel
@@ -49,7 +54,8 @@ says what there is, `run` runs it, and `compare` makes the table of all: each ce
     answers/torch_mesh.py      Megatron's command line as a mesh of torch's
     answers/hang.py            the call that a hang waits for, by what flight recorders have kept
 
-    lab/steps.py     one step of a framework: run in ranks that are there, or stored
-    lab/runs.py      a run from outside: ranks started, and a row of what they found
-    lab/failing.py   what a reader sees of three mistakes
+    lab/steps.py        one step of a framework: run in ranks that are there, or stored
+    lab/runs.py         a run from outside: ranks started, and a row of what they found
+    lab/failing.py      what a reader sees of three mistakes
+    lab/failing_in.py   the same mistakes through DeepSpeed, Megatron Core and Accelerate
 """

@@ -271,6 +271,8 @@ DEEPSPEED = Framework(
                 bound=SINGLE,
                 differs="the mean loss is broadcast to all ranks, and a norm is summed, too",
             ),
+            "zero1-moved": Feature("with_deepspeed_moved", dtype="float32", bound=SINGLE),
+            "zero3-moved": Feature("with_deepspeed_moved", dtype="float32", bound=SINGLE),
             "moe": Feature("with_deepspeed_moe", dtype="float32", bound=SINGLE, experts=True),
             "ulysses": Feature(
                 "with_ulysses",
@@ -350,6 +352,7 @@ MEGATRON = Framework(
                 wrong="Megatron's scheduler sets decay along with the rate, and gives none to norms; without it all "
                 "have the decay of the optimizer",
             ),
+            "gpt-moved": Feature("with_megatron_moved", dtype="float32", bound=OWN_LAYERS),
         }
     ),
 )

@@ -1,5 +1,7 @@
 """Checkpoints on the move: ours to what torch's FSDP2 and DTensor load, and to Hugging Face's names of Llama; and back.
 
+DeepSpeed's and Megatron's have a file each beside this one.
+
     ours                                torch (DCP)                            Hugging Face, `LlamaForCausalLM`
     master.blocks.0.attention.query.…   model.blocks.0.attention.query.…       model.layers.0.self_attn.q_proj.…
     state.exp_avg.blocks.0.…            optimizer.state.blocks.0.….exp_avg     -
@@ -21,9 +23,14 @@ from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from reference.errors import BadInput
 from reference.models import GPTConfig, require_gpt
 from reference.zero import checkpoint_folder
+from reference.zero.checkpoint_state import SavedParameter
 
 MASTER, STATE = "master.", "state."  # how names begin in our checkpoints
 MODEL = "model."  # and in one that holds `{"model": ..., "optimizer": ...}`, as torch's tutorials have it
+
+Contents = tuple[Mapping[str, Tensor], Mapping[str, Mapping[str, Tensor]], int]
+"""What a checkpoint holds: parameters by name; what the optimizer remembers, by its word and the parameter's name; and
+how many steps were taken."""
 
 LLAMA = {
     "embedding": "model.embed_tokens",
@@ -60,7 +67,7 @@ def tensors_in(folder: Path | str) -> dict[str, Tensor]:
     return found
 
 
-def ours(place: Path | str) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]], int]:
+def ours(place: Path | str) -> Contents:
     """What one of our checkpoints, or the newest in a folder of them, holds.
 
     Returns:
@@ -81,6 +88,41 @@ def ours(place: Path | str) -> tuple[dict[str, Tensor], dict[str, dict[str, Tens
             word, _, parameter = name.removeprefix(STATE).partition(".")
             state.setdefault(word, {})[parameter] = tensor
     return parameters, state, contents["step"]
+
+
+def to_ours(
+    parameters: Mapping[str, Tensor], state: Mapping[str, Mapping[str, Tensor]], step: int, folder: Path | str
+) -> Path:
+    """The other way: write a checkpoint of ours, which any plan loads that learns by AdamW.
+
+    Returns:
+        The checkpoint.
+    """
+    partial = checkpoint_folder.begin(Path(folder))
+    tensors = {f"{MASTER}{name}": tensor for name, tensor in parameters.items()}
+    tensors |= {f"{STATE}{word}.{name}": tensor for word, held in state.items() for name, tensor in held.items()}
+    dcp.save(tensors, checkpoint_id=partial, no_dist=True)
+    files = {path.name: checkpoint_folder.Fingerprint.of(path) for path in partial.iterdir()}
+    saved = {name: vars(_saved(name, tensor, state, step)) for name, tensor in parameters.items()}
+    contents = {"step": step, "extra": {}, "optimizer": "AdamW", "parameters": saved, "remembered": {}}
+    return checkpoint_folder.finish(partial, step, contents, files)
+
+
+def _saved(name: str, tensor: Tensor, state: Mapping[str, Mapping[str, Tensor]], step: int) -> SavedParameter:
+    elements = {word: str(held[name].dtype).removeprefix("torch.") for word, held in state.items()}
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return SavedParameter(tuple(tensor.shape), dtype, elements, {"step": (float(step), "float32")})
+
+
+def unlike(some: Contents, others: Contents) -> list[str]:
+    """In what two checkpoints differ that hold parameters, moments and a step: names, where a bit is another one."""
+    named = [
+        {**parameters, **{f"{word}.{name}": x for word, held in state.items() for name, x in held.items()}}
+        for parameters, state, _ in (some, others)
+    ]
+    kept, found = named
+    differing = [name for name in kept.keys() & found.keys() if not torch.equal(kept[name], found[name])]
+    return [*sorted({*differing, *(kept.keys() ^ found.keys())}), *(["the step"] if some[2] != others[2] else [])]
 
 
 def to_torch(place: Path | str, model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path | str) -> None:

@@ -36,7 +36,7 @@ class Failure:
     """What one sees of a mistake."""
 
     event: str  # "a rank dies", "shapes differ", "a collective is missing"
-    where: str  # gloo, MPI, our watch
+    where: str  # gloo, MPI, a framework, our watch
     seen: str  # the line that says most
 
 

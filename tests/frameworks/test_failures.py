@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 from reference.cluster import Cluster, RankError
 from reference.frameworks import words
-from reference.frameworks.lab.failing import EVENTS, mistake
+from reference.frameworks.catalogue import FRAMEWORKS
+from reference.frameworks.lab import failing, failing_in
+from reference.frameworks.lab.failing import EVENTS, WAYS, mistake
 
 NAMED = {
     "a rank dies": "left before finishing",
@@ -18,7 +21,7 @@ NAMED = {
 
 def test_each_event_is_there_for_each_way_to_talk() -> None:
     found = {(each.event, each.where) for each in words.failures()}
-    assert found == set(product(EVENTS, ("gloo", "MPI", "our watch")))
+    assert found == set(product(EVENTS, WAYS))
     assert all(each.seen for each in words.failures())
 
 
@@ -28,3 +31,15 @@ def test_the_watch_names_the_mistake_and_its_line(clusters: Callable[..., Cluste
         clusters(2, watch=True).run(mistake, event)
     assert "failing.py:" in str(told.value)
     assert any(NAMED[event] in each.seen for each in words.failures() if each.event == event)
+
+
+def test_each_framework_that_makes_mistakes_has_an_environment_and_a_program() -> None:
+    assert failing.ELSEWHERE.keys() == failing_in.MADE.keys()
+    assert set(failing.ELSEWHERE.values()) <= FRAMEWORKS.keys()
+
+
+def test_what_is_not_installed_keeps_its_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    stored = [each for each in words.failures() if each.where == "DeepSpeed"]
+    assert failing.seen("DeepSpeed") == stored
+    assert len(stored) == len(EVENTS)

@@ -27,6 +27,7 @@ SETTINGS: Mapping[str, Mapping[str, object]] = MappingProxyType(
     {
         "gpt": {TENSOR: 2},
         "gpt-patched": {TENSOR: 2},
+        "gpt-moved": {TENSOR: 2},
         "1f1b": {PIPELINE: 2},
         "interleaved": {PIPELINE: 2, VIRTUAL: 2},
         "interleaved-overlapped": {PIPELINE: 2, VIRTUAL: 2, "overlap_p2p_comm": True, "batch_p2p_comm": False},

@@ -11,6 +11,7 @@ from reference.collectives.communicator import Native
 from reference.config import TrainConfig, precision
 from reference.frameworks.catalogue import find
 from reference.frameworks.plain import Course
+from reference.plan import Plan
 from reference.train import Training
 
 ENDLESS = 10**9  # steps of a schedule whose first ones all have one rate
@@ -19,6 +20,11 @@ ENDLESS = 10**9  # steps of a schedule whose first ones all have one rate
 def losses(course: Course, feature: str) -> Iterator[float]:
     """Any feature of `rankwise` in the catalogue. The losses of ranks add up to that of the batch."""
     _, features = find("rankwise", feature)
+    yield from trained(training_of(course, features[feature].plan), range(course.steps))
+
+
+def training_of(course: Course, plan: Plan) -> Training:
+    """`reference.train` with a plan, as the course wants it."""
     config = TrainConfig(
         course.config,
         steps=ENDLESS,
@@ -28,10 +34,14 @@ def losses(course: Course, feature: str) -> Iterator[float]:
         warmup=0,
         clip=inf,
         seed=course.seed,
-        precision=precision(PrecisionName.FP64),
+        precision=precision(PrecisionName.FP64 if course.dtype is torch.float64 else PrecisionName.FP32),
     )
-    training = Training(config, dist.group.WORLD, torch.device("cpu"), features[feature].plan, Native)
-    for step in range(course.steps):
+    return Training(config, dist.group.WORLD, torch.device("cpu"), plan, Native)
+
+
+def trained(training: Training, steps: range) -> Iterator[float]:
+    """The losses of these steps."""
+    for step in steps:
         part = training.backward(step).item()
         training.update(step)
         yield part * training.loss_group.size()

@@ -1,50 +1,76 @@
-"""What a reader sees when a rank dies, shapes differ, or a collective is missing: over gloo, over MPI, under our watch.
+"""What a reader sees when a rank dies, shapes differ, or a collective is missing: over gloo, over MPI, in frameworks
+that make the same mistakes through what they have for a sum (`failing_in`), and under our watch.
 
     python -m reference.frameworks.lab.failing            runs all, and writes data/errors.json
+    python -m reference.frameworks.lab.failing "DeepSpeed"                               or one of them
 
-gloo and MPI are told to be patient for some seconds only: by themselves gloo waits for half an hour, and MPI forever.
+gloo is told to be patient for some seconds only: by itself it waits for half an hour. MPI waits forever. What is not
+installed keeps its lines.
 """
 
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from datetime import timedelta
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from reference.cluster import Cluster, ClusterError, RankError
 from reference.collectives import mpi
-from reference.frameworks.words import DATA, Failure
+from reference.errors import BadInput
+from reference.frameworks.catalogue import find
+from reference.frameworks.environments import python_of
+from reference.frameworks.words import DATA, Failure, failures
 
 from .runs import environment, last_error
 
 EVENTS = ("a rank dies", "shapes differ", "a collective is missing")
 PATIENCE = 6  # seconds of gloo
-LIMIT = 180  # seconds in which both ranks have started, made their mistake, and been patient
+ELSEWHERE = {
+    "DeepSpeed": "deepspeed",
+    "Megatron Core": "megatron",
+    "Accelerate": "accelerate",
+    "Accelerate, ACCELERATE_DEBUG_MODE=1": "accelerate",
+}
+"""Frameworks that make the mistakes by their own means, and what the catalogue calls them."""
+RANK = "rank"  # what a program is told that is one of those that fail
+WATCH = "our watch"
+WAYS = ("gloo", "MPI", *ELSEWHERE, WATCH)
+"""In the order in which their lines are stored."""
+LIMIT = 300  # seconds in which both ranks have started, made their mistake, and been patient
 
 
-def mistake(event: str) -> None:
-    """What the ranks do."""
+def mistake(event: str, all_reduce: Callable[[Tensor], object] = dist.all_reduce) -> None:
+    """What the ranks do, with the sum over ranks that a framework has."""
     rank = dist.get_rank()
     x = torch.ones(4 + (event == "shapes differ" and rank == 1))
     if event == "a rank dies" and rank == 1:
         os._exit(1)
     if not (event == "a collective is missing" and rank == 1):
-        dist.all_reduce(x)
+        all_reduce(x)
     dist.barrier()
 
 
 def seen_over(start: str, event: str) -> str:
-    """What two ranks say, and those who have started them."""
-    program = ["-m", "reference.frameworks.lab.failing", start, event]
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *program]
+    """What two ranks say, and those who have started them.
+
+    Raises:
+        BadInput: if a framework is not installed.
+    """
+    name = ELSEWHERE.get(start, "torch")
+    python = python_of(name, find(name)[0])
+    program = ["-m", f"reference.frameworks.lab.failing{'_in' if start in ELSEWHERE else ''}", RANK, start, event]
+    command = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *program]
     if start == "MPI":
-        command = [str(Path(sys.executable).parent / "mpiexec"), "-n", "2", sys.executable, *program]
+        command = [str(Path(python).parent / "mpiexec"), "-n", "2", python, *program]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=environment())
     except subprocess.TimeoutExpired:
@@ -54,8 +80,10 @@ def seen_over(start: str, event: str) -> str:
         return "nothing: it ends as if all were well"
     if not said.strip():
         return f"nothing but exit code {done.returncode}"
-    endings = [line for line in said.splitlines() if "EXIT CODE" in line or "Fatal error" in line]
-    return " ".join(endings[0].split()) if start == "MPI" and endings else last_error(said)
+    named = last_error(said)
+    of_starters = ("EXIT CODE", "Fatal error", "exitcode")
+    endings = [line for line in said.splitlines() if any(word in line for word in of_starters)]
+    return " ".join(endings[0].split()) if endings and (start == "MPI" or named.startswith("=")) else named
 
 
 def seen_by_the_watch(event: str) -> str:
@@ -68,13 +96,23 @@ def seen_by_the_watch(event: str) -> str:
     return "nothing"
 
 
-def all_failures() -> list[Failure]:
-    """Each event over gloo, over MPI and under the watch."""
-    found = []
-    for event in EVENTS:
-        found += [Failure(event, start, seen_over(start, event)) for start in ("gloo", "MPI")]
-        found.append(Failure(event, "our watch", seen_by_the_watch(event)))
-    return found
+def seen(where: str) -> list[Failure]:
+    """Each event, one of the `WAYS`; as it is stored, where a framework is not installed."""
+    look = seen_by_the_watch if where == WATCH else partial(seen_over, where)
+    try:
+        return [Failure(event, where, look(event)) for event in EVENTS]
+    except BadInput as missing:
+        print(f"as stored: {missing}", flush=True)
+        return [each for each in failures() if each.where == where]
+
+
+def meet() -> None:
+    """Wait for the ranks of `torchrun` that still start, so that what is patient is so with the mistake alone."""
+    late = timedelta(seconds=LIMIT)
+    store, _, ranks = next(dist.rendezvous("env://", timeout=late))
+    if store.add("ranks that are here", 1) == ranks:
+        store.set("all are here", "")
+    store.wait(["all are here"], late)
 
 
 def on_rank(start: str, event: str) -> None:
@@ -83,18 +121,23 @@ def on_rank(start: str, event: str) -> None:
         mpi.register()
         dist.init_process_group(mpi.NAME, store=mpi.store(), rank=mpi.rank(), world_size=mpi.size())
     else:
+        meet()
         dist.init_process_group("gloo", timeout=timedelta(seconds=PATIENCE))
     mistake(event)
 
 
-def written(found: list[Failure]) -> list[Mapping[str, str]]:
-    """Ready for JSON."""
-    return [asdict(each) for each in found]
+def store(ways: Iterable[str]) -> None:
+    """Run these, and write their lines in the place of older ones, by event and then in the order of `WAYS`."""
+    found = {(each.event, each.where): each for each in failures()}
+    for where in ways:
+        found |= {(each.event, each.where): each for each in seen(where)}
+        ordered = [asdict(found[key]) for key in product(EVENTS, WAYS) if key in found]
+        text = json.dumps(ordered, indent=1, ensure_ascii=False)
+        (DATA / "errors.json").write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        on_rank(*sys.argv[1:])
+    if sys.argv[1:2] == [RANK]:
+        on_rank(*sys.argv[2:])
     else:
-        text = json.dumps(written(all_failures()), indent=1, ensure_ascii=False)
-        (DATA / "errors.json").write_text(text + "\n", encoding="utf-8")
+        store(sys.argv[1:] or WAYS)
