@@ -139,6 +139,8 @@ def test_minutes_are_told_by_part_and_seconds_by_folder() -> None:
 
     reports = [("tests/zero/test_cost.py", 1.6), ("tests/zero/test_meta.py", 2.6), ("tests/gpu/test_nccl.py", 9.0)]
     assert told([*reports, ("tests/test_rooms.py", 0.2)]) == (
+        "     9 s  tests/gpu/test_nccl.py::test_x\n     3 s  tests/zero/test_meta.py::test_x\n"
+        "     2 s  tests/zero/test_cost.py::test_x\n     0 s  tests/test_rooms.py::test_x\n"
         "minutes: side by side 12.5, alone 1.1; seconds by folder: gpu 9, zero 4, tests 0"
     )
 

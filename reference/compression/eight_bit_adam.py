@@ -6,7 +6,8 @@ these are rounded, and a moment in full is there for one parameter at a time: wh
 cut, moments are made twice, once to find scales, all of which travel in one message, and once to be used.
 
 Of the second moment the root is kept, whose numbers reach half as far in powers of two: v of a gradient that is a
-thousandth of the largest in its block would be rounded to zero.
+thousandth of the largest in its block would be rounded to zero. It has numbers of its own (`ROOTS`), for it falls by
+little in a step, and to the nearest of coarser ones it would never fall.
 
 A checkpoint holds moments, not codes. Scales are powers of two, and what is rounded again in other blocks, or parts of
 blocks, stays what it is: so a run continues as if nothing had happened, on any layout.
@@ -23,12 +24,12 @@ from torch import Tensor, nn
 
 from reference.collectives.communicator import Communicator
 from reference.compression.by_chance import ByChanceAdamW
-from reference.compression.plain_low_bits import FP8, codes, scale_of
+from reference.compression.plain_low_bits import FP8, ROOTS, codes, decoded, scale_of
 from reference.compression.shared_blocks import SharedBlocks
 from reference.data_parallel.gradient_sync import ParameterShard
 from reference.dtypes import accumulator
 
-MOMENTS = ("exp_avg", "root_exp_avg_sq")
+MOMENTS = {"exp_avg": FP8, "root_exp_avg_sq": ROOTS}
 
 
 @dataclass
@@ -36,7 +37,7 @@ class PackedMoments:
     """What is kept of a part with so many elements in so many blocks."""
 
     step: int
-    codes: Tensor  # [2, elements]
+    codes: Tensor  # bytes, [2, elements]
     scales: Tensor  # [blocks, 2]
 
 
@@ -73,7 +74,7 @@ class EightBitAdamW(ByChanceAdamW):
                 largest = self.largest(part, m, v) if agreed is None else agreed[index]
                 step = 1 + (self.kept[part.master].step if part.master in self.kept else 0)
                 self.update(part, m, v, step)
-                self.keep(part.master, step, (m, v.sqrt_()), scale_of(largest, FP8))
+                self.keep(part.master, step, (m, v.sqrt_()), largest)
         return loss
 
     def largest(self, part: ParameterShard, m: Tensor, v: Tensor) -> Tensor:
@@ -95,15 +96,20 @@ class EightBitAdamW(ByChanceAdamW):
             zeros = torch.zeros_like(master, dtype=accumulator(master.dtype))
             return zeros, zeros.clone()
         kept, numbers = self.kept[master], self.blocks.numbers(self.of[master])
-        wide = kept.codes.to(kept.scales.dtype)
-        first, root = (x.mul_(kept.scales[numbers, k]).view(master.shape) for k, x in enumerate(wide))
+        first, root = (
+            decoded(x.view(kind.dtype), kept.scales[numbers, k], kind).view(master.shape)
+            for k, (x, kind) in enumerate(zip(kept.codes, MOMENTS.values(), strict=True))
+        )
         return first, root
 
-    def keep(self, master: nn.Parameter, step: int, moments: Sequence[Tensor], scales: Tensor) -> None:
-        """Round both, with the scales [blocks, 2] of their blocks."""
-        numbers = self.blocks.numbers(self.of[master])
-        few = [codes(x.flatten(), scales[numbers, k], FP8) for k, x in enumerate(moments)]
-        self.kept[master] = PackedMoments(step, torch.stack(few), scales.contiguous())
+    def keep(self, master: nn.Parameter, step: int, moments: Sequence[Tensor], largest: Tensor) -> None:
+        """Round both, with a scale for each block, of the largest in it: [blocks, 2]."""
+        numbers, kinds = self.blocks.numbers(self.of[master]), MOMENTS.values()
+        scales = torch.stack([scale_of(of_one, kind) for of_one, kind in zip(largest.T, kinds, strict=True)], 1)
+        few = [
+            codes(x.flatten(), scales[numbers, k], kind) for k, (x, kind) in enumerate(zip(moments, kinds, strict=True))
+        ]
+        self.kept[master] = PackedMoments(step, torch.stack([x.view(torch.uint8) for x in few]), scales)
 
     @property
     def state(self) -> "Unpacked":
@@ -137,7 +143,7 @@ class Unpacked(MutableMapping[nn.Parameter, Any]):
         optimizer, wide = self._optimizer, accumulator(master.dtype)
         moments = [values[name].to(master.device, wide).view(master.shape) for name in MOMENTS]
         largest = optimizer.blocks.largest(optimizer.of[master], *moments)
-        optimizer.keep(master, int(values["step"]), moments, scale_of(largest, FP8))
+        optimizer.keep(master, int(values["step"]), moments, largest)
 
     def __delitem__(self, master: nn.Parameter) -> None:
         del self._optimizer.kept[master]

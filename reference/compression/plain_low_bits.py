@@ -33,11 +33,11 @@ class EightBitNumbers:
     largest: float
 
 
-FP8 = EightBitNumbers(
-    torch.float8_e4m3fn, 448.0
-)  # 3 bits of a mantissa; beside it for gradients E5M2, which few still take
+FP8 = EightBitNumbers(torch.float8_e4m3fn, 448.0)  # 3 bits of a mantissa; few still take E5M2 for gradients beside it
 E5M2 = EightBitNumbers(torch.float8_e5m2, 57344.0)  # 2 bits, and as far as float16: for gradients under one scale
 INT8 = EightBitNumbers(torch.int8, 127.0)
+ROOTS = EightBitNumbers(torch.uint8, 1.0)  # of what is not negative: 0, and 255 steps of a 16th of an octave up to 1
+OCTAVE = 16  # steps
 
 
 def scale_of(amax: Tensor, numbers: EightBitNumbers) -> Tensor:
@@ -51,7 +51,20 @@ def scale_of(amax: Tensor, numbers: EightBitNumbers) -> Tensor:
 def codes(x: Tensor, scale: Tensor, numbers: EightBitNumbers) -> Tensor:
     """The 8-bit numbers next to x / scale. What is larger than the largest becomes that one."""
     scaled = (x / scale).clamp(-numbers.largest, numbers.largest)
-    return (scaled.nan_to_num().round() if numbers.dtype is torch.int8 else scaled).to(numbers.dtype)
+    if numbers is ROOTS:
+        steps = OCTAVE * scaled.double().log2()  # in float32 it depends on where in a tensor a number is
+        scaled = torch.where(scaled > 0, (255 + steps).clamp(min=1), scaled)  # none is lost: it is divided by
+    return (scaled if numbers.dtype.is_floating_point else scaled.nan_to_num().round()).to(numbers.dtype)
+
+
+def decoded(codes: Tensor, scale: Tensor, numbers: EightBitNumbers) -> Tensor:
+    """What codes say, in the dtype of `scale`, of which there is one for each code, or that spreads to them."""
+    if numbers is not ROOTS:
+        return codes.to(scale.dtype) * scale
+    steps = codes.int() - 255  # a power of two, and one of 16 fractions: with another scale exactly the same number
+    fractions = torch.exp2(torch.arange(OCTAVE, device=codes.device) / OCTAVE).to(scale.dtype)
+    values = torch.ldexp(fractions[(steps % OCTAVE).long()], torch.div(steps, OCTAVE, rounding_mode="floor"))
+    return torch.where(codes > 0, values, 0.0) * scale
 
 
 def rounded(x: Tensor, amax: Tensor, numbers: EightBitNumbers) -> Tensor:
@@ -150,21 +163,27 @@ def carried(x: Tensor, noise: Tensor) -> Tensor:
 BLOCK = 256  # numbers of an optimizer's state that share a scale
 
 
-def pack(x: Tensor, block: int = BLOCK) -> tuple[Tensor, Tensor]:
+def pack(x: Tensor, numbers: EightBitNumbers, block: int = BLOCK) -> tuple[Tensor, Tensor]:
     """An optimizer's state in 8 bits: codes of the flat `x`, padded to whole blocks, and a scale for each block.
 
     Dettmers's codes are spread like the numbers of Adam's moments, many of which are small beside the largest: so are
-    those of E4M3, which reach from 448 down to 2^-9. With scales that are powers of two, what is made again and packed
-    once more, in the same blocks or in parts of them, stays what it is.
+    those of E4M3, which reach from 448 down to 2^-9, and ROOTS. With scales that are powers of two, what is made again
+    and packed once more, in the same blocks or in parts of them, stays what it is.
     """
     padded = torch.nn.functional.pad(x.flatten(), (0, -x.numel() % block)).view(-1, block)
-    scales = scale_of(padded.abs().amax(1, keepdim=True), FP8)
-    return codes(padded, scales, FP8), scales
+    scales = scale_of(padded.abs().amax(1, keepdim=True), numbers)
+    return codes(padded, scales, numbers), scales
 
 
-def unpack(packed: Tensor, scales: Tensor, like: Tensor) -> Tensor:
+def unpack(packed: Tensor, scales: Tensor, numbers: EightBitNumbers, like: Tensor) -> Tensor:
     """The state again, in the form and the dtype of `like`."""
-    return (packed.to(like.dtype) * scales).flatten()[: like.numel()].view_as(like)
+    return decoded(packed, scales.to(like.dtype), numbers).flatten()[: like.numel()].view_as(like)
+
+
+MOMENTS = {"first": FP8, "root": ROOTS}
+"""Of what numbers they are kept: the second moment falls by 5 % in a step whose gradient is 0, and its root by half of
+that. Numbers of 3 bits are 6 to 12 % apart, so to the nearest of them it would never fall; ROOTS are 4 % apart, and it
+falls by one of them."""
 
 
 def eight_bit_adamw(
@@ -186,10 +205,10 @@ def eight_bit_adamw(
         rate, decay, betas, eps: as for AdamW.
     """
     nothing = torch.zeros_like(weight)
-    m, root = (unpack(*state[name], weight) if state else nothing for name in ("first", "root"))
+    m, root = (unpack(*state[name], numbers, weight) if state else nothing for name, numbers in MOMENTS.items())
     m = m.lerp(gradient, 1 - betas[0])
-    root = (root.square() * betas[1] + gradient.square() * (1 - betas[1])).sqrt()
+    v = root.square() * betas[1] + gradient.square() * (1 - betas[1])
     step = state.get("step", 0) + 1
-    state.update(step=step, first=pack(m), root=pack(root))
+    state.update(step=step, first=pack(m, FP8), root=pack(v.sqrt(), ROOTS))
     weight.mul_(1 - rate * decay)
-    weight.addcdiv_(m / (1 - betas[0] ** step), root / (1 - betas[1] ** step) ** 0.5 + eps, value=-rate)
+    weight.addcdiv_(m / (1 - betas[0] ** step), (v / (1 - betas[1] ** step)).sqrt() + eps, value=-rate)

@@ -1,4 +1,5 @@
-"""Where training ends with each way to send less of gradients, and with SOAP, beside AdamW in fp32.
+"""Where training ends with each way to send less of gradients, to keep or multiply fewer bits, and to look at whole
+matrices, beside AdamW in fp32.
 
 What sends less of gradients stands beside torch's own hooks, too.
 
@@ -70,7 +71,15 @@ LIMITS: Mapping[str, float] = MappingProxyType(
         "one-bit-lamb": 0.4,  # 0.235
         "demo": 0.1,  # 0 and below
         "majority-vote": 0.8,  # 0.503
+        "muon": 0.16,  # 0.105
+        "shampoo": 0.24,  # 0.156
         "soap": 0.02,  # below: 2.444 where AdamW ends with 2.482
+        "moments in 8 bits": 0.02,  # below
+        "products in fp8": 0.02,  # below
+        "products in fp8, delayed scales": 0.03,  # 0.015
+        "products in int8": 0.03,  # 0.014
+        "computed in bf16": 0.02,  # below
+        "weights in bf16, rounded by chance": 0.03,  # 0.012
     }
 )
 """Nats that a way may lose in 200 steps of a tiny model: few steps for what is sent late."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from reference.choices import Offload, Optimizer, Outer
 from reference.cluster import Cluster
 from reference.compression.by_chance import ByChanceAdamW, noise_of
 from reference.compression.eight_bit_adam import EightBitAdamW
-from reference.compression.plain_low_bits import eight_bit_adamw
+from reference.compression.plain_low_bits import ROOTS, codes, decoded, eight_bit_adamw
 from reference.compression.shared_blocks import SharedBlocks, places_of
 from reference.config import TrainConfig
 from reference.data_parallel.gradient_sync import ParameterShard
@@ -153,6 +154,30 @@ def test_it_is_the_plain_one_and_near_adamw() -> None:
     assert torch.allclose(mine, plain, rtol=1e-12, atol=1e-12)
     moved = (exact - weight).norm()
     assert (mine - exact).norm() < 0.05 * moved
+
+
+def test_the_second_moment_falls_once_gradients_do() -> None:
+    """By 5 % in a step, and its root by half of that: to the nearest of numbers of 3 bits it would stay for good."""
+    optimizer = alone(torch.ones(4, 64))
+    (mine,) = optimizer.of
+    found = []
+    for size in [1.0] * 10 + [0.0] * 20:
+        mine.grad = torch.full_like(mine, size)
+        optimizer.step()
+        found.append(float(optimizer.recall(mine)[1][0, 0]))
+    falls = [after / before for before, after in pairwise(found[9:])]
+    assert falls == pytest.approx([2 ** (-1 / 16)] * 20)
+
+
+def test_roots_are_the_same_numbers_with_another_scale_and_none_is_lost() -> None:
+    x = torch.rand(1000, generator=torch.Generator().manual_seed(0)) ** 8
+    scale = torch.ones(())
+    once = decoded(codes(x, scale, ROOTS), scale, ROOTS)
+    near = x > 2.0**-15
+    assert once[near] == pytest.approx(x[near], rel=2 ** (1 / 32) - 1 + 1e-6) and (once > 0).all()
+    wider = decoded(codes(once[near], 4 * scale, ROOTS), 4 * scale, ROOTS)
+    assert torch.equal(wider[once[near] > 2.0**-13], once[near][once[near] > 2.0**-13])
+    assert decoded(codes(torch.zeros(2), scale, ROOTS), scale, ROOTS).tolist() == [0.0, 0.0]
 
 
 def test_chance_is_even_and_knows_step_and_name() -> None:

@@ -179,9 +179,9 @@ def test_rounding_by_chance_is_right_on_average() -> None:
 
 def test_a_state_in_8_bits_is_near() -> None:
     x = torch.randn(3, 301, generator=torch.Generator().manual_seed(0)) ** 3
-    packed, scales = pack(x)
+    packed, scales = pack(x, FP8)
     assert packed.element_size() == 1 and scales.numel() == 4
-    off = (unpack(packed, scales, x) - x).abs()
+    off = (unpack(packed, scales, FP8, x) - x).abs()
     by_block = torch.nn.functional.pad(x.flatten(), (0, 1024 - 903)).view(4, 256).abs().amax(1)
     bound = torch.maximum(x.abs().flatten() / 15, by_block.repeat_interleave(256)[:903] / 448 * 2.0**-9)
     assert bool((off.flatten() <= bound).all())
