@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -43,7 +42,18 @@ def raise_trouble() -> None:
     raise Trouble("a broken replica")
 
 
-WAYS = {"dies": die, "raises": raise_trouble}
+def stand_still() -> None:
+    """This process, all of its threads, for longer than the others are patient."""
+    process = os.getpid()
+    if os.fork() == 0:
+        time.sleep(PATIENCE + 1.5)
+        os.kill(process, signal.SIGCONT)
+        os._exit(0)
+    os.kill(process, signal.SIGSTOP)
+    os.wait()
+
+
+WAYS = {"dies": die, "raises": raise_trouble, "stands still": stand_still}
 
 
 @dataclass
@@ -213,17 +223,10 @@ def test_all_pieces_together_are_the_state_once(clusters: Clusters) -> None:
     assert sum(sizes) == 3 * 8 * elements + 4 * parts and all(sizes)
 
 
-def stopped_for_a_while(steps: int) -> Ending:
-    return train_with(None, steps)
-
-
 def test_one_that_was_left_behind_returns(three: Cluster, clusters: Clusters) -> None:
     """A replica whose process stands still for longer than the others are patient finds itself out, and heals."""
     steps = 250
-    pid = three.ready()[CULPRIT]
-    threading.Timer(1.0, os.kill, [pid, signal.SIGSTOP]).start()
-    threading.Timer(1.0 + PATIENCE + 1.5, os.kill, [pid, signal.SIGCONT]).start()
-    endings = three.survive(stopped_for_a_while, steps)
+    endings = three.survive(train_with, Fault("forward", "stands still"), steps)
     others, own = endings[0][0], [each.step for each in endings[CULPRIT][0]]
     assert [each.step for each in others] == [*range(steps)]
     missed = sorted({*range(steps)} - {*own})
