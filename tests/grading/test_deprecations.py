@@ -41,6 +41,7 @@ for cell in sys.stdin.read().split("\\0"):
 def shown(*cells: str, folder: Path) -> str:
     """All that a shell shows for these cells."""
     here = os.environ | {"PYTHONPATH": str(ROOT), "IPYTHONDIR": str(folder)}
+    here.pop("VIRTUAL_ENV", None)  # of another environment IPython warns
     command = [sys.executable, "-W", "default", "-c", KERNEL]
     done = subprocess.run(command, input="\0".join(cells), cwd=folder, env=here, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
