@@ -132,6 +132,7 @@ def from_megatron(folder: Path | str, config: GPTConfig) -> Contents:
     Raises:
         BadInput: if it is none; or holds no optimizer in a format that any layout loads; or for another model.
     """
+    require_llama(config)
     tensors, by_word = tensors_in(folder), {}
     for name in [name for name in tensors if name.startswith(STATE)]:
         word, _, parameter = name.removeprefix(STATE).partition(".")
