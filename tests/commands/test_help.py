@@ -18,6 +18,7 @@ from reference.choices import (
     Compress,
     ContextLayout,
     ContextMethod,
+    GossipTopology,
     LinearNumbers,
     Optimizer,
     Outer,
@@ -123,6 +124,7 @@ def test_lists_of_words_are_the_references_own() -> None:
         "outer": list(Outer),
         "round_length": list(RoundLength),
         "wire": list(Wire),
+        "topology": list(GossipTopology),
     }
     assert {name: list(each.words) for name, each in OPTIONS.items() if each.words} == known
 
