@@ -7,14 +7,14 @@ compute, over the cores; or as long as one rank computes and waits in its pipeli
 
 What a rank does is counted (`counted.py`), from the code that trains. The rates are measured: of computing on steps of
 models of several shapes by one process for each core, of messages on all-reduces of several sizes and numbers of ranks.
-What ranks lose to each other besides, as they wait and fill one cache, is one factor for all plans: what steps of
-three plans take longer than that.
+What ranks lose to each other besides, as they wait and fill one cache, is a factor that grows with their number: what
+steps of three plans take longer than that, on 2, 4 and 8 ranks.
 """
 
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 import numpy as np
@@ -45,7 +45,7 @@ class LocalRates:
         step: of each step of a rank, whatever it does.
         message: of one; an all-reduce of n ranks is a ring of 2 (n - 1).
         sent: of a byte that is sent.
-        together: how much longer several ranks take than all that over the cores.
+        together: how much longer so many ranks take than all that over the cores, by their number.
     """
 
     cores: int
@@ -55,14 +55,14 @@ class LocalRates:
     step: float
     message: float
     sent: float
-    together: float = 1.0
+    together: Mapping[int, float] = field(default_factory=lambda: {1: 1.0})
 
     def __str__(self) -> str:
         return (
             f"{self.cores} cores; each: {1e-9 / self.flop:.1f} GFLOP/s, {1e-9 / self.byte:.1f} GB/s, "
             f"{1e6 * self.kernel:.1f} µs a kernel, {1e3 * self.step:.1f} ms a step, "
             f"{1e6 * self.message:.0f} µs a message, {1e-9 / self.sent:.2f} GB/s sent, "
-            f"and {self.together:.2f} times that where several ranks share the cores"
+            f"and {', '.join(f'{factor:.2f} times that on {n} ranks' for n, factor in self.together.items() if n > 1)}"
         )
 
 
@@ -103,7 +103,10 @@ def predict_here(rates: LocalRates, config: TrainConfig, plan: Plan, ranks: int)
         third = alone / plan.micro_batches / 3
         layout = Layouts(pp=p, chunks=found.schedule.stages // p, schedule=plan.schedule)
         alone += float(bubble(layout, plan.micro_batches, third, third, third))
-    return max(alone, sum(each) * ranks / p / rates.cores) * (rates.together if ranks > 1 else 1.0)
+    known = np.log2([*rates.together])
+    return max(alone, sum(each) * ranks / p / rates.cores) * float(
+        np.interp(np.log2(ranks), known, [*rates.together.values()])
+    )
 
 
 SHAPES = (  # of one process each: windows, and a model; small ones for what kernels take, large ones for FLOPs
@@ -134,11 +137,12 @@ def calibrate(cores: int | None = None) -> LocalRates:
     return replace(rates, together=_together(rates))
 
 
-def _together(rates: LocalRates) -> float:
-    """How much longer ranks take than each of them would alone: the median of `PLANS`, and no less than 1."""
-    config = TrainConfig(SHAPES[3][1], batch=16, steps=STEPS + 2)
-    found = [measure(config, plan, ranks) / predict_here(rates, config, plan, ranks) for ranks, plan in PLANS]
-    return max(1.0, median(found))
+def _together(rates: LocalRates) -> Mapping[int, float]:
+    """How much longer ranks take than each of them would alone, and no less."""
+    config, found = TrainConfig(SHAPES[3][1], batch=16, steps=STEPS + 2), {1: 1.0}
+    for ranks, plan in PLANS:
+        found[ranks] = max(1.0, measure(config, plan, ranks) / predict_here(rates, config, plan, ranks))
+    return found
 
 
 def _of_messages() -> tuple[float, float]:

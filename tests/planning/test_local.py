@@ -50,12 +50,10 @@ def test_a_pipeline_with_few_micro_batches_waits() -> None:
 
 
 def test_ranks_that_wait_for_each_other_take_longer_and_one_alone_does_not() -> None:
-    slow = replace(RATES, together=1.5)
-    for ranks, factor in ((1, 1.0), (4, 1.5)):
-        plan = Plan(DataParallelism.DDP)
-        assert predict_here(slow, CONFIG, plan, ranks) == pytest.approx(
-            factor * predict_here(RATES, CONFIG, plan, ranks)
-        )
+    slow, plan = replace(RATES, together={1: 1.0, 2: 1.2, 8: 1.6}), Plan(DataParallelism.DDP)
+    for ranks, factor in ((1, 1.0), (2, 1.2), (4, 1.4), (8, 1.6)):
+        expected = factor * predict_here(RATES, CONFIG, plan, ranks)
+        assert predict_here(slow, CONFIG, plan, ranks) == pytest.approx(expected)
 
 
 def test_errors_are_medians_and_orders() -> None:
