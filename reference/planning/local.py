@@ -57,6 +57,10 @@ class LocalRates:
     sent: float
     together: Mapping[int, float] = field(default_factory=lambda: {1: 1.0})
 
+    def factor(self, ranks: int) -> float:
+        """How much longer so many ranks take: between numbers that were measured, along the logarithm."""
+        return float(np.interp(np.log2(ranks), np.log2([*self.together]), [*self.together.values()]))
+
     def __str__(self) -> str:
         return (
             f"{self.cores} cores; each: {1e-9 / self.flop:.1f} GFLOP/s, {1e-9 / self.byte:.1f} GB/s, "
@@ -103,10 +107,7 @@ def predict_here(rates: LocalRates, config: TrainConfig, plan: Plan, ranks: int)
         third = alone / plan.micro_batches / 3
         layout = Layouts(pp=p, chunks=found.schedule.stages // p, schedule=plan.schedule)
         alone += float(bubble(layout, plan.micro_batches, third, third, third))
-    known = np.log2([*rates.together])
-    return max(alone, sum(each) * ranks / p / rates.cores) * float(
-        np.interp(np.log2(ranks), known, [*rates.together.values()])
-    )
+    return max(alone, sum(each) * ranks / p / rates.cores) * rates.factor(ranks)
 
 
 SHAPES = (  # of one process each: windows, and a model; small ones for what kernels take, large ones for FLOPs

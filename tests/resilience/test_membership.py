@@ -99,6 +99,7 @@ def test_who_hangs_is_left_behind_and_comes_back(four: Cluster, port: int, tmp_p
     assert any("rank 1" not in agreed.members for of_rank in rounds for agreed in of_rank)
     assert {of_rank[-1].members for of_rank in rounds} == {tuple(f"rank {rank}" for rank in range(4))}
     assert len({of_rank[-1] for of_rank in rounds}) == 1
+    assert all(len(agreed.members) >= 3 for agreed in rounds[1]), "who wakes does not take all others for dead"
 
 
 def leaves(port: int) -> Round:
