@@ -102,6 +102,18 @@ def test_who_hangs_is_left_behind_and_comes_back(four: Cluster, port: int, tmp_p
     assert all(len(agreed.members) >= 3 for agreed in rounds[1]), "who wakes does not take all others for dead"
 
 
+def test_who_stood_still_does_not_take_all_others_for_dead(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that has run on without this process says nothing of the others."""
+    one, other = (Membership(partial(reach, "127.0.0.1", port), name, LEASE) for name in ("one", "other"))
+    until(lambda: one._watch.lives("other"))
+    now = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: now() + 100 * LEASE)
+    assert one._watch.lives("other")
+    monkeypatch.undo()
+    one.close()
+    other.close()
+
+
 def leaves(port: int) -> Round:
     mine = member(port)
     mine.agree()
