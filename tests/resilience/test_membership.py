@@ -11,6 +11,7 @@ import pytest
 import torch.distributed as dist
 
 from reference.cluster import Cluster, Gone
+from reference.resilience.lab.faults import stand_still
 from reference.resilience.membership import Membership, Round
 from reference.resilience.store import Roll, reach, serve
 
@@ -68,7 +69,7 @@ def returns_later(port: int, missed: Path) -> list[Round]:
     mine = member(port)
     rounds = [mine.agree()]
     if dist.get_rank() == 1:
-        hang(missed)
+        stand_still(lambda: until(missed.exists))
         rounds.append(mine.agree())
     while len(rounds) == 1 or len(rounds[-1].members) < 4:
         until(lambda: mine.over or mine.guests)
@@ -81,17 +82,6 @@ def returns_later(port: int, missed: Path) -> list[Round]:
 def until(holds: Callable[[], bool]) -> None:
     while not holds():
         time.sleep(0.001)
-
-
-def hang(missed: Path) -> None:
-    """Stop this process until a file is there."""
-    pid = os.getpid()
-    if os.fork() == 0:
-        until(missed.exists)
-        os.kill(pid, signal.SIGCONT)
-        os._exit(0)
-    os.kill(pid, signal.SIGSTOP)
-    os.wait()
 
 
 def test_who_hangs_is_left_behind_and_comes_back(four: Cluster, port: int, tmp_path: Path) -> None:

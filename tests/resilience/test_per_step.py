@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from torch.distributed import distributed_c10d as c10d
 from reference.cluster import Cluster, Gone
 from reference.models.data import ReplicaBatches
 from reference.parallelize import DataParallelism, Plan
+from reference.resilience.lab import faults
 from reference.resilience.per_step import Committed, NoReplica, PerStep, ReplicaSays
 from reference.resilience.quorum import StoreQuorum
 from reference.resilience.snapshot import copied, nbytes
@@ -43,14 +45,7 @@ def raise_trouble() -> None:
 
 
 def stand_still() -> None:
-    """This process, all of its threads, for longer than the others are patient."""
-    process = os.getpid()
-    if os.fork() == 0:
-        time.sleep(PATIENCE + 1.5)
-        os.kill(process, signal.SIGCONT)
-        os._exit(0)
-    os.kill(process, signal.SIGSTOP)
-    os.wait()
+    faults.stand_still(partial(time.sleep, PATIENCE + 1.5))  # longer than the others are patient
 
 
 WAYS = {"dies": die, "raises": raise_trouble, "stands still": stand_still}

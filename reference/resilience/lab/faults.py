@@ -30,6 +30,17 @@ def hang(seconds: float) -> None:
     os.kill(process, signal.SIGSTOP)
 
 
+def stand_still(end: Callable[[], object]) -> None:
+    """Stop this process, all of its threads, until a child of it has done something, such as sleep."""
+    process = os.getpid()
+    if os.fork() == 0:
+        end()
+        os.kill(process, signal.SIGCONT)
+        os._exit(0)
+    os.kill(process, signal.SIGSTOP)
+    os.wait()
+
+
 class Points:
     """Counts points from now on, on this thread.
 
