@@ -5,16 +5,21 @@ which it must not replace: so it takes what the framework itself takes, and no m
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from reference.errors import BadInput
 
 from .catalogue import Framework
 
+ROOT = Path(__file__).parents[2]
 PINNED = ("torch", "numpy")  # which no framework may replace
 
 
@@ -57,6 +62,33 @@ def show_project(home: Path) -> None:
         written = seen.with_suffix(f".{os.getpid()}")
         written.write_text(ours, encoding="utf-8")
         written.replace(seen)
+
+
+@contextmanager
+def variables(python: str) -> Iterator[Mapping[str, str]]:
+    """What a run of that Python is told: where this course is, one thread for each rank, and where to compile.
+
+    torch guards a folder of compiled code with a file that outlives whoever is killed, and then every later run waits
+    for it without end. So each run has a folder of its own, which begins as a copy of what earlier ones have left.
+    """
+    kept = Path(python).parents[1] / "compiled"
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with TemporaryDirectory() as own:
+        if kept.exists():
+            shutil.copytree(kept, own, dirs_exist_ok=True)
+        told = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+        yield {**os.environ, **told, "TORCH_EXTENSIONS_DIR": own}
+        keep_compiled(Path(own), kept)
+
+
+def keep_compiled(own: Path, kept: Path) -> None:
+    """Leave to later runs what a run has compiled to its end, and they do not have yet."""
+    for made in own.iterdir():
+        if (made / "lock").exists() or not list(made.glob("*.so")) or (kept / made.name).exists():
+            continue
+        kept.mkdir(exist_ok=True)
+        with TemporaryDirectory(dir=kept.parent) as aside, suppress(OSError):  # another run was first
+            shutil.copytree(made, Path(aside, made.name)).rename(kept / made.name)
 
 
 def create(name: str, framework: Framework) -> Path:

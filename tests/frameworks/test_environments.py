@@ -42,3 +42,18 @@ def test_one_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(BadInput, match="frameworks setup small"):
         environments.python_of("small", SMALL)
+
+
+def test_who_is_killed_as_it_compiles_stops_no_later_run(home: Path) -> None:
+    python = str(home / "bin" / "python")
+    for name, left in (("done", ["done.so"]), ("killed", ["killed.so", "lock"]), ("begun", ["begun.o"])):
+        with environments.variables(python) as told:
+            own = Path(told["TORCH_EXTENSIONS_DIR"])
+            assert not list(own.glob("*/lock"))
+            (own / name).mkdir()
+            for each in left:
+                (own / name / each).touch()
+    assert [path.name for path in (home / "compiled").iterdir()] == ["done"]
+    with environments.variables(python) as told:
+        (Path(told["TORCH_EXTENSIONS_DIR"]) / "done" / "done.so").write_text("another", encoding="utf-8")
+    assert (home / "compiled" / "done" / "done.so").read_text(encoding="utf-8") == ""

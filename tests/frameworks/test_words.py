@@ -8,8 +8,7 @@ from reference.errors import BadInput
 from reference.fields import options_of
 from reference.frameworks import words
 from reference.frameworks.catalogue import FRAMEWORKS
-from reference.frameworks.environments import python_of
-from reference.frameworks.lab.runs import ROOT
+from reference.frameworks.environments import ROOT, python_of
 from reference.plan import Plan
 from reference.train import TrainConfig
 

@@ -46,10 +46,14 @@ def two() -> Iterator[Nodes]:
 
 
 def ended(runs: Sequence[NodeProcess], said: Path) -> str:
-    """What they have written, once all have ended well. One that fails leaves others waiting: it is found at once."""
+    """What they have written, once all have ended well. One that fails leaves others waiting: it is found at once, and
+    they are killed, so that what is tested next on these nodes finds them free.
+    """
     deadline = time.monotonic() + LIMIT
     while None in (codes := [run.poll() for run in runs]) and not any(codes) and time.monotonic() < deadline:
         time.sleep(0.1)
+    for run in runs:
+        run.kill()
     assert codes == [0] * len(runs), said.read_text()
     return said.read_text()
 

@@ -10,8 +10,7 @@ import pytest
 from reference.cluster import Nodes
 from reference.errors import BadInput
 from reference.frameworks.catalogue import find
-from reference.frameworks.environments import python_of
-from reference.frameworks.lab.runs import environment
+from reference.frameworks.environments import python_of, variables
 from reference.frameworks.on_rank import course_of
 from reference.frameworks.plain import one_process
 from reference.oracle import relative_difference
@@ -44,13 +43,13 @@ def test_two_nodes_learn_what_one_process_does(two: Nodes, tmp_path: Path, key: 
         pytest.skip(str(missing))
     after = re.split(r"^(?:torchrun|\$PYTHON -m torch\.distributed\.run) ", TYPED[key])[1]
     runs, said = [], tmp_path / "said"
-    with said.open("w") as out:
+    with variables(python) as told, said.open("w") as out:
         for node in range(2):
             typed = after.replace("--node-rank=0", f"--node-rank={node}").replace("node0", two.address(0))
             *words, _ = shlex.split(typed)
             command = [python, "-m", "torch.distributed.run", *words, str(tmp_path)]
-            runs.append(two.start(node, command, stdout=out, stderr=out, environment=environment()))
-    ended(runs, said)
+            runs.append(two.start(node, command, stdout=out, stderr=out, environment=told))
+        ended(runs, said)
     found = [json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
     curve = [sum(step) / 2 for step in zip(*(each["losses"] for each in found), strict=True)]
     assert relative_difference(curve, one_process(course_of(*key, ""))) <= wanted.bound

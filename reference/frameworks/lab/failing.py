@@ -27,10 +27,10 @@ from reference.cluster import Cluster, ClusterError, RankError
 from reference.collectives import mpi
 from reference.errors import BadInput
 from reference.frameworks.catalogue import find
-from reference.frameworks.environments import python_of
+from reference.frameworks.environments import python_of, variables
 from reference.frameworks.words import DATA, Failure, failures
 
-from .runs import environment, last_error
+from .runs import last_error
 
 EVENTS = ("a rank dies", "shapes differ", "a collective is missing")
 PATIENCE = 6  # seconds of gloo
@@ -72,7 +72,8 @@ def seen_over(start: str, event: str) -> str:
     if start == "MPI":
         command = [str(Path(python).parent / "mpiexec"), "-n", "2", python, *program]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=environment())
+        with variables(python) as told:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=told)
     except subprocess.TimeoutExpired:
         return "nothing: all ranks wait"
     said = done.stderr + done.stdout

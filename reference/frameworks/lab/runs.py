@@ -10,7 +10,6 @@ import signal
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import suppress
 from datetime import date
 from functools import cache
@@ -23,7 +22,7 @@ import torch
 from reference.composition.step_shape import StepShape
 from reference.composition.traffic import traffic_of_model
 from reference.frameworks.catalogue import Feature, Framework
-from reference.frameworks.environments import python_of
+from reference.frameworks.environments import python_of, variables
 from reference.frameworks.on_rank import course_of
 from reference.frameworks.plain import Course, one_process
 from reference.frameworks.rows import FeatureRow
@@ -32,7 +31,6 @@ from reference.oracle import relative_difference
 from reference.trace import Event, Trace
 
 ADAPTERS = Path(__file__).parents[1] / "adapters"
-ROOT = Path(__file__).parents[3]
 GRACE = 20.0  # seconds in which a starter must have ended its ranks
 PATIENCE = 600.0  # seconds for a run; the first one of some frameworks compiles
 
@@ -59,7 +57,7 @@ def run(name: str, framework: Framework, feature: str, wanted: Feature) -> Featu
 def started(command: list[str]) -> str:
     """Run a command to its end, or end it and all that it has started. Returns what it would say of a failure."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    with subprocess.Popen(command, env=environment(), start_new_session=True, **pipes) as process:
+    with variables(command[0]) as told, subprocess.Popen(command, env=told, start_new_session=True, **pipes) as process:
         try:
             said, _ = process.communicate(timeout=PATIENCE)
             return f"exit code {process.returncode}: {last_error(said)}"
@@ -82,12 +80,6 @@ def command_of(python: str, name: str, feature: str, wanted: Feature, folder: st
     if wanted.start == "mpiexec":
         return [str(Path(python).parent / "mpiexec"), "-n", str(wanted.ranks), *wanted.options, python, *program]
     return [python, "-m", f"reference.frameworks.adapters.{wanted.adapter}", feature, folder]
-
-
-def environment() -> Mapping[str, str]:
-    """That of this process, with this course to be found in it, and one thread for each rank."""
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 def last_error(output: str) -> str:
