@@ -117,6 +117,15 @@ class Outer(StrEnum):
     SPARTA = "sparta"  # the mean of a few parameters drawn anew each time
     NOLOCO = "noloco"  # in pairs drawn anew each time
     GOSSIP = "gossip"  # each with its neighbours in a topology
+    ASYNC_DILOCO = "async-diloco"  # each with a server, when its own round ends, and none waits for another
+    ASYNC_SGD = "async-sgd"  # likewise, without an outer optimizer
+
+
+class LateRate(StrEnum):
+    """How much a change counts that comes late."""
+
+    CONSTANT = "constant"  # as much as any
+    BY_STALENESS = "by-staleness"  # its share: one over the changes that came between
 
 
 class GossipTopology(StrEnum):

@@ -2,14 +2,15 @@
 
 from dataclasses import dataclass
 
-from reference.choices import GossipTopology, Outer, RoundLength, Wire
+from reference.choices import GossipTopology, LateRate, Outer, RoundLength, Wire
 from reference.errors import BadInput
 from reference.fields import option
 
-WITH_OUTER_OPTIMIZER = (Outer.DILOCO, Outer.STREAMING, Outer.EAGER, Outer.NOLOCO)
+WITHOUT_WAITING = (Outer.ASYNC_DILOCO, Outer.ASYNC_SGD)
+WITH_OUTER_OPTIMIZER = (Outer.DILOCO, Outer.STREAMING, Outer.EAGER, Outer.NOLOCO, Outer.ASYNC_DILOCO)
 TAKEN_BY = {
     "inner_steps": tuple(each for each in Outer if each is not Outer.NONE),
-    "round_length": (Outer.LOCAL_SGD, Outer.DILOCO, Outer.EAGER, Outer.EASGD, Outer.NOLOCO, Outer.GOSSIP),
+    "round_length": tuple(each for each in Outer if each not in (Outer.NONE, Outer.STREAMING, Outer.SPARTA)),
     "synchronous_steps": tuple(each for each in Outer if each is not Outer.NONE),
     "outer_rate": WITH_OUTER_OPTIMIZER,
     "outer_momentum": WITH_OUTER_OPTIMIZER,
@@ -20,6 +21,9 @@ TAKEN_BY = {
     "elasticity": (Outer.EASGD,),
     "sparse_share": (Outer.SPARTA,),
     "topology": (Outer.GOSSIP,),
+    "staleness_bound": WITHOUT_WAITING,
+    "late_rate": WITHOUT_WAITING,
+    "order_of": WITHOUT_WAITING,
 }
 """Which ways of meeting have a use for an option."""
 
@@ -37,7 +41,9 @@ class IslandOptions:
     )
     outer: Outer = option(Outer.NONE, "What --islands do together at the end of a round: {words}.", within=("islands",))
     inner_steps: int | None = option(
-        None, "With --outer: steps of a round, with sparta and gossip 1; 50 by default.", within=("islands", "outer")
+        None,
+        "With --outer: steps of a round, with sparta, gossip and async-sgd 1; 50 by default.",
+        within=("islands", "outer"),
     )
     round_length: RoundLength | None = option(
         None,
@@ -90,6 +96,24 @@ class IslandOptions:
         "With --outer gossip: which islands average with which, {words}; ring by default.",
         within=("islands", "outer"),
     )
+    staleness_bound: int | None = option(
+        None,
+        "With --outer async-diloco or async-sgd: rounds that an island may be ahead of the slowest; 0 is to wait for "
+        "all, without it none waits.",
+        within=("islands", "outer"),
+    )
+    late_rate: LateRate | None = option(
+        None,
+        "With --outer async-diloco or async-sgd: how much a change counts that comes late, {words}.",
+        within=("islands", "outer"),
+    )
+    order_of: str | None = option(
+        None,
+        "With --outer async-diloco or async-sgd: a folder of checkpoints; changes are applied in the order of its run, "
+        "which makes this one equal to it.",
+        within=("islands", "outer"),
+        stored=False,
+    )
 
     def __post_init__(self) -> None:
         if self.islands < 1:
@@ -111,6 +135,8 @@ class IslandOptions:
         for name in ("synchronous_steps", "overlap_steps"):
             if getattr(meets, name) < 0:
                 raise BadInput(f"{name.replace('_', ' ')} are 0 or more, not {getattr(meets, name)}")
+        if meets.staleness_bound is not None and meets.staleness_bound < 0:
+            raise BadInput(f"an island is 0 or more rounds ahead of the slowest, not {meets.staleness_bound}")
         if not meets.outer_rate > 0:
             raise BadInput(f"an outer learning rate is positive, not {meets.outer_rate}")
         if not 0 <= meets.outer_momentum < 1:
@@ -141,7 +167,7 @@ class IslandOptions:
         """The same with a value for each option."""
         kind = self.outer
         defaults = {
-            "inner_steps": 1 if kind in (Outer.SPARTA, Outer.GOSSIP) else 50,
+            "inner_steps": 1 if kind in (Outer.SPARTA, Outer.GOSSIP, Outer.ASYNC_SGD) else 50,
             "round_length": RoundLength.CONSTANT,
             "synchronous_steps": 0,
             "outer_rate": 0.7,
@@ -152,6 +178,9 @@ class IslandOptions:
             "elasticity": 0.9,
             "sparse_share": 0.005,
             "topology": GossipTopology.RING,
+            "staleness_bound": None,
+            "late_rate": LateRate.CONSTANT,
+            "order_of": None,
         }
         said = {name: getattr(self, name) for name in TAKEN_BY}
         found = defaults | {name: value for name, value in said.items() if value is not None}
@@ -176,3 +205,6 @@ class Meets:
     elasticity: float
     sparse_share: float
     topology: GossipTopology
+    staleness_bound: int | None
+    late_rate: LateRate
+    order_of: str | None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from reference.choices import Outer
 from reference.compression.choice import compression_of
 from reference.config import TrainConfig
+from reference.decentralized.rounds import all_meet
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.models.data import Batches
@@ -168,8 +169,9 @@ class Saves:
 def saving(saves: Saves | None, training: Training, last: int) -> Iterator[Callable[[int], None]]:
     """Around the loop of a run: what to call at each boundary, on all ranks together, with the steps taken so far.
 
-    It saves when that is due, and when a rank was told to stop (SIGTERM). After the loop what is still being written is
-    waited for; where the loop has failed, it is not, since other ranks may be gone.
+    It saves when that is due, and when a rank was told to stop (SIGTERM), which islands tell each other when they meet.
+    After the loop what is still being written is waited for; where the loop has failed, it is not, since other ranks
+    may be gone.
 
     Raises:
         BadInput: the same on every rank, if a checkpoint cannot be saved. Those before it are still there.
@@ -195,12 +197,15 @@ class Boundary:
         self.increments = IncrementalCheckpoints(*where, saves.full_every) if saves.full_every > 1 else None
 
     def __call__(self, step: int) -> None:
-        """All ranks call this together, after `step` steps."""
+        """All ranks call this, after `step` steps. Islands that train apart are not made to wait for each other."""
+        due = self.saves.due(step, self.last)
+        if not (due or all_meet(self.training.config, step)):
+            return
         busy = self.background is not None and self.background.busy
         stop, busy = anywhere([self.notice.given, busy], self.training.group)  # one message for both
         if self.background and not busy:
             self.background.proceed()
-        if stop or self.saves.due(step, self.last):
+        if stop or due:
             self.save(step)
         if stop and step < self.last:
             self.finish()

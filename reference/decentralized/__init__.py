@@ -35,6 +35,7 @@ Without a schedule:
     parameter_server.py    workers push in their own time; how far ahead they may run; how late each update was
     replay.py              an asynchronous run again, in every bit, from its record
     late_rounds.py         rounds of DiLoCo that come when they are done: asynchronous DiLoCo, and its replay
+    asynchronous.py        the same between islands of any plan, of which the first serves as well
     hogwild.py             processes that write to the same memory without a lock
     topology.py            which ranks average with which, and how fast that brings all to one value
     gossip.py              averages with neighbours alone, and decentralized SGD

@@ -30,6 +30,7 @@ from reference.models.data import Batches, ReplicaBatches
 from reference.models.moe_config import Balance
 from reference.zero.whole_matrices import WholeMatrices
 
+from .asynchronous import Asynchronous
 from .diloco import Diloco
 from .eager import Eager
 from .elastic_averaging import ElasticAveraging
@@ -50,6 +51,8 @@ KINDS: dict[Outer, type[Meeting]] = {
     Outer.SPARTA: SparseAveraging,
     Outer.NOLOCO: PairsOfIslands,
     Outer.GOSSIP: Neighbours,
+    Outer.ASYNC_DILOCO: Asynchronous,
+    Outer.ASYNC_SGD: Asynchronous,
 }
 
 
@@ -86,7 +89,7 @@ class Outside:
         groups = Groups(group, Mesh({"island": config.islands, "inside": inside}), communicate)
         self.config, self.island = config, groups.at["island"]
         self.group, across = groups.along("inside"), groups.along("island")
-        self.across = groups.communicator_of(across)
+        self.across, self.everyone = groups.communicator_of(across), groups.communicator_of(group)
 
     def batches(self, whole: Batches) -> Batches | ReplicaBatches:
         """What this island reads."""
@@ -104,7 +107,8 @@ class Outside:
     def meeting(self, form: GradientSync, optimizer: Optimizer) -> Meeting:
         """What islands do together."""
         parts = [part for part in form.parts if part.master.numel()]
-        return KINDS[self.config.outer](parts, optimizer, self.across, self.config.meets, self.config.seed)
+        config = self.config
+        return KINDS[config.outer](parts, optimizer, self.across, config.meets, config.seed, self.everyone)
 
 
 class OfIsland:
@@ -159,6 +163,8 @@ class MeetingUpdates:
         at = AfterStep(taken - self.synchronous, taken in ends_of_rounds(self.config), taken == self.config.steps)
         if taken > self.synchronous and self.meeting.parts and self.meeting.after(at):
             self.inner.form.end_step()  # the model computes with what they have become
+        if taken == self.config.stop_after:
+            self.meeting.pause()
         return norm
 
     @torch.no_grad()

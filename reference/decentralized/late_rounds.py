@@ -23,11 +23,12 @@ from torch import Tensor
 from reference.errors import BadInput
 
 from .meeting import fill, flat
-from .parameter_server import Arrival, ParameterServer, constant
+from .parameter_server import Arrival, ParameterServer, StepSize, constant
 from .plain import Inner
 
 Round = Callable[[int, Tensor], Tensor]
 """Of an island: the number of its round, from 0 on, and an anchor [N]. Returns anchor - parameters after it: [N]."""
+ALL_ALIKE = constant(1.0)
 
 
 class DelayedNesterov:
@@ -75,16 +76,22 @@ class RoundServer(ParameterServer):
         islands: ranks that push, one of each.
         outer: what a change does.
         bound: of rounds that an island may be ahead, as for `ParameterServer`.
+        weight: of a change, by its staleness.
     """
 
     def __init__(
-        self, anchor: Tensor, islands: Sequence[int], outer: DelayedNesterov, bound: int | None = None
+        self,
+        anchor: Tensor,
+        islands: Sequence[int],
+        outer: DelayedNesterov,
+        bound: int | None = None,
+        weight: StepSize = ALL_ALIKE,
     ) -> None:
-        super().__init__(anchor, islands, constant(outer.rate), bound)
+        super().__init__(anchor, islands, weight, bound)
         self.outer = outer
 
     def apply(self, change: Tensor, staleness: int) -> None:
-        self.outer.step(self.weights, change)
+        self.outer.step(self.weights, change * self.rate(staleness))
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"outer": self.outer.state_dict()}

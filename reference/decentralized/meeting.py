@@ -36,6 +36,7 @@ class Meeting(ABC):
         across: ranks at this one's place, one in each island.
         meets: how.
         seed: of what islands draw: the same on all of them.
+        everyone: all ranks of all islands, those of an island one after another.
 
     Attributes:
         kept: by name, a tensor for each part.
@@ -48,8 +49,10 @@ class Meeting(ABC):
         across: Communicator,
         meets: Meets,
         seed: int = 0,
+        everyone: Communicator | None = None,
     ) -> None:
         self.parts, self.optimizer, self.across, self.meets, self.seed = parts, optimizer, across, meets, seed
+        self.everyone = everyone or across
         self.masters = [part.master for part in parts]
         self.kept: dict[str, list[Tensor]] = {}
         self.begin()
@@ -61,6 +64,9 @@ class Meeting(ABC):
     @abstractmethod
     def after(self, at: AfterStep) -> bool:
         """An inner step has been taken. Returns whether masters have been changed."""
+
+    def pause(self) -> None:  # noqa: B027  # most have nothing to do
+        """All islands have come to one step, after which they may stop: all call this. No thread is left afterwards."""
 
     def state_dict(self) -> dict[str, Any]:
         """What is kept beside tensors. Those are put where a checkpoint finds them, and can be resharded."""

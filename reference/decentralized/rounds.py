@@ -14,8 +14,9 @@ rate still rises rounds have H steps.
 
 from functools import lru_cache
 
-from reference.choices import RoundLength
+from reference.choices import Outer, RoundLength
 from reference.config import TrainConfig, learning_rate
+from reference.islands import WITHOUT_WAITING
 
 
 @lru_cache(maxsize=8)
@@ -34,3 +35,10 @@ def length(config: TrainConfig, taken: int) -> int:
     if meets.round_length is RoundLength.CONSTANT or taken < config.warmup:
         return meets.inner_steps
     return int(meets.inner_steps * (config.learning_rate / learning_rate(config, taken)) ** 2)
+
+
+def all_meet(config: TrainConfig, taken: int) -> bool:
+    """Whether ranks of all islands come together after so many steps anyway: only then may they ask each other more."""
+    if config.outer is Outer.NONE or taken <= config.meets.synchronous_steps:
+        return True
+    return config.outer not in WITHOUT_WAITING and taken in ends_of_rounds(config)

@@ -68,8 +68,9 @@ def show_project(home: Path) -> None:
 def variables(python: str) -> Iterator[Mapping[str, str]]:
     """What a run of that Python is told: where this course is, one thread for each rank, and where to compile.
 
-    torch guards a folder of compiled code with a file that outlives whoever is killed, and then every later run waits
-    for it without end. So each run has a folder of its own, which begins as a copy of what earlier ones have left.
+    torch guards a folder of compiled code with a file that stays where a process is killed, and then every later run
+    waits for it without end. So each run has a folder of its own, which begins as a copy of what earlier ones have
+    left.
     """
     kept = Path(python).parents[1] / "compiled"
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -19,6 +19,7 @@ from reference.choices import (
     ContextLayout,
     ContextMethod,
     GossipTopology,
+    LateRate,
     LinearNumbers,
     Optimizer,
     Outer,
@@ -125,6 +126,7 @@ def test_lists_of_words_are_the_references_own() -> None:
         "round_length": list(RoundLength),
         "wire": list(Wire),
         "topology": list(GossipTopology),
+        "late_rate": list(LateRate),
     }
     assert {name: list(each.words) for name, each in OPTIONS.items() if each.words} == known
 

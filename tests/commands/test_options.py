@@ -97,9 +97,10 @@ NEEDED = {
     "outer": "streaming",
     "inner_steps": 10,
     "overlap_steps": 3,
+    "order_of": "out/late",
 }
 """Words that are no default, for options that do not take just any, or not with others."""
-AS_WORDS = ("round_length", "wire", "topology")
+AS_WORDS = ("round_length", "wire", "topology", "late_rate")
 
 
 def another(each: Option) -> Any:
@@ -175,7 +176,7 @@ def test_every_member_and_a_function_are_taken(form: DataParallelism | Callable)
 
 def test_what_is_of_one_sitting_is_not_stored() -> None:
     passing = {name for name, each in OPTIONS.items() if not each.stored}
-    assert passing == {"stop_after", "device", "save", "resume", "log", "cut_off"}
+    assert passing == {"stop_after", "device", "save", "resume", "log", "cut_off", "order_of"}
     assert to_store(dict.fromkeys(OPTIONS)) == dict.fromkeys([name for name in OPTIONS if name not in passing])
 
 

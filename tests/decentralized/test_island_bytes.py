@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,10 +13,11 @@ from reference.cluster import Cluster
 from reference.config import TrainConfig
 from reference.decentralized.wire import wire_bytes
 from reference.plan import Plan
+from reference.saves import Saves
 from reference.trace import Op
-from reference.train import Training
+from reference.train import Training, train
 
-from .one_process import config_of
+from .one_process import ENDS, config_of
 
 Clusters = Callable[..., Cluster]
 ROUNDS, H, DOUBLE = 2, 3, 8
@@ -81,3 +83,19 @@ def test_gossip_sends_all_parameters_to_each_neighbour_and_to_no_other(four: Clu
     """After each of the rounds, for the next one, and nothing before the first: islands are equal then."""
     found, numel = sent(four, config_of(Outer.GOSSIP, 4, topology=topology))
     assert found == pytest.approx(ROUNDS * NEIGHBOURS.get(topology, 1) * numel * DOUBLE, rel=2e-3)
+
+
+def saved_run(config: TrainConfig, folder: str) -> None:
+    """As the command trains."""
+    train(config, dist.group.WORLD, torch.device("cpu"), Plan(), saves=Saves(Path(folder), every=100))
+
+
+def test_islands_ask_each_other_whether_to_stop_only_when_they_meet(four: Cluster, tmp_path: Path) -> None:
+    """Else a run that saves would wait for the link, and for the slowest island, in each step."""
+    asked = []
+    for outer in (Outer.LOCAL_SGD, Outer.ASYNC_DILOCO):
+        _, trace = four.trace(saved_run, config_of(outer, 4), str(tmp_path / outer))
+        asked.append(
+            sum(event.op is Op.ALL_REDUCE and len(event.group) == 4 and event.bytes <= 64 for event in trace.events[1])
+        )
+    assert asked == [len(ENDS), 1]

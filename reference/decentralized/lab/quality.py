@@ -74,6 +74,7 @@ def configs(steps: int) -> Iterator[TrainConfig]:
     yield replace(apart, outer=Outer.EASGD)
     yield replace(apart, outer=Outer.SPARTA, inner_steps=None)
     yield replace(apart, outer=Outer.GOSSIP, topology=GossipTopology.ONE_PEER)
+    yield replace(diloco, outer=Outer.ASYNC_DILOCO)
 
 
 def sent(config: TrainConfig, ranks: int) -> float:
@@ -88,6 +89,8 @@ def sent(config: TrainConfig, ranks: int) -> float:
             matrix = chosen(config.meets.topology, config.seed)(n, 0)
             neighbours = int(matrix[0].count_nonzero()) - 1
             return neighbours * 4 * numel / config.meets.inner_steps
+        case Outer.ASYNC_DILOCO | Outer.ASYNC_SGD:  # where they serve
+            return (n - 1) * 4 * numel / config.meets.inner_steps
         case Outer.SPARTA:
             return wire_bytes(numel, n, Wire.FULL) * config.meets.sparse_share / config.meets.inner_steps
     return wire_bytes(numel, n, config.meets.wire) / config.meets.inner_steps

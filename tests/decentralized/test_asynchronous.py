@@ -1,0 +1,186 @@
+"""Islands that wait for no other do what one process does in the order that they have recorded, and do so again."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from reference.choices import LateRate, Optimizer, Outer
+from reference.cluster import Cluster, RankError
+from reference.config import TrainConfig, learning_rate
+from reference.data_parallel import gather_full
+from reference.decentralized.asynchronous import arrivals_in
+from reference.decentralized.parameter_server import Arrival
+from reference.errors import BadInput
+from reference.models import token_loss
+from reference.parallelize import DataParallelism, Plan
+from reference.saves import Saves
+from reference.train import batches_for, train
+from reference.updates import EveryStep
+
+from .one_process import ENDS, EXACT, STEPS, H, config_of, far_apart, initial, named, on_ranks
+from .test_islands import CLOSE
+
+Clusters = Callable[..., Cluster]
+SLOW = 0.05  # seconds of a step, times the number of the island
+
+
+@pytest.fixture(scope="module")
+def four(clusters: Clusters) -> Iterator[Cluster]:
+    yield clusters(4)
+
+
+def uneven(config: TrainConfig, folder: str, plan: Plan, slow: float = SLOW) -> dict[str, Tensor]:
+    """Train on islands that are as much slower as their number is higher, and save as the run ends."""
+    own_step, island = EveryStep.step, dist.get_rank() * config.islands // dist.get_world_size()
+
+    def late_step(self: EveryStep, step: int) -> float:
+        time.sleep(slow * island)
+        return own_step(self, step)
+
+    EveryStep.step = late_step
+    try:
+        saves = Saves(Path(folder), every=config.steps)
+        return gather_full(train(config, dist.group.WORLD, torch.device("cpu"), plan, saves=saves).form)
+    finally:
+        EveryStep.step = own_step
+
+
+def in_one_process(
+    config: TrainConfig, arrivals: list[Arrival], rate: float, momentum: float, make: Callable = torch.optim.AdamW
+) -> dict[str, Tensor]:
+    """Each round of each island from the version that it has read, in the order in which they came."""
+    n, batches = config.islands, batches_for(config, config.islands)
+    models = [initial(config) for _ in range(n)]
+    options = {"betas": (0.9, 0.95), "weight_decay": config.weight_decay} if make is torch.optim.AdamW else {}
+    optimizers = [make(model.parameters(), lr=1.0, **options) for model in models]
+    versions = [{name: p.detach().clone() for name, p in named(models[0]).items()}]
+    velocity, waiting = ({name: torch.zeros_like(p) for name, p in versions[0].items()} for _ in range(2))
+    ends = [0, *sorted({*range(config.meets.inner_steps, config.steps, config.meets.inner_steps), config.steps})]
+    for arrival in arrivals:
+        model, optimizer = models[arrival.worker], optimizers[arrival.worker]
+        with torch.no_grad():
+            for name, parameter in named(model).items():
+                parameter.copy_(versions[arrival.read][name])
+        for step in range(*ends[arrival.step : arrival.step + 2]):
+            tokens, targets = batches.of_step(step, arrival.worker, n)
+            optimizer.zero_grad()
+            token_loss(model(tokens), targets, batches.tokens // n).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)
+            optimizer.param_groups[0]["lr"] = learning_rate(config, step)
+            optimizer.step()
+        late = 1 if config.meets.late_rate is LateRate.CONSTANT else max(1, arrival.staleness)
+        now = {name: value.clone() for name, value in versions[-1].items()}
+        for name, value in now.items():
+            change = (versions[arrival.read][name] - named(model)[name].detach()) / late
+            value -= rate / n * change
+            waiting[name] += change
+            if (arrival.version + 1) % n == 0:
+                velocity[name] = momentum * velocity[name] + waiting[name] / n
+                value -= rate * momentum * velocity[name]
+                waiting[name].zero_()
+        versions.append(now)
+    return versions[-1]
+
+
+WAYS = {
+    "async diloco": (config_of(Outer.ASYNC_DILOCO, 4), Plan(), 0.7, 0.9),
+    "late changes count less": (config_of(Outer.ASYNC_DILOCO, 4, late_rate=LateRate.BY_STALENESS), Plan(), 0.7, 0.9),
+    "fsdp inside": (config_of(Outer.ASYNC_DILOCO, 2, outer_rate=0.5), Plan(DataParallelism.FSDP), 0.5, 0.9),
+    "replicas inside": (config_of(Outer.ASYNC_DILOCO, 2), Plan(DataParallelism.DDP), 0.7, 0.9),
+    "a bound": (config_of(Outer.ASYNC_DILOCO, 4, staleness_bound=1, inner_steps=1), Plan(), 0.7, 0.9),
+    "async sgd": (
+        config_of(Outer.ASYNC_SGD, 4, inner_steps=1, optimizer=Optimizer.SGD, learning_rate=0.1, weight_decay=0.0),
+        Plan(),
+        1.0,
+        0.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_it_is_one_process_in_the_order_that_was_recorded(four: Cluster, tmp_path: Path, name: str) -> None:
+    config, plan, rate, momentum = WAYS[name]
+    found = four.run(uneven, config, str(tmp_path / "run"), plan)
+    arrivals = arrivals_in(tmp_path / "run")
+    make = torch.optim.SGD if config.optimizer is Optimizer.SGD else torch.optim.AdamW
+    wanted = in_one_process(config, arrivals, rate, momentum, make)
+    assert all(far_apart(each, wanted) < CLOSE for each in found)
+    assert all(far_apart(each, found[0]) == 0 for each in found)
+    assert max(each.staleness for each in arrivals) > 0
+    again = replace(config, order_of=str(tmp_path / "run"))
+    for mine, its in zip(four.run(uneven, again, str(tmp_path / "again"), plan, 0.0), found, strict=True):
+        assert far_apart(mine, its) == 0
+    assert arrivals_in(tmp_path / "again") == arrivals
+
+
+def test_none_waits_without_a_bound_and_with_one_they_do(four: Cluster, tmp_path: Path) -> None:
+    free = config_of(Outer.ASYNC_SGD, 4, inner_steps=1)
+    four.run(uneven, free, str(tmp_path / "free"), Plan(), 4 * SLOW)
+    first_ends = max(each.version for each in arrivals_in(tmp_path / "free") if each.worker == 0)
+    assert first_ends < 2 * STEPS  # of 4 * STEPS: the fast one is done before the others are half way
+    four.run(uneven, replace(free, staleness_bound=1), str(tmp_path / "bound"), Plan())
+    steps = [0] * 4
+    for each in arrivals_in(tmp_path / "bound"):
+        assert each.step - min(steps) <= 1
+        steps[each.worker] += 1
+
+
+def test_a_bound_of_nothing_is_diloco(four: Cluster) -> None:
+    """All changes of a round are then of one anchor, and make one outer step."""
+    config = config_of(Outer.ASYNC_DILOCO, 4, staleness_bound=0)
+    mine, its = four.run(on_ranks, config), four.run(on_ranks, config_of(Outer.DILOCO, 4))
+    for (parameters, _), (others, _) in zip(mine, its, strict=True):
+        assert far_apart(parameters, others) < CLOSE
+
+
+def sitting(config: TrainConfig, folder: str, resume: bool, plan: Plan) -> dict[str, Tensor]:
+    saves = Saves(Path(folder), every=4, resume=resume)
+    return gather_full(train(config, dist.group.WORLD, torch.device("cpu"), plan, saves=saves).form)
+
+
+@pytest.mark.parametrize("bound", [None, 0, 1])
+def test_it_resumes_from_the_middle_of_rounds(four: Cluster, tmp_path: Path, bound: int | None) -> None:
+    config = config_of(Outer.ASYNC_DILOCO, 2, staleness_bound=bound)
+    first = str(tmp_path / "run")
+    four.run(sitting, replace(config, stop_after=4), first, False, Plan(DataParallelism.FSDP))
+    found = four.run(sitting, config, first, True, Plan(tensor_parallel=2))
+    arrivals = arrivals_in(tmp_path / "run")
+    assert len(arrivals) == 2 * len(ENDS)
+    wanted = in_one_process(config, arrivals, 0.7, 0.9)
+    assert all(far_apart(each, wanted) < CLOSE for each in found)
+
+
+def test_an_order_that_cannot_be_taken_is_refused(four: Cluster, tmp_path: Path) -> None:
+    plain = str(tmp_path / "plain")
+    four.run(sitting, config_of(Outer.DILOCO, 2), plain, False, Plan())
+    asked = config_of(Outer.ASYNC_DILOCO, 2, order_of=plain)
+    with pytest.raises(RankError, match="has no order: it is of a run without --outer async-diloco"):
+        four.run(on_ranks, asked)
+    for options, reason in (
+        ({"outer": Outer.DILOCO, "order_of": plain}, "--order-of is of --outer async-diloco, async-sgd, not of diloco"),
+        ({"outer": Outer.ASYNC_SGD, "staleness_bound": -1}, "0 or more rounds ahead of the slowest, not -1"),
+        ({"outer": Outer.ASYNC_SGD, "outer_momentum": 0.9}, "not of async-sgd"),
+    ):
+        with pytest.raises(BadInput, match=reason):
+            replace(EXACT, islands=2, **options)
+
+
+def some_rounds(config: TrainConfig) -> int:
+    from .test_island_bytes import some_rounds
+
+    return sum(some_rounds(config))
+
+
+def test_a_round_sends_its_change_and_gets_an_anchor(four: Cluster) -> None:
+    rounds = 2
+    config = config_of(Outer.ASYNC_DILOCO, 4, steps=100, inner_steps=H)
+    numels, trace = four.trace(some_rounds, config)
+    said = (numels[0] + 1) * 8 * rounds
+    assert trace.bytes_sent[0] == pytest.approx(3 * said, rel=2e-3)
+    assert all(trace.bytes_sent[rank] == pytest.approx(said, rel=2e-3) for rank in (1, 2, 3))
