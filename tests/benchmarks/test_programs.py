@@ -30,6 +30,7 @@ of = runpy.run_path("{name}.py", run_name="once")
 """
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("name", ONCE)
 def test_a_benchmark_runs_and_its_programs_agree(name: str) -> None:
     """It ends with an error where ours and the peer's differ."""

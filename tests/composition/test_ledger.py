@@ -141,6 +141,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("how", ["forgotten", "twice", "mean"])
 @pytest.mark.parametrize(("name", "axes", "parameter", "named"), MISTAKES)
 def test_a_mistake_along_an_axis_is_named(

@@ -136,6 +136,7 @@ def traces(clusters: Callable[..., Cluster]) -> Iterator[dict[str, Traced]]:
     yield dict(zip(CASES, traces_of(list(CASES.values()), clusters(8, preload=("torch._dynamo",))), strict=True))
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("case", CASES)
 def test_every_rank_sends_along_every_axis_what_the_formulas_say(case: str, traces: dict[str, Traced]) -> None:
     trace, chosen = traces[case]

@@ -97,6 +97,7 @@ def difference(case: Case, parts: list[list[Tensor]]) -> float:
 sizes = pytest.mark.parametrize("n", range(1, 9))
 
 
+@pytest.mark.turns(3)
 @sizes
 @pytest.mark.parametrize("method", [ContextMethod.RING, ContextMethod.ALL_GATHER, ContextMethod.ULYSSES])
 def test_every_layout_and_mask_equals_one_process(ranks: Cluster, method: ContextMethod, n: int) -> None:
@@ -122,6 +123,7 @@ def test_every_ratio_of_heads_equals_one_process(ranks: Cluster, method: Context
     assert all(far < EXACT for far in differences(ranks, n, cases).values())
 
 
+@pytest.mark.turns(3)
 @sizes
 @pytest.mark.parametrize("method", [ContextMethod.RING, ContextMethod.ALL_GATHER, ContextMethod.ULYSSES])
 def test_packed_documents_and_sinks_equal_one_process(ranks: Cluster, method: ContextMethod, n: int) -> None:
@@ -133,6 +135,7 @@ def test_packed_documents_and_sinks_equal_one_process(ranks: Cluster, method: Co
     assert all(far < EXACT for far in differences(ranks, n, cases).values())
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(("n", "neighbours"), [(1, 1), (2, 2), (4, 2), (6, 3), (6, 2), (8, 2), (8, 4)])
 def test_ulysses_inside_and_a_ring_across_equal_one_process(ranks: Cluster, n: int, neighbours: int) -> None:
     cases = [

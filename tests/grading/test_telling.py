@@ -90,6 +90,7 @@ def test_each_of_the_larger_worlds_is_met(size: int) -> None:
     assert size in tried
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("name", [each for each in catalog.names() if _quick(each)])
 def test_a_large_oracle_says_what_the_slow_one_says(name: str) -> None:
     puzzle, quick = catalog.find(name), _quick(name)

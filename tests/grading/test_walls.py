@@ -148,6 +148,7 @@ REACHES = {
 }
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", REACHES)
 def test_what_is_around_a_rank_is_out_of_reach(name: str, verdict) -> None:
     top = f"exec({REACHES[name]!r})\n"
@@ -184,6 +185,7 @@ assert clean
 """
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("name", LEAVES)
 def test_ranks_forget(name: str, verdict) -> None:
     verdict(program(top="import torch.distributed as dist\n" + LEAVES[name] + "\n"))

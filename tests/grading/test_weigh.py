@@ -40,6 +40,7 @@ def test_a_puzzle_with_a_memory_budget_has_a_large_case(name):
     assert large is not None and large.world_size <= 4
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", HIDDEN)
 def test_what_is_hidden_from_the_meters_counts(name):
     puzzle, (before, after) = catalog.find(name), HIDDEN[name]

@@ -99,6 +99,7 @@ def prove(found: list[Record], expected: Record) -> None:
                 assert not value.any(), name
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_engine_equals_one_process(two: Cluster, name: str) -> None:
     own = MODELS[name]

@@ -32,6 +32,7 @@ def fits(name: str, ranks: int) -> bool:
     return ranks * ALL[name].chunks <= 8 and (name != "dual_pipe" or ranks % 2 == 0)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("m", [1, 3, 8])
 @pytest.mark.parametrize("name", ALL)
 def test_every_order_equals_one_process(clusters: Clusters, name: str, m: int) -> None:

@@ -129,6 +129,7 @@ def test_rankwise_says_bad_input_in_one_line(options: list[str], reason: str, ca
     assert out == "" and one_line(err) and reason in err
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("options, reason", BAD)
 def test_torchruns_rank_0_says_the_same(options: list[str], reason: str, capsys, monkeypatch: pytest.MonkeyPatch):
     no_gpu(options)

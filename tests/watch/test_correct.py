@@ -10,6 +10,7 @@ from tests.watch.warm import WarmClusters
 REPETITIONS = 3  # the benchmark repeats each 50 times
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("case", correct.CASES, ids=lambda case: case.name)
 def test_correct_program_is_not_accused(case: Correct, warm: WarmClusters):
     for _ in range(REPETITIONS):

@@ -18,6 +18,7 @@ def every_rank_adds_one() -> float:
     return x.item()
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("case", zoo.CASES, ids=lambda case: case.name)
 def test_mistake_is_named(case: Mistake, warm: WarmClusters):
     outcome, _ = warm.run(case)
