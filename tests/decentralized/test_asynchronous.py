@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,12 +36,12 @@ def four(clusters: Clusters) -> Iterator[Cluster]:
     yield clusters(4)
 
 
-def uneven(config: TrainConfig, folder: str, plan: Plan, slow: float = SLOW) -> dict[str, Tensor]:
-    """Train on islands that are as much slower as their number is higher, and save as the run ends."""
+def saved(config: TrainConfig, folder: str, plan: Plan, before_step: Callable[[int, int], None]) -> dict[str, Tensor]:
+    """Train, and save as the run ends. Before each step an island does something of its own: (island, step)."""
     own_step, island = EveryStep.step, dist.get_rank() * config.islands // dist.get_world_size()
 
     def late_step(self: EveryStep, step: int) -> float:
-        time.sleep(slow * island)
+        before_step(island, step)
         return own_step(self, step)
 
     EveryStep.step = late_step
@@ -49,6 +50,25 @@ def uneven(config: TrainConfig, folder: str, plan: Plan, slow: float = SLOW) -> 
         return gather_full(train(config, dist.group.WORLD, torch.device("cpu"), plan, saves=saves).form)
     finally:
         EveryStep.step = own_step
+
+
+def sleep_by_island(island: int, step: int) -> None:
+    """Islands are as much slower as their number is higher."""
+    time.sleep(SLOW * island)
+
+
+def at_once(island: int, step: int) -> None:
+    """All islands are as fast."""
+
+
+def wait_for_first(file: Path, island: int, step: int) -> None:
+    """From their second step on, all others wait until the first island is at its last one."""
+    if island == 0 and step == STEPS - 1:
+        file.touch()
+    until = time.monotonic() + 60
+    while island > 0 and step > 0 and not file.exists():
+        assert time.monotonic() < until, "the first island waits for the others"
+        time.sleep(0.01)
 
 
 def in_one_process(
@@ -106,7 +126,7 @@ WAYS = {
 @pytest.mark.parametrize("name", WAYS)
 def test_it_is_one_process_in_the_order_that_was_recorded(four: Cluster, tmp_path: Path, name: str) -> None:
     config, plan, rate, momentum = WAYS[name]
-    found = four.run(uneven, config, str(tmp_path / "run"), plan)
+    found = four.run(saved, config, str(tmp_path / "run"), plan, sleep_by_island)
     arrivals = arrivals_in(tmp_path / "run")
     make = torch.optim.SGD if config.optimizer is Optimizer.SGD else torch.optim.AdamW
     wanted = in_one_process(config, arrivals, rate, momentum, make)
@@ -114,17 +134,17 @@ def test_it_is_one_process_in_the_order_that_was_recorded(four: Cluster, tmp_pat
     assert all(far_apart(each, found[0]) == 0 for each in found)
     assert max(each.staleness for each in arrivals) > 0
     again = replace(config, order_of=str(tmp_path / "run"))
-    for mine, its in zip(four.run(uneven, again, str(tmp_path / "again"), plan, 0.0), found, strict=True):
+    for mine, its in zip(four.run(saved, again, str(tmp_path / "again"), plan, at_once), found, strict=True):
         assert far_apart(mine, its) == 0
     assert arrivals_in(tmp_path / "again") == arrivals
 
 
 def test_none_waits_without_a_bound_and_with_one_they_do(four: Cluster, tmp_path: Path) -> None:
     free = config_of(Outer.ASYNC_SGD, 4, inner_steps=1)
-    four.run(uneven, free, str(tmp_path / "free"), Plan(), 4 * SLOW)
-    first_ends = max(each.version for each in arrivals_in(tmp_path / "free") if each.worker == 0)
-    assert first_ends < 2 * STEPS  # of 4 * STEPS: the fast one is done before the others are half way
-    four.run(uneven, replace(free, staleness_bound=1), str(tmp_path / "bound"), Plan())
+    four.run(saved, free, str(tmp_path / "free"), Plan(), partial(wait_for_first, tmp_path / "last"))
+    versions = {(each.worker, each.step): each.version for each in arrivals_in(tmp_path / "free")}
+    assert all(versions[0, STEPS - 2] < versions[island, 1] for island in (1, 2, 3))
+    four.run(saved, replace(free, staleness_bound=1), str(tmp_path / "bound"), Plan(), sleep_by_island)
     steps = [0] * 4
     for each in arrivals_in(tmp_path / "bound"):
         assert each.step - min(steps) <= 1
