@@ -16,6 +16,7 @@ from .drives import plain, tensors_of
 from .puzzle import RETURNS, Case, Inputs, Puzzle
 
 _RELATIVE = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 2e-2, torch.float16: 2e-3}
+_STEPS = 16  # of float64: by so many, of the largest number there is, what is left of it may differ
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,27 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class Near:
+    """How far a value may be from what is expected.
+
+    Attributes:
+        relative: to the largest value of its tensor; None for what the dtype allows.
+        rounding: or so much, in float64. What is left of large numbers that cancel has their error, and not its own.
+    """
+
+    relative: float | None
+    rounding: float = 0.0
+
+    def of_one(self, dtype: torch.dtype) -> float:
+        """The relative error of a number of its own."""
+        return _RELATIVE[dtype] if self.relative is None else self.relative
+
+    def absolute(self, dtype: torch.dtype, largest: float) -> float:
+        """The error in a tensor with such a largest value."""
+        return max(self.of_one(dtype) * largest, self.rounding if dtype is torch.float64 else 0.0)
+
+
+@dataclass(frozen=True)
 class Comparison:
     """One case, compared.
 
@@ -45,7 +67,7 @@ class Comparison:
         compared: how many single values were looked at.
         differences: the first difference of each rank that has one.
         expected, got: by group rank, the values by name, for a diagnosis to look for patterns.
-        tolerance: relative error allowed, as in the puzzle.
+        near: the error allowed.
     """
 
     case: Case
@@ -53,15 +75,15 @@ class Comparison:
     differences: tuple[Difference, ...]
     expected: tuple[dict[str, Any], ...]
     got: tuple[dict[str, Any], ...]
-    tolerance: float | None = None
+    near: Near = Near(None)
 
     def same(self, one: Any, other: Any) -> bool:
         """Whether two values, of any rank and name, are the same for this puzzle."""
-        return _compare("", one, other, self.tolerance)[1] is None
+        return _compare("", one, other, self.near)[1] is None
 
     def wrong(self, expected: Tensor, got: Tensor) -> Tensor:
         """Elementwise, of one shape and dtype: which are not the same."""
-        return ~_close(expected, got, self.tolerance)
+        return ~_close(expected, got, self.near)
 
     @cached_property
     def leaves(self) -> tuple[tuple[int, str, Tensor, Tensor], ...]:
@@ -142,36 +164,50 @@ def compare(
     case: Case, reports: Sequence[Mapping[str, Any]], expected: tuple[dict[str, Any], ...], tolerance: float | None
 ) -> Comparison:
     """Hold the reports of one case, by group rank, against what is expected. What a report leaves out is wrong."""
-    compared, differences, got = 0, [], []
-    for group_rank, (wanted, report) in enumerate(zip(expected, reports, strict=True)):
-        values = {name: decoded(value) for name, value in report.items()}
-        got.append(values)
-        found = None
-        for name, value in wanted.items():
-            count, difference = _compare(name, value, values.get(name), tolerance)
-            compared += count
-            found = found or difference
-        if found:
-            differences.append(Difference(case.global_ranks[group_rank], group_rank, *found))
-    return Comparison(case, compared, tuple(differences), expected, tuple(got), tolerance)
+    got = tuple({name: decoded(value) for name, value in report.items()} for report in reports)
+    near = Near(tolerance)
+    compared, differences = _compare_all(case, expected, got, near)
+    if differences and tolerance != 0:
+        near = Near(tolerance, _STEPS * torch.finfo(torch.float64).eps * _largest(expected))
+        compared, differences = _compare_all(case, expected, got, near)
+    return Comparison(case, compared, differences, expected, got, near)
 
 
-def _compare(name: str, expected: Any, got: Any, tolerance: float | None) -> tuple[int, tuple[str, str, str] | None]:
+def _compare_all(
+    case: Case, expected: Sequence[dict[str, Any]], got: Sequence[dict[str, Any]], near: Near
+) -> tuple[int, tuple[Difference, ...]]:
+    """How many values of all ranks were compared, and the first difference of each rank that has one."""
+    compared, differences = 0, []
+    for rank, wanted, values in zip(case.global_ranks, expected, got, strict=True):
+        found = [_compare(name, value, values.get(name), near) for name, value in wanted.items()]
+        compared += sum(count for count, _ in found)
+        if first := next((difference for _, difference in found if difference), None):
+            differences.append(Difference(rank, case.global_ranks.index(rank), *first))
+    return compared, tuple(differences)
+
+
+def _largest(expected: Sequence[dict[str, Any]]) -> float:
+    """The largest number in the float64 tensors of all ranks."""
+    tensors = [x for each in expected for x in tensors_of(each).values() if x.dtype is torch.float64]
+    return max((x.abs().max().item() for x in (x[x.isfinite()] for x in tensors) if x.numel()), default=0.0)
+
+
+def _compare(name: str, expected: Any, got: Any, near: Near) -> tuple[int, tuple[str, str, str] | None]:
     """How many values were compared, and (place, expected, got) of the first that differs."""
     place = "result" if name == RETURNS else name
     if isinstance(expected, list | tuple):
-        return _compare_sequence(name, expected, got, tolerance)
+        return _compare_sequence(name, expected, got, near)
     if isinstance(expected, Tensor):
         if not isinstance(got, Tensor):
             return 1, (place, _kind(expected), _kind(got))
         if (expected.shape, expected.dtype) != (got.shape, got.dtype):
             return 1, (place, _kind(expected), _kind(got))
-        return _compare_tensors(name, expected, got, tolerance)
+        return _compare_tensors(name, expected, got, near)
     if type(expected) in (int, float) and type(got) in (int, float):
         if type(expected) is int:
             close = type(got) is int and expected == got
         else:
-            close = math.isclose(expected, got, rel_tol=_RELATIVE[torch.float64] if tolerance is None else tolerance)
+            close = math.isclose(expected, got, rel_tol=near.of_one(torch.float64))
         return 1, None if close else (place, *_numbers(expected, got))
     if type(expected) in (int, float) and isinstance(got, Tensor) and got.numel() == 1:
         return 1, (place, _kind(expected), f"{_kind(got)} (a number is asked for: .item())")
@@ -179,11 +215,11 @@ def _compare(name: str, expected: Any, got: Any, tolerance: float | None) -> tup
     return 1, None if same else (place, _kind(expected), _kind(got))
 
 
-def _compare_sequence(name: str, expected: Sequence, got: Any, tolerance: float | None) -> tuple[int, tuple | None]:
+def _compare_sequence(name: str, expected: Sequence, got: Any, near: Near) -> tuple[int, tuple | None]:
     place = "result" if name == RETURNS else name
     if type(got) not in (list, tuple) or len(got) != len(expected):
         return 1, (place, f"{len(expected)} values", _kind(got))
-    found = [_compare(f"{place}[{i}]", *pair, tolerance) for i, pair in enumerate(zip(expected, got, strict=True))]
+    found = [_compare(f"{place}[{i}]", *pair, near) for i, pair in enumerate(zip(expected, got, strict=True))]
     return max(1, sum(count for count, _ in found)), next((difference for _, difference in found if difference), None)
 
 
@@ -200,10 +236,10 @@ def _tensors(name: str, expected: Any, got: Any) -> Iterator[tuple[str, Tensor, 
         yield name, expected, got
 
 
-def _compare_tensors(name: str, expected: Tensor, got: Tensor, tolerance: float | None) -> tuple[int, tuple | None]:
-    if tolerance != 0 and (torch.equal(expected, got) or _all_near(expected, got, tolerance)):
+def _compare_tensors(name: str, expected: Tensor, got: Tensor, near: Near) -> tuple[int, tuple | None]:
+    if near.relative != 0 and (torch.equal(expected, got) or _all_near(expected, got, near)):
         return max(1, expected.numel()), None
-    wrong = ~_close(expected, got, tolerance)
+    wrong = ~_close(expected, got, near)
     if not wrong.any():
         return max(1, expected.numel()), None
     index = tuple(wrong.nonzero()[0].tolist())
@@ -212,32 +248,31 @@ def _compare_tensors(name: str, expected: Tensor, got: Tensor, tolerance: float 
     return expected.numel(), (place, *_numbers(expected[index].item(), got[index].item()))
 
 
-def _close(expected: Tensor, got: Tensor, tolerance: float | None) -> Tensor:
-    """Elementwise: equal, or near relative to the largest value expected. NaN equals only NaN.
+def _close(expected: Tensor, got: Tensor, near: Near) -> Tensor:
+    """Elementwise: equal, or near. NaN equals only NaN.
 
-    Where nothing is computed, the tolerance is 0, and a zero has the sign that it had.
+    Where nothing is computed, no error is allowed, and a zero has the sign that it had.
     """
-    if tolerance == 0:
+    if near.relative == 0:
         nothing = expected.isnan() & got.isnan()
         return ((expected == got) & (expected.signbit() == got.signbit())) | nothing
     if not expected.is_floating_point():
         return expected == got
-    relative = _RELATIVE[expected.dtype] if tolerance is None else tolerance
     finite = expected[expected.isfinite()]
     scale = finite.abs().max().item() if finite.numel() else 0.0
     if expected.dim() == 0:
         scale = abs(expected.item()) if expected.isfinite() else 0.0
-    return torch.isclose(got.double(), expected.double(), rtol=0.0, atol=relative * scale, equal_nan=True)
+    error = near.absolute(expected.dtype, scale)
+    return torch.isclose(got.double(), expected.double(), rtol=0.0, atol=error, equal_nan=True)
 
 
-def _all_near(expected: Tensor, got: Tensor, tolerance: float | None) -> bool:
+def _all_near(expected: Tensor, got: Tensor, near: Near) -> bool:
     """True only where `_close` holds everywhere: one look at the largest difference, quick for large tensors."""
     if expected.dtype not in (torch.float32, torch.float64) or not expected.dim() or not expected.numel():
         return False
-    relative = _RELATIVE[expected.dtype] if tolerance is None else tolerance
     largest = max(map(abs, torch.stack(expected.aminmax()).tolist()))
     difference = torch.linalg.vector_norm(got - expected, math.inf).item()
-    return math.isfinite(largest) and difference <= relative * largest  # NaN is near nothing
+    return math.isfinite(largest) and difference <= near.absolute(expected.dtype, largest)  # NaN is near nothing
 
 
 def _kind(value: Any) -> str:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from puzzles.grading import values
 from puzzles.grading.drives import tensors_of
+from puzzles.grading.puzzle import Case
 
 
 class Pair(NamedTuple):
@@ -24,14 +25,37 @@ def test_the_quick_look_agrees_with_the_slow_one(dtype, tolerance, off):
     expected = torch.linspace(-3, 4, 1000, dtype=torch.float64).to(dtype)
     got = expected.clone()
     got[500] += off * allowed * 4
-    near = bool(values._close(expected, got, tolerance).all())
-    assert values._all_near(expected, got, tolerance) == near == (abs(off) <= 1)
+    allowed = values.Near(tolerance)
+    near = bool(values._close(expected, got, allowed).all())
+    assert values._all_near(expected, got, allowed) == near == (abs(off) <= 1)
 
 
 def test_what_is_not_finite_is_never_called_near_at_a_glance():
     for odd in (math.inf, -math.inf, math.nan):
         x = torch.tensor([1.0, odd])
-        assert not values._all_near(x, x.clone(), None)
+        assert not values._all_near(x, x.clone(), values.Near(None))
+
+
+def reported(**tensors: Tensor) -> dict:
+    return {name: ("tensor", x) for name, x in tensors.items()}
+
+
+def test_what_is_left_of_large_numbers_may_have_their_rounding():
+    """A softmax that is nearly sure has a gradient of 5e-8, computed from numbers near 1: its error is theirs."""
+    case = Case(2)
+    x = torch.tensor([1.5, -3.0], dtype=torch.float64)
+    small = torch.tensor([4.849220375e-08, 1e-9], dtype=torch.float64)
+    expected = ({"x": x, "x.grad": small},) * 2
+
+    def right(error: float, **others: Tensor) -> bool:
+        told = [reported(**{"x": x, "x.grad": small + error, **others})] * 2
+        return values.compare(case, told, expected, 1e-10).right
+
+    assert right(5.7e-16) and right(5e-15) and not right(5e-14)  # 16 steps of float64 at 3 are 1.1e-14
+    assert not right(0.0, x=x + 1e-9)
+    assert not values.compare(case, [reported(**{"x": x, "x.grad": small + 1e-16})] * 2, expected, 0).right
+    alone = ({"x.grad": small},) * 2  # nothing says that it is left of anything
+    assert not values.compare(case, [reported(**{"x.grad": small + 5.7e-16})] * 2, alone, 1e-10).right
 
 
 def test_an_oracle_gets_tensors_and_containers_of_its_own():
