@@ -21,6 +21,8 @@ LOOK: Mapping[str, Any] = MappingProxyType(
 )
 """Of a control: two side by side are as wide as the picture, and names and values have room."""
 
+DIGITS = 9  # after the point, of a slider
+
 
 def named(things: Mapping[str, Any], name: str, what: str) -> Any:
     """The one of these that has this name. Raises BadInput if none has."""
@@ -59,6 +61,10 @@ class Menu:
         options = [(self.words(value), value) for value in values]
         return widgets.Dropdown(description=self.name, options=options, value=here, **LOOK)
 
+    def read(self, value: Any) -> Any:
+        """What is chosen where the widget has this value."""
+        return value
+
 
 @dataclass(frozen=True)
 class Slider:
@@ -76,6 +82,10 @@ class Slider:
         kind = widgets.FloatSlider if isinstance(self.step, float) else widgets.IntSlider
         ends = {"min": min(self.least, here), "max": max(self.most, here), "step": self.step}
         return kind(description=self.name, value=here, continuous_update=False, **ends, **LOOK)
+
+    def read(self, value: float) -> float:
+        """What is chosen where the widget has this value: a browser adds up steps, and says 1.2500000000000002."""
+        return round(value, DIGITS)
 
 
 class Explorer(Live):
@@ -114,7 +124,8 @@ class Explorer(Live):
 
         def follow(field: str, change: dict[str, Any]) -> None:
             try:
-                self.show(self.choose(**{field: change["new"]}), self.still.alt)
+                chosen = self.controls[field].read(change["new"])
+                self.show(self.choose(**{field: chosen}), self.still.alt)
                 words.value = ""
             except BadInput as problem:
                 words.value = escape(str(problem))
