@@ -11,6 +11,9 @@ Islands, groups of ranks that train by themselves and meet now and then:
     diloco.py               an outer optimizer, on parts that an island shares out
     streaming.py            a fragment at a time, under way while islands train
     eager.py                a round to arrive, and an island's own change at once
+    outer_adam.py           clients' changes are a gradient for Adam: FedAdam
+    proximal.py             a spring to where the round began: FedProx
+    control_variates.py     gradients corrected by where those of others lead: SCAFFOLD
     elastic_averaging.py    islands and a centre that pull each other
     sparta.py               a few parameters at each step, and no word of which
     noloco.py               in pairs

@@ -31,13 +31,16 @@ from reference.models.moe_config import Balance
 from reference.zero.whole_matrices import WholeMatrices
 
 from .asynchronous import Asynchronous
+from .control_variates import ControlVariates
 from .diloco import Diloco
 from .eager import Eager
 from .elastic_averaging import ElasticAveraging
 from .meeting import AfterStep, Meeting, fill, flat
 from .neighbours import Neighbours
 from .noloco import PairsOfIslands
-from .rounds import ends_of_rounds
+from .outer_adam import OuterAdam
+from .proximal import Proximal
+from .rounds import ends_of_rounds, steps_of_round
 from .sparta import SparseAveraging
 from .streaming import Streaming
 from .wire import mean
@@ -53,6 +56,9 @@ KINDS: dict[Outer, type[Meeting]] = {
     Outer.GOSSIP: Neighbours,
     Outer.ASYNC_DILOCO: Asynchronous,
     Outer.ASYNC_SGD: Asynchronous,
+    Outer.FEDADAM: OuterAdam,
+    Outer.FEDPROX: Proximal,
+    Outer.SCAFFOLD: ControlVariates,
 }
 
 
@@ -157,10 +163,14 @@ class MeetingUpdates:
         """As for `EveryStep`. Returns the norm of this island's gradients."""
         if step < self.synchronous:
             self.share_gradients()
+        else:
+            self.meeting.correct(self.inner.scaler.scale(1.0))
         norm, taken = self.inner.step(step), step + 1
         if taken == self.synchronous:
             self.meeting.begin()
-        at = AfterStep(taken - self.synchronous, taken in ends_of_rounds(self.config), taken == self.config.steps)
+        ends = taken in ends_of_rounds(self.config)
+        steps = steps_of_round(self.config, taken) if ends else 0
+        at = AfterStep(taken - self.synchronous, ends, taken == self.config.steps, steps)
         if taken > self.synchronous and self.meeting.parts and self.meeting.after(at):
             self.inner.form.end_step()  # the model computes with what they have become
         if taken == self.config.stop_after:

@@ -25,6 +25,7 @@ class AfterStep:
     taken: int  # inner steps so far, since islands have trained by themselves
     ends: bool  # whether a round ends
     last: bool  # whether the run does: afterwards islands shall be equal
+    steps: int  # inner steps of the round, where it ends
 
 
 class Meeting(ABC):
@@ -60,6 +61,13 @@ class Meeting(ABC):
     @abstractmethod
     def begin(self) -> None:
         """Islands are equal, and begin to train by themselves: fill `kept`."""
+
+    def correct(self, scale: float) -> None:  # noqa: B027  # most have nothing to do
+        """Add to the gradients of an inner step, which are there, and are clipped together with what is added.
+
+        Args:
+            scale: of the loss, and so of the gradients.
+        """
 
     @abstractmethod
     def after(self, at: AfterStep) -> bool:

@@ -23,6 +23,8 @@ from reference.zero.plain_matrices import muon
 Models = list[nn.Module]
 Meet = Callable[[int, Models], None]
 """Islands meet after so many steps."""
+Correct = Callable[[int, nn.Module], None]
+"""What an island does with the gradients of its model."""
 
 STEPS, H = 7, 3
 ENDS = (3, 6, 7)
@@ -39,7 +41,11 @@ def config_of(outer: Outer, islands: int = 2, **options) -> TrainConfig:
     return replace(EXACT, outer=outer, islands=islands, **({"inner_steps": H} | options))
 
 
-def alone(config: TrainConfig, meet: Meet, make=torch.optim.AdamW) -> Models:
+def leave(island: int, model: nn.Module) -> None:
+    """Change no gradient."""
+
+
+def alone(config: TrainConfig, meet: Meet, make=torch.optim.AdamW, correct: Correct = leave) -> Models:
     """Train islands side by side. Returns their models."""
     batches, islands = batches_for(config, config.islands), config.islands
     models = [create(architecture, config.model, config.seed, dtype=torch.float64) for _ in range(islands)]
@@ -50,6 +56,8 @@ def alone(config: TrainConfig, meet: Meet, make=torch.optim.AdamW) -> Models:
             tokens, targets = batches.of_step(step, island, islands)
             optimizer.zero_grad()
             token_loss(model(tokens), targets, batches.tokens // islands).backward()
+            with torch.no_grad():
+                correct(island, model)
             nn.utils.clip_grad_norm_(model.parameters(), config.clip)
             optimizer.param_groups[0]["lr"] = learning_rate(config, step)
             optimizer.step()

@@ -40,6 +40,9 @@ CONFIGS = {
     "eager": config_of(Outer.EAGER, 2),
     "easgd": config_of(Outer.EASGD, 2),
     "noloco": config_of(Outer.NOLOCO, 2),
+    "fedadam": config_of(Outer.FEDADAM, 2),
+    "fedprox": config_of(Outer.FEDPROX, 2, proximal=1.0),
+    "scaffold": config_of(Outer.SCAFFOLD, 2),
     "gossip": config_of(Outer.GOSSIP, 2),
     "gossip in pairs": config_of(Outer.GOSSIP, 4, topology=GossipTopology.RANDOM_PAIRS, inner_steps=1),
     "muon": config_of(Outer.DILOCO, 2, optimizer=Optimizer.MUON),
@@ -48,6 +51,7 @@ CONFIGS = {
     "compressed": config_of(Outer.DILOCO, 2, compress=Compress.TOP_K, compress_share=0.1),
     "experts": config_of(Outer.DILOCO, 2, model=EXPERTS),
 }
+OTHERS = ("diloco", "gossip", "fedadam", "fedprox", "scaffold")
 INSIDE = {"compressed": Plan(DataParallelism.DDP)}  # FSDP for all others
 
 
@@ -57,7 +61,7 @@ def test_resumed_equals_uninterrupted(four: Cluster, tmp_path: Path, name: str) 
     first = INSIDE.get(name, Plan(DataParallelism.FSDP))
     whole = four.run(on_ranks, config, first)
     four.run(sitting, replace(config, stop_after=AT), folder, False, first, name == "streaming")
-    then = Plan(tensor_parallel=2) if name in ("diloco", "gossip") else first  # another plan inside
+    then = Plan(tensor_parallel=2) if name in OTHERS else first  # another plan inside
     found = four.run(sitting, config, folder, True, then)
     for mine, (its, _) in zip(found, whole, strict=True):
         assert far_apart(mine, its) < (1e-15 if then == first else 1e-11)

@@ -1,0 +1,221 @@
+"""Islands as clients of a federated training: FedAdam, FedProx and SCAFFOLD are those of one process, in any plan."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from reference.choices import Optimizer, Outer
+from reference.cluster import Cluster
+from reference.config import TrainConfig, learning_rate
+from reference.errors import BadInput
+from reference.memory.precision import PRECISIONS
+from reference.models import token_loss
+from reference.parallelize import DataParallelism, Plan
+from reference.train import batches_for, require_fit
+
+from .one_process import (
+    ENDS,
+    EXACT,
+    Correct,
+    Meet,
+    Models,
+    all_take,
+    alone,
+    config_of,
+    far_apart,
+    initial,
+    means,
+    named,
+    on_ranks,
+)
+from .test_islands import CLOSE
+
+Clusters = Callable[..., Cluster]
+Parameters = dict[str, Tensor]
+PLANS = {
+    "fsdp": Plan(DataParallelism.FSDP),
+    "tensor": Plan(tensor_parallel=2),
+    "ddp": Plan(DataParallelism.DDP),
+}
+
+
+@pytest.fixture(scope="module")
+def four(clusters: Clusters) -> Iterator[Cluster]:
+    yield clusters(4)
+
+
+def of(model: nn.Module) -> Parameters:
+    """A copy of the parameters."""
+    return {name: p.detach().clone() for name, p in named(model).items()}
+
+
+class Clients:
+    """A method as its paper has it: what becomes of a gradient, and of a round.
+
+    Args:
+        config: of the run.
+    """
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.config, self.anchor = config, of(initial(config))
+
+    def correct(self, island: int, model: nn.Module) -> None:
+        pass
+
+    def meet(self, taken: int, models: Models) -> None:
+        if taken in ENDS:
+            self.end_round(models)
+            all_take(models, self.anchor)
+
+    def end_round(self, models: Models) -> None:
+        self.anchor = means(models)
+
+
+class FedAdam(Clients):
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        self.mean = {name: torch.zeros_like(x) for name, x in self.anchor.items()}
+        self.square = {name: torch.full_like(x, 1e-6) for name, x in self.anchor.items()}
+
+    def end_round(self, models: Models) -> None:
+        for name, now in means(models).items():
+            change = now - self.anchor[name]
+            self.mean[name] = 0.9 * self.mean[name] + 0.1 * change
+            self.square[name] = 0.99 * self.square[name] + 0.01 * change**2
+            self.anchor[name] += self.config.meets.outer_rate * self.mean[name] / (self.square[name].sqrt() + 1e-3)
+
+
+class FedProx(Clients):
+    def correct(self, island: int, model: nn.Module) -> None:
+        for name, parameter in named(model).items():
+            parameter.grad += self.config.meets.proximal * (parameter - self.anchor[name])
+
+
+class Scaffold(Clients):
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        zeros = {name: torch.zeros_like(x) for name, x in self.anchor.items()}
+        self.of_all, self.own = zeros, [zeros] * config.islands
+        self.seen: list[list[Parameters]] = [[] for _ in self.own]
+
+    def correct(self, island: int, model: nn.Module) -> None:
+        self.seen[island].append({name: p.grad.clone() for name, p in named(model).items()})
+        for name, parameter in named(model).items():
+            parameter.grad += self.of_all[name] - self.own[island][name]
+
+    def end_round(self, models: Models) -> None:
+        super().end_round(models)
+        self.own = [{name: torch.stack([g[name] for g in seen]).mean(0) for name in seen[0]} for seen in self.seen]
+        self.of_all = {name: sum(each[name] for each in self.own) / len(self.own) for name in self.of_all}
+        self.seen = [[] for _ in self.own]
+
+
+METHODS = {Outer.FEDADAM: (FedAdam, {}), Outer.FEDPROX: (FedProx, {"proximal": 2.0}), Outer.SCAFFOLD: (Scaffold, {})}
+
+
+def hold(
+    cluster: Cluster,
+    config: TrainConfig,
+    meet: Meet,
+    correct: Correct,
+    plan: Plan,
+    make: Callable = torch.optim.AdamW,
+) -> None:
+    """Every rank has the parameters of its island in one process."""
+    models = alone(config, meet, make, correct)
+    found = cluster.run(on_ranks, config, plan)
+    for rank, (parameters, _) in enumerate(found):
+        assert far_apart(parameters, models[rank * config.islands // len(found)]) < CLOSE
+
+
+@pytest.mark.parametrize("outer", METHODS)
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_islands_of_any_plan_are_clients(four: Cluster, outer: Outer, plan: Plan) -> None:
+    make, options = METHODS[outer]
+    config = config_of(outer, **options)
+    clients = make(config)
+    hold(four, config, clients.meet, clients.correct, plan)
+
+
+@pytest.mark.parametrize("outer", [Outer.FEDPROX, Outer.SCAFFOLD])
+def test_sgd_inside(four: Cluster, outer: Outer) -> None:
+    """It sees how long a gradient is: the term is there before it is clipped."""
+    make, options = METHODS[outer]
+    config = config_of(outer, 4, **options, optimizer=Optimizer.SGD, learning_rate=0.1)
+    clients = make(config)
+    hold(four, config, clients.meet, clients.correct, Plan(), partial(torch.optim.SGD, weight_decay=0.1))
+
+
+def test_rounds_begin_after_the_steps_that_share_gradients(four: Cluster) -> None:
+    """In those no control is learned and no spring pulls; in the first step after them none does so yet."""
+    for outer, (_, options) in METHODS.items():
+        together = four.run(on_ranks, config_of(Outer.LOCAL_SGD, synchronous_steps=5), stop=6)
+        found = four.run(on_ranks, config_of(outer, synchronous_steps=5, **options), stop=6)
+        assert all(far_apart(a, b) == 0 for (a, _), (b, _) in zip(found, together, strict=True))
+
+
+def test_without_a_spring_fedprox_is_local_sgd(four: Cluster) -> None:
+    plan = Plan(DataParallelism.FSDP)
+    none, some = config_of(Outer.FEDPROX, proximal=0.0), config_of(Outer.FEDPROX, proximal=1.0)
+    mean, free, held = (four.run(on_ranks, each, plan) for each in (config_of(Outer.LOCAL_SGD), none, some))
+    for (wanted, losses), (found, its), (other, _) in zip(mean, free, held, strict=True):
+        assert far_apart(found, wanted) == 0 and its == losses
+        assert far_apart(other, wanted) > 1e-5
+
+
+def test_the_first_round_of_scaffold_is_local_sgd_and_one_island_never_drifts(
+    four: Cluster, clusters: Clusters
+) -> None:
+    first = [four.run(on_ranks, config_of(outer), stop=3) for outer in (Outer.SCAFFOLD, Outer.LOCAL_SGD)]
+    assert all(far_apart(a, b) == 0 for (a, _), (b, _) in zip(*first, strict=True))
+    later = [four.run(on_ranks, config_of(outer)) for outer in (Outer.SCAFFOLD, Outer.LOCAL_SGD)]
+    assert far_apart(later[0][0][0], later[1][0][0]) > 1e-5
+    plain = alone(EXACT, lambda taken, models: None)[0]
+    assert far_apart(clusters(1).run(on_ranks, config_of(Outer.SCAFFOLD, 1))[0][0], plain) < CLOSE
+
+
+def test_with_sgd_controls_are_those_of_option_two(four: Cluster) -> None:
+    """Algorithm 1 of the paper, from weights alone: rounds of one step, without clipping and decay."""
+    config = config_of(
+        Outer.SCAFFOLD,
+        4,
+        inner_steps=1,
+        optimizer=Optimizer.SGD,
+        learning_rate=0.1,
+        weight_decay=0.0,
+        clip=float("inf"),
+    )
+    batches, model, n = batches_for(config, 4), initial(config), 4
+    x = nn.utils.parameters_to_vector(model.parameters()).detach()
+    control, controls = torch.zeros_like(x), [torch.zeros_like(x)] * n
+    for step in range(config.steps):
+        ends, new, rate = [], [], learning_rate(config, step)
+        for island in range(n):
+            nn.utils.vector_to_parameters(x.clone(), model.parameters())
+            tokens, targets = batches.of_step(step, island, n)
+            loss = token_loss(model(tokens), targets, batches.tokens // n)
+            gradient = nn.utils.parameters_to_vector(torch.autograd.grad(loss, [*model.parameters()]))
+            ends.append(x - rate * (gradient - controls[island] + control))
+            new.append(controls[island] - control + (x - ends[-1]) / rate)
+        control = control + sum(a - b for a, b in zip(new, controls, strict=True)) / n
+        x, controls = sum(ends) / n, new
+    nn.utils.vector_to_parameters(x, model.parameters())
+    for parameters, _ in four.run(on_ranks, config):
+        assert far_apart(parameters, model) < CLOSE
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    for options, reason in (
+        ({"outer": Outer.FEDPROX, "proximal": -1.0}, "mu of fedprox is 0 or more, and finite, not -1.0"),
+        ({"outer": Outer.DILOCO, "proximal": 0.1}, "--proximal is of --outer fedprox, not of diloco"),
+        ({"outer": Outer.FEDADAM, "outer_momentum": 0.9}, "not of fedadam"),
+        ({"outer": Outer.SCAFFOLD, "outer_rate": 0.5}, "not of scaffold"),
+    ):
+        with pytest.raises(BadInput, match=reason):
+            replace(EXACT, islands=2, **options)
+    with pytest.raises(BadInput, match="scaffold counts the gradients of each step"):
+        require_fit(config_of(Outer.SCAFFOLD, precision=PRECISIONS["fp16"]), Plan(), 2)
