@@ -3,16 +3,19 @@
 import math
 from dataclasses import dataclass
 
-from reference.choices import GossipTopology, LateRate, Outer, RoundLength, Wire
+from reference.choices import GossipTopology, IslandText, LateRate, Outer, RoundLength, Wire
 from reference.errors import BadInput
 from reference.fields import option
 
 WITHOUT_WAITING = (Outer.ASYNC_DILOCO, Outer.ASYNC_SGD)
+APART = (*WITHOUT_WAITING, Outer.BRANCHES)  # these do not come together at the end of a round
 WITH_OUTER_OPTIMIZER = (Outer.DILOCO, Outer.STREAMING, Outer.EAGER, Outer.NOLOCO, Outer.ASYNC_DILOCO)
+WITHOUT_ROUNDS = (Outer.NONE, Outer.BRANCHES)
 TAKEN_BY = {
-    "inner_steps": tuple(each for each in Outer if each is not Outer.NONE),
-    "round_length": tuple(each for each in Outer if each not in (Outer.NONE, Outer.STREAMING, Outer.SPARTA)),
+    "inner_steps": tuple(each for each in Outer if each not in WITHOUT_ROUNDS),
+    "round_length": tuple(each for each in Outer if each not in (*WITHOUT_ROUNDS, Outer.STREAMING, Outer.SPARTA)),
     "synchronous_steps": tuple(each for each in Outer if each is not Outer.NONE),
+    "island_text": tuple(each for each in Outer if each is not Outer.NONE),
     "outer_rate": (*WITH_OUTER_OPTIMIZER, Outer.FEDADAM),
     "outer_momentum": WITH_OUTER_OPTIMIZER,
     "wire": (Outer.LOCAL_SGD, Outer.DILOCO, Outer.STREAMING, Outer.EAGER, Outer.FEDADAM, Outer.FEDPROX),
@@ -60,6 +63,12 @@ class IslandOptions:
     synchronous_steps: int | None = option(
         None,
         "With --outer: in so many steps at the beginning islands share gradients, as data parallelism does.",
+        within=("islands", "outer"),
+    )
+    island_text: IslandText | None = option(
+        None,
+        "With --outer: what islands read of the text, {words}; own is a contiguous part for each, as branches "
+        "have it by default. What is held out is the same for all.",
         within=("islands", "outer"),
     )
     outer_rate: float | None = option(
@@ -183,6 +192,7 @@ class IslandOptions:
             "inner_steps": 1 if kind in (Outer.SPARTA, Outer.GOSSIP, Outer.ASYNC_SGD) else 50,
             "round_length": RoundLength.CONSTANT,
             "synchronous_steps": 0,
+            "island_text": IslandText.OWN if kind is Outer.BRANCHES else IslandText.SHARED,
             "outer_rate": 0.03 if kind is Outer.FEDADAM else 0.7,
             "outer_momentum": 0.5 if kind is Outer.NOLOCO else 0.9,
             "wire": Wire.FULL,
@@ -210,6 +220,7 @@ class Meets:
     inner_steps: int
     round_length: RoundLength
     synchronous_steps: int
+    island_text: IslandText
     outer_rate: float
     outer_momentum: float
     wire: Wire

@@ -18,7 +18,7 @@ import torch
 from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
-from reference.choices import Outer
+from reference.choices import IslandText, Outer
 from reference.collectives.default import Communicate, over
 from reference.config import TrainConfig
 from reference.data_parallel.gradient_sync import GradientSync, ParameterShard
@@ -26,10 +26,11 @@ from reference.data_parallel.remembered import Remembered
 from reference.errors import BadInput
 from reference.groups import Groups
 from reference.mesh import Mesh
-from reference.models.data import Batches, ReplicaBatches
+from reference.models.data import Batches, OwnBatches, ReplicaBatches
 from reference.models.moe_config import Balance
 from reference.zero.whole_matrices import WholeMatrices
 
+from .apart import Apart
 from .asynchronous import Asynchronous
 from .control_variates import ControlVariates
 from .diloco import Diloco
@@ -59,6 +60,7 @@ KINDS: dict[Outer, type[Meeting]] = {
     Outer.FEDADAM: OuterAdam,
     Outer.FEDPROX: Proximal,
     Outer.SCAFFOLD: ControlVariates,
+    Outer.BRANCHES: Apart,
 }
 
 
@@ -100,7 +102,10 @@ class Outside:
     def batches(self, whole: Batches) -> Batches | ReplicaBatches:
         """What this island reads."""
         islands = self.config.islands
-        return whole if islands == 1 else ReplicaBatches(whole, self.island, islands)
+        if islands == 1:
+            return whole
+        kind = OwnBatches if self.config.meets.island_text is IslandText.OWN else ReplicaBatches
+        return kind(whole, self.island, islands)
 
     def saved(self, form: GradientSync, optimizer: Optimizer) -> "GradientSync | OfIsland":
         """A form as a checkpoint sees it. What an optimizer has for whole matrices is called after the island, too."""

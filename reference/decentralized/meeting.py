@@ -24,7 +24,7 @@ class AfterStep:
 
     taken: int  # inner steps so far, since islands have trained by themselves
     ends: bool  # whether a round ends
-    last: bool  # whether the run does: afterwards islands shall be equal
+    last: bool  # whether the run does: afterwards islands shall be equal, but for branches
     steps: int  # inner steps of the round, where it ends
 
 

@@ -3,17 +3,19 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from reference.choices import Optimizer, Outer
+from reference.choices import IslandText, Optimizer, Outer
 from reference.cluster import Cluster
 from reference.config import TrainConfig, learning_rate
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.models import token_loss
+from reference.models.data import OwnBatches
 from reference.parallelize import DataParallelism, Plan
 from reference.train import batches_for, require_fit
 
@@ -139,6 +141,30 @@ def test_islands_of_any_plan_are_clients(four: Cluster, outer: Outer, plan: Plan
     config = config_of(outer, **options)
     clients = make(config)
     hold(four, config, clients.meet, clients.correct, plan)
+
+
+@pytest.mark.parametrize("outer", [Outer.LOCAL_SGD, Outer.SCAFFOLD])
+@pytest.mark.parametrize("plan", [Plan(DataParallelism.FSDP), Plan(tensor_parallel=2)], ids=["fsdp", "tensor"])
+def test_clients_with_data_of_their_own(four: Cluster, outer: Outer, plan: Plan) -> None:
+    config = config_of(outer, island_text=IslandText.OWN)
+    clients = METHODS.get(outer, (Clients,))[0](config)
+    hold(four, config, clients.meet, clients.correct, plan)
+
+
+def test_parts_of_the_text_are_contiguous_and_together_they_are_what_is_trained_on(short_text: Path) -> None:
+    whole = batches_for(replace(EXACT, data=str(short_text)), 1)
+    parts = [OwnBatches(whole, island, 4) for island in range(4)]
+    assert [window for each in parts for window in each.part] == list(range(whole.windows))
+    assert max(len(each.part) for each in parts) - min(len(each.part) for each in parts) <= 1
+    for each in parts:
+        places = {bytes(whole.text[w * 16 : w * 16 + 16]) for w in each.part}
+        for step in range(2 * len(each.part) // 2):
+            tokens = torch.cat([each.of_step(step, rank, 2)[0] for rank in range(2)])
+            assert torch.equal(tokens, each.of_step(step)[0]) and len(tokens) == 2
+            assert all(bytes(row.to(torch.uint8).tolist()) in places for row in tokens)
+            seeds = torch.cat([each.dropout_seeds(step, rank, 2) for rank in range(2)])
+            assert torch.equal(seeds, each.dropout_seeds(step)) and seeds.shape == tokens.shape
+        assert torch.equal(each.validation()[0][0], whole.validation()[0][0])
 
 
 @pytest.mark.parametrize("outer", [Outer.FEDPROX, Outer.SCAFFOLD])
