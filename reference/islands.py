@@ -16,6 +16,7 @@ TAKEN_BY = {
     "round_length": tuple(each for each in Outer if each not in (*WITHOUT_ROUNDS, Outer.STREAMING, Outer.SPARTA)),
     "synchronous_steps": tuple(each for each in Outer if each is not Outer.NONE),
     "island_text": tuple(each for each in Outer if each is not Outer.NONE),
+    "taking_part": (Outer.LOCAL_SGD, Outer.DILOCO, Outer.FEDADAM, Outer.FEDPROX, Outer.SCAFFOLD),
     "outer_rate": (*WITH_OUTER_OPTIMIZER, Outer.FEDADAM),
     "outer_momentum": WITH_OUTER_OPTIMIZER,
     "wire": (Outer.LOCAL_SGD, Outer.DILOCO, Outer.STREAMING, Outer.EAGER, Outer.FEDADAM, Outer.FEDPROX),
@@ -69,6 +70,12 @@ class IslandOptions:
         None,
         "With --outer: what islands read of the text, {words}; own is a contiguous part for each, as branches "
         "have it by default. What is held out is the same for all.",
+        within=("islands", "outer"),
+    )
+    taking_part: float | None = option(
+        None,
+        "With --outer: the share of islands, drawn anew for each round, that count in its mean, while others train in "
+        "vain and take what comes of it; 1 by default.",
         within=("islands", "outer"),
     )
     outer_rate: float | None = option(
@@ -157,6 +164,8 @@ class IslandOptions:
                 raise BadInput(f"{name.replace('_', ' ')} are 0 or more, not {getattr(meets, name)}")
         if meets.staleness_bound is not None and meets.staleness_bound < 0:
             raise BadInput(f"an island is 0 or more rounds ahead of the slowest, not {meets.staleness_bound}")
+        if not 0 < meets.taking_part <= 1:
+            raise BadInput(f"a share of islands is more than 0 and at most 1, not {meets.taking_part}")
         if not meets.outer_rate > 0:
             raise BadInput(f"an outer learning rate is positive, not {meets.outer_rate}")
         if not 0 <= meets.outer_momentum < 1:
@@ -193,6 +202,7 @@ class IslandOptions:
             "round_length": RoundLength.CONSTANT,
             "synchronous_steps": 0,
             "island_text": IslandText.OWN if kind is Outer.BRANCHES else IslandText.SHARED,
+            "taking_part": 1,
             "outer_rate": 0.03 if kind is Outer.FEDADAM else 0.7,
             "outer_momentum": 0.5 if kind is Outer.NOLOCO else 0.9,
             "wire": Wire.FULL,
@@ -221,6 +231,7 @@ class Meets:
     round_length: RoundLength
     synchronous_steps: int
     island_text: IslandText
+    taking_part: float
     outer_rate: float
     outer_momentum: float
     wire: Wire

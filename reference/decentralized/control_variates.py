@@ -7,6 +7,8 @@ where those of all do; both begin as zero:
     round    c_i  becomes  the mean of the round's gradients  as they were without a correction
              c   +=  the mean over islands of what c_i has changed
 
+Where a part of the islands counts, the others keep their c_i, and bring nothing to c.
+
 The paper's option II reads that mean off the weights, as c_i - c + (anchor - weights) / (K · rate). With SGD at a
 constant rate this is the same number; inside other optimizers, or where gradients are clipped, weights do not tell it,
 so it is added up here. Whether the correction helps an inner Adam, the paper does not say.
@@ -44,8 +46,9 @@ class ControlVariates(Diloco):
             return False
         everything = range(len(self.parts))
         own, of_all, seen = (flat(self.kept[name]) for name in CONTROLS)
-        new = seen / at.steps
-        change, control = mean(torch.cat([self.changed(everything), new - own]), self.across).chunk(2)
+        new = seen / at.steps if self.takes_part(at.taken) else own
+        said = self.counted(self.changed(everything), at.taken), new - own
+        change, control = mean(torch.cat(said), self.across).chunk(2)
         self.step(everything, change)
         for name, values in zip(CONTROLS, (new, of_all + control, torch.zeros_like(seen)), strict=True):
             fill(self.kept[name], values)

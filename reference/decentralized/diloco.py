@@ -36,7 +36,8 @@ class Diloco(Meeting):
         if not at.ends:
             return False
         everything = range(len(self.parts))
-        self.step(everything, mean(self.changed(everything), self.across, self.meets.wire))
+        changed = self.counted(self.changed(everything), at.taken)
+        self.step(everything, mean(changed, self.across, self.meets.wire))
         return True
 
     def changed(self, which: Sequence[int]) -> Tensor:

@@ -32,7 +32,7 @@ class OuterAdam(Meeting):
         if not at.ends:
             return False
         anchor, *moments = (flat(self.kept[name]) for name in (ANCHOR, MEAN, SQUARE))
-        change = mean(flat(self.masters) - anchor, self.across, self.meets.wire)
+        change = mean(self.counted(flat(self.masters) - anchor, at.taken), self.across, self.meets.wire)
         adam_step(anchor, change, *moments, self.meets.outer_rate)
         for name, values in zip((ANCHOR, MEAN, SQUARE), (anchor, *moments), strict=True):
             fill(self.kept[name], values)

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from reference.choices import IslandText, Optimizer, Outer
 from reference.cluster import Cluster
 from reference.config import TrainConfig, learning_rate
+from reference.decentralized.clients import chosen
 from reference.errors import BadInput
+from reference.islands import TAKEN_BY
 from reference.memory.precision import PRECISIONS
 from reference.models import token_loss
 from reference.models.data import OwnBatches
@@ -25,6 +27,7 @@ from .one_process import (
     Correct,
     Meet,
     Models,
+    OuterSGD,
     all_take,
     alone,
     config_of,
@@ -64,17 +67,33 @@ class Clients:
 
     def __init__(self, config: TrainConfig) -> None:
         self.config, self.anchor = config, of(initial(config))
+        self.drawn: list[list[int]] = []
 
     def correct(self, island: int, model: nn.Module) -> None:
         pass
 
     def meet(self, taken: int, models: Models) -> None:
         if taken in ENDS:
-            self.end_round(models)
+            n = self.config.islands
+            drawn = chosen(n, round(self.config.meets.taking_part * n), taken, self.config.seed)
+            self.drawn.append(drawn)
+            self.end_round(models, drawn)
             all_take(models, self.anchor)
 
-    def end_round(self, models: Models) -> None:
-        self.anchor = means(models)
+    def end_round(self, models: Models, drawn: list[int]) -> None:
+        self.anchor = means([models[island] for island in drawn])
+
+
+class Momentum(Clients):
+    """DiLoCo."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        self.outer = OuterSGD(initial(config), 0.7, 0.9)
+
+    def end_round(self, models: Models, drawn: list[int]) -> None:
+        now = means([models[island] for island in drawn])
+        self.anchor = {name: self.outer.step(name, self.anchor[name] - x).clone() for name, x in now.items()}
 
 
 class FedAdam(Clients):
@@ -83,8 +102,8 @@ class FedAdam(Clients):
         self.mean = {name: torch.zeros_like(x) for name, x in self.anchor.items()}
         self.square = {name: torch.full_like(x, 1e-6) for name, x in self.anchor.items()}
 
-    def end_round(self, models: Models) -> None:
-        for name, now in means(models).items():
+    def end_round(self, models: Models, drawn: list[int]) -> None:
+        for name, now in means([models[island] for island in drawn]).items():
             change = now - self.anchor[name]
             self.mean[name] = 0.9 * self.mean[name] + 0.1 * change
             self.square[name] = 0.99 * self.square[name] + 0.01 * change**2
@@ -109,9 +128,11 @@ class Scaffold(Clients):
         for name, parameter in named(model).items():
             parameter.grad += self.of_all[name] - self.own[island][name]
 
-    def end_round(self, models: Models) -> None:
-        super().end_round(models)
-        self.own = [{name: torch.stack([g[name] for g in seen]).mean(0) for name in seen[0]} for seen in self.seen]
+    def end_round(self, models: Models, drawn: list[int]) -> None:
+        super().end_round(models, drawn)
+        for island in drawn:
+            seen = self.seen[island]
+            self.own[island] = {name: torch.stack([each[name] for each in seen]).mean(0) for name in seen[0]}
         self.of_all = {name: sum(each[name] for each in self.own) / len(self.own) for name in self.of_all}
         self.seen = [[] for _ in self.own]
 
@@ -140,6 +161,23 @@ def test_islands_of_any_plan_are_clients(four: Cluster, outer: Outer, plan: Plan
     make, options = METHODS[outer]
     config = config_of(outer, **options)
     clients = make(config)
+    hold(four, config, clients.meet, clients.correct, plan)
+
+
+@pytest.mark.parametrize("outer", TAKEN_BY["taking_part"])
+def test_a_part_of_the_islands_counts_in_a_round(four: Cluster, outer: Outer) -> None:
+    """The others send zeros, and begin the next round where all do."""
+    make, options = {**METHODS, Outer.LOCAL_SGD: (Clients, {}), Outer.DILOCO: (Momentum, {})}[outer]
+    config = config_of(outer, 4, taking_part=0.5, **options)
+    clients = make(config)
+    hold(four, config, clients.meet, clients.correct, Plan())
+    assert [len(each) for each in clients.drawn] == [2, 2, 2] and len({*map(tuple, clients.drawn)}) > 1
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_one_of_two_islands_counts_in_a_round(four: Cluster, plan: Plan) -> None:
+    config = config_of(Outer.FEDADAM, taking_part=0.5)
+    clients = FedAdam(config)
     hold(four, config, clients.meet, clients.correct, plan)
 
 
@@ -240,6 +278,8 @@ def test_what_makes_no_sense_is_refused() -> None:
         ({"outer": Outer.DILOCO, "proximal": 0.1}, "--proximal is of --outer fedprox, not of diloco"),
         ({"outer": Outer.FEDADAM, "outer_momentum": 0.9}, "not of fedadam"),
         ({"outer": Outer.SCAFFOLD, "outer_rate": 0.5}, "not of scaffold"),
+        ({"outer": Outer.DILOCO, "taking_part": 0.0}, "more than 0 and at most 1, not 0.0"),
+        ({"outer": Outer.GOSSIP, "taking_part": 0.5}, "--taking-part is of --outer local-sgd, .*, not of gossip"),
     ):
         with pytest.raises(BadInput, match=reason):
             replace(EXACT, islands=2, **options)

@@ -42,7 +42,7 @@ CONFIGS = {
     "noloco": config_of(Outer.NOLOCO, 2),
     "fedadam": config_of(Outer.FEDADAM, 2),
     "fedprox": config_of(Outer.FEDPROX, 2, proximal=1.0),
-    "scaffold": config_of(Outer.SCAFFOLD, 2, island_text=IslandText.OWN),
+    "scaffold": config_of(Outer.SCAFFOLD, 2, taking_part=0.5, island_text=IslandText.OWN),
     "branches": config_of(Outer.BRANCHES, 2, inner_steps=None),
     "gossip": config_of(Outer.GOSSIP, 2),
     "gossip in pairs": config_of(Outer.GOSSIP, 4, topology=GossipTopology.RANDOM_PAIRS, inner_steps=1),
