@@ -87,12 +87,13 @@ class Meeting(ABC):
     def counted(self, changed: Tensor, taken: int) -> Tensor:
         """What an island brings to a sum over all, which is divided by their number: the mean is of those that count.
 
-        One that does not count has trained in vain, since ranks step together, and sends zeros. As the others do it
-        begins the next round at the new anchor; the state of its inner optimizer, which no other sees, has moved.
+        It is made of `changed`, in place. An island that does not count has trained in vain, since ranks step together,
+        and sends zeros. As the others do it begins the next round at the new anchor; the state of its inner optimizer,
+        which no other sees, has moved.
         """
         if not self.takes_part(taken):
-            return torch.zeros_like(changed)
-        return changed * (self.across.size() / len(self.taking_part(taken)))
+            return changed.zero_()
+        return changed.mul_(self.across.size() / len(self.taking_part(taken)))
 
     def pause(self) -> None:  # noqa: B027  # most have nothing to do
         """All islands have come to one step, after which they may stop: all call this. No thread is left afterwards."""
