@@ -17,6 +17,7 @@ from rankwise.progress import following
 from rankwise.ranks import OnNodes, require_ranks, where_possible
 from reference.cluster import Cluster
 from reference.decentralized.islands import island_size
+from reference.decentralized.rounds import whose_loss
 from reference.errors import BadInput
 from reference.limits import host_memory, require_memory
 from reference.models import files
@@ -87,7 +88,7 @@ def train_on_cluster(
     for spike in outcome.spikes:
         console.print(spike, markup=False)
     console.print(
-        f"{held_out(outcome.validation_loss)}; "
+        f"{held_out(outcome.validation_loss, whose_loss(config))}; "
         f"knowing how frequent each byte is, and nothing else, gives {unigram_entropy(batches.text):.3f}"
     )
 

@@ -119,6 +119,17 @@ class Outer(StrEnum):
     GOSSIP = "gossip"  # each with its neighbours in a topology
     ASYNC_DILOCO = "async-diloco"  # each with a server, when its own round ends, and none waits for another
     ASYNC_SGD = "async-sgd"  # likewise, without an outer optimizer
+    FEDADAM = "fedadam"  # a step of an outer Adam with the mean of what they have changed
+    FEDPROX = "fedprox"  # the mean of their parameters, which a spring has held near the last one
+    SCAFFOLD = "scaffold"  # likewise, and the mean of gradients, which corrects each island's own
+    BRANCHES = "branches"  # nothing, to the end: `reference.decentralized.merge` makes one model of them
+
+
+class IslandText(StrEnum):
+    """What islands read of the text that is trained on. What is held out is the same for all."""
+
+    SHARED = "shared"  # a part of each batch, whose windows are from anywhere
+    OWN = "own"  # windows of a contiguous part, which no other one reads
 
 
 class LateRate(StrEnum):

@@ -1,24 +1,30 @@
 """What a run says of its islands: groups of ranks that train by themselves, and meet at the end of a round."""
 
+import math
 from dataclasses import dataclass
 
-from reference.choices import GossipTopology, LateRate, Outer, RoundLength, Wire
+from reference.choices import GossipTopology, IslandText, LateRate, Outer, RoundLength, Wire
 from reference.errors import BadInput
 from reference.fields import option
 
 WITHOUT_WAITING = (Outer.ASYNC_DILOCO, Outer.ASYNC_SGD)
+APART = (*WITHOUT_WAITING, Outer.BRANCHES)  # these do not come together at the end of a round
 WITH_OUTER_OPTIMIZER = (Outer.DILOCO, Outer.STREAMING, Outer.EAGER, Outer.NOLOCO, Outer.ASYNC_DILOCO)
+WITHOUT_ROUNDS = (Outer.NONE, Outer.BRANCHES)
 TAKEN_BY = {
-    "inner_steps": tuple(each for each in Outer if each is not Outer.NONE),
-    "round_length": tuple(each for each in Outer if each not in (Outer.NONE, Outer.STREAMING, Outer.SPARTA)),
+    "inner_steps": tuple(each for each in Outer if each not in WITHOUT_ROUNDS),
+    "round_length": tuple(each for each in Outer if each not in (*WITHOUT_ROUNDS, Outer.STREAMING, Outer.SPARTA)),
     "synchronous_steps": tuple(each for each in Outer if each is not Outer.NONE),
-    "outer_rate": WITH_OUTER_OPTIMIZER,
+    "island_text": tuple(each for each in Outer if each is not Outer.NONE),
+    "taking_part": (Outer.LOCAL_SGD, Outer.DILOCO, Outer.FEDADAM, Outer.FEDPROX, Outer.SCAFFOLD),
+    "outer_rate": (*WITH_OUTER_OPTIMIZER, Outer.FEDADAM),
     "outer_momentum": WITH_OUTER_OPTIMIZER,
-    "wire": (Outer.LOCAL_SGD, Outer.DILOCO, Outer.STREAMING, Outer.EAGER),
+    "wire": (Outer.LOCAL_SGD, Outer.DILOCO, Outer.STREAMING, Outer.EAGER, Outer.FEDADAM, Outer.FEDPROX),
     "fragments": (Outer.STREAMING,),
     "overlap_steps": (Outer.STREAMING,),
     "keep_own": (Outer.STREAMING,),
     "elasticity": (Outer.EASGD,),
+    "proximal": (Outer.FEDPROX,),
     "sparse_share": (Outer.SPARTA,),
     "topology": (Outer.GOSSIP,),
     "staleness_bound": WITHOUT_WAITING,
@@ -39,7 +45,11 @@ class IslandOptions:
     islands: int = option(
         1, "Groups of ranks, each with a plan of its own and its part of each batch, that meet by --outer. Lesson 16."
     )
-    outer: Outer = option(Outer.NONE, "What --islands do together at the end of a round: {words}.", within=("islands",))
+    outer: Outer = option(
+        Outer.NONE,
+        "What --islands do together at the end of a round: {words}. FedAvg is local-sgd.",
+        within=("islands",),
+    )
     inner_steps: int | None = option(
         None,
         "With --outer: steps of a round, with sparta, gossip and async-sgd 1; 50 by default.",
@@ -56,8 +66,20 @@ class IslandOptions:
         "With --outer: in so many steps at the beginning islands share gradients, as data parallelism does.",
         within=("islands", "outer"),
     )
+    island_text: IslandText | None = option(
+        None,
+        "With --outer: what islands read of the text, {words}; own is a contiguous part for each, as branches "
+        "have it by default. What is held out is the same for all.",
+        within=("islands", "outer"),
+    )
+    taking_part: float | None = option(
+        None,
+        "With --outer: the share of islands, drawn anew for each round, that count in its mean, while others train in "
+        "vain and take what comes of it; 1 by default.",
+        within=("islands", "outer"),
+    )
     outer_rate: float | None = option(
-        None, "Learning rate of the outer optimizer; 0.7 by default.", within=("islands", "outer")
+        None, "Learning rate of the outer optimizer, with fedadam 0.03; 0.7 by default.", within=("islands", "outer")
     )
     outer_momentum: float | None = option(
         None, "Nesterov momentum of the outer optimizer, with noloco 0.5; 0.9 by default.", within=("islands", "outer")
@@ -84,6 +106,11 @@ class IslandOptions:
     elasticity: float | None = option(
         None,
         "With --outer easgd: how far the centre moves to the mean of all islands; 0.9 by default.",
+        within=("islands", "outer"),
+    )
+    proximal: float | None = option(
+        None,
+        "With --outer fedprox: mu, the strength of the spring to where the round began; 0.01 by default.",
         within=("islands", "outer"),
     )
     sparse_share: float | None = option(
@@ -137,6 +164,8 @@ class IslandOptions:
                 raise BadInput(f"{name.replace('_', ' ')} are 0 or more, not {getattr(meets, name)}")
         if meets.staleness_bound is not None and meets.staleness_bound < 0:
             raise BadInput(f"an island is 0 or more rounds ahead of the slowest, not {meets.staleness_bound}")
+        if not 0 < meets.taking_part <= 1:
+            raise BadInput(f"a share of islands is more than 0 and at most 1, not {meets.taking_part}")
         if not meets.outer_rate > 0:
             raise BadInput(f"an outer learning rate is positive, not {meets.outer_rate}")
         if not 0 <= meets.outer_momentum < 1:
@@ -145,6 +174,8 @@ class IslandOptions:
             raise BadInput(f"an island keeps a weight of at least 0 and less than 1 of its own, not {meets.keep_own}")
         if not 0 < meets.elasticity < 1:
             raise BadInput(f"elasticity is between 0 and 1, not {meets.elasticity}")
+        if not 0 <= meets.proximal < math.inf:
+            raise BadInput(f"mu of fedprox is 0 or more, and finite, not {meets.proximal}")
         if not 0 < meets.sparse_share <= 1:
             raise BadInput(f"a share of parameters is more than 0 and at most 1, not {meets.sparse_share}")
         if self.outer is Outer.STREAMING and not meets.overlap_steps < meets.inner_steps:
@@ -170,12 +201,15 @@ class IslandOptions:
             "inner_steps": 1 if kind in (Outer.SPARTA, Outer.GOSSIP, Outer.ASYNC_SGD) else 50,
             "round_length": RoundLength.CONSTANT,
             "synchronous_steps": 0,
-            "outer_rate": 0.7,
+            "island_text": IslandText.OWN if kind is Outer.BRANCHES else IslandText.SHARED,
+            "taking_part": 1,
+            "outer_rate": 0.03 if kind is Outer.FEDADAM else 0.7,
             "outer_momentum": 0.5 if kind is Outer.NOLOCO else 0.9,
             "wire": Wire.FULL,
             "fragments": 2 if kind is Outer.STREAMING else 1,
             "overlap_steps": 1 if kind is Outer.STREAMING else 0,
             "elasticity": 0.9,
+            "proximal": 0.01,
             "sparse_share": 0.005,
             "topology": GossipTopology.RING,
             "staleness_bound": None,
@@ -196,6 +230,8 @@ class Meets:
     inner_steps: int
     round_length: RoundLength
     synchronous_steps: int
+    island_text: IslandText
+    taking_part: float
     outer_rate: float
     outer_momentum: float
     wire: Wire
@@ -203,6 +239,7 @@ class Meets:
     overlap_steps: int
     keep_own: float
     elasticity: float
+    proximal: float
     sparse_share: float
     topology: GossipTopology
     staleness_bound: int | None

@@ -30,6 +30,7 @@ import torch.distributed.nn.functional
 from reference import on_gpus
 from reference.collectives import mpi
 from reference.decentralized.islands import island_size
+from reference.decentralized.rounds import whose_loss
 from reference.errors import BadInput
 from reference.limits import host_memory, require_memory
 from reference.models.data import unigram_entropy
@@ -285,7 +286,7 @@ def run(config: TrainConfig, plan: Plan, saves: Saves | None, device: torch.devi
     training = train(config, dist.group.WORLD, device, plan, report, saves)
     for spike in training.guard.spikes if training.guard else ():
         say(str(spike))
-    say(held_out(validation_loss(training)))
+    say(held_out(validation_loss(training), whose_loss(config)))
 
 
 def whereabouts_of_all() -> list[Whereabouts]:

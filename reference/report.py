@@ -67,10 +67,10 @@ def of_experts(step: StepReport) -> str:
     return f"   busiest expert {step.busiest:.1f} times the mean{dropped}"
 
 
-def held_out(loss: float) -> str:
-    """The loss on text that was not trained on, in nats per byte, for a person."""
+def held_out(loss: float, whose: str = "") -> str:
+    """The loss on text that was not trained on, in nats per byte, for a person; `whose`, such as " of island 0"."""
     advice = "" if math.isfinite(loss) else ": training has diverged, try a smaller --learning-rate"
-    return f"held-out loss {loss:.3f} nats per byte{advice}"
+    return f"held-out loss{whose} {loss:.3f} nats per byte{advice}"
 
 
 def logger(path: Path) -> Report:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.choices import Outer
+from reference.choices import IslandText, Outer
 from reference.compression.choice import compression_of
 from reference.config import TrainConfig
 from reference.decentralized.rounds import all_meet
@@ -29,6 +29,9 @@ from reference.zero.agreement import anywhere
 
 if TYPE_CHECKING:
     from reference.train import Training
+
+
+UNSAID = {"compress": "none", "island text": str(IslandText.SHARED)}  # what `learned` does not name
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class Saves:
         contents = checkpoint_folder.contents(checkpoint_folder.find(self.folder))
         known = contents["extra"]["learned"]
         self._same_model(contents["extra"].get("options", {}))
-        wanted = {name: "none" for name in known if name == "compress"} | learned(config, batches)
+        wanted = {name: word for name, word in UNSAID.items() if name in known} | learned(config, batches)
         for name, here in wanted.items():
             if name not in known:  # an older checkpoint
                 raise BadInput(f"{self.folder} does not tell the {name} of its run: save a new run somewhere else")
@@ -241,6 +244,7 @@ def learned(config: TrainConfig, batches: Batches) -> dict[str, int | float | st
         "text": batches.fingerprint,
         "numbers of linear layers": str(config.linear),
         **({} if config.outer is Outer.NONE else {"islands": config.islands, "outer": str(config.outer)}),
+        **({} if config.meets.island_text is IslandText.SHARED else {"island text": str(config.meets.island_text)}),
         **({} if config.spikes is None else {"loss spikes": "rolled back past"}),
     }
 

@@ -237,6 +237,11 @@ def _require_islands(config: TrainConfig, plan: Plan) -> None:
         raise BadInput("islands meet with sums of weights, of which 16 bits would lose most: take --precision bf16")
     if config.linear is LinearNumbers.FP8_DELAYED:
         raise BadInput("islands have numbers of their own, and would have other scales each: take --linear fp8")
+    if config.outer is Outer.SCAFFOLD and config.precision.scaled:
+        raise BadInput(
+            "scaffold counts the gradients of each step, and fp16 leaves steps out whose gradients are infinite: take "
+            "--precision bf16"
+        )
     if config.spikes:
         raise BadInput("each island has losses of its own, and would go back alone: leave out --spike-deviations")
     if config.optimizer in (Optimizer.ADAMW_8_BIT, Optimizer.SOAP):

@@ -11,10 +11,14 @@ Islands, groups of ranks that train by themselves and meet now and then:
     diloco.py               an outer optimizer, on parts that an island shares out
     streaming.py            a fragment at a time, under way while islands train
     eager.py                a round to arrive, and an island's own change at once
+    outer_adam.py           clients' changes are a gradient for Adam: FedAdam
+    proximal.py             a spring to where the round began: FedProx
+    control_variates.py     gradients corrected by where those of others lead: SCAFFOLD
     elastic_averaging.py    islands and a centre that pull each other
     sparta.py               a few parameters at each step, and no word of which
     noloco.py               in pairs
     neighbours.py           with neighbours in a topology, and what they say is under way for a round
+    apart.py                never: branches
     islands.py              the outermost axis of the mesh: what a training has to do with other islands
     ring_order.py           in which order nodes stand in a ring, for its slowest link
     absences.py             islands that come and go, with none that waits for another
@@ -45,6 +49,7 @@ Without a schedule:
     secure_sum.py          masks that cancel: the sum of what clients say, and no part of it
     robust.py              mean, median, trimmed mean and Krum, among ranks that lie
     branches.py            trained apart on parts of the text; merged by a mean, an ensemble, or into experts
+    merge.py               the same of branches in a checkpoint, as a command
 
     lab/least_squares.py   a problem whose best answer is known
     lab/asynchronous.py    asynchronous trainings, watched

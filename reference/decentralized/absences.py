@@ -51,6 +51,8 @@ def require_can(config: TrainConfig) -> None:
         raise BadInput(f"islands that come and go meet by --outer diloco or local-sgd, not by {config.outer}")
     if config.meets.synchronous_steps:
         raise BadInput("islands that come and go share no gradients: leave out --synchronous-steps")
+    if config.meets.taking_part < 1:
+        raise BadInput("islands that come and go take part when they are there: leave out --taking-part")
     if config.meets.wire is not Wire.FULL:
         raise BadInput(
             f"the mean in {config.meets.wire} gives each island a chunk to add up, which is lost with an island that "

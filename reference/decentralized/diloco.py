@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from reference.choices import Outer
+from reference.islands import WITH_OUTER_OPTIMIZER
 
 from .meeting import AfterStep, Meeting, fill, flat
 from .plain import nesterov
@@ -36,7 +36,8 @@ class Diloco(Meeting):
         if not at.ends:
             return False
         everything = range(len(self.parts))
-        self.step(everything, mean(self.changed(everything), self.across, self.meets.wire))
+        changed = self.counted(self.changed(everything), at.taken)
+        self.step(everything, mean(changed, self.across, self.meets.wire))
         return True
 
     def changed(self, which: Sequence[int]) -> Tensor:
@@ -61,5 +62,6 @@ class Diloco(Meeting):
         fill(masters, anchor if keep_own == 0 else keep_own * flat(masters) + (1 - keep_own) * anchor)
 
     def outer(self) -> tuple[float, float]:
-        """Rate and momentum."""
-        return (1.0, 0.0) if self.meets.outer is Outer.LOCAL_SGD else (self.meets.outer_rate, self.meets.outer_momentum)
+        """Rate and momentum; without an outer optimizer those that lead to the mean of all islands."""
+        meets = self.meets
+        return (meets.outer_rate, meets.outer_momentum) if meets.outer in WITH_OUTER_OPTIMIZER else (1.0, 0.0)

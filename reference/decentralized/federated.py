@@ -33,6 +33,8 @@ from reference.errors import BadInput
 from .clients import Examples, chosen, volunteers
 from .privacy import Privacy, clipped
 
+BETAS, FLOOR = (0.9, 0.99), 1e-3  # of FedAdam: beta_1 and beta_2, and tau
+
 
 class ClientRule(StrEnum):
     """How a client trains."""
@@ -76,6 +78,21 @@ class Averaging:
         pass
 
 
+def adam_step(
+    weights: Tensor,
+    change: Tensor,
+    mean: Tensor,
+    square: Tensor,
+    rate: float,
+    betas: tuple[float, float] = BETAS,
+    floor: float = FLOOR,
+) -> None:
+    """A step of `FedAdam`: all are [N], and all but the change are updated in place."""
+    mean.lerp_(change, 1 - betas[0])
+    square.lerp_(change.square(), 1 - betas[1])
+    weights.add_(mean / (square.sqrt() + floor), alpha=rate)
+
+
 class FedAdam:
     """Adam on the server, whose gradient is the mean change (Reddi et al. 2021, algorithm 2); no correction of bias.
 
@@ -85,17 +102,14 @@ class FedAdam:
         floor: tau: also where squares begin, as tau^2.
     """
 
-    def __init__(self, rate: float, betas: tuple[float, float] = (0.9, 0.99), floor: float = 1e-3) -> None:
+    def __init__(self, rate: float, betas: tuple[float, float] = BETAS, floor: float = FLOOR) -> None:
         self.rate, self.betas, self.floor = rate, betas, floor
         self.moments: Tensor | None = None  # [2, N]
 
     def step(self, weights: Tensor, change: Tensor) -> None:
         if self.moments is None:
             self.moments = torch.stack([torch.zeros_like(weights), torch.full_like(weights, self.floor**2)])
-        mean, square = self.moments
-        mean.lerp_(change, 1 - self.betas[0])
-        square.lerp_(change.square(), 1 - self.betas[1])
-        weights.add_(mean / (square.sqrt() + self.floor), alpha=self.rate)
+        adam_step(weights, change, *self.moments, self.rate, self.betas, self.floor)
 
     def state_dict(self) -> dict[str, Tensor]:
         return {} if self.moments is None else {"moments": self.moments.clone()}

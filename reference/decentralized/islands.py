@@ -18,7 +18,7 @@ import torch
 from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
-from reference.choices import Outer
+from reference.choices import IslandText, Outer
 from reference.collectives.default import Communicate, over
 from reference.config import TrainConfig
 from reference.data_parallel.gradient_sync import GradientSync, ParameterShard
@@ -26,18 +26,22 @@ from reference.data_parallel.remembered import Remembered
 from reference.errors import BadInput
 from reference.groups import Groups
 from reference.mesh import Mesh
-from reference.models.data import Batches, ReplicaBatches
+from reference.models.data import Batches, OwnBatches, ReplicaBatches
 from reference.models.moe_config import Balance
 from reference.zero.whole_matrices import WholeMatrices
 
+from .apart import Apart
 from .asynchronous import Asynchronous
+from .control_variates import ControlVariates
 from .diloco import Diloco
 from .eager import Eager
 from .elastic_averaging import ElasticAveraging
 from .meeting import AfterStep, Meeting, fill, flat
 from .neighbours import Neighbours
 from .noloco import PairsOfIslands
-from .rounds import ends_of_rounds
+from .outer_adam import OuterAdam
+from .proximal import Proximal
+from .rounds import ends_of_rounds, steps_of_round
 from .sparta import SparseAveraging
 from .streaming import Streaming
 from .wire import mean
@@ -53,6 +57,10 @@ KINDS: dict[Outer, type[Meeting]] = {
     Outer.GOSSIP: Neighbours,
     Outer.ASYNC_DILOCO: Asynchronous,
     Outer.ASYNC_SGD: Asynchronous,
+    Outer.FEDADAM: OuterAdam,
+    Outer.FEDPROX: Proximal,
+    Outer.SCAFFOLD: ControlVariates,
+    Outer.BRANCHES: Apart,
 }
 
 
@@ -94,7 +102,10 @@ class Outside:
     def batches(self, whole: Batches) -> Batches | ReplicaBatches:
         """What this island reads."""
         islands = self.config.islands
-        return whole if islands == 1 else ReplicaBatches(whole, self.island, islands)
+        if islands == 1:
+            return whole
+        kind = OwnBatches if self.config.meets.island_text is IslandText.OWN else ReplicaBatches
+        return kind(whole, self.island, islands)
 
     def saved(self, form: GradientSync, optimizer: Optimizer) -> "GradientSync | OfIsland":
         """A form as a checkpoint sees it. What an optimizer has for whole matrices is called after the island, too."""
@@ -157,10 +168,14 @@ class MeetingUpdates:
         """As for `EveryStep`. Returns the norm of this island's gradients."""
         if step < self.synchronous:
             self.share_gradients()
+        else:
+            self.meeting.correct(self.inner.scaler.scale(1.0))
         norm, taken = self.inner.step(step), step + 1
         if taken == self.synchronous:
             self.meeting.begin()
-        at = AfterStep(taken - self.synchronous, taken in ends_of_rounds(self.config), taken == self.config.steps)
+        ends = taken in ends_of_rounds(self.config)
+        steps = steps_of_round(self.config, taken) if ends else 0
+        at = AfterStep(taken - self.synchronous, ends, taken == self.config.steps, steps)
         if taken > self.synchronous and self.meeting.parts and self.meeting.after(at):
             self.inner.form.end_step()  # the model computes with what they have become
         if taken == self.config.stop_after:

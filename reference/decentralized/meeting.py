@@ -17,6 +17,8 @@ from reference.collectives.communicator import Communicator
 from reference.data_parallel.gradient_sync import ParameterShard
 from reference.islands import Meets
 
+from .clients import chosen
+
 
 @dataclass(frozen=True)
 class AfterStep:
@@ -24,7 +26,8 @@ class AfterStep:
 
     taken: int  # inner steps so far, since islands have trained by themselves
     ends: bool  # whether a round ends
-    last: bool  # whether the run does: afterwards islands shall be equal
+    last: bool  # whether the run does: afterwards islands shall be equal, but for branches
+    steps: int  # inner steps of the round, where it ends
 
 
 class Meeting(ABC):
@@ -61,9 +64,36 @@ class Meeting(ABC):
     def begin(self) -> None:
         """Islands are equal, and begin to train by themselves: fill `kept`."""
 
+    def correct(self, scale: float) -> None:  # noqa: B027  # most have nothing to do
+        """Add to the gradients of an inner step, which are there, and are clipped together with what is added.
+
+        Args:
+            scale: of the loss, and so of the gradients.
+        """
+
     @abstractmethod
     def after(self, at: AfterStep) -> bool:
         """An inner step has been taken. Returns whether masters have been changed."""
+
+    def takes_part(self, taken: int) -> bool:
+        """Whether this island counts in the round that ends after so many steps."""
+        return self.across.rank() in self.taking_part(taken)
+
+    def taking_part(self, taken: int) -> list[int]:
+        """The islands that do: one at least, and the same answer on all."""
+        n = self.across.size()
+        return chosen(n, max(1, round(self.meets.taking_part * n)), taken, self.seed)
+
+    def counted(self, changed: Tensor, taken: int) -> Tensor:
+        """What an island brings to a sum over all, which is divided by their number: the mean is of those that count.
+
+        It is made of `changed`, in place. An island that does not count has trained in vain, since ranks step together,
+        and sends zeros. As the others do it begins the next round at the new anchor; the state of its inner optimizer,
+        which no other sees, has moved.
+        """
+        if not self.takes_part(taken):
+            return changed.zero_()
+        return changed.mul_(self.across.size() / len(self.taking_part(taken)))
 
     def pause(self) -> None:  # noqa: B027  # most have nothing to do
         """All islands have come to one step, after which they may stop: all call this. No thread is left afterwards."""

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from reference.choices import Outer, RoundLength
 from reference.config import TrainConfig, learning_rate
-from reference.islands import WITHOUT_WAITING
+from reference.islands import APART
 
 
 @lru_cache(maxsize=8)
@@ -27,6 +27,11 @@ def ends_of_rounds(config: TrainConfig) -> frozenset[int]:
         taken = min(taken + length(config, taken), config.steps)
         ends.add(taken)
     return frozenset(ends) if meets.inner_steps else frozenset()
+
+
+def steps_of_round(config: TrainConfig, taken: int) -> int:
+    """Inner steps of the round that ends after so many steps."""
+    return taken - max(end for end in (config.meets.synchronous_steps, *ends_of_rounds(config)) if end < taken)
 
 
 def length(config: TrainConfig, taken: int) -> int:
@@ -41,4 +46,10 @@ def all_meet(config: TrainConfig, taken: int) -> bool:
     """Whether ranks of all islands come together after so many steps anyway: only then may they ask each other more."""
     if config.outer is Outer.NONE or taken <= config.meets.synchronous_steps:
         return True
-    return config.outer not in WITHOUT_WAITING and taken in ends_of_rounds(config)
+    return config.outer not in APART and taken in ends_of_rounds(config)
+
+
+def whose_loss(config: TrainConfig) -> str:
+    """Of which islands a loss is that one of them tells when the run stops: " of island 0" where they may differ."""
+    stopped = config.stop_after not in (None, config.steps) and not config.stop_after <= config.meets.synchronous_steps
+    return " of island 0" if config.islands > 1 and (stopped or config.outer is Outer.BRANCHES) else ""

@@ -74,6 +74,18 @@ def order(samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
     return shuffle
 
 
+def drawn(windows: int, batch: int, seed: int, step: int, rank: int, world_size: int) -> NDArray[np.int64]:
+    """Which of so many windows `rank` of `world_size` reads in `step`: [B / world_size]."""
+    if step < 0 or not 0 <= rank < world_size:
+        raise BadInput(f"there is no step {step} of rank {rank} of {world_size}: both count from 0")
+    if batch % world_size:
+        raise BadInput(f"a batch of {batch} windows does not divide among {world_size} ranks")
+    epoch, step_of_epoch = divmod(step, windows // batch)
+    share = batch // world_size
+    first = step_of_epoch * batch + rank * share
+    return order(windows, seed, epoch)[first : first + share]
+
+
 def _held_out(windows: int) -> int:
     """How many of all windows are held out."""
     return max(1, int(windows * HELD_OUT))
@@ -145,7 +157,7 @@ class Batches:
         Raises:
             BadInput: if there is no such step or rank, or the batch does not divide by the number of ranks.
         """
-        return self._read(self._windows(step, rank, world_size), step)
+        return self.read(self._windows(step, rank, world_size), step)
 
     def dropout_seeds(self, step: int, rank: int = 0, world_size: int = 1) -> Tensor:
         """From what dropout follows for each token that `of_step` gives: [B / world_size, S] of int64.
@@ -155,7 +167,7 @@ class Batches:
         Raises:
             BadInput: as `of_step`.
         """
-        return self._seeds(self._places(self._windows(step, rank, world_size)), step)
+        return self.seeds(self._windows(step, rank, world_size), step)
 
     def validation(self, rank: int = 0, world_size: int = 1) -> list[tuple[Tensor, Tensor]]:
         """Every `world_size`-th held-out window from the `rank`-th on, in pieces of at most B of them.
@@ -164,7 +176,7 @@ class Batches:
             Pairs of tensors [at most B, S], as `of_step` gives them; none if there are more ranks than windows.
         """
         mine = np.array(self.held_out[rank::world_size])
-        return [self._read(mine[i : i + self.batch], VALIDATION) for i in range(0, len(mine), self.batch)]
+        return [self.read(mine[i : i + self.batch], VALIDATION) for i in range(0, len(mine), self.batch)]
 
     def validation_rounds(self, world_size: int = 1) -> int:
         """How many pieces `validation` gives to the rank that has most."""
@@ -172,28 +184,20 @@ class Batches:
 
     def _windows(self, step: int, rank: int, world_size: int) -> NDArray[np.int64]:
         """Which windows `rank` of `world_size` reads in `step`: [B / world_size]."""
-        if step < 0 or not 0 <= rank < world_size:
-            raise BadInput(f"there is no step {step} of rank {rank} of {world_size}: both count from 0")
-        if self.batch % world_size:
-            raise BadInput(f"a batch of {self.batch} windows does not divide among {world_size} ranks")
-        epoch, step_of_epoch = divmod(step, self.windows // self.batch)
-        share = self.batch // world_size
-        first = step_of_epoch * self.batch + rank * share
-        return order(self.windows, self.seed, epoch)[first : first + share]
+        return drawn(self.windows, self.batch, self.seed, step, rank, world_size)
 
     def _places(self, windows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where the tokens of `windows` stand in the text, and one more: [len(windows), S + 1]."""
         return windows[:, None] * self.sequence + np.arange(self.sequence + 1)
 
-    def _seeds(self, places: NDArray[np.int64], step: int) -> Tensor:
-        """Of the tokens at these places, but for the last of each window."""
-        return token_seeds(self.seed, step, torch.from_numpy(places[:, :-1]))
+    def seeds(self, windows: NDArray[np.int64], step: int) -> Tensor:
+        """Of the tokens of `windows`: [len(windows), S]."""
+        return token_seeds(self.seed, step, torch.from_numpy(self._places(windows)[:, :-1]))
 
-    def _read(self, windows: NDArray[np.int64], step: int) -> tuple[Tensor, Tensor]:
+    def read(self, windows: NDArray[np.int64], step: int) -> tuple[Tensor, Tensor]:
         """Tokens and targets of `windows`, [len(windows), S] each."""
-        places = self._places(windows)
-        tokens = torch.from_numpy(self.text[places].astype(np.int64))
-        return self.objective.examples(tokens, self._seeds(places, step))
+        tokens = torch.from_numpy(self.text[self._places(windows)].astype(np.int64))
+        return self.objective.examples(tokens, self.seeds(windows, step))
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,3 +228,29 @@ class ReplicaBatches:
     def dropout_seeds(self, step: int, rank: int = 0, world_size: int = 1) -> Tensor:
         """As for `Batches`."""
         return self.whole.dropout_seeds(step, self.replica * world_size + rank, self.replicas * world_size)
+
+
+class OwnBatches(ReplicaBatches):
+    """The windows of one of several replicas that read parts of the text: contiguous, and as equal as can be.
+
+    In a step each reads as many windows as another, whatever the lengths of their parts, which differ by 1 at most. So
+    a mean that is weighted by examples is the plain mean.
+    """
+
+    @property
+    def part(self) -> range:
+        """The windows of the text that this replica trains on."""
+        begin, end = (self.whole.windows * k // self.replicas for k in (self.replica, self.replica + 1))
+        return range(begin, end)
+
+    def of_step(self, step: int, rank: int = 0, world_size: int = 1) -> tuple[Tensor, Tensor]:
+        """As for `Batches`: of the ranks of this replica."""
+        return self.whole.read(self._windows(step, rank, world_size), step)
+
+    def dropout_seeds(self, step: int, rank: int = 0, world_size: int = 1) -> Tensor:
+        """As for `Batches`."""
+        return self.whole.seeds(self._windows(step, rank, world_size), step)
+
+    def _windows(self, step: int, rank: int, world_size: int) -> NDArray[np.int64]:
+        batch = self.whole.batch // self.replicas
+        return self.part.start + drawn(len(self.part), batch, self.whole.seed, step, rank, world_size)

@@ -19,6 +19,7 @@ from reference.choices import (
     ContextLayout,
     ContextMethod,
     GossipTopology,
+    IslandText,
     LateRate,
     LinearNumbers,
     Optimizer,
@@ -127,6 +128,7 @@ def test_lists_of_words_are_the_references_own() -> None:
         "wire": list(Wire),
         "topology": list(GossipTopology),
         "late_rate": list(LateRate),
+        "island_text": list(IslandText),
     }
     assert {name: list(each.words) for name, each in OPTIONS.items() if each.words} == known
 

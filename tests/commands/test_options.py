@@ -100,7 +100,7 @@ NEEDED = {
     "order_of": "out/late",
 }
 """Words that are no default, for options that do not take just any, or not with others."""
-AS_WORDS = ("round_length", "wire", "topology", "late_rate")
+AS_WORDS = ("round_length", "wire", "topology", "late_rate", "island_text")
 
 
 def another(each: Option) -> Any:

@@ -6,15 +6,17 @@ It shares nothing with the engines but the model and the batches: the outer opti
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from reference.choices import Outer
+from reference.choices import IslandText, Outer
 from reference.config import TrainConfig, learning_rate
 from reference.data_parallel import gather_full
 from reference.memory.precision import PRECISIONS
 from reference.models import PRESETS, architecture, create, token_loss
+from reference.models.data import Batches
 from reference.models.moe_config import Balance, MoEConfig
 from reference.parallelize import DEFAULT_PLAN, Plan
 from reference.train import Training, batches_for
@@ -23,6 +25,8 @@ from reference.zero.plain_matrices import muon
 Models = list[nn.Module]
 Meet = Callable[[int, Models], None]
 """Islands meet after so many steps."""
+Correct = Callable[[int, nn.Module], None]
+"""What an island does with the gradients of its model."""
 
 STEPS, H = 7, 3
 ENDS = (3, 6, 7)
@@ -39,7 +43,25 @@ def config_of(outer: Outer, islands: int = 2, **options) -> TrainConfig:
     return replace(EXACT, outer=outer, islands=islands, **({"inner_steps": H} | options))
 
 
-def alone(config: TrainConfig, meet: Meet, make=torch.optim.AdamW) -> Models:
+def leave(island: int, model: nn.Module) -> None:
+    """Change no gradient."""
+
+
+def read(batches: Batches, config: TrainConfig, step: int, island: int) -> tuple[Tensor, Tensor]:
+    """What an island reads: its part of a batch, or a batch of its part of the text."""
+    n, windows = config.islands, batches.windows
+    if config.meets.island_text is IslandText.SHARED:
+        return batches.of_step(step, island, n)
+    begin, end = windows * island // n, windows * (island + 1) // n
+    epoch, number = divmod(step, (end - begin) // (batches.batch // n))
+    shuffle = np.random.default_rng([config.seed, epoch]).permutation(end - begin)
+    chosen = shuffle[number * batches.batch // n :][: batches.batch // n] + begin
+    places = torch.from_numpy(chosen * config.sequence)[:, None] + torch.arange(config.sequence + 1)
+    tokens = torch.from_numpy(batches.text.copy())[places].long()
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+def alone(config: TrainConfig, meet: Meet, make=torch.optim.AdamW, correct: Correct = leave) -> Models:
     """Train islands side by side. Returns their models."""
     batches, islands = batches_for(config, config.islands), config.islands
     models = [create(architecture, config.model, config.seed, dtype=torch.float64) for _ in range(islands)]
@@ -47,9 +69,11 @@ def alone(config: TrainConfig, meet: Meet, make=torch.optim.AdamW) -> Models:
     optimizers = [make(model.parameters(), lr=1.0, **options) for model in models]
     for step in range(config.steps):
         for island, (model, optimizer) in enumerate(zip(models, optimizers, strict=True)):
-            tokens, targets = batches.of_step(step, island, islands)
+            tokens, targets = read(batches, config, step, island)
             optimizer.zero_grad()
             token_loss(model(tokens), targets, batches.tokens // islands).backward()
+            with torch.no_grad():
+                correct(island, model)
             nn.utils.clip_grad_norm_(model.parameters(), config.clip)
             optimizer.param_groups[0]["lr"] = learning_rate(config, step)
             optimizer.step()

@@ -54,6 +54,14 @@ def test_diloco_sends_a_sum_of_all_parameters_each_round(four: Cluster, islands:
     assert found == pytest.approx(ROUNDS * wire_bytes(numel, islands, Wire.FULL, DOUBLE) + inside, rel=2e-3)
 
 
+@pytest.mark.parametrize(("outer", "times"), [(Outer.FEDADAM, 1), (Outer.FEDPROX, 1), (Outer.SCAFFOLD, 2)])
+def test_clients_send_their_change_and_those_of_scaffold_their_control_too(
+    four: Cluster, outer: Outer, times: int
+) -> None:
+    found, numel = sent(four, config_of(outer, 4))
+    assert found == pytest.approx(times * ROUNDS * wire_bytes(numel, 4, Wire.FULL, DOUBLE), rel=2e-3)
+
+
 def test_few_bits_are_few_bytes(four: Cluster) -> None:
     for wire, fewer in ((Wire.BF16, 3.8), (Wire.INT8, 7.6), (Wire.INT4, 15)):
         found, numel = sent(four, config_of(Outer.DILOCO, 4, wire=wire))

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from reference.choices import Compress, GossipTopology, Optimizer, Outer, Wire
+from reference.choices import Compress, GossipTopology, IslandText, Optimizer, Outer, Wire
 from reference.cluster import Cluster, RankError
 from reference.config import TrainConfig
 from reference.data_parallel import gather_full
@@ -40,6 +40,10 @@ CONFIGS = {
     "eager": config_of(Outer.EAGER, 2),
     "easgd": config_of(Outer.EASGD, 2),
     "noloco": config_of(Outer.NOLOCO, 2),
+    "fedadam": config_of(Outer.FEDADAM, 2),
+    "fedprox": config_of(Outer.FEDPROX, 2, proximal=1.0),
+    "scaffold": config_of(Outer.SCAFFOLD, 2, taking_part=0.5, island_text=IslandText.OWN),
+    "branches": config_of(Outer.BRANCHES, 2, inner_steps=None),
     "gossip": config_of(Outer.GOSSIP, 2),
     "gossip in pairs": config_of(Outer.GOSSIP, 4, topology=GossipTopology.RANDOM_PAIRS, inner_steps=1),
     "muon": config_of(Outer.DILOCO, 2, optimizer=Optimizer.MUON),
@@ -48,6 +52,7 @@ CONFIGS = {
     "compressed": config_of(Outer.DILOCO, 2, compress=Compress.TOP_K, compress_share=0.1),
     "experts": config_of(Outer.DILOCO, 2, model=EXPERTS),
 }
+OTHERS = ("diloco", "gossip", "fedadam", "fedprox", "scaffold", "branches")
 INSIDE = {"compressed": Plan(DataParallelism.DDP)}  # FSDP for all others
 
 
@@ -57,7 +62,7 @@ def test_resumed_equals_uninterrupted(four: Cluster, tmp_path: Path, name: str) 
     first = INSIDE.get(name, Plan(DataParallelism.FSDP))
     whole = four.run(on_ranks, config, first)
     four.run(sitting, replace(config, stop_after=AT), folder, False, first, name == "streaming")
-    then = Plan(tensor_parallel=2) if name in ("diloco", "gossip") else first  # another plan inside
+    then = Plan(tensor_parallel=2) if name in OTHERS else first  # another plan inside
     found = four.run(sitting, config, folder, True, then)
     for mine, (its, _) in zip(found, whole, strict=True):
         assert far_apart(mine, its) < (1e-15 if then == first else 1e-11)
@@ -73,3 +78,11 @@ def test_another_number_of_islands_is_refused_before_anything_is_loaded(four: Cl
     ):
         with pytest.raises(RankError, match=reason):
             four.run(sitting, other, folder, True, Plan())
+
+
+def test_another_text_for_each_island_is_refused(four: Cluster, tmp_path: Path) -> None:
+    for text, other in ((IslandText.SHARED, IslandText.OWN), (IslandText.OWN, IslandText.SHARED)):
+        folder, config = str(tmp_path / text), config_of(Outer.LOCAL_SGD, 2, island_text=text)
+        four.run(sitting, replace(config, stop_after=AT), folder, False, Plan())
+        with pytest.raises(RankError, match="island text"):
+            four.run(sitting, replace(config, island_text=other), folder, True, Plan())
