@@ -59,5 +59,6 @@ says what there is, `run` runs it, and `compare` makes the table of all: each ce
     lab/steps.py        one step of a framework: run in ranks that are there, or stored
     lab/runs.py         a run from outside: ranks started, and a row of what they found
     lab/failing.py      what a reader sees of three mistakes
-    lab/failing_in.py   the same mistakes through DeepSpeed, Megatron Core and Accelerate
+    lab/failing_in.py   the same mistakes through DeepSpeed, Megatron Core, Accelerate and Ray Train
+    lab/hanging.py      a hang of DeepSpeed, recorded
 """
