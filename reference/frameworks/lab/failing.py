@@ -92,7 +92,7 @@ def seen_over(start: str, event: str) -> str:
     if not said.strip():
         return f"nothing but exit code {process.returncode}"
     named = last_error(said)
-    if named.endswith(":"):  # the reason stands below
+    if named.endswith(":"):  # of Ray: the reason stands below
         named += " " + last_error(said.partition(named)[2])
     of_starters = ("EXIT CODE", "Fatal error", "exitcode")
     endings = [line for line in said.splitlines() if any(word in line for word in of_starters)]
