@@ -20,6 +20,7 @@ says what there is, `run` runs it, and `compare` makes the table of all: each ce
     adapters/tensor.py       torch DTensor: tensor and sequence parallelism
     adapters/pipelining.py   torch pipelining, by five schedules
     adapters/context.py      torch's ring attention
+    adapters/context_of_dtensors.py  the same for DTensors, through torch's dispatcher
     adapters/checkpoint.py   torch DCP from one layout into another, and torchrun's restarts
 
     adapters/with_accelerate.py     Accelerate
@@ -40,6 +41,7 @@ says what there is, `run` runs it, and `compare` makes the table of all: each ce
     adapters/megatron_weights.py    our weights in its names and its order of rows
     adapters/as_gpu.py              the CPU in the place of a GPU, where one is asked for and nothing needs it
     adapters/with_torchtitan.py     TorchTitan: its models and its parallelize functions
+    adapters/with_torchtitan_pipeline.py  TorchTitan: its pipeline
     adapters/torchtitan_model.py    our model as its Qwen 3
     adapters/with_ray.py            Ray Train
     adapters/with_flower.py         Flower: FedAvg
@@ -57,5 +59,6 @@ says what there is, `run` runs it, and `compare` makes the table of all: each ce
     lab/steps.py        one step of a framework: run in ranks that are there, or stored
     lab/runs.py         a run from outside: ranks started, and a row of what they found
     lab/failing.py      what a reader sees of three mistakes
-    lab/failing_in.py   the same mistakes through DeepSpeed, Megatron Core and Accelerate
+    lab/failing_in.py   the same mistakes through DeepSpeed, Megatron Core, Accelerate and Ray Train
+    lab/hanging.py      a hang of DeepSpeed, recorded
 """

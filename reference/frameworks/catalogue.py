@@ -357,6 +357,7 @@ MEGATRON = Framework(
     ),
 )
 
+LAST_UNIT = "the last norm and the head are a unit that stays gathered between forward and backward"
 TORCHTITAN = Framework(
     "TorchTitan",
     packages=("torchtitan==0.3.0", "triton==3.9.0"),
@@ -372,7 +373,7 @@ TORCHTITAN = Framework(
                 plan=of("fsdp"),
                 dtype="float32",
                 bound=SINGLE,
-                differs="the last norm and the head are a unit that stays gathered between forward and backward",
+                differs=LAST_UNIT,
             ),
             "sp": Feature(
                 "with_torchtitan",
@@ -387,6 +388,19 @@ TORCHTITAN = Framework(
                 dtype="float32",
                 experts=True,
                 wrong="experts compute in bfloat16, whatever the dtype of the model",
+            ),
+            "cp": Feature(
+                "with_torchtitan",
+                plan=of("fsdp", context_parallel=2),
+                dtype="float32",
+                error="aten._scaled_dot_product_flash_attention_for_cpu.default does not have a sharding strategy",
+            ),
+            "cp-ring": Feature(
+                "with_torchtitan", plan=of("fsdp", context_parallel=2), dtype="float32", bound=SINGLE, differs=LAST_UNIT
+            ),
+            "1f1b": Feature("with_torchtitan_pipeline", plan=pipeline("1f1b"), dtype="float32", bound=OWN_LAYERS),
+            "interleaved": Feature(
+                "with_torchtitan_pipeline", plan=pipeline("interleaved"), dtype="float32", bound=OWN_LAYERS
             ),
         }
     ),

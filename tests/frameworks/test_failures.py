@@ -9,7 +9,7 @@ import pytest
 from reference.cluster import Cluster, RankError
 from reference.frameworks import words
 from reference.frameworks.catalogue import FRAMEWORKS
-from reference.frameworks.lab import failing, failing_in
+from reference.frameworks.lab import failing, failing_in, hanging
 from reference.frameworks.lab.failing import EVENTS, WAYS, mistake
 
 NAMED = {
@@ -43,3 +43,16 @@ def test_what_is_not_installed_keeps_its_lines(tmp_path: Path, monkeypatch: pyte
     stored = [each for each in words.failures() if each.where == "DeepSpeed"]
     assert failing.seen("DeepSpeed") == stored
     assert len(stored) == len(EVENTS)
+
+
+def test_who_saves_alone_makes_another_call_than_the_others() -> None:
+    """DeepSpeed's first rank waits in `save_checkpoint` where the others are in their next step."""
+    left = hanging.stored()
+    assert len(left) == hanging.RANKS
+    assert ["save_checkpoint" in each.where for each in left] == [True, False, False]
+    assert [each.said != "" for each in left] == [True, False, False], "groups made later have a patience of their own"
+    said = [[(call["process_group"][0], call["profiling_name"]) for call in each.calls] for each in left]
+    assert said[1] == said[2]
+    assert said[0][-1] == ("0", "gloo:barrier") and said[1][-1] == ("1", "gloo:all_reduce")
+    numbers = [{call["collective_seq_id"] for call in each.calls if call["process_group"][0] == "1"} for each in left]
+    assert max(numbers[0]) + 1 == max(numbers[1]), "which the first has not made"

@@ -158,8 +158,9 @@ def test_flowers_fedavg_of_uneven_clients_is_ours() -> None:
     assert not row.error and row.is_equal
 
 
-def test_torchtitan_gathers_the_last_norm_and_the_head_once() -> None:
-    config, row = Course().config, STORED["torchtitan", "fsdp-sums"]
+@pytest.mark.parametrize("feature", ["fsdp-sums", "cp-ring"])
+def test_torchtitan_gathers_the_last_norm_and_the_head_once(feature: str) -> None:
+    config, row = Course().config, STORED["torchtitan", feature]
     unit = config.width + config.vocabulary * config.width
     assert row.formula - row.sent == 4 * unit // 2
 

@@ -33,6 +33,11 @@ def test_no_row_is_of_a_feature_that_is_gone() -> None:
     assert set(STORED) <= set(ALL)
 
 
+def test_each_row_counts_the_lines_that_its_adapter_has() -> None:
+    """Else `python -m reference.frameworks.lab.runs` makes it anew."""
+    assert [row for row in rows.load() if runs.counted(row) != row] == []
+
+
 @pytest.mark.parametrize("path", sorted(ADAPTERS.glob("*.py")), ids=lambda path: path.stem)
 def test_an_adapter_is_a_page(path: Path) -> None:
     assert code_lines(path) <= 80

@@ -68,11 +68,13 @@ class Ring(Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        def of_cpu(*, grad_out: Tensor, out: Tensor, logsumexp: Tensor, is_causal: bool, **given: Tensor) -> Any:
-            query, key, value = (given[name] for name in ("query", "key", "value"))
-            return flash_backward(grad_out, query, key, value, out, logsumexp, 0.0, is_causal)
-
         backward = _attention._templated_ring_attention_backward
         query, key, value, out, lse = ctx.saved_tensors
         given = gradient.contiguous(), "grad_out", query, key, value, out, lse, ctx.causal
         return *backward(ctx.group, 2, of_cpu, *given), None, None
+
+
+def of_cpu(*, grad_out: Tensor, out: Tensor, logsumexp: Tensor, is_causal: bool, **given: Tensor) -> Any:
+    """The CPU's backward, called as torch's template calls those of GPUs."""
+    query, key, value = (given[name] for name in ("query", "key", "value"))
+    return flash_backward(grad_out, query, key, value, out, logsumexp, 0.0, is_causal)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 from torch import Tensor, nn
 from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
@@ -10,7 +11,6 @@ from torchtitan.models.common import CosSinRoPE, Embedding, Linear, RMSNorm
 from torchtitan.models.common import config_utils as make
 from torchtitan.models.common.attention import ScaledDotProductAttention
 from torchtitan.models.qwen3.model import Qwen3Model, Qwen3TransformerBlock
-from torchtitan.models.qwen3.parallelize import parallelize_qwen3
 
 from reference.frameworks.plain import Course
 
@@ -30,17 +30,17 @@ NAMES = {
 EXPERTS = {"gate": "w1_EFD", "down": "w2_EDF", "up": "w3_EFD"}
 
 
-def parallel(course: Course, ranks: int, **degrees: object) -> nn.Module:
-    """TorchTitan's model with our weights, parallelised by its own function."""
+def prepared(course: Course, ranks: int, **degrees: object) -> tuple[Qwen3Model, dict[str, Any]]:
+    """TorchTitan's model with our weights, and what its functions that parallelise one are given besides."""
     config = ParallelismConfig(spmd_backend="partial_dtensor", **degrees)
     utils.set_spmd_backend(config.spmd_backend)
     described = qwen(course)
     described.update_from_config(config=SimpleNamespace(parallelism=config))
     model = described.build()
     model.load_state_dict(dict(theirs(*each) for each in course.model().named_parameters()))
-    dims, training = ParallelDims.from_config(config, ranks), TrainingConfig(mixed_precision_param="float32")
-    more = {"compile_config": CompileConfig(), "ac_config": None, "dump_folder": course.folder}
-    return parallelize_qwen3(model, parallel_dims=dims, training=training, parallelism=config, **more)
+    training = TrainingConfig(mixed_precision_param="float32", local_batch_size=course.batch)
+    dims = {"parallel_dims": ParallelDims.from_config(config, ranks), "parallelism": config, "training": training}
+    return model, dims | {"compile_config": CompileConfig(), "ac_config": None, "dump_folder": course.folder}
 
 
 def theirs(name: str, value: Tensor) -> tuple[str, Tensor]:

@@ -10,9 +10,11 @@ installed keeps its lines.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
@@ -39,13 +41,14 @@ ELSEWHERE = {
     "Megatron Core": "megatron",
     "Accelerate": "accelerate",
     "Accelerate, ACCELERATE_DEBUG_MODE=1": "accelerate",
+    "Ray Train": "ray",
 }
 """Frameworks that make the mistakes by their own means, and what the catalogue calls them."""
 RANK = "rank"  # what a program is told that is one of those that fail
 WATCH = "our watch"
 WAYS = ("gloo", "MPI", *ELSEWHERE, WATCH)
 """In the order in which their lines are stored."""
-LIMIT = 300  # seconds in which both ranks have started, made their mistake, and been patient
+LIMIT = 600  # seconds in which both ranks have started, made their mistake, and been patient
 
 
 def mistake(event: str, all_reduce: Callable[[Tensor], object] = dist.all_reduce) -> None:
@@ -66,22 +69,31 @@ def seen_over(start: str, event: str) -> str:
         BadInput: if a framework is not installed.
     """
     name = ELSEWHERE.get(start, "torch")
-    python = python_of(name, find(name)[0])
+    framework, features = find(name)
+    python = python_of(name, framework)
     program = ["-m", f"reference.frameworks.lab.failing{'_in' if start in ELSEWHERE else ''}", RANK, start, event]
     command = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *program]
+    if all(each.start == "python" for each in features.values()):  # it starts its ranks itself
+        command = [python, *program]
     if start == "MPI":
         command = [str(Path(python).parent / "mpiexec"), "-n", "2", python, *program]
-    try:
-        with variables(python) as told:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=told)
-    except subprocess.TimeoutExpired:
-        return "nothing: all ranks wait"
-    said = done.stderr + done.stdout
-    if done.returncode == 0:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with variables(python) as told, subprocess.Popen(command, env=told, start_new_session=True, **pipes) as process:
+        try:
+            output, errors = process.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            return "nothing: all ranks wait"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # and all that it has started
+    said = errors + output
+    if process.returncode == 0:
         return "nothing: it ends as if all were well"
     if not said.strip():
-        return f"nothing but exit code {done.returncode}"
+        return f"nothing but exit code {process.returncode}"
     named = last_error(said)
+    if named.endswith(":"):  # of Ray: the reason stands below
+        named += " " + last_error(said.partition(named)[2])
     of_starters = ("EXIT CODE", "Fatal error", "exitcode")
     endings = [line for line in said.splitlines() if any(word in line for word in of_starters)]
     return " ".join(endings[0].split()) if endings and (start == "MPI" or named.startswith("=")) else named

@@ -2,13 +2,14 @@
 
     python -m torch.distributed.run ... -m reference.frameworks.lab.failing_in rank DeepSpeed "a rank dies"
 
-Each runs in the environment of its framework.
+Each runs in the environment of its framework. Ray starts its ranks itself.
 """
 
 import os
 import sys
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
 import torch.distributed as dist
@@ -51,12 +52,32 @@ def in_accelerate_debugged(event: str) -> None:
     in_accelerate(event)
 
 
+def in_ray(event: str) -> None:
+    """Two workers of a `TorchTrainer`, for which Ray makes torch's group; the program that starts them is told."""
+    import ray
+    from ray.train import RunConfig, ScalingConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    ray.init(num_cpus=4, include_dashboard=False, object_store_memory=200_000_000, log_to_driver=False)
+    with TemporaryDirectory() as folder:
+        try:
+            TorchTrainer(
+                lambda: mistake(event),
+                torch_config=TorchConfig(backend="gloo", timeout_s=PATIENCE),
+                scaling_config=ScalingConfig(num_workers=2),
+                run_config=RunConfig(storage_path=folder),
+            ).fit()
+        finally:
+            ray.shutdown()
+
+
 MADE: Mapping[str, Callable[[str], None]] = MappingProxyType(
     {
         "DeepSpeed": in_deepspeed,
         "Megatron Core": in_megatron,
         "Accelerate": in_accelerate,
         "Accelerate, ACCELERATE_DEBUG_MODE=1": in_accelerate_debugged,
+        "Ray Train": in_ray,
     }
 )
 """By the titles of `failing.ELSEWHERE`."""

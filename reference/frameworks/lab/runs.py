@@ -2,15 +2,20 @@
 
 Bytes are those of a trace of all ranks, in which a collective counts as a ring (`reference.trace.native`), so that
 frameworks can be compared with each other and with our formulas.
+
+    python -m reference.frameworks.lab.runs        runs again what is stored of adapters that have changed since,
+    python -m reference.frameworks.lab.runs count      or counts their lines alone, where they do the same as before
 """
 
 import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -21,7 +26,8 @@ import torch
 
 from reference.composition.step_shape import StepShape
 from reference.composition.traffic import traffic_of_model
-from reference.frameworks.catalogue import Feature, Framework
+from reference.frameworks import rows
+from reference.frameworks.catalogue import Feature, Framework, find
 from reference.frameworks.environments import python_of, variables
 from reference.frameworks.on_rank import course_of
 from reference.frameworks.plain import Course, one_process
@@ -130,3 +136,26 @@ def formula(wanted: Feature, course: Course) -> int:
 def code_lines(path: Path) -> int:
     """Lines of a file that are not empty."""
     return sum(bool(line.strip()) for line in path.read_text(encoding="utf-8").splitlines())
+
+
+def again(row: FeatureRow) -> FeatureRow:
+    """The row of another run, with the time that it has: machines are not equally busy.
+
+    Raises:
+        BadInput: if the framework's environment is not there.
+    """
+    framework, features = find(row.framework, row.feature)
+    return replace(run(row.framework, framework, row.feature, features[row.feature]), seconds=row.seconds)
+
+
+def counted(row: FeatureRow) -> FeatureRow:
+    """The same row, with the lines that its adapter has now."""
+    _, features = find(row.framework, row.feature)
+    return replace(row, lines=code_lines(ADAPTERS / f"{features[row.feature].adapter}.py"))
+
+
+if __name__ == "__main__":
+    for stored in rows.load():
+        if counted(stored) != stored:
+            print(f"{stored.framework} {stored.feature}", flush=True)
+            rows.store([counted(stored) if sys.argv[1:] == ["count"] else again(stored)])
