@@ -11,6 +11,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -72,7 +73,8 @@ def variables(python: str) -> Iterator[Mapping[str, str]]:
     waits for it without end. So each run has a folder of its own, which begins as a copy of what earlier ones have
     left.
     """
-    kept = Path(python).parents[1] / "compiled"
+    packages = sysconfig.get_path("purelib")  # what is compiled is for the torch that is there
+    kept = Path(python).parents[1] / "compiled" / sha256(packages.encode()).hexdigest()[:12]
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     with TemporaryDirectory() as own:
         if kept.exists():
@@ -87,7 +89,7 @@ def keep_compiled(own: Path, kept: Path) -> None:
     for made in own.iterdir():
         if (made / "lock").exists() or not list(made.glob("*.so")) or (kept / made.name).exists():
             continue
-        kept.mkdir(exist_ok=True)
+        kept.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=kept.parent) as aside, suppress(OSError):  # another run was first
             shutil.copytree(made, Path(aside, made.name)).rename(kept / made.name)
 
