@@ -179,7 +179,10 @@ PUZZLE = Puzzle(
     + cases(worlds=(8,), mesh=((4, 2),), v=(2,), m=(6,))
     + cases(worlds=(3,), mesh=((3, 1), (1, 3)), v=(2,), m=(5,))
     + cases(worlds=(1,), mesh=((4, 4),), v=(4, 1), m=(8,)),
-    drawn=(drawn(worlds=(1,), mesh=((2, 5), (3, 3), (5, 2), (9, 1)), v=(1, 2, 3), m=(9, 10, 12)),),
+    drawn=(
+        drawn(worlds=(1,), mesh=((2, 5), (3, 3), (5, 2)), v=(1, 2, 3), m=(9, 10, 12)),
+        drawn(worlds=(1,), mesh=((9, 1),), v=(1, 2, 3), m=(12, 13)),  # 9 passes and 9 messages until the first is back
+    ),
     inputs=a_part_of_everything,
     oracle=one_process_with_the_whole_model,
     judge=in_time_and_in_memory,
