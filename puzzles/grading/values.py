@@ -16,7 +16,8 @@ from .drives import plain, tensors_of
 from .puzzle import RETURNS, Case, Inputs, Puzzle
 
 _RELATIVE = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 2e-2, torch.float16: 2e-3}
-_STEPS = 16  # of float64: by so many, of the largest number there is, what is left of it may differ
+_STEPS = 16  # of float64: by so many, of the largest number there is, what is left of it may differ,
+_MOST = 1e-6  # but by no more of itself than this
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class Near:
 
     def absolute(self, dtype: torch.dtype, largest: float) -> float:
         """The error in a tensor with such a largest value."""
-        return max(self.of_one(dtype) * largest, self.rounding if dtype is torch.float64 else 0.0)
+        rounding = min(self.rounding, _MOST * largest) if dtype is torch.float64 else 0.0
+        return max(self.of_one(dtype) * largest, rounding)
 
 
 @dataclass(frozen=True)

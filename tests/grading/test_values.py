@@ -53,6 +53,8 @@ def test_what_is_left_of_large_numbers_may_have_their_rounding():
 
     assert right(5.7e-16) and right(5e-15) and not right(5e-14)  # 16 steps of float64 at 3 are 1.1e-14
     assert not right(0.0, x=x + 1e-9)
+    lies = ({"x": 1e19 * x, "mean": x},) * 2  # nothing is left of these in what is right
+    assert not values.compare(case, [reported(x=1e19 * x, mean=x + 1e-5)] * 2, lies, 1e-10).right
     assert not values.compare(case, [reported(**{"x": x, "x.grad": small + 1e-16})] * 2, expected, 0).right
     alone = ({"x.grad": small},) * 2  # nothing says that it is left of anything
     assert not values.compare(case, [reported(**{"x.grad": small + 5.7e-16})] * 2, alone, 1e-10).right

@@ -1,5 +1,6 @@
 """frameworks.read_a_hang: nearly all ranks wait, and one of them is why."""
 
+from functools import lru_cache
 from random import Random
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
@@ -29,6 +30,7 @@ def planted(case):
     return draw, step, draw.randrange(case.rows * case.columns), case.steps * STEP + place
 
 
+@lru_cache(maxsize=8)
 def recorded(case):
     """What each rank has recorded when nothing moves any more, and the call that is missing."""
     draw, step, culprit, missing = planted(case)

@@ -66,7 +66,7 @@ def seen_over(start: str, event: str) -> str:
     """What two ranks say, and those who have started them.
 
     Raises:
-        BadInput: if a framework is not installed.
+        BadInput: if a framework is not installed, or takes too long to start.
     """
     name = ELSEWHERE.get(start, "torch")
     framework, features = find(name)
@@ -82,7 +82,9 @@ def seen_over(start: str, event: str) -> str:
         try:
             output, errors = process.communicate(timeout=LIMIT)
         except subprocess.TimeoutExpired:
-            return "nothing: all ranks wait"
+            if start == "MPI":
+                return "nothing: all ranks wait"  # it is patient without end
+            raise BadInput(f"{start} has not come to its mistake in {LIMIT} s: let this machine do less") from None
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # and all that it has started

@@ -90,7 +90,7 @@ def command_of(python: str, name: str, feature: str, wanted: Feature, folder: st
 
 def last_error(output: str) -> str:
     """The line that names the first error, of all that ranks and their starter say."""
-    lines = [line.split("]: ", 1)[-1].strip() for line in output.splitlines()]
+    lines = [line.split("]: ", 1)[-1].strip() for line in output.splitlines() if "(raylet)" not in line]  # Ray's log
     named = [line for line in lines if line.partition(":")[0].endswith(("Error", "Exception", "Refused", "BadInput"))]
     named = [line for line in named if "ChildFailedError" not in line]
     return (named or [line for line in lines if line] or ["no word of why"])[-1 if not named else 0]
