@@ -247,6 +247,8 @@ class _Watch:
         if following.title != self._next.title:
             self._next = following
         self._next.news(store)
+        if not self._beats.keys() >= {*watched.members}:  # one that came since the last beat has not been heard yet
+            self._look(store)
         if any(name in self._next.names or not self.lives(name) for name in watched.members):
             self._finish(watched)
         elif self._next.names:

@@ -11,6 +11,7 @@ import pytest
 import torch.distributed as dist
 
 from reference.cluster import Cluster, Gone
+from reference.resilience import membership
 from reference.resilience.lab.faults import stand_still
 from reference.resilience.membership import Membership, Round
 from reference.resilience.store import Roll, reach, serve
@@ -100,6 +101,20 @@ def test_who_stood_still_does_not_take_all_others_for_dead(port: int, monkeypatc
     monkeypatch.setattr(time, "monotonic", lambda: now() + 100 * LEASE)
     assert one._watch.lives("other")
     monkeypatch.undo()
+    one.close()
+    other.close()
+
+
+def test_who_came_after_the_last_beat_is_not_taken_for_dead(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list may be agreed on between two beats: then it has a name that this process has not heard."""
+    monkeypatch.setattr(membership, "BEAT", 100.0)  # after the first one, this process hears nobody
+    one = Membership(partial(reach, "127.0.0.1", port), "one", LEASE)
+    until(lambda: one._watch.known == 1)
+    time.sleep(5 * membership.LOOK)
+    other = Membership(partial(reach, "127.0.0.1", port), "other", LEASE)
+    one._watch.attend(Round(1, ("one", "other")))
+    time.sleep(20 * membership.LOOK)
+    assert not one.over and one._watch.lives("other")
     one.close()
     other.close()
 

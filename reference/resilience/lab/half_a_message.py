@@ -40,12 +40,15 @@ def heard_after(sends: int, patience: float | None = None) -> float:
 def _half(port: int, sends: int, patience: float | None) -> float:
     rank = dist.get_rank()
     dist.destroy_process_group()
+    store, message = reach("127.0.0.1", port, PATIENCE), torch.zeros(MESSAGE)
     with _of_round(port, rank) if patience is None else _of_gloo(port, rank, patience):
         dist.barrier()
-        say = dist.isend if rank == sends else dist.irecv
-        work = say(torch.zeros(MESSAGE), 1 - rank)
+        if rank == 1:
+            store.wait(["the other end has begun"])
+        work = (dist.isend if rank == sends else dist.irecv)(message, 1 - rank)
         if rank == 1:
             hang(DIES_AFTER)
+        store.set("the other end has begun", "")
         began = time.monotonic()
         try:
             work.wait()
