@@ -11,9 +11,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from reference.choices import IslandText, Outer
+from reference.choices import IslandText, LateRate, Outer
 from reference.config import TrainConfig, learning_rate
 from reference.data_parallel import gather_full
+from reference.decentralized.parameter_server import Arrival
 from reference.memory.precision import PRECISIONS
 from reference.models import PRESETS, architecture, create, token_loss
 from reference.models.data import Batches
@@ -169,3 +170,40 @@ def far_apart(found: dict[str, Tensor], model: nn.Module | dict[str, Tensor]) ->
     wanted = named(model) if isinstance(model, nn.Module) else model
     assert found.keys() == wanted.keys()
     return max(float((found[name] - wanted[name].detach()).abs().max()) for name in found)
+
+
+def late_rounds_alone(
+    config: TrainConfig, arrivals: list[Arrival], rate: float, momentum: float, make: Callable = torch.optim.AdamW
+) -> dict[str, Tensor]:
+    """Asynchronous DiLoCo: each round of each island from the version that it has read, in the order they came."""
+    n, batches = config.islands, batches_for(config, config.islands)
+    models = [initial(config) for _ in range(n)]
+    options = {"betas": (0.9, 0.95), "weight_decay": config.weight_decay} if make is torch.optim.AdamW else {}
+    optimizers = [make(model.parameters(), lr=1.0, **options) for model in models]
+    versions = [{name: p.detach().clone() for name, p in named(models[0]).items()}]
+    velocity, waiting = ({name: torch.zeros_like(p) for name, p in versions[0].items()} for _ in range(2))
+    ends = [0, *sorted({*range(config.meets.inner_steps, config.steps, config.meets.inner_steps), config.steps})]
+    for arrival in arrivals:
+        model, optimizer = models[arrival.worker], optimizers[arrival.worker]
+        with torch.no_grad():
+            for name, parameter in named(model).items():
+                parameter.copy_(versions[arrival.read][name])
+        for step in range(*ends[arrival.step : arrival.step + 2]):
+            tokens, targets = batches.of_step(step, arrival.worker, n)
+            optimizer.zero_grad()
+            token_loss(model(tokens), targets, batches.tokens // n).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)
+            optimizer.param_groups[0]["lr"] = learning_rate(config, step)
+            optimizer.step()
+        late = 1 if config.meets.late_rate is LateRate.CONSTANT else max(1, arrival.staleness)
+        now = {name: value.clone() for name, value in versions[-1].items()}
+        for name, value in now.items():
+            change = (versions[arrival.read][name] - named(model)[name].detach()) / late
+            value -= rate / n * change
+            waiting[name] += change
+            if (arrival.version + 1) % n == 0:
+                velocity[name] = momentum * velocity[name] + waiting[name] / n
+                value -= rate * momentum * velocity[name]
+                waiting[name].zero_()
+        versions.append(now)
+    return versions[-1]

@@ -13,18 +13,16 @@ from torch import Tensor
 
 from reference.choices import LateRate, Optimizer, Outer
 from reference.cluster import Cluster, RankError
-from reference.config import TrainConfig, learning_rate
+from reference.config import TrainConfig
 from reference.data_parallel import gather_full
 from reference.decentralized.asynchronous import arrivals_in
-from reference.decentralized.parameter_server import Arrival
 from reference.errors import BadInput
-from reference.models import token_loss
 from reference.parallelize import DataParallelism, Plan
 from reference.saves import Saves
-from reference.train import batches_for, train
+from reference.train import train
 from reference.updates import EveryStep
 
-from .one_process import ENDS, EXACT, STEPS, H, config_of, far_apart, initial, named, on_ranks
+from .one_process import ENDS, EXACT, STEPS, H, config_of, far_apart, late_rounds_alone, on_ranks
 from .test_islands import CLOSE
 
 Clusters = Callable[..., Cluster]
@@ -71,43 +69,6 @@ def wait_for_first(file: Path, island: int, step: int) -> None:
         time.sleep(0.01)
 
 
-def in_one_process(
-    config: TrainConfig, arrivals: list[Arrival], rate: float, momentum: float, make: Callable = torch.optim.AdamW
-) -> dict[str, Tensor]:
-    """Each round of each island from the version that it has read, in the order in which they came."""
-    n, batches = config.islands, batches_for(config, config.islands)
-    models = [initial(config) for _ in range(n)]
-    options = {"betas": (0.9, 0.95), "weight_decay": config.weight_decay} if make is torch.optim.AdamW else {}
-    optimizers = [make(model.parameters(), lr=1.0, **options) for model in models]
-    versions = [{name: p.detach().clone() for name, p in named(models[0]).items()}]
-    velocity, waiting = ({name: torch.zeros_like(p) for name, p in versions[0].items()} for _ in range(2))
-    ends = [0, *sorted({*range(config.meets.inner_steps, config.steps, config.meets.inner_steps), config.steps})]
-    for arrival in arrivals:
-        model, optimizer = models[arrival.worker], optimizers[arrival.worker]
-        with torch.no_grad():
-            for name, parameter in named(model).items():
-                parameter.copy_(versions[arrival.read][name])
-        for step in range(*ends[arrival.step : arrival.step + 2]):
-            tokens, targets = batches.of_step(step, arrival.worker, n)
-            optimizer.zero_grad()
-            token_loss(model(tokens), targets, batches.tokens // n).backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)
-            optimizer.param_groups[0]["lr"] = learning_rate(config, step)
-            optimizer.step()
-        late = 1 if config.meets.late_rate is LateRate.CONSTANT else max(1, arrival.staleness)
-        now = {name: value.clone() for name, value in versions[-1].items()}
-        for name, value in now.items():
-            change = (versions[arrival.read][name] - named(model)[name].detach()) / late
-            value -= rate / n * change
-            waiting[name] += change
-            if (arrival.version + 1) % n == 0:
-                velocity[name] = momentum * velocity[name] + waiting[name] / n
-                value -= rate * momentum * velocity[name]
-                waiting[name].zero_()
-        versions.append(now)
-    return versions[-1]
-
-
 WAYS = {
     "async diloco": (config_of(Outer.ASYNC_DILOCO, 4), Plan(), 0.7, 0.9),
     "late changes count less": (config_of(Outer.ASYNC_DILOCO, 4, late_rate=LateRate.BY_STALENESS), Plan(), 0.7, 0.9),
@@ -129,7 +90,7 @@ def test_it_is_one_process_in_the_order_that_was_recorded(four: Cluster, tmp_pat
     found = four.run(saved, config, str(tmp_path / "run"), plan, sleep_by_island)
     arrivals = arrivals_in(tmp_path / "run")
     make = torch.optim.SGD if config.optimizer is Optimizer.SGD else torch.optim.AdamW
-    wanted = in_one_process(config, arrivals, rate, momentum, make)
+    wanted = late_rounds_alone(config, arrivals, rate, momentum, make)
     assert all(far_apart(each, wanted) < CLOSE for each in found)
     assert all(far_apart(each, found[0]) == 0 for each in found)
     assert max(each.staleness for each in arrivals) > 0
@@ -172,7 +133,7 @@ def test_it_resumes_from_the_middle_of_rounds(four: Cluster, tmp_path: Path, bou
     found = four.run(sitting, config, first, True, Plan(tensor_parallel=2))
     arrivals = arrivals_in(tmp_path / "run")
     assert len(arrivals) == 2 * len(ENDS)
-    wanted = in_one_process(config, arrivals, 0.7, 0.9)
+    wanted = late_rounds_alone(config, arrivals, 0.7, 0.9)
     assert all(far_apart(each, wanted) < CLOSE for each in found)
 
 
