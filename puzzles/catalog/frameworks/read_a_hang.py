@@ -164,9 +164,9 @@ PUZZLE = Puzzle(
     scale=Scale(
         cases(
             worlds=(1,),
-            rows=(8,),
-            columns=(8,),
-            does=("stops", "skips"),
+            rows=(6,),
+            columns=(6,),
+            does=("skips",),
             flying=(2,),
             steps=(60,),
             kept=(400,),

@@ -74,7 +74,7 @@ PUZZLE = Puzzle(
         ),
     ),
     scale=Scale(
-        cases(worlds=(1,), kind=MYSTERIES, micro_batches=(2,), units=(20_000,), unit=(64,), size=(2,), norm=(True,)),
+        cases(worlds=(1,), kind=MYSTERIES, micro_batches=(2,), units=(6_000,), unit=(64,), size=(2,), norm=(True,)),
         "the number of units",
     ),
     inputs=a_step,
