@@ -25,6 +25,7 @@ from reference.compression.one_bit_adam import Momenta
 from reference.compression.saved_scales import SavedScales
 from reference.config import TrainConfig
 from reference.data_parallel.remembered import nothing_remembered
+from reference.decentralized.asynchronous import order_of
 from reference.decentralized.islands import MeetingUpdates, Outside, island_size
 from reference.dtypes import accumulator
 from reference.engine import Batch
@@ -233,6 +234,7 @@ def require_fit(config: TrainConfig, plan: Plan, ranks: int) -> None:
 
 def _require_islands(config: TrainConfig, plan: Plan) -> None:
     """See whether islands can meet in such a run. Raises BadInput with what would work."""
+    order_of(config.meets, config.islands)
     if config.precision.by_chance:
         raise BadInput("islands meet with sums of weights, of which 16 bits would lose most: take --precision bf16")
     if config.linear is LinearNumbers.FP8_DELAYED:

@@ -17,7 +17,7 @@ So a replica that several ranks hold stays equal on all of them, and what they s
 
 Messages are in the memory of the host, also where islands train on GPUs: links between islands are slower than the way
 there, and NCCL has no message that one may wait for in a thread of one's own. When a checkpoint is saved, islands wait
-for each other; at the end of a run they all take the last anchor.
+for each other, and learn whether one was told to stop; at the end of a run they all take the last anchor.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,6 +33,8 @@ from torch import Tensor
 from reference.choices import LateRate, Outer
 from reference.collectives.communicator import Communicator
 from reference.errors import BadInput
+from reference.islands import Meets
+from reference.models.files import home
 from reference.zero import checkpoint_folder
 
 from .diloco import ANCHOR, VELOCITY
@@ -61,8 +63,7 @@ class Asynchronous(Meeting):
         if not at.ends:
             return False
         if self.serves and not self.running:
-            folder = self.meets.order_of
-            order = [each.worker for each in arrivals_in(Path(folder))] if folder else None
+            order = order_of(self.meets, self.across.size())
             self.service = Service(self.server(), self.across, self.everyone, order)
         self.running = True
         self.say(message(self.read, (flat(self.kept[ANCHOR]) - flat(self.masters)).cpu()))
@@ -242,6 +243,20 @@ class Inbox:
         with self.changed:
             self.changed.wait_for(lambda: found() is not None)
             return self.said.pop(found())
+
+
+def order_of(meets: Meets, islands: int) -> list[int] | None:
+    """The islands in the order in which changes are applied; None where that is the order in which they come.
+
+    Raises:
+        BadInput: if the folder has no such order, or that of another number of islands.
+    """
+    if meets.order_of is None:
+        return None
+    order = [each.worker for each in arrivals_in(home(meets.order_of))]
+    if (there := len({*order})) != islands:
+        raise BadInput(f"{meets.order_of} has the order of {there} islands, and this run has {islands}")
+    return order
 
 
 def arrivals_in(folder: Path) -> list[Arrival]:

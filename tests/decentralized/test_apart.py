@@ -1,6 +1,6 @@
 """Branches train as they would alone, without a message, and are merged from their checkpoint."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -33,11 +33,6 @@ from .test_saved_islands import sitting
 Clusters = Callable[..., Cluster]
 CONFIG = config_of(Outer.BRANCHES, inner_steps=None)
 PLANS = {"fsdp": Plan(DataParallelism.FSDP), "tensor": Plan(tensor_parallel=2)}
-
-
-@pytest.fixture(scope="module")
-def four(clusters: Clusters) -> Iterator[Cluster]:
-    yield clusters(4)
 
 
 def in_one_process(config: TrainConfig) -> Models:

@@ -1,7 +1,7 @@
 """Islands that wait for no other do what one process does in the order that they have recorded, and do so again."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,26 +12,20 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reference.choices import LateRate, Optimizer, Outer
-from reference.cluster import Cluster, RankError
+from reference.cluster import Cluster
 from reference.config import TrainConfig
 from reference.data_parallel import gather_full
 from reference.decentralized.asynchronous import arrivals_in
 from reference.errors import BadInput
 from reference.parallelize import DataParallelism, Plan
 from reference.saves import Saves
-from reference.train import train
+from reference.train import require_fit, train
 from reference.updates import EveryStep
 
 from .one_process import ENDS, EXACT, STEPS, H, config_of, far_apart, late_rounds_alone, on_ranks
 from .test_islands import CLOSE
 
-Clusters = Callable[..., Cluster]
 SLOW = 0.05  # seconds of a step, times the number of the island
-
-
-@pytest.fixture(scope="module")
-def four(clusters: Clusters) -> Iterator[Cluster]:
-    yield clusters(4)
 
 
 def saved(config: TrainConfig, folder: str, plan: Plan, before_step: Callable[[int, int], None]) -> dict[str, Tensor]:
@@ -141,8 +135,13 @@ def test_an_order_that_cannot_be_taken_is_refused(four: Cluster, tmp_path: Path)
     plain = str(tmp_path / "plain")
     four.run(sitting, config_of(Outer.DILOCO, 2), plain, False, Plan())
     asked = config_of(Outer.ASYNC_DILOCO, 2, order_of=plain)
-    with pytest.raises(RankError, match="has no order: it is of a run without --outer async-diloco"):
-        four.run(on_ranks, asked)
+    with pytest.raises(BadInput, match="has no order: it is of a run without --outer async-diloco"):
+        require_fit(asked, Plan(), 4)
+    with pytest.raises(BadInput, match="no checkpoint"):
+        require_fit(replace(asked, order_of=str(tmp_path / "nowhere")), Plan(), 4)
+    four.run(sitting, replace(asked, order_of=None), str(tmp_path / "two"), False, Plan())
+    with pytest.raises(BadInput, match="has the order of 2 islands, and this run has 4"):
+        require_fit(replace(asked, islands=4, order_of=str(tmp_path / "two")), Plan(), 4)
     for options, reason in (
         ({"outer": Outer.DILOCO, "order_of": plain}, "--order-of is of --outer async-diloco, async-sgd, not of diloco"),
         ({"outer": Outer.ASYNC_SGD, "staleness_bound": -1}, "0 or more rounds ahead of the slowest, not -1"),

@@ -1,6 +1,6 @@
 """Islands as clients of a federated training: FedAdam, FedProx and SCAFFOLD are those of one process, in any plan."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -46,11 +46,6 @@ PLANS = {
     "tensor": Plan(tensor_parallel=2),
     "ddp": Plan(DataParallelism.DDP),
 }
-
-
-@pytest.fixture(scope="module")
-def four(clusters: Clusters) -> Iterator[Cluster]:
-    yield clusters(4)
 
 
 def of(model: nn.Module) -> Parameters:

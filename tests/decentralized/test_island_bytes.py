@@ -1,6 +1,5 @@
 """What islands send, from the trace: the formula, and not one byte more between the meetings."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,13 +18,7 @@ from reference.train import Training, train
 
 from .one_process import ENDS, config_of
 
-Clusters = Callable[..., Cluster]
 ROUNDS, H, DOUBLE = 2, 3, 8
-
-
-@pytest.fixture(scope="module")
-def four(clusters: Clusters) -> Iterator[Cluster]:
-    yield clusters(4)
 
 
 def some_rounds(config: TrainConfig, plan: Plan = Plan()) -> list[int]:  # noqa: B008

@@ -1,7 +1,7 @@
 """Islands of any plan are islands of one process: each way to meet, in float64, through several rounds."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -44,11 +44,6 @@ from .one_process import (
 
 Clusters = Callable[..., Cluster]
 CLOSE = 1e-11
-
-
-@pytest.fixture(scope="module")
-def four(clusters: Clusters) -> Iterator[Cluster]:
-    yield clusters(4)
 
 
 def meet_diloco(config: TrainConfig, rate: float, momentum: float, ends=ENDS) -> Meet:

@@ -1,6 +1,5 @@
 """A run of islands that resumes is the run that was not interrupted, under any plan inside, whatever is under way."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,13 +18,7 @@ from reference.train import train
 
 from .one_process import EXPERTS, config_of, far_apart, on_ranks
 
-Clusters = Callable[..., Cluster]
 AT = 4  # of 7 steps, in rounds of 3: in the middle of one, with a fragment under way
-
-
-@pytest.fixture(scope="module")
-def four(clusters: Clusters) -> Iterator[Cluster]:
-    yield clusters(4)
 
 
 def sitting(config: TrainConfig, folder: str, resume: bool, plan: Plan, background: bool = False) -> dict[str, Tensor]:
