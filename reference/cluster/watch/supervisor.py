@@ -18,7 +18,8 @@ from .matching import CollectiveRounds, Mailbox, disagreement
 from .posted_calls import NEW_GROUP, Place, PostedCall, blame, from_report, ranks_text, wrapped
 from .races import Races
 
-_PATIENCE = 0.02  # seconds that the rest of a round has to show which rank is the odd one out
+_PATIENCE = 0.02  # seconds that ranks which still run have to finish or to wait, before a wait is called hopeless
+_ROUND = 0.1  # seconds that they have to join a round that does not fit, and so to show which rank is the odd one out
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +130,19 @@ class Supervisor:
             return
         calls = self.rounds.post(post)
         if disagreement(calls) and id(calls) not in self.suspects:
-            self.suspects[id(calls)] = (time.monotonic() + _PATIENCE, calls)
+            self.suspects[id(calls)] = (time.monotonic() + _ROUND, calls)
 
     def _mismatch(self, final: bool) -> RankError | None:
-        """The error of a round that does not fit, once all ranks are in it or patience has run out."""
+        """The error of a round that does not fit, once all ranks are in it, or none can come, or patience has run out."""
         for when, calls in self.suspects.values():
             complete = len(calls) == len(next(iter(calls.values())).group)
-            if complete or final or time.monotonic() >= when:
+            if complete or final or self._at_rest() or time.monotonic() >= when:
                 return disagreement(calls)
         return None
+
+    def _at_rest(self) -> bool:
+        """True where no rank runs: each has finished or waits."""
+        return all(rank in self.finished or self.blocked(rank) for rank in range(self.world_size))
 
     def blocked(self, rank: int) -> Wait | None:
         """The wait that holds a rank up: all its threads wait, and one of them for a call without its partner."""
@@ -150,7 +155,7 @@ class Supervisor:
         self.futures = [post for post in self.futures if not post.done]
         if not blocked and not self.futures:
             return None
-        settled = len(blocked) + len(self.finished) == self.world_size
+        settled = self._at_rest()
         for wait in (*blocked.values(), *(Wait(post, post.place, 0) for post in self.futures)):
             if error := self._abandoned(wait):
                 certain = settled and not self.caught  # an exception in flight may say more
