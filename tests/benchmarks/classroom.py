@@ -70,6 +70,8 @@ def hand_in(folder: Path, names: list[str], learners: int) -> dict[str, dict[str
                 source = text.wrong(puzzle, chance.choice(puzzle.wrong))
             else:
                 continue
+            if text.untouched(puzzle, source):  # of what is to be mended, one wrong text is the stub
+                continue
             file = folder / learner / "puzzles" / f"{name.replace('.', '/')}.py"
             file.parent.mkdir(parents=True, exist_ok=True)
             found.setdefault(learner, {})[name] = source
