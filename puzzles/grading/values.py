@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .drives import plain, tensors_of
+from .drives import may_hold_tensors, plain, tensors_of
 from .puzzle import RETURNS, Case, Inputs, Puzzle
 
 _RELATIVE = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 2e-2, torch.float16: 2e-3}
@@ -150,10 +150,10 @@ def copied(value: Any) -> Any:
     """
     if isinstance(value, Tensor):
         return value.clone()
-    if type(value) in (list, tuple):
-        return type(value)(map(copied, value))
     if isinstance(value, dict):
-        return {key: copied(each) for key, each in value.items()}
+        return {key: copied(each) for key, each in value.items()} if may_hold_tensors(value) else dict(value)
+    if type(value) in (list, tuple):
+        return type(value)(map(copied, value) if may_hold_tensors(value) else value)
     return value
 
 

@@ -14,6 +14,8 @@ from torch.distributed import ProcessGroup
 
 from reference.trace import Op
 
+_FLAT = {bool, int, float, str, type(None)}
+
 
 def plain(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
     """Call it. Compare what it returns, and every argument as it is afterwards."""
@@ -27,15 +29,20 @@ def tensors_of(arguments: Mapping[str, Any]) -> dict[str, Tensor]:
     for name, value in arguments.items():
         if isinstance(value, Tensor):
             found[name] = value
-        elif _may_hold_tensors(value):
-            inside = value.items() if isinstance(value, Mapping) else enumerate(value)
-            found |= tensors_of({f"{name}[{key}]": each for key, each in inside if _may_hold_tensors(each)})
+        elif may_hold_tensors(value):
+            inside = value.items() if isinstance(value, dict) else enumerate(value)
+            found |= tensors_of({f"{name}[{key}]": each for key, each in inside if type(each) not in _FLAT})
     return found
 
 
-def _may_hold_tensors(value: Any) -> bool:
-    """True for tensors, lists, tuples and dicts; not for named tuples, such as the thousand actions of a schedule."""
-    return isinstance(value, Tensor | dict) or type(value) in (list, tuple)
+def may_hold_tensors(value: Any) -> bool:
+    """True for lists, tuples and dicts of more than numbers and text; the thousand lines of a log are no more.
+
+    Nor are named tuples, such as the thousand actions of a schedule.
+    """
+    if isinstance(value, dict):
+        return not _FLAT.issuperset(map(type, value.values()))
+    return type(value) in (list, tuple) and not _FLAT.issuperset(map(type, value))
 
 
 def there_and_back(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
