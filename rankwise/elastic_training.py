@@ -15,7 +15,7 @@ from rich.console import Console
 from rankwise.progress import following
 from rankwise.ranks import OnNodes, require_ranks, where_possible
 from rankwise.training import NO_NODES, OPTIMIZER, begun_log
-from reference.cluster import Cluster, Gone
+from reference.cluster import Cluster, Gone, Last
 from reference.cluster.nodes import SWITCH
 from reference.errors import BadInput
 from reference.limits import host_memory, require_memory
@@ -74,11 +74,11 @@ def train_elastically_here(
                 console.print(resumes, markup=False)
             host, port, _store = store_for(cluster, on_nodes)
             with following(log, config.steps, console):
-                results = cluster.survive(on_rank, config, plan, saves, log, host, port)
+                results = cluster.survive(on_rank, config, plan, saves, log, host, port, last=Last(ended))
     lived = [result for result in results if not isinstance(result, Gone)]
     for rank, result in enumerate(results):
         if isinstance(result, Gone):
-            console.print(f"rank {rank} has died (status {result.status})")
+            console.print(f"rank {rank} {result}")
     if not lived:
         raise BadInput("all ranks have died")
     if errors := [result for result in lived if isinstance(result, BadInput)]:
@@ -90,6 +90,11 @@ def train_elastically_here(
     if loss is not None:
         knowing = unigram_entropy(batches.text)
         console.print(f"{held_out(loss)}; knowing how frequent each byte is, and nothing else, gives {knowing:.3f}")
+
+
+def ended(result: tuple[list[Lap], float | None] | BadInput) -> bool:
+    """Whether a rank has seen the last step: those that still hang have been left behind."""
+    return not isinstance(result, BadInput) and result[1] is not None
 
 
 def store_for(cluster: Cluster, on_nodes: OnNodes) -> tuple[str, int, object]:

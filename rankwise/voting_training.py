@@ -16,7 +16,7 @@ from rankwise.elastic_training import store_for
 from rankwise.progress import following
 from rankwise.ranks import OnNodes, require_ranks, where_possible
 from rankwise.training import NO_NODES, OPTIMIZER, begun_log, tell
-from reference.cluster import Cluster, Gone
+from reference.cluster import Cluster, Gone, Last
 from reference.errors import BadInput
 from reference.limits import host_memory, require_memory
 from reference.models.data import unigram_entropy
@@ -81,13 +81,18 @@ def train_with_votes(
             host, port, _store = store_for(cluster, on_nodes)
             told = on_sigterm(partial(tell, pids)) if saves else nullcontext()
             with following(log, config.steps, console), told:
-                results = cluster.survive(on_rank, config, plan, saves, log, host, port, width)
+                results = cluster.survive(on_rank, config, plan, saves, log, host, port, width, last=Last(ended))
     for rank, result in enumerate(results):
         if isinstance(result, Gone):
-            console.print(f"rank {rank} has died (status {result.status})")
+            console.print(f"rank {rank} {result}")
         elif isinstance(result, RuntimeError):
             console.print(f"rank {rank} was left behind: {result}", markup=False)
     say_how_it_went(results, console, unigram_entropy(batches.text))
+
+
+def ended(result: object) -> bool:
+    """Whether a rank says that the training is over: those that still hang have been left behind."""
+    return isinstance(result, Lived | Preempted)
 
 
 def width_of(config: TrainConfig, plan: Plan, saves: Saves | None, ranks: int, replicas: int, device: str) -> int:

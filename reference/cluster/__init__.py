@@ -1,7 +1,7 @@
 """N ranks on this machine, kept warm: start, run a function, watch, restart."""
 
 from .arguments import EachRank
-from .call import Gone
+from .call import Gone, Last
 from .cluster import Cluster
 from .errors import (
     ClusterError,
@@ -39,6 +39,7 @@ __all__ = [
     "GradientError",
     "GroupError",
     "Interrupted",
+    "Last",
     "MismatchError",
     "Nodes",
     "NumericsError",

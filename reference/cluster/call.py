@@ -2,11 +2,13 @@
 
 import inspect
 import json
+import os
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,22 +34,53 @@ class Gone:
 
     Attributes:
         status: its exit code, or minus the signal that ended it.
+        hung: it had not ended when the call was over, and was killed.
     """
 
     status: int
+    hung: bool = False
+
+    def __str__(self) -> str:
+        return "hung, and was killed at the end" if self.hung else f"has died (status {self.status})"
+
+
+@dataclass(frozen=True)
+class Last:
+    """When a call is over that ranks may not survive: some time after a result that says so.
+
+    Attributes:
+        says_so: of a result.
+        seconds: that the other ranks have for theirs. Those that hang are then killed.
+    """
+
+    says_so: Callable[[Any], bool]
+    seconds: float = 10.0
 
 
 class RunningCall:
-    """One function on its way through all ranks."""
+    """One function on its way through all ranks.
+
+    Args:
+        mortal: ranks may die, and the others' results count.
+        last: when those are killed that hang; by default never.
+    """
 
     def __init__(
-        self, ranks: Ranks, timeout: float | None, plan: dict[str, Any], record: bool, mortal: bool = False
+        self,
+        ranks: Ranks,
+        timeout: float | None,
+        plan: dict[str, Any],
+        record: bool,
+        mortal: bool = False,
+        last: Last | None = None,
     ) -> None:
         self.ranks, self.world_size, self.timeout = ranks, ranks.world_size, timeout
         self.supervisor = Supervisor(self.world_size) if plan["watch"] else None
         self.record = record or plan["watch"]
         self.load = pickling.loads_guarded if plan["untrusted"] else pickling.loads_result
         self.reports = Reports(self.world_size, mortal=mortal)
+        self.last, self.over = last, float("inf")  # and when ranks are killed that have not ended
+        self.hung: list[int] = []  # those that were
         self.heard = 0  # the rank that has reported last
         self.begin = time.monotonic()
         self.patience = Patience(timeout, ranks.pids)
@@ -83,7 +116,7 @@ class RunningCall:
 
     def gone(self, rank: int) -> Outcome:
         """What there is of a rank whose process has ended."""
-        return Outcome(Gone(self.reports.exits[rank]), (), {}, 0, 0)
+        return Outcome(Gone(self.reports.exits[rank], rank in self.hung), (), {}, 0, 0)
 
     def wait(self) -> None:
         """Until every rank has finished, or a failure has had the time to show its cause."""
@@ -91,8 +124,10 @@ class RunningCall:
         while not self.settled() and (now := time.monotonic()) < patience:
             if self.patience.over(now):
                 raise self.out_of_time()
-            for report in self.ranks.poll(min(self.patience.look, patience, self.suspicion()) - now):
+            for report in self.ranks.poll(min(self.patience.look, patience, self.suspicion(), self.over) - now):
                 self.take(report)
+            if time.monotonic() >= self.over:
+                self.kill_silent()
             self.check_output()
             if self.reports.failed:
                 patience = min(patience, time.monotonic() + self.grace())
@@ -115,11 +150,20 @@ class RunningCall:
                 for line in report.payload.splitlines():
                     self.supervisor.take(rank, json.loads(line))
             elif report.kind is MessageKind.RESULT:
-                self.reports.outcomes[rank] = self.unpack(rank, report.payload, report.buffers)
+                self.reports.outcomes[rank] = outcome = self.unpack(rank, report.payload, report.buffers)
+                if self.last and self.last.says_so(outcome.result):
+                    self.over = min(self.over, time.monotonic() + self.last.seconds)
                 if self.supervisor:
                     self.supervisor.finish(rank)
             elif report.kind is MessageKind.FAULT:
                 self.reports.faults[rank] = verdict.from_fault(rank, json.loads(report.payload))
+
+    def kill_silent(self) -> None:
+        """Kill the ranks that have not ended: their exits come in."""
+        self.over, self.hung = float("inf"), self.reports.silent
+        for rank in self.hung:
+            with suppress(ProcessLookupError):
+                os.kill(self.ranks.pids[rank], signal.SIGKILL)
 
     @contextmanager
     def reading(self) -> Iterator[None]:

@@ -15,7 +15,7 @@ from ..errors import BadInput
 from ..trace import Trace
 from . import forkserver, idle
 from .arguments import Packed, packed
-from .call import RunningCall, definition, interrupted
+from .call import Last, RunningCall, definition, interrupted
 from .errors import ClusterError, RankError
 from .nodes import KILL, Nodes
 from .ranks import RankMessage, Ranks
@@ -129,12 +129,15 @@ class Cluster:
             raise ClusterError('only ranks on device="cpu" can be traced; on GPUs use torch.profiler')
         return self._call(fn, args, kwargs, record=True)
 
-    def survive(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+    def survive(self, fn: Callable[..., Any], *args: Any, last: Last | None = None, **kwargs: Any) -> list[Any]:
         """As `run`, where ranks may die: returns the results of those that live, and `Gone` for the others.
 
         `fn` may end the world's group and begin another one. All ranks are started again afterwards.
+
+        Args:
+            last: after which result those are killed that hang. By default the call waits for them.
         """
-        results, _ = self._call(fn, args, kwargs, record=False, mortal=True)
+        results, _ = self._call(fn, args, kwargs, record=False, mortal=True, last=last)
         return results
 
     def ready(self) -> list[int]:
@@ -256,24 +259,31 @@ class Cluster:
                 self._lock.release()
 
     def _call(
-        self, fn: Callable[..., Any], args: tuple, kwargs: dict, *, record: bool, mortal: bool = False
+        self,
+        fn: Callable[..., Any],
+        args: tuple,
+        kwargs: dict,
+        *,
+        record: bool,
+        mortal: bool = False,
+        last: Last | None = None,
     ) -> tuple[list[Any], Trace]:
         with self._held():
             self._ranks.wake()
             try:
-                return self._attempt(packed(fn, args, kwargs, self.world_size), fn, record, mortal)
+                return self._attempt(packed(fn, args, kwargs, self.world_size), fn, record, mortal, last)
             except (ClusterError, RankError):
                 if self._closed:
                     raise ClusterError("the cluster was closed while it ran this call") from None
                 raise
 
     def _attempt(
-        self, sent: Sequence[Packed], fn: Callable[..., Any], record: bool, mortal: bool
+        self, sent: Sequence[Packed], fn: Callable[..., Any], record: bool, mortal: bool, last: Last | None
     ) -> tuple[list[Any], Trace]:
         try:
             self._settle()
             self._dirty = True  # until the call has ended well
-            call = RunningCall(self._ranks, self.timeout, self._plan, record, mortal)
+            call = RunningCall(self._ranks, self.timeout, self._plan, record, mortal, last)
             call.send(sent, self._moved())
             outcome = call.collect()
             self._dirty = call.dirty

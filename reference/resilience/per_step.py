@@ -31,8 +31,9 @@ nothing else but the norm of all gradients, which it has. After the last piece i
 
 A failure costs the time until it is noticed: a dead rank's heartbeat, or the timeout of a group whose member is gone.
 Checkpoints are written by the first replica that brought a gradient, for all are equal; where it fails, by the next
-one. Not here: replicas of several ranks whose own collectives hang (the others leave them behind; they end by the
-timeout of their own group), and optimizers that are not elementwise.
+one. A replica of several ranks of which one hangs is left behind, and waits in a collective of its own: if that rank
+continues, the replica heals; if not, the cluster ends both once the others are done. Not here: optimizers that are not
+elementwise.
 
     rankwise train --ranks 4 --voting-replicas 2
 """

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reference.cluster import Cluster, Gone, Nodes
+from reference.cluster import Cluster, Gone, Last, Nodes
 from reference.plan import DataParallelism, Plan
 from reference.saves import Saves
 from reference.train import Training
@@ -103,15 +103,9 @@ def hangs(after: int, who: int):
     return happens
 
 
-def test_one_who_hangs_is_left_behind(four: Cluster) -> None:
-    results: list = []
-    call = threading.Thread(target=lambda: results.extend(run(four, happens=hangs(3, 2), lease=1.5)))
-    pids = four.ready()
-    call.start()
-    time.sleep(12)
-    os.kill(pids[2], signal.SIGKILL)  # else the call would wait for it
-    call.join(60)
-    assert results[2] == KILLED
+def test_one_who_hangs_is_left_behind_and_ended(four: Cluster) -> None:
+    results = run(four, happens=hangs(3, 2), lease=1.5, last=Last(bool, seconds=1.0))
+    assert results[2] == Gone(-signal.SIGKILL, hung=True)
     assert require_right(results)[-1].ranks == 3
 
 

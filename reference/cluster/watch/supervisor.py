@@ -133,7 +133,7 @@ class Supervisor:
             self.suspects[id(calls)] = (time.monotonic() + _ROUND, calls)
 
     def _mismatch(self, final: bool) -> RankError | None:
-        """The error of a round that does not fit, once all ranks are in it, or none can come, or patience has run out."""
+        """The error of a round that does not fit: once all are in it, none can come, or patience has run out."""
         for when, calls in self.suspects.values():
             complete = len(calls) == len(next(iter(calls.values())).group)
             if complete or final or self._at_rest() or time.monotonic() >= when:
