@@ -62,6 +62,7 @@ def chromium(profile: Path) -> webdriver.Chrome:
     driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
     driver.set_script_timeout(LONGEST)  # by default 30 s, which a busy machine may need to load the page
     driver.command_executor.client_config.timeout = LONGEST
+    driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})  # of itself, no window has the keys
     return driver
 
 
