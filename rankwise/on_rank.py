@@ -27,7 +27,7 @@ class Outcome:
     validation_loss: float  # nats per byte of the held-out text
     fingerprint: str  # of all parameters, bit by bit
     parameters: dict[str, Tensor] | None  # rank 0's, on the CPU
-    spikes: tuple[str, ...] = ()  # what each was, and what was done about it
+    told: tuple[str, ...] = ()  # what else a person should know: each spike of the loss, what is spent of privacy
 
 
 def train_or_refuse(config: TrainConfig, log: Path, plan: Plan, saves: Saves | None) -> Outcome | BadInput | Preempted:
@@ -43,8 +43,9 @@ def train(config: TrainConfig, log: Path, plan: Plan = DEFAULT_PLAN, saves: Save
     first = dist.get_rank() == 0
     training = train_on_group(config, dist.group.WORLD, own_device(), plan, logger(log) if first else silent, saves)
     parameters = gather_full(training.form)
-    spikes = tuple(map(str, training.guard.spikes)) if training.guard else ()
-    return Outcome(validation_loss(training), fingerprint(parameters), parameters if first else None, spikes)
+    return Outcome(
+        validation_loss(training), fingerprint(parameters), parameters if first else None, tuple(training.told())
+    )
 
 
 def record(config: TrainConfig, plan: Plan = DEFAULT_PLAN) -> Record:

@@ -85,8 +85,8 @@ def train_on_cluster(
                 outcome = cluster.run(on_rank.train_or_refuse, config, log, plan, saves)[0]
             if isinstance(outcome, BadInput | Preempted):
                 raise outcome
-    for spike in outcome.spikes:
-        console.print(spike, markup=False)
+    for line in outcome.told:
+        console.print(line, markup=False)
     console.print(
         f"{held_out(outcome.validation_loss, whose_loss(config))}; "
         f"knowing how frequent each byte is, and nothing else, gives {unigram_entropy(batches.text):.3f}"

@@ -158,6 +158,22 @@ class Wire(StrEnum):
     INT4 = "int4"
 
 
+class Aggregation(StrEnum):
+    """What islands agree on, of what each has changed. See `reference.decentralized.robust`."""
+
+    MEAN = "mean"
+    MEDIAN = "median"  # of each number; this and the others stand islands that lie
+    TRIMMED_MEAN = "trimmed-mean"  # of each number, without the largest and the smallest
+    KRUM = "krum"  # the change that is nearest to others
+
+
+class Lie(StrEnum):
+    """What an island says that lies, to try what becomes of the others."""
+
+    SIGN_FLIP = "sign-flip"  # the way back, ten times as far
+    LARGE = "large"  # a million, in each number
+
+
 class RoundLength(StrEnum):
     """How the inner steps of a round change in the course of training."""
 

@@ -33,8 +33,8 @@ class TrainConfig(IslandOptions, SpikeOptions):
     model: "ModelConfig" = option(
         "demo",
         "GPT to train: tiny (33 thousand parameters), demo (0.8 million) or small (24 million); moe-tiny (52 thousand) "
-        "or moe-demo (2.2 million), which have experts; or tiny-encoder (58 thousand) or demo-encoder (0.9 million), "
-        "which find hidden bytes.",
+        "or moe-demo (2.2 million), which have experts; 4xdemo, four branches of demo as experts; or tiny-encoder (58 "
+        "thousand) or demo-encoder (0.9 million), which find hidden bytes.",
         value_of=preset,
     )
     data: str | None = option(None, "A file of text (or gzip, zip, npy); Python's own documentation by default.")

@@ -1,22 +1,30 @@
 """What a run says of its islands: groups of ranks that train by themselves, and meet at the end of a round."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from types import MappingProxyType
 
-from reference.choices import GossipTopology, IslandText, LateRate, Outer, RoundLength, Wire
+from reference.choices import Aggregation, GossipTopology, IslandText, LateRate, Lie, Outer, RoundLength, Wire
 from reference.errors import BadInput
-from reference.fields import option
+from reference.fields import listed, option
 
 WITHOUT_WAITING = (Outer.ASYNC_DILOCO, Outer.ASYNC_SGD)
 APART = (*WITHOUT_WAITING, Outer.BRANCHES)  # these do not come together at the end of a round
 WITH_OUTER_OPTIMIZER = (Outer.DILOCO, Outer.STREAMING, Outer.EAGER, Outer.NOLOCO, Outer.ASYNC_DILOCO)
 WITHOUT_ROUNDS = (Outer.NONE, Outer.BRANCHES)
+WITH_ONE_MEAN = (Outer.LOCAL_SGD, Outer.DILOCO, Outer.FEDADAM, Outer.FEDPROX)  # of changes, of all, at once
 TAKEN_BY = {
     "inner_steps": tuple(each for each in Outer if each not in WITHOUT_ROUNDS),
     "round_length": tuple(each for each in Outer if each not in (*WITHOUT_ROUNDS, Outer.STREAMING, Outer.SPARTA)),
     "synchronous_steps": tuple(each for each in Outer if each is not Outer.NONE),
     "island_text": tuple(each for each in Outer if each is not Outer.NONE),
-    "taking_part": (Outer.LOCAL_SGD, Outer.DILOCO, Outer.FEDADAM, Outer.FEDPROX, Outer.SCAFFOLD),
+    "taking_part": (*WITH_ONE_MEAN, Outer.SCAFFOLD),
+    "aggregation": WITH_ONE_MEAN,
+    "liars": WITH_ONE_MEAN,
+    "lying_islands": WITH_ONE_MEAN,
+    "clip_change": WITH_ONE_MEAN,
+    "noise_multiplier": WITH_ONE_MEAN,
+    "secure_sum": (*WITH_ONE_MEAN, Outer.SCAFFOLD),
     "outer_rate": (*WITH_OUTER_OPTIMIZER, Outer.FEDADAM),
     "outer_momentum": WITH_OUTER_OPTIMIZER,
     "wire": (Outer.LOCAL_SGD, Outer.DILOCO, Outer.STREAMING, Outer.EAGER, Outer.FEDADAM, Outer.FEDPROX),
@@ -76,6 +84,39 @@ class IslandOptions:
         None,
         "With --outer: the share of islands, drawn anew for each round, that count in its mean, while others train in "
         "vain and take what comes of it; 1 by default.",
+        within=("islands", "outer"),
+    )
+    aggregation: Aggregation | None = option(
+        None,
+        "With --outer: what islands agree on of their changes, {words}; all but the mean stand --liars.",
+        within=("islands", "outer"),
+    )
+    liars: int | None = option(
+        None,
+        "With --aggregation: so many islands may say anything, and the others still learn; 1 by default.",
+        within=("islands", "outer", "aggregation"),
+    )
+    lying_islands: str | None = option(
+        None,
+        "With --outer: islands that lie, and how, to see what becomes of the others; 1,3:sign-flip is islands 1 and 3, "
+        "which say the way back, ten times as far, and 3:large a million in each number.",
+        within=("islands", "outer"),
+    )
+    clip_change: float | None = option(
+        None,
+        "With --outer: differential privacy of islands. What one has changed is shortened to this norm, and noise is "
+        "added to the sum; with --taking-part each is drawn by itself. A run says its epsilon, which is of texts with "
+        "--island-text own.",
+        within=("islands", "outer"),
+    )
+    noise_multiplier: float | None = option(
+        None,
+        "With --clip-change: the deviation of the noise, as a multiple of that norm; 1 by default.",
+        within=("islands", "outer", "clip_change"),
+    )
+    secure_sum: bool = option(
+        False,
+        "With --outer: islands say what they have changed under masks that cancel in the sum.",
         within=("islands", "outer"),
     )
     outer_rate: float | None = option(
@@ -148,11 +189,13 @@ class IslandOptions:
         if self.islands > 1 and self.outer is Outer.NONE:
             raise BadInput(f"{self.islands} islands never meet: say how, such as --outer diloco")
         for name, methods in TAKEN_BY.items():
-            if getattr(self, name) is not None and self.outer not in methods:
+            said = getattr(self, name)
+            if not (said is None or said is False) and self.outer not in methods:
                 flag = f"--{name.replace('_', '-')}"
                 raise BadInput(f"{flag} is of --outer {', '.join(methods)}, not of {self.outer}")
         if self.outer is not Outer.NONE:
             self._check_numbers()
+            self._check_aggregation()
 
     def _check_numbers(self) -> None:
         meets = self.meets
@@ -193,6 +236,45 @@ class IslandOptions:
                 "divides, such as 4, 6 or 9"
             )
 
+    def _check_aggregation(self) -> None:
+        """What goes together of a mean that is robust, private or secure."""
+        meets, is_robust = self.meets, self.meets.aggregation is not Aggregation.MEAN
+        robust = listed([word for word in Aggregation if word is not Aggregation.MEAN])
+        if meets.liars < 0:
+            raise BadInput(f"0 islands lie, or more, not {meets.liars}")
+        if self.liars is not None and not is_robust:
+            raise BadInput(f"one liar moves a mean anywhere: --liars takes --aggregation {robust}")
+        if self.noise_multiplier is not None and self.clip_change is None:
+            raise BadInput("noise hides a change that is no longer than some norm: say --clip-change, too")
+        if self.clip_change is not None and not 0 < self.clip_change < math.inf:
+            raise BadInput(f"a change is clipped to a norm above 0, and finite, not to {self.clip_change}")
+        if not 0 <= meets.noise_multiplier < math.inf:
+            raise BadInput(f"a noise multiplier is 0 or more, and finite, not {meets.noise_multiplier}")
+        if liars := [island for island in meets.lies if not 0 <= island < self.islands]:
+            raise BadInput(f"island {liars[0]} cannot lie: islands are 0 to {self.islands - 1}")
+        if is_robust and self.secure_sum:
+            raise BadInput(
+                f"{meets.aggregation} looks at the change of each island, and a secure sum shows none: leave out "
+                "--secure-sum, or --aggregation"
+            )
+        if is_robust and self.clip_change is not None:
+            raise BadInput(
+                f"what noise hides in a sum stands out in {meets.aggregation}, for which no epsilon is known here: "
+                "leave out --clip-change, or --aggregation"
+            )
+        if meets.agrees_on_plain_mean:
+            return
+        if meets.wire is not Wire.FULL:
+            raise BadInput(
+                f"{meets.wire} rounds what a plain mean adds up, and masks, norms and liars are of numbers that are "
+                "not rounded: leave out --wire"
+            )
+        if meets.synchronous_steps:
+            raise BadInput(
+                "in its first steps this run would share gradients, by a plain mean, unmasked and without noise: leave "
+                "out --synchronous-steps"
+            )
+
     @property
     def meets(self) -> "Meets":
         """The same with a value for each option."""
@@ -203,6 +285,12 @@ class IslandOptions:
             "synchronous_steps": 0,
             "island_text": IslandText.OWN if kind is Outer.BRANCHES else IslandText.SHARED,
             "taking_part": 1,
+            "aggregation": Aggregation.MEAN,
+            "liars": 1,
+            "lying_islands": None,
+            "clip_change": None,
+            "noise_multiplier": 1,
+            "secure_sum": False,
             "outer_rate": 0.03 if kind is Outer.FEDADAM else 0.7,
             "outer_momentum": 0.5 if kind is Outer.NOLOCO else 0.9,
             "wire": Wire.FULL,
@@ -222,6 +310,10 @@ class IslandOptions:
         return Meets(kind, **found)
 
 
+ONE_ISLAND = MappingProxyType({each.name: each.default for each in fields(IslandOptions)})
+"""Options of a run without islands."""
+
+
 @dataclass(frozen=True)
 class Meets:
     """How islands meet: `IslandOptions` without anything left open."""
@@ -232,6 +324,12 @@ class Meets:
     synchronous_steps: int
     island_text: IslandText
     taking_part: float
+    aggregation: Aggregation
+    liars: int
+    lying_islands: str | None
+    clip_change: float | None
+    noise_multiplier: float
+    secure_sum: bool
     outer_rate: float
     outer_momentum: float
     wire: Wire
@@ -245,3 +343,27 @@ class Meets:
     staleness_bound: int | None
     late_rate: LateRate
     order_of: str | None
+
+    @property
+    def agrees_on_plain_mean(self) -> bool:
+        """Whether islands take the mean of what they have changed, as it is."""
+        private, lies = self.clip_change is not None, self.lying_islands is not None
+        return self.aggregation is Aggregation.MEAN and not (private or lies or self.secure_sum)
+
+    @property
+    def lies(self) -> dict[int, Lie]:
+        """The islands that lie, and how.
+
+        Raises:
+            BadInput: for a word that does not say it.
+        """
+        if self.lying_islands is None:
+            return {}
+        islands, _, how = self.lying_islands.partition(":")
+        try:
+            return dict.fromkeys(map(int, islands.split(",")), Lie(how))
+        except ValueError:
+            raise BadInput(
+                f"--lying-islands is numbers of islands and {listed(Lie)}, such as 1,3:sign-flip, not "
+                f"{self.lying_islands}"
+            ) from None

@@ -284,8 +284,8 @@ def run(config: TrainConfig, plan: Plan, saves: Saves | None, device: torch.devi
         say(goes_on)
     report = printer(config.steps, every=max(1, config.steps // 20)) if first else silent
     training = train(config, dist.group.WORLD, device, plan, report, saves)
-    for spike in training.guard.spikes if training.guard else ():
-        say(str(spike))
+    for line in training.told():
+        say(line)
     say(held_out(validation_loss(training), whose_loss(config)))
 
 

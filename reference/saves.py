@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from reference.train import Training
 
 
-UNSAID = {"compress": "none", "island text": str(IslandText.SHARED)}  # what `learned` does not name
+UNSAID = {"compress": "none", "privacy of islands": "none", "island text": str(IslandText.SHARED)}
+"""What `learned` does not name."""
 
 
 @dataclass(frozen=True)
@@ -244,9 +245,17 @@ def learned(config: TrainConfig, batches: Batches) -> dict[str, int | float | st
         "text": batches.fingerprint,
         "numbers of linear layers": str(config.linear),
         **({} if config.outer is Outer.NONE else {"islands": config.islands, "outer": str(config.outer)}),
+        **({} if config.meets.clip_change is None else {"privacy of islands": privacy_of(config)}),
         **({} if config.meets.island_text is IslandText.SHARED else {"island text": str(config.meets.island_text)}),
         **({} if config.spikes is None else {"loss spikes": "rolled back past"}),
     }
+
+
+def privacy_of(config: TrainConfig) -> str:
+    """What all rounds of a run must have had, for one epsilon to speak of all of them."""
+    meets = config.meets
+    share = "" if meets.taking_part == 1 else f", of a share of {meets.taking_part:g}"
+    return f"clipped to {meets.clip_change:g} with noise {meets.noise_multiplier:g}{share}"
 
 
 def scheduled(config: TrainConfig) -> dict[str, int | float]:

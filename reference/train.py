@@ -25,6 +25,7 @@ from reference.compression.one_bit_adam import Momenta
 from reference.compression.saved_scales import SavedScales
 from reference.config import TrainConfig
 from reference.data_parallel.remembered import nothing_remembered
+from reference.decentralized.aggregation import require_agreement
 from reference.decentralized.asynchronous import order_of
 from reference.decentralized.islands import MeetingUpdates, Outside, island_size
 from reference.dtypes import accumulator
@@ -177,6 +178,11 @@ class Training:
         if self.balancing:
             self.load = self.balancing.end_step()
 
+    def told(self) -> list[str]:
+        """What a person should know at the end, besides the loss."""
+        spikes = [str(spike) for spike in self.guard.spikes] if self.guard else []
+        return spikes + (self.updates.told() if self.config.outer is not Outer.NONE else [])
+
     def steps(self, first: int, last: int) -> Iterator[tuple[int, float, float]]:
         """Take steps, one by one: the number of each, its loss in nats per token, and the norm of its gradients."""
         for step in range(first, last):
@@ -235,6 +241,7 @@ def require_fit(config: TrainConfig, plan: Plan, ranks: int) -> None:
 def _require_islands(config: TrainConfig, plan: Plan) -> None:
     """See whether islands can meet in such a run. Raises BadInput with what would work."""
     order_of(config.meets, config.islands)
+    require_agreement(config.meets, config.islands)
     if config.precision.by_chance:
         raise BadInput("islands meet with sums of weights, of which 16 bits would lose most: take --precision bf16")
     if config.linear is LinearNumbers.FP8_DELAYED:

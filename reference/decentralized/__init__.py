@@ -8,6 +8,7 @@ Islands, groups of ranks that train by themselves and meet now and then:
     rounds.py               when a round ends
     meeting.py              what every way to meet is
     wire.py                 the mean over islands, in few bits
+    aggregation.py          what islands agree on: the mean, or what stands liars, a private one, a sum of masks
     diloco.py               an outer optimizer, on parts that an island shares out
     streaming.py            a fragment at a time, under way while islands train
     eager.py                a round to arrive, and an island's own change at once

@@ -53,6 +53,11 @@ def require_can(config: TrainConfig) -> None:
         raise BadInput("islands that come and go share no gradients: leave out --synchronous-steps")
     if config.meets.taking_part < 1:
         raise BadInput("islands that come and go take part when they are there: leave out --taking-part")
+    if not config.meets.agrees_on_plain_mean:
+        raise BadInput(
+            "islands that come and go take the plain mean of those that are there: leave out --aggregation, "
+            "--clip-change, --secure-sum and --lying-islands"
+        )
     if config.meets.wire is not Wire.FULL:
         raise BadInput(
             f"the mean in {config.meets.wire} gives each island a chunk to add up, which is lost with an island that "

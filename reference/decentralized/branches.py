@@ -16,16 +16,14 @@ nothing is sent; then, for a model of P parameters of which F are in feed-forwar
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
 
 import torch
 from torch import Tensor, nn
 
 from reference.collectives.communicator import Communicator
-from reference.errors import BadInput
 from reference.models import GPTConfig, require_gpt
 from reference.models.initialisation import initial_value
-from reference.models.moe_config import MoEConfig
+from reference.models.moe_config import mixed_config
 
 FEED_FORWARD = "feed_forward."
 
@@ -59,18 +57,6 @@ def mixture(said: Tensor) -> Tensor:
     """[n, B, S], log probabilities of what came by each branch -> [B, S], of all together."""
     before = said.cumsum(2) - said  # of all tokens before this one
     return torch.logsumexp(said + before.log_softmax(0), dim=0)
-
-
-def mixed_config(config: GPTConfig, branches: int, top_k: int = 2) -> MoEConfig:
-    """The configuration of a mixture of experts of so many branches.
-
-    Raises:
-        BadInput: for feed-forwards that no expert has.
-    """
-    require_gpt(config)
-    if branches < 2:
-        raise BadInput(f"{branches} branch is no mixture: merge 2 or more")
-    return MoEConfig(**asdict(config), experts=branches, top_k=min(top_k, branches), expert_hidden=config.hidden)
 
 
 def into_experts(

@@ -20,7 +20,6 @@ import torch
 
 from .diloco import Diloco
 from .meeting import AfterStep, fill, flat
-from .wire import mean
 
 OWN, OF_ALL, SEEN = "own control", "control of all", "seen gradients"
 CONTROLS = (OWN, OF_ALL, SEEN)
@@ -46,9 +45,10 @@ class ControlVariates(Diloco):
             return False
         everything = range(len(self.parts))
         own, of_all, seen = (flat(self.kept[name]) for name in CONTROLS)
-        new = seen / at.steps if self.takes_part(at.taken) else own
-        said = self.counted(self.changed(everything), at.taken), new - own
-        change, control = mean(torch.cat(said), self.across).chunk(2)
+        counts, islands = self.aggregate.taking_part(at.taken), self.across.size()
+        new = seen / at.steps if self.across.rank() in counts else own
+        said = self.changed(everything), (new - own) * (len(counts) / islands)  # of those that count, and of all
+        change, control = self.aggregate(torch.cat(said), at.taken).chunk(2)
         self.step(everything, change)
         for name, values in zip(CONTROLS, (new, of_all + control, torch.zeros_like(seen)), strict=True):
             fill(self.kept[name], values)

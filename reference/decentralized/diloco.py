@@ -21,7 +21,6 @@ from reference.islands import WITH_OUTER_OPTIMIZER
 
 from .meeting import AfterStep, Meeting, fill, flat
 from .plain import nesterov
-from .wire import mean
 
 ANCHOR, VELOCITY = "anchor", "outer_velocity"
 
@@ -36,8 +35,7 @@ class Diloco(Meeting):
         if not at.ends:
             return False
         everything = range(len(self.parts))
-        changed = self.counted(self.changed(everything), at.taken)
-        self.step(everything, mean(changed, self.across, self.meets.wire))
+        self.step(everything, self.aggregate(self.changed(everything), at.taken))
         return True
 
     def changed(self, which: Sequence[int]) -> Tensor:

@@ -95,7 +95,7 @@ class Outside:
     def __init__(self, config: TrainConfig, group: ProcessGroup, communicate: Communicate = over) -> None:
         inside = island_size(config, group.size())
         groups = Groups(group, Mesh({"island": config.islands, "inside": inside}), communicate)
-        self.config, self.island = config, groups.at["island"]
+        self.config, self.island, self.groups = config, groups.at["island"], groups
         self.group, across = groups.along("inside"), groups.along("island")
         self.across, self.everyone = groups.communicator_of(across), groups.communicator_of(group)
 
@@ -117,9 +117,11 @@ class Outside:
 
     def meeting(self, form: GradientSync, optimizer: Optimizer) -> Meeting:
         """What islands do together."""
+        config, inside = self.config, [self.groups.communicator_of(group) for group in form.shard_groups]
         parts = [part for part in form.parts if part.master.numel()]
-        config = self.config
-        return KINDS[config.outer](parts, optimizer, self.across, config.meets, config.seed, self.everyone)
+        if not config.meets.agrees_on_plain_mean:
+            parts = parts or [*form.parts[:1]]  # a rank that has no element is still there for sums inside its island
+        return KINDS[config.outer](parts, optimizer, self.across, config.meets, config.seed, self.everyone, inside)
 
 
 class OfIsland:
@@ -188,6 +190,10 @@ class MeetingUpdates:
         gradients = [master.grad for master in self.meeting.masters]
         if gradients:
             fill(gradients, mean(flat(gradients), self.meeting.across))
+
+    def told(self) -> list[str]:
+        """What a person should know at the end."""
+        return self.meeting.aggregate.told()
 
     def state_dict(self) -> dict[str, Any]:
         return self.meeting.state_dict()

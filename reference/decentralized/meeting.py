@@ -17,7 +17,7 @@ from reference.collectives.communicator import Communicator
 from reference.data_parallel.gradient_sync import ParameterShard
 from reference.islands import Meets
 
-from .clients import chosen
+from .aggregation import aggregator_of
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,11 @@ class Meeting(ABC):
         meets: how.
         seed: of what islands draw: the same on all of them.
         everyone: all ranks of all islands, those of an island one after another.
+        inside: groups of ranks of this island along which they hold different parts.
 
     Attributes:
         kept: by name, a tensor for each part.
+        aggregate: what becomes of islands' changes, for those that ask for one mean of them.
     """
 
     def __init__(
@@ -53,11 +55,13 @@ class Meeting(ABC):
         meets: Meets,
         seed: int = 0,
         everyone: Communicator | None = None,
+        inside: Sequence[Communicator] = (),
     ) -> None:
         self.parts, self.optimizer, self.across, self.meets, self.seed = parts, optimizer, across, meets, seed
         self.everyone = everyone or across
         self.masters = [part.master for part in parts]
         self.kept: dict[str, list[Tensor]] = {}
+        self.aggregate = aggregator_of(meets, parts, across, seed, self.everyone, inside)
         self.begin()
 
     @abstractmethod
@@ -75,26 +79,6 @@ class Meeting(ABC):
     def after(self, at: AfterStep) -> bool:
         """An inner step has been taken. Returns whether masters have been changed."""
 
-    def takes_part(self, taken: int) -> bool:
-        """Whether this island counts in the round that ends after so many steps."""
-        return self.across.rank() in self.taking_part(taken)
-
-    def taking_part(self, taken: int) -> list[int]:
-        """The islands that do: one at least, and the same answer on all."""
-        n = self.across.size()
-        return chosen(n, max(1, round(self.meets.taking_part * n)), taken, self.seed)
-
-    def counted(self, changed: Tensor, taken: int) -> Tensor:
-        """What an island brings to a sum over all, which is divided by their number: the mean is of those that count.
-
-        It is made of `changed`, in place. An island that does not count has trained in vain, since ranks step together,
-        and sends zeros. As the others do it begins the next round at the new anchor; the state of its inner optimizer,
-        which no other sees, has moved.
-        """
-        if not self.takes_part(taken):
-            return changed.zero_()
-        return changed.mul_(self.across.size() / len(self.taking_part(taken)))
-
     def pause(self) -> None:  # noqa: B027  # most have nothing to do
         """All islands have come to one step, after which they may stop: all call this. No thread is left afterwards."""
 
@@ -104,10 +88,11 @@ class Meeting(ABC):
             for master, tensor in zip(self.masters, tensors, strict=True):
                 if self.optimizer.state[master] or isinstance(self.optimizer, SGD):  # else no step has counted
                     self.optimizer.state[master][name] = tensor
-        return {}
+        return self.aggregate.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue as another one was, once the optimizer has loaded its state."""
+        self.aggregate.load_state_dict(state)
         self.begin()
         for name, tensors in self.kept.items():
             for master, tensor in zip(self.masters, tensors, strict=True):

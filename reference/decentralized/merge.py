@@ -6,9 +6,8 @@
 
 Each branch is loaded by a rank of its own, whatever plan its island had, and `branches` says how they are merged. Told
 is the loss of held-out text, of each branch and of all. With `--save` the merged model becomes a checkpoint of a run
-of one island, after the same step, whose optimizer begins anew. An average is of the model that branches have. The
-shape of a mixture of experts is that of no `--model`: `continued` is the configuration that trains it on. An ensemble
-is no model, and is not saved.
+of one island, after the same step, whose optimizer begins anew. An average is of the model that branches have, and the
+experts of two branches of `demo` are the model `2xdemo`. An ensemble is no model, and is not saved.
 """
 
 import argparse
@@ -31,17 +30,17 @@ from reference.config import TrainConfig
 from reference.data_parallel import gather_full
 from reference.engine import Batch
 from reference.errors import BadInput
-from reference.islands import TAKEN_BY
+from reference.islands import ONE_ISLAND
 from reference.models import require_gpt
+from reference.models.moe_config import mixed_config
 from reference.options import configure
 from reference.saves import Saves
 from reference.train import Training, validation_loss
 from reference.zero import checkpoint_folder
 
-from .branches import average, ensemble, into_experts, mixed_config
+from .branches import average, ensemble, into_experts
 
 PRELOAD = ("torch._dynamo", "torch.distributed.checkpoint", "reference.train")
-OF_ISLANDS = {"islands": 1, "outer": Outer.NONE, **dict.fromkeys(TAKEN_BY)}
 
 
 class Merge(StrEnum):
@@ -84,7 +83,7 @@ def on_ranks(
             return MergedLosses(alone, ensemble_loss(training))
         merged = merged_training(training, into)
         if save:
-            saves = Saves(save, options=saved_options(options, into))
+            saves = Saves(save, options=saved_options(options, into, config.islands))
             saves.begin(merged)
             saves.save(merged, step)
         return MergedLosses(alone, validation_loss(merged))
@@ -99,7 +98,7 @@ def continued(config: TrainConfig, into: Merge) -> TrainConfig:
         BadInput: for a model whose feed-forwards are no experts.
     """
     model = mixed_config(config.model, config.islands) if into is Merge.EXPERTS else config.model
-    return replace(config, model=model, **OF_ISLANDS)
+    return replace(config, model=model, **ONE_ISLAND)
 
 
 def merged_training(training: Training, into: Merge) -> Training:
@@ -149,10 +148,10 @@ def log_probabilities(training: Training, tokens: Tensor, targets: Tensor) -> Te
     return training.inference(tokens.shape).step(lambda k: batch.inputs, of_targets)
 
 
-def saved_options(options: Mapping[str, Any], into: Merge) -> dict[str, Any]:
-    """Those of a run that resumes what is saved; of a mixture of experts without a model, whose shape has no name."""
-    named = options if into is Merge.AVERAGE else options.keys() - {"model"}
-    return {name: OF_ISLANDS.get(name, options[name]) for name in named}
+def saved_options(options: Mapping[str, Any], into: Merge, branches: int) -> dict[str, Any]:
+    """Those of a run that resumes what is saved."""
+    mixed = {"model": f"{branches}x{options['model']}"} if options and into is Merge.EXPERTS else {}
+    return {name: ONE_ISLAND.get(name, word) for name, word in {**options, **mixed}.items()}
 
 
 def options_in(folder: Path) -> dict[str, Any]:

@@ -15,7 +15,6 @@ import torch
 from .diloco import ANCHOR
 from .federated import FLOOR, adam_step
 from .meeting import AfterStep, Meeting, fill, flat
-from .wire import mean
 
 MEAN, SQUARE = "outer_mean", "outer_square"
 
@@ -32,7 +31,7 @@ class OuterAdam(Meeting):
         if not at.ends:
             return False
         anchor, *moments = (flat(self.kept[name]) for name in (ANCHOR, MEAN, SQUARE))
-        change = mean(self.counted(flat(self.masters) - anchor, at.taken), self.across, self.meets.wire)
+        change = self.aggregate(flat(self.masters) - anchor, at.taken)
         adam_step(anchor, change, *moments, self.meets.outer_rate)
         for name, values in zip((ANCHOR, MEAN, SQUARE), (anchor, *moments), strict=True):
             fill(self.kept[name], values)

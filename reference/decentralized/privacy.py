@@ -19,7 +19,7 @@ distributions of the loss itself. That library needs SciPy and 250 MB, so here s
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import exp, inf, lgamma, log, log1p
+from math import exp, inf, isfinite, lgamma, log, log1p
 
 import torch
 from torch import Tensor
@@ -50,9 +50,16 @@ class Privacy:
         return torch.randn_like(like) * (self.noise * self.clip)
 
 
-def clipped(change: Tensor, length: float) -> Tensor:
-    """A change [N], shortened to a length where it is longer."""
-    return change * min(1.0, length / max(float(change.norm()), 1e-300))
+def clipped(change: Tensor, length: float, norm: float | None = None) -> Tensor:
+    """A change [N], shortened to a length where it is longer. One that is not finite is left out: zeros.
+
+    Args:
+        change: of a client, or a part of it.
+        length: C.
+        norm: of all of it; that of `change` by default.
+    """
+    norm = float(change.norm()) if norm is None else norm
+    return change * min(1.0, length / max(norm, 1e-300)) if isfinite(norm) else torch.zeros_like(change)
 
 
 def epsilon(part: float, noise: float, rounds: int, delta: float, orders: Iterable[int] = ORDERS) -> float:

@@ -19,7 +19,7 @@ result, for 2(n-1)/n of a gradient, as an all-reduce does. Krum measures distanc
 gets all: (n-1) of them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import torch
@@ -32,6 +32,8 @@ Robust = Callable[[Tensor, int], Tensor]
 """Of what all ranks say, [n, N], and the number of liars f: [N]."""
 Attack = Callable[[Tensor, int], Tensor]
 """Of the gradients of all ranks, [n, N], and f: what the f liars say, [N]."""
+Distances = Callable[[Tensor], Tensor]
+"""Of what all ranks say, [n, N]: squared distances between any two, [n, n]."""
 
 
 def mean(said: Tensor, liars: int) -> Tensor:
@@ -52,11 +54,19 @@ def trimmed_mean(said: Tensor, liars: int) -> Tensor:
 
 def krum(said: Tensor, liars: int) -> Tensor:
     """What that rank says that is nearest to its n - f - 2 nearest others, by the sum of squared distances."""
-    n = len(said)
-    apart = (said[:, None] - said[None]).square().sum(2).nan_to_num(torch.inf, torch.inf)
-    apart.fill_diagonal_(torch.inf)
-    scores = apart.sort(1).values[:, : n - liars - 2].sum(1)
-    return said[scores.argmin()]
+    return said[nearest(squared_distances(said), liars)]
+
+
+def nearest(apart: Tensor, liars: int) -> Tensor:
+    """Which rank that is, by squared distances [n, n]: a scalar."""
+    apart = apart.nan_to_num(torch.inf, torch.inf).fill_diagonal_(torch.inf)
+    return apart.sort(1).values[:, : len(apart) - liars - 2].sum(1).argmin()
+
+
+def squared_distances(said: Tensor) -> Tensor:
+    """Between any two of [n, N]: [n, n] in float64. Distances of parts of vectors add up to those of the whole."""
+    rows = [[torch.linalg.vector_norm(a - b, dtype=torch.float64) ** 2 for b in said] for a in said]
+    return torch.stack([torch.stack(row) for row in rows])
 
 
 RULES: Mapping[str, Robust] = MappingProxyType(
@@ -90,7 +100,14 @@ def little(gradients: Tensor, liars: int) -> Tensor:
 ATTACKS: Mapping[str, Attack] = MappingProxyType({"sign flip": sign_flip, "large": large, "little": little})
 
 
-def combine(rule: Robust, gradient: Tensor, liars: int, communicator: Communicator) -> Tensor:
+def combine(
+    rule: Robust,
+    gradient: Tensor,
+    liars: int,
+    communicator: Communicator,
+    among: Sequence[int] | None = None,
+    distances: Distances = squared_distances,
+) -> Tensor:
     """What all ranks agree on, equal on each.
 
     Args:
@@ -98,6 +115,8 @@ def combine(rule: Robust, gradient: Tensor, liars: int, communicator: Communicat
         gradient: [N], as this rank says.
         liars: f, that there may be at most.
         communicator: n ranks.
+        among: those that count, in order; all by default. The others say something as well, and get the result.
+        distances: by which Krum chooses; where a vector has parts on other ranks, a sum over these.
 
     Returns:
         [N].
@@ -106,17 +125,24 @@ def combine(rule: Robust, gradient: Tensor, liars: int, communicator: Communicat
         BadInput: for more liars than the rule stands.
     """
     n = communicator.size()
-    require_honest(rule, n, liars)
+    among = [*(range(n) if among is None else among)]
+    require_honest(rule, len(among), liars)
     if rule is krum:
         said = gradient.new_empty(n, gradient.numel())
         communicator.all_gather(gradient.contiguous(), said)
-        return rule(said, liars)
+        said = said[among]
+        return said[nearest(distances(said), liars)]
     chunk = -(-gradient.numel() // n)
     padded = torch.nn.functional.pad(gradient, (0, n * chunk - gradient.numel())).view(n, chunk)
     said, result = torch.empty_like(padded), torch.empty_like(padded)
     communicator.all_to_all(padded, said)
-    communicator.all_gather(rule(said, liars).contiguous(), result)
+    communicator.all_gather(rule(said[among], liars).contiguous(), result)
     return result.view(-1)[: gradient.numel()]
+
+
+def robust_bytes(rule: Robust, numel: int, n: int, itemsize: int = 4) -> int:
+    """What a rank sends for so many numbers."""
+    return (n - 1) * numel * itemsize if rule is krum else 2 * (n - 1) * -(-numel // n) * itemsize
 
 
 def require_honest(rule: Robust, n: int, liars: int) -> None:

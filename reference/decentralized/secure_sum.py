@@ -46,23 +46,31 @@ class MaskedSum:
         own: clients of this rank, by number.
         clients: of all ranks, from 0 on.
         bits: of a number that travels.
-        fraction: how many of them are behind the point.
+        fraction: how many of them are behind the point: a number is rounded by 2^-(fraction + 1) at most.
+        device: where numbers are.
 
     Raises:
         BadInput: if there are not so many bits, or so few that sums would overflow.
     """
 
     def __init__(
-        self, communicator: Communicator, own: Sequence[int], clients: int, bits: int = 48, fraction: int = 24
+        self,
+        communicator: Communicator,
+        own: Sequence[int],
+        clients: int,
+        bits: int = 48,
+        fraction: int = 24,
+        device: torch.device = torch.device("cpu"),  # noqa: B008  # immutable
     ) -> None:
-        if not 0 <= fraction < bits - clients.bit_length() or bits + clients.bit_length() > 63:
-            raise BadInput(f"{bits} bits, {fraction} of them a fraction, do not hold sums of {clients} clients")
+        require_bits(bits, fraction, clients)
+        self.device = device
         self.communicator, self.own, self.clients, self.rounds = communicator, [*own], clients, 0
         self.bits, self.fraction = bits, fraction
         keys = {client: secrets.randbits(256) for client in own}
         public = torch.zeros(clients, WORDS, dtype=torch.int64)
         for client, key in keys.items():
             public[client] = words(pow(2, key, prime()))
+        public = public.to(device)
         communicator.all_reduce(public)
         self.seeds = {  # of this rank's clients, by pair: both know it, no other
             (client, other): hashlib.sha256(str(pow(number(public[other]), key, prime())).encode()).digest()
@@ -78,16 +86,16 @@ class MaskedSum:
             BadInput: for numbers that are too large for the bits that there are.
         """
         masked = {client: self.hide(client, x, taking_part) for client, x in said.items()}
-        here = torch.zeros(self.clients, dtype=torch.int64)
+        here = torch.zeros(self.clients, dtype=torch.int64, device=self.device)
         here[[*masked]] = 1
-        total = sum(masked.values(), torch.zeros(like.numel(), dtype=torch.int64))
+        total = sum(masked.values(), torch.zeros(like.numel(), dtype=torch.int64, device=self.device))
         message = torch.cat([here, total])
-        self.communicator.all_reduce(message)
+        message = self.communicator.start_all_reduce(message)()
         here, total = message.split([self.clients, like.numel()])
         if gone := [client for client in taking_part if not here[client]]:
             left = [self.masks(client, gone, like.numel()) for client in masked]
             lonely = sum(left, torch.zeros_like(total))
-            self.communicator.all_reduce(lonely)
+            lonely = self.communicator.start_all_reduce(lonely)()
             total = total - lonely
         self.rounds += 1
         return self.decode(total).to(like.dtype).view_as(like)
@@ -99,9 +107,9 @@ class MaskedSum:
 
     def masks(self, client: int, others: Sequence[int], size: int) -> Tensor:
         """The sum of a client's masks with others: those with larger numbers are added, the rest subtracted."""
-        total = torch.zeros(size, dtype=torch.int64)
+        total = torch.zeros(size, dtype=torch.int64, device=self.device)
         for other in others:
-            mask = self.modulo(expand(self.seeds[client, other] + self.rounds.to_bytes(8), size))
+            mask = self.modulo(expand(self.seeds[client, other] + self.rounds.to_bytes(8), size).to(self.device))
             total = self.modulo(total + mask if other > client else total - mask)
         return total
 
@@ -120,6 +128,17 @@ class MaskedSum:
     def modulo(self, x: Tensor) -> Tensor:
         """Into 0 to 2^bits - 1."""
         return x & ((1 << self.bits) - 1)
+
+
+def require_bits(bits: int, fraction: int, clients: int) -> None:
+    """See that sums of so many clients fit. Raises BadInput."""
+    if not 0 <= fraction < bits - clients.bit_length() or bits + clients.bit_length() > 63:
+        raise BadInput(f"{bits} bits, {fraction} of them a fraction, do not hold sums of {clients} clients")
+
+
+def masked_bytes(numel: int, clients: int, ranks: int) -> float:
+    """What a rank sends for the sum of so many numbers, where no client is gone."""
+    return 2 * (ranks - 1) / ranks * 8 * (numel + clients)
 
 
 def expand(seed: bytes, size: int) -> Tensor:

@@ -1,5 +1,6 @@
 """What a GPT is made of, as numbers: everything about a model that one can know without building it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -173,15 +174,17 @@ ENCODERS: Mapping[str, Mapping[str, int]] = MappingProxyType(
 
 
 def preset(name: str) -> "ModelConfig":
-    """The configuration called `name`.
+    """The configuration called `name`; `4xdemo` is a mixture of four experts, each with the feed-forwards of `demo`.
 
     Raises:
         BadInput: if there is none.
     """
     if name in PRESETS:
         return PRESETS[name]
-    from reference.models.moe_config import MIXTURES, MoEConfig
+    from reference.models.moe_config import MIXTURES, MoEConfig, mixed_config
 
+    if of_branches := re.fullmatch(r"(\d+)x(.+)", name):
+        return mixed_config(preset(of_branches[2]), int(of_branches[1]))
     if name in MIXTURES:
         return MoEConfig(**MIXTURES[name])
     if name not in ENCODERS:

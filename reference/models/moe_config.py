@@ -1,14 +1,14 @@
 """What a mixture of experts is made of, as numbers, without torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import ClassVar
 
 from reference.errors import BadInput
 from reference.models.config import LAYOUT as GPT_LAYOUT
-from reference.models.config import GPTConfig
+from reference.models.config import GPTConfig, require_gpt
 from reference.models.layout import COLUMNS, ON_SLICES, ROWS, Counted, Layout, SplitDim, SplitExperts
 
 LAYOUT: Layout = MappingProxyType(
@@ -156,3 +156,15 @@ MIXTURES: Mapping[str, Mapping[str, object]] = MappingProxyType(
         },
     }
 )
+
+
+def mixed_config(config: GPTConfig, branches: int, top_k: int = 2) -> MoEConfig:
+    """The configuration of a mixture of experts of so many branches.
+
+    Raises:
+        BadInput: for feed-forwards that no expert has.
+    """
+    require_gpt(config)
+    if branches < 2:
+        raise BadInput(f"{branches} branch is no mixture: merge 2 or more")
+    return MoEConfig(**asdict(config), experts=branches, top_k=min(top_k, branches), expert_hidden=config.hidden)

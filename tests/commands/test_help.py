@@ -15,6 +15,7 @@ from typer.models import ParameterInfo
 from rankwise import cli
 from rankwise.commands.train import train
 from reference.choices import (
+    Aggregation,
     Compress,
     ContextLayout,
     ContextMethod,
@@ -129,6 +130,7 @@ def test_lists_of_words_are_the_references_own() -> None:
         "topology": list(GossipTopology),
         "late_rate": list(LateRate),
         "island_text": list(IslandText),
+        "aggregation": list(Aggregation),
     }
     assert {name: list(each.words) for name, each in OPTIONS.items() if each.words} == known
 

@@ -98,9 +98,12 @@ NEEDED = {
     "inner_steps": 10,
     "overlap_steps": 3,
     "order_of": "out/late",
+    "lying_islands": "1:large",
 }
 """Words that are no default, for options that do not take just any, or not with others."""
-AS_WORDS = ("round_length", "wire", "topology", "late_rate", "island_text")
+AS_WORDS = ("round_length", "wire", "topology", "late_rate", "island_text", "aggregation")
+BESIDE = {"liars": {"aggregation": "median"}, "noise_multiplier": {"clip_change": 0.5}}
+"""Words without which an option makes no sense."""
 
 
 def another(each: Option) -> Any:
@@ -128,8 +131,8 @@ def test_what_is_typed_becomes_the_config_and_the_plan() -> None:
 @pytest.mark.parametrize("name", TAKEN_BY)
 def test_an_option_of_a_way_to_meet_is_taken_by_each_that_has_a_use_for_it(name: str) -> None:
     for outer in TAKEN_BY[name]:
-        words = {name: str(another(OPTIONS[name])), "outer": str(outer), "islands": "2"}
-        typed = [part for each, word in words.items() for part in (OPTIONS[each].flag, word)]
+        words = {name: another(OPTIONS[name]), "outer": outer, "islands": 2, **BESIDE.get(name, {})}
+        typed = [part for each, word in words.items() for part in (OPTIONS[each].flag, str(word))[: 2 - (word is True)]]
         config, _ = configure(**launch.parse(typed))
         assert getattr(config, name) == getattr(config.meets, name) == OPTIONS[name].read(another(OPTIONS[name]))
 

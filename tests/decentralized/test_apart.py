@@ -15,12 +15,13 @@ from reference.cluster import Cluster
 from reference.config import TrainConfig, learning_rate
 from reference.data_parallel import gather_full
 from reference.decentralized.branches import FEED_FORWARD, mixture
-from reference.decentralized.merge import Merge, continued, merged_training, options_in
+from reference.decentralized.merge import Merge, continued, merged_training, options_in, saved_options
 from reference.decentralized.merge import on_ranks as merge_on_ranks
 from reference.decentralized.rounds import whose_loss
 from reference.errors import BadInput
-from reference.models import architecture, create, token_loss
+from reference.models import architecture, create, preset, token_loss
 from reference.models.data import Batches
+from reference.options import configure
 from reference.parallelize import DataParallelism, Plan
 from reference.saves import Saves
 from reference.trace import Op
@@ -177,6 +178,18 @@ def test_a_mixture_of_experts_is_found_again_under_another_plan(
     same, longer = (replace(continued(config, Merge.EXPERTS), steps=STEPS + more) for more in (0, 1))
     assert all(far_apart(found, wanted) == 0 for found in four.run(on_with, same, tmp_path / "merged"))
     assert far_apart(four.run(on_with, longer, tmp_path / "merged")[0], wanted) > 1e-5
+
+
+def test_a_merged_model_has_a_name_by_which_it_trains_on() -> None:
+    words = {"model": "tiny", "islands": 3, "outer": "branches", "dropout": 0.25, "optimizer": "muon"}
+    branches, plan = configure(**words)
+    for into, name in ((Merge.AVERAGE, "tiny"), (Merge.EXPERTS, "3xtiny")):
+        words_then = saved_options(words, into, 3)
+        assert words_then["model"] == name
+        assert configure(**words_then) == (continued(branches, into), plan)
+    for name, reason in (("1xtiny", "1 branch is no mixture"), ("2xnone", "no model is called 'none'")):
+        with pytest.raises(BadInput, match=reason):
+            preset(name)
 
 
 def trained_on(config: TrainConfig, parameters: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -9,11 +9,11 @@ import torch.distributed as dist
 
 from reference.cluster import Cluster
 from reference.collectives.default import over
-from reference.decentralized.branches import average, ensemble, into_experts, mixed_config, mixture
+from reference.decentralized.branches import average, ensemble, into_experts, mixture
 from reference.errors import BadInput
 from reference.models import GPT, GPTConfig, create
 from reference.models.moe import MoE
-from reference.models.moe_config import Balance
+from reference.models.moe_config import Balance, mixed_config
 
 CONFIG = GPTConfig(layers=2, width=8, heads=2, kv_heads=1, hidden=12)
 TOKENS = torch.arange(24).view(2, 12)

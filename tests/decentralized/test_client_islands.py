@@ -69,14 +69,21 @@ class Clients:
 
     def meet(self, taken: int, models: Models) -> None:
         if taken in ENDS:
-            n = self.config.islands
-            drawn = chosen(n, round(self.config.meets.taking_part * n), taken, self.config.seed)
+            self.taken = taken
+            drawn = self.draw(self.config.islands)
             self.drawn.append(drawn)
             self.end_round(models, drawn)
             all_take(models, self.anchor)
 
+    def draw(self, n: int) -> list[int]:
+        return chosen(n, round(self.config.meets.taking_part * n), self.taken, self.config.seed)
+
+    def now(self, models: Models, drawn: list[int]) -> Parameters:
+        """Where those that count are, in the mean."""
+        return means([models[island] for island in drawn])
+
     def end_round(self, models: Models, drawn: list[int]) -> None:
-        self.anchor = means([models[island] for island in drawn])
+        self.anchor = self.now(models, drawn)
 
 
 class Momentum(Clients):
@@ -87,7 +94,7 @@ class Momentum(Clients):
         self.outer = OuterSGD(initial(config), 0.7, 0.9)
 
     def end_round(self, models: Models, drawn: list[int]) -> None:
-        now = means([models[island] for island in drawn])
+        now = self.now(models, drawn)
         self.anchor = {name: self.outer.step(name, self.anchor[name] - x).clone() for name, x in now.items()}
 
 
@@ -98,7 +105,7 @@ class FedAdam(Clients):
         self.square = {name: torch.full_like(x, 1e-6) for name, x in self.anchor.items()}
 
     def end_round(self, models: Models, drawn: list[int]) -> None:
-        for name, now in means([models[island] for island in drawn]).items():
+        for name, now in self.now(models, drawn).items():
             change = now - self.anchor[name]
             self.mean[name] = 0.9 * self.mean[name] + 0.1 * change
             self.square[name] = 0.99 * self.square[name] + 0.01 * change**2

@@ -236,6 +236,8 @@ def test_more_noise_gives_less_away() -> None:
     assert divergence(1 - 1e-12, 2.0, 7) == pytest.approx(divergence(1.0, 2.0, 7), rel=1e-6)
     torch.testing.assert_close(clipped(torch.tensor([3.0, 4.0]), 1.0), torch.tensor([0.6, 0.8]))
     assert torch.equal(clipped(torch.tensor([0.3, 0.4]), 1.0), torch.tensor([0.3, 0.4]))
+    for lost in (float("nan"), float("inf")):  # of a client that has diverged
+        assert torch.equal(clipped(torch.tensor([lost, 0.4]), 1.0), torch.zeros(2))
     counts = [len(volunteers(50, 0.2, number)) for number in range(100)]
     assert sum(counts) / 100 == pytest.approx(10, abs=1)
     assert len(set(counts)) > 5

@@ -7,11 +7,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from reference.choices import GossipTopology, Outer, Wire
+from reference.choices import Aggregation, GossipTopology, Outer, Wire
 from reference.cluster import Cluster
 from reference.config import TrainConfig
+from reference.decentralized.aggregation import RULES
+from reference.decentralized.robust import robust_bytes
+from reference.decentralized.secure_sum import WORDS, masked_bytes
 from reference.decentralized.wire import wire_bytes
-from reference.plan import Plan
+from reference.plan import DataParallelism, Plan
 from reference.saves import Saves
 from reference.trace import Op
 from reference.train import Training, train
@@ -60,6 +63,26 @@ def test_few_bits_are_few_bytes(four: Cluster) -> None:
         found, numel = sent(four, config_of(Outer.DILOCO, 4, wire=wire))
         assert found == pytest.approx(ROUNDS * wire_bytes(numel, 4, wire), rel=2e-3)
         assert wire_bytes(numel, 4, Wire.FULL, DOUBLE) / wire_bytes(numel, 4, wire) > fewer
+
+
+@pytest.mark.parametrize("word", [word for word in Aggregation if word is not Aggregation.MEAN])
+def test_rules_that_stand_liars_send_chunks_and_krum_all(four: Cluster, word: Aggregation) -> None:
+    found, numel = sent(four, config_of(Outer.DILOCO, 4, aggregation=word, liars=0))
+    assert found == pytest.approx(ROUNDS * robust_bytes(RULES[word], numel, 4, DOUBLE), rel=2e-3)
+
+
+def test_a_secure_sum_sends_eight_bytes_a_number_and_keys_once(four: Cluster) -> None:
+    found, numel = sent(four, config_of(Outer.DILOCO, 4, secure_sum=True))
+    keys = 2 * 4 * WORDS * 8  # of four islands, by recursive doubling
+    assert found == pytest.approx(ROUNDS * masked_bytes(numel, 4, 4) + keys, rel=1e-3)
+
+
+@pytest.mark.parametrize("plan", [Plan(DataParallelism.FSDP), Plan(tensor_parallel=2)], ids=["fsdp", "tensor"])
+def test_noise_is_not_sent_and_a_norm_is_one_number(four: Cluster, plan: Plan) -> None:
+    plain, private = config_of(Outer.DILOCO, 2), config_of(Outer.DILOCO, 2, clip_change=1.0)
+    totals = [sum(four.trace(some_rounds, replace(each, steps=100), plan)[1].bytes_sent) for each in (plain, private)]
+    norm, secret = 4 * DOUBLE * ROUNDS, 2 * 8  # of each rank to the other one of its island; from rank 0 to three
+    assert totals[1] - totals[0] == norm + 3 * secret
 
 
 def test_no_mask_travels(four: Cluster) -> None:

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from reference.choices import Compress, GossipTopology, IslandText, Optimizer, Outer, Wire
+from reference.choices import Aggregation, Compress, GossipTopology, IslandText, Optimizer, Outer, Wire
 from reference.cluster import Cluster, RankError
 from reference.config import TrainConfig
 from reference.data_parallel import gather_full
@@ -36,6 +36,8 @@ CONFIGS = {
     "fedadam": config_of(Outer.FEDADAM, 2),
     "fedprox": config_of(Outer.FEDPROX, 2, proximal=1.0),
     "scaffold": config_of(Outer.SCAFFOLD, 2, taking_part=0.5, island_text=IslandText.OWN),
+    "median": config_of(Outer.DILOCO, 2, aggregation=Aggregation.MEDIAN, liars=0),
+    "masked": config_of(Outer.DILOCO, 2, secure_sum=True),
     "branches": config_of(Outer.BRANCHES, 2, inner_steps=None),
     "gossip": config_of(Outer.GOSSIP, 2),
     "gossip in pairs": config_of(Outer.GOSSIP, 4, topology=GossipTopology.RANDOM_PAIRS, inner_steps=1),

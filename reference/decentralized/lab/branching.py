@@ -21,8 +21,9 @@ from reference.models import GPT, GPTConfig, create
 from reference.models.data import Batches, python_text
 from reference.models.files import Text
 from reference.models.moe import MoE
+from reference.models.moe_config import mixed_config
 
-from ..branches import average, ensemble, into_experts, mixed_config
+from ..branches import average, ensemble, into_experts
 
 PRELOAD = ("reference.decentralized.lab.branching",)
 SMALL = GPTConfig(layers=2, width=32, heads=2, kv_heads=2, hidden=64)

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from reference.choices import Outer
 from reference.cluster import Cluster
 from reference.config import TrainConfig
-from reference.islands import TAKEN_BY
+from reference.islands import ONE_ISLAND
 from reference.trace import Link, Network
 from reference.trace.activity import Activity, Doing
 from reference.train import Training, train, validation_loss
@@ -134,7 +134,7 @@ def run(cluster: Cluster, config: TrainConfig, link: Link) -> ShortRun:
         link: between any two ranks.
     """
     losses, held_out = zip(*cluster.run(trained, config), strict=True)
-    shares = replace(config, islands=1, outer=Outer.NONE, **dict.fromkeys(TAKEN_BY))
+    shares = replace(config, **ONE_ISLAND)
     shared, meets = (traced(cluster, each, link) for each in (shares, config))
     return ShortRun(config, [fmean(each) for each in zip(*losses, strict=True)], held_out[0], shared, meets)
 
