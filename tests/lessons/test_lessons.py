@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-import nbformat
 import pytest
 
 from puzzles import catalog
@@ -50,6 +49,8 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
 
 
 def test_what_a_cell_prints_is_stored_as_one_text_however_long_it_takes(tmp_path: Path) -> None:
+    import nbformat  # takes longer than torch
+
     cell = nbformat.v4.new_code_cell("import time\nprint(1, flush=True)\ntime.sleep(0.3)\nprint(2, flush=True)")
     (tmp_path / "lessons").mkdir()
     (tmp_path / "lessons" / "slow.ipynb").write_text(nbformat.writes(nbformat.v4.new_notebook(cells=[cell])))
