@@ -121,7 +121,7 @@ def test_what_ranks_tell_each_other_beside_the_trace_is_named(name: str, verdict
 
 
 def test_a_right_solution_is_never_accused(verdict) -> None:
-    puzzle = catalog.find("ranks.take_turns")
+    puzzle = dataclasses.replace(catalog.find("ranks.take_turns"), drawn=())
     for _ in range(5):
         assert verdict(text.solution(puzzle), puzzle).passed
 
