@@ -33,7 +33,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):  # one of several processes
         items[:] = long_first(items)
     if (turn := config.getoption("turn")) is not None and (left := out_of_turn(items, turn)):
-        items[:] = [item for item in items if item not in set(left)]
+        passed_over = set(left)
+        items[:] = [item for item in items if item not in passed_over]
         config.hook.pytest_deselected(items=left)
 
 

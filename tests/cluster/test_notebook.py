@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-nbclient = pytest.importorskip("nbclient")
-nbformat = pytest.importorskip("nbformat")
-
 
 class Notebook:
     """A kernel, and cells that run in it."""
 
     def __init__(self) -> None:
-        self.book = nbformat.v4.new_notebook()
-        self.client = nbclient.NotebookClient(self.book, timeout=50, allow_errors=True, kernel_name="python3")
+        from nbclient import NotebookClient  # takes longer than torch
+        from nbformat.v4 import new_notebook
+
+        self.book = new_notebook()
+        self.client = NotebookClient(self.book, timeout=50, allow_errors=True, kernel_name="python3")
         self.client.km = self.client.create_kernel_manager()
         self.client.km.kernel_cmd = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         self.client.start_new_kernel()
@@ -27,7 +27,9 @@ class Notebook:
 
     def run(self, source: str) -> list[Any]:
         """The outputs of a new cell."""
-        cell = nbformat.v4.new_code_cell(source)
+        from nbformat.v4 import new_code_cell
+
+        cell = new_code_cell(source)
         self.book.cells.append(cell)
         self.client.execute_cell(cell, len(self.book.cells) - 1)
         return cell.outputs
@@ -53,13 +55,14 @@ class Notebook:
 
 @pytest.fixture(scope="module")
 def notebook() -> Iterator[Notebook]:
+    run_sync = pytest.importorskip("nbclient.util").run_sync
     book = Notebook()
     book.run(f"import sys; sys.path[:] = {sys.path!r}")
     book.prints("from reference.cluster import Cluster\ncluster = Cluster(2)")
     book.prints("import torch\nimport torch.distributed as dist")
     yield book
     book.prints("cluster.close()")
-    nbclient.util.run_sync(book.client.km.shutdown_kernel)(now=True)
+    run_sync(book.client.km.shutdown_kernel)(now=True)
 
 
 def test_functions_and_classes_of_cells_travel_and_results_are_theirs(notebook):

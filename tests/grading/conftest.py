@@ -28,3 +28,10 @@ def own_pool() -> Iterator[Pool]:
     pool = Pool(forgets=False)
     yield pool
     pool.close()
+
+
+@pytest.fixture(autouse=True)
+def whose_ranks(monkeypatch: pytest.MonkeyPatch, own_pool: Pool) -> None:
+    """Checks run on ranks that need not forget: new ones for each text take more time than the text. A learner's
+    ranks, which are new, have tests of their own, which have another fixture of this name."""
+    monkeypatch.setattr(engine, "shared", lambda: own_pool)

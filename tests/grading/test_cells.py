@@ -5,10 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
-from traitlets.config import Config
 
 from puzzles.grading.cells import Columns
 
@@ -35,6 +32,10 @@ CELLS = {
 @pytest.fixture(scope="module")
 def shown() -> dict[str, list[Any]]:
     """What each cell shows, by its name."""
+    import nbformat  # takes longer than torch
+    from nbclient import NotebookClient
+    from traitlets.config import Config
+
     cells = [nbformat.v4.new_code_cell(source) for source in CELLS.values()]
     notebook = nbformat.v4.new_notebook(cells=cells)
     with tempfile.TemporaryDirectory() as folder:

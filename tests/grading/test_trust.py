@@ -21,9 +21,15 @@ from puzzles.grading.verdict import Stage
 from reference.cluster import Cluster, EachRank, RankError
 
 SHIFT = dataclasses.replace(catalog.find("ranks.ring_shift"), cases=cases(worlds=(2, 3), length=(6,)), drawn=())
+ON_TWO = dataclasses.replace(SHIFT, cases=cases(worlds=(2,), length=(6,)))
 RIGHT = text.solution(SHIFT)
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part of it is Landlock, of Linux alone")
 HEAD = "    rank, n = dist.get_rank(group), dist.get_world_size(group)\n"
+
+
+@pytest.fixture(autouse=True)
+def whose_ranks() -> None:
+    """A learner's: new ones for each text."""
 
 
 def with_code(*, top: str = "", inside: str = "", below: str = "") -> str:
@@ -110,7 +116,7 @@ REACHES = {
 @pytest.mark.parametrize("name", REACHES)
 def test_a_right_answer_that_reaches_around_does_not_pass(name: str) -> None:
     source, reason = REACHES[name]
-    verdict = grade(SHIFT, source)
+    verdict = grade(ON_TWO, source)
     assert verdict.stage is Stage.STYLE, f"{verdict.stage}: {verdict.reason}"
     assert re.search(reason, verdict.reason), verdict.reason
 
@@ -124,7 +130,7 @@ READS = {
 
 @pytest.mark.parametrize("name", READS)
 def test_what_a_text_can_not_read_it_is_told_at_its_line(name: str) -> None:
-    verdict = grade(SHIFT, with_code(top=READS[name]))
+    verdict = grade(ON_TWO, with_code(top=READS[name]))
     assert verdict.stage is Stage.ERROR, f"{verdict.stage}: {verdict.reason}"
     assert re.search(r"ring_shift.py:\d+|No module named|may not read files", verdict.reason), verdict.reason
 
@@ -310,10 +316,10 @@ def test_ranks_that_ran_forbidden_code_are_not_used_again() -> None:
     ],
 )
 def test_harm_is_contained_and_said(source: str, reason: str) -> None:
-    verdict = grade(SHIFT, source)
+    verdict = grade(ON_TWO, source)
     assert not verdict.passed
     assert re.search(reason, verdict.reason), verdict.reason
-    assert grade(SHIFT, RIGHT).passed, "the next check works"
+    assert grade(ON_TWO, RIGHT).passed, "the next check works"
 
 
 def test_what_never_runs_is_not_held_against_anybody() -> None:

@@ -8,10 +8,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import nbformat
-from nbclient import NotebookClient
-from traitlets.config import Config
-
 from puzzles import catalog
 from puzzles.grading import text
 
@@ -61,6 +57,10 @@ def executed(course: Path, lesson: str, **variables: str) -> Any:
     Raises:
         CellExecutionError: a cell failed.
     """
+    import nbformat  # takes longer than torch, and all who collect tests come by here
+    from nbclient import NotebookClient
+    from traitlets.config import Config
+
     notebook = nbformat.read(course / "lessons" / lesson, as_version=4)
     places = {"PYTHONPATH": str(course), "IPYTHONDIR": str(course / ".ipython")}
     with tempfile.TemporaryDirectory() as folder:  # a socket's whole path has room for 107 characters

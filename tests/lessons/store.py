@@ -10,8 +10,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import nbformat
-
 from tests.lessons.course import LESSONS, ROOT, copy_course, executed
 
 FOLDED = "run this cell to see what it shows"
@@ -39,6 +37,8 @@ def answers(cells: list[Any]) -> set[int]:
 
 def cleaned(notebook: Any) -> Any:
     """The same without what only a kernel can show, and with answers folded away."""
+    from nbformat.v4 import new_output
+
     hidden = answers(notebook.cells)
     for place, cell in enumerate(notebook.cells):
         if cell.cell_type != "code":
@@ -50,7 +50,7 @@ def cleaned(notebook: Any) -> Any:
         cell.outputs = [output for output in cell.outputs if output.get("data", {}).get("text/plain") != FOLDED]
         cell.metadata = {}
         if place in hidden and cell.outputs:
-            cell.outputs.insert(0, nbformat.v4.new_output("display_data", {"text/plain": FOLDED}))
+            cell.outputs.insert(0, new_output("display_data", {"text/plain": FOLDED}))
             cell.metadata = {"jupyter": {"outputs_hidden": True}}
     notebook.metadata = {key: notebook.metadata[key] for key in ("kernelspec", "language_info")}
     return notebook
@@ -58,6 +58,8 @@ def cleaned(notebook: Any) -> Any:
 
 def store(lesson: str, course: Path) -> None:
     """Run one lesson of a course, and write it to the working tree."""
+    import nbformat
+
     (course / "lessons" / lesson).write_text((ROOT / "lessons" / lesson).read_text())
     notebook = cleaned(executed(course, lesson))
     text = nbformat.writes(notebook) + "\n"

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-import nbformat
 import pytest
 
 from puzzles import catalog
@@ -50,6 +49,8 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
 
 
 def test_what_a_cell_prints_is_stored_as_one_text_however_long_it_takes(tmp_path: Path) -> None:
+    import nbformat  # takes longer than torch
+
     cell = nbformat.v4.new_code_cell("import time\nprint(1, flush=True)\ntime.sleep(0.3)\nprint(2, flush=True)")
     (tmp_path / "lessons").mkdir()
     (tmp_path / "lessons" / "slow.ipynb").write_text(nbformat.writes(nbformat.v4.new_notebook(cells=[cell])))
@@ -57,7 +58,7 @@ def test_what_a_cell_prints_is_stored_as_one_text_however_long_it_takes(tmp_path
 
 
 @pytest.mark.long
-@pytest.mark.turns(6)
+@pytest.mark.turns(10)
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_a_lesson_runs_with_nothing_solved(lesson: str, course: Callable[[bool], Path]) -> None:
     root = course(False)
@@ -68,8 +69,8 @@ def test_a_lesson_runs_with_nothing_solved(lesson: str, course: Callable[[bool],
 
 
 @pytest.mark.long
-@pytest.mark.turns(6)
-@pytest.mark.parametrize("lesson", [*LESSONS[3:], *LESSONS[:3]])  # three days apart from the turn above
+@pytest.mark.turns(10)
+@pytest.mark.parametrize("lesson", [*LESSONS[5:], *LESSONS[:5]])  # five days apart from the turn above
 def test_a_lesson_runs_with_everything_solved(lesson: str, course: Callable[[bool], Path]) -> None:
     """Every cell that can tell: a puzzle, what asks for an answer, and what these need. The others run as above."""
     root = course(True)

@@ -23,18 +23,19 @@ REFERENCE = Path(__file__).parents[2] / "reference"
 ENCODER = preset("tiny-encoder")
 ANY: dict[str, Any] = {"dtype": torch.float32, "device": "meta", "region": None, "flops": 1.0}
 ROOMS_OF_THE_GPT = ("models/gpt.py",)
+GIVEN = "config: GPTConfig"
 
 
 def formulas() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Public functions of `reference`, besides the GPT itself, that are given the configuration of a GPT."""
     for path in sorted(REFERENCE.rglob("*.py")):
-        place = path.relative_to(REFERENCE)
-        if str(place) in ROOMS_OF_THE_GPT:
+        place, text = path.relative_to(REFERENCE), path.read_text()
+        if str(place) in ROOMS_OF_THE_GPT or GIVEN not in text:
             continue
-        for node in ast.parse(path.read_text()).body:
+        for node in ast.parse(text).body:
             if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
                 continue
-            if "config: GPTConfig" in ast.unparse(node.args):
+            if GIVEN in ast.unparse(node.args):
                 module = import_module(".".join(("reference", *place.with_suffix("").parts)))
                 yield f"{place}:{node.name}", getattr(module, node.name)
 

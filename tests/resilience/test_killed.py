@@ -11,7 +11,7 @@ LEAST = {0: 60, 1: 20}
 """How many moments a save of two ranks has at least, by victim: rank 0 seals, and deletes what is too old."""
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("in_background", [False, True], ids=["at once", "in the background"])
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_rank_killed_at_any_moment_leaves_a_checkpoint_that_is_right(

@@ -24,28 +24,25 @@ SMALL = ("--model", "tiny", "--steps", "2", "--batch", "4", "--sequence", "16")
 LIMIT = 60  # seconds: Python and torch start in several, and a rank that hangs would stay for minutes
 
 
-def said_in_a_world(backend: str, program: str) -> str:
-    """What a process prints that is alone in a world of this backend."""
+COMPUTES_ON = {"cpu:gloo,cuda:gloo": "cuda:3", "gloo": "cpu", "cpu:gloo": "cpu"}  # by backend of its world
+
+
+def test_a_rank_computes_where_its_world_says() -> None:
+    """gloo alone serves tensors of both kinds, and is no world of GPUs."""
     program = f"""
         import torch, torch.distributed as dist
-        dist.init_process_group("{backend}", store=dist.HashStore(), rank=0, world_size=1)
         from unittest.mock import patch
-        {program}
+        from rankwise.on_rank import own_device
+        for backend in {[*COMPUTES_ON]}:
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+            with patch("torch.cuda.current_device", lambda: 3):
+                print(own_device())
+            dist.destroy_process_group()
     """
     command = [sys.executable, "-c", dedent(program)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-@pytest.mark.parametrize(
-    ("backend", "device"), [("cpu:gloo,cuda:gloo", "cuda:3"), ("gloo", "cpu"), ("cpu:gloo", "cpu")]
-)
-def test_a_rank_computes_where_its_world_says(backend: str, device: str) -> None:
-    """gloo alone serves tensors of both kinds, and is no world of GPUs."""
-    program = """from rankwise.on_rank import own_device
-        with patch("torch.cuda.current_device", lambda: 3): print(own_device())"""
-    assert said_in_a_world(backend, program) == device
+    assert done.stdout.split() == [*COMPUTES_ON.values()]
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ def test_every_pair_that_the_mask_allows_is_coloured_once(kind: ContextLayout, m
     }
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("kind", ContextLayout)
 @pytest.mark.parametrize(("tokens", "n"), [(8, 2), (16, 4), (61, 8)])
 def test_steps_can_be_read(monkeypatch: pytest.MonkeyPatch, kind: ContextLayout, tokens: int, n: int) -> None:
@@ -97,6 +98,7 @@ def test_what_cannot_be_drawn_is_refused(wrong: str) -> None:
         draw()
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("method", ContextMethod)
 @pytest.mark.parametrize("ranks", [1, 8, 16])
 def test_every_choice_can_be_read(monkeypatch: pytest.MonkeyPatch, method: ContextMethod, ranks: int) -> None:

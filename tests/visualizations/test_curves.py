@@ -16,6 +16,7 @@ def picture(**options) -> curves.Picture:
     return curves.draw(FORMULA, **{"title": "Squares win", "x": "tokens", "y": "memory"} | options)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("scale", Scale)
 @pytest.mark.parametrize("dots", [None, SEEN])
 @pytest.mark.parametrize("limit", [None, ("a device of 1 MB", 1e6)])

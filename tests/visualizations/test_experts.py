@@ -54,6 +54,7 @@ def test_each_choice_is_a_dot_before_and_after_it_travels(ranks: int, experts: i
     )
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("step", [None, *Step])
 @pytest.mark.parametrize(("ranks", "experts", "k"), [(1, 4, 1), (4, 8, 2), (6, 12, 2)])
 def test_steps_can_be_read(
@@ -141,6 +142,7 @@ def test_what_cannot_be_drawn_is_refused(wrong: str) -> None:
         draw()
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("ranks", expert_widget.RANKS)
 @pytest.mark.parametrize("choice", [{}, {"capacity": 1.0, "skew": 2.0}, {"experts": 64, "top_k": 8, "skew": 0.0}])
 def test_every_choice_can_be_read(monkeypatch: pytest.MonkeyPatch, ranks: int, choice: dict) -> None:

@@ -40,18 +40,21 @@ def step_of(moments: int, most: float) -> History:
     return History(usage, (Mark("forward", 0), Mark("step", moments // 2)))
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("model", PRESETS)
 @pytest.mark.parametrize("stage", [Stage.DDP, Stage.ZERO3])
 def test_every_plan_can_be_read(monkeypatch, model, stage):
     assert_readable(memory.draw(step(model, stage=stage), limit=("H100 SXM", 80 * GB)), monkeypatch)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("moments", [40, 1000, 100_000])
 @pytest.mark.parametrize("limit", [None, ("half", 25e6), ("just enough", 55e6), ("plenty", 80e9)])
 def test_every_run_can_be_read(monkeypatch, moments, limit):
     assert_readable(memory.draw(run(moments), limit=limit), monkeypatch)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("ways", [1, 2, 3, 4])
 @pytest.mark.parametrize("limit", [None, ("our device", 32e6), ("a large device", 90e6), ("plenty", 80e9)])
 def test_every_comparison_can_be_read(monkeypatch, ways, limit):
@@ -67,6 +70,7 @@ def test_panels_have_one_scale_and_say_their_peaks(monkeypatch):
     assert repr(picture) == "<Picture: before 57 MB, after 21 MB>"
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("moments", [40, 1000, 100_000])
 @pytest.mark.parametrize("ways", [0, 1, 2, 3, 4])
 def test_the_peak_is_drawn_and_can_be_seen(moments, ways):
@@ -74,7 +78,7 @@ def test_the_peak_is_drawn_and_can_be_seen(moments, ways):
     history = run(moments)
     history.usage[moments // 2] += 10**9
     picture = memory.compare({str(way): history for way in range(ways)}) if ways else memory.draw(history)
-    picture.png()
+    picture.pixels()
     for axes in picture.axes:
         x, y = tops(axes, len(KINDS) - 1)
         assert y.max() == history.peak

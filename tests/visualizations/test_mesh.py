@@ -28,6 +28,7 @@ MESHES = (
 )
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(("arranged", "ranks_per_node"), MESHES, ids=str)
 def test_it_can_be_read(arranged: Mesh, ranks_per_node: int, monkeypatch: pytest.MonkeyPatch) -> None:
     picture = mesh.draw(arranged, ranks_per_node)

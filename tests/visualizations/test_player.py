@@ -3,8 +3,6 @@
 import asyncio
 import io
 
-import nbclient
-import nbformat
 import numpy as np
 import pytest
 from PIL import Image
@@ -93,41 +91,54 @@ def test_what_a_player_says_is_read_aloud(film):
     assert 'alt="another moment"' in film._repr_mimebundle_()[0]["text/html"]
 
 
-def executed(*cells: str) -> list[list[dict]]:
-    """The outputs of each cell of a notebook that has run."""
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
-    return [[output.data for output in cell.outputs] for cell in notebook.cells]
-
-
 SETUP = (
     "from reference.trace import Network, Op, Event, Trace\n"
     "from visualizations import network, player, timeline\n"
     "call = [Event(r, Op.BARRIER, (0, 1), None, 0, (), '', 0, (), '', '', 1, 0, 1, 0., 1.) for r in (0, 1)]\n"
     "line = Trace(2, ((call[0],), (call[1],))).replay(Network.uniform(1e-6, 1e9))"
 )
+CELLS = {
+    "setup": SETUP,
+    "pyplot": "import matplotlib.pyplot as plt",
+    "picture": "timeline.draw(line)",
+    "kept": "p = timeline.draw(line)",
+    "player": "player.timeline(line)",
+    "film": "film = player.timeline(line)\nfilm",
+    "film moves": "film.widget.children[1].value = 1",
+    "still": "film = player.timeline(line)\nfilm",
+    "nothing moves": "0",
+    "without widgets": "import sys; sys.modules['ipywidgets'] = None",
+    "player without widgets": "player.timeline(line)",
+}
 
 
-def test_a_notebook_shows_each_picture_once():
-    cells = ["import matplotlib.pyplot as plt", "timeline.draw(line)", "p = timeline.draw(line)"]
-    outputs = executed(SETUP, *cells)
-    assert [len(of_cell) for of_cell in outputs] == [0, 0, 1, 0]
-    assert "image/png" in outputs[2][0] and VIEW not in outputs[2][0]
+@pytest.fixture(scope="module")
+def shown() -> dict[str, list[dict]]:
+    """The outputs of each cell, by its name, when the whole notebook has run."""
+    import nbclient  # takes longer than torch
+    import nbformat
+
+    cells = [nbformat.v4.new_code_cell(cell) for cell in CELLS.values()]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+    return {name: [each.data for each in cell.outputs] for name, cell in zip(CELLS, notebook.cells, strict=True)}
 
 
-def test_the_picture_of_a_player_is_an_output_of_its_own_that_outlives_the_controls():
-    controls, picture = executed(SETUP, "player.timeline(line)")[1]
+def test_a_notebook_shows_each_picture_once(shown):
+    assert [len(shown[cell]) for cell in ("setup", "pyplot", "picture", "kept")] == [0, 0, 1, 0]
+    assert "image/png" in shown["picture"][0] and VIEW not in shown["picture"][0]
+
+
+def test_the_picture_of_a_player_is_an_output_of_its_own_that_outlives_the_controls(shown):
+    controls, picture = shown["player"]
     assert set(controls) == {VIEW, "text/plain"} and controls["text/plain"] == RUN
     assert "image/png" in picture and VIEW not in picture
 
 
-def test_what_is_saved_is_what_was_seen_last():
-    move = "film.widget.children[1].value = 1"
-    (_, first), none = executed(SETUP, "film = player.timeline(line)\nfilm", move)[1:]
-    (_, still), _ = executed(SETUP, "film = player.timeline(line)\nfilm", "0")[1:]
-    assert none == [] and first["image/png"] != still["image/png"]
+def test_what_is_saved_is_what_was_seen_last(shown):
+    (_, first), (_, still) = shown["film"], shown["still"]
+    assert shown["film moves"] == [] and first["image/png"] != still["image/png"]
 
 
-def test_without_widgets_there_is_still_a_picture():
-    outputs = executed(SETUP, "import sys; sys.modules['ipywidgets'] = None", "player.timeline(line)")
-    assert ["image/png" in each and VIEW not in each for each in outputs[2]] == [True]
+def test_without_widgets_there_is_still_a_picture(shown):
+    assert ["image/png" in each and VIEW not in each for each in shown["player without widgets"]] == [True]

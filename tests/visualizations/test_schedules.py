@@ -54,6 +54,7 @@ def run_of(step: Simulation, late: float) -> list[list[ActionSpan]]:
     return [[ActionSpan(action, begin + late, end + late) for action, begin, end in line] for line in step.spans]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", ORDERS)
 @pytest.mark.parametrize(("p", "m"), [(2, 1), (4, 8)])
 def test_every_schedule_can_be_read(monkeypatch, name, p, m):
@@ -72,12 +73,13 @@ def test_numbers_on_eight_ranks_can_be_read_or_are_not_there(monkeypatch, name, 
     assert picture.get_size_inches()[1] < 6
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", ORDERS)
 @pytest.mark.parametrize(("p", "m"), [(2, 4), (4, 8), (4, 12)])
 def test_numbers_lie_within_their_boxes(name, p, m):
     step = simulated(ORDERS[name](p, m))
     picture = schedules.draw(step)
-    picture.png()
+    picture.pixels()
     axes = picture.axes[0]
     numbers = [text for text in axes.texts if text.get_clip_on()]
     for text in numbers:
