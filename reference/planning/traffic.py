@@ -3,10 +3,11 @@
 A ring carries 2 (n-1)/n of a tensor's bytes for an all-reduce, and half of that for a gather or a scatter. Between
 nodes it goes through as many cards as it has ranks on a node, each card with its own share, up to the rate inside.
 
-Inside a node all its groups send at once, and how much they take from each other a GPU's constant `shared` says. Tables
-of all-reduces do not show it, for they time one group alone; steps do. With the whole rate for each group, steps of 2
-and 4 tensor-parallel ranks on A100s are predicted too short and those of 8 too long, for 3.6 and for 39.1 billion
-parameters. A pair of stages has its links alone: it sends once for each micro-batch.
+Inside a node its rate is that of the links there, if its groups do not disturb each other. They send at once, and a
+GPU's constant `shared` says how much slower that makes them. Tables of all-reduces do not show it, for they time one
+group alone; steps do. With the whole rate for each group, steps of 2 and 4 tensor-parallel ranks on A100s are predicted
+too short and those of 8 too long, for 3.6 and for 39.1 billion parameters. Why, no volume says: a switch has room for
+all. A pair of stages has its links alone, since it sends but once for each micro-batch.
 
 | axis    | what travels                            | how often                                              |
 |---------|-----------------------------------------|--------------------------------------------------------|
@@ -61,7 +62,7 @@ class Group:
 def group(cluster: GpuCluster, ranks: Column, stride: Column) -> Group:
     """Of ranks that lie `stride` apart."""
     on_node = np.clip(cluster.per_node // stride, 1, ranks)
-    beside = np.maximum(min(cluster.per_node, SHARING) / on_node, 1)
+    beside = np.maximum(min(cluster.per_node, cluster.gpus, SHARING) / on_node, 1)
     return Group(ranks, on_node, np.where(ranks > on_node, 1, beside))
 
 
