@@ -46,8 +46,8 @@ BRIDGE: Mapping[str, Mapping[str, object]] = {
         **{"vocab": 201_088, "experts": 128, "top_k": 4, "expert_ffn": 2880},
     },
     # DeepSeek-V3: arXiv:2412.19437, sec. 4.2. Its keys and values are made of one latent vector of 576 numbers, for
-    # which one head of keys and values stands here: projections have 236 million weights a layer for 187 million, and
-    # as many heads of keys as of queries would have 470 million.
+    # which one head of keys and values stands here: a layer's projections have 237 million weights for 187 million, and
+    # 128 heads of keys, as there are of queries, would have 470 million.
     "DeepSeekV3": {
         **{"gated": 1, "layers": 61, "hidden": 7168, "ffn": 18_432, "heads": 128, "kv_heads": 1, "head_size": 128},
         **{"vocab": 129_280, "experts": 256, "top_k": 8, "expert_ffn": 2048, "shared_experts": 1, "dense_layers": 3},
