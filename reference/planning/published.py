@@ -45,8 +45,11 @@ BRIDGE: Mapping[str, Mapping[str, object]] = {
         **{"gated": 1, "layers": 36, "hidden": 2880, "ffn": 2880, "heads": 64, "kv_heads": 8, "head_size": 64},
         **{"vocab": 201_088, "experts": 128, "top_k": 4, "expert_ffn": 2880},
     },
+    # DeepSeek-V3: arXiv:2412.19437, sec. 4.2. Its keys and values are made of one latent vector of 576 numbers, for
+    # which one head of keys and values stands here: a layer's projections have 237 million weights for 187 million, and
+    # 128 heads of keys, as there are of queries, would have 470 million.
     "DeepSeekV3": {
-        **{"gated": 1, "layers": 61, "hidden": 7168, "ffn": 18_432, "heads": 128, "head_size": 128},
+        **{"gated": 1, "layers": 61, "hidden": 7168, "ffn": 18_432, "heads": 128, "kv_heads": 1, "head_size": 128},
         **{"vocab": 129_280, "experts": 256, "top_k": 8, "expert_ffn": 2048, "shared_experts": 1, "dense_layers": 3},
     },
 }
@@ -122,17 +125,24 @@ def _fsdp() -> Iterator[Measurement]:
 
 
 def _bridge() -> Iterator[Measurement]:
-    """Llama 3, Qwen3, gpt-oss and DeepSeek-V3 on H100s and later GPUs, of Megatron-Bridge's summary."""
+    """Llama 3, Qwen3, gpt-oss and DeepSeek-V3 on H100s and later GPUs, of Megatron-Bridge's summary.
+
+    DeepSeek-V3 has one layer more, that predicts a token further (MTP), where the summary does not say "w/o MTP": it
+    counts 260 GFLOPs for a token there, and 250 without.
+    """
     for at, row in enumerate(table("train_megatron_bridge")):
         model, gpu = row["model"].split(" (")[0], row["system"].removeprefix("DGX-").lower().replace("gb300", "b300")
         tokens_per_second, fsdp, tp, pp, cp, chunks, ep = (
             row[name].split()[0].replace("n/a", "1") for name in ("tokens_s_gpu", "fsdp", "tp", "pp", "cp", "vp", "ep")
         )
+        sizes = dict(BRIDGE[model])
+        if model == "DeepSeekV3" and "w/o MTP" not in row["model"]:
+            sizes["layers"] = 61 + 1
         named = _row(
             name=f"{row['model']} {gpu} {at}", source=row["source"], gpu=gpu, gpus=row["gpus"],
             seq=row["seq"], global_batch=row["gbs"], micro_batch=row["mbs"], tp=tp, pp=pp, cp=cp, ep=ep,
             chunks=chunks, precision="bf16" if row["precision"] == "BF16" else "fp8",
-            sharding="fsdp" if int(fsdp) > 1 else "zero1", sequence_parallel=int(int(tp) > 1), **BRIDGE[model],
+            sharding="fsdp" if int(fsdp) > 1 else "zero1", sequence_parallel=int(int(tp) > 1), **sizes,
         )  # fmt: skip
         tokens = int(row["gbs"]) * int(row["seq"]) / int(row["gpus"])
         yield Measurement(named, tokens / float(tokens_per_second), "train_megatron_bridge")

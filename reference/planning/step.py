@@ -42,6 +42,8 @@ class Constants:
         experts: stretches what a layer's experts and their rows take.
         intra, inter: stretch bytes on links, within nodes and between them.
         latency: seconds of each doubling of ranks in a collective.
+        shared: how groups inside a node slow each other: k of them take k ** shared times as long as one alone. At 0
+            each has rates of its own, at 1 they share those of one.
         tensor, pipe: the part of messages along these axes that is waited for.
         gathers: how much computing FSDP's messages hide behind, as a part of a layer's.
         sums: how much computing sums of gradients hide behind, as a part of one micro-batch's.
@@ -60,6 +62,7 @@ class Constants:
     intra: float = 1.3
     inter: float = 1.5
     latency: float = 1.2e-5
+    shared: float = 1.0
     tensor: float = 0.9
     pipe: float = 0.9
     gathers: float = 0.8
@@ -87,7 +90,7 @@ def layer_seconds(job: Job, layouts: Layouts, each: Work, constants: Constants) 
 
 def message_seconds(job: Job, messages: Volume, group: Group, constants: Constants) -> Column:
     """Of collectives around a ring."""
-    stretched = np.where(group.ranks > group.on_node, constants.inter, constants.intra)
+    stretched = np.where(group.ranks > group.on_node, constants.inter, constants.intra * group.beside**constants.shared)
     return messages.bytes / group.rate(job.cluster) * stretched + messages.calls * group.steps * constants.latency
 
 

@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 
 from reference.memory.korthikanti import LayerShape
-from reference.planning import fit, memory
-from reference.planning.accuracy import Accuracy, constant_mfu, fitted_to_itself, ours
+from reference.models.config import preset
+from reference.planning import fit, memory, step, traffic
+from reference.planning.accuracy import Accuracy, constant_mfu, fitted_to_itself, ours, timed_twice
 from reference.planning.hardware import GpuCluster, gpu
+from reference.planning.job import Job
 from reference.planning.predict import predict
 from reference.planning.published import Measurement, measurements, table
 from reference.planning.rows import job_and_layout
+from reference.planning.step import Constants
 
 
 def of_files(*files: str) -> list[Measurement]:
@@ -25,9 +28,9 @@ def accuracy(rows: Sequence[Measurement]) -> Accuracy:
 
 VALIDATION = {
     # What the report says, rounded up to the next half percent; the bars are 5 % and 8 %.
-    ("validate_a100_megatron",): 0.065,  # rows of one cluster that differ by 20 % where their layouts hardly do
-    ("validate_zero_bubble",): 0.050,
-    ("validate_h100_megatron",): 0.080,
+    ("validate_a100_megatron",): 0.045,
+    ("validate_zero_bubble",): 0.045,
+    ("validate_h100_megatron",): 0.070,
 }
 
 
@@ -40,14 +43,51 @@ def test_steps_that_were_not_fitted_are_met(files: tuple[str, ...], most: float)
 
 def test_constants_that_are_fitted_to_the_rows_themselves_are_the_floor() -> None:
     rows = of_files("validate_a100_megatron")
-    assert Accuracy.of(constant_mfu(rows)).mape > accuracy(rows).mape > Accuracy.of(fitted_to_itself(rows)).mape > 0.04
+    assert Accuracy.of(constant_mfu(rows)).mape > accuracy(rows).mape > Accuracy.of(fitted_to_itself(rows)).mape > 0.025
+
+
+def test_nothing_meets_layouts_that_were_published_with_two_times() -> None:
+    one, other = (
+        Measurement({"name": name, "gpu": "h100", "tp": "2"}, took, "train") for name, took in (("a", 3), ("b", 4))
+    )
+    alone = Measurement({"name": "c", "gpu": "h100", "tp": "4"}, 5, "train")
+    assert timed_twice([one, alone, other]) == [0, 3 / 4 - 1]
+    mixtures = [row for row in of_files("train_megatron_bridge") if "experts" in row.row]
+    for kind, least in {"h100": 0.15, "b200": 0.10}.items():  # 5,275 and 10,494 tokens a second for one layout
+        rows = [row for row in mixtures if row.kind_of_gpu == kind]
+        assert Accuracy.of(timed_twice(rows)).mape > least
+    dense = [row for row in of_files("train_megatron_bridge") if "experts" not in row.row]
+    assert Accuracy.of(timed_twice(dense)).mape < 0.02
+
+
+def test_deepseek_has_about_as_many_parameters_as_published_and_a_layer_more_where_it_predicts_two_tokens() -> None:
+    billions = {}
+    for row in of_files("train_megatron_bridge"):
+        if row.row["name"].startswith("DeepSeekV3"):
+            billions.setdefault("w/o MTP" in row.row["name"], set()).add(row.asked[0].model.parameters / 1e9)
+    assert billions[True].pop() == pytest.approx(671, rel=0.01)
+    assert billions[False].pop() == pytest.approx(685, rel=0.01)
+    assert billions == {True: set(), False: set()}
+
+
+@pytest.mark.parametrize(("tp", "gpus", "times"), [(8, 8, 1), (4, 8, 2), (2, 8, 4), (2, 16, 4), (2, 2, 1), (16, 16, 1)])
+def test_groups_inside_a_node_share_its_links(tp: int, gpus: int, times: int) -> None:
+    cluster = GpuCluster(gpu("a100"), gpus)
+    at = traffic.group(cluster, float(tp), 1.0)
+    assert at.beside == times
+    job = Job(preset("tiny"), cluster, sequence=1, batch=1)
+    bytes_alone = traffic.ring(1e9, at, 2)
+    took = {shared: float(step.message_seconds(job, bytes_alone, at, Constants(shared=shared, latency=1e-9)))
+            for shared in (0.0, 0.5, 1.0)}  # fmt: skip
+    assert took[1.0] == pytest.approx(times * took[0.0], rel=1e-6)
+    assert took[0.5] == pytest.approx(times**0.5 * took[0.0], rel=1e-6)
 
 
 def test_steps_that_were_fitted_are_met() -> None:
-    for file, most in {"train_a100_fsdp": 0.05, "train_a100_megatron": 0.085}.items():
+    for file, most in {"train_a100_fsdp": 0.045, "train_a100_megatron": 0.065}.items():
         assert accuracy(of_files(file)).mape <= most
     llama = [row for row in of_files("train_megatron_bridge") if "experts" not in row.row and row.kind_of_gpu == "h100"]
-    assert accuracy(llama).mape <= 0.05
+    assert accuracy(llama).mape <= 0.04
 
 
 def test_rows_for_validation_do_not_move_the_constants(monkeypatch: pytest.MonkeyPatch) -> None:
