@@ -9,9 +9,9 @@ and so do all-reduces that were timed by themselves.
 
 Only files that begin with "train" are fitted to, and a table of all-reduces. Those that begin with "validate" are
 predicted, and have chosen the form of the prediction and some guesses below: an H100's `tensor`, `products` and `inter`
-by four rows, an A100's `tensor` by these and by two papers' tables. So their errors are no test; rows that were never
-looked at are. Two of an A100's constants stand at an end of their range, which meets the rows for fitting as well as a
-fit does, or better where a part of them is left out:
+by four rows, an A100's `tensor` and `sums` by these and by two papers' tables, and whether groups inside a node slow
+each other. So their errors are no test; rows that were never looked at are. Two of an A100's constants stand at an end
+of their range, which meets the rows for fitting as well as a fit does, or better where a part of them is left out:
 
     sums 0     Megatron-LM summed gradients then when all micro-batches were done (`--DDP-impl local`)
     shared 1   fitted, it is 0.8 to 1.1, but 2 without the models of 3.6 billion parameters: it would take in bad days
