@@ -228,8 +228,11 @@ def test_controls_of_scaffold_may_be_summed_in_secret(four: Cluster) -> None:
 
 
 @pytest.mark.parametrize("then", [Plan(DataParallelism.FSDP), Plan(tensor_parallel=2)], ids=["as before", "otherwise"])
-def test_a_private_run_resumes_with_the_noise_that_it_would_have_had(four: Cluster, tmp_path: Path, then: Plan) -> None:
-    config, plan, whole, half = private(Outer.DILOCO), Plan(DataParallelism.FSDP), tmp_path / "whole", tmp_path / "half"
+def test_a_private_run_resumes_with_the_noise_that_it_would_have_had(
+    four: Cluster, tmp_path: Path, then: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config, plan, whole, half = private(Outer.DILOCO), Plan(DataParallelism.FSDP), Path("whole"), Path("half")
     expected = four.run(sitting, config, str(whole), False, plan)
     shutil.copytree(whole, half)
     *_, last = sorted(checkpoints(half))
