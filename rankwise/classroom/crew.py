@@ -108,9 +108,12 @@ class _Crew:
         for thread in threads:
             thread.start()
         try:
+            most_free = 0
             while any(thread.is_alive() for thread in threads):
+                share, free = self.limits.memory // len(self.workers), _free()
+                most_free = max(most_free, free)
                 for worker in self.workers:
-                    worker.look(self.limits.memory // len(self.workers))
+                    worker.look(share, may_exceed=most_free - free > share)
                 time.sleep(_LOOK)
         finally:
             self.stopped = True
@@ -206,12 +209,17 @@ class _Worker:
         self.process.stdin.write(json.dumps(what) + "\n")
         self.process.stdin.flush()
 
-    def look(self, share: int) -> None:
-        """End it where it has more memory than its share, or has been at one text for too long."""
+    def look(self, share: int, may_exceed: bool) -> None:
+        """End it where it has more memory than its share, or has been at one text for too long.
+
+        Args:
+            share: bytes.
+            may_exceed: whether as much is gone of what was free: to look at each process takes a while.
+        """
         process = self.process
         if process is None or not self.since:
             return
-        if (used := memory(process.pid)) > share:
+        if may_exceed and (used := memory(process.pid)) > share:
             self.end(f"it took {used / 1e9:.1f} GB of memory, and its share is {share / 1e9:.1f} GB: see --memory")
         elif time.monotonic() - self.since > PATIENCE:
             self.end(f"no verdict came in {PATIENCE:g} s")
