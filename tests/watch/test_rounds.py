@@ -28,7 +28,7 @@ def test_no_patience_where_no_rank_runs() -> None:
 
 
 def test_patience_ends_while_a_rank_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "_ROUND", 0.01)
+    monkeypatch.setattr(supervisor, "_PATIENCE", 0.01)
     told = Told()
     told(0, "all_reduce", None, 3), told(1, "all_reduce", None, 2)
     time.sleep(0.02)

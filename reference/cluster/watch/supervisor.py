@@ -18,8 +18,7 @@ from .matching import CollectiveRounds, Mailbox, disagreement
 from .posted_calls import NEW_GROUP, Place, PostedCall, blame, from_report, ranks_text, wrapped
 from .races import Races
 
-_PATIENCE = 0.02  # seconds that ranks which still run have to finish or to wait, before a wait is called hopeless
-_ROUND = 0.1  # seconds that they have to join a round that does not fit, and so to show which rank is the odd one out
+_PATIENCE = 0.1  # seconds that ranks which still run have to join, to wait or to finish: they show which is the odd one
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ class Supervisor:
             return
         calls = self.rounds.post(post)
         if disagreement(calls) and id(calls) not in self.suspects:
-            self.suspects[id(calls)] = (time.monotonic() + _ROUND, calls)
+            self.suspects[id(calls)] = (time.monotonic() + _PATIENCE, calls)
 
     def _mismatch(self, final: bool) -> RankError | None:
         """The error of a round that does not fit: once all are in it, none can come, or patience has run out."""
