@@ -1,15 +1,12 @@
 """`%%ranks` and `%%rank` in a real kernel: columns, names that stay, deadlocks that are named, and the cell after."""
 
-import os
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from puzzles.grading.cells import Columns
+from tests.notebooks import outputs_of
 
-ROOT = Path(__file__).resolve().parents[2]
 CELLS = {
     "load": "%load_ext puzzles",
     "too early": "%%rank 0\nprint(1)",
@@ -32,23 +29,7 @@ CELLS = {
 @pytest.fixture(scope="module")
 def shown() -> dict[str, list[Any]]:
     """What each cell shows, by its name."""
-    import nbformat  # takes longer than torch
-    from nbclient import NotebookClient
-    from traitlets.config import Config
-
-    cells = [nbformat.v4.new_code_cell(source) for source in CELLS.values()]
-    notebook = nbformat.v4.new_notebook(cells=cells)
-    with tempfile.TemporaryDirectory() as folder:
-        NotebookClient(
-            notebook,
-            config=Config(KernelManager={"transport": "ipc", "ip": f"{folder}/kernel"}),
-            resources={"metadata": {"path": folder}},
-            kernel_name="python3",
-            timeout=300,
-            allow_errors=True,
-            coalesce_streams=True,
-        ).execute(env=os.environ | {"PYTHONPATH": str(ROOT), "IPYTHONDIR": folder})
-    return {name: cell.outputs for name, cell in zip(CELLS, notebook.cells, strict=True)}
+    return outputs_of(CELLS, may_fail=True)
 
 
 def text(outputs: list[Any]) -> str:

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from reference.trace import Network
+from tests.notebooks import outputs_of
 from tests.trace import programs as p
 from visualizations import player, timeline
 from visualizations.live import RUN, VIEW
@@ -114,14 +115,8 @@ CELLS = {
 
 @pytest.fixture(scope="module")
 def shown() -> dict[str, list[dict]]:
-    """The outputs of each cell, by its name, when the whole notebook has run."""
-    import nbclient  # takes longer than torch
-    import nbformat
-
-    cells = [nbformat.v4.new_code_cell(cell) for cell in CELLS.values()]
-    notebook = nbformat.v4.new_notebook(cells=cells)
-    nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
-    return {name: [each.data for each in cell.outputs] for name, cell in zip(CELLS, notebook.cells, strict=True)}
+    """What each cell shows, by its name, when the whole notebook has run."""
+    return {name: [each.data for each in outputs] for name, outputs in outputs_of(CELLS).items()}
 
 
 def test_a_notebook_shows_each_picture_once(shown):
