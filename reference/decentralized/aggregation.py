@@ -277,6 +277,6 @@ def per_round(meets: Meets, islands: int) -> int:
 def require_agreement(meets: Meets, islands: int) -> None:
     """See whether so many islands can agree so. Raises BadInput."""
     if meets.aggregation in RULES:
-        robust.require_honest(RULES[meets.aggregation], per_round(meets, islands), meets.liars)
+        robust.require_honest(RULES[meets.aggregation], per_round(meets, islands), meets.liars, "islands")
     if meets.secure_sum:
         require_bits(BITS, FRACTION, islands)

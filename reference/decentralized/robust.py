@@ -145,8 +145,9 @@ def robust_bytes(rule: Robust, numel: int, n: int, itemsize: int = 4) -> int:
     return (n - 1) * numel * itemsize if rule is krum else 2 * (n - 1) * -(-numel // n) * itemsize
 
 
-def require_honest(rule: Robust, n: int, liars: int) -> None:
-    """See that a rule stands so many liars among n ranks. Raises BadInput."""
+def require_honest(rule: Robust, n: int, liars: int, they: str = "ranks") -> None:
+    """See that a rule stands so many liars among n of `they`. Raises BadInput."""
     least = {krum: 2 * liars + 3, median: 2 * liars + 1, trimmed_mean: 2 * liars + 1}.get(rule, 1)
     if liars < 0 or n < least:
-        raise BadInput(f"{liars} liars among {n} ranks: {rule.__name__} needs {least} ranks or more for so many")
+        lie = f"{liars} liar{'s' * (liars != 1)} among {n} {they}"
+        raise BadInput(f"{lie}: {rule.__name__.replace('_', '-')} needs {least} {they} or more")

@@ -166,5 +166,5 @@ def mixed_config(config: GPTConfig, branches: int, top_k: int = 2) -> MoEConfig:
     """
     require_gpt(config)
     if branches < 2:
-        raise BadInput(f"{branches} branch is no mixture: merge 2 or more")
+        raise BadInput(f"a mixture is of 2 branches or more, not of {branches}")
     return MoEConfig(**asdict(config), experts=branches, top_k=min(top_k, branches), expert_hidden=config.hidden)

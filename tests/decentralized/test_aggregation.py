@@ -289,12 +289,12 @@ def test_what_makes_no_sense_is_refused() -> None:
 
 def test_too_many_liars_and_too_many_islands_are_refused_before_a_rank_starts() -> None:
     for islands, options, reason in (
-        (4, {"aggregation": Aggregation.KRUM}, "1 liars among 4 ranks: krum needs 5 ranks or more"),
-        (4, {"aggregation": Aggregation.MEDIAN, "liars": 2}, "median needs 5 ranks"),
+        (4, {"aggregation": Aggregation.KRUM}, "1 liar among 4 islands: krum needs 5 islands or more"),
+        (4, {"aggregation": Aggregation.MEDIAN, "liars": 2}, "median needs 5 islands"),
         (
             4,
             {"aggregation": Aggregation.TRIMMED_MEAN, "taking_part": 0.5},
-            "1 liars among 2 ranks: trimmed_mean needs 3",
+            "1 liar among 2 islands: trimmed-mean needs 3 islands",
         ),
         (128, {"secure_sum": True}, "do not hold sums of 128 clients"),
     ):

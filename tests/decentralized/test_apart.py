@@ -187,7 +187,10 @@ def test_a_merged_model_has_a_name_by_which_it_trains_on() -> None:
         words_then = saved_options(words, into, 3)
         assert words_then["model"] == name
         assert configure(**words_then) == (continued(branches, into), plan)
-    for name, reason in (("1xtiny", "1 branch is no mixture"), ("2xnone", "no model is called 'none'")):
+    for name, reason in (
+        ("1xtiny", "a mixture is of 2 branches or more, not of 1"),
+        ("2xnone", "no model is called 'none'"),
+    ):
         with pytest.raises(BadInput, match=reason):
             preset(name)
 

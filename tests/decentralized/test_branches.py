@@ -74,5 +74,5 @@ def test_an_ensemble_weighs_branches_by_what_they_have_predicted(clusters: Calla
 
 
 def test_one_branch_is_no_mixture() -> None:
-    with pytest.raises(BadInput, match="1 branch is no mixture"):
+    with pytest.raises(BadInput, match="a mixture is of 2 branches or more, not of 1"):
         mixed_config(CONFIG, 1)

@@ -84,4 +84,4 @@ def test_too_many_liars_are_refused(clusters: Callable[..., Cluster]) -> None:
             return str(error)
 
     assert "krum needs 7 ranks or more" in clusters(N).run(refused, "Krum", 2)[0]
-    assert "trimmed_mean needs 7" in clusters(N).run(refused, "trimmed mean", 3)[0]
+    assert "trimmed-mean needs 7" in clusters(N).run(refused, "trimmed mean", 3)[0]
