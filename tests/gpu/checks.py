@@ -11,6 +11,7 @@ import torch.distributed as dist
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "collectives")]
 
+import as_on_cpu  # noqa: E402
 import axes  # noqa: E402
 import conformance  # noqa: E402
 import family  # noqa: E402
@@ -103,4 +104,18 @@ TOGETHER = (  # need two ranks
     | named(windows.windows, windows.windows_mixed)
     | named(mixtures.experts, mixtures.experts_mixed)
 )
-CHECKS = ALONE | TOGETHER
+BOTH_KINDS = named(  # need groups for CPUs beside those for GPUs
+    as_on_cpu.optimizers,
+    as_on_cpu.compressed,
+    as_on_cpu.low_bits,
+    as_on_cpu.islands,
+    as_on_cpu.saved,
+    as_on_cpu.gone_back,
+)
+CHECKS = ALONE | TOGETHER | BOTH_KINDS
+
+
+def names_for(ranks: int, start: str) -> list[str]:
+    """What so many ranks can check that are started so: "eager" or "lazy", as for `launcher.launch`."""
+    here = CHECKS if ranks > 1 else ALONE | {name: BOTH_KINDS[name] for name in BOTH_KINDS if name != "islands"}
+    return [name for name in here if start == "lazy" or name not in BOTH_KINDS]

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from checks import ALONE, CHECKS
+from checks import CHECKS, names_for
 from torch.distributed import distributed_c10d as c10d
 
 from reference.process_group import drop
@@ -32,11 +32,10 @@ def main(rank: int, world_size: int, device: str, kind: str, store: str, report:
         dist.init_process_group(kind, device_id=torch.device(device) if on_gpu else None, **place)
     else:
         dist.init_process_group(f"cpu:gloo,cuda:{kind}", **place)
-    checks = ALONE if world_size == 1 else CHECKS
     with open(report, "w", buffering=1) as lines:
-        for name in only or checks:
+        for name in only or names_for(world_size, start):
             try:
-                found = checks[name](dist.group.WORLD, device.partition(":")[0])
+                found = CHECKS[name](dist.group.WORLD, device.partition(":")[0])
                 drop_groups()
             except Exception:
                 found = [traceback.format_exc()]

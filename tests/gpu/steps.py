@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from checks import ALONE, CHECKS, ROOT
+from checks import ROOT, names_for
 from expected import PEAK, SLOW, TFLOP
 from launcher import launch, wrong
 
@@ -88,7 +88,7 @@ def ceilings(here: Here) -> Numbers:
 
 def checked(here: Here, ranks: int, start: str, only: tuple[str, ...] = ()) -> float:
     """How many checks some rank has not passed; what they say goes to stderr."""
-    names = only or tuple(ALONE if ranks == 1 else CHECKS)
+    names = only or tuple(names_for(ranks, start))
     if here.dry:
         names = names[:1]
     found = wrong(

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from checks import ALONE, CHECKS, ROOT
+from checks import CHECKS, ROOT, names_for
 from launcher import launch
 
 GPUS = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -43,8 +43,8 @@ def reports(start: str, n: int) -> list[dict[str, list[str]]]:
 @pytest.mark.parametrize(("start", "n"), STARTS)
 @pytest.mark.parametrize("check", CHECKS)
 def test_on_nccl(check: str, start: str, n: int) -> None:
-    if n == 1 and check not in ALONE:
-        pytest.skip("needs two ranks")
+    if check not in names_for(n, start):
+        pytest.skip("needs two ranks, or groups for CPUs beside those for GPUs")
     found = reports(start, n)
     if n > GPUS and any(rank.get("connected") != [] for rank in found):
         words = "\n".join(found[0].get("connected", found[0][""]))
