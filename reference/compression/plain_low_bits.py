@@ -62,7 +62,8 @@ def decoded(codes: Tensor, scale: Tensor, numbers: EightBitNumbers) -> Tensor:
     if numbers is not ROOTS:
         return codes.to(scale.dtype) * scale
     steps = codes.int() - 255  # a power of two, and one of 16 fractions: with another scale exactly the same number
-    fractions = torch.exp2(torch.arange(OCTAVE, device=codes.device) / OCTAVE).to(scale.dtype)
+    sixteenths = torch.arange(OCTAVE, dtype=torch.float64, device=codes.device) / OCTAVE
+    fractions = torch.exp2(sixteenths).to(scale.dtype)  # from float64: in float32 a GPU and a CPU round otherwise
     values = torch.ldexp(fractions[(steps % OCTAVE).long()], torch.div(steps, OCTAVE, rounding_mode="floor"))
     return torch.where(codes > 0, values, 0.0) * scale
 

@@ -41,6 +41,7 @@ SIGNS = {Compress.DEMO, Compress.MAJORITY_VOTE}  # they say where to go, and not
 ROUNDED = (
     5e-2  # of losses, where numbers are rounded to few bits on the way: another order of additions rounds otherwise
 )
+SCALED = 1e-4  # of all: scales in float32, of which a GPU and a CPU may round the last bit otherwise
 Run = tuple[str, TrainConfig, Plan, float]  # its name, what to learn, how, and how far GPUs may be from CPUs
 
 
@@ -54,7 +55,7 @@ def difference(run: Run, group: ProcessGroup, device: str) -> float:
     """The largest, of losses, norms, gradients and parameters; of losses alone where numbers are rounded on the way."""
     _, config, plan, bound = run
     here, there = (on_ranks(config, group, where, plan) for where in (device, "cpu"))
-    if bound > EXACT:
+    if bound == ROUNDED:
         return relative_difference(here.losses, there.losses)
     here = replace(here, **{name: on_cpu(getattr(here, name)) for name in ("gradients", "parameters")})
     return max(largest_difference(here, there).values())
@@ -112,7 +113,7 @@ def low_bits(group: ProcessGroup, device: str) -> list[str]:
         for numbers in (word for word in WireFormat if word is not WireFormat.NONE):
             nodes = {"secondary_shards": node, "ranks_per_node": node}
             ways = {"quantize_weights": numbers, "quantize_gradients": numbers}
-            yield f"{numbers} under way", config_of(group), Plan(DataParallelism.FSDP, **ways, **nodes), EXACT
+            yield f"{numbers} under way", config_of(group), Plan(DataParallelism.FSDP, **ways, **nodes), SCALED
 
     return apart(runs(), group, device)
 

@@ -81,7 +81,7 @@ class Storages(TorchDispatchMode):
         if not real and any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # a DTensor: what it does to the tensors inside comes by here again
         kwargs = kwargs or {}
-        mine = real and not self.watching(acting(sys._getframe(1)))
+        mine = real and not self.watching(acting(sys._getframe().f_back))
         if mine:
             # torch.tensor(...) makes its tensor out of our sight, and shows it here first, as an argument.
             arguments = [] if function is _LIFT_FRESH else tensors_in((*args, *kwargs.values()))
