@@ -41,7 +41,6 @@ SIGNS = {Compress.DEMO, Compress.MAJORITY_VOTE}  # they say where to go, and not
 ROUNDED = (
     5e-2  # of losses, where numbers are rounded to few bits on the way: another order of additions rounds otherwise
 )
-SCALED = 1e-4  # of all: scales in float32, of which a GPU and a CPU may round the last bit otherwise
 Run = tuple[str, TrainConfig, Plan, float]  # its name, what to learn, how, and how far GPUs may be from CPUs
 
 
@@ -113,7 +112,7 @@ def low_bits(group: ProcessGroup, device: str) -> list[str]:
         for numbers in (word for word in WireFormat if word is not WireFormat.NONE):
             nodes = {"secondary_shards": node, "ranks_per_node": node}
             ways = {"quantize_weights": numbers, "quantize_gradients": numbers}
-            yield f"{numbers} under way", config_of(group), Plan(DataParallelism.FSDP, **ways, **nodes), SCALED
+            yield f"{numbers} under way", config_of(group), Plan(DataParallelism.FSDP, **ways, **nodes), ROUNDED
 
     return apart(runs(), group, device)
 
@@ -137,7 +136,8 @@ def meetings(group: ProcessGroup) -> Iterator[Run]:
         with suppress(BadInput):
             config = config_of(group, islands=group.size(), **options)
             require_fit(config, Plan(), group.size())
-            yield ", ".join(map(str, options.values())), config, Plan(), EXACT
+            bound = ROUNDED if options.get("wire") in (Wire.INT8, Wire.INT4) else EXACT
+            yield ", ".join(map(str, options.values())), config, Plan(), bound
 
 
 def islands(group: ProcessGroup, device: str) -> list[str]:

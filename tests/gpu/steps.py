@@ -36,6 +36,7 @@ MODEL = GPTConfig(layers=20, width=2048, heads=16, kv_heads=8, hidden=5632)
 TASK = TrainConfig(MODEL, batch=8, sequence=2048, steps=40, precision=PRECISIONS["bf16"])
 SMALL = replace(TASK, model=GPTConfig(layers=2, width=32, heads=4, kv_heads=2, hidden=48), batch=2, sequence=16)
 WARM, TIMED = 3, 10  # steps
+SILENT = 150.0  # seconds that a check may take
 
 
 class Here:
@@ -91,9 +92,8 @@ def checked(here: Here, ranks: int, start: str, only: tuple[str, ...] = ()) -> f
     names = only or tuple(names_for(ranks, start))
     if here.dry:
         names = names[:1]
-    found = wrong(
-        launch(ranks, [str(here.device)], here.backend, start, names, limit=60 * (SLOW if here.dry else 1)), names
-    )
+    limit = SILENT * (SLOW if here.dry else 1)
+    found = wrong(launch(ranks, [str(here.device)], here.backend, start, names, limit=limit), names)
     for name, said in found.items():
         print(f"{name}: {said}", file=sys.stderr)
     return len(found)

@@ -45,9 +45,9 @@ def test_every_step_has_a_limit_and_all_fit_their_time() -> None:
     import steps
 
     assert sorted(step.name for step in first_half_hour.PLAN) == sorted(steps.STEPS)
-    limits = {phase: sum(s.limit for s in first_half_hour.PLAN if s.phase == phase) for phase in "ABC"}
-    assert max(limits.values()) <= first_half_hour.PHASE < 10 * 60
-    assert sum(limits.values()) <= first_half_hour.BUDGET < 30 * 60
+    limits = {phase: sum(s.limit for s in first_half_hour.PLAN if s.phase == phase) for phase in first_half_hour.LIMITS}
+    assert all(limits[phase] <= first_half_hour.LIMITS[phase] for phase in limits)
+    assert sum(limits[phase] for phase in first_half_hour.USUAL) <= first_half_hour.BUDGET < 30 * 60
 
 
 def test_a_step_that_hangs_takes_its_own_time_alone(monkeypatch: pytest.MonkeyPatch, capsys, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_step_that_hangs_takes_its_own_time_alone(monkeypatch: pytest.MonkeyPa
 
 
 def test_no_step_begins_that_has_no_time(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.setattr(first_half_hour, "PHASE", 1.0)
+    monkeypatch.setitem(first_half_hour.LIMITS, "A", 1.0)
     assert not first_half_hour.go_through([Step("A", "machine", 30.0)], dry=False, out=None)
     assert "left out: no time is left for it" in capsys.readouterr().out
 

@@ -3,6 +3,8 @@
 import gc
 import itertools
 import pickle
+import time
+from _thread import start_new_thread
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from torch.optim import AdamW
 
 from reference.memory.history import KINDS, History, MemoryKind
 from reference.memory.lab.gauge import CUDA_GRAIN, Gauge, gradients, parameters_of, state_tensors
+from reference.memory.lab.storages import LiveBytes
 from reference.memory.recipe import RECIPES, Stage, state_bytes
 from reference.models import GPT, GPTConfig, create, preset, token_loss
 
@@ -227,6 +230,16 @@ def test_what_ends_after_the_measurement_is_not_heard():
     before = gauge.history.usage.copy()
     del kept
     assert (gauge.history.usage == before).all()
+
+
+def test_what_a_thread_of_torch_asks_for_is_seen():
+    """Where no line of Python has called it, as in backward on a GPU."""
+    live = LiveBytes()
+    start_new_thread(live.__torch_dispatch__, (torch.ops.aten.exp.default, (torch.Tensor,), (torch.ones(100),)))
+    deadline = time.monotonic() + 10
+    while not live.peak and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert live.peak == 400
 
 
 def test_phases_and_their_peaks():
