@@ -91,7 +91,7 @@ def on_rank(folder: Path, rounds: int) -> dict[str, list[float]]:
         steps(lambda: None)
         saved.result()
 
-    def barest() -> None:
+    def floor() -> None:
         room = torch.cat([x.flatten().chunk(RANKS)[group.rank()] for x in held(training)])
         thread = Thread(target=write, args=(folder / f"floor {group.rank()}", room))
         thread.start()
@@ -105,7 +105,7 @@ def on_rank(folder: Path, rounds: int) -> dict[str, list[float]]:
                 shutil.rmtree(old)
         dist.barrier()
 
-    programs = dict(zip(NAMES, (without, behind, at_once, torchs, barest), strict=True))
+    programs = dict(zip(NAMES, (without, behind, at_once, torchs, floor), strict=True))
     return rows.interleaved(programs, rounds, between)
 
 
@@ -117,7 +117,7 @@ def held(training: Training) -> list[torch.Tensor]:
 
 
 def write(path: Path, room: torch.Tensor) -> None:
-    """Until it is on the disk."""
+    """Write a file, and wait until it is on the disk."""
     with path.open("wb") as file:
         file.write(room.numpy())
         os.fsync(file.fileno())

@@ -5,12 +5,11 @@ On CPUs other tests hold each of these runs to one process. They need groups of 
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 
 import torch
 import torch.distributed as dist
-from family import EXACT, shared_folder
+from family import EXACT, config_for, shared_folder
 from torch.distributed import ProcessGroup
 
 from reference.choices import (
@@ -28,7 +27,6 @@ from reference.config import TrainConfig
 from reference.data_parallel.initial import fingerprint
 from reference.errors import BadInput
 from reference.islands import WITHOUT_ROUNDS, WITHOUT_WAITING
-from reference.memory.precision import PRECISIONS
 from reference.models import GPTConfig
 from reference.oracle import largest_difference, on_ranks, relative_difference
 from reference.parallelize import DataParallelism, Plan
@@ -38,20 +36,20 @@ from reference.train import Training, require_fit, summed, train
 
 MODEL = GPTConfig(layers=2, width=64, heads=4, kv_heads=2, hidden=96)  # sides that kernels of 8 bits take
 SIGNS = {Compress.DEMO, Compress.MAJORITY_VOTE}  # they say where to go, and not how far
-ROUNDED = (
-    5e-2  # of losses, where numbers are rounded to few bits on the way: another order of additions rounds otherwise
+ROUNDED = 5e-2  # of losses, where a step computes in few bits: another order of additions rounds otherwise
+SCALED = (
+    2e-2  # of all, where numbers travel in few bits: the last bit of a scale may choose another
 )
 Run = tuple[str, TrainConfig, Plan, float]  # its name, what to learn, how, and how far GPUs may be from CPUs
 
 
 def config_of(group: ProcessGroup, precision: str = "fp64", **options: object) -> TrainConfig:
     """A few steps that divide among the ranks."""
-    batch = 2 * group.size()
-    return TrainConfig(MODEL, steps=4, batch=batch, sequence=16, warmup=2, precision=PRECISIONS[precision], **options)
+    return replace(config_for(group, precision), model=MODEL, steps=4, batch=2 * group.size(), **options)
 
 
 def difference(run: Run, group: ProcessGroup, device: str) -> float:
-    """The largest, of losses, norms, gradients and parameters; of losses alone where numbers are rounded on the way."""
+    """The largest, of losses, norms, gradients and parameters; of losses alone where a step computes in few bits."""
     _, config, plan, bound = run
     here, there = (on_ranks(config, group, where, plan) for where in (device, "cpu"))
     if bound == ROUNDED:
@@ -112,7 +110,7 @@ def low_bits(group: ProcessGroup, device: str) -> list[str]:
         for numbers in (word for word in WireFormat if word is not WireFormat.NONE):
             nodes = {"secondary_shards": node, "ranks_per_node": node}
             ways = {"quantize_weights": numbers, "quantize_gradients": numbers}
-            yield f"{numbers} under way", config_of(group), Plan(DataParallelism.FSDP, **ways, **nodes), ROUNDED
+            yield f"{numbers} under way", config_of(group), Plan(DataParallelism.FSDP, **ways, **nodes), SCALED
 
     return apart(runs(), group, device)
 
@@ -133,11 +131,13 @@ def island_options() -> Iterator[dict[str, object]]:
 def meetings(group: ProcessGroup) -> Iterator[Run]:
     """Those for which there are islands enough, and pairs where pairs meet; a rank is an island."""
     for options in island_options():
-        with suppress(BadInput):
+        try:
             config = config_of(group, islands=group.size(), **options)
             require_fit(config, Plan(), group.size())
-            bound = ROUNDED if options.get("wire") in (Wire.INT8, Wire.INT4) else EXACT
-            yield ", ".join(map(str, options.values())), config, Plan(), bound
+        except BadInput:
+            continue
+        bound = SCALED if options.get("wire") in (Wire.INT8, Wire.INT4) else EXACT
+        yield ", ".join(map(str, options.values())), config, Plan(), bound
 
 
 def islands(group: ProcessGroup, device: str) -> list[str]:
