@@ -180,6 +180,13 @@ def test_roots_are_the_same_numbers_with_another_scale_and_none_is_lost() -> Non
     assert decoded(codes(torch.zeros(2), scale, ROOTS), scale, ROOTS).tolist() == [0.0, 0.0]
 
 
+def test_roots_in_float32_are_the_numbers_next_to_them() -> None:
+    """On any device: an exponential in float32 is not, and a GPU's is another one than a CPU's."""
+    every = torch.arange(1, 256, dtype=torch.uint8)
+    exact = torch.tensor([2.0 ** ((int(code) - 255) / 16) for code in every], dtype=torch.float64)
+    assert torch.equal(decoded(every, torch.ones(1), ROOTS), exact.float())
+
+
 def test_chance_is_even_and_knows_step_and_name() -> None:
     places = torch.arange(40_000)
     noise = noise_of(3, 7, "x", places)

@@ -37,9 +37,7 @@ from reference.train import Training, require_fit, summed, train
 MODEL = GPTConfig(layers=2, width=64, heads=4, kv_heads=2, hidden=96)  # sides that kernels of 8 bits take
 SIGNS = {Compress.DEMO, Compress.MAJORITY_VOTE}  # they say where to go, and not how far
 ROUNDED = 5e-2  # of losses, where a step computes in few bits: another order of additions rounds otherwise
-SCALED = (
-    2e-2  # of all, where numbers travel in few bits: the last bit of a scale may choose another
-)
+SCALED = 2e-2  # of all, where numbers travel in few bits: the last bit of a scale may choose another
 Run = tuple[str, TrainConfig, Plan, float]  # its name, what to learn, how, and how far GPUs may be from CPUs
 
 
