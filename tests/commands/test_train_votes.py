@@ -46,21 +46,24 @@ def losses(log: Path) -> list[float]:
 @pytest.mark.parametrize(
     ("sent", "fates"),
     [
-        (signal.SIGKILL, ["rank 1 has died (status -9)", "rank 0 was left behind: "]),
-        (signal.SIGSTOP, ["rank 1 hung, and was killed at the end", "rank 0 hung, and was killed at the end"]),
+        (signal.SIGKILL, [r"rank 1 has died \(status -9\)", "rank 0 was left behind: "]),
+        (signal.SIGSTOP, ["rank 1 hung, and was killed at the end", "rank 0 (hung, and was killed|was left behind)"]),
     ],
 )
 def test_a_replica_of_which_a_rank_dies_or_hangs_takes_no_other_along(
     sent: int, fates: list[str], common: list[str], tmp_path: Path
 ) -> None:
-    """The replica's other rank is left behind, and checkpoints, which this replica had written, are the next one's."""
+    """The replica's other rank is left behind, and checkpoints, which this replica had written, are the next one's.
+
+    Where a rank hangs, the other one waits for it in their collective, or for the others' vote, which ends first.
+    """
     common += ["--save", str(tmp_path / "saved"), "--save-every", "10"]
     with subprocess.Popen([*START, *common, *VOTES], stdout=subprocess.PIPE, text=True, cwd=HOUSE) as running:
         said, pids = begun(running)
         os.kill(pids[1], sent)
         said += running.communicate(timeout=200)[0]
     assert running.returncode == 0
-    assert all(fate in said for fate in fates)
+    assert [fate for fate in fates if not re.search(fate, said)] == [], said
     assert re.search(r"from step \d+ on gradients are those of replica 1\n", said)
     assert "nats per byte" in said
     assert [*(tmp_path / "saved").glob(f"*-step-{STEPS}")]
