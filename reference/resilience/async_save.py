@@ -6,7 +6,7 @@ without a wait, and one line where something fails.
     save          all ranks, between two steps: copy what this rank will write into memory of its own
     write         a thread on each rank, while training continues: its file, fsync, checksum. It sends no message
     at_boundary   all ranks, between two later steps: once all have written, a thread on rank 0 seals (metadata,
-                  manifest, fsync, rename); at a boundary after that, it deletes what is too old
+                  manifest, fsync, rename), and deletes what is too old; at a boundary after that, all know it
 
 What holds at every moment:
 
@@ -39,7 +39,7 @@ from torch.optim import Optimizer
 from reference.data_parallel.gradient_sync import GradientSync, ParameterShard
 from reference.memory.offload_targets import HostMemory
 from reference.zero.agreement import anywhere
-from reference.zero.checkpoint import Steps, contents_of, in_steps, proceed
+from reference.zero.checkpoint import Begun, Steps, begin, in_steps, proceed
 from reference.zero.checkpoint_remembered import held_parts
 from reference.zero.checkpoint_state import held_values
 from reference.zero.checkpoint_write import Chunks, WritePlan, plan_of
@@ -78,9 +78,9 @@ class BackgroundCheckpoints:
                 newest checkpoint that is there.
         """
         self.wait()
-        contents = contents_of(self.form, self.optimizer, step, extra, self.group)
-        plan, chunks = self._copy.of(held_values(held_parts(self.form, self.optimizer), self.optimizer.state))
-        steps = in_steps(self.folder, contents, plan, chunks, self.group, self.keep)
+        begun = begin(self.folder, self.form, self.optimizer, step, extra, self.group)
+        held = held_values(held_parts(self.form, self.optimizer), self.optimizer.state)
+        steps = in_steps(begun, *self._copy.of(held, layout(begun)), self.group, self.keep)
         self._doing = in_thread(next(steps))
         self._steps = steps
 
@@ -138,26 +138,35 @@ def in_thread(do: Callable[[], Any]) -> Future:
     return done
 
 
+def layout(begun: Begun) -> list[tuple]:
+    """Of all that ranks hold, as they have agreed on it: names, shapes and dtypes. Where ranks cut it never changes."""
+    described = (*begun.contents["parameters"].items(), *begun.contents["remembered"].items())
+    return [(name, each["shape"], each["dtype"], each["elements"]) for name, each in described]
+
+
 class Copy:
-    """Memory for what this rank writes, and the plan of who writes what. Both serve as long as the shapes stay."""
+    """Memory for what this rank writes, and the plan of who writes what. Both serve as long as the layout stays."""
 
     def __init__(self, group: ProcessGroup) -> None:
         self.group = group
-        self._shapes: dict[str, tuple] = {}
+        self._layout: list[tuple] | None = None
         self._plan: WritePlan | None = None
         self._room: dict[str, Chunk] = {}
 
     @torch.no_grad()
-    def of(self, held: Mapping[str, tuple[ParameterShard, Tensor]]) -> tuple[WritePlan, Chunks]:
+    def of(self, held: Mapping[str, tuple[ParameterShard, Tensor]], layout: list[tuple]) -> tuple[WritePlan, Chunks]:
         """Copy what this rank writes of what it holds. All ranks call this together.
+
+        Args:
+            held: by this rank.
+            layout: of all that ranks hold, the same on every rank.
 
         Returns:
             The plan, and the copies, whose memory the next call uses again.
         """
-        shapes = {name: (values.shape, values.dtype) for name, (_, values) in held.items()}
-        if any(anywhere([shapes != self._shapes], self.group)):  # the first time, and once the optimizer has state
+        if layout != self._layout:  # the first time, and once the optimizer has state
             chunks = {name: Chunk(part, values) for name, (part, values) in held.items()}
-            self._plan, self._shapes = plan_of(chunks, self.group), shapes
+            self._plan, self._layout = plan_of(chunks, self.group), layout
             self._room = {name: self.room_for(*held[name]) for name in self._plan.own(chunks)}
         for name, room in self._room.items():
             room.held.copy_(held[name][1])

@@ -20,6 +20,7 @@ arXiv 2010.08679.
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from reference.data_parallel.gradient_sync import GradientSync
 from reference.errors import BadInput
 from reference.zero import checkpoint_folder
 from reference.zero.agreement import anywhere, by_first, together
-from reference.zero.checkpoint import at_once, contents_of, found, in_steps, read, remembered_in, require_fit
+from reference.zero.checkpoint import at_once, begin, found, in_steps, read, remembered_in, require_fit
 from reference.zero.checkpoint_folder import SUMS, Fingerprint
 from reference.zero.checkpoint_remembered import held_parts, rooms
 from reference.zero.checkpoint_remembered import install as install_remembered
@@ -76,19 +77,18 @@ class IncrementalCheckpoints:
 
     def save(self, step: int, extra: Mapping[str, Any]) -> Path:
         """Save a checkpoint, a full one if it must be. Arguments and errors as for `reference.zero.checkpoint.save`."""
-        contents = contents_of(self.form, self.optimizer, step, extra, self.group)
         chunks = held_chunks(held_parts(self.form, self.optimizer), self.optimizer.state)
         now = {place: checksum(block) for place, block in blocks_of(chunks, self.block)}
         if self._must_be_full(now):
-            saved = self._write(contents, chunks)
+            saved = self._write(step, extra, {}, chunks)
             self._base, self._checksums, self._since = saved, now, 0
             return saved
         blocks = blocks_of(chunks, self.block)
         changed = joined((place, block) for place, block in blocks if now[place] != self._checksums[place])
         boxes = together(lambda: {key(place): (*place, tuple(x.shape)) for place, x in changed.items()}, self.group)
-        contents["base"] = {"name": self._base.name, "sums": by_first(lambda: sums_of(self._base), self.group)}
-        contents["changed"] = {name: box for mine in boxes for name, box in mine.items()}
-        saved = self._write(contents, {key(place): block for place, block in changed.items()})
+        base = {"name": self._base.name, "sums": by_first(lambda: sums_of(self._base), self.group)}
+        adds = {"base": base, "changed": {name: box for mine in boxes for name, box in mine.items()}}
+        saved = self._write(step, extra, adds, {key(place): block for place, block in changed.items()})
         self._since += 1
         return saved
 
@@ -97,9 +97,13 @@ class IncrementalCheckpoints:
         due = self._base is None or self._since + 1 >= self.full_every or now.keys() != self._checksums.keys()
         return anywhere([due or not is_there(self._base)], self.group)[0]
 
-    def _write(self, contents: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Path:
-        plan = plan_of(tensors, self.group)
-        return at_once(in_steps(self.folder, contents, plan, tensors, self.group, self.keep), self.group)
+    def _write(
+        self, step: int, extra: Mapping[str, Any], adds: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    ) -> Path:
+        """Save these tensors, and what an increment says of what it adds to."""
+        begun = begin(self.folder, self.form, self.optimizer, step, extra, self.group)
+        begun = replace(begun, contents={**begun.contents, **adds})
+        return at_once(in_steps(begun, plan_of(tensors, self.group), tensors, self.group, self.keep), self.group)
 
 
 def load(

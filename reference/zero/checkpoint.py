@@ -5,16 +5,18 @@ optimizer remembers. Where the cuts are is the only thing in which replicas, ZeR
 and without tensor parallelism, and `torch.distributed.checkpoint` (DCP) finds for each new box the old ones that it
 lies in. A vocabulary's padding is not saved: it depends on the number of ranks, and is zero everywhere.
 
-    save        describe, then write: each rank its share, and of what many have, one. At last, rename: now it is there.
-                One step at a time (`in_steps`), so that another caller can let training continue in between
+    save        begin: describe. Then write: each rank its share, and of what many have, one. At last, rename: now it
+                is there. One step at a time (`in_steps`), so that another caller can let training continue in between
     load        compare the model, then every byte with its checksum; read aside; only then change anything
 
 Not saved: frozen parameters and buffers, since no form holds them; hyperparameters, since they are the business of the
 run that loads.
 """
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,7 +45,7 @@ from .checkpoint_state import (
     merge,
     saved_parts,
 )
-from .checkpoint_write import Chunks, WritePlan, plan_of, seal, write
+from .checkpoint_write import Chunks, WritePlan, Written, plan_of, seal, write
 
 __all__ = ["by_first", "latest", "load", "save", "together"]
 
@@ -81,40 +83,50 @@ def save(
         BadInput: the same on every rank, if it cannot be saved: no room, no permission, something that is not plain.
             Whatever checkpoints were in the folder are still there.
     """
-    folder = Path(folder)
-    contents = contents_of(form, optimizer, step, extra, group)
+    begun = begin(Path(folder), form, optimizer, step, extra, group)
     chunks = held_chunks(held_parts(form, optimizer), optimizer.state)
-    return at_once(in_steps(folder, contents, plan_of(chunks, group), chunks, group, keep), group)
+    return at_once(in_steps(begun, plan_of(chunks, group), chunks, group, keep), group)
 
 
-def contents_of(
-    form: GradientSync, optimizer: Optimizer, step: int, extra: Mapping[str, Any], group: ProcessGroup
-) -> dict[str, Any]:
-    """All that a checkpoint says but the elements; values, which no later step changes. All ranks call this together.
+@dataclass(frozen=True)
+class Begun:
+    """A checkpoint of which no element is written yet."""
+
+    partial: Path  # where it is written
+    contents: dict[str, Any]  # all that it says but the elements; values, which no later step changes
+
+
+def begin(
+    folder: Path, form: GradientSync, optimizer: Optimizer, step: int, extra: Mapping[str, Any], group: ProcessGroup
+) -> Begun:
+    """Agree on what a checkpoint says, and make a place for it. All ranks call this together; it takes one message.
 
     Raises:
-        BadInput: the same on every rank, if something is not plain, or ranks do not agree.
+        BadInput: the same on every rank, if something is not plain, ranks do not agree, or there can be no place.
     """
     require_plain(extra)
+    first, place = dist.get_rank(group) == 0, []
 
-    def described() -> tuple[dict[str, SavedParameter], dict[str, SavedParameter]]:
-        remembered = [each.as_saved() for each in form.remembered]
-        return describe(saved_parts(form, optimizer), optimizer.state), describe(remembered, {})
+    def mine() -> tuple[dict[str, SavedParameter], dict[str, SavedParameter], list[Path]]:
+        of_parameters = describe(saved_parts(form, optimizer), optimizer.state)
+        remembered = describe([each.as_saved() for each in form.remembered], {})
+        place.extend([checkpoint_folder.begin(folder)] if first else [])
+        return of_parameters, remembered, place
 
-    parameters, remembered = map(merge, zip(*together(described, group), strict=True))
-    return {
-        "step": int(step),
-        "extra": deepcopy(dict(extra)),
-        "optimizer": kind_of(optimizer),
-        "parameters": {name: vars(saved) for name, saved in parameters.items()},
-        "remembered": {key: vars(saved) for key, saved in remembered.items()},
-    }
+    with or_nothing_is_left(folder, step, place, group):
+        of_parameters, remembered, ((partial,), *_) = zip(*together(mine, group), strict=True)
+        contents = {
+            "step": int(step),
+            "extra": deepcopy(dict(extra)),
+            "optimizer": kind_of(optimizer),
+            "parameters": {name: vars(saved) for name, saved in merge(of_parameters).items()},
+            "remembered": {key: vars(saved) for key, saved in merge(remembered).items()},
+        }
+    return Begun(partial, contents)
 
 
-def in_steps(
-    folder: Path, contents: Mapping[str, Any], plan: WritePlan, chunks: Chunks, group: ProcessGroup, keep: int
-) -> Steps:
-    """Write, seal, delete what is too old. All ranks take these steps together; see `proceed`.
+def in_steps(begun: Begun, plan: WritePlan, chunks: Chunks, group: ProcessGroup, keep: int) -> Steps:
+    """Write; then seal, and delete what is too old. All ranks take these steps together; see `proceed`.
 
     Returns:
         The checkpoint.
@@ -122,26 +134,37 @@ def in_steps(
     Raises:
         BadInput: on every rank. Nothing is left of what was not sealed, and what was there before is there still.
     """
-    first = dist.get_rank(group) == 0
-    if keep < 1:
-        raise BadInput(f"a folder keeps 1 checkpoint or more, not {keep}")
-    try:
-        partial = by_first(lambda: checkpoint_folder.begin(folder), group)
-        try:
-            written = yield lambda: write(partial, plan, chunks)
-            checkpoint, *_ = yield lambda: seal(partial, plan, written, contents) if first else None
-        except BadInput:
-            by_first(lambda: checkpoint_folder.discard(partial), group)
-            raise
-    except BadInput as error:
-        last = latest(folder)
-        step = contents["step"]
-        raise BadInput(f"step {step} was not saved: {error}; the last checkpoint is {last or 'none'}") from None
-    try:
-        yield lambda: checkpoint_folder.keep_last(folder, keep) if first else None
-    except BadInput as error:
-        raise BadInput(f"{checkpoint} was saved, but an old one could not be deleted: {error}") from None
+    partial, first = begun.partial, dist.get_rank(group) == 0
+    with or_nothing_is_left(partial.parent, begun.contents["step"], [partial], group):
+        if keep < 1:
+            raise BadInput(f"a folder keeps 1 checkpoint or more, not {keep}")
+        written = yield lambda: write(partial, plan, chunks)
+        sealed = yield lambda: seal_and_keep(begun, plan, written, keep) if first else None
+    checkpoint, failure = sealed[0]
+    if failure:
+        raise BadInput(f"{checkpoint} was saved, but an old one could not be deleted: {failure}")
     return checkpoint
+
+
+def seal_and_keep(begun: Begun, plan: WritePlan, written: list[Written], keep: int) -> tuple[Path, str]:
+    """Give a checkpoint its name, then delete what is too old. Returns it, and why that failed; "" if it did not."""
+    checkpoint = seal(begun.partial, plan, written, begun.contents)
+    try:
+        checkpoint_folder.keep_last(checkpoint.parent, keep)
+    except OSError as error:
+        return checkpoint, f"rank 0: {error}"
+    return checkpoint, ""
+
+
+@contextmanager
+def or_nothing_is_left(folder: Path, step: int, place: list[Path], group: ProcessGroup) -> Iterator[None]:
+    """Where a save fails on all ranks together, rank 0 gives back its place, and all say what there is instead."""
+    try:
+        yield
+    except BadInput as error:
+        by_first(lambda: [checkpoint_folder.discard(partial) for partial in place], group)
+        last = latest(folder) or "none"
+        raise BadInput(f"step {step} was not saved: {error}; the last checkpoint is {last}") from None
 
 
 def at_once(steps: Steps, group: ProcessGroup) -> Path:
