@@ -14,6 +14,7 @@ The kernel keeps all but the last, whatever the code does to its own process. Wh
 missing. A hook can't be removed once it is there, and the text of a learner is told by it; it is no wall by itself.
 """
 
+import errno
 import os
 import resource
 import sys
@@ -27,6 +28,7 @@ from . import landlock, namespaces, seccomp
 
 MEMORY = 8 << 30  # bytes of data of one rank
 
+_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _HOUSE = Path(__file__).resolve().parents[2]
 _ROOMS = ("reference", "puzzles", "visualizations", "rankwise", "lessons", "tests")
 _PACKAGES = ("site-packages", "dist-packages")
@@ -129,6 +131,8 @@ def hook(
             if writes and not isinstance(path, int) and not inside(path, root):
                 raise refuse(f"this code may not write files ({path!r})")
             if not isinstance(path, int) and not inside(path, roots) and not _of_traceback(sys._getframe(1)):
+                if _of_metadata(sys._getframe(1)):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
                 raise refuse(f"this code may not read files ({path!r})")
         for position in _CHANGED.get(event, ()):
             if not inside(arguments[position], root):
@@ -140,6 +144,13 @@ def hook(
 def _of_traceback(frame: FrameType) -> bool:
     """Whether Python looks for the lines of a file, to show them: it does without, where the kernel refuses them."""
     return frame.f_code.co_filename.endswith(("tokenize.py", "linecache.py"))
+
+
+def _of_metadata(frame: FrameType | None) -> bool:
+    """Whether Python looks through all packages for one, as torch lets it: what may not be read it passes over."""
+    while frame and not frame.f_code.co_filename.endswith("importlib/metadata/__init__.py"):
+        frame = frame.f_back if frame.f_code.co_filename.startswith(_LIBRARY) else None
+    return frame is not None
 
 
 def inside(path: Any, root: str | tuple[str, ...]) -> bool:

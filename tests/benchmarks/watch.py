@@ -28,7 +28,7 @@ from tests.watch.verdicts import complaints  # noqa: E402
 from tests.watch.warm import Stuck, WarmClusters  # noqa: E402
 
 REPETITIONS = 50
-VERDICT = 0.25  # seconds
+VERDICT = 0.2  # seconds
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """The wall of audit hooks by itself, without the kernel's: what it refuses, and what it lets through."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +97,28 @@ def test_a_link_leads_where_it_points_to(tmp_path: Path) -> None:
 )
 def test_what_reaches_out_of_the_interpreter_is_refused(tmp_path: Path, event: str, what: str) -> None:
     assert told(tmp_path, event, ()) == f"this code may not {what} ({event})"
+
+
+METADATA = """
+import os, sys
+from importlib import metadata
+from reference.cluster.confine import hook
+
+scratch, home = sys.argv[1:]
+(package,) = metadata.distributions(path=[home])
+sys.addaudithook(hook(scratch, RuntimeError, [os.path.dirname(os.__file__)]))
+assert package.read_text("PKG-INFO") is None
+try:
+    open(os.path.join(home, "a.egg-info", "PKG-INFO"))
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_a_look_through_all_packages_passes_over_what_may_not_be_read(tmp_path: Path) -> None:
+    """As torch takes one when some of its modules are imported: this course, too, is installed as a package."""
+    (tmp_path / "a.egg-info").mkdir()
+    (tmp_path / "a.egg-info" / "PKG-INFO").write_text("Name: a\n")
+    command = [sys.executable, "-c", METADATA, str(tmp_path / SCRATCH), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.stdout.startswith("this code may not read files ("), done.stderr
