@@ -3,12 +3,13 @@
 import contextlib
 import io
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-from reference.cluster import EachRank, RankError, ResultError
+from reference.cluster import EachRank, RankError, ResultError, TimeLimit
 from reference.cluster.verdict import BUSY
 from reference.trace import Op, Trace
 
@@ -22,6 +23,7 @@ from .values import Comparison
 Ran = TypeVar("Ran")
 
 _METERS = {Measure.PEAK_BYTES: "peak", Measure.KEPT_BYTES: "kept", Measure.LINES: "lines"}
+_CROWDED = 4  # programs that want to run, for each processor
 _GROUPS = 3  # that a rank makes in a case at most, where a drive or a solution makes groups
 _OF_SCHEDULES = (Measure.BUBBLE, Measure.ACTIVATIONS, Measure.ALL_ACTIVATIONS, Measure.ROOM)
 
@@ -154,15 +156,29 @@ class Broken(Exception):
         """True where the machine was too busy, which says nothing of the solution."""
         return self.error.kind == BUSY
 
+    @property
+    def late(self) -> bool:
+        """True where it took too long, whatever the reason."""
+        return isinstance(self.error, TimeLimit)
+
 
 def patiently(run: Callable[..., Ran], *arguments: Any) -> Ran:
-    """Call `run`; once more where the machine was too busy for it. Raises Broken."""
+    """Call `run`; once more where the machine was too busy for it. Raises Broken.
+
+    A time limit counts no wait for a processor that the kernel writes down. It does not write down all that a crowded
+    machine makes slow, such as messages that the kernel itself has no time to deliver.
+    """
     try:
         return run(*arguments)
     except Broken as broken:
-        if not broken.busy:
+        if not (broken.busy or (broken.late and crowded())):
             raise
     return run(*arguments)
+
+
+def crowded() -> bool:
+    """Whether far more programs want to run than there are processors."""
+    return os.getloadavg()[0] > _CROWDED * (os.cpu_count() or 1)
 
 
 def run_cases(solution: Solution, cases: Sequence[Case], pool: Pool) -> list[Run]:
