@@ -87,6 +87,7 @@ def failures(folder: Path, culprit: int) -> list[tuple[int, list[str], list[str]
         everyone: list = [None, None]
         dist.all_gather_object(everyone, (error, over), group=group)
         found.append((sum(bool(each) for each, _ in everyone), [each for each, _ in everyone], os.listdir(folder)))
+        dist.barrier(group)  # rank 0 makes a place for the next one as soon as it begins
         if any(over for _, over in everyone):
             return found
     raise AssertionError("so many calls?")
