@@ -29,6 +29,7 @@ from . import landlock, namespaces, seccomp
 MEMORY = 8 << 30  # bytes of data of one rank
 
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
+_PASSES_OVER = ("linecache.py", "tokenize.py", os.path.join("importlib", "metadata", "__init__.py"))
 _HOUSE = Path(__file__).resolve().parents[2]
 _ROOMS = ("reference", "puzzles", "visualizations", "rankwise", "lessons", "tests")
 _PACKAGES = ("site-packages", "dist-packages")
@@ -130,9 +131,9 @@ def hook(
             writes = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
             if writes and not isinstance(path, int) and not inside(path, root):
                 raise refuse(f"this code may not write files ({path!r})")
-            if not isinstance(path, int) and not inside(path, roots) and not _of_traceback(sys._getframe(1)):
-                if _of_metadata(sys._getframe(1)):
-                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+            if not isinstance(path, int) and not inside(path, roots):
+                if _does_without(sys._getframe(1)):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)  # as the kernel says it
                 raise refuse(f"this code may not read files ({path!r})")
         for position in _CHANGED.get(event, ()):
             if not inside(arguments[position], root):
@@ -141,16 +142,16 @@ def hook(
     return audit
 
 
-def _of_traceback(frame: FrameType) -> bool:
-    """Whether Python looks for the lines of a file, to show them: it does without, where the kernel refuses them."""
-    return frame.f_code.co_filename.endswith(("tokenize.py", "linecache.py"))
+def _does_without(frame: FrameType | None) -> bool:
+    """Whether Python itself looks for a file, and goes on where it may not read it.
 
-
-def _of_metadata(frame: FrameType | None) -> bool:
-    """Whether Python looks through all packages for one, as torch lets it: what may not be read it passes over."""
-    while frame and not frame.f_code.co_filename.endswith("importlib/metadata/__init__.py"):
-        frame = frame.f_back if frame.f_code.co_filename.startswith(_LIBRARY) else None
-    return frame is not None
+    So it shows a traceback without the lines of a file, and looks through all packages for one, as torch has it do.
+    """
+    while frame and frame.f_code.co_filename.startswith(_LIBRARY):
+        if frame.f_code.co_filename.endswith(_PASSES_OVER):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def inside(path: Any, root: str | tuple[str, ...]) -> bool:

@@ -99,8 +99,8 @@ def test_what_reaches_out_of_the_interpreter_is_refused(tmp_path: Path, event: s
     assert told(tmp_path, event, ()) == f"this code may not {what} ({event})"
 
 
-METADATA = """
-import os, sys
+LOOKS = """
+import linecache, os, sys
 from importlib import metadata
 from reference.cluster.confine import hook
 
@@ -108,17 +108,19 @@ scratch, home = sys.argv[1:]
 (package,) = metadata.distributions(path=[home])
 sys.addaudithook(hook(scratch, RuntimeError, [os.path.dirname(os.__file__)]))
 assert package.read_text("PKG-INFO") is None
+text = os.path.join(home, "a.egg-info", "PKG-INFO")
+assert linecache.getlines(text) == []
 try:
-    open(os.path.join(home, "a.egg-info", "PKG-INFO"))
+    open(text)
 except RuntimeError as error:
     print(error)
 """
 
 
-def test_a_look_through_all_packages_passes_over_what_may_not_be_read(tmp_path: Path) -> None:
-    """As torch takes one when some of its modules are imported: this course, too, is installed as a package."""
+def test_python_passes_over_what_it_may_not_read(tmp_path: Path) -> None:
+    """When it shows lines of a file, or looks through all packages, of which this course is one, as torch has it do."""
     (tmp_path / "a.egg-info").mkdir()
     (tmp_path / "a.egg-info" / "PKG-INFO").write_text("Name: a\n")
-    command = [sys.executable, "-c", METADATA, str(tmp_path / SCRATCH), str(tmp_path)]
+    command = [sys.executable, "-c", LOOKS, str(tmp_path / SCRATCH), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.stdout.startswith("this code may not read files ("), done.stderr

@@ -155,6 +155,29 @@ def test_a_boundary_finishes_what_is_written(eight: Cluster, tmp_path: Path) -> 
     assert eight.run(boundaries, tmp_path)[:2] == [[None, "000002-step-1"]] * 2
 
 
+def test_a_save_takes_three_messages_once_the_layout_is_known(eight: Cluster, tmp_path: Path) -> None:
+    """To begin, when all have written, when it is sealed; one more for the plan where the optimizer has got a state."""
+
+    def counts(folder: Path) -> list[int] | None:
+        if (started := begun(folder, steps=0)) is None:
+            return None
+        background, send = BackgroundCheckpoints(folder, *started[1:]), dist.all_gather_object
+        messages = []
+        for step in range(3):
+            sent: list[str] = []
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(dist, "all_gather_object", lambda *a, s=sent, **k: (s.append("gathered"), send(*a, **k)))
+                patch.setattr(dist, "all_reduce", None)  # nothing else is asked
+                background.save(step, {})
+                background.wait()
+            messages.append(len(sent))
+            if step == 0:
+                train(*started, [0])
+        return messages
+
+    assert eight.run(counts, tmp_path)[:2] == [[4, 4, 3]] * 2
+
+
 def test_every_byte_is_on_the_disk_before_the_name_and_none_is_written_by_the_main_thread(
     eight: Cluster, tmp_path: Path
 ) -> None:

@@ -111,6 +111,19 @@ def test_the_last_checkpoints_are_kept(eight: Cluster, tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["000008-step-4"]
 
 
+def test_a_folder_that_keeps_none_gets_none(eight: Cluster, tmp_path: Path) -> None:
+    def keeps_none(folder: Path) -> str | None:
+        if (started := begun(folder, steps=1)) is None:
+            return None
+        with pytest.raises(BadInput) as refusal:
+            save(folder, *started[1:3], 2, {}, started[3], keep=0)
+        return str(refusal.value)
+
+    for said in eight.run(keeps_none, tmp_path)[:2]:
+        assert said.startswith("step 2 was not saved: a folder keeps 1 checkpoint or more, not 0; ")
+    assert os.listdir(tmp_path) == ["000001-step-1"]
+
+
 def test_ranks_that_took_different_steps_save_nothing(eight: Cluster, tmp_path: Path) -> None:
     def one_too_many(folder: Path) -> str | None:
         if (started := begun(folder, steps=1)) is None:
@@ -124,5 +137,7 @@ def test_ranks_that_took_different_steps_save_nothing(eight: Cluster, tmp_path: 
 
     first, second, *_ = eight.run(one_too_many, tmp_path)
     assert first == second
+    assert first.startswith("step 2 was not saved: ranks do not agree about ")
+    assert first.endswith(f"; the last checkpoint is {tmp_path / '000001-step-1'}")
     assert "ranks do not agree about " in first and "'step': (2.0, 'float32')" in first
     assert os.listdir(tmp_path) == ["000001-step-1"]
