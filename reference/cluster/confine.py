@@ -143,7 +143,7 @@ def hook(
 
 
 def _does_without(frame: FrameType | None) -> bool:
-    """Whether Python itself looks for a file, and goes on where it may not read it.
+    """Whether Python itself looks for a file, and continues where it may not read it.
 
     So it shows a traceback without the lines of a file, and looks through all packages for one, as torch has it do.
     """
