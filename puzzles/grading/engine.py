@@ -1,6 +1,6 @@
 """Grade a text: run it on every case of its puzzle, and say in one verdict what came of it.
 
-First the values (`trial.py`), then the budgets, then the calls.
+First the values (`trial.py`), then the budgets, then the calls, and at last what a process weighs (`weigh.py`).
 """
 
 import contextlib
@@ -96,8 +96,8 @@ def _grade(solution: Solution, pool: Pool) -> Verdict:
         verdict = (
             _costs(puzzle, runs)
             or scale.verdict(solution, pool, _compared(runs))
-            or weigh.verdict(solution, pool, _compared(runs))
             or _calls(puzzle, runs, findings)
+            or weigh.verdict(solution, pool, _compared(runs))  # last: what it imports weighs, too
         )
     if findings or any(run.of_call.patched or run.of_call.left for run in runs):
         pool.distrust()

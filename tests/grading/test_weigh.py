@@ -1,9 +1,12 @@
 """Memory that no meter of tensors sees: a process that holds more than the reference solution's is refused."""
 
+import re
+
 import pytest
 
 from puzzles import catalog
 from puzzles.grading import text, weigh
+from puzzles.grading.engine import grade
 from puzzles.grading.pool import shared
 from puzzles.grading.runs import Solution
 
@@ -50,3 +53,10 @@ def test_what_is_hidden_from_the_meters_counts(name):
     assert weigh.verdict(Solution(puzzle, solution, "solution.py"), pool) is None
     verdict = weigh.verdict(Solution(puzzle, solution.replace(before, after), "solution.py"), pool)
     assert verdict is not None and "a rank's process grows by" in verdict.reason
+
+
+def test_a_module_that_may_not_be_imported_is_named_before_it_is_weighed():
+    """On ranks that are new: on those that have imported it before, it weighs nothing."""
+    puzzle = catalog.find("memory.recompute_block")
+    (own,) = (wrong for wrong in puzzle.wrong if wrong.name == "torch's own")
+    assert re.search(own.diagnosis, grade(puzzle, text.wrong(puzzle, own), seed=3).reason)
