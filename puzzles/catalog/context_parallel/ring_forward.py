@@ -86,6 +86,17 @@ PUZZLE = Puzzle(
         layout=("contiguous",),
         padding=(0, 3),
     )
+    + cases(  # on so many ranks, all blocks together are more than all else
+        worlds=(6,),
+        batch=(1,),
+        heads=(2,),
+        local=(1,),
+        head_dim=(8,),
+        kv_heads=(2,),
+        microseconds=(20,),
+        layout=("contiguous",),
+        padding=(0,),
+    )
     + cases(
         worlds=(4,),
         members=(0, 2, 3),
