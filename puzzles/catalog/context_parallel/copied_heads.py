@@ -14,6 +14,7 @@ from .in_one_process import attention_of_all, bytes_of, tokens_of_a_rank
 
 RANKS_AND_HEADS = (  # ranks, heads of queries, heads of keys
     (4, 4, 2), (3, 12, 4), (4, 4, 1), (2, 4, 4), (4, 12, 3), (6, 12, 4), (1, 4, 2), (5, 5, 1), (8, 8, 2), (2, 6, 3),
+    (2, 8, 2),
 )  # fmt: skip
 
 
