@@ -53,8 +53,8 @@ def test_the_stub_fails(puzzle: Puzzle, own_pool: Pool) -> None:
 @pytest.mark.turns(16)
 @pytest.mark.parametrize(("puzzle", "mistake"), MISTAKES, ids=named)
 def test_a_mistake_is_told_why(puzzle: Puzzle, mistake: Wrong, own_pool: Pool) -> None:
-    """As a whole check tells it, or where a case that is drawn or large has another word, as the named ones do."""
-    for check in (puzzle, replace(puzzle, drawn=(), scale=None, large=None)):
+    """Whatever is drawn: as the named cases and the large one tell it, or where that has another word, as these do."""
+    for check in (replace(puzzle, drawn=()), replace(puzzle, drawn=(), scale=None, large=None)):
         verdict = grade(check, text.wrong(puzzle, mistake), pool=own_pool)
         assert not verdict.passed
         if re.search(mistake.diagnosis, verdict.reason):
