@@ -26,15 +26,11 @@ def due(inputs: Inputs) -> torch.dtype | None:
 
 def narrowed(inputs: Inputs, events: list[Event]) -> Event | None:
     """The first message that brings floats in fewer bits than they have."""
-    dtype = due(inputs)
+    floats = [event for event in events if event.dtype in _FLOATS and torch.Size(event.shape).numel() > 1]
+    dtype = due(inputs) if floats else None
     if dtype is None:
         return None
-    for event in events:
-        sent = _FLOATS.get(event.dtype)
-        several = torch.Size(event.shape).numel() > 1
-        if sent and several and sent.itemsize < dtype.itemsize:
-            return event
-    return None
+    return next((event for event in floats if _FLOATS[event.dtype].itemsize < dtype.itemsize), None)
 
 
 def cut(inputs: Inputs, events: list[Event]) -> Event | None:

@@ -30,7 +30,7 @@ def planted(case):
     return draw, step, draw.randrange(case.rows * case.columns), case.steps * STEP + place
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def recorded(case):
     """What each rank has recorded when nothing moves any more, and the call that is missing."""
     draw, step, culprit, missing = planted(case)

@@ -38,7 +38,8 @@ def all_cuts(case, ranks):
 
 
 def cut_anew(case, inputs):
-    return [{"filled": [parts[rank] for parts in all_cuts(case, case.n)]} for rank in range(case.n)]
+    cuts = all_cuts(case, case.n)
+    return [{"filled": [parts[rank] for parts in cuts]} for rank in range(case.n)]
 
 
 def needed(case, rank):
