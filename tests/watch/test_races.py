@@ -38,6 +38,7 @@ def test_a_late_report_makes_no_message_the_wrong_size() -> None:
 def test_what_has_come_must_have_the_right_size() -> None:
     told = Told()
     told(1, "send", 0, 3), told(0, "recv", None, 2), told.heard(0, 1)
+    told.supervisor.finish(2)
     assert isinstance(told.supervisor.judge(), MismatchError)
 
 

@@ -1,6 +1,7 @@
-"""Rounds of collectives that do not fit: which rank is the odd one out is told when all are in, or none can come."""
+"""Calls that do not fit: which rank is told of does not depend on whose report is first."""
 
 import time
+from itertools import permutations
 
 import pytest
 
@@ -31,5 +32,25 @@ def test_patience_ends_while_a_rank_computes(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(supervisor, "_PATIENCE", 0.01)
     told = Told()
     told(0, "all_reduce", None, 3), told(1, "all_reduce", None, 2)
+    time.sleep(0.02)
+    assert isinstance(told.supervisor.judge(), MismatchError)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_of_messages_that_do_not_fit_always_the_same_is_told(order: tuple[int, ...]) -> None:
+    told = Told()
+    for rank in order:
+        assert told.supervisor.judge() is None, "others may show the same"
+        told(rank, "send", (rank + 1) % 3, 3), told(rank, "recv", (rank - 1) % 3, 2)
+    error = told.supervisor.judge()
+    assert isinstance(error, MismatchError) and error.rank == 0
+
+
+def test_a_message_that_does_not_fit_is_told_while_a_rank_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "_PATIENCE", 0.01)
+    told = Told()
+    told(0, "send", 1, 3), told(1, "recv", 0, 2)
+    assert told.supervisor.judge() is None
+    assert told.supervisor.deadline > time.monotonic()
     time.sleep(0.02)
     assert isinstance(told.supervisor.judge(), MismatchError)

@@ -20,9 +20,10 @@ class Mailbox:
         self.races = races
         self.waiting: dict[tuple[str, int, int | None], list[PostedCall]] = defaultdict(list)  # (group, src, dst)
         self.counts: dict[tuple[str, int, int], int] = defaultdict(int)
+        self.misfits: list[tuple[int, int, RankError]] = []  # of pairs that do not agree: the receive, its rank
 
-    def post(self, post: PostedCall) -> RankError | None:
-        """Pair a new send or receive with the oldest that fits. Returns the error of a pair that does not agree.
+    def post(self, post: PostedCall) -> None:
+        """Pair a new send or receive with the oldest that fits, and note it among `misfits` if they do not agree.
 
         The partner of a receive from any rank is a guess until it is `resolved`: another's message, of which the
         report is still to come, may have been first.
@@ -31,27 +32,28 @@ class Mailbox:
         if partner is None:
             self._box(post).append(post)
             self._box(post).sort(key=lambda other: other.number)
-            return None
+            return
         self._box(partner).remove(partner)
         send, recv = (post, partner) if post.op == Op.SEND else (partner, post)
         for one, other in ((send, recv), (recv, send)):
             one.matched, one.partners = True, (other,)
         self.races.served(recv)
-        guess = recv.peer is None and recv.source is None
-        return None if guess else self._disagreement(send, recv)
+        if recv.peer is not None or recv.source is not None:
+            self._compare(send, recv)
 
-    def resolved(self, recv: PostedCall, source: int) -> RankError | None:
+    def resolved(self, recv: PostedCall, source: int) -> None:
         """A receive from any rank has got its message from `source`: if its partner is another one, pair both anew."""
         if recv.matched and recv.partners[0].rank == source:
             recv.source = source
-            return self._disagreement(recv.partners[0], recv)
+            self._compare(recv.partners[0], recv)
+            return
         if not recv.matched:
             self._box(recv).remove(recv)
         recv.source, again = source, (recv, *recv.partners)
         for post in again:
             post.matched, post.partners = False, ()
-        errors = [self.post(post) for post in again]
-        return next(filter(None, errors), None)
+        for post in again:
+            self.post(post)
 
     def unmatched(self) -> Iterator[PostedCall]:
         """Sends and receives without a partner so far."""
@@ -87,12 +89,12 @@ class Mailbox:
         src, dst = (post.rank, post.peer) if post.op == Op.SEND else (_source(post), post.rank)
         return self.waiting[post.group_name, src if src is not None else -1, dst]
 
-    def _disagreement(self, send: PostedCall, recv: PostedCall) -> RankError | None:
-        """The error of a message whose two ends want different sizes or dtypes."""
+    def _compare(self, send: PostedCall, recv: PostedCall) -> None:
+        """Note a message whose two ends want different sizes or dtypes."""
         key = (send.group_name, send.rank, recv.rank)
         self.counts[key] += 1
         if send.elements == recv.elements and send.dtype == recv.dtype:
-            return None
+            return
         if send.elements != recv.elements:
             kind, what = "sizes differ", "the wrong size"
             ends = (f"sends {elements_text(send.elements)}", f"receives {elements_text(recv.elements)}")
@@ -101,7 +103,7 @@ class Mailbox:
             ends = (f"sends {send.dtype}", f"receives {recv.dtype}")
         message = f"message {self.counts[key]} has {what} (from rank {send.rank} to rank {recv.rank}):"
         line = f"rank {send.rank} {ends[0]} ({send.place}), rank {recv.rank} {ends[1]} ({recv.place})"
-        return blame(MismatchError, kind, recv, message, line)
+        self.misfits.append((recv.number, recv.rank, blame(MismatchError, kind, recv, message, line)))
 
 
 def _source(recv: PostedCall) -> int | None:

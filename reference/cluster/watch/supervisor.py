@@ -49,7 +49,7 @@ class Supervisor:
         self.finished: set[int] = set()
         self.caught: dict[int, str] = {}
         self.suspects: dict[int, tuple[float, dict[int, PostedCall]]] = {}
-        self.patience = float("inf")
+        self.patience = self.misfits_due = float("inf")
         self.verdict: RankError | None = None
 
     def take(self, rank: int, report: dict[str, Any]) -> None:
@@ -71,7 +71,8 @@ class Supervisor:
                 post = self.posts[rank][report["number"]]
                 post.event = replace(post.event, completed=report["tick"], end=report["end"])
                 if post.op is Op.RECV and post.peer is None:
-                    self.verdict = self.verdict or self.mailbox.resolved(post, report["peer"])
+                    self.mailbox.resolved(post, report["peer"])
+                    self._time_misfits()
             case "replica":
                 self.verdict = self.verdict or self.drift.handle(rank, report)
             case "future":
@@ -91,7 +92,8 @@ class Supervisor:
     def judge(self, *, final: bool = False) -> RankError | None:
         """The verdict on what is known now. `final`: nothing more will come, so suspicion is enough."""
         if self.verdict is None:
-            self.verdict = self._mismatch(final) or (None if self.suspects else self._stuck())
+            open_ones = self.mailbox.misfits or self.suspects
+            self.verdict = self._misfit(final) or self._mismatch(final) or (None if open_ones else self._stuck())
             if self.verdict is None and len(self.finished) == self.world_size:
                 self.verdict = self._left_over() or self.races.check()
         return self.verdict
@@ -99,7 +101,7 @@ class Supervisor:
     @property
     def deadline(self) -> float:
         """When to judge again even if nothing comes in."""
-        return min((self.patience, *(when for when, _ in self.suspects.values())))
+        return min((self.patience, self.misfits_due, *(when for when, _ in self.suspects.values())))
 
     def last_call(self, rank: int) -> PostedCall | None:
         """The last call that a rank posted."""
@@ -125,11 +127,27 @@ class Supervisor:
         post.waited = [wait.post for wait in self.waits[post.rank].values()]
         self.posts[post.rank][post.number] = post
         if post.point_to_point:
-            self.verdict = self.verdict or self.mailbox.post(post)
+            self.mailbox.post(post)
+            self._time_misfits()
             return
         calls = self.rounds.post(post)
         if disagreement(calls) and id(calls) not in self.suspects:
             self.suspects[id(calls)] = (time.monotonic() + _PATIENCE, calls)
+
+    def _time_misfits(self) -> None:
+        """The first message that does not fit gives the others of its kind a moment to show."""
+        if self.mailbox.misfits:
+            self.misfits_due = min(self.misfits_due, time.monotonic() + _PATIENCE)
+
+    def _misfit(self, final: bool) -> RankError | None:
+        """The error of a message that does not fit. Of several, as when ranks exchange, always the same one."""
+        if not self.mailbox.misfits:
+            return None
+        all_wait = all(rank in self.finished or self.waits[rank] for rank in range(self.world_size))
+        if not (final or all_wait or time.monotonic() >= self.misfits_due):
+            return None
+        *_, error = min(self.mailbox.misfits, key=lambda misfit: misfit[:2])
+        return error
 
     def _mismatch(self, final: bool) -> RankError | None:
         """The error of a round that does not fit: once all are in it, none can come, or patience has run out."""
