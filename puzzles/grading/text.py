@@ -84,6 +84,8 @@ def standalone(function: Callable[..., Any]) -> str:
 
 def untouched(puzzle: Puzzle, text: str) -> bool:
     """True for the stub, whatever its imports, comments, docstrings and layout."""
+    if not puzzle.is_to_mend and "NotImplementedError" not in text:
+        return not text.strip()  # all that a stub does is gone: most texts need no closer look
     try:
         return not text.strip() or _program(with_imports(puzzle, text)) == _program(stub(puzzle))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
