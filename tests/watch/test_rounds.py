@@ -4,8 +4,10 @@ import time
 from itertools import permutations
 
 import pytest
+import torch
+import torch.distributed as dist
 
-from reference.cluster.errors import MismatchError
+from reference.cluster.errors import MismatchError, RequestError
 from reference.cluster.watch import supervisor
 from tests.watch.told import Told
 
@@ -54,3 +56,18 @@ def test_a_message_that_does_not_fit_is_told_while_a_rank_computes(monkeypatch: 
     assert told.supervisor.deadline > time.monotonic()
     time.sleep(0.02)
     assert isinstance(told.supervisor.judge(), MismatchError)
+
+
+def reads_too_early() -> None:
+    """On every rank alike."""
+    x = torch.ones(4)
+    work = dist.all_reduce(x, async_op=True)
+    x.sum()
+    work.wait()
+
+
+def test_of_ranks_that_all_do_the_same_wrong_always_the_first_is_told(clusters) -> None:
+    for _ in range(8):
+        with pytest.raises(RequestError) as found:
+            clusters(4, watch=True).run(reads_too_early)
+        assert found.value.rank == 0

@@ -12,6 +12,8 @@ from ..errors import GroupError, MismatchError, RankError
 from .posted_calls import NEW_GROUP, PostedCall, blame, elements_text, ranks_text
 from .races import Races
 
+Finding = tuple[int, int, RankError]  # the number of a call on its rank, the rank, what is wrong
+
 
 class Mailbox:
     """Sends and receives that wait for each other."""
@@ -20,7 +22,7 @@ class Mailbox:
         self.races = races
         self.waiting: dict[tuple[str, int, int | None], list[PostedCall]] = defaultdict(list)  # (group, src, dst)
         self.counts: dict[tuple[str, int, int], int] = defaultdict(int)
-        self.misfits: list[tuple[int, int, RankError]] = []  # of pairs that do not agree: the receive, its rank
+        self.misfits: list[Finding] = []  # pairs that do not agree
 
     def post(self, post: PostedCall) -> None:
         """Pair a new send or receive with the oldest that fits, and note it among `misfits` if they do not agree.

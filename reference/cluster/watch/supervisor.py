@@ -14,7 +14,7 @@ from ...trace import Op, Trace
 from ..errors import DeadlockError, GroupError, MismatchError, RankError
 from ..verdict import from_fault
 from .drift import Drift
-from .matching import CollectiveRounds, Mailbox, disagreement
+from .matching import CollectiveRounds, Finding, Mailbox, disagreement
 from .posted_calls import NEW_GROUP, Place, PostedCall, blame, from_report, ranks_text, wrapped
 from .races import Races
 
@@ -49,7 +49,8 @@ class Supervisor:
         self.finished: set[int] = set()
         self.caught: dict[int, str] = {}
         self.suspects: dict[int, tuple[float, dict[int, PostedCall]]] = {}
-        self.patience = self.misfits_due = float("inf")
+        self.accusations: list[Finding] = []  # of ranks against their own code
+        self.patience = self.due = float("inf")
         self.verdict: RankError | None = None
 
     def take(self, rank: int, report: dict[str, Any]) -> None:
@@ -72,13 +73,14 @@ class Supervisor:
                 post.event = replace(post.event, completed=report["tick"], end=report["end"])
                 if post.op is Op.RECV and post.peer is None:
                     self.mailbox.resolved(post, report["peer"])
-                    self._time_misfits()
+                    self._give_others_a_moment()
             case "replica":
                 self.verdict = self.verdict or self.drift.handle(rank, report)
             case "future":
                 self.futures.append(self.posts[rank][report["number"]])
             case "accused":
-                self.verdict = self.verdict or from_fault(rank, report["fault"])
+                self.accusations.append((len(self.posts[rank]), rank, from_fault(rank, report["fault"])))
+                self._give_others_a_moment()
             case "caught":
                 self.caught.setdefault(rank, report["error"])
             case other:
@@ -92,8 +94,8 @@ class Supervisor:
     def judge(self, *, final: bool = False) -> RankError | None:
         """The verdict on what is known now. `final`: nothing more will come, so suspicion is enough."""
         if self.verdict is None:
-            open_ones = self.mailbox.misfits or self.suspects
-            self.verdict = self._misfit(final) or self._mismatch(final) or (None if open_ones else self._stuck())
+            open_ones = self.findings or self.suspects
+            self.verdict = self._finding(final) or self._mismatch(final) or (None if open_ones else self._stuck())
             if self.verdict is None and len(self.finished) == self.world_size:
                 self.verdict = self._left_over() or self.races.check()
         return self.verdict
@@ -101,7 +103,7 @@ class Supervisor:
     @property
     def deadline(self) -> float:
         """When to judge again even if nothing comes in."""
-        return min((self.patience, self.misfits_due, *(when for when, _ in self.suspects.values())))
+        return min((self.patience, self.due, *(when for when, _ in self.suspects.values())))
 
     def last_call(self, rank: int) -> PostedCall | None:
         """The last call that a rank posted."""
@@ -128,25 +130,31 @@ class Supervisor:
         self.posts[post.rank][post.number] = post
         if post.point_to_point:
             self.mailbox.post(post)
-            self._time_misfits()
+            self._give_others_a_moment()
             return
         calls = self.rounds.post(post)
         if disagreement(calls) and id(calls) not in self.suspects:
             self.suspects[id(calls)] = (time.monotonic() + _PATIENCE, calls)
 
-    def _time_misfits(self) -> None:
-        """The first message that does not fit gives the others of its kind a moment to show."""
-        if self.mailbox.misfits:
-            self.misfits_due = min(self.misfits_due, time.monotonic() + _PATIENCE)
+    @property
+    def findings(self) -> list[Finding]:
+        """What is wrong on one rank, and may be on others, too, whose reports have not come in."""
+        return self.mailbox.misfits + self.accusations
 
-    def _misfit(self, final: bool) -> RankError | None:
-        """The error of a message that does not fit. Of several, as when ranks exchange, always the same one."""
-        if not self.mailbox.misfits:
+    def _give_others_a_moment(self) -> None:
+        """From the first finding on."""
+        if self.findings:
+            self.due = min(self.due, time.monotonic() + _PATIENCE)
+
+    def _finding(self, final: bool) -> RankError | None:
+        """The first finding in the order of the program, of the lowest rank: the same one, whoever reports first."""
+        if not self.findings:
             return None
-        all_wait = all(rank in self.finished or self.waits[rank] for rank in range(self.world_size))
-        if not (final or all_wait or time.monotonic() >= self.misfits_due):
+        told = self.finished.union(rank for _, rank, _ in self.accusations)
+        at_rest = all(rank in told or self.waits[rank] for rank in range(self.world_size))
+        if not (final or at_rest or time.monotonic() >= self.due):
             return None
-        *_, error = min(self.mailbox.misfits, key=lambda misfit: misfit[:2])
+        *_, error = min(self.findings, key=lambda finding: finding[:2])
         return error
 
     def _mismatch(self, final: bool) -> RankError | None:
