@@ -16,7 +16,7 @@ from reference.plan import DataParallelism, PipelineSchedule, Plan
 
 EXACT = 1e-10  # of losses in float64, relative
 SINGLE = 2e-6  # of losses in float32, whose numbers have 7 digits
-OWN_LAYERS = 5e-6  # likewise, of a model of their own: ours in float32 is 4e-6 from ours in float64
+OWN_LAYERS = 5e-6  # likewise, of layers of their own: ours in float32 is 4e-6 to 5e-6 from ours in float64
 
 
 @dataclass(frozen=True)
@@ -396,7 +396,11 @@ TORCHTITAN = Framework(
                 error="aten._scaled_dot_product_flash_attention_for_cpu.default does not have a sharding strategy",
             ),
             "cp-ring": Feature(
-                "with_torchtitan", plan=of("fsdp", context_parallel=2), dtype="float32", bound=SINGLE, differs=LAST_UNIT
+                "with_torchtitan",
+                plan=of("fsdp", context_parallel=2),
+                dtype="float32",
+                bound=OWN_LAYERS,
+                differs=LAST_UNIT,
             ),
             "1f1b": Feature("with_torchtitan_pipeline", plan=pipeline("1f1b"), dtype="float32", bound=OWN_LAYERS),
             "interleaved": Feature(
