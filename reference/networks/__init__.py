@@ -10,6 +10,7 @@ is in `lab`.
     answers/bandwidth.py    from seconds to algbw and busbw of nccl-tests
     answers/cheapest.py     which all-reduce for which size, and where two of them cross
     answers/estimate.py     α and β from a ping-pong
+    lab/backends.py         all-reduce by MPI, gloo and hand on this machine: seconds by size
     lab/on_nodes.py         programs on nodes of this machine: measured, and replayed
     lab/published.py        what others have measured on large machines
 """
