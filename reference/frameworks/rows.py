@@ -65,7 +65,8 @@ def _words(row: FeatureRow) -> tuple[str, ...]:
     equal = "-" if row.apart is None else f"{'yes' if row.is_equal else 'NO'} {row.apart:.0e}"
     ours = "-" if row.formula is None else f"{row.formula:,}"
     calls = str(sum(row.calls.values()))
-    sent, time = f"{row.sent:,}", f"{row.seconds * 1e3:.0f} ms"
+    sent, peak = f"{row.sent:,}", f"{row.peak:,}" if row.peak else "-"
+    time = f"{row.seconds * 1e3:.0f} ms" if row.seconds else "-"
     if not row.calls:  # nothing was heard
         sent = ours = calls = "-"
-    return *name, equal, sent, ours, calls, f"{row.peak:,}", time, str(row.lines), ""
+    return *name, equal, sent, ours, calls, peak, time, str(row.lines), ""

@@ -33,6 +33,10 @@ def test_no_row_is_of_a_feature_that_is_gone() -> None:
     assert set(STORED) <= set(ALL)
 
 
+def test_what_was_not_measured_is_no_zero() -> None:
+    assert not {"0", "0 ms"} & {word for line in rows.table(rows.load()) for word in line}
+
+
 def test_each_row_counts_the_lines_that_its_adapter_has() -> None:
     """Else `python -m reference.frameworks.lab.runs` makes it anew."""
     assert [row for row in rows.load() if runs.counted(row) != row] == []
