@@ -147,7 +147,7 @@ class Supervisor:
             self.due = min(self.due, time.monotonic() + _PATIENCE)
 
     def _finding(self, final: bool) -> RankError | None:
-        """The first finding in the order of the program, of the lowest rank: the same one, whichever report is first."""
+        """The first finding in the order of the program, of the lowest rank: the same one whichever report is first."""
         if not self.findings:
             return None
         told = self.finished.union(rank for _, rank, _ in self.accusations)
