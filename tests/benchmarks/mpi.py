@@ -11,20 +11,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import rows
 import torch
 import torch.distributed as dist
 from rows import Row
 
-from reference.collectives import mpi
 from reference.collectives.fast import select
+from reference.networks.lab.backends import MPIEXEC, joined
 
 RANKS = (2, 4)
 SIZES = (1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24)  # bytes, of the larger tensor
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast")
-MPIEXEC = Path(sys.executable).parent / "mpiexec"
 
 Times = dict[str, float]
 """Seconds of a call, by who makes it."""
@@ -54,9 +52,7 @@ def started(ranks: int, sizes: tuple[int, ...]) -> list[tuple[str, Times]]:
 def on_rank(sizes: list[int]) -> None:
     """Measure, and print on rank 0 what the slowest rank took."""
     torch.set_num_threads(1)
-    mpi.register()
-    dist.init_process_group("gloo", store=mpi.store(), rank=mpi.rank(), world_size=mpi.size())
-    over_mpi, gloo = dist.new_group(backend=mpi.NAME), dist.group.WORLD
+    over_mpi, gloo = joined(), dist.group.WORLD
     found = []
     for collective in COLLECTIVES:
         for size in sizes:

@@ -94,8 +94,8 @@ class Supervisor:
     def judge(self, *, final: bool = False) -> RankError | None:
         """The verdict on what is known now. `final`: nothing more will come, so suspicion is enough."""
         if self.verdict is None:
-            open_ones = self.findings or self.suspects
-            self.verdict = self._finding(final) or self._mismatch(final) or (None if open_ones else self._stuck())
+            undecided = self.findings or self.suspects
+            self.verdict = self._finding(final) or self._mismatch(final) or (None if undecided else self._stuck())
             if self.verdict is None and len(self.finished) == self.world_size:
                 self.verdict = self._left_over() or self.races.check()
         return self.verdict

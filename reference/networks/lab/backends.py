@@ -59,7 +59,7 @@ def by_backend(ranks: int = 2, sizes: Sequence[int] = SIZES) -> dict[str, Points
 
 def on_rank(sizes: Sequence[int]) -> None:
     """Measure on this rank. Rank 0 prints what `by_backend` returns."""
-    ways = connected()
+    ways = ways_to_reduce()
     found: dict[str, Points] = {name: [] for name in ways}
     for size in sizes:
         require_agreement(ways.values(), size // 4)
@@ -74,16 +74,22 @@ def on_rank(sizes: Sequence[int]) -> None:
     dist.destroy_process_group()
 
 
-def connected() -> dict[str, Callable[[Tensor], object]]:
-    """Join the others, and say by which ways one can take the largest of all ranks' numbers."""
-    ways = {}
-    if mpi.is_started():
-        mpi.register()
-        dist.init_process_group("gloo", store=mpi.store(), rank=mpi.rank(), world_size=mpi.size())
-        over_mpi = dist.new_group(backend=mpi.NAME)
-        ways["MPI"] = lambda x: dist.all_reduce(x, dist.ReduceOp.MAX, over_mpi)
-    else:
+def joined() -> dist.ProcessGroup | None:
+    """Join the others over gloo. Returns a group of all of them over MPI, where mpiexec has started them."""
+    if not mpi.is_started():
         dist.init_process_group("gloo")
+        return None
+    mpi.register()
+    dist.init_process_group("gloo", store=mpi.store(), rank=mpi.rank(), world_size=mpi.size())
+    return dist.new_group(backend=mpi.NAME)
+
+
+def ways_to_reduce() -> dict[str, Callable[[Tensor], object]]:
+    """The ways by which ranks that have joined take the largest of all ranks' numbers, in place."""
+    over_mpi = joined()
+    ways: dict[str, Callable[[Tensor], object]] = {}
+    if over_mpi is not None:
+        ways["MPI"] = lambda x: dist.all_reduce(x, dist.ReduceOp.MAX, over_mpi)
     ways["gloo"] = lambda x: dist.all_reduce(x, dist.ReduceOp.MAX)
     ways["by hand"] = lambda x: select.all_reduce(x, dist.group.WORLD, dist.ReduceOp.MAX)
     return ways
