@@ -7,7 +7,7 @@ gradients (Dao et al. 2022, "FlashAttention", app. B.4).
 | device | kernel                                                                            |
 |--------|-----------------------------------------------------------------------------------|
 | CPU    | flash attention, in float64, float32 and bfloat16; fewer heads of keys are fine   |
-| CUDA   | the memory-efficient one (float32 and 16 bits), whose heads are made equally many |
+| CUDA   | the memory-efficient one (float32 and 16 bits): heads equally many, sizes aligned |
 | meta   | the shapes of the flash one that GPUs have: to count what it multiplies           |
 | other  | by hand, as `plain`: with a number for every pair of tokens                       |
 """
@@ -33,13 +33,15 @@ def forward(query: Tensor, key: Tensor, value: Tensor, causal: bool, mask: Tenso
     Returns:
         [B, H, Q, head_dim], and the logsumexp of scores [B, H, Q]; -inf for a query that sees no key.
     """
-    if query.device.type == "cpu":
+    if _is_efficient(query):
+        key, value, bias = plain.heads_for(key, query), plain.heads_for(value, query), _expanded(mask, query, key)
+        out, lse, *_ = aten._scaled_dot_product_efficient_attention(
+            *map(_aligned, (query, key, value)), bias, True, 0.0, causal, scale=query.shape[3] ** -0.5
+        )
+        out, lse = out[..., : query.shape[3]], lse[..., : query.shape[2]]  # both are padded
+    elif query.device.type == "cpu":
         bias = _bias(mask, query)
         out, lse = aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, attn_mask=bias)
-    elif _is_efficient(query):
-        key, value, bias = plain.heads_for(key, query), plain.heads_for(value, query), _expanded(mask, query, key)
-        out, lse, *_ = aten._scaled_dot_product_efficient_attention(query, key, value, bias, True, 0.0, causal)
-        lse = lse[..., : query.shape[2]]  # it is padded
     elif query.is_meta:
         key, value = plain.heads_for(key, query), plain.heads_for(value, query)
         out, lse, *_ = aten._scaled_dot_product_flash_attention(query, key, value, 0.0, causal)
@@ -65,12 +67,11 @@ def backward(
         query, key, value, causal, mask: as for `forward`.
         out, lse: of the queries, over all keys that there are; a finite number for a query that sees none.
     """
-    if query.device.type == "cpu":
-        bias = _bias(mask, query)
-        return aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            gradient, query, key, value, out, lse, 0.0, causal, attn_mask=bias
-        )
     if not (_is_efficient(query) or query.is_meta):
+        if query.device.type == "cpu":
+            return aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                gradient, query, key, value, out, lse, 0.0, causal, attn_mask=_bias(mask, query)
+            )
         return plain.attend_backward(gradient, query, key, value, out, lse, _seen(causal, mask, query, key))
     shared = key.shape[1]
     key, value = plain.heads_for(key, query), plain.heads_for(value, query)
@@ -84,14 +85,22 @@ def backward(
     bias = _expanded(mask, query, key)
     lse = torch.nn.functional.pad(lse, (0, -lse.shape[-1] % 32)).contiguous()  # a slice of it would be misread
     seed = torch.zeros((), dtype=torch.int64, device=query.device)  # of dropout, of which there is none
-    of_query, of_key, of_value, _ = aten._scaled_dot_product_efficient_attention_backward(
-        gradient, query, key, value, bias, out, lse, seed, seed, 0.0, [True, True, True, False], causal
+    gradient, *inputs, out = map(_aligned, (gradient, query, key, value, out))
+    wanted = [True, True, True, False]  # not of the bias
+    *parts, _ = aten._scaled_dot_product_efficient_attention_backward(
+        gradient, *inputs, bias, out, lse, seed, seed, 0.0, wanted, causal, scale=query.shape[3] ** -0.5
     )
-    return of_query, *(x.unflatten(1, (shared, -1)).sum(dim=2) for x in (of_key, of_value))
+    of_query, *of_both = (x[..., : query.shape[3]] for x in parts)
+    return of_query, *(x.unflatten(1, (shared, -1)).sum(dim=2) for x in of_both)
 
 
 def _is_efficient(query: Tensor) -> bool:
     return query.is_cuda and query.dtype is not torch.float64
+
+
+def _aligned(x: Tensor) -> Tensor:
+    """[..., head_dim] with zeros behind, up to 16 bytes, which that kernel reads at once: they change no product."""
+    return torch.nn.functional.pad(x, (0, -x.shape[-1] % (16 // x.element_size())))
 
 
 def _bias(mask: Tensor | None, query: Tensor) -> Tensor | None:

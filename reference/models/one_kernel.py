@@ -13,6 +13,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+VERSIONS = 64
+"""Of one chain: for each dtype, with gradients and without, under autocast and not. torch gives up after 8."""
+
 
 def one_kernel(chain: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Make one kernel of a function wherever its first argument is on a GPU.
@@ -51,4 +54,5 @@ def compiles(x: Tensor) -> bool:
 @cache
 def compiled(chain: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Compiled once for tensors of all lengths. The numbers among the arguments are constants of the kernel."""
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, VERSIONS)
     return torch.compile(chain, dynamic=True, fullgraph=True)

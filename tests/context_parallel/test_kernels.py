@@ -57,3 +57,43 @@ def test_the_operation_of_gpus_takes_and_gives_these_shapes(
     assert out.shape == query.shape and lse.shape == query.shape[:3] and lse.dtype is torch.float32
     parts = kernels.backward(gradient, query, key, value, out, lse, mask is None, mask)
     assert [part.shape for part in parts] == [query.shape, key.shape, value.shape]
+
+
+class AsOnGpu:
+    """The operations of GPUs, by hand: they take heads whose size is a multiple of 16 bytes, and no others."""
+
+    def _scaled_dot_product_efficient_attention(self, query, key, value, bias, wanted, dropped, causal, *, scale):
+        out, lse = plain.attend(self.given(query, scale), key, value, self.seen(query, key, bias, causal))
+        return out, torch.nn.functional.pad(lse, (0, -lse.shape[-1] % 32)), None, None
+
+    def _scaled_dot_product_efficient_attention_backward(
+        self, gradient, query, key, value, bias, out, lse, seed, offset, dropped, wanted, causal, *, scale
+    ):
+        seen, lse = self.seen(query, key, bias, causal), lse[..., : query.shape[2]]
+        of_query, *parts = plain.attend_backward(gradient, self.given(query, scale), key, value, out, lse, seen)
+        return of_query * (scale * query.shape[3] ** 0.5), *parts, None
+
+    def given(self, query: Tensor, scale: float) -> Tensor:
+        assert query.shape[3] * query.element_size() % 16 == 0, "query is not correctly aligned"
+        return query * (scale * query.shape[3] ** 0.5)
+
+    def seen(self, query: Tensor, key: Tensor, bias: Tensor | None, causal: bool) -> Tensor | None:
+        if causal:
+            return torch.ones(query.shape[2], key.shape[2], dtype=torch.bool).tril()
+        return None if bias is None else bias[0, 0] == 0
+
+
+@pytest.mark.parametrize(("causal", "mask"), [(False, None), (True, None), (False, MASKED)])
+def test_heads_of_any_size_fit_the_operation_of_gpus(
+    monkeypatch: pytest.MonkeyPatch, causal: bool, mask: Tensor | None
+) -> None:
+    query, key, value, gradient = given()
+    expected = kernels.forward(query, key, value, causal, mask)
+    finite = expected[1].masked_fill(expected[1] == -torch.inf, 0.0)
+    parts = kernels.backward(gradient, query, key, value, expected[0], finite, causal, mask)
+    monkeypatch.setattr(kernels, "aten", AsOnGpu())
+    monkeypatch.setattr(kernels, "_is_efficient", lambda query: True)
+    found = kernels.forward(query, key, value, causal, mask)
+    there = kernels.backward(gradient, query, key, value, found[0], finite, causal, mask)
+    for one, right in zip((*found, *there), (*expected, *parts), strict=True):
+        assert torch.allclose(one, right, atol=EXACT)

@@ -69,8 +69,9 @@ def run_pair(what: str, dry: bool, limit: float, variables: Mapping[str, str] | 
                 break
             time.sleep(0.05)
         seconds = time.monotonic() - began
-        for rank in ranks:
+        for rank in ranks:  # both before either is waited for: one that is left alone would say that the other is gone
             rank.kill()
+        for rank in ranks:
             rank.wait()
         return seconds, "\n".join(each.read_text(errors="replace")[-2000:] for each in words)
 

@@ -1,6 +1,9 @@
 """What is said to be expected on a GPU is what is counted without one. Needs no GPU."""
 
 import sys
+import warnings
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -133,6 +136,24 @@ def test_chains_are_one_kernel_and_give_what_they_give(monkeypatch: pytest.Monke
     for (seeds, site), mask in zip(masks, plain, strict=True):
         assert dropped(0.3, seeds, site, 3, 96).equal(mask)
     assert metrics.generated_kernel_count == 1
+
+
+def test_a_chain_has_as_many_versions_as_a_process_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of dtypes, with and without gradients and autocast: torch gives up after 8, and another way would be slower."""
+    pytest.importorskip("torch._dynamo")
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    monkeypatch.setattr(one_kernel, "compiles", lambda x: True)
+
+    @one_kernel.one_kernel
+    def chain(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+        return F.silu(gate) * up
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for dtype, grad, mixed in product((torch.float64, torch.float32, torch.bfloat16), (True, False), (True, False)):
+            x = torch.ones(2, 5, dtype=dtype, requires_grad=grad)
+            with torch.autocast("cpu", torch.bfloat16, enabled=mixed), torch.set_grad_enabled(grad):
+                assert chain(x, x).equal(F.silu(x) * x)
 
 
 def test_without_a_compiler_there_is_a_warning_and_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
