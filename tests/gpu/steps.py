@@ -264,7 +264,7 @@ def pipeline(order: str, connections: int, lazy: bool = False) -> Callable[[Here
 
         variables = {"CUDA_DEVICE_MAX_CONNECTIONS": str(connections)}
         variables["CUDA_MODULE_LOADING"] = "LAZY" if lazy else "EAGER"
-        seconds, said = run_pair(order, here.dry, limit=45, variables=variables)
+        seconds, said = run_pair(order, here.dry, limit=43, variables=variables)
         print(f"{seconds:.1f} s\n{said}", file=sys.stderr)
         if "Error" in said:
             raise RuntimeError("the ranks have failed, and did not hang")

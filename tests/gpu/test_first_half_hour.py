@@ -96,7 +96,7 @@ def test_a_number_out_of_its_range_is_pointed_at() -> None:
 def test_a_wrong_value_is_pointed_at_in_a_dry_run_too() -> None:
     """Speeds are those of a GPU, but what is wrong on a CPU is wrong."""
     step = Step("A", "alone_lazy", 1.0)
-    wrong = {"wrong: 1 rank, lazy": 2.0, "loss fp32 against CPU": 0.1, "zb-v, 8 connections": 0.0}
+    wrong = {"wrong: 1 rank, lazy": 2.0, "loss fp32 against CPU": 0.1, "zb-v, 32 connections": 0.0}
     for measure, value in (wrong | {"traceback shown": 0.0}).items():
         (line,), fine = first_half_hour.table(step, Outcome({measure: value}, "", 1.0), dry=True)
         assert not fine and "<--" in line
