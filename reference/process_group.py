@@ -7,6 +7,7 @@ through them, too.
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, wraps
@@ -181,7 +182,13 @@ class PythonGroup(NamedGroup):
         self.carrier = carrier
         for device in carrier._device_types:
             kind = ProcessGroup.BackendType.NCCL if device.type == "cuda" else ProcessGroup.BackendType.GLOO
-            self._register_backend(device, kind, carrier._get_backend(device))
+            with suppress(RuntimeError):  # a carrier that is written in Python has no part in C++
+                self._register_backend(device, kind, carrier._get_backend(device))
+
+    @property
+    def _device_types(self) -> Sequence[torch.device]:
+        """Whose tensors it takes."""
+        return self.carrier._device_types
 
 
 def register_backend(name: str, create: Callable[[Any, Any], ProcessGroup], devices: Sequence[str] = ("cpu",)) -> None:

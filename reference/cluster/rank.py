@@ -20,7 +20,7 @@ from torch.distributed import distributed_c10d as c10d
 from ..on_gpus import allow_connections
 from ..process_group import connect, drop
 from ..trace import frames
-from ..trace.tap import BACKEND, HeardCalls, Recorder, Tap, call_it_gloo, register
+from ..trace.tap import BACKEND, HeardCalls, Recorder, Tap, name_by_carrier, register
 from . import forkserver, pickling, process, wire
 from .confine import confine
 from .connecting import connect_in_the_end
@@ -80,7 +80,7 @@ def join(rank: int, world_size: int, store: dist.Store, plan: dict[str, Any], re
         return
     register(recorder, connect_in_the_end if plan["nodes"] else connect)
     dist.init_process_group(BACKEND, store=store, rank=rank, world_size=world_size)
-    call_it_gloo(dist.group.WORLD)
+    name_by_carrier(dist.group.WORLD)
 
 
 class Worker:

@@ -29,6 +29,7 @@ says what there is, `run` runs it, and `compare` makes the table of all: each ce
     adapters/with_torchao.py        torchao: optimizers of 8 and 4 bits, float8
     adapters/with_torchft.py        torchft: a replica dies, and another takes its place
     adapters/with_torchft_local.py  torchft: DiLoCo
+    adapters/torchft_member.py      a replica of it, and its group with our tap
     adapters/with_deepspeed.py      DeepSpeed: ZeRO and its pipeline
     adapters/with_deepspeed_moe.py  DeepSpeed: experts
     adapters/with_ulysses.py        DeepSpeed-Ulysses

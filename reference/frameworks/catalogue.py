@@ -7,7 +7,7 @@ GPUs.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from reference.choices import ContextLayout, ContextMethod
@@ -213,8 +213,8 @@ TORCHFT = Framework(
     seconds=4,
     features=MappingProxyType(
         {
-            "ddp": Feature("with_torchft", start="python"),
-            "diloco": Feature("with_torchft_local", start="python", islands=True),
+            "ddp": Feature("with_torchft", plan=ddp(), start="python"),
+            "diloco": Feature("with_torchft_local", plan=ddp(), start="python", islands=True),
             "death": Feature(
                 "with_torchft",
                 start="python",
@@ -441,12 +441,9 @@ MPI = Framework(
     "PyTorch and ours over MPICH",
     features=MappingProxyType(
         {
-            "ddp": Feature("ddp", start="mpiexec"),
-            "fsdp2": Feature("fsdp", start="mpiexec"),
-            "hsdp": Feature("fsdp", ranks=4, start="mpiexec"),
-            "1f1b": Feature("pipelining", start="mpiexec"),
-            "zero2": Feature("ours", start="mpiexec"),
-            "sp": Feature("ours", start="mpiexec"),
+            name: replace(home.features[name], start="mpiexec")
+            for home, names in ((TORCH, ("ddp", "fsdp2", "hsdp", "1f1b")), (OURS, ("zero2", "sp")))
+            for name in names
         }
     ),
 )
@@ -458,7 +455,7 @@ OPEN_MPI = Framework(
     seconds=1,
     features=MappingProxyType(
         {
-            name: Feature(of_mpich.adapter, start="mpiexec", options=("--allow-run-as-root", "--oversubscribe"))
+            name: replace(of_mpich, options=("--allow-run-as-root", "--oversubscribe"))
             for name, of_mpich in MPI.features.items()
             if of_mpich.ranks == 2
         }

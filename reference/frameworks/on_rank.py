@@ -10,10 +10,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ import torch.distributed.nn.functional
 from reference.collectives import mpi
 from reference.frameworks.catalogue import find
 from reference.frameworks.plain import DENSE, EXPERTS, Course
-from reference.trace.tap import BACKEND, Recorder, call_it_gloo, register
+from reference.trace.tap import BACKEND, Recorder, name_by_carrier, register
 
 LOOKED_AT = 2  # steps in which memory is counted; bytes, calls and time are of those after them
 
@@ -47,27 +48,24 @@ def tapped() -> Recorder:
     store, rank, size = next(dist.rendezvous("env://"))
     start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # a store of its own: else a rank meets those that died
     dist.init_process_group(BACKEND, store=dist.PrefixStore(f"start {start}", store), rank=rank, world_size=size)
-    call_it_gloo(dist.group.WORLD)
+    name_by_carrier(dist.group.WORLD)
     return recorder
 
 
 def over_mpi() -> Recorder:
-    """A world of MPI, which has no tap."""
+    """The same of a world of MPI."""
     mpi.name_ranks()
     mpi.register()
-    dist.init_process_group(mpi.NAME, store=mpi.store(), rank=mpi.rank(), world_size=mpi.size())
-    return Recorder(mpi.rank())
+    recorder = Recorder(mpi.rank())
+    register(recorder, carrier=mpi.NAME)
+    dist.init_process_group(BACKEND, store=mpi.store(), rank=mpi.rank(), world_size=mpi.size())
+    name_by_carrier(dist.group.WORLD)
+    return recorder
 
 
 def write(folder: str, found: dict[str, Any], rank: int) -> None:
     """Leave what a rank found where `lab.runs` looks for it."""
     Path(folder, f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
-
-
-def unheard(found: dict[str, Any], packages: tuple[str, ...]) -> dict[str, Any]:
-    """What a rank found whose groups have no tap."""
-    nothing = {"marks": [], "seconds": [], "peak": 0, "events": [], "versions": versions(packages)}
-    return nothing | found
 
 
 def course_of(framework: str, feature: str, folder: str) -> Course:
@@ -81,28 +79,40 @@ def course_of(framework: str, feature: str, folder: str) -> Course:
 
 
 def watched(framework: str, feature: str, folder: str, recorder: Recorder) -> dict[str, Any]:
-    """What this rank found: losses, events of each step, bytes of memory, seconds of each step."""
+    """What this rank found by the means of a framework."""
     home, features = find(framework, feature)
     adapter = import_module(f"reference.frameworks.adapters.{features[feature].adapter}")
     course = course_of(framework, feature, folder)
+    return gauged(adapter.losses(course, feature), home.packages, recorder)
+
+
+def gauged(steps: Iterator[float | None], packages: tuple[str, ...], recorder: Recorder) -> dict[str, Any]:
+    """Take all steps: their losses and seconds, bytes of memory in the first ones, and what was said in each.
+
+    Args:
+        steps: each takes one and yields its loss.
+        packages: of the framework.
+        recorder: who hears what this rank says.
+    """
     losses: list[float | None] = []
     marks, seconds = [], []
+
+    def take(some: Iterable[float | None]) -> None:
+        began = time.perf_counter()
+        for loss in some:
+            losses.append(loss)
+            seconds.append(time.perf_counter() - began)
+            marks.append(len(recorder.calls))
+            began = time.perf_counter()
+
     with recorder.recording():
         with peak_memory() as peak:
-            steps = adapter.losses(course, feature)
-            for _ in range(LOOKED_AT):
-                losses.append(next(steps))
-                marks.append(len(recorder.calls))
-        began = time.perf_counter()
-        for loss in steps:
-            losses.append(loss)
-            marks.append(len(recorder.calls))
-            seconds.append(time.perf_counter() - began)
-            began = time.perf_counter()
+            take(islice(steps, LOOKED_AT))
+        del seconds[:]
+        take(steps)
         rows = [call.event(recorder.rank).row() for call in recorder.calls]
-    return {"losses": losses, "marks": marks, "seconds": seconds, "peak": peak[0], "events": rows} | {
-        "versions": versions(home.packages)
-    }
+    found = {"losses": losses, "seconds": seconds, "marks": marks, "peak": peak[0], "events": rows}
+    return found | {"versions": versions(packages)}
 
 
 @contextmanager

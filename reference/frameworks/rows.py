@@ -25,7 +25,7 @@ class FeatureRow:
     bound: float = 0.0  # that it is held to
     sent: int = 0  # bytes that the rank which sends most sends in a step
     formula: int | None = None  # the same of our plan that does the same, by our formulas
-    calls: dict[str, int] = field(default_factory=dict)  # of rank 0 in a step, by operation
+    calls: dict[str, int] = field(default_factory=dict)  # of rank 0 in a step, by operation; of islands, in a round
     at_start: int = 0  # bytes sent in the first step and before it, beyond those of another step
     peak: int = 0  # bytes of tensors, of the rank that holds most, in the first two steps
     seconds: float = 0.0  # of a step, the median

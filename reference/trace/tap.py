@@ -1,4 +1,4 @@
-"""The tap: a process group that hands every call on to gloo and tells a recorder about it.
+"""The tap: a process group that hands every call on to gloo, or to another, and tells a recorder about it.
 
 It is a Python subclass of `ProcessGroup`, so it sees what nothing above it can: calls from other threads, functional
 collectives, autograd, DDP's reducer and FSDP's hooks. It changes no value. A call costs a few microseconds more.
@@ -6,7 +6,7 @@ collectives, autograd, DDP's reducer and FSDP's hooks. It changes no value. A ca
     recorder = Recorder(rank)
     register(recorder)
     dist.init_process_group(BACKEND, ...)
-    call_it_gloo(dist.group.WORLD)
+    name_by_carrier(dist.group.WORLD)
 """
 
 import time
@@ -34,7 +34,7 @@ from .calls import Call, locate
 from .events import Op
 from .requests import FOREVER, NO_FUTURE, Later, MessageRequest, TappedWork
 
-BACKEND = "tapped"  # what creates our groups; they are called what they are, gloo
+BACKEND = "tapped"  # what creates our groups; they are called what carries them
 _PLAIN = ("gloo", "cpu:gloo")  # what asks for gloo on a CPU
 
 
@@ -137,12 +137,12 @@ class HeardCalls:
 
 @called(ProcessGroup)
 class Tap(PythonGroup):
-    """gloo, with a recorder between it and the caller."""
+    """A carrier, with a recorder between it and the caller."""
 
     creator = BACKEND
 
-    def __init__(self, carrier: ProcessGroup, ranks: tuple[int, ...], recorder: Recorder) -> None:
-        super().__init__(carrier, dist.Backend.GLOO)  # which is asked what it can do
+    def __init__(self, carrier: ProcessGroup, ranks: tuple[int, ...], recorder: Recorder, name: str) -> None:
+        super().__init__(carrier, name)  # the carrier's, by which it is asked what it can do
         self.ranks, self.recorder, self.ledger = ranks, recorder, HeardCalls(carrier.rank())
         self.destroyed = False
 
@@ -324,16 +324,19 @@ def world_recorder() -> Recorder:
     return dist.group.WORLD.recorder
 
 
-def register(recorder: Recorder, connect: Callable[..., ProcessGroup] = connect) -> None:
+def register(
+    recorder: Recorder, connect: Callable[..., ProcessGroup] = connect, carrier: str = dist.Backend.GLOO
+) -> None:
     """Make `tapped` a backend of `torch.distributed` in this process.
 
     Args:
         recorder: that hears what is said.
         connect: makes a carrier, as `process_group.connect` does.
+        carrier: the backend whose groups carry what is said.
     """
 
     def create(options: Any, _: Any) -> Tap:
-        return Tap(connect(dist.Backend.GLOO, options, FOREVER), members(options), recorder)
+        return Tap(connect(carrier, options, FOREVER), members(options), recorder, carrier)
 
     register_backend(BACKEND, create)
     new_group = c10d._new_group_with_tag
@@ -343,15 +346,16 @@ def register(recorder: Recorder, connect: Callable[..., ProcessGroup] = connect)
         like_world = not backend and isinstance(dist.group.WORLD, Tap)
         plain = like_world or str(backend).lower() in _PLAIN
         group = new_group(ranks, timeout, BACKEND if plain else backend, *args, **options)
-        call_it_gloo(group)
+        name_by_carrier(group)
         return group
 
     c10d._new_group_with_tag = tapped_group
 
 
-def call_it_gloo(group: Any) -> None:
-    """Have torch call a tapped group what it is, so that whatever asks for gloo by its name finds it."""
+def name_by_carrier(group: Any) -> None:
+    """Have torch call a tapped group what carries it, so that whatever asks for gloo by its name finds it."""
     if isinstance(group, Tap):
         _, store = c10d._world.pg_map[group]
-        c10d._world.pg_map[group] = (dist.Backend.GLOO, store)
-        c10d._world.pg_backend_config[group] = str(c10d.BackendConfig(dist.Backend(dist.Backend.GLOO)))
+        name = dist.Backend(group.getBackendName())
+        c10d._world.pg_map[group] = (name, store)
+        c10d._world.pg_backend_config[group] = str(c10d.BackendConfig(name))

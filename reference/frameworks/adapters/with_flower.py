@@ -10,6 +10,10 @@ count: the curve of our FedAvg. Clients are actors of Ray, and nothing goes thro
 
 import json
 import sys
+import time
+from contextlib import nullcontext
+from functools import partial
+from itertools import pairwise
 
 import torch
 from flwr.client import ClientApp, NumPyClient
@@ -29,6 +33,8 @@ class Client(NumPyClient):
 
     def __init__(self, number: int, course: Course) -> None:
         self.number, self.course = number, course
+        whole = partial(course.read, part=number, parts=CLIENTS)
+        self.read = partial(course.of_client, client=number) if course.clients else whole
 
     def fit(self, weights: list, config: dict) -> tuple[list, int, dict]:
         """The steps of a round, from the server's weights."""
@@ -37,27 +43,18 @@ class Client(NumPyClient):
             for parameter, weight in zip(model.parameters(), weights, strict=True):
                 parameter.copy_(torch.from_numpy(weight))
         optimizer = self.course.optimizer(model.parameters())
-        losses, examples = [], 0
-        for step in range(config["begin"], config["begin"] + steps_of_round(self.course)):
-            tokens, targets = self.read(step)
-            optimizer.zero_grad()
-            loss = self.course.loss(model(tokens), targets)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-            examples += targets.numel()
-        return weights_of(model), examples, {"client": self.number, "losses": json.dumps(losses)}
-
-    def read(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Tokens and targets of a step."""
-        if self.course.clients:
-            return self.course.of_client(step, self.number)
-        return self.course.read(step, self.number, CLIENTS)
-
-
-def steps_of_round(course: Course) -> int:
-    """Between two means."""
-    return course.inner_steps if course.clients else 1
+        losses, examples, begin = [], 0, config["begin"]
+        with on_rank.peak_memory() if begin == 0 else nullcontext([0]) as peak:
+            for step in range(begin, config["end"]):
+                tokens, targets = self.read(step)
+                optimizer.zero_grad()
+                loss = self.course.loss(model(tokens), targets)
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+                examples += targets.numel()
+        said = {"client": self.number, "losses": json.dumps(losses), "peak": peak[0]}
+        return weights_of(model), examples, said
 
 
 def weights_of(model: torch.nn.Module) -> list:
@@ -68,11 +65,15 @@ def weights_of(model: torch.nn.Module) -> list:
 def main(feature: str, folder: str) -> None:
     """Rounds of all clients on this machine; the losses of each, as they report them."""
     course = on_rank.course_of("flower", feature, folder)
+    each = course.inner_steps if course.clients else 1  # steps of a round
     losses: list[list[float]] = [[] for _ in range(CLIENTS)]
+    peaks, ends = [], [time.perf_counter()]  # of clients, and of rounds
 
     def keep(metrics: list[tuple[int, dict]]) -> dict:
         for _, said in metrics:
             losses[said["client"]] += json.loads(said["losses"])
+            peaks.append(said["peak"])
+        ends.append(time.perf_counter())
         return {}
 
     def client(context: Context) -> object:
@@ -82,18 +83,18 @@ def main(feature: str, folder: str) -> None:
         strategy = FedAvg(
             fraction_evaluate=0.0,
             initial_parameters=ndarrays_to_parameters(weights_of(course.model())),
-            on_fit_config_fn=lambda turn: {"begin": (turn - 1) * steps_of_round(course)},
+            on_fit_config_fn=lambda turn: {"begin": (turn - 1) * each, "end": turn * each},
             fit_metrics_aggregation_fn=keep,
         )
-        return ServerAppComponents(
-            strategy=strategy, config=ServerConfig(num_rounds=course.steps // steps_of_round(course))
-        )
+        return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=course.steps // each))
 
     resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
     apps = {"server_app": ServerApp(server_fn=server), "client_app": ClientApp(client_fn=client)}
     run_simulation(num_supernodes=CLIENTS, backend_config=resources, **apps)
-    for number, found in enumerate(losses):
-        on_rank.write(folder, on_rank.unheard({"losses": found}, ("flwr",)), number)
+    seconds = [(end - begin) / each for begin, end in pairwise(ends)]
+    found = {"seconds": seconds, "peak": max(peaks), "marks": [], "events": [], "versions": on_rank.versions(("flwr",))}
+    for number, curve in enumerate(losses):
+        on_rank.write(folder, found | {"losses": curve}, number)
 
 
 if __name__ == "__main__":

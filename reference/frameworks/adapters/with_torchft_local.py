@@ -9,45 +9,26 @@ which they do not agree is taken back.
 import multiprocessing
 import os
 import sys
-from datetime import timedelta
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 from torch.distributed import TCPStore
-from torchft import Manager, ProcessGroupGloo
 from torchft.coordination import LighthouseServer
 from torchft.local_sgd import DiLoCo
 
 from reference.frameworks import on_rank
+from reference.frameworks.adapters.torchft_member import PACKAGES, REPLICAS, member
 from reference.frameworks.plain import OUTER_MOMENTUM, OUTER_RATE, Course
-
-REPLICAS = 2
-
-
-def member(number: int, address: str, store: TCPStore, least: int, **options: Any) -> Manager:
-    """The manager of a replica, which trains where there are so many of them at least."""
-    return Manager(
-        pg=ProcessGroupGloo(timeout=timedelta(seconds=20)),
-        min_replica_size=least,
-        init_sync=False,  # all begin with the same weights: else the first step counts one replica alone
-        replica_id=f"replica_{number}_",
-        store_addr="127.0.0.1",
-        store_port=store.port,
-        rank=0,
-        world_size=1,
-        lighthouse_addr=address,
-        timeout=timedelta(seconds=30),
-        **options,
-    )
+from reference.trace.tap import Recorder
 
 
 def island(number: int, address: str, folder: str) -> None:
     """Train in rounds; write `NUMBER.json`."""
     course = Course()
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    model, found = course.model(), []
+    model, recorder = course.model(), Recorder(number)
     manager = member(
-        number,
+        recorder,
         address,
         store,
         REPLICAS,
@@ -57,15 +38,19 @@ def island(number: int, address: str, folder: str) -> None:
     )
     inner = course.optimizer(model.parameters())
     outer = torch.optim.SGD(model.parameters(), lr=OUTER_RATE, momentum=OUTER_MOMENTUM, nesterov=True)
-    with DiLoCo(manager, [model], inner, outer, sync_every=course.inner_steps):
+
+    def losses() -> Iterator[float]:
         for step in range(course.steps):
             tokens, targets = course.read(step, number, REPLICAS)
             inner.zero_grad()
             loss = course.loss(model(tokens), targets)
             loss.backward()
             inner.step()
-            found.append(loss.item())
-    on_rank.write(folder, on_rank.unheard({"losses": found}, ("torchft-nightly",)), rank=number)
+            yield loss.item()
+
+    with DiLoCo(manager, [model], inner, outer, sync_every=course.inner_steps):
+        found = on_rank.gauged(losses(), PACKAGES, recorder)
+    on_rank.write(folder, found, rank=number)
     manager.shutdown(wait=False)
     os._exit(0)
 

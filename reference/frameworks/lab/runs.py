@@ -103,18 +103,20 @@ def seen(said: list[dict[str, Any]], wanted: Feature, course: Course) -> dict[st
     found = {"apart": relative_difference(curve, one_process_of(course)), "versions": said[0]["versions"]}
     found |= {"peak": max(each["peak"] for each in said), "seconds": median(said[0]["seconds"][-10:] or [0.0])}
     middle = len(said[0]["marks"]) // 2
-    step, before = (trace_of(said, at) for at in (middle, 0))
-    calls = Counter(str(event.op) for event in step.events[0])
-    sent = max(step.bytes_sent)
-    found |= {"sent": sent, "calls": dict(calls), "at_start": max(before.bytes_sent) - sent}
-    return found | {"formula": None if wanted.plan is None else formula(wanted, course)}
+    round_of = course.inner_steps if wanted.islands else 1
+    steps, before = (trace_of(said, at, round_of) for at in (middle, 0))
+    calls = Counter(str(event.op) for event in steps.events[0])
+    sent = max(steps.bytes_sent)
+    found |= {"sent": sent // round_of, "calls": dict(calls), "at_start": max(before.bytes_sent) - sent}
+    return found | {"formula": None if wanted.plan is None else formula(wanted, course) // round_of}
 
 
-def trace_of(said: list[dict[str, Any]], step: int) -> Trace:
-    """What the ranks said in a step."""
+def trace_of(said: list[dict[str, Any]], step: int, steps: int = 1) -> Trace:
+    """What the ranks said in so many steps from this one on."""
     events = []
     for rank, found in enumerate(said):
-        first, last = ([0, *found["marks"]][step : step + 2]) if found["marks"] else (0, 0)
+        marks = [0, *found["marks"]]
+        first, last = (marks[step], marks[step + steps]) if found["marks"] else (0, 0)
         events.append(tuple(Event.from_row(rank, row) for row in found["events"][first:last]))
     return Trace(len(said), tuple(events), frozenset(range(len(said))))
 
