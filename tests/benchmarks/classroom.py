@@ -80,7 +80,7 @@ def hand_in(folder: Path, names: list[str], learners: int) -> dict[str, dict[str
 
 
 def different(handed_in: dict[str, dict[str, str]], told: list[dict], folder: Path) -> int:
-    """How many verdicts are not those that `check` gives on the same text, with the same seed."""
+    """How many verdicts are not those that `check` gives on the same text, with the same seed. Says which, on stderr."""
     known: dict[tuple[str, str], tuple[str, str]] = {}
     count = 0
     for one in told:
@@ -92,7 +92,9 @@ def different(handed_in: dict[str, dict[str, str]], told: list[dict], folder: Pa
             if (name, own[name]) not in known:
                 verdict = checking.check(name, course=Course(folder / one["learner"], visited=True), seed=SEED)
                 known[name, own[name]] = str(verdict.stage), verdict.reason
-            count += (each["stage"], each["reason"]) != known[name, own[name]]
+            if (found := (each["stage"], each["reason"])) != known[name, own[name]]:
+                count += 1
+                print(f"{one['learner']} {name}: grade {found}, check {known[name, own[name]]}", file=sys.stderr)
     return count
 
 
