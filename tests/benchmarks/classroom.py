@@ -80,7 +80,7 @@ def hand_in(folder: Path, names: list[str], learners: int) -> dict[str, dict[str
 
 
 def different(handed_in: dict[str, dict[str, str]], told: list[dict], folder: Path) -> int:
-    """How many verdicts are not those that `check` gives on the same text, with the same seed. Says which, on stderr."""
+    """How many verdicts are not those of `check` on the same text, with the same seed; which, it says on stderr."""
     known: dict[tuple[str, str], tuple[str, str]] = {}
     count = 0
     for one in told:
