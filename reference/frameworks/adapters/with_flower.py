@@ -33,8 +33,8 @@ class Client(NumPyClient):
 
     def __init__(self, number: int, course: Course) -> None:
         self.number, self.course = number, course
-        whole = partial(course.read, part=number, parts=CLIENTS)
-        self.read = partial(course.of_client, client=number) if course.clients else whole
+        own, part = partial(course.of_client, client=number), partial(course.read, part=number, parts=CLIENTS)
+        self.read = own if course.clients else part
 
     def fit(self, weights: list, config: dict) -> tuple[list, int, dict]:
         """The steps of a round, from the server's weights."""
@@ -53,8 +53,7 @@ class Client(NumPyClient):
                 optimizer.step()
                 losses.append(loss.item())
                 examples += targets.numel()
-        said = {"client": self.number, "losses": json.dumps(losses), "peak": peak[0]}
-        return weights_of(model), examples, said
+        return weights_of(model), examples, {"client": self.number, "losses": json.dumps(losses), "peak": peak[0]}
 
 
 def weights_of(model: torch.nn.Module) -> list:

@@ -59,8 +59,9 @@ def replica(number: int, address: str, feature: str, folder: str, ready: Barrier
                 yield loss.item()
 
     found = on_rank.gauged(losses(), PACKAGES, recorder)
-    if feature == "death" and number == 1:
-        found |= {"losses": [None], "marks": []}  # a part of the run is not its own
+    if feature == "death":
+        found["marks"] = []  # what a step says depends on who is there
+        found["losses"] = found["losses"] if number == 0 else [None]  # a part of the run is not its own
     weights = sum(parameter.square().sum().item() for parameter in model.parameters())
     on_rank.write(folder, found | {"took_part": took_part, "weights": weights}, rank=number)
     manager.shutdown(wait=False)
