@@ -7,7 +7,6 @@ through them, too.
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, wraps
@@ -180,10 +179,9 @@ class PythonGroup(NamedGroup):
     def __init__(self, carrier: ProcessGroup, backend: str) -> None:
         super().__init__(carrier.rank(), carrier.size(), backend)
         self.carrier = carrier
-        for device in carrier._device_types:
+        for device in ProcessGroup._device_types.fget(carrier):  # its parts in C++: one written in Python may have none
             kind = ProcessGroup.BackendType.NCCL if device.type == "cuda" else ProcessGroup.BackendType.GLOO
-            with suppress(RuntimeError):  # a carrier that is written in Python has no part in C++
-                self._register_backend(device, kind, carrier._get_backend(device))
+            self._register_backend(device, kind, carrier._get_backend(device))
 
     @property
     def _device_types(self) -> Sequence[torch.device]:

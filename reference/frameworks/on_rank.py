@@ -95,21 +95,22 @@ def gauged(steps: Iterator[float | None], packages: tuple[str, ...], recorder: R
         recorder: who hears what this rank says.
     """
     losses: list[float | None] = []
-    marks, seconds = [], []
+    marks = []
 
-    def take(some: Iterable[float | None]) -> None:
-        began = time.perf_counter()
+    def take(some: Iterable[float | None]) -> list[float]:
+        """The seconds of each."""
+        seconds, began = [], time.perf_counter()
         for loss in some:
-            losses.append(loss)
             seconds.append(time.perf_counter() - began)
+            losses.append(loss)
             marks.append(len(recorder.calls))
             began = time.perf_counter()
+        return seconds
 
     with recorder.recording():
         with peak_memory() as peak:
             take(islice(steps, LOOKED_AT))
-        del seconds[:]
-        take(steps)
+        seconds = take(steps)
         rows = [call.event(recorder.rank).row() for call in recorder.calls]
     found = {"losses": losses, "seconds": seconds, "marks": marks, "peak": peak[0], "events": rows}
     return found | {"versions": versions(packages)}
