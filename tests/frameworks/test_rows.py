@@ -8,11 +8,12 @@ from reference.frameworks import rows
 from reference.frameworks.catalogue import FRAMEWORKS, find
 from reference.frameworks.lab import runs
 from reference.frameworks.lab.runs import ADAPTERS, code_lines, last_error
+from reference.frameworks.plain import Course
 from reference.frameworks.rows import FeatureRow
+from reference.trace import Event, Op
 
 STORED = {(row.framework, row.feature): row for row in rows.load()}
 ALL = [(name, feature) for name, framework in FRAMEWORKS.items() for feature in framework.features]
-HEARD = {"torchft"}  # has groups of its own, which no tap hears
 
 
 @pytest.mark.parametrize("key", ALL, ids="-".join)
@@ -67,3 +68,15 @@ def test_a_rank_dies_and_torchrun_starts_all_again() -> None:
     assert row.error == ""
     assert row.is_equal
     assert row.calls == {"all_gather": 10, "reduce_scatter": 5}
+
+
+ALL_REDUCE = Event(0, Op.ALL_REDUCE, (0, 1), None, 0, (125,), "float64", 1000, (), "sum", "", 0, 0, 1, 0.0, 0.1)
+
+
+def test_bytes_of_islands_are_those_of_a_round_shared_out() -> None:
+    """One all-reduce of 1,000 bytes of two ranks, at the end of each five steps: each rank sends 1,000, 200 a step."""
+    course, wanted = Course(islands=2), FRAMEWORKS["torchft"].features["diloco"]
+    event = {"losses": [1.0] * 20, "marks": [(step + 1) // 5 for step in range(20)], "seconds": [0.1] * 18}
+    event |= {"peak": 1, "versions": "", "events": [ALL_REDUCE.row() for _ in range(4)]}
+    found = runs.seen([event, event], wanted, course)
+    assert (found["sent"], found["calls"], found["at_start"]) == (200, {"all_reduce": 1}, 0)
