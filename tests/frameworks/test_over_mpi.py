@@ -4,7 +4,6 @@ import pytest
 
 from reference.frameworks.catalogue import FRAMEWORKS
 from reference.frameworks.lab import runs
-from reference.frameworks.plain import Course
 
 MPI = FRAMEWORKS["mpi"]
 
