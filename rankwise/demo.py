@@ -17,7 +17,8 @@ from rankwise import on_rank
 from rankwise.loss_curve import draw as draw_losses
 from rankwise.progress import following
 from rankwise.proof import Check, equals_one_process, learned, replicas
-from rankwise.training import OPTIMIZER, begun_log
+from rankwise.ranks import TRAINING
+from rankwise.training import begun_log
 from reference.cluster import Cluster
 from reference.collectives import all_reduce
 from reference.data_parallel import flat
@@ -65,7 +66,7 @@ def run(out: Path) -> int:
         f"split between {MESH.size('tensor')} ranks, and {MESH.size('data')} replicas of all that\n"
         "sum their gradients around the ring of reference/collectives."
     )
-    with Cluster(RANKS, timeout=None, preload=OPTIMIZER) as cluster:
+    with Cluster(RANKS, timeout=None, preload=TRAINING) as cluster:
         with following(log, config.steps, console):
             outcomes = cluster.run(on_rank.train, config, log, PLAN)
         show_learning(console, config, text, outcomes[0])

@@ -13,8 +13,8 @@ import torch.distributed as dist
 from rich.console import Console
 
 from rankwise.progress import following
-from rankwise.ranks import OnNodes, require_ranks, where_possible
-from rankwise.training import NO_NODES, OPTIMIZER, begun_log
+from rankwise.ranks import TRAINING, OnNodes, require_ranks, where_possible
+from rankwise.training import NO_NODES, begun_log
 from reference.cluster import Cluster, Gone, Last
 from reference.cluster.nodes import SWITCH
 from reference.errors import BadInput
@@ -27,7 +27,7 @@ from reference.resilience.store import reach, serve
 from reference.saves import Saves
 from reference.train import TrainConfig, Training, batches_for, require_fit, validation_loss
 
-PRELOAD = (*OPTIMIZER, "reference.resilience.elastic")
+PRELOAD = (*TRAINING, "reference.resilience.elastic")
 PORT = 29400  # of the store, where ranks are on nodes: on the machine that joins them
 
 

@@ -1,12 +1,22 @@
-"""How many ranks a command may be asked for, and on which nodes."""
+"""How many ranks a command may be asked for, on which nodes, and what they are forked from."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from reference.errors import BadInput
 
 LINK = "1Gbit"  # of a node, where nothing else is said
+TRAINING = ("torch._dynamo", "reference.train")
+"""What each rank of a training imports, and with the first optimizer torch: once, before ranks are forked."""
+
+
+def begin_importing(modules: Sequence[str] = ()) -> None:
+    """Start the process that ranks are forked from: it imports torch and these modules while this process does."""
+    from reference.cluster import forkserver  # no torch
+
+    forkserver.shared(modules)
 
 
 def require_ranks(ranks: int) -> None:

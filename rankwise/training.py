@@ -14,7 +14,7 @@ from rich.console import Console
 
 from rankwise import on_rank
 from rankwise.progress import following
-from rankwise.ranks import OnNodes, require_ranks, where_possible
+from rankwise.ranks import TRAINING, OnNodes, require_ranks, where_possible
 from reference.cluster import Cluster
 from reference.decentralized.islands import island_size
 from reference.decentralized.rounds import whose_loss
@@ -31,7 +31,6 @@ from reference.saves import Saves
 from reference.train import TrainConfig, batches_for, require_fit
 
 NO_NODES = OnNodes()
-OPTIMIZER = ("torch._dynamo",)  # what torch imports when the first optimizer is made: once here, not on each rank
 
 
 def train_on_cluster(
@@ -71,7 +70,7 @@ def train_on_cluster(
     on_nodes = where_possible(on_nodes)
     with tempfile.TemporaryDirectory() as folder:
         log = begun_log(log or Path(folder, "steps.jsonl"), keep=bool(goes_on))
-        with Cluster(ranks, device=device, timeout=None, preload=OPTIMIZER, **on_nodes.options) as cluster:
+        with Cluster(ranks, device=device, timeout=None, preload=TRAINING, **on_nodes.options) as cluster:
             where = place_of(cluster.run(on_rank.own_device), device)
             size = f"{config.model.parameters:,} parameters, {len(batches.text):,} bytes of text{unpacked(config)}"
             console.print(f"{size}, {ranks} ranks{on_nodes}, {where}")

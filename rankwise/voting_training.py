@@ -14,8 +14,8 @@ from rich.console import Console
 
 from rankwise.elastic_training import store_for
 from rankwise.progress import following
-from rankwise.ranks import OnNodes, require_ranks, where_possible
-from rankwise.training import NO_NODES, OPTIMIZER, begun_log, tell
+from rankwise.ranks import TRAINING, OnNodes, require_ranks, where_possible
+from rankwise.training import NO_NODES, begun_log, tell
 from reference.cluster import Cluster, Gone, Last
 from reference.errors import BadInput
 from reference.limits import host_memory, require_memory
@@ -32,7 +32,7 @@ from reference.saves import Boundary, Saves
 from reference.train import TrainConfig, Training, batches_for, require_fit, validation_loss
 from reference.zero.agreement import by_first
 
-PRELOAD = (*OPTIMIZER, "reference.resilience.per_step")
+PRELOAD = (*TRAINING, "reference.resilience.per_step")
 REACHED = 30.0  # seconds that a question to the store may take
 
 

@@ -48,18 +48,22 @@ def trace(
 
     The program may have a function for each rank, be written for torchrun, or start its ranks itself (mp.spawn).
     """
-    from rankwise.ranks import require_nodes, require_ranks, where_possible
-    from rankwise.training import require_writable
+    from rankwise.ranks import begin_importing, require_nodes, require_ranks, where_possible
     from reference.errors import BadInput
-    from visualizations import timeline
 
     require_ranks(ranks)
     if not file.is_file():
         raise BadInput(f"there is no file {str(file)!r}")
+    own = starts_ranks(file, function)
+    if not own:  # else it may change the environment before its ranks start
+        begin_importing()
+    from rankwise.training import require_writable
+    from visualizations import timeline
+
     picture, exported = out / "timeline.png", out / "trace.json"
     for path in (picture, exported):
         require_writable(path)
-    on_nodes = where_possible(require_nodes(nodes, link, None if starts_ranks(file, function) else ranks))
+    on_nodes = where_possible(require_nodes(nodes, link, None if own else ranks))
     returned, said = traced(file, function, ranks, on_nodes)
     if not any(said.events):
         what = f"{file}: its ranks said nothing to each other, so there is nothing to draw"

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer import Context
 
-from rankwise.ranks import require_nodes, require_ranks
+from rankwise.ranks import TRAINING, begin_importing, require_nodes, require_ranks
 from reference.choices import Outer
 from reference.errors import BadInput
 from reference.fields import Option
@@ -24,6 +24,7 @@ def train(context: Context, **words: Any) -> None:
     """
     require_ranks(words["ranks"])
     require_words(words)
+    begin_importing(TRAINING)
     from rankwise.elastic_training import train_elastically_here
     from rankwise.island_training import require_cut_off, train_islands_here
     from rankwise.training import train_on_cluster

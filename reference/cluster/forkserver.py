@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 _GONE = 5.0  # seconds in which a server that is asked to end must be gone
@@ -16,21 +17,31 @@ _BOOT = """
 import sys
 sys.path[:] = {path!r}
 from reference.cluster.server import main
-main({fd}, {owner}, of_main_thread={of_main_thread})
+main({fd}, {owner}, of_main_thread={of_main_thread}, modules={modules!r})
 """
 
 
 class ForkServer:
-    """A process that has imported torch and forks ranks. Starting it returns at once; it is ready a second later."""
+    """A process that has imported torch and forks ranks. Starting it returns at once; it is ready seconds later.
 
-    def __init__(self) -> None:
+    Args:
+        modules: what it imports besides.
+    """
+
+    def __init__(self, modules: Sequence[str] = ()) -> None:
         self._control, theirs = socket.socketpair()
         self._owner = os.getpid()
         self._errors, path = tempfile.mkstemp()
         os.unlink(path)
         weakref.finalize(self, os.close, self._errors)
         of_main_thread = threading.current_thread() is threading.main_thread()
-        boot = _BOOT.format(path=sys.path, fd=theirs.fileno(), owner=self._owner, of_main_thread=of_main_thread)
+        boot = _BOOT.format(
+            path=sys.path,
+            fd=theirs.fileno(),
+            owner=self._owner,
+            of_main_thread=of_main_thread,
+            modules=list(modules),
+        )
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", boot],
@@ -86,12 +97,12 @@ class _OfProcess:
         self._lock = threading.Lock()
         self._server: ForkServer | None = None
 
-    def get(self) -> ForkServer:
+    def get(self, modules: Sequence[str]) -> ForkServer:
         with self._lock:
             if self._server is not None and not self._server.alive:
                 self._server.end()
                 self._server = None
-            self._server = self._server or ForkServer()
+            self._server = self._server or ForkServer(modules)
             return self._server
 
 
@@ -109,9 +120,13 @@ def in_rank() -> bool:
     return bool(_ranks)
 
 
-def shared() -> ForkServer:
-    """The fork server of this process, started on first use and again where it has died."""
-    return _servers.setdefault(os.getpid(), _OfProcess()).get()
+def shared(modules: Sequence[str] = ()) -> ForkServer:
+    """The fork server of this process, started on first use and again where it has died.
+
+    Args:
+        modules: what a server that starts now imports at once, while the caller imports the same for itself.
+    """
+    return _servers.setdefault(os.getpid(), _OfProcess()).get(modules)
 
 
 def fork(plan: dict[str, Any], fds: list[int]) -> ForkServer:

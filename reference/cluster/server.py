@@ -279,8 +279,8 @@ class Server:
                 wait_for(stray)
 
 
-def main(control_fd: int, owner: int, of_main_thread: bool) -> None:
-    """Import what every rank needs, then serve."""
+def main(control_fd: int, owner: int, of_main_thread: bool, modules: list[str]) -> None:
+    """Import what every rank needs, and these modules, then serve."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # While a library is loaded, which may take seconds, only the kernel can end us. But its signal also comes when no
     # more than the thread ends that started us: then, unless that one ends with the owner, look whether he lives.
@@ -291,6 +291,6 @@ def main(control_fd: int, owner: int, of_main_thread: bool) -> None:
     if os.getppid() != owner:
         return
     control = socket.socket(fileno=control_fd)
-    preload(["reference.cluster.rank"])  # and with it torch
+    preload(["reference.cluster.rank", *modules])  # and with the first one torch
     adopt_orphans()
     Server(control, owner).serve()
