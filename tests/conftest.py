@@ -1,6 +1,7 @@
 """Warm clusters that all tests share."""
 
 import contextlib
+import gc
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -36,6 +37,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         passed_over = set(left)
         items[:] = [item for item in items if item not in passed_over]
         config.hook.pytest_deselected(items=left)
+
+
+def pytest_collection_finish() -> None:
+    """Have the collector of garbage pass over what is imported and collected: it takes a tenth of the time."""
+    gc.freeze()
+    gc.set_threshold(20_000)
 
 
 @pytest.fixture
